@@ -5,10 +5,12 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 PEERS  := .venv-peers
 PIP    := pip install --quiet --disable-pip-version-check -c constraints.txt
+# Tests and documentation: every package at the version that they last passed with.
+LOCKED := $(PIP) -c requirements.lock
 # Tests of one file run in one worker, which makes their shared fixtures once.
 PYTEST := $(BIN)/python -m pytest --numprocesses=2 --dist=loadfile
 
-.PHONY: help install demo test test-slow test-peers coverage gpu lint format bench peers docs clean
+.PHONY: help install demo test test-slow test-peers coverage gpu lint format bench peers docs lock clean
 
 help:
 	@echo "make demo       scitoolkit tour: every domain's small real job beside its rival (< 6 min)"
@@ -21,12 +23,13 @@ help:
 	@echo "make bench      print every benchmark's figures; NAME=... for one"
 	@echo "make peers      install the packages that the benchmarks compare with"
 	@echo "make docs       build the documentation into site/"
+	@echo "make lock       write the installed versions to requirements.lock"
 
 install: $(STAMP)
 
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml constraints.txt requirements.lock
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/$(PIP) -e '.[dev]'
+	$(BIN)/$(LOCKED) -e '.[dev]'
 	touch $@
 
 demo: $(STAMP)
@@ -185,8 +188,13 @@ $(PEERS)/xtb/.installed:
 	touch $@
 
 docs: $(STAMP)
-	$(BIN)/$(PIP) -e '.[docs]'
+	$(BIN)/$(LOCKED) -e '.[docs]'
 	$(BIN)/mkdocs build --strict
+
+# Newer versions: empty requirements.lock, make install docs test, then this.
+lock: $(STAMP)
+	$(BIN)/pip list --format=freeze --exclude-editable --disable-pip-version-check \
+	  | grep -v -E '^(pip|setuptools|wheel)==' | sed 's/+cpu$$//' > requirements.lock
 
 clean:
 	rm -rf build dist site .pytest_cache .ruff_cache .mypy_cache .hypothesis

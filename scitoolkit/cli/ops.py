@@ -1,4 +1,4 @@
-"""`scitoolkit ops`: the generated source of kernels, and what each operation supports."""
+"""`scitoolkit ops`: generated kernel sources and the capabilities of each operation."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from scitoolkit.cli import _options as options
+
 if TYPE_CHECKING:
     from scitoolkit.ops.tensor_product import TensorProductSpec
 
-app = typer.Typer(help="Print generated kernels and what each operation supports.")
+app = typer.Typer(
+    help="Print generated kernels and the capabilities of operations.", cls=options.Group
+)
 FORM = "'IN1 * IN2 -> OUT', such as '32x0e + 32x1o * 0e + 1o -> 0e + 1o'"
 
 
@@ -32,12 +36,30 @@ class Real(StrEnum):
 @app.command("show")
 def show(
     spec: Annotated[
-        str, typer.Argument(metavar="SPEC", help="Irreps of a tensor product: 'IN1 * IN2 -> OUT'.")
-    ],
-    kernel: Annotated[Kernel, typer.Option(help="Which kernel.")] = Kernel.forward,
-    real: Annotated[Real, typer.Option(help="Type of the numbers.")] = Real.float,
+        str,
+        typer.Argument(
+            metavar="[SPEC]",
+            help="Irreps of a tensor product, 'IN1 * IN2 -> OUT'; with --operation the text of its "
+            "spec, by default an example.",
+        ),
+    ] = "",
+    operation: Annotated[
+        str, typer.Option(help="Operation to print instead of a tensor product, such as spmm.")
+    ] = "",
+    kernel: Annotated[
+        Kernel, typer.Option(help="Which kernel of a tensor product.")
+    ] = Kernel.forward,
+    real: Annotated[Real, typer.Option(help="C type of the arithmetic.")] = Real.float,
 ) -> None:
-    """Print the generated C of a tensor product with all uvu paths into OUT."""
+    """Print generated C: of a tensor product with all uvu paths into OUT, or of an operation."""
+    if operation:
+        import torch
+
+        from scitoolkit.ops.codegen.sources import c_source
+
+        dtype = torch.float64 if real is Real.double else torch.float32
+        print(c_source(operation, dtype, spec).rstrip())
+        return
     from scitoolkit.ops.tensor_product import cpu
 
     name = "double_backward" if kernel is Kernel.double else kernel.value
@@ -46,7 +68,7 @@ def show(
 
 @app.command("table")
 def table() -> None:
-    """Print which derivatives, devices, compilers and transforms each operation supports."""
+    """Print the derivatives, devices, compilers and transforms that each operation supports."""
     from scitoolkit.ops.codegen.capabilities import capability_table
 
     print(capability_table(), end="")
@@ -59,5 +81,5 @@ def _parsed(text: str) -> TensorProductSpec:
     inputs, arrow, wanted = text.partition("->")
     first, star, second = inputs.partition("*")
     if not (arrow and star):
-        raise ConfigError(f"spec {text!r}", allowed=FORM)
+        raise ConfigError(f"invalid SPEC {text!r}", allowed=f"{FORM}, or --operation NAME")
     return TensorProductSpec.channelwise(first.strip(), second.strip(), wanted.strip())

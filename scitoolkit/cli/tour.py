@@ -1,4 +1,4 @@
-"""`scitoolkit tour`: a workflow of every kind, one line each, then all verdicts in one table."""
+"""`scitoolkit tour`: run one workflow of each kind and tabulate the results against baselines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from scitoolkit.core.content import content_root, list_content
 from scitoolkit.core.errors import EXIT_FAILURE, ConfigError
 
 NAME = "tour"
-# One of each kind: some minutes in all. The others are longer, or show the same once more.
+# One workflow of each kind, a few minutes in total. The others take longer or add nothing new.
 STOPS = (
     "acac_mace", "chaos", "compress_snapshot", "field_surrogate", "mesh_diffusion",
     "node_classification", "rayleigh_benard", "sst_forecast", "sst_search", "vlasov_landau",
@@ -27,10 +27,10 @@ STOPS = (
 
 @dataclass(frozen=True)
 class Stop:
-    """What became of one workflow of the tour.
+    """Outcome of one workflow of the tour.
 
     Attributes:
-        workflow: its name.
+        workflow: name of the workflow.
         seconds: wall-clock time, 0 if it was not started.
         run: its run directory, "" if it failed or was left out.
         reason: why it was left out or failed.
@@ -46,18 +46,23 @@ class Stop:
 
 def command(
     workflows: Annotated[
-        list[str] | None, typer.Argument(help="Names of workflows; one of each kind unless given.")
+        list[str] | None,
+        typer.Argument(
+            metavar="[WORKFLOW]...", help="Names of workflows; one of each kind by default."
+        ),
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="Every shipped workflow.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Run every shipped workflow.")] = False,
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="Folder of the runs and of the index page.")
+        Path, typer.Option("--output", "-o", help="Folder for the runs and the index page.")
     ] = Path("runs"),
     as_json: options.Json = False,
 ) -> int | None:
-    """Run every domain's small real job, and show each result beside its best rival."""
+    """Run one small workflow of every domain and compare each result with the best baseline."""
     if workflows and every:
         raise ConfigError(
-            f"{', '.join(workflows)} and all", where="tour", fix="leave the names or --all out"
+            "names of workflows together with --all",
+            where="tour",
+            fix="leave the names or --all out",
         )
     names = workflows or (list_content("workflows") if every else list(STOPS))
     output.mkdir(parents=True, exist_ok=True)
@@ -77,7 +82,7 @@ def command(
         print(f"\n{_table(stops)}\n\nopen  {index}")
         if exported:
             print(
-                "in a solver  {surrogate} as C: {milliseconds:.2f} ms a call, {path}".format(
+                "exported  {surrogate} as C: {milliseconds:.2f} ms per call, {path}".format(
                     **exported
                 )
             )
@@ -85,9 +90,9 @@ def command(
 
 
 def _exported(output: Path, name: str = "sst_forecast") -> dict[str, Any]:
-    """Write a shipped surrogate as C, call it, and return how long that takes; {} without compiler.
+    """Export a shipped surrogate as C and return the time of a call; {} without a compiler.
 
-    The export has compared it with the surrogate.
+    The export itself compares the C code with the surrogate.
     """
     import numpy as np
 
@@ -111,7 +116,7 @@ def _exported(output: Path, name: str = "sst_forecast") -> dict[str, Any]:
 
 
 def _visit(name: str, output: Path) -> Stop:
-    """Run one workflow in a separate process, with a log beside the runs."""
+    """Run one workflow in a separate process, with a log file next to the runs."""
     missing = _missing(name)
     if missing:
         return Stop(name, reason=missing)
@@ -135,7 +140,7 @@ def _visit(name: str, output: Path) -> Stop:
 
 
 def _missing(name: str) -> str:
-    """Return why a workflow cannot run here: data to be made first, or a package, "" if it can."""
+    """Return why a workflow cannot run here (missing data or package), "" if it can."""
     from scitoolkit import api
     from scitoolkit.core.findings import cannot_start
 
@@ -166,7 +171,7 @@ def _row(stop: Stop) -> dict[str, Any]:
 
 
 def _table(stops: list[Stop]) -> str:
-    """Return the verdicts as text: the quantity, ours, the best rival and the margin."""
+    """Return the verdicts as a text table: metric, ours, the best baseline and the margin."""
     from scitoolkit.core.results import Table
     from scitoolkit.reporting import text_table
 
@@ -178,7 +183,7 @@ def _table(stops: list[Stop]) -> str:
                 stop.workflow, verdict.quantity, verdict.shown(verdict.ours),
                 verdict.shown(verdict.rival), verdict.rival_name or "–", verdict.margin or "–",
             ])  # fmt: skip
-    columns = ["workflow", "quantity", "ours", "best rival", "which", "margin"]
+    columns = ["workflow", "quantity", "ours", "best baseline", "which", "margin"]
     return text_table(Table(title="", columns=columns, rows=rows))
 
 

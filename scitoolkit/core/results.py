@@ -1,19 +1,19 @@
-"""Results of an evaluation as plain data: tables, and figures described but not drawn.
+"""Results of an evaluation as plain data: metrics, tables and specifications of figures.
 
-A domain writes a `Results` into its run directory as `results.json` (small numbers) and, for
-gridded fields, `results.nc` beside it; the report and the command line read only these. So a new
-domain gets its report without a line of plotting code, and a report can be drawn again years
-later without the model.
+A domain writes its `Results` into the run directory as `results.json` and gridded fields as
+`results.nc`. The report and the command line read only these files, so a new domain needs no
+plotting code, and a report can be redrawn later without the model.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.run_directory import write_atomic
@@ -22,12 +22,16 @@ FILE_NAME = "results.json"
 FIELDS_NAME = "results.nc"
 
 
+Number = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]
+"""A float that may be NaN or infinite, which JSON stores as null; null is read as NaN."""
+
+
 class _Part(BaseModel):
     model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
 
 class Table(_Part):
-    """A table: `rows[i][j]` belongs to `columns[j]`; units stand in the column's name."""
+    """A table: `rows[i][j]` belongs to `columns[j]`; units are part of the column's name."""
 
     title: str
     columns: list[str]
@@ -38,7 +42,7 @@ class Table(_Part):
 
 
 Role = Literal["main", "baseline", "reference"]
-"""Place of a line in a figure: ours, a baseline, or the truth."""
+"""Role of a line in a figure: the surrogate, a baseline, or the truth."""
 
 
 class Series(_Part):
@@ -46,20 +50,20 @@ class Series(_Part):
 
     label: str
     y: list[float | None]
-    x: list[float] | None = None
+    x: list[Number] | None = None
     low: list[float | None] | None = None
     high: list[float | None] | None = None
     role: Role = "main"
     style: Literal["line", "points"] = "line"
-    """`points`: a cloud without a line, for what has no order along x."""
+    """`points`: a scatter plot, for values without an order along x."""
 
 
 class Lines(_Part):
-    """Lines over a common x axis."""
+    """A line plot with a common x axis."""
 
     kind: Literal["lines"] = "lines"
     title: str
-    x: list[float]
+    x: list[Number]
     x_label: str
     y_label: str
     series: list[Series]
@@ -71,7 +75,7 @@ class Lines(_Part):
 class Panel(_Part):
     """One map: a 2-D selection `variable[select]` of `results.nc`.
 
-    Panels of the same `scale` share one colour scale; `diverging` centres it on zero.
+    Panels with the same `scale` share a colour scale; `diverging` centres it on zero.
     """
 
     variable: str
@@ -82,9 +86,9 @@ class Panel(_Part):
 
 
 class Maps(_Part):
-    """Panels side by side; NaN is drawn as land (or as missing) in grey.
+    """Maps side by side; NaN (land or missing values) is drawn in grey.
 
-    With `animate`, the maps run through that dim of `results.nc`; panels do not select along it.
+    `animate` names a dim of `results.nc` to animate over; panels do not select along it.
     """
 
     kind: Literal["maps"] = "maps"
@@ -97,7 +101,7 @@ class Maps(_Part):
 
 
 class Points(_Part):
-    """Single points; series named in `joined` are also joined by a line, in the order given."""
+    """A scatter plot; the points of series named in `joined` are connected in the given order."""
 
     kind: Literal["points"] = "points"
     title: str
@@ -111,18 +115,18 @@ class Points(_Part):
 
 
 class Bars(_Part):
-    """One horizontal bar a label, the first on top."""
+    """Horizontal bars, one per label, the first on top."""
 
     kind: Literal["bars"] = "bars"
     title: str
     labels: list[str]
-    values: list[float]
+    values: list[Number]
     x_label: str
     note: str = ""
 
 
 class Scale(_Part):
-    """One of several parallel axes: numbers, or the positions 0, 1, ... of `ticks`."""
+    """One axis of `Parallel`: numbers, or the positions 0, 1, ... of `ticks`."""
 
     label: str
     ticks: list[str] = []
@@ -130,25 +134,25 @@ class Scale(_Part):
 
 
 class Parallel(_Part):
-    """Parallel coordinates: a line across all axes per row, coloured by `colour`.
+    """Parallel coordinates: one line across all axes per row, coloured by `colour`.
 
-    None leaves a gap where an axis does not apply; row `marked` is drawn strong.
+    None leaves a gap where an axis does not apply; row `marked` is highlighted.
     """
 
     kind: Literal["parallel"] = "parallel"
     title: str
     axes: list[Scale]
     rows: list[list[float | None]]
-    colour: list[float]
+    colour: list[Number]
     colour_label: str
     marked: int | None = None
     note: str = ""
 
 
 class Diagram(_Part):
-    """Boxes from left to right and arrows between them.
+    """Boxes from left to right, connected by arrows.
 
-    Arrows that pass over a box, or that join neighbours a second time, are bent.
+    Arrows that skip a box, or connect neighbours a second time, are curved.
     """
 
     kind: Literal["diagram"] = "diagram"
@@ -162,15 +166,16 @@ Figure = Annotated[Lines | Maps | Points | Bars | Parallel | Diagram, Field(disc
 
 
 class Verdict(_Part):
-    """Our figure of merit beside the best rival's: the first line of a report and of the tour.
+    """Main metric of a run compared with the best baseline: the first line of its report.
 
     Attributes:
-        quantity: what both numbers are, as in "RMSE over 8 leads".
-        ours, rival: the two numbers, None where a rival was not run.
-        rival_name: the rival, as in "damped anomaly".
-        unit: unit of both, "" for a pure number.
-        better: whether the smaller or the larger number is the better one.
-        rate: the numbers may be divided (errors, times), else only subtracted (R², dB, accuracy).
+        quantity: name of the metric, such as "RMSE over 8 leads".
+        ours, rival: values of the surrogate and of the baseline, None without a baseline.
+        rival_name: name of the baseline, such as "damped anomaly".
+        unit: unit of both values, "" for a pure number.
+        better: whether smaller or larger values are better.
+        rate: whether a ratio of the values is meaningful (errors, times); otherwise the margin is
+            a difference (R², dB, accuracy).
 
     Example:
         >>> verdict = Verdict(quantity="RMSE", ours=0.2, rival=0.5, rival_name="persistence",
@@ -183,7 +188,7 @@ class Verdict(_Part):
     """
 
     quantity: str
-    ours: float
+    ours: Number
     rival: float | None = None
     rival_name: str = ""
     unit: str = ""
@@ -194,32 +199,32 @@ class Verdict(_Part):
     def among(
         cls, values: Mapping[str, float | None], ours: str, quantity: str, **settings: Any
     ) -> Verdict | None:
-        """Return the verdict over the values of several methods, None where ours has none.
+        """Compare one method with the best of the others; None if it has no finite value.
 
         Args:
-            values: the quantity of each method, ours too.
-            ours: the key of ours.
-            quantity: what the values are.
+            values: the metric of each method.
+            ours: key of the method to compare with the others.
+            quantity: name of the metric.
             settings: other fields of `Verdict`.
 
         Example:
             >>> Verdict.among({"net": 1.0, "mean": 3.0, "last": 2.0}, "net", "RMSE").rival_name
             'last'
         """
-        known = {name: value for name, value in values.items() if value is not None}
+        known = {k: v for k, v in values.items() if v is not None and math.isfinite(v)}
         if ours not in known:
             return None
-        own = known.pop(ours)
+        value = known.pop(ours)
         pick = max if settings.get("better") == "max" else min
         best = pick(known, key=lambda name: known[name]) if known else None
         return cls(
-            quantity=quantity, ours=own, rival=None if best is None else known[best],
+            quantity=quantity, ours=value, rival=None if best is None else known[best],
             rival_name=best or "", **settings,
         )  # fmt: skip
 
     @property
     def margin(self) -> str:
-        """Ratio or difference to the rival, "" without one; above 1 x or 0 is better."""
+        """Improvement over the baseline as a ratio (above 1 is better) or difference (above 0)."""
         if self.rival is None:
             return ""
         worse, good = (self.rival, self.ours) if self.better == "max" else (self.ours, self.rival)
@@ -229,20 +234,20 @@ class Verdict(_Part):
 
     @property
     def wins(self) -> bool:
-        """Whether ours is the better number, or there is no rival."""
+        """Whether the surrogate is better than the baseline, or there is no baseline."""
         if self.rival is None:
             return True
         return self.ours < self.rival if self.better == "min" else self.ours > self.rival
 
     def shown(self, value: float | None) -> str:
-        """Return one of the two numbers with its unit, a dash for None."""
+        """Format one of the two values with its unit, a dash for None."""
         if value is None:
             return "–"
         return f"{value:.4g}" + (f" {self.unit}" if self.unit not in ("", "1") else "")
 
     @property
     def sentence(self) -> str:
-        """The verdict in words, with units."""
+        """The verdict as a sentence, with units."""
         text = f"{self.quantity} {self.shown(self.ours)}"
         if self.rival is None:
             return f"{text}."
@@ -251,16 +256,16 @@ class Verdict(_Part):
 
 
 class Results(_Part):
-    """All that an evaluation found.
+    """Results of an evaluation.
 
     Attributes:
-        title: one line for the head of the report.
-        verdict: our figure of merit beside the best rival's.
-        summary: a few sentences, plain text, each a fact that the tables show.
-        metrics: the figures of merit, name -> value, units in the name's suffix or `units`.
+        title: title of the report.
+        verdict: main metric compared with the best baseline.
+        summary: a few plain-text sentences, each supported by the tables.
+        metrics: name -> value; units in the name's suffix or in `units`.
         units: unit of each metric that has one.
         tables: shown first in the report.
-        figures: drawn by `scitoolkit.reporting`; the first one is to prove the verdict.
+        figures: drawn by `scitoolkit.reporting`; the first one supports the verdict.
     """
 
     title: str
@@ -274,20 +279,19 @@ class Results(_Part):
     def write(self, directory: Path) -> Path:
         """Write `results.json` into `directory` and return its path."""
         path = Path(directory) / FILE_NAME
-        temporary = path.with_suffix(".tmp")
-        temporary.write_text(self.model_dump_json(indent=1), encoding="utf-8")
-        temporary.replace(path)
+        write_atomic(path, self.model_dump_json(indent=1))
         return path
 
     def write_run(self, directory: Path, model: Path) -> None:
-        """Write `results.json` into a run and its figures of merit, as metrics.json, to its model.
+        """Write `results.json` into a run and its metrics, as metrics.json, next to its model.
 
         Args:
             directory: the run directory.
-            model: the folder of what was trained, as a surrogate is published from.
+            model: the folder of the trained model.
         """
         self.write(directory)
-        text = json.dumps({"units": self.units, **self.metrics}, indent=1)
+        metrics = json.loads(self.model_dump_json(include={"metrics"}))["metrics"]  # NaN as null
+        text = json.dumps({"units": self.units, **metrics}, indent=1)
         write_atomic(Path(model) / "metrics.json", text + "\n")
 
     @classmethod
@@ -311,6 +315,6 @@ class Results(_Part):
 
 
 def number(value: Any) -> float | None:
-    """Return `value` as a JSON-safe float: None for NaN and infinities."""
+    """Convert `value` to a JSON-safe float: None for NaN and infinities."""
     value = float(value)
     return value if value == value and abs(value) != float("inf") else None

@@ -1,4 +1,4 @@
-"""Unit names: the spellings of one unit compared, and sizes of memory read."""
+"""Comparison of unit names across spellings, and parsing of memory sizes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CANONICAL = {spelling: unit for unit, names in _SPELLINGS.items() for spelling 
 
 
 def same_unit(first: str, second: str) -> bool:
-    """Return whether two unit strings spell the same unit.
+    """Return whether two strings are spellings of the same unit.
 
     Example:
         >>> same_unit("degrees_Celsius", "degC"), same_unit("K", "degC")
@@ -34,7 +34,7 @@ def same_unit(first: str, second: str) -> bool:
 
 
 def canonical_unit(unit: str) -> str:
-    """Return one lower-case spelling for a unit; unknown units are only stripped and lowered."""
+    """Return the canonical lower-case spelling; unknown units are only stripped and lowered."""
     key = " ".join(unit.strip().lower().split())
     return _CANONICAL.get(key, key)
 
@@ -44,7 +44,7 @@ _BYTES |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
 
 
 def parse_bytes(size: int | float | str, *, key: str = "max_memory") -> int:
-    """Return a number of bytes written as a number or as text with a unit.
+    """Parse a number of bytes, given as a number or as text with a unit.
 
     Raises:
         ConfigError: the text is not a positive size.

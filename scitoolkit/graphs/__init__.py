@@ -1,4 +1,4 @@
-"""Full-graph GNN training on any number of processes, for torch-geometric models."""
+"""Distributed full-graph training of torch-geometric models."""
 
 from __future__ import annotations
 

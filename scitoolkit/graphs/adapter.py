@@ -1,8 +1,8 @@
-"""torch-geometric models on many processes: the user's module stays as it is.
+"""Adapter that runs unmodified torch-geometric models on several processes.
 
-`distribute` runs a model's forward pass inside `Distributed`; its class, parameters and names stay,
-so weights trained on eight processes load into the plain model. Which models it is right for is
-not looked up: `proof.prove` compares it with the plain model before training.
+`distribute` runs a model's forward pass inside `Distributed`. Class, parameters and parameter names
+are unchanged, so weights trained on eight processes load into the plain model. There is no list of
+supported models: `proof.prove` compares the distributed with the plain model before training.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def edge_inputs(model: nn.Module, inputs: GraphInputs) -> list[str]:
     """Return which of `edge_weight` and `edge_attr` a graph has.
 
     Raises:
-        ConfigError: the model's forward does not accept one that it has.
+        ConfigError: the model's forward does not accept one of them.
     """
     accepted = inspect.signature(type(model).forward).parameters
     for name in inputs.of_edges:
@@ -46,15 +46,16 @@ def edge_inputs(model: nn.Module, inputs: GraphInputs) -> list[str]:
 def distribute(
     model: nn.Module, part: Part, fast: Collection[str] = (), *, dropout: bool = True
 ) -> nn.Module:
-    """Let a model work on this process's part of the graph; `proof.attach` proves it first.
+    """Make a model run on this process's part of the graph, without the check of `proof.attach`.
 
-    Call the model with own nodes' features; its edges are the part's, whatever is given.
+    Call the model with the features of local nodes; it uses the edges of the part and ignores the
+    given ones.
 
     Args:
-        model: any torch-geometric model; changed in place, and restored by `detach`.
+        model: any torch-geometric model; modified in place, and restored by `detach`.
         part: this process's part.
-        fast: names of the layers that become sparse products, as `prove` returns them.
-        dropout: False drops nothing.
+        fast: names of the layers that run as sparse products, from `prove`.
+        dropout: False disables dropout.
     """
     detach(model)
     for name, module in model.named_modules():
@@ -87,7 +88,7 @@ def _edge_rows(part: Part, name: str, like: Tensor) -> Tensor:
 
 
 def detach(model: nn.Module) -> nn.Module:
-    """Restore the model's own forward pass, for use on a whole graph."""
+    """Restore the original forward methods, for use on a whole graph."""
     for module in model.modules():
         module.__dict__.pop("forward", None)
         for key in [key for key in vars(module) if key.startswith("_cached_")]:
@@ -97,10 +98,10 @@ def detach(model: nn.Module) -> nn.Module:
 
 @contextlib.contextmanager
 def dropout_by_node(seed: int) -> Iterator[None]:
-    """Within it, dropout gives each node and edge the same mask on any number of ranks.
+    """Return a context in which dropout masks depend on the node or edge, not on the partition.
 
     Args:
-        seed: another one for each step.
+        seed: seed of the masks; use another one in each step.
     """
     token = _SEED.set(seed)
     try:

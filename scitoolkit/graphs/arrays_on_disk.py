@@ -1,4 +1,4 @@
-"""Arrays read from front to back in blocks: .npy files, members of .npz archives, HDF5 datasets."""
+"""Sequential block-wise access to arrays in .npy, .npz and HDF5 files."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Array = np.ndarray
 
 
 class ArrayStream:
-    """Numbers of an array in the order in which a .npy file holds them, a block at a time.
+    """Sequential reader of the flattened array in a .npy file.
 
     Args:
-        file: at the start of a .npy file; closed by `close`.
-        where: for messages.
+        file: file object at the start of a .npy file; closed by `close`.
+        where: file name for messages.
 
     Raises:
-        DataError: not a .npy file, or one of objects or in Fortran's order.
+        DataError: not a .npy file, or an array of objects or in Fortran order.
     """
 
     def __init__(self, file: IO[bytes], where: str) -> None:
@@ -40,13 +40,13 @@ class ArrayStream:
             raise DataError(f"not an array of numpy ({error})", where=where) from None
         if self.dtype.hasobject or (fortran and len(self.shape) > 1):
             raise DataError(
-                f"{self.dtype} in Fortran's order" if fortran else "an array of objects",
+                f"{self.dtype} in Fortran order" if fortran else "an array of objects",
                 where=where, allowed="numbers in C order", fix="numpy.ascontiguousarray",
             )  # fmt: skip
         self._begin = file.tell()
 
     def seek(self, number: int) -> ArrayStream:
-        """Move to a number of the flattened array."""
+        """Move to an index of the flattened array."""
         self._file.seek(self._begin + number * self.dtype.itemsize)
         return self
 
@@ -54,7 +54,7 @@ class ArrayStream:
         """Return the next numbers.
 
         Raises:
-            DataError: the file ends before.
+            DataError: the file is truncated.
         """
         raw = self._file.read(count * self.dtype.itemsize)
         if len(raw) != count * self.dtype.itemsize:
@@ -86,7 +86,7 @@ class ArrayFile:
         try:
             if self.path.is_dir():
                 self.names: list[str] = sorted(p.stem for p in self.path.glob("*.npy"))
-            elif self.path.suffix == ".npz":
+            elif self.path.suffix.lower() == ".npz":
                 self._archive = self._close.enter_context(zipfile.ZipFile(self.path))
                 self.names = [name.removesuffix(".npy") for name in self._archive.namelist()]
             else:
@@ -110,7 +110,7 @@ class ArrayFile:
         return tuple(stream.shape)
 
     def dtype(self, name: str) -> np.dtype:
-        """Return the type of an array's numbers."""
+        """Return the dtype of an array."""
         if self._hdf5 is not None:
             return self._hdf5[name].dtype
         stream = self.stream(name)
@@ -118,7 +118,7 @@ class ArrayFile:
         return stream.dtype
 
     def stream(self, name: str) -> ArrayStream:
-        """Open an array that is no HDF5 dataset."""
+        """Open an array of an .npz archive or a folder."""
         where = f"{self.path}:{name}"
         if self._archive is not None:
             return ArrayStream(self._archive.open(f"{name}.npy"), where)
@@ -162,11 +162,11 @@ class ArrayFile:
 
 
 class ArrayWriter:
-    """Writes a .npy file in blocks, with its SHA-256 as it goes.
+    """Block-wise writer of a .npy file that computes its SHA-256.
 
     Args:
-        path: of the file.
-        dtype, shape: of the whole array.
+        path: the file to write.
+        dtype, shape: dtype and shape of the whole array.
     """
 
     def __init__(self, path: Path, dtype: Any, shape: tuple[int, ...]) -> None:
@@ -188,7 +188,7 @@ class ArrayWriter:
         self._put(np.ascontiguousarray(block, dtype=self._dtype).tobytes())
 
     def __enter__(self) -> ArrayWriter:
-        """Return the writer, whose file is closed at the end whatever happens."""
+        """Return the writer; the file is closed on exit."""
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -196,14 +196,14 @@ class ArrayWriter:
         self._file.close()
 
     def finish(self) -> dict[str, Any]:
-        """Close the whole array; return size in bytes and SHA-256."""
-        assert self._left == 0, "an array that is not whole"
+        """Close the completed file; return its size in bytes and SHA-256."""
+        assert self._left == 0, "incomplete array"
         self._file.close()
         return {"bytes": self.size, "sha256": self._hash.hexdigest()}
 
 
 class _Tee:
-    """What numpy writes a header to."""
+    """File-like object for numpy's header writer."""
 
     def __init__(self, put: Any) -> None:
         self.write = put

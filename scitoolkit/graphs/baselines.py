@@ -1,4 +1,4 @@
-"""What a graph network has to beat."""
+"""Baselines of node prediction: training mean and label propagation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Array = np.ndarray
 
 
 def majority(graph: Graph) -> Array:
-    """Return the mean of training nodes for every node: as a class, the most frequent one."""
+    """Return the training mean for every node; for classes, the most frequent class."""
     mean = _known(graph).mean(0, keepdims=True)
     return np.repeat(graph.learned.decided(mean), graph.num_nodes, axis=0)
 
@@ -21,16 +21,16 @@ def _known(graph: Graph) -> Array:
 
 
 def label_propagation(graph: Graph, alpha: float = 0.9, iterations: int = 50) -> Array:
-    """Return classes, labels or values spread from training nodes over edges alone.
+    """Return classes, labels or values propagated from training nodes along edges.
 
     F <- alpha S F + (1 - alpha) Y with S = D^-1/2 (A + I) D^-1/2 (Zhou et al. 2004, eq. 4), for Y
-    and for where it is known; the ratio of both is the mean of what reaches a node. A node that
-    nothing reaches gets the mean of training nodes.
+    and for its mask; the ratio of both is the weighted mean of the labels that reach a node. Nodes
+    that are not reached get the mean of the training nodes.
 
     Args:
-        graph: with labels and the part `train`.
-        alpha: share of the neighbours' word.
-        iterations: steps of spreading.
+        graph: a graph with labels and a part `train`.
+        alpha: weight of the neighbours.
+        iterations: number of propagation steps.
     """
     train = graph.parts["train"]
     of_train = _known(graph)

@@ -1,4 +1,4 @@
-"""The configuration of a graph job."""
+"""Configuration of a graph job."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from scitoolkit.graphs.targets import TargetName
 
 
 class GraphDataConfig(Config):
-    """Which graph.
+    """The graph and its preprocessing.
 
     Attributes:
-        path: an npz file, as `scitoolkit.graphs.graph.read_graph` describes.
+        path: an npz file as described by `scitoolkit.graphs.graph.read_graph`, or the folder of a
+            partitioned graph.
         normalise: `rows` divides each node's features by their sum, as is usual for bags of
-            words; `standard` takes off the mean and divides by the deviation of the training
-            nodes; `none`.
-        edge_inputs: `use` gives the file's `edge_weight` and `edge_attr` to the model, and refuses
-            a model that does not accept them; `ignore` trains without them.
-        target: what the file's `y` holds: `classes`, (N,); `labels`, several at once, (N, L) of 0
-            and 1; `values`, (N,) or (N, D), learned in units of their deviation.
+            words; `standard` subtracts the mean and divides by the standard deviation of the
+            training nodes; `none`.
+        edge_inputs: `use` passes the file's `edge_weight` and `edge_attr` to the model, which must
+            accept them; `ignore` trains without them.
+        target: meaning of the file's `y`: `classes`, (N,); `labels`, (N, L) of 0
+            and 1; `values`, (N,) or (N, D), standardised for training.
     """
 
     path: DataPath
@@ -35,14 +36,15 @@ class GraphDataConfig(Config):
 
 
 class PartitionConfig(Config):
-    """How processes share the graph.
+    """Distribution of the graph over processes.
 
     Attributes:
-        algorithm: `auto` takes the grid whose busiest process receives least.
+        algorithm: `auto` selects the grid that minimises the largest number of words received by
+            a process.
         replication: c of 1.5d.
-        sparse: send only rows that are needed.
+        sparse: send only the rows that the receiver needs.
         partition: `metis`, `random` or `block`.
-        owner: an .npy file with the rank of each node instead.
+        owner: an .npy file with the rank of each node, instead of `partition`.
     """
 
     algorithm: Literal["auto", "1d", "1.5d", "2d", "3d"] = "1d"
@@ -52,7 +54,7 @@ class PartitionConfig(Config):
     owner: DataPath | None = None
 
     def required_packages(self) -> tuple[str, ...]:
-        """Return pymetis where it divides the graph among several processes."""
+        """Return pymetis if it partitions the graph for several processes."""
         asked = self.partition == "metis" and self.owner is None
         return ("pymetis",) if asked and world_size() > 1 else ()
 
@@ -66,7 +68,7 @@ class PartitionConfig(Config):
 
 
 class GraphConfig(SeededConfig):
-    """A graph job: the graph, how it is shared, the model and its training."""
+    """Configuration of a graph job: graph, partition, model and training."""
 
     domain: Literal["graphs"] = "graphs"
     data: GraphDataConfig

@@ -1,4 +1,4 @@
-"""Edge lists read in blocks, whatever file holds them, checked as they are read."""
+"""Block-wise, validating readers of edge lists in several file formats."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BLOCK = 1 << 20  # edges
 
 
 class EdgeBlock(NamedTuple):
-    """Some edges: ends, and weights and features where the file has them."""
+    """A block of edges: source, target, and weights and features if the file has them."""
 
     source: Array
     target: Array
@@ -27,13 +27,13 @@ class EdgeBlock(NamedTuple):
 
 
 class EdgeFile(ABC):
-    """An edge list that is read from front to back any number of times.
+    """Base class of edge lists, which can be read sequentially any number of times.
 
     Attributes:
-        suffixes: of the files that a class reads.
-        num_nodes: where the file tells it.
+        suffixes: file suffixes that the class reads.
+        num_nodes: number of nodes, if known from the file.
         weighted: whether edges have weights.
-        attr_shape: shape of an edge's features; None without.
+        attr_shape: shape of an edge's features; None without features.
     """
 
     suffixes: ClassVar[tuple[str, ...]]
@@ -48,13 +48,13 @@ class EdgeFile(ABC):
 
     @abstractmethod
     def _blocks(self) -> Iterator[EdgeBlock]:
-        """Yield the edges as the file has them."""
+        """Yield the edges as stored."""
 
     def blocks(self) -> Iterator[EdgeBlock]:
-        """Yield the edges in the file's order, ends as whole numbers of at least 0.
+        """Yield the edges in file order, with non-negative integer node numbers.
 
         Raises:
-            DataError: an end that is no node's number, or a weight or feature that is not finite.
+            DataError: an invalid node number, or a weight or feature that is not finite.
         """
         first = 0
         for block in self._blocks():
@@ -89,22 +89,23 @@ class EdgeFile(ABC):
 
 
 class EdgeArrays(EdgeFile):
-    """Arrays of an .npz or HDF5 file or a folder of .npy files, or a single .npy file.
+    """Edges in an .npz or HDF5 file, a folder of .npy files, or a single .npy file.
 
     `edge_index` (2, E) or (E, 2), source first; or CSR, row = target: `adj_indptr` and
-    `adj_indices`, or `indptr` and `indices`. Beside them `edge_weight` and `edge_attr`.
+    `adj_indices`, or `indptr` and `indices`. Optional: `edge_weight` (E,), and `edge_attr` (E,) or
+    (E, D).
     """
 
     suffixes: ClassVar[tuple[str, ...]] = (".npz", ".h5", ".hdf5", ".npy", "")
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        single = self.path.suffix == ".npy"
+        single = self.path.suffix.lower() == ".npy"
         self._file = ArrayFile(self.path.parent if single else self.path)
         self._index = self.path.stem if single else "edge_index"
         self._pointer: Array | None = None
+        self._weights = "edge_weight"
         if not single:
-            self.weighted = "edge_weight" in self._file
             if "edge_attr" in self._file:
                 self.attr_shape = self._file.shape("edge_attr")[1:]
             for pointer, columns in (("adj_indptr", "adj_indices"), ("indptr", "indices")):
@@ -112,6 +113,9 @@ class EdgeArrays(EdgeFile):
                     self._use_rows(pointer, columns)
         if self._pointer is None:
             self._check_pairs()
+        if not single:
+            self._find_weights()
+            self._check_rows()
 
     def _use_rows(self, pointer: str, columns: str) -> None:
         self._pointer, self._index = self._file.read(pointer).astype(np.int64), columns
@@ -120,6 +124,28 @@ class EdgeArrays(EdgeFile):
         if not rises or self._pointer[0] != 0 or self._pointer[-1] != count:
             self._refuse(f"{pointer} does not rise from 0 to the {count} edges", "CSR pointers")
         self.num_nodes = len(self._pointer) - 1
+
+    def _find_weights(self) -> None:
+        """Use `edge_weight`, or the values of a CSR matrix that are not all 1, as `read_graph`."""
+        self._weights = "edge_weight"
+        if self._weights not in self._file and self._index == "adj_indices":
+            self._weights = "adj_data"
+        self.weighted = self._weights in self._file
+        if self.weighted and self._weights == "adj_data":
+            blocks = self._file.blocks(self._weights, BLOCK)
+            self.weighted = any((block != 1).any() for block in blocks)
+
+    def _check_rows(self) -> None:
+        shape = self._file.shape(self._index)
+        edges = shape[1] if self._pointer is None and shape[0] == 2 else shape[0]
+        inputs: list[tuple[str, tuple[int, ...]]] = []
+        inputs += [(self._weights, (1,))] if self.weighted else []
+        inputs += [("edge_attr", (1, 2))] if self.attr_shape is not None else []
+        for name, dimensions in inputs:
+            shape = self._file.shape(name)
+            if len(shape) not in dimensions or shape[0] != edges:
+                allowed = f"({edges},)" if dimensions == (1,) else f"({edges},) or ({edges}, D)"
+                self._refuse(f"{name} of shape {shape}", allowed)
 
     def _check_pairs(self) -> None:
         if self._index not in self._file:
@@ -135,14 +161,11 @@ class EdgeArrays(EdgeFile):
         more = [
             self._file.blocks(name, BLOCK) if present else None
             for name, present in (
-                ("edge_weight", self.weighted), ("edge_attr", self.attr_shape is not None)
+                (self._weights, self.weighted), ("edge_attr", self.attr_shape is not None)
             )
         ]  # fmt: skip
         for source, target in self._pairs():
             weight, attr = (None if part is None else next(part, None) for part in more)
-            for name, values in (("edge_weight", weight), ("edge_attr", attr)):
-                if values is not None and len(values) != len(source):
-                    self._refuse(f"{name} has fewer rows than there are edges", "a row for each")
             yield EdgeBlock(source, target, weight, attr)
 
     def _pairs(self) -> Iterator[tuple[Array, Array]]:
@@ -161,8 +184,8 @@ class EdgeArrays(EdgeFile):
             yield pair[:, 0], pair[:, 1]
 
     def _halves(self, edges: int) -> Iterator[tuple[Array, Array]]:
-        """The two rows of a (2, E) array, side by side."""
-        if self.path.suffix in (".h5", ".hdf5"):
+        """Yield blocks of both rows of a (2, E) array."""
+        if self.path.suffix.lower() in (".h5", ".hdf5"):
             import h5py
 
             with h5py.File(self.path) as file:
@@ -172,15 +195,19 @@ class EdgeArrays(EdgeFile):
         streams: list[ArrayStream] = [
             self._file.stream(self._index).seek(edges * row) for row in (0, 1)
         ]
-        for a in range(0, edges, BLOCK):
-            source, target = (s.take(min(BLOCK, edges - a)) for s in streams)
-            yield source, target
+        try:
+            for a in range(0, edges, BLOCK):
+                source, target = (s.take(min(BLOCK, edges - a)) for s in streams)
+                yield source, target
+        finally:
+            for stream in streams:
+                stream.close()
 
 
 class EdgeTable(EdgeFile):
-    """Comma- or tab-separated text: columns `source` and `target`, and `weight` if there is one.
+    """Delimited text with columns `source`, `target` and optionally `weight`.
 
-    Without a header the first two columns are the ends and a third one the weight.
+    Without a header, the first two columns are source and target, and a third one is the weight.
     """
 
     suffixes: ClassVar[tuple[str, ...]] = (".csv", ".tsv", ".txt")
@@ -188,7 +215,7 @@ class EdgeTable(EdgeFile):
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         try:
-            with self.path.open(encoding="utf-8") as file:
+            with self.path.open(encoding="utf-8-sig") as file:
                 first = file.readline().strip()
         except UnicodeDecodeError as error:
             self._refuse(f"not a table of edges ({error})", "text in UTF-8")
@@ -221,7 +248,7 @@ class EdgeTable(EdgeFile):
 
 
 class EdgeParquet(EdgeFile):
-    """A Parquet file with columns `source` and `target`, and `weight` if there is one."""
+    """A Parquet file with columns `source`, `target` and optionally `weight`."""
 
     suffixes: ClassVar[tuple[str, ...]] = (".parquet",)
 
@@ -256,7 +283,7 @@ class EdgeParquet(EdgeFile):
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[None]:
-        """Refuse the file where pyarrow does."""
+        """Translate errors of pyarrow."""
         try:
             yield
         except (OSError, ValueError, NotImplementedError) as error:
@@ -273,10 +300,10 @@ def _is_number(text: str) -> bool:
 
 
 def open_edges(path: Path) -> EdgeFile:
-    """Open an edge list by its suffix; a folder holds .npy files.
+    """Open an edge list by its suffix, or a folder of .npy files.
 
     Raises:
-        DataError: no such file, an unknown suffix, or contents that are no edges.
+        DataError: no such file, an unknown suffix, or contents that are not edges.
     """
     path = Path(path)
     for kind in (EdgeArrays, EdgeTable, EdgeParquet):

@@ -1,4 +1,4 @@
-"""Graph attention as one kernel over a sparse pattern, which stores no scores and no messages."""
+"""Fused graph attention over a sparse pattern, without stored scores or messages."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from scitoolkit.training.ranks.collectives import FetchHalo
 
 
 def attention(layer: Any, part: Part, x: Tensor) -> Tensor:
-    """Return what GATConv returns, shape (n_own, heads x width) or (n_own, width)."""
+    """Return the output of GATConv, shape (n_own, heads x width) or (n_own, width)."""
     with torch._C.DisableTorchFunction():
         rows = layer.lin(x)
         every = _with_halo(part, rows).view(-1, layer.heads, layer.out_channels)
+        every = _promoted(every, layer.att_src)
         left = (every[: len(x)] * layer.att_dst).sum(2)
         right = (every * layer.att_src).sum(2)
         pattern = part.pattern(loops=layer.add_self_loops)
@@ -26,12 +27,13 @@ def attention(layer: Any, part: Part, x: Tensor) -> Tensor:
 
 
 def attention_of_sums(layer: Any, part: Part, x: Tensor) -> Tensor:
-    """Return what GATv2Conv returns, shape (n_own, heads x width) or (n_own, width)."""
+    """Return the output of GATv2Conv, shape (n_own, heads x width) or (n_own, width)."""
     heads = (-1, layer.heads, layer.out_channels)
     with torch._C.DisableTorchFunction():
         rows = layer.lin_l(x)
         left = (rows if layer.share_weights else layer.lin_r(x)).view(heads)
-        every = _with_halo(part, rows).view(heads)
+        left = _promoted(left, layer.att)
+        every = _promoted(_with_halo(part, rows).view(heads), layer.att)
         pattern = part.pattern(loops=layer.add_self_loops)
         slope = layer.negative_slope
         out = additive_attention(pattern, left, every, layer.att[0], slope=slope)
@@ -47,8 +49,13 @@ def _finished(layer: Any, part: Part, x: Tensor, out: Tensor) -> Tensor:
     return put_tag(out, Tag(0, part.nodes))
 
 
+def _promoted(rows: Tensor, weight: Tensor) -> Tensor:
+    """Return rows in the dtype of their product with a weight; autocast makes them narrower."""
+    return rows.to(torch.promote_types(rows.dtype, weight.dtype))
+
+
 def _with_halo(part: Part, rows: Tensor) -> Tensor:
-    """Own rows, then those of other ranks that own edges name."""
+    """Return local rows followed by halo rows."""
     if part.ranks.size == 1:
         return rows
     return torch.cat([rows, FetchHalo.apply(rows, part.ranks, part.halo)])

@@ -1,4 +1,4 @@
-"""GCN, SAGE, GIN, attention and linear propagation as kernels that store no messages."""
+"""Sparse-product forms of message-passing layers, which do not store messages."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ FastForward = Callable[[Any, Part, Tensor], Tensor]
 
 
 def fast_forward(layer: nn.Module) -> FastForward | None:
-    """Return the sparse form of a layer's forward pass, None where there is none.
+    """Return the sparse-product form of a layer's forward pass, or None.
 
-    Whether it equals the layer as it is configured is for the proof to find out.
+    The proof checks whether it is equivalent to the layer as configured.
     """
     from torch_geometric import nn as layers
 
@@ -30,7 +30,7 @@ def fast_forward(layer: nn.Module) -> FastForward | None:
         layers.SSGConv: _spectral, layers.TAGConv: _adaptive, layers.LGConv: _light,
         layers.ARMAConv: _arma,
     }  # fmt: skip
-    # The proof drops nothing and runs a model once: it sees neither of these.
+    # The proof detects neither: it runs without dropout, and only once.
     drops_edges = (
         isinstance(layer, (layers.APPNP, layers.GATConv, layers.GATv2Conv)) and layer.dropout > 0
     )
@@ -39,7 +39,7 @@ def fast_forward(layer: nn.Module) -> FastForward | None:
 
 
 def passes_once(layer: nn.Module) -> bool:
-    """Return whether a layer with a sparse form reads neighbours' rows, not those of theirs."""
+    """Return whether a layer with a sparse form aggregates once (only direct neighbours)."""
     from torch_geometric import nn as layers
 
     once = (
@@ -54,7 +54,7 @@ def passes_once(layer: nn.Module) -> bool:
 
 
 def is_whole_graph(edge_index: Any, part: Part) -> bool:
-    """Return whether a tensor is the part's edges, all of them and in their direction."""
+    """Return whether a tensor is the complete edge_index of the part, with its direction."""
     if edge_index is part.unread_edges:
         return True
     tag = tag_of(edge_index)
@@ -62,7 +62,7 @@ def is_whole_graph(edge_index: Any, part: Part) -> bool:
 
 
 def use_fast_forward(layer: Any, part: Part) -> None:
-    """Let a layer multiply with a sparse matrix where it is called with the graph's edges alone."""
+    """Make a layer run as a sparse product if it is called with the graph's edges only."""
     form = fast_forward(layer)
     assert form is not None
 
@@ -87,7 +87,7 @@ def _aggregate(part: Part, x: Tensor, weighting: str) -> Tensor:
 
 
 def _narrow(part: Part, x: Tensor, weight: Tensor, weighting: str) -> Tensor:
-    """A X W, multiplied first by whichever leaves fewer columns to move and to sum."""
+    """Return A X W, in the order that communicates and sums fewer columns."""
     if weight.shape[0] <= weight.shape[1]:
         return _aggregate(part, x @ weight.t(), weighting)
     return _aggregate(part, x, weighting) @ weight.t()
@@ -138,7 +138,7 @@ def _light(layer: Any, part: Part, x: Tensor) -> Tensor:
 
 
 def _adaptive(layer: Any, part: Part, x: Tensor) -> Tensor:
-    """Sum over k of A^k X W_k, by Horner's rule where that leaves fewer columns."""
+    """Return the sum over k of A^k X W_k, by Horner's rule if that has fewer columns."""
     weights = [each.weight for each in layer.lins]
     if weights[0].shape[0] < weights[0].shape[1]:
         out = x @ weights[-1].t()
@@ -153,7 +153,7 @@ def _adaptive(layer: Any, part: Part, x: Tensor) -> Tensor:
 
 
 def _arma(layer: Any, part: Part, x: Tensor) -> Tensor:
-    """The stacks of one layer are columns of one product, shape (n_own, stacks x width)."""
+    """Return ARMAConv's output; the stacks are the columns of one product."""
     stacks, width = layer.num_stacks, layer.out_channels
     out = _side_by_side(x, layer.init_weight)
     for t in range(layer.num_layers):
@@ -172,7 +172,7 @@ def _arma(layer: Any, part: Part, x: Tensor) -> Tensor:
 
 
 def _side_by_side(x: Tensor, weight: Tensor) -> Tensor:
-    """x W_k for each of the stacked matrices."""
+    """Return x W_k for all stacked matrices, concatenated."""
     return x @ weight.movedim(0, 1).flatten(1)
 
 

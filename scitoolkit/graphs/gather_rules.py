@@ -1,4 +1,4 @@
-"""Gathers and scatters of distributed rows: halos are fetched first, or sent to their owners."""
+"""Rules for gathers and scatters of distributed rows, with halo exchange."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _scatter(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> 
 def _pooled(
     local: LocalRows, func: Any, name: str, call: Any, args: Any, kwargs: Any, *, total: bool
 ) -> Tensor:
-    """Scatter the rows of all ranks onto replicated ones."""
+    """Scatter the rows of all ranks into a replicated tensor."""
     x, dim, index, source = call
     if total:
         part = _add(name, torch.zeros_like(x), dim, index, source)

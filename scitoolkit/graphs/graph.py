@@ -1,4 +1,4 @@
-"""A graph with features, labels and a split, checked once when it is made."""
+"""Graphs with features, labels and a split, validated on construction."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Array = np.ndarray
 
 @dataclass(frozen=True)
 class GraphInputs:
-    """What a graph gives to a model.
+    """Shapes of a graph's inputs to a model.
 
     Attributes:
-        num_features: of a node.
+        num_features: number of node features.
         edge_weight: whether edges have weights.
-        edge_attr: shape of an edge's features; None without.
+        edge_attr: shape of an edge's features; None without features.
     """
 
     num_features: int
@@ -33,28 +33,30 @@ class GraphInputs:
 
     @property
     def of_edges(self) -> list[str]:
-        """Names of the edges' inputs."""
+        """Names of the edge inputs."""
         given = {"edge_weight": self.edge_weight, "edge_attr": self.edge_attr is not None}
         return [name for name, present in given.items() if present]
 
 
 @dataclass
 class Graph:
-    """A directed graph; an undirected one has each edge in both directions.
+    """A directed graph; undirected graphs contain each edge in both directions.
 
     Attributes:
-        source, target: nodes of each edge, shape (E,), int64; messages run source -> target.
-        num_nodes: number of nodes; some may have no edge.
-        features: shape (N, F), float32 (float64 stays), or a scipy CSR matrix of that shape.
-        labels: what is learned of each node, as `target_name` says: a class, shape (N,), int64, -1
-            where unknown; labels of 0 and 1, (N, L); or values, (N, D); or None.
-        parts: nodes of the parts train, validation and test, int64 arrays.
-        edge_weight: of each edge, shape (E,), float32 (float64 stays); or None.
-        edge_attr: features of each edge, shape (E,) or (E, D), likewise; or None.
+        source, target: nodes of each edge, shape (E,), int64; messages flow source -> target.
+        num_nodes: number of nodes, including isolated ones.
+        features: shape (N, F), float32 or float64, or a scipy CSR matrix of that shape.
+        labels: prediction target of each node according to `target_name`: classes, shape (N,),
+            int64, -1 if unknown; labels of 0 and 1, (N, L); or values, (N, D); or None.
+        parts: node numbers (or masks of shape (N,)) of train, validation and test; stored as int64
+            arrays.
+        where: source of the graph, for messages.
+        edge_weight: shape (E,), float32 or float64; or None.
+        edge_attr: features of each edge, shape (E,) or (E, D), float32 or float64; or None.
         target_name: `classes`, `labels` or `values`.
 
     Raises:
-        DataError: an index out of range, lengths that differ, NaN, a labelled part without labels.
+        DataError: an index out of range, different lengths, NaN, or a part with unlabelled nodes.
 
     Example:
         >>> graph = Graph([0, 1], [1, 0], 3, np.zeros((3, 2), np.float32))
@@ -139,11 +141,20 @@ class Graph:
 
     def _checked_part(self, name: str, nodes: Any) -> Array:
         nodes = np.asarray(nodes)
-        if nodes.dtype == bool:
+        mask = nodes.dtype == bool
+        if nodes.ndim != 1 or (mask and len(nodes) != self.num_nodes):
+            what = "is a mask" if mask else "is an array"
+            self._refuse(
+                f"part {name} {what} of shape {nodes.shape}",
+                f"a mask of shape ({self.num_nodes},), or a vector of node numbers",
+                "one column of the mask" if nodes.ndim == 2 else "",
+            )
+        if mask:
             nodes = np.flatnonzero(nodes)
-        nodes = nodes.astype(np.int64)
-        if len(nodes) and not 0 <= nodes.min() <= nodes.max() < self.num_nodes:
-            self._refuse(f"part {name} names node {nodes.max()}", f"0 to {self.num_nodes - 1}")
+        nodes = whole_numbers(f"nodes of part {name}", nodes, self.where or "graph")
+        outside = nodes[(nodes < 0) | (nodes >= self.num_nodes)]
+        if len(outside):
+            self._refuse(f"part {name} names node {outside[0]}", f"0 to {self.num_nodes - 1}")
         if len(np.unique(nodes)) != len(nodes):
             self._refuse(f"part {name} names a node twice", "each node at most once")
         if self.labels is None or not self.learned.known(self.labels[nodes]).all():
@@ -157,13 +168,13 @@ class Graph:
 
     @property
     def inputs(self) -> GraphInputs:
-        """What the graph gives to a model."""
+        """Shapes of the graph's inputs to a model."""
         attr = None if self.edge_attr is None else tuple(self.edge_attr.shape[1:])
         return GraphInputs(int(self.features.shape[1]), self.edge_weight is not None, attr)
 
     @property
     def known_labels(self) -> Array:
-        """The labels of a graph that has them.
+        """The labels; raises if there are none.
 
         Raises:
             DataError: the graph has no labels.
@@ -174,16 +185,16 @@ class Graph:
 
     @property
     def learned(self) -> Target:
-        """What is learned of a node."""
+        """The prediction target."""
         return TARGETS[self.target_name]
 
     @property
     def num_classes(self) -> int:
-        """One more than the highest class, or the number of labels or values; 0 without any."""
+        """Highest class + 1, or the number of labels or values; 0 without labels."""
         return 0 if self.labels is None else self.learned.outputs(self.labels)
 
     def edge_facts(self) -> dict[str, int]:
-        """Count the edges and nodes that are kept although they may be oversights.
+        """Return counts of self-loops, duplicate edges and isolated nodes, which may be mistakes.
 
         Example:
             >>> Graph([0, 0, 1], [1, 1, 1], 3, np.zeros((3, 1))).edge_facts()
@@ -198,11 +209,11 @@ class Graph:
         }
 
     def in_degrees(self) -> Array:
-        """Number of edges that end at each node, shape (N,)."""
+        """Return the number of edges into each node, shape (N,)."""
         return np.bincount(self.target, minlength=self.num_nodes)
 
     def dense_features(self, nodes: Array) -> Array:
-        """Features of some nodes, shape (len(nodes), F), float32."""
+        """Return the features of some nodes, shape (len(nodes), F), float32."""
         rows = self.features[nodes]
         return np.asarray(rows.todense() if sp.issparse(rows) else rows, dtype=np.float32)
 
@@ -213,7 +224,7 @@ def _real(values: Any) -> Array:
 
 
 def read_graph(path: Path, target: TargetName = "classes") -> Graph:
-    """Read an .npz file with a graph; arrays of objects are refused, nothing is unpickled.
+    """Read a graph from an .npz file, without unpickling.
 
     Keys: `adj_indptr` and `adj_indices` (CSR: row = target, column = source) or `edge_index`
     (2, E); `x`, or `x_indptr`, `x_indices`, `x_data` and `n_feat` for sparse features; optional
@@ -221,11 +232,11 @@ def read_graph(path: Path, target: TargetName = "classes") -> Graph:
     the parts `train`, `val` (or `validation`), `test`.
 
     Args:
-        path: of the file.
-        target: what `y` holds: classes, labels or values.
+        path: the file.
+        target: meaning of `y`: classes, labels or values.
 
     Raises:
-        DataError: no such file, not an npz, a missing key, or contents that do not fit.
+        DataError: no such file, not an npz file, a missing key, or inconsistent contents.
     """
     path = Path(path)
     try:
@@ -241,21 +252,21 @@ def read_graph(path: Path, target: TargetName = "classes") -> Graph:
 def graph_from_arrays(
     arrays: dict[str, Array], where: str = "graph", target: TargetName = "classes"
 ) -> Graph:
-    """Make a graph of the arrays that `read_graph` describes.
+    """Return the graph of arrays as described by `read_graph`.
 
     Raises:
-        DataError: a missing key, or contents that do not fit.
+        DataError: a missing key, or inconsistent contents.
     """
     source, end, num_nodes = _edges(arrays, where)
     labels = arrays.get("y")
     if labels is not None and "labelled" in arrays:
-        labels = only_labelled(labels, arrays["labelled"], target)
+        labels = only_labelled(labels, arrays["labelled"], target, where)
     names = {"train": "train", "val": "validation", "validation": "validation", "test": "test"}
     parts = {part: arrays[name] for name, part in names.items() if name in arrays}
     features = _features(arrays, num_nodes, where)
     weight = arrays.get("edge_weight", arrays.get("adj_data"))
     if "edge_weight" not in arrays and weight is not None and (weight == 1).all():
-        weight = None  # a pattern, as scipy writes it
+        weight = None  # a binary adjacency matrix
     return Graph(
         source,
         end,
@@ -283,6 +294,7 @@ def _edges(arrays: dict[str, Array], where: str) -> tuple[Array, Array, int]:
         if index.ndim != 2 or index.shape[0] != 2:
             raise DataError(f"edge_index of shape {index.shape}", where=where, allowed="(2, edges)")
         known = [len(arrays[name]) for name in ("x", "y") if name in arrays]
+        known += [len(arrays["x_indptr"]) - 1] if "x_indptr" in arrays else []
         largest = int(index.max()) + 1 if index.size else 0
         return index[0], index[1], known[0] if known else largest
     raise DataError(
@@ -312,23 +324,30 @@ def _features(arrays: dict[str, Array], num_nodes: int, where: str) -> Any:
         raise DataError(f"the sparse features do not fit: {error}", where=where) from None
 
 
-def only_labelled(labels: Array, labelled: Array, target: TargetName) -> Array:
-    """Return labels without those of nodes that are not labelled, where lengths fit."""
-    if labelled.shape != labels.shape[:1]:
-        return labels
+def only_labelled(labels: Array, labelled: Array, target: TargetName, where: str) -> Array:
+    """Return labels with those of unlabelled nodes set to the value for unknown.
+
+    Raises:
+        DataError: `labelled` is not a mask of the nodes.
+    """
+    if labelled.shape != labels.shape[:1] or not np.isin(labelled, (0, 1)).all():
+        raise DataError(
+            f"labelled of shape {labelled.shape} is not a mask", where=where,
+            allowed=f"0 and 1, shape ({len(labels)},)",
+        )  # fmt: skip
     kept = labelled.astype(bool).reshape(-1, *[1] * (labels.ndim - 1))
     return np.where(kept, labels, TARGETS[target].unknown)
 
 
 def from_data(data: Any, target: TargetName = "classes") -> Graph:
-    """Return the graph of a torch-geometric `Data` with x, edge_index and, if any, y and masks.
+    """Return the graph of a torch-geometric `Data` with x, edge_index and optionally y and masks.
 
     Args:
         data: the `Data`.
-        target: what `y` holds: classes, labels or values.
+        target: meaning of `y`: classes, labels or values.
 
     Raises:
-        DataError: no x or edge_index, or contents that do not fit.
+        DataError: no x or edge_index, or inconsistent contents.
     """
     arrays = {}
     for key in ("x", "edge_index", "y", "edge_weight", "edge_attr"):
@@ -336,12 +355,12 @@ def from_data(data: Any, target: TargetName = "classes") -> Graph:
             arrays[key] = getattr(data, key).numpy()
     for key, name in (("train_mask", "train"), ("val_mask", "validation"), ("test_mask", "test")):
         if getattr(data, key, None) is not None:
-            arrays[name] = np.flatnonzero(getattr(data, key).numpy())
+            arrays[name] = getattr(data, key).numpy().astype(bool)
     return graph_from_arrays(arrays, where="torch_geometric.data.Data", target=target)
 
 
 def write_graph(graph: Graph, path: Path) -> None:
-    """Write the .npz file that `read_graph` reads; zeros of the features are not stored."""
+    """Write a graph to an .npz file for `read_graph`, with sparse float32 features."""
     order = np.lexsort((graph.source, graph.target))
     features = sp.csr_matrix(graph.features)
     arrays = {

@@ -1,17 +1,17 @@
-"""Ranks as a grid, and what each of them holds and sends.
+"""Process grids of distributed sparse products: 1D, 1.5D, 2D and 3D algorithms.
 
 Rank (i, j, k) of a grid of `rows` x `columns` x `slices` holds the block A[R_i, C_j] of the
 adjacency and a part of the nodes' features. With B_ij the nodes that ranks (i, j, .) own, R_i is
-the union of B_ij over j and C_j that over i. A product A X then moves features alone, never A:
-the rows of C_j come from (., j, k), partial sums of R_i go to (i, ., k), and k works on its slice
+the union of B_ij over j and C_j that over i. A product A X communicates features only, never A:
+the rows of C_j come from (., j, k), partial sums of R_i go to (i, ., k), and k processes its slice
 of the feature columns.
 
 - 1D:   P x 1 x 1, a block of rows each (CAGNET, Tripathy et al. 2020, section IV-A)
 - 1.5D: P/c x c x 1, sums split over c processes (same, IV-B), without c copies of the features
 - 2D:   sqrt(P) x sqrt(P) x 1, and 3D: P^(1/3) in each direction, with the adjacency stationary,
-  which saves CAGNET's term in nnz(A).
+  which avoids CAGNET's communication term in nnz(A).
 
-`sparse` sends only the rows that the receiver's block names (Mukhopadhyay et al. 2024).
+With `sparse` only rows that the receiver's block references are sent (Mukhopadhyay et al. 2024).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ALGORITHMS = ("1d", "1.5d", "2d", "3d")
 
 @dataclass(frozen=True)
 class Grid:
-    """Numbers of ranks by row block, column block and slice of features.
+    """Numbers of row blocks, column blocks and feature slices.
 
     Example:
         >>> grid = Grid(2, 2, 1)
@@ -45,7 +45,7 @@ class Grid:
         return self.rows * self.columns * self.slices
 
     def place(self, rank: int) -> tuple[int, int, int]:
-        """Return (i, j, k) of a rank."""
+        """Return the coordinates (i, j, k) of a rank."""
         fibre, k = divmod(rank, self.slices)
         return (*divmod(fibre, self.columns), k)
 
@@ -54,12 +54,12 @@ class Grid:
         return (i * self.columns + j) * self.slices + k
 
     def slice_widths(self, width: int) -> list[int]:
-        """Cut `width` feature columns into slices as equal as they can be."""
+        """Return the widths of the slices of `width` feature columns, as equal as possible."""
         base, more = divmod(width, self.slices)
         return [base + (k < more) for k in range(self.slices)]
 
     def __str__(self) -> str:
-        """Name the algorithm and its grid."""
+        """Return the name of the algorithm and its grid."""
         name = {(1, 1): "1D"}.get((self.columns, self.slices), "")
         if not name:
             square = self.rows == self.columns
@@ -71,16 +71,16 @@ class Grid:
 
 
 def make_grid(algorithm: str, size: int, replication: int = 2, *, sparse: bool = True) -> Grid:
-    """Return the grid of an algorithm's name.
+    """Return the grid of an algorithm.
 
     Args:
         algorithm: one of 1d, 1.5d, 2d, 3d.
         size: number of processes.
-        replication: c of 1.5d, how many processes share a block row.
-        sparse: send needed rows only.
+        replication: c of 1.5d, the number of processes that share a block row.
+        sparse: send only needed rows.
 
     Raises:
-        ConfigError: an unknown name, or a number of processes that does not divide.
+        ConfigError: an unknown algorithm, or an unsupported number of processes.
 
     Example:
         >>> str(make_grid("1.5d", 8, 2)), str(make_grid("3d", 8, sparse=False))
@@ -119,7 +119,7 @@ def make_grid(algorithm: str, size: int, replication: int = 2, *, sparse: bool =
 
 
 def all_grids(size: int) -> list[Grid]:
-    """Return every grid of `size` ranks, with needed rows and with all rows."""
+    """Return all grids of `size` ranks, each with needed rows and with all rows."""
     out = []
     for rows in _divisors(size):
         for columns in _divisors(size // rows):

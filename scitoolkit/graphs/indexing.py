@@ -1,4 +1,4 @@
-"""How tags follow an index: which rows `x[...]` and reductions read, and what is left of them."""
+"""Propagation of tags through indexing, and the dimensions read by reductions."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from scitoolkit.graphs.tags import EITHER, Tag, tag_of
 
 
 def as_index(tag: Tag, out: Tensor) -> Tag:
-    """Keep the role of places where a result can be an index, else drop it."""
+    """Return the tag for a result: the role is kept only if it can be an index."""
     if out.is_floating_point() or out.dtype == torch.bool:
         return replace(tag, role=None)
     return tag
 
 
 def indexed_dims(parts: tuple[Any, ...], x: Tensor) -> Iterator[tuple[Any, int]]:
-    """Yield (part, dimension of x that it indexes)."""
+    """Yield pairs of a part of an index and the dimension of x that it indexes."""
     dim = 0
     for number, part in enumerate(parts):
         if part is None:
@@ -33,7 +33,7 @@ def indexed_dims(parts: tuple[Any, ...], x: Tensor) -> Iterator[tuple[Any, int]]
 
 
 def _width(part: Any) -> int:
-    """Dimensions of x that a part of an index reads."""
+    """Return the number of dimensions of x that a part of an index consumes."""
     if part is None or part is Ellipsis:
         return 0
     return part.dim() if isinstance(part, Tensor) and part.dtype == torch.bool else 1
@@ -80,7 +80,7 @@ def _is_no_pair(role: Any, out: Tensor) -> bool:
 
 
 def _selected(part: Tensor, here: Tag | None, place: int, out: Tensor) -> Tag | None:
-    """Return the tag of rows that a mask or an index selects."""
+    """Return the tag of rows selected by a mask or an index."""
     rows = tag_of(part)
     if part.dtype != torch.bool:
         return rows and Tag(place + rows.dim, rows.ids)
@@ -96,7 +96,7 @@ def _selected(part: Tensor, here: Tag | None, place: int, out: Tensor) -> Tag | 
 
 
 def reduced_dims(name: str, x: Tensor, args: Any, kwargs: Any) -> tuple[tuple[int, ...], bool]:
-    """Return the dimensions that a reduction reads, and whether it keeps them."""
+    """Return the dimensions of a reduction, and whether it keeps them."""
     rest = list(args[1:])
     if name in ("norm", "linalg_vector_norm", "linalg_norm", "quantile", "kthvalue") and rest:
         rest.pop(0)

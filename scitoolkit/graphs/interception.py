@@ -1,16 +1,17 @@
-"""Any model on many ranks: the gathers, scatters and reductions of its forward pass, intercepted.
+"""Distributed execution of any model by intercepting its gathers, scatters and reductions.
 
 A rank holds the rows of its nodes. An edge belongs to the rank of its target; a source index
-beyond the local rows names a row of the halo, which is stored nowhere. While the model runs, a
-TorchFunctionMode sees every torch call:
+beyond the local rows refers to a halo row, which is not stored. A TorchFunctionMode intercepts
+every torch call of the forward pass:
 
-- a gather by the edges' sources fetches the halo's rows first;
-- a scatter onto the edges' sources sends partial rows to their owners, which answers how degrees
-  are counted: each edge exists once, so in- and out-degrees are those of the whole graph;
-- a reduction over distributed rows is a reduction over the rows of all ranks;
-- the largest place of an edge_index is the last own node, as torch-geometric asks for the count.
+- a gather by edge sources first fetches the halo rows;
+- a scatter onto edge sources sends partial rows to their owners; as each edge exists on one rank,
+  in- and out-degrees are those of the whole graph;
+- a reduction over distributed rows reduces over the rows of all ranks;
+- the maximum of an edge_index is the last local node, because torch-geometric derives the number
+  of nodes from it.
 
-Which dimension is distributed follows from the tags of the inputs (`tags.py`), never from a size.
+The distributed dimension follows from the tags of the inputs (`tags.py`), never from a size.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ _RULES: dict[str, Rule] = {
 
 
 class Distributed(TorchFunctionMode):
-    """Runs a model's forward pass on one rank's rows as if it had the rows of all ranks.
+    """Context in which a model's forward pass on local rows computes as on the whole graph.
 
     Args:
         part: this rank's nodes and edges.
-        seed: of the dropout, which depends on it and on the numbers of nodes and edges alone; None
-            for no dropout.
+        seed: seed of the dropout masks, which depend on it and on node and edge numbers only; None
+            disables dropout.
     """
 
     def __init__(self, part: Part, seed: int | None) -> None:
@@ -50,25 +51,25 @@ class Distributed(TorchFunctionMode):
     # --- inputs and outputs ---------------------------------------------------------------------
 
     def nodes(self, x: Tensor) -> Tensor:
-        """Return rows of own nodes, tagged."""
+        """Return rows of local nodes, tagged."""
         return put_tag(x.view_as(x), Tag(0, self._part.nodes))
 
     def edges(self, x: Tensor) -> Tensor:
-        """Return rows of own edges, tagged."""
+        """Return rows of local edges, tagged."""
         return put_tag(x.view_as(x), Tag(0, self._part.edge_numbers))
 
     def edge_index(self) -> Tensor:
-        """Return own edges, tagged."""
+        """Return the local edge_index, tagged."""
         pair = self._part.edges
         return put_tag(pair.view_as(pair), Tag(1, self._part.edge_numbers, (SOURCE, TARGET)))
 
     def unread_edges(self) -> Tensor:
-        """Return the placeholder of this rank's edges; the first operation reads them."""
+        """Return a placeholder of the local edges, which the first operation on it replaces."""
         self._replaces = True
         return self._part.unread_edges
 
     def _with_edges(self, given: Any) -> Any:
-        """Put the edges in place of those that were not read yet."""
+        """Replace placeholders in arguments by the edges."""
         if given is self._part.unread_edges:
             if self._read_edges is None:
                 self._read_edges = self.edge_index()

@@ -1,4 +1,4 @@
-"""Classification of the nodes of a graph as a job of the command line and the Python API."""
+"""Node prediction on a graph as a job of the command line and the Python API."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scitoolkit.training import TrainingJob
 
 
 class GraphJob(PipelineJob, TrainingJob):
-    """Trains on the part `train`, stops by `validation`, tests on `test`."""
+    """Job that trains on the part `train`, selects by `validation` and tests on `test`."""
 
     config_class: ClassVar[type[GraphConfig]] = GraphConfig
     pipeline_name: ClassVar[str] = "scitoolkit.graphs.pipeline"
@@ -19,6 +19,6 @@ class GraphJob(PipelineJob, TrainingJob):
     starter_name: ClassVar[str] = "scitoolkit.graphs.starter:starter"
 
     def artifacts(self, directory: Path) -> Artifacts:
-        """Return the whole model folder; a repetition on another processor ends elsewhere."""
+        """Return the model folder; results on other hardware may diverge (chaotic tolerance)."""
         del directory
         return Artifacts(tolerance=CHAOTIC)

@@ -1,4 +1,4 @@
-"""Products and whole layers over distributed rows: matrix products, norms, attention, dropout."""
+"""Rules for matrix products, batch normalisation, attention and dropout on distributed rows."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _batch_norm(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) 
 
 
 def _attention(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> Any:
-    """Attention over all nodes: own queries, the keys and values of all ranks."""
+    """Attention over all nodes: local queries, keys and values of all ranks."""
     if local.ranks.size == 1 and local.seed is not None:
         return local.passed(func, name, args, kwargs)
     given = dict(zip(_ATTENTION[name], args, strict=False)) | kwargs

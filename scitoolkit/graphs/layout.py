@@ -1,4 +1,4 @@
-"""One rank's part of a matrix: its block, and the rows it gets and gives in a product."""
+"""Block of a distributed matrix on one rank, with the row exchanges of a product."""
 
 from __future__ import annotations
 
@@ -17,19 +17,18 @@ Array = np.ndarray
 
 @dataclass(frozen=True)
 class Layout:
-    """What rank (i, j, k) holds for products with one matrix.
+    """Data of rank (i, j, k) for products with one matrix.
 
     Attributes:
-        grid, rank: the place.
-        nodes: nodes whose features this rank owns, in their order, shape (n_own,), int64.
-        fibre_rows: nodes owned by each rank of the fibre (i, j, .), whose slices are swapped.
-        near: the block's columns that the fibre owns, over rows R_i.
-        far: the block's columns that come from other ranks, in the order they come in.
-        gather: rows of X that go to ranks (., j, k).
-        reduce: for rows of the fibre, the exchange whose backward direction adds partial sums:
-            forward it would spread this rank's rows over (i, ., k).
-        own_rows: place of the fibre's rows in R_i.
-        spread_rows: place in R_i of the rows whose partial sums go to others, in sending order.
+        grid, rank: the grid and this rank.
+        nodes: nodes whose features this rank owns, in local order, shape (n_own,), int64.
+        fibre_rows: number of nodes of each rank of the fibre (i, j, .), which exchange slices.
+        near: the block's columns owned by the fibre, over rows R_i.
+        far: the block's columns received from other ranks, in order of receipt.
+        gather: exchange of rows of X with ranks (., j, k).
+        reduce: exchange with ranks (i, ., k) whose adjoint direction sums partial results.
+        own_rows: position of the fibre's rows in R_i.
+        spread_rows: positions in R_i of the rows whose partial sums are sent, in sending order.
     """
 
     grid: Grid
@@ -44,7 +43,7 @@ class Layout:
     spread_rows: torch.Tensor
 
     def to(self, device: torch.device) -> Layout:
-        """Return the layout for features that are on a device."""
+        """Return the layout for features on a device."""
         names = ("near", "far", "gather", "reduce", "spread_rows")
         return replace(self, **{name: getattr(self, name).to(device) for name in names})
 
@@ -56,19 +55,19 @@ def nodes_of(owner: Array, size: int) -> list[Array]:
 
 
 class LayoutBuilder:
-    """Builds layouts of one matrix for any rank; what ranks need of each other is found once.
+    """Builder of the layouts of one matrix for any rank, with shared blocks.
 
     Args:
         matrix: the whole matrix, shape (N, N), CSR; row = receiver.
         owner: rank of each node, shape (N,).
-        grid: the ranks.
-        order: the nodes in the order in which ranks keep theirs, shape (N,); ascending if None.
+        grid: the grid of ranks.
+        order: permutation of the nodes that gives their local order, shape (N,); None: ascending.
     """
 
     def __init__(
         self, matrix: sp.csr_matrix, owner: Array, grid: Grid, order: Array | None = None
     ) -> None:
-        # From here on a node's number is its place in the order; only `Layout.nodes` goes back.
+        # Below, nodes are numbered by their position in the order, except in `Layout.nodes`.
         self._order = np.arange(len(owner)) if order is None else order
         if order is not None:
             matrix, owner = matrix[order][:, order], np.asarray(owner)[order]
@@ -93,7 +92,7 @@ class LayoutBuilder:
             part = self._matrix[rows]
             kept = place[part.indices] >= 0
             pointer = np.concatenate([[0], np.cumsum(kept)])[part.indptr]
-            # Nonzeros of a row stay in the order of all nodes: all grids sum alike.
+            # Nonzeros of a row keep their global order, so that all grids sum in the same order.
             self._blocks[i, j] = sp.csr_matrix(
                 (part.data[kept], place[part.indices[kept]], pointer),
                 shape=(len(rows), len(columns)),
@@ -101,7 +100,7 @@ class LayoutBuilder:
         return self._blocks[i, j]
 
     def _needed_columns(self, i: int, j: int, a: int) -> Array:
-        """Places in fibre (a, j) of the rows of X that (i, j, .) needs from it."""
+        """Return positions in fibre (a, j) of the rows of X that (i, j, .) needs."""
         size = len(self._fibres[a, j])
         if not self._grid.sparse:
             return np.arange(size)
@@ -110,7 +109,7 @@ class LayoutBuilder:
         return columns[(columns >= begin) & (columns < begin + size)] - begin
 
     def _partial_rows(self, i: int, j: int, b: int) -> Array:
-        """Places in fibre (i, b) of the rows of which (i, j, .) has a partial sum."""
+        """Return positions in fibre (i, b) of the rows with a partial sum on (i, j, .)."""
         size = len(self._fibres[i, b])
         if not self._grid.sparse:
             return np.arange(size)
@@ -150,7 +149,7 @@ class LayoutBuilder:
         )  # fmt: skip
 
     def _far_places(self, i: int, j: int, columns: int) -> Array:
-        """Place in the buffer of received rows of each column of the block."""
+        """Return the position of each column of the block in the receive buffer."""
         place = np.zeros(columns, np.int64)
         begin = count = 0
         for a in range(self._grid.rows):
@@ -162,7 +161,7 @@ class LayoutBuilder:
         return place
 
     def _spread_places(self, i: int, j: int) -> Array:
-        """Place in R_i of the partial sums that go to other ranks, in the order of ranks."""
+        """Return positions in R_i of the partial sums that are sent, in order of the ranks."""
         out, begin = [np.zeros(0, np.int64)], 0
         for b in range(self._grid.columns):
             if b != j:

@@ -1,6 +1,6 @@
-"""The rows of one rank while a model runs on it: what every rule of interception is made of.
+"""Operations on distributed rows from which the interception rules are built.
 
-Source indices beyond the local rows name rows of the halo, which is fetched when they are read.
+Source indices beyond the local rows refer to halo rows, which are fetched when they are read.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _KEEPS_PLACES = {
 
 
 class LocalRows:
-    """Rows of one rank: fetched, gathered and tagged.
+    """Rows of one rank, with halo exchange, gathering and tagging.
 
     Args:
         part: this rank's nodes and edges.
-        seed: of the dropout; None for no dropout.
+        seed: seed of the dropout; None disables dropout.
     """
 
     def __init__(self, part: Part, seed: int | None) -> None:
@@ -56,11 +56,11 @@ class LocalRows:
         return self.seed * 1_000_003 + self._calls
 
     def passed(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
-        """Call a function that keeps rows apart, and pass the tag on."""
+        """Call a function that acts on rows independently, and propagate the tag."""
         return self.tagged(func(*args, **kwargs), name, args, kwargs)
 
     def tagged(self, out: Any, name: str, args: Any, kwargs: Any) -> Any:
-        """Return the outputs of a function with the tags that follow from its arguments."""
+        """Tag the outputs of a function according to its arguments."""
         every = flat((args, tuple(kwargs.values())))
         given = [(a, tag) for a in every if (tag := tag_of(a)) is not None]
         for each in flat((out,)):
@@ -77,23 +77,23 @@ class LocalRows:
         return out
 
     def _by_count(self, out: Tensor, args: Any, kwargs: Any) -> None:
-        """Tag what is made of the size of a distributed dimension, such as zeros."""
+        """Tag a tensor created from the size of a distributed dimension, such as zeros."""
         for count in flat((args, tuple(kwargs.values()))):
             if isinstance(count, RowCount) and count in out.shape and tag_of(out) is None:
                 put_tag(out, Tag(list(out.shape).index(count), count.tag.ids))
 
     def extended(self, x: Tensor, dim: int) -> Tensor:
-        """Return rows with those of the halo behind them."""
+        """Return the rows followed by halo rows."""
         rows = x.movedim(dim, 0)
         halo = FetchHalo.apply(rows, self.ranks, self.part.halo)
         return torch.cat([rows, halo]).movedim(0, dim)
 
     def needs_halo(self, x: Tensor, dim: int, index: Any) -> bool:
-        """Return whether an index into a dimension may name rows of the halo."""
+        """Return whether an index into a dimension may refer to halo rows."""
         return role_of(index) in (SOURCE, EITHER) and x.size(dim) == self.num_own
 
     def whole(self, x: Tensor) -> Tensor:
-        """Return the rows of all ranks, ordered by their numbers where these are known."""
+        """Return the rows of all ranks, ordered by number if the numbers are known."""
         tag = tag_of(x)
         assert tag is not None
         rows = x.movedim(tag.dim, 0)
@@ -111,7 +111,7 @@ class LocalRows:
         return put_tag(whole.index_select(tag.dim, tag.ids), tag)
 
     def numbers(self, x: Tensor, tag: Tag, dims: tuple[int, ...]) -> int:
-        """Count the numbers that a reduction over dims reads, on all ranks."""
+        """Return how many elements a reduction over `dims` reads, on all ranks."""
         count = sum(gather_counts(self.ranks, x.size(tag.dim)))
         for d in dims:
             count *= 1 if d == tag.dim else x.size(d)
@@ -119,18 +119,18 @@ class LocalRows:
 
 
 Rule = Callable[[LocalRows, Any, str, Any, Any], Any]
-"""A rule gets the rows, the torch function and its name, positional and keyword arguments."""
+"""Rule called with the local rows, the torch function, its name, and its arguments."""
 
 
 class Unsupported(ConfigError):
-    """An operation that has no distributed form."""
+    """Error for an operation without a distributed implementation."""
 
     def __init__(self, what: str) -> None:
         super().__init__(what, where="model", fix="train on one process")
 
 
 def arguments(names: Any, args: Any, kwargs: Any, default: Any = None, **aliases: str) -> list[Any]:
-    """Return arguments by name, given by position or keyword."""
+    """Return arguments in the order of `names`, from positional and keyword arguments."""
     given = dict(default or {}) | dict(zip(names, args, strict=False))
     given |= {aliases.get(key, key): value for key, value in kwargs.items()}
     return [given.get(name) for name in names]

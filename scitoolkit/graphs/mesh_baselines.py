@@ -1,4 +1,4 @@
-"""What a network on a mesh has to beat."""
+"""Baselines of transport on meshes: persistence and semi-Lagrangian interpolation."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ Array = np.ndarray
 
 
 def persistence(meshes: MeshSet, flows: Array, steps: int) -> Array:
-    """Return the first state at every step, shape (steps, K, N)."""
+    """Return the initial state at every step, shape (steps, K, N)."""
     return np.repeat(meshes.tracer[None, flows, 0], steps, axis=0)
 
 
 def interpolation(meshes: MeshSet, flows: Array, steps: int) -> Array:
-    """Return states carried by interpolation: u(x, t + 1) = u(x - v(x), t), shape (steps, K, N).
+    """Return semi-Lagrangian states u(x, t + 1) = u(x - v(x), t), shape (steps, K, N).
 
-    The semi-Lagrangian scheme with linear interpolation in the triangles, which spreads the
-    tracer as diffusion does; where a path leaves the mesh the node keeps its value.
+    Linear interpolation in the triangles adds numerical diffusion. If a path leaves the mesh, the
+    node keeps its value.
     """
     shape = meshes.geometry
     out = np.empty((steps, len(flows), shape.graph.num_nodes), np.float32)

@@ -1,4 +1,4 @@
-"""The configuration of a job on meshes."""
+"""Configuration of a mesh job."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from scitoolkit.graphs.strategy import GraphTrainingConfig
 
 
 class MeshDataConfig(Config):
-    """Which trajectories.
+    """The trajectories.
 
     Attributes:
-        path: HDF5, as `scitoolkit.graphs.mesh_data.read_meshes` describes.
-        meshes: names of the meshes to learn from; all by default.
+        path: HDF5 file as described by `scitoolkit.graphs.mesh_data.MeshFile`.
+        meshes: names of the meshes to train on; all by default.
     """
 
     path: DataPath
@@ -26,20 +26,20 @@ class MeshDataConfig(Config):
 
 
 class TrajectorySplit(Config):
-    """How many trajectories are kept from training, the last ones of the file."""
+    """Number of validation and test trajectories, taken from the end of the file."""
 
     validation: PositiveInt = 2
     test: PositiveInt = 2
 
 
 class MeshModelConfig(Config):
-    """The network and the scheme.
+    """The network and the numerical scheme.
 
     Attributes:
-        hidden: width.
-        rounds: of messages.
-        stages: rounds of the scheme in a step; each carries the quantity by one edge.
-        unrolled: steps that a training error looks ahead.
+        hidden: width of the hidden layers.
+        rounds: number of message-passing rounds.
+        stages: stages of the scheme per step; each transports the quantity by one edge.
+        unrolled: number of steps of the training rollouts.
     """
 
     hidden: PositiveInt = 32
@@ -49,7 +49,7 @@ class MeshModelConfig(Config):
 
 
 class MeshConfig(SeededConfig):
-    """A job on meshes: the trajectories, how the mesh is shared, the model and its training.
+    """Configuration of a mesh job: trajectories, partition, model and training.
 
     `training.batch_size` counts trajectories.
     """

@@ -18,19 +18,20 @@ _NAMES = ("positions", "triangles", "velocity", "tracer")
 
 @dataclass(frozen=True)
 class MeshGeometry:
-    """Several meshes side by side as one graph, with the same number of trajectories on each.
+    """Several meshes as the components of one graph, with the same number of trajectories each.
 
-    Lengths are in mean edges of the mesh, so meshes of different size look alike to a network.
+    Lengths are in units of the mean edge length of the mesh, so that networks transfer between
+    meshes of different resolution.
 
     Attributes:
-        graph: all meshes; both directions of every edge; features (boundary flag,).
-        positions: in edges, shape (N, 2), float32.
-        triangles: shape (M, 3), numbers of nodes of the whole.
-        mesh: which mesh each node is of, shape (N,).
-        names: of the meshes.
-        lengths: mean edge of each mesh, in the file's unit.
-        num_flows: trajectories K.
-        num_times: times T + 1 of each.
+        graph: all meshes, with both directions of every edge and the boundary flag as feature.
+        positions: in mean edge lengths, shape (N, 2), float32.
+        triangles: node numbers in the joint graph, shape (M, 3).
+        mesh: index of the mesh of each node, shape (N,).
+        names: names of the meshes.
+        lengths: mean edge length of each mesh, in the unit of the file.
+        num_flows: number of trajectories K.
+        num_times: number of times T + 1 of each trajectory.
     """
 
     graph: Graph
@@ -48,7 +49,7 @@ class MeshRows:
     """Trajectories at some nodes.
 
     Attributes:
-        velocity: in edges a step, shape (K, n, 2), float32.
+        velocity: in mean edge lengths per step, shape (K, n, 2), float32.
         tracer: shape (K, T + 1, n), float32.
     """
 
@@ -57,18 +58,18 @@ class MeshRows:
 
 
 class MeshFile:
-    """Meshes whose trajectories stay in their file until the rows of some nodes are read.
+    """Meshes in a file, whose trajectories are read on demand for some nodes.
 
     Args:
-        path: HDF5, a group for each mesh with `positions` (N, 2), `triangles` (M, 3), `velocity`
-            (K, N, 2) and `tracer` (K, T + 1, N).
+        path: HDF5 file with a group for each mesh: `positions` (N, 2), `triangles` (M, 3),
+            `velocity` (K, N, 2) and `tracer` (K, T + 1, N).
         only: names of the groups to read; all by default.
 
     Attributes:
         geometry: the meshes.
 
     Raises:
-        DataError: no such file or group, a missing data set, shapes that differ, NaN.
+        DataError: no such file or group, a missing dataset, inconsistent shapes, NaN.
     """
 
     def __init__(self, path: Path, only: Sequence[str] | None = None) -> None:
@@ -97,12 +98,12 @@ class MeshFile:
         self.geometry: MeshGeometry = _joined(shapes, tuple(names), flows, times, str(path))
 
     def rows(self, nodes: Array) -> MeshRows:
-        """Return the trajectories at some nodes, in their order; other nodes are not kept.
+        """Return the trajectories at some nodes, in their order.
 
-        One trajectory of one mesh is in memory besides what is returned.
+        In addition to the result, one trajectory of one mesh is in memory.
 
         Args:
-            nodes: numbers of nodes of the whole, shape (n,).
+            nodes: node numbers in the joint graph, shape (n,).
 
         Raises:
             DataError: NaN or Inf at one of these nodes.
@@ -148,12 +149,12 @@ class MeshSet:
 
     @property
     def tracer(self) -> Array:
-        """Shape (K, T + 1, N), float32."""
+        """Tracer, shape (K, T + 1, N), float32."""
         return self.all_rows.tracer
 
     @property
     def velocity(self) -> Array:
-        """In edges a step, shape (K, N, 2), float32."""
+        """Velocity in mean edge lengths per step, shape (K, N, 2), float32."""
         return self.all_rows.velocity
 
 
@@ -174,12 +175,25 @@ def _check_shapes(group: h5py.Group, where: str) -> None:
     absent = [name for name in _NAMES if name not in group]
     if absent:
         raise DataError(f"{', '.join(absent)} missing", where=where, allowed=", ".join(_NAMES))
-    nodes, triangles = len(group["positions"]), group["triangles"][()]
-    shapes = (group["velocity"].shape[1], group["tracer"].shape[-1])
-    if shapes != (nodes, nodes) or not 0 <= triangles.min() <= triangles.max() < nodes:
+    positions, triangles, velocity, tracer = (group[name].shape for name in _NAMES)
+    nodes, flows = positions[:1], velocity[:1]
+    fits = {
+        "positions": positions == (*nodes, 2),
+        "triangles": len(triangles) == 2 and triangles[0] > 0 and triangles[1] == 3,
+        "velocity": velocity == (*flows, *nodes, 2),
+        "tracer": len(tracer) == 3 and tracer == (*flows, tracer[1], *nodes) and tracer[1] > 1,
+    }
+    for name in (name for name in _NAMES if not fits[name]):
         raise DataError(
-            f"velocity for {shapes[0]} and tracer for {shapes[1]} nodes, triangles name node "
-            f"{triangles.max()}", where=where, allowed=f"{nodes} nodes",
+            f"{name} of shape {group[name].shape}", where=where,
+            allowed="positions (N, 2), triangles (M, 3), velocity (K, N, 2), "
+            "tracer (K, T + 1, N) with T >= 1",
+        )  # fmt: skip
+    corners = group["triangles"][()]
+    if not 0 <= corners.min() <= corners.max() < nodes[0]:
+        raise DataError(
+            f"triangles name nodes {corners.min()} to {corners.max()}", where=where,
+            allowed=f"0 to {nodes[0] - 1}",
         )  # fmt: skip
 
 
@@ -216,6 +230,6 @@ def _joined(
 
 
 def _edges(triangles: Array) -> tuple[Array, Array]:
-    """Return each edge once, shape (E, 2), and how many triangles it bounds."""
+    """Return the undirected edges, shape (E, 2), and the number of triangles of each."""
     sides = np.concatenate([triangles[:, [0, 1]], triangles[:, [1, 2]], triangles[:, [2, 0]]])
     return np.unique(np.sort(sides, axis=1), axis=0, return_counts=True)

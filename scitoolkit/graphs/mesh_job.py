@@ -16,34 +16,34 @@ from scitoolkit.training import TrainingJob
 
 
 class MeshJob(PipelineJob, TrainingJob):
-    """Trains on the first trajectories of the file, validates and tests on the last ones."""
+    """Job that trains on the first trajectories of the file and validates and tests on the last."""
 
     config_class: ClassVar[type[MeshConfig]] = MeshConfig
     pipeline_name: ClassVar[str] = "scitoolkit.graphs.mesh_pipeline"
 
     def check_divisible(self, directory: Path, command: str, steps: int | None = None) -> None:
-        """Refuse evaluations: a prediction divides its meshes, the comparison of schemes not."""
+        """Raise ConfigError unless `command` is predict, which runs on several processes."""
         if command != "predict":
             raise ConfigError(
-                f"several processes, and {command} of a scheme on meshes runs in one",
+                f"{command} on meshes runs in one process only",
                 where=str(directory), allowed="predict", fix="leave --nproc out",
             )  # fmt: skip
 
     @contextlib.contextmanager
     def joined(self, directory: Path) -> Iterator[None]:
-        """Join the other processes, each of which then advances a part of the meshes."""
+        """Join the process group; each process then advances a part of the meshes."""
         from scitoolkit.training.processes import process_group
 
         with process_group(ModelFolder(directory).config(self.config_class).training):
             yield
 
     def traced(self, directory: Path) -> Sequence[TracedFunction]:
-        """Return the scheme's coefficients and its step, which `deploy` writes as C."""
+        """Return coefficients and step of the scheme, which `deploy` exports as C."""
         from scitoolkit.graphs import mesh_pipeline
 
         return mesh_pipeline.traced(directory)
 
     def artifacts(self, directory: Path) -> Artifacts:
-        """Return the whole model folder; a repetition on another processor ends elsewhere."""
+        """Return the model folder; results on other hardware may diverge (chaotic tolerance)."""
         del directory
         return Artifacts(tolerance=CHAOTIC)

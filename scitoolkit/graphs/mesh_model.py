@@ -1,13 +1,13 @@
-"""A network on a mesh that learns how a quantity is carried and spread.
+"""Learned transport scheme on a mesh (advection and diffusion).
 
-Encode and process as MeshGraphNets do (Pfaff et al. 2021, section 3.2), on what does not change
-during a run: velocity, boundary and the edges' geometry. What is decoded are coefficients of a
-scheme, as in learned discretisations (Bar-Sinai et al. 2019): a step is some rounds of
+Encoder and processor follow MeshGraphNets (Pfaff et al. 2021, section 3.2) and read the
+time-independent inputs: velocity, boundary and edge geometry. The decoder returns coefficients of a
+numerical scheme, as in learned discretisations (Bar-Sinai et al. 2019). A step has several stages
 
     u_i <- u_i + sum over edges j -> i of c_ij (u_j - u_i).
 
-So a step is linear in u and leaves constants as they are, like the equation that it learns, and
-a whole rollout needs the network once.
+A step is therefore linear in u and preserves constants, like the transport equation, and a rollout
+evaluates the network only once.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ def _perceptron(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
 
 
 class _Message(nn.Module):
-    """One round: every edge looks at both ends, then every node at its incoming edges.
+    """One message-passing round: edge update from both end nodes, then node update.
 
-    The last round needs no nodes, since coefficients are read off the edges.
+    The last round has no node update, because coefficients are decoded from the edges.
     """
 
     def __init__(self, hidden: int, *, last: bool) -> None:
         super().__init__()
-        # The first layer of the edges' network, cut by what it acts on: its products with node
-        # features are done once a node instead of once an edge.
+        # The first layer of the edge network, split by input: products with node features are
+        # computed once per node instead of once per edge.
         self.by_edge = nn.Linear(hidden, hidden)
         self.by_source = nn.Linear(hidden, hidden, bias=False)
         self.by_target = nn.Linear(hidden, hidden, bias=False)
@@ -52,14 +52,14 @@ class _Message(nn.Module):
 
 
 class MeshTransport(nn.Module):
-    """Coefficients of a transport scheme, for several flows on one mesh at once.
+    """Network that returns the coefficients of a transport scheme for K flows on one mesh.
 
     Args:
-        node_inputs: features of a node.
-        edge_inputs: features of an edge.
-        hidden: width.
-        rounds: of messages.
-        stages: rounds of the scheme in a step.
+        node_inputs: number of node features.
+        edge_inputs: number of edge features.
+        hidden: width of the hidden layers.
+        rounds: number of message-passing rounds.
+        stages: number of stages of a step.
 
     Shape:
         nodes (n_own, K, node_inputs), edges (E_own, edge_inputs) -> (stages, E_own, K).
@@ -79,7 +79,7 @@ class MeshTransport(nn.Module):
         nn.init.zeros_(self.decode.bias)
 
     def forward(self, nodes: Tensor, edges: Tensor, part: GraphPart) -> Tensor:
-        """Return the coefficients."""
+        """Return the coefficients, shape (stages, E_own, K)."""
         x = self.encode_node(nodes)
         e = self.encode_edge(edges)[:, None].expand(-1, x.shape[1], -1)
         for layer in self.rounds:

@@ -34,7 +34,7 @@ NODE_INPUTS, EDGE_INPUTS = 3, 3  # velocity and boundary flag; offset and length
 
 
 def check(config: MeshConfig) -> Mapping[str, Any]:
-    """Read the meshes, share them, run one batch; write nothing."""
+    """Read and partition the meshes and run one batch; writes nothing."""
     meshes, flows = _data(config)
     task = _task(config, meshes, flows["train"])
     loss, _ = task.loss(next(iter(FlowLoader(flows["train"], 1))))
@@ -50,10 +50,10 @@ def check(config: MeshConfig) -> Mapping[str, Any]:
 
 
 def train(config: MeshConfig, run: RunDirectory, *, resume: bool = False) -> None:
-    """Train on all processes; save the weights of the lowest validation error in `model/`."""
+    """Train on all processes; save the weights with the lowest validation error in `model/`."""
     meshes, flows = _data(config)
     task = _task(config, meshes, flows["train"])
-    log.info("%d own nodes of %d", len(task.part.nodes), task.part.num_nodes)
+    log.info("%d local nodes of %d", len(task.part.nodes), task.part.num_nodes)
     settings = config.training
     Trainer(task, settings, run=run).fit(
         FlowLoader(flows["train"], settings.batch_size, settings.seed),
@@ -69,9 +69,9 @@ def train(config: MeshConfig, run: RunDirectory, *, resume: bool = False) -> Non
 
 
 def evaluate(directory: Path, data: Path | None = None) -> Results:
-    """Roll out the test trajectories, on each mesh of the file, the unseen ones too.
+    """Roll out the test trajectories on each mesh of the file, including unseen ones.
 
-    A run directory gets results.json and model/metrics.json; with `data` nothing is written
+    Writes results.json and model/metrics.json to a run directory; with `data` nothing is written
     and all trajectories of that file are rolled out.
     """
     folder = ModelFolder(directory)
@@ -83,16 +83,16 @@ def evaluate(directory: Path, data: Path | None = None) -> Results:
     found = {}
     for name in whole.geometry.names:
         meshes = read_meshes(path, [name])
-        found[name] = _errors(_alone(config, folder, meshes), meshes, flows)
+        found[name] = _errors(_on_one_process(config, folder, meshes), meshes, flows)
     results = _results(found, record["meshes"] if data is None else [], Path(path).name)
     folder.write_results(results, data)
     return results
 
 
 def predict(directory: Path, source: Path, output: Path) -> None:
-    """Roll out every trajectory of a file from its first state; nodes of all meshes in turn.
+    """Roll out every trajectory of a file from its initial state; nodes of all meshes in turn.
 
-    On several processes each advances its part of the meshes; rank 0 gathers and writes.
+    With several processes, each advances its part of the meshes; rank 0 gathers and writes.
     """
     folder = ModelFolder(directory)
     config = folder.config(MeshConfig)
@@ -100,7 +100,7 @@ def predict(directory: Path, source: Path, output: Path) -> None:
     shape = meshes.geometry
     task = MeshDynamics(_trained(config, folder), meshes, _rollout_part(config, meshes))
     steps, flows = shape.num_times - 1, np.arange(shape.num_flows)
-    log.info("%d own nodes of %d", len(task.part.nodes), task.part.num_nodes)
+    log.info("%d local nodes of %d", len(task.part.nodes), task.part.num_nodes)
     states = task.whole_rollout(flows, steps)
     if states is not None:
         names = np.array(shape.names)[shape.mesh]
@@ -114,7 +114,7 @@ def predict(directory: Path, source: Path, output: Path) -> None:
 
 
 def _rollout_part(config: MeshConfig, meshes: MeshFile) -> GraphPart:
-    """This process's part of meshes that need not be those of the training."""
+    """Return this process's part of meshes, which may differ from the training meshes."""
     ranks, graph = join(), meshes.geometry.graph
     settings = config.graph.model_copy(update={"owner": None})
     owner = on_rank_zero(lambda: sharing.choose_owner(graph, settings, ranks.size))
@@ -130,7 +130,7 @@ def _data(config: MeshConfig) -> tuple[MeshFile, dict[str, np.ndarray]]:
     )
     if validation < 1:
         raise ConfigError(
-            f"{count} trajectories leave none to learn from", where="split.validation, split.test",
+            f"{count} trajectories leave none to train on", where="split.validation, split.test",
             allowed=f"together at most {count - 1}",
         )  # fmt: skip
     cuts = {"train": (0, validation), "validation": (validation, test), "test": (test, count)}
@@ -166,15 +166,15 @@ def _trained(config: MeshConfig, folder: ModelFolder) -> MeshTransport:
     return model
 
 
-def _alone(config: MeshConfig, folder: ModelFolder, meshes: MeshSet) -> MeshDynamics:
-    """The trained network on some meshes, on one process."""
+def _on_one_process(config: MeshConfig, folder: ModelFolder, meshes: MeshSet) -> MeshDynamics:
+    """Return the trained network on some meshes, on one process."""
     model = _trained(config, folder)
     owner = np.zeros(meshes.graph.num_nodes, np.int64)
     return MeshDynamics(model, meshes, GraphPart(meshes.graph, owner, Grid(1), SingleProcess()))
 
 
 def _errors(task: MeshDynamics, meshes: MeshSet, flows: np.ndarray) -> dict[str, np.ndarray]:
-    """Root mean squared error at each step over nodes and trajectories, by method."""
+    """Return the RMSE at each step over nodes and trajectories, by method."""
     steps = meshes.tracer.shape[1] - 1
     truth = meshes.tracer[flows, 1:].swapaxes(0, 1)
     methods = {

@@ -1,4 +1,4 @@
-"""Training on trajectories: a batch is some flows on the whole mesh, with all their times."""
+"""Task and loader of mesh jobs: a batch is some trajectories on the whole mesh."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ Array = np.ndarray
 
 
 class FlowLoader:
-    """Batches of trajectories, the same on every process.
+    """Loader of batches of trajectories, the same on every process.
 
     Args:
         flows: numbers of the trajectories.
-        size: trajectories of a batch.
-        seed: of the order; None for the order given.
+        size: trajectories per batch.
+        seed: seed of the order; None keeps the given order.
     """
 
     def __init__(self, flows: Array, size: int, seed: int | None = None) -> None:
@@ -63,7 +63,7 @@ class FlowLoader:
         """Move to a saved cursor.
 
         Raises:
-            CheckpointError: the state is of another set.
+            CheckpointError: the number of trajectories differs.
         """
         if state.get("flows") != len(self._flows):
             raise CheckpointError(
@@ -73,7 +73,7 @@ class FlowLoader:
         self._epoch, self._cursor = int(state["epoch"]), int(state["batch"])
 
     def explain(self) -> dict[str, Any]:
-        """Return the sizes."""
+        """Return the numbers of trajectories and batches."""
         return {"trajectories": len(self._flows), "batch": self._size, "batches": len(self)}
 
     def stats(self) -> dict[str, Any]:
@@ -82,21 +82,20 @@ class FlowLoader:
 
 
 class MeshDynamics:
-    """Errors over the next few steps, from every time of a trajectory, on any number of processes.
+    """Task with the errors of short rollouts from every time of a trajectory, on several ranks.
 
     Args:
         model: a `MeshTransport` with 3 node and 3 edge inputs.
-        meshes: the meshes and their trajectories, of which the rows of own nodes are read.
+        meshes: the meshes and their trajectories; only rows of local nodes are read.
         part: this process's part of the meshes' graph.
-        scale: mean squared change of a training step, by which errors are divided; of the
-            trajectories `scaled_by` if they are given.
-        unrolled: steps that a training error looks ahead.
-        seed: of the turns of the scene.
-        scaled_by: numbers of the trajectories whose variance of changes, over the nodes of all
-            processes, is the scale.
+        scale: divisor of squared errors; ignored if `scaled_by` is given.
+        unrolled: number of steps of the training rollouts.
+        seed: seed of the random rotations.
+        scaled_by: numbers of the trajectories whose variance of one-step changes, over the nodes of
+            all processes, is the scale.
 
     Raises:
-        DataError: NaN at own nodes of any process, on all of them.
+        DataError: NaN at local nodes of any process, raised on all of them.
     """
 
     def __init__(
@@ -116,11 +115,11 @@ class MeshDynamics:
             self._scale = float(deviation[0] ** 2)
 
     def coefficients(self, flows: Tensor, turn: Tensor | None = None) -> Tensor:
-        """Return the scheme of some trajectories' flows, shape (stages, E_own, K).
+        """Return the coefficients for some trajectories, shape (stages, E_own, K).
 
         Args:
             flows: numbers of trajectories, shape (K,).
-            turn: orthogonal matrix (2, 2) by which the whole scene is turned or mirrored.
+            turn: orthogonal matrix (2, 2) that rotates or mirrors velocities and edges.
         """
         velocity, edges = self._velocity[flows].transpose(0, 1), self._edges
         if turn is not None:
@@ -142,23 +141,23 @@ class MeshDynamics:
         return total / (steps * self._scale)
 
     def loss(self, batch: Batch) -> tuple[Tensor, Mapping[str, Tensor | float]]:
-        """Return the mean squared error of own nodes, in units of the mean squared change."""
+        """Return the mean squared error of local nodes, in units of the scale."""
         turn = _random_turn(np.random.default_rng((self._seed, int(batch["draw"]))))
         return self._loss(batch, turn, self._unrolled), {}
 
     def metrics(self, batch: Batch) -> Mapping[str, Tensor | float]:
-        """Return the error of one step."""
+        """Return the mean squared error of one step, in units of the scale."""
         return {"loss": self._loss(batch, None, 1)}
 
     def batch_size(self, batch: Batch) -> int:
-        """Return the number of own nodes."""
+        """Return the number of local nodes."""
         return len(self.part.nodes)
 
     @torch.no_grad()
     def states(self, flows: Array, steps: int) -> Iterator[Tensor]:
-        """Yield the states of own nodes after 1..steps steps from each first state, (K, n_own).
+        """Yield the states of local nodes after 1..steps steps from each initial state, (K, n_own).
 
-        Nodes in ascending number, however the part keeps them. Every process steps together.
+        Nodes are in ascending order. Collective over all processes.
         """
         ascending = self.part.nodes.argsort()
         chosen = torch.as_tensor(flows)
@@ -169,7 +168,7 @@ class MeshDynamics:
             yield state[ascending, :, 0].T
 
     def rollout(self, flows: Array, steps: int) -> Tensor:
-        """Return `states` in one tensor, (steps, K, n_own)."""
+        """Return `states` as one tensor, (steps, K, n_own)."""
         return torch.stack(list(self.states(flows, steps)))
 
     def whole_rollout(self, flows: Array, steps: int) -> Tensor | None:
@@ -189,7 +188,7 @@ class MeshDynamics:
 
 
 def _rows(meshes: MeshSet | MeshFile, own: Array) -> MeshRows:
-    """Return the rows of own nodes, or raise on all processes what one of them found."""
+    """Return the rows of local nodes; an error of one process is raised on all."""
     rows, error = None, None
     try:
         rows = meshes.rows(own)
@@ -201,19 +200,19 @@ def _rows(meshes: MeshSet | MeshFile, own: Array) -> MeshRows:
 
 
 def _changes(rows: MeshRows, flows: Array) -> Array:
-    """Changes of a step, (n, 1)."""
+    """Return one-step changes, (n, 1)."""
     return np.diff(rows.tracer[flows], axis=1).reshape(-1, 1)
 
 
 def _random_turn(random: np.random.Generator) -> Tensor:
-    """A rotation by any angle, mirrored or not: the equation does not know directions."""
+    """Return a random rotation or reflection; the equation is isotropic."""
     angle, mirror = random.uniform(0, 2 * np.pi), random.choice([-1.0, 1.0])
     cosine, sine = np.cos(angle), np.sin(angle)
     return torch.tensor([[cosine, sine], [-mirror * sine, mirror * cosine]], dtype=torch.float32)
 
 
 def edge_features(meshes: MeshGeometry, part: GraphPart) -> Tensor:
-    """Offset and length of each edge into own nodes, in mean edges, shape (E_own, 3)."""
+    """Return offset and length of each edge into local nodes, in mean edges, shape (E_own, 3)."""
     own = torch.from_numpy(meshes.positions)[part.nodes]
     source, target = part.edge_index
     with torch.no_grad():

@@ -1,6 +1,6 @@
-"""Transport on the meshes that it was trained on as two functions, for `deploy`.
+"""Traced functions of a mesh scheme for `deploy`, on the training meshes.
 
-Coefficients of the scheme follow from the velocity, once; a step needs them and the state.
+`coefficients` maps a velocity to coefficients of the scheme; `step` advances a state with them.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ def traced(model: MeshTransport, config: MeshConfig) -> Sequence[TracedFunction]
     """Return `coefficients` and `step` on the meshes of the configuration.
 
     Args:
-        model: trained.
-        config: of the job; its data file has the meshes.
+        model: the trained network.
+        config: configuration of the job; its data file contains the meshes.
 
     Raises:
-        DataError: the file is not here.
+        DataError: the file does not exist.
     """
     meshes = read_meshes(config.data.path, config.data.meshes)
     owner = np.zeros(meshes.graph.num_nodes, np.int64)
@@ -60,14 +60,14 @@ def traced(model: MeshTransport, config: MeshConfig) -> Sequence[TracedFunction]
 
 
 class _FixedMesh:
-    """The part of a graph that is all of it, with constant edges."""
+    """The whole graph as a part, with constant edges."""
 
     def __init__(self, part: GraphPart) -> None:
         self.nodes: Tensor = part.nodes
         self.edge_index: Tensor = part.edge_index
 
     def with_halo(self, x: Tensor) -> Tensor:
-        """Return the rows: there are no others."""
+        """Return `x`, because there is no halo."""
         return x
 
 

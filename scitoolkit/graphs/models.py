@@ -1,4 +1,4 @@
-"""Node models of torch-geometric's layers, ready to be trained by name."""
+"""Node models built from torch-geometric layers, as config members."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 class NodeModelConfig(Config):
-    """Base of all node models: hidden layers of one width, with dropout before each layer.
+    """Base class of node models: layers of equal width, with dropout before each layer.
 
     Attributes:
-        weighted_edges: whether the layers are called with the weights of edges.
+        weighted_edges: whether the layers accept edge weights.
     """
 
     weighted_edges: ClassVar[bool] = False
@@ -32,14 +32,14 @@ class NodeModelConfig(Config):
     dropout: float = Field(default=0.5, ge=0, lt=1)
 
     def build(self, inputs: int, outputs: int) -> nn.Module:
-        """Return the model for `inputs` features and `outputs` classes."""
+        """Return the model for `inputs` features and `outputs` outputs."""
         from scitoolkit.graphs.networks import NodeModel, WeightedNodeModel
 
         network = WeightedNodeModel if self.weighted_edges else NodeModel
         return network(self._layers(inputs, outputs), self.dropout, self.activation())
 
     def activation(self) -> nn.Module:
-        """Return what follows every layer but the last."""
+        """Return the activation after every layer but the last."""
         from torch import nn
 
         return nn.ReLU()
@@ -77,7 +77,7 @@ class GCN(NodeModelConfig):
 
 
 class SAGE(NodeModelConfig):
-    """GraphSAGE with means of neighbours (Hamilton et al. 2017)."""
+    """GraphSAGE with mean aggregation (Hamilton et al. 2017)."""
 
     name: Literal["sage"] = "sage"
 
@@ -110,7 +110,7 @@ class GAT(NodeModelConfig):
     dropout: float = Field(default=0.6, ge=0, lt=1)
 
     def activation(self) -> nn.Module:
-        """Return what follows every layer but the last."""
+        """Return the activation after every layer but the last."""
         from torch import nn
 
         return nn.ELU()

@@ -1,4 +1,4 @@
-"""A part whose tensors are on a model's device; the part that was made stays on the CPU."""
+"""Copies of a part on other devices."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from scitoolkit.training.ranks.communicator import RowExchange
 
 
 class MovedPart(Part):
-    """The same part on another device; tensors are copied when they are first asked for.
+    """Copy of a part on another device; tensors are copied on first use.
 
     Args:
-        part: on the CPU.
-        device: of the model and its input.
+        part: the part, on the CPU.
+        device: device of the model and its input.
     """
 
     def __init__(self, part: Part, device: torch.device) -> None:
@@ -30,41 +30,41 @@ class MovedPart(Part):
 
     @functools.cached_property
     def edges(self) -> Tensor:
-        """Edges that end at own nodes."""
+        """Edges into local nodes."""
         return self._part.edges.to(self._device)
 
     @functools.cached_property
     def edge_numbers(self) -> Tensor:
-        """Number of each edge plus the number of nodes."""
+        """Global number of each edge plus the number of nodes."""
         return self._part.edge_numbers.to(self._device)
 
     @property
     def num_edges(self) -> int:
-        """Edges that end at own nodes."""
+        """Edges into local nodes."""
         return self._part.num_edges
 
     @functools.cached_property
     def halo(self) -> RowExchange:
-        """Which own rows other ranks' edges name."""
+        """Halo exchange with other ranks."""
         return self._part.halo.to(self._device)
 
     def pattern(self, *, loops: bool) -> SparseMatrix:
-        """Return the edges as a matrix of ones."""
+        """Return the edges as a matrix of ones; see `Part.pattern`."""
         if loops not in self._matrices:
             self._matrices[loops] = self._part.pattern(loops=loops).to(self._device)
         return self._matrices[loops]
 
     def edge_input(self, name: str) -> np.ndarray:
-        """Return `edge_weight` or `edge_attr` of own edges."""
+        """Return `edge_weight` or `edge_attr` of local edges."""
         return self._part.edge_input(name)
 
     def aggregate(self, x: Tensor, weighting: str) -> Tensor:
-        """Return the weighted sums over in-neighbours of own nodes."""
+        """Return the weighted sums over in-neighbours of local nodes."""
         return self._part.aggregate(x, weighting)
 
 
 def part_on(part: Part, device: torch.device) -> Part:
-    """Return a part on a device: itself on the CPU, else one copy, which it keeps."""
+    """Return a part on a device: itself on the CPU, otherwise a cached copy."""
     if device.type == "cpu":
         return part
     copies = part.__dict__.setdefault("_copies", {})

@@ -1,4 +1,4 @@
-"""Message layers one after the other, with dropout and activations."""
+"""Sequential networks of message-passing layers."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from torch import Tensor, nn
 
 
 class NodeModel(nn.Module):
-    """Message layers one after the other: dropout, layer, activation; the last gives logits.
+    """Sequence of dropout, message-passing layer and activation; the last layer returns logits.
 
     Args:
         layers: called with (x, edge_index).
-        dropout: before each layer.
-        activation: after each layer but the last.
+        dropout: dropout probability before each layer.
+        activation: applied after each layer but the last.
     """
 
     def __init__(self, layers: list[nn.Module], dropout: float, activation: nn.Module) -> None:
@@ -21,7 +21,7 @@ class NodeModel(nn.Module):
         self.activation: nn.Module = activation
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        """Return logits, shape (N, classes)."""
+        """Return logits, shape (N, outputs)."""
         return self._through(x, edge_index)
 
     def _through(self, x: Tensor, edge_index: Tensor, *weights: Tensor | None) -> Tensor:
@@ -34,8 +34,8 @@ class NodeModel(nn.Module):
 
 
 class WeightedNodeModel(NodeModel):
-    """A `NodeModel` of layers that are called with the weights of edges too."""
+    """A `NodeModel` whose layers also receive edge weights."""
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
-        """Return logits, shape (N, classes)."""
+        """Return logits, shape (N, outputs)."""
         return self._through(x, edge_index, edge_weight)

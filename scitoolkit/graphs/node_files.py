@@ -1,10 +1,10 @@
-"""Features, labels and splits of nodes, read in blocks of rows from .npz or HDF5 files."""
+"""Block-wise reader of node features, labels and splits in .npz or HDF5 files."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import NoReturn
 
 import numpy as np
 
@@ -18,26 +18,28 @@ SPARSE = ("x_indptr", "x_indices", "x_data", "n_feat")
 
 
 class NodeFile:
-    """The keys `x` (or sparse ones), `y`, `labelled`, `train`, `val` and `test` of `read_graph`.
+    """Node data with the keys `x` (or sparse ones), `y`, `labelled`, `train`, `val` and `test`.
+
+    The keys are those of `read_graph`.
 
     Args:
-        path: .npz, HDF5 or a folder of .npy files.
-        num_nodes: of the graph.
-        target: what `y` holds: classes, labels or values.
+        path: .npz or HDF5 file, or a folder of .npy files.
+        num_nodes: number of nodes of the graph.
+        target: meaning of `y`: classes, labels or values.
 
     Attributes:
-        width: number of features, 0 without.
-        dtype: of the features, float32 or float64.
-        labels: as `Graph.labels`; None without.
+        width: number of features, 0 without features.
+        dtype: dtype of the features, float32 or float64.
+        labels: as `Graph.labels`; None without labels.
         num_outputs: as `Graph.num_classes`.
         splits: nodes of train, validation and test.
 
     Raises:
-        DataError: shapes that do not fit, labels that are no classes, or splits that overlap.
+        DataError: inconsistent shapes, invalid labels, or overlapping splits.
     """
 
     def __init__(self, path: Path, num_nodes: int, target: TargetName = "classes") -> None:
-        # Imported here: the checks of a whole graph are those of its parts.
+        # Imported here to reuse the validation of `Graph`.
         from scitoolkit.graphs.graph import Graph, only_labelled
 
         self._file, self.num_nodes = ArrayFile(path), num_nodes
@@ -47,7 +49,7 @@ class NodeFile:
         named = {s: self._file.read(n) for n, s in SPLIT_NAMES.items() if n in self._file}
         labels = self._file.read("y") if "y" in self._file else None
         if labels is not None and "labelled" in self._file:
-            labels = only_labelled(labels, self._file.read("labelled"), target)
+            labels = only_labelled(labels, self._file.read("labelled"), target, str(path))
         none = np.zeros((num_nodes, 0), np.float32)
         no_edges = np.zeros(0, np.int64)
         checked = Graph(
@@ -92,19 +94,29 @@ class NodeFile:
 
     def _sparse_blocks(self, rows: int) -> Iterator[Array]:
         pointer = self._file.read("x_indptr").astype(np.int64)
+        count = self._file.shape("x_indices")[0]
+        if pointer[0] != 0 or pointer[-1] != count or (np.diff(pointer) < 0).any():
+            self._refuse_sparse(f"x_indptr does not rise from 0 to the {count} entries")
         for first in range(0, self.num_nodes, rows):
             last = min(first + rows, self.num_nodes)
             begin, end = int(pointer[first]), int(pointer[last])
             columns, values = (self._file.rows(name, begin, end) for name in SPARSE[1:3])
+            if len(columns) and not 0 <= columns.min() <= columns.max() < self.width:
+                self._refuse_sparse(f"x_indices run from {columns.min()} to {columns.max()}")
             block = np.zeros((last - first, self.width), self.dtype)
             place = np.repeat(np.arange(last - first), np.diff(pointer[first : last + 1]))
             np.add.at(block, (place, columns), values)
             yield block
 
+    def _refuse_sparse(self, what: str) -> NoReturn:
+        raise DataError(
+            what, where=str(self.path), allowed=f"a CSR matrix with {self.width} columns"
+        )
 
-def has_node_data(path: Path) -> Any:
-    """Return whether an edge file holds data of nodes, too."""
-    if Path(path).suffix not in (".npz", ".h5", ".hdf5") and not Path(path).is_dir():
+
+def has_node_data(path: Path) -> bool:
+    """Return whether an edge file also contains node data."""
+    if Path(path).suffix.lower() not in (".npz", ".h5", ".hdf5") and not Path(path).is_dir():
         return False
     file = ArrayFile(path)
     found = any(name in file for name in ("x", "y", "x_indptr"))
@@ -113,7 +125,7 @@ def has_node_data(path: Path) -> Any:
 
 
 def num_nodes_of(path: Path) -> int:
-    """Return the number of nodes that a file has data of."""
+    """Return the number of nodes of a file with node data."""
     file = ArrayFile(path)
     sizes = [file.shape(name)[0] for name in ("x", "y") if name in file]
     if "x_indptr" in file:

@@ -1,4 +1,4 @@
-"""The order in which a process keeps its nodes: sums over neighbours find them in cache."""
+"""Cache-friendly local node order for sums over neighbours."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import numpy as np
 from scitoolkit.graphs.graph import Graph
 
 Array = np.ndarray
-HUB_NODES, HUB_ENDS = 0.1, 0.3  # the busiest tenth of the nodes holds this share of the edges' ends
+HUB_NODES, HUB_ENDS = 0.1, 0.3  # degree share of the top tenth of nodes
 
 
 def cache_order(graph: Graph) -> Array | None:
-    """Return the nodes by falling degree where few nodes hold many edges, else nothing to change.
+    """Return the nodes by decreasing degree if the graph has hubs, else None.
 
-    In a power-law graph the rows that most sums read then lie side by side: they stay in cache and
-    share pages of memory. A mesh, whose degrees are nearly equal, keeps its numbering, which mostly
-    has neighbours near each other.
+    In a power-law graph the rows that most sums read are then contiguous, so they stay in cache and
+    share memory pages. A mesh, with nearly equal degrees, keeps its numbering, in which neighbours
+    are mostly close to each other.
 
     Returns:
-        a permutation of the node numbers, shape (N,), int64, equal degrees in ascending number;
-        None where the numbering stays.
+        A permutation of the node numbers, shape (N,), int64, with ties in ascending order; None to
+        keep the numbering.
 
     Example:
         >>> star = Graph([0, 1, 2, 3], [3, 3, 3, 0], 4, np.zeros((4, 1)))
@@ -31,7 +31,7 @@ def cache_order(graph: Graph) -> Array | None:
 
 
 def has_hubs(degree: Array) -> bool:
-    """Return whether few nodes hold many of the edges' ends, by the nodes' degrees."""
+    """Return whether the top tenth of nodes by degree has a large share of all edge ends."""
     if not len(degree):
         return False
     busiest = np.partition(degree, len(degree) - _few(degree))[len(degree) - _few(degree) :]

@@ -1,7 +1,7 @@
-"""Inference on a graph in parts, a layer and a part at a time: rows of layers stay on disk.
+"""Out-of-core inference on a partitioned graph, layer by layer and part by part.
 
-What is in memory is one part: its edges, and the rows of its nodes and halo before and after a
-layer; and for all nodes two counts, 8 bytes.
+Memory holds one part at a time (its edges, and the rows of its nodes and halo before and after a
+layer) and two counts (8 bytes) for every node. Rows of layers are stored on disk.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from scitoolkit.ops.spmm import SparseMatrix
 from scitoolkit.training.ranks.communicator import RowExchange, SingleProcess
 
 Array = np.ndarray
-Rows = Callable[[int, Array | slice], Array]  # rows of a part, by their places in it
+Rows = Callable[[int, Array | slice], Array]  # (part, local indices) -> rows
 
 
 class _Extended(ScaledPart):
-    """A part's own nodes and its halo as the nodes of one process; sums are of own nodes alone."""
+    """Local nodes and halo of a part as the nodes of one process; sums only for local nodes."""
 
     def __init__(self, files: PartFiles, inputs: GraphInputs, degree: Array, loops: Array) -> None:
         nodes, self._own = len(degree), int(files.record["nodes"])
@@ -51,38 +51,38 @@ class _Extended(ScaledPart):
 
     @property
     def edges(self) -> Tensor:
-        """Edges that end at own nodes."""
+        """Edges into local nodes."""
         return torch.stack([torch.from_numpy(self._column).long(), self._rows])
 
     @property
     def num_edges(self) -> int:
-        """Edges that end at own nodes."""
+        """Edges into local nodes."""
         return len(self._column)
 
     @property
     def edge_numbers(self) -> Tensor:
-        """Places of the edges."""
+        """Local number of each edge plus the number of nodes."""
         return self.num_nodes + torch.arange(self.num_edges)
 
     @functools.cached_property
     def halo(self) -> RowExchange:
-        """Nothing: the halo's rows are rows of own nodes."""
+        """Empty exchange, because halo rows are local rows here."""
         return RowExchange(torch.zeros(0, dtype=torch.int64), (0,), (0,))
 
     def edge_input(self, name: str) -> Array:
-        """Layers that read the edges' inputs do not run here."""
+        """Raise, because layers with edge inputs are not supported."""
         raise NotImplementedError(name)
 
 
 class _Neighbourhood:
-    """Which rows of all parts a part's layer reads, and the counts of all nodes."""
+    """Access to the rows that a layer of a part reads from all parts, and degree counts."""
 
     def __init__(self, graph: PartitionedGraph) -> None:
         self.parts = [graph.part(p) for p in range(graph.num_parts)]
         self._counts = [_counts(files) for files in self.parts]
 
     def rows(self, number: int, rows: Rows) -> Array:
-        """Rows of a part's own nodes, then of its halo, of what `rows` returns for each part."""
+        """Return the rows of a part's local nodes, then of its halo, from `rows` of each part."""
         files = self.parts[number]
         halo, begin = files.read("halo"), 0
         found = [rows(number, slice(None))]
@@ -94,13 +94,13 @@ class _Neighbourhood:
         return np.concatenate(found)
 
     def extended(self, number: int, inputs: GraphInputs) -> _Extended:
-        """A part with its halo."""
+        """Return a part extended by its halo."""
         counts = self.rows(number, lambda p, places: self._counts[p][places])
         return _Extended(self.parts[number], inputs, *counts.astype(np.int64).T)
 
 
 def _counts(files: PartFiles) -> Array:
-    """In-degree and loops of each own node, shape (n_own, 2), int32."""
+    """Return in-degree and self-loops of each local node, shape (n_own, 2), int32."""
     degree = np.diff(files.read("pointer"))
     column, target = files.map("column"), np.repeat(np.arange(len(degree)), degree)
     loops = np.bincount(target[column == target], minlength=len(degree))
@@ -108,9 +108,9 @@ def _counts(files: PartFiles) -> Array:
 
 
 def why_not(model: nn.Module, inputs: GraphInputs) -> str:
-    """Return why a model needs the whole graph in memory; empty if it does not."""
+    """Return why a model cannot run out of core; an empty string if it can."""
     if not isinstance(model, NodeModel):
-        return f"{type(model).__name__} is not made of layers one after the other"
+        return f"{type(model).__name__} is not a sequence of layers"
     if inputs.of_edges:
         return f"the layers read {' and '.join(inputs.of_edges)}"
     layers = model.layers.named_children()
@@ -120,7 +120,7 @@ def why_not(model: nn.Module, inputs: GraphInputs) -> str:
         owner = np.zeros(small.num_nodes, np.int64)
         fast = prove(model, GraphPart(small, owner, Grid(1), SingleProcess())).fast
     others = [type(layer).__name__ for i, layer in layers if f"layers.{i}" not in fast]
-    return f"{others[0]} is no sparse product of one pass" if others else ""
+    return f"{others[0]} is not a single sparse product" if others else ""
 
 
 @torch.no_grad()
@@ -128,13 +128,13 @@ def infer(
     model: Any, graph: PartitionedGraph, inputs: GraphInputs, scratch: Path,
     prepare: Callable[[Array], Tensor],
 ) -> Array:  # fmt: skip
-    """Return a model's output for every node, in the order of their numbers, shape (N, outputs).
+    """Return a model's output for every node, by node number, shape (N, outputs), float32.
 
     Args:
-        model: a `NodeModel` in evaluation; `why_not` has no objection.
-        graph: in parts, with features.
-        inputs: features of nodes and edges.
-        scratch: a folder for the rows of two layers at a time.
+        model: a `NodeModel` in evaluation mode for which `why_not` returns an empty string.
+        graph: a partitioned graph with features.
+        inputs: shapes of node and edge inputs.
+        scratch: folder for the rows of up to two layers.
         prepare: normalises features, shape (n, F).
     """
     near = _Neighbourhood(graph)

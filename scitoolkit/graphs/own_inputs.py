@@ -1,4 +1,4 @@
-"""What a process trains on: its part of a graph that all read, or its own files of a stored one."""
+"""Training inputs of a process: its part of a graph file, or its files of a partitioned graph."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ EDGE_FACTS = ("self_loops", "duplicate_edges", "isolated_nodes")
 
 @dataclass(frozen=True)
 class OwnInputs:
-    """A process's part of a graph with its labelled nodes.
+    """A process's part of a graph and loaders of its labelled nodes.
 
     Attributes:
         part: the part.
-        loaders: of train, validation and test.
-        num_edges: of the whole graph.
-        num_outputs: classes, labels or values of a node.
-        moments: mean and deviation of the values of training nodes; None for other targets.
-        sizes: nodes of train, validation and test, on all processes.
-        edge_facts: counts self-loops, duplicate edges and isolated nodes of the whole graph.
+        loaders: loaders of train, validation and test.
+        num_edges: number of edges of the whole graph.
+        num_outputs: number of classes, labels or values per node.
+        moments: mean and standard deviation of the training values; None for other targets.
+        sizes: number of nodes of train, validation and test, over all processes.
+        edge_facts: returns counts of self-loops, duplicate edges and isolated nodes of the graph.
     """
 
     part: Part
@@ -48,7 +48,7 @@ class OwnInputs:
 
 
 def open_parts(config: GraphDataConfig, path: Path) -> PartitionedGraph:
-    """Open a graph in parts.
+    """Open a partitioned graph.
 
     Raises:
         ConfigError: it was partitioned with another target.
@@ -65,7 +65,7 @@ def open_parts(config: GraphDataConfig, path: Path) -> PartitionedGraph:
 
 
 def read_whole(config: GraphDataConfig, path: Path) -> Graph:
-    """Read a graph into memory, a partitioned one too; edge inputs as configured."""
+    """Read a graph file or a partitioned graph into memory, with edge inputs as configured."""
     path = Path(path)
     if path.is_dir():
         graph = whole_graph(open_parts(config, path))
@@ -77,11 +77,11 @@ def read_whole(config: GraphDataConfig, path: Path) -> Graph:
 
 
 def own_inputs(config: GraphConfig) -> OwnInputs:
-    """Return this process's part, as `data.path` has it.
+    """Return this process's training inputs from `data.path`.
 
     Raises:
-        ConfigError: another number of processes than the graph was partitioned for.
-        DataError: no training nodes, or files that do not fit.
+        ConfigError: the number of processes differs from the number of parts.
+        DataError: no training nodes, or inconsistent files.
     """
     ranks = join()
     path = config.data.path

@@ -1,4 +1,4 @@
-"""One process's part of a graph: its nodes, and products with any weighting of the edges."""
+"""A process's part of a graph: local nodes, edges, halo, and weighted sparse products."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ Array = np.ndarray
 
 
 class Part(ABC):
-    """What one process owns of a graph and how it multiplies with the whole of it.
+    """Base class of a process's part of a graph.
 
     Attributes:
-        nodes: numbers of the own nodes, in their order, shape (n_own,), int64 tensor.
-        num_nodes: nodes of the whole graph.
-        inputs: features of nodes and edges.
-        grid: how ranks share the products.
-        ranks: the ranks, as this one sees them.
+        nodes: numbers of the local nodes, in local order, shape (n_own,), int64 tensor.
+        num_nodes: number of nodes of the whole graph.
+        inputs: shapes of node and edge inputs.
+        grid: distribution of the products over ranks.
+        ranks: the communicator.
     """
 
     nodes: Tensor
@@ -42,39 +42,39 @@ class Part(ABC):
     @property
     @abstractmethod
     def edges(self) -> Tensor:
-        """Edges that end at own nodes, (2, E_own), by target: places of own nodes, then halo.
+        """Edges into local nodes, (2, E_own), sorted by target: indices of local nodes, then halo.
 
-        On a grid other than P x 1 x 1 the sources are -1: no rank can fetch their rows.
+        On a grid other than P x 1 x 1 the sources are -1, because their rows cannot be fetched.
         """
 
     @property
     @abstractmethod
     def edge_numbers(self) -> Tensor:
-        """Number of each edge plus the number of nodes: nodes and edges have different numbers."""
+        """Global number of each edge plus the number of nodes, distinct from node numbers."""
 
     @property
     @abstractmethod
     def num_edges(self) -> int:
-        """Edges that end at own nodes."""
+        """Number of edges into local nodes."""
 
     @functools.cached_property
     def unread_edges(self) -> Tensor:
-        """Stands for `edges`, (2, E_own), where nobody reads them; holds one number."""
+        """Placeholder for `edges`, (2, E_own), that stores only one number."""
         return torch.full((1, 1), -1).expand(2, self.num_edges)
 
     @property
     @abstractmethod
     def halo(self) -> RowExchange:
-        """Which own rows other ranks' edges name, and how many rows own edges name of theirs."""
+        """Halo exchange: local rows sent to other ranks, and numbers of rows received."""
 
     def pattern(self, *, loops: bool) -> SparseMatrix:
         """Return the edges as a matrix of ones, shape (n_own, n_own + n_halo).
 
         Args:
-            loops: replace the loops of each own node by exactly one.
+            loops: replace the self-loops of each local node by exactly one.
 
         Raises:
-            ConfigError: the grid is not P x 1 x 1, so that edges of a node lie on several ranks.
+            ConfigError: the grid is not P x 1 x 1, so the edges of a node are on several ranks.
         """
         known = self.__dict__.setdefault("_patterns", {})
         if loops not in known:
@@ -93,35 +93,35 @@ class Part(ABC):
 
     @property
     def has_whole_rows(self) -> bool:
-        """Whether a rank holds all edges into its nodes (a grid P x 1 x 1)."""
+        """Whether each rank holds all edges into its nodes (a grid P x 1 x 1)."""
         return self.grid.columns == 1 and self.grid.slices == 1
 
     @abstractmethod
     def edge_input(self, name: str) -> Array:
-        """Return `edge_weight` or `edge_attr` of own edges."""
+        """Return `edge_weight` or `edge_attr` of local edges."""
 
     @abstractmethod
     def aggregate(self, x: Tensor, weighting: str) -> Tensor:
-        """Return the weighted sums over in-neighbours of own nodes, differentiable.
+        """Return the weighted sums over in-neighbours of local nodes, differentiable.
 
         Args:
-            x: features of own nodes, shape (n_own, F).
+            x: features of local nodes, shape (n_own, F).
             weighting: as in `weighted_adjacency`.
         """
 
 
 class GraphPart(Part):
-    """A part of a graph that every process holds whole.
+    """Part of a graph that every process holds in memory.
 
     Args:
         graph: the whole graph.
         owner: rank of each node, shape (N,).
-        grid: how ranks share the products.
-        ranks: the ranks, as this one sees them.
+        grid: distribution of the products over ranks.
+        ranks: the communicator.
 
     Attributes:
         graph: the whole graph.
-        nodes: numbers of the own nodes, as `cache_order` has them, shape (n_own,), int64 tensor.
+        nodes: numbers of the local nodes in `cache_order`, shape (n_own,), int64 tensor.
 
     Example:
         >>> from scitoolkit.training.ranks.communicator import SingleProcess
@@ -144,18 +144,18 @@ class GraphPart(Part):
 
     @property
     def inputs(self) -> GraphInputs:  # type: ignore[override]
-        """Features of nodes and edges."""
+        """Shapes of node and edge inputs."""
         return self.graph.inputs
 
     @functools.cached_property
     def edge_index(self) -> Tensor:
-        """Edges that end at own nodes, (2, E_own): targets by own place, sources own then halo.
+        """Edges into local nodes, (2, E_own), as indices of local nodes, then halo.
 
         Raises:
-            ConfigError: the grid is not P x 1 x 1, so that edges of a node lie on several ranks.
+            ConfigError: the grid is not P x 1 x 1, so the edges of a node are on several ranks.
         """
         self._need_whole_rows()
-        # From the product's own pattern, so that halo rows stand where `with_halo` puts them.
+        # From the product's pattern, so that halo indices match the rows of `with_halo`.
         parts = (self._pattern.layout.near, self._pattern.layout.far)
         shift = (0, len(self.nodes))
         copies = [part.value.long() for part in parts if part.value is not None]
@@ -166,7 +166,7 @@ class GraphPart(Part):
 
     @functools.cached_property
     def edge_ids(self) -> Tensor:
-        """Numbers of the edges that end at own nodes, by target's own place, shape (E_own,)."""
+        """Global numbers of the edges into local nodes, sorted by target, shape (E_own,)."""
         target = self.graph.target
         own = np.flatnonzero(self._owner[target] == self.ranks.rank)
         place = np.empty(self.num_nodes, np.int64)
@@ -175,25 +175,25 @@ class GraphPart(Part):
 
     @functools.cached_property
     def edge_numbers(self) -> Tensor:
-        """`edge_ids` plus the number of nodes, so that nodes and edges have different numbers."""
+        """`edge_ids` plus the number of nodes, distinct from node numbers."""
         return self.num_nodes + self.edge_ids
 
     @property
     def num_edges(self) -> int:
-        """Edges that end at own nodes."""
+        """Number of edges into local nodes."""
         return len(self.edge_ids)
 
     def edge_input(self, name: str) -> Array:
-        """Return `edge_weight` or `edge_attr` of own edges."""
+        """Return `edge_weight` or `edge_attr` of local edges."""
         return getattr(self.graph, name)[self.edge_ids.numpy()]
 
     @property
     def edges(self) -> Tensor:
-        """Edges `edge_ids` as `edge_index` numbers their ends, neighbours in the graph's order.
+        """The edges `edge_ids` as indices of local nodes, then halo, shape (2, E_own).
 
-        On a grid other than P x 1 x 1 the sources are -1: no rank can fetch their rows.
+        On a grid other than P x 1 x 1 the sources are -1, because their rows cannot be fetched.
         """
-        # Not a cached_property: its lock in Python 3.11 would let threads wait for each other.
+        # Not a cached_property: its lock in Python 3.11 would deadlock simulated ranks.
         if self._edges is None:
             self._edges = self._find_edges()
         return self._edges
@@ -211,14 +211,14 @@ class GraphPart(Part):
 
     @property
     def halo(self) -> RowExchange:
-        """Which own rows other ranks' edges name, and how many rows own edges name of theirs."""
+        """Halo exchange: local rows sent to other ranks, and numbers of rows received."""
         self._need_whole_rows()
         return self._pattern.layout.gather
 
     def _need_whole_rows(self) -> None:
         if not self.has_whole_rows:
             raise ConfigError(
-                f"a layer that computes its messages itself cannot run on the grid {self.grid}",
+                f"a layer that computes messages per edge cannot run on the grid {self.grid}",
                 where="graph.algorithm", allowed="1d for attention and other message layers",
                 fix="graph.algorithm=1d",
             )  # fmt: skip
@@ -235,16 +235,16 @@ class GraphPart(Part):
         return self._product("sum", torch.float32)
 
     def aggregate(self, x: Tensor, weighting: str) -> Tensor:
-        """Return the weighted sums over in-neighbours of own nodes, differentiable.
+        """Return the weighted sums over in-neighbours of local nodes, differentiable.
 
         Args:
-            x: features of own nodes, shape (n_own, F).
+            x: features of local nodes, shape (n_own, F).
             weighting: as in `weighted_adjacency`.
         """
         exact = torch.float64 if x.dtype == torch.float64 else torch.float32
         return self._product(weighting, exact)(x)
 
     def with_halo(self, x: Tensor) -> Tensor:
-        """Return own rows, then those of other ranks' nodes that `edge_index` names."""
+        """Return local rows followed by the halo rows that `edge_index` references."""
         self._need_whole_rows()
         return with_halo(self._pattern, x)

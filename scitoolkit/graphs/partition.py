@@ -1,4 +1,4 @@
-"""Which process owns which node."""
+"""Partition of a graph's nodes over processes."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ def partition(
     """Return the owner of each node, shape (N,), int64 in 0..parts-1.
 
     Args:
-        pattern: matrix of the graph, shape (N, N); only its pattern counts.
+        pattern: adjacency matrix, shape (N, N); values are ignored.
         parts: number of processes.
-        method: `metis` minimises the cut while it balances the NONZEROS a part holds (with equal
-            node counts, power-law graphs put almost twice the mean on one process); `random`;
-            or `block`, consecutive nodes with equal nonzeros.
-        seed: of `random`.
-        refined: after METIS, move nodes until the busiest part receives as few rows as it can.
+        method: `metis` minimises the cut and balances nonzeros (with balanced node counts, one
+            process gets almost twice the mean nonzeros of a power-law graph); `random`; or
+            `block`, consecutive nodes with equal nonzeros.
+        seed: seed of `random`.
+        refined: after METIS, reduce the rows received by the busiest part (see `refine`).
 
     Raises:
-        ConfigError: more parts than nodes, an unknown method, or pymetis missing.
+        ConfigError: more parts than nodes, an unknown method, or pymetis is missing.
 
     Example:
         >>> chain = sp.diags([1.0, 1.0], [-1, 1], shape=(8, 8)).tocsr()
@@ -62,10 +62,10 @@ def partition(
 
 
 def check_owner(owner: Any, nodes: int, parts: int) -> Array:
-    """Return a user's partition vector as int64.
+    """Validate a user's partition vector; return it as int64.
 
     Raises:
-        ConfigError: wrong length, or an owner out of range.
+        ConfigError: wrong shape or dtype, or an owner out of range.
     """
     owner = np.asarray(owner)
     if owner.shape != (nodes,):
@@ -84,13 +84,13 @@ def metis(
     """Return the owner of each node by METIS, balanced by the nodes' weights, shape (N,), int64.
 
     Args:
-        pattern: neighbours of each node; made symmetric here unless `edge_weights` are given.
+        pattern: adjacency matrix; symmetrised unless `edge_weights` are given.
         parts: number of parts.
-        weights: of the nodes, shape (N,).
-        edge_weights: of the nonzeros of a symmetric pattern without a diagonal.
+        weights: node weights, shape (N,).
+        edge_weights: weights of the nonzeros of a symmetric pattern without diagonal.
 
     Raises:
-        ConfigError: pymetis missing.
+        ConfigError: pymetis is missing.
     """
     try:
         import pymetis

@@ -1,16 +1,16 @@
-"""A graph on disk in parts: each process maps its own one and reads nothing of the others.
+"""Partitioned graphs on disk, of which each process reads only its part.
 
-    FOLDER/graph.json          what holds for the whole graph, and each part's files with SHA-256
-    FOLDER/part-0000/nodes.npy     numbers of own nodes, rising, (n_own,), int64
-                     pointer.npy   first edge of each own node, (n_own + 1,), int64
-                     column.npy    where edges come from, (E_own,), int32: below n_own the place of
-                                   an own node, from n_own on that of a row of the halo
-                     first.npy     number of a node's first edge in the whole graph, (n_own,), int64
-                     halo.npy      numbers of the halo's nodes, by owner, then rising, int64
-                     send.npy      places of own nodes whose rows others need, by receiver, int64
-                     edge_weight.npy, edge_attr.npy, x.npy, y.npy, train.npy, ... where given
+    FOLDER/graph.json          header of the whole graph; files of each part with SHA-256
+    FOLDER/part-0000/nodes.npy     numbers of local nodes, ascending, (n_own,), int64
+                     pointer.npy   first edge of each local node, (n_own + 1,), int64
+                     column.npy    source of each edge, (E_own,), int32: index of a local node
+                                   (below n_own), or n_own + index of a halo row
+                     first.npy     global number of each node's first edge, (n_own,), int64
+                     halo.npy      numbers of halo nodes, by owner, then ascending, int64
+                     send.npy      indices of local nodes to send, by receiver, int64
+                     edge_weight.npy, edge_attr.npy, x.npy, y.npy, train.npy, ... if given
 
-Edges are numbered by target, then source, so their numbers do not depend on the parts.
+Edges are numbered by target, then source, so edge numbers do not depend on the partition.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ HEADER = "graph.json"
 
 
 def is_partitioned(path: Path) -> bool:
-    """Return whether a path is a folder that holds a partitioned graph, whole or not."""
+    """Return whether a path is the folder of a partitioned graph, complete or not."""
     return Path(path).is_dir() and any(Path(path).glob("part-*"))
 
 
 @dataclass(frozen=True)
 class PartitionedGraph:
-    """A graph that `partition_edges` wrote.
+    """A partitioned graph written by `partition_edges`.
 
     Args:
         path: the folder.
@@ -57,7 +57,7 @@ class PartitionedGraph:
         """Read the header.
 
         Raises:
-            DataError: no partitioned graph, one that was not finished, or another version.
+            DataError: not a partitioned graph, an unfinished one, or another version.
         """
         path = Path(path)
         try:
@@ -80,7 +80,7 @@ class PartitionedGraph:
 
     @property
     def num_parts(self) -> int:
-        """Number of parts, and of the processes that train on them."""
+        """Number of parts, which is the number of processes of a training."""
         return len(self.header["parts"])
 
     @property
@@ -92,8 +92,8 @@ class PartitionedGraph:
         """Open a part.
 
         Args:
-            number: of the part.
-            verify: compare every file's SHA-256.
+            number: number of the part.
+            verify: check the SHA-256 of every file.
 
         Raises:
             DataError: a file is missing, truncated or of another partition.
@@ -109,7 +109,7 @@ class PartFiles:
 
     Attributes:
         path: the folder.
-        record: sizes, exchange and files of the part, as the header has them.
+        record: sizes, exchange and files of the part, from the header.
     """
 
     path: Path
@@ -120,7 +120,7 @@ class PartFiles:
         return f"{name}.npy" in self.record["files"]
 
     def map(self, name: str) -> Array:
-        """Return an array that stays on disk until it is read."""
+        """Return a memory-mapped array."""
         return load_array(self.path / f"{name}.npy", mapped=True)
 
     def read(self, name: str) -> Array:
@@ -128,7 +128,7 @@ class PartFiles:
         return load_array(self.path / f"{name}.npy")
 
     def check(self, *, verify: bool) -> None:
-        """Compare the files with the header.
+        """Check the files against the header.
 
         Raises:
             DataError: a file is missing, truncated or of another partition.

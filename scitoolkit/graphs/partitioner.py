@@ -1,12 +1,12 @@
-"""Partitions a graph on disk in bounded memory: external sort by node, placement, one part a rank.
+"""Out-of-core graph partitioner with bounded memory: external sort, placement, output of parts.
 
-Stages, each of which is skipped when a run that was interrupted is started again:
+Stages; a restarted run skips those that are complete:
 
 1. count     degrees and a hash of the edges, in one pass
-2. sort      edges to files of a range of targets each (and of sources, where neighbours are needed)
-3. place     which part owns which node (`placement.py`)
-4. emit      each part's rows, in the order of targets
-5. finish    places instead of numbers, exchange lists, data of nodes, hashes
+2. sort      edges into files by range of targets (and of sources, if neighbours are needed)
+3. place     part of each node (`placement.py`)
+4. emit      edges of each part, sorted by target
+5. finish    local indices, exchange lists, node data, hashes
 """
 
 from __future__ import annotations
@@ -48,24 +48,24 @@ def partition_edges(
     method: str = "auto", owner: Path | None = None, memory: int = MEMORY,
     target: TargetName = "classes",
 ) -> PartitionedGraph:  # fmt: skip
-    """Write a graph in parts, reading its edges in blocks.
+    """Partition an edge list and write the parts, reading the edges in blocks.
 
-    An interrupted call is continued by the same call.
+    Calling it again with the same arguments continues an interrupted call.
 
     Args:
-        edges: an edge list, as `open_edges` reads it.
-        out: the folder to make.
-        parts: number of parts, one a process.
-        nodes: features, labels and splits; those in `edges`, if any, by default.
-        num_nodes: number of nodes, where no file tells it.
+        edges: an edge list for `open_edges`.
+        out: the folder to create.
+        parts: number of parts, one per process.
+        nodes: file with features, labels and splits; by default `edges`, if it contains them.
+        num_nodes: number of nodes, if no file determines it.
         method: one of `placement.METHODS`.
-        owner: an .npy file with the part of each node instead.
-        memory: bytes that may be used, about.
-        target: what `y` holds: classes, labels or values.
+        owner: an .npy file with the part of each node, instead of `method`.
+        memory: approximate memory limit in bytes.
+        target: meaning of `y`: classes, labels or values.
 
     Raises:
-        ConfigError: fewer nodes than parts, an unknown method, or another call's folder.
-        DataError: files that cannot be read or whose contents do not fit.
+        ConfigError: fewer nodes than parts, an unknown method, or a folder of another call.
+        DataError: unreadable files or inconsistent contents.
     """
     if method not in METHODS:
         raise ConfigError(f"method {method!r}", allowed=", ".join(METHODS))
@@ -79,7 +79,7 @@ def partition_edges(
 
 
 class _Partitioner:
-    """The state of one partition, and its stages."""
+    """State and stages of one partitioning run."""
 
     def __init__(
         self, edges: Path, out: Path, parts: int, nodes: Path | None, num_nodes: int | None,
@@ -90,6 +90,11 @@ class _Partitioner:
         self.edges: EdgeFile = open_edges(edges)
         self.nodes_file, self.target = nodes, target
         known = num_nodes if nodes is None else num_nodes_of(nodes)
+        if num_nodes not in (None, known):
+            raise DataError(
+                f"num_nodes is {num_nodes}, but the file of nodes has {known}",
+                where=str(nodes), allowed="one number", fix="leave num_nodes out",
+            )  # fmt: skip
         if known is not None:
             if self.edges.num_nodes not in (None, known):
                 raise DataError(
@@ -109,7 +114,7 @@ class _Partitioner:
     # --- stages ---------------------------------------------------------------------------------
 
     def run(self) -> PartitionedGraph:
-        """Run the stages that are not done."""
+        """Run the stages that are not complete."""
         self._open()
         stages = {"count": self._count, "sort": self._sort, "place": self._place,
                   "emit": self._emit, "finish": self._finish}  # fmt: skip
@@ -140,7 +145,7 @@ class _Partitioner:
                 where=str(self.out), fix="remove it, or give another folder",
             )  # fmt: skip
         self.state = state
-        log.info("partition: continued after %s", ", ".join(state["done"]) or "nothing")
+        log.info("partition: resuming after %s", ", ".join(state["done"]) or "no stage")
 
     def _save(self) -> None:
         scratch = self.work / "state.tmp"
@@ -198,7 +203,7 @@ class _Partitioner:
         return self.parts > 1 and self._facts["method"] in ("metis", "greedy", "clusters")
 
     def _sort(self) -> None:
-        """Write edges to the file of their target's range, and of their source's."""
+        """Write edges to the file of their target's range, and to that of their source's range."""
         inward, outward = self._degrees()
         degrees = inward.astype(np.int64) + outward
         total = int(degrees.sum())
@@ -262,7 +267,7 @@ class _Partitioner:
             yield group_pairs(np.concatenate(pairs).reshape(-1, 2), begin, counts)
 
     def _emit(self) -> None:
-        """Append the rows of each part, and note which foreign nodes its edges come from."""
+        """Write the edges of each part, and record the halo nodes that each part needs."""
         inward, owner = self._degrees()[0], np.load(self.work / "owner.npy")
         needed = _Needed(self.parts, len(owner))
         cut = duplicates = 0
@@ -293,7 +298,7 @@ class _Partitioner:
     def _sorted(
         self, number: int, begin: int, counts: Array, nodes: int
     ) -> tuple[Array, Array, Array | None]:
-        """Row and source of the edges of a range, by target, then source."""
+        """Return row and source of the edges of a range, sorted by target, then source."""
         pairs = np.fromfile(self._bucket("in", number), np.int32).reshape(-1, 2)
         key = (pairs[:, 0].astype(np.int64) - begin) * nodes + pairs[:, 1]
         order = None
@@ -363,7 +368,7 @@ class _Partitioner:
     def _copy(
         self, kind: str, p: int, path: Path, edges: int, lookup: Array | None
     ) -> dict[str, Any]:
-        """Copy a part's column from the scratch file, node numbers replaced by places."""
+        """Copy a part's array from the scratch file; `lookup` maps node numbers to indices."""
         shape = () if kind != "attr" else self.edges.attr_shape or ()
         dtype = np.dtype(np.int32 if kind == "in" else self._facts[f"{kind}_dtype"])
         count = (1 << 20) * int(np.prod(shape)) * dtype.itemsize
@@ -419,7 +424,7 @@ class _Partitioner:
 
 
 class _Needed:
-    """Which nodes each part's edges come from: a bit a part and node."""
+    """Bit set of the halo nodes of each part, one bit per part and node."""
 
     def __init__(self, parts: int, nodes: int) -> None:
         self.bits: Array = np.zeros(((parts + 7) // 8, nodes), np.uint8)
@@ -430,7 +435,7 @@ class _Needed:
             self.bits[p // 8, here] |= np.uint8(1 << (p % 8))
 
     def of(self, part: int) -> Array:
-        """Return the nodes that a part needs, rising."""
+        """Return the halo nodes of a part, ascending."""
         return np.flatnonzero(self.bits[part // 8] & np.uint8(1 << (part % 8)))
 
     def save(self, path: Path) -> None:
@@ -444,7 +449,7 @@ class _Needed:
 
 
 def _identity(path: Path) -> list[Any]:
-    """Return what tells a file from another one, and from itself once changed."""
+    """Return path, size and modification time, which identify a version of a file."""
     path = Path(path).resolve()
     files = sorted(path.glob("*.npy")) if path.is_dir() else [path]
     return [[str(p), p.stat().st_size, p.stat().st_mtime_ns] for p in files]
@@ -467,7 +472,7 @@ def _real(values: Array) -> Array:
 
 
 def _scatter(files: dict[tuple[str, int], Any], kind: str, place: Array, values: Array) -> None:
-    """Append each row of values to the file of its place, in order."""
+    """Append each row of values to the file with its number, in order."""
     place = place.astype(np.uint16)
     order = np.argsort(place, kind="stable")
     values, ends = values[order], np.cumsum(np.bincount(place))

@@ -1,4 +1,4 @@
-"""Seconds of an epoch predicted from counts: nonzeros at a measured rate, words and messages."""
+"""Performance model of an epoch from counts of nonzeros, words and messages."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from scitoolkit.ops.spmm import SparseMatrix, spmm
 
 @dataclass(frozen=True)
 class Machine:
-    """What a rank and its network do.
+    """Machine parameters of the performance model.
 
     Attributes:
-        latency: seconds of a message (alpha).
-        seconds_per_word: of a 4-byte number received (beta).
-        seconds_per_nonzero: of the sparse product, one column.
+        latency: seconds per message (alpha).
+        seconds_per_word: seconds per 4-byte number received (beta).
+        seconds_per_nonzero: seconds per nonzero and column of the sparse product.
     """
 
     latency: float
@@ -28,7 +28,7 @@ class Machine:
 
 
 def measured_rate(width: int = 64, nodes: int = 20_000, degree: int = 20) -> float:
-    """Return this machine's seconds a nonzero and column of a sparse product, one thread's."""
+    """Measure the CPU seconds per nonzero and column of a sparse product on this machine."""
     r = np.random.default_rng(0)
     count = nodes * degree
     matrix = SparseMatrix.from_coo(
@@ -44,9 +44,9 @@ def measured_rate(width: int = 64, nodes: int = 20_000, degree: int = 20) -> flo
 
 
 def predicted_seconds(costs: Forecast, widths: tuple[int, ...], machine: Machine) -> float:
-    """Return the seconds of the slowest rank's products, forward and backward.
+    """Return the predicted seconds of the slowest rank's products, forward and backward.
 
-    Communication is not taken to overlap with work, so this is an upper estimate.
+    Overlap of communication and computation is neglected, so this is an upper estimate.
     """
     columns = 2 * sum(widths) / costs.grid.slices
     work = costs.nonzeros * columns * machine.seconds_per_nonzero

@@ -1,4 +1,4 @@
-"""Training, evaluation and application of models of the nodes of a graph."""
+"""Training, evaluation and prediction of node models."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ log: Logger = get_logger(__name__)
 
 
 def check(config: GraphConfig) -> Mapping[str, Any]:
-    """Read the graph, share it, run one batch; write nothing."""
+    """Read and partition the graph and run one batch; writes nothing."""
     own = own_inputs(config)
     model = _model(config, own)
     task = _task(config, own, model)
@@ -55,10 +55,10 @@ def check(config: GraphConfig) -> Mapping[str, Any]:
 
 
 def train(config: GraphConfig, run: RunDirectory, *, resume: bool = False) -> None:
-    """Train on all processes; save the weights of the lowest validation loss in `model/`."""
+    """Train on all processes; save the weights with the lowest validation loss in `model/`."""
     own = own_inputs(config)
     part = own.part
-    log.info("%d own nodes of %d, %s", len(part.nodes), part.num_nodes, part.grid)
+    log.info("%d local nodes of %d, %s", len(part.nodes), part.num_nodes, part.grid)
     task = _task(config, own, _model(config, own))
     trainer = Trainer(task, config.training, run=run)
     trainer.fit(own.loaders["train"], own.loaders.get("validation"), resume=resume)
@@ -70,6 +70,7 @@ def train(config: GraphConfig, run: RunDirectory, *, resume: bool = False) -> No
     model_folder.save_weights(best_weights(run.checkpoints))
     shape: dict[str, Any] = {
         "features": part.inputs.num_features, "outputs": own.num_outputs,
+        "edge_inputs": part.inputs.of_edges,
     }  # fmt: skip
     if own.moments is not None:
         shape |= {"mean": own.moments[0].tolist(), "deviation": own.moments[1].tolist()}
@@ -78,14 +79,14 @@ def train(config: GraphConfig, run: RunDirectory, *, resume: bool = False) -> No
 
 
 def evaluate(directory: Path, data: Path | None = None) -> Results:
-    """Evaluate on the test part of the run's own graph, or of another file's.
+    """Evaluate on the test part of the run's graph, or of another file.
 
-    A run directory gets results.json and model/metrics.json; with `data` nothing is written.
+    Writes results.json and model/metrics.json to a run directory; with `data` nothing is written.
     """
     folder = ModelFolder(directory)
     config, record = folder.config(GraphConfig), folder.record()
     graph = read_whole(config.data, config.data.path if data is None else data)
-    found = _found(config, folder, record, graph)
+    found = _infer(config, folder, record, graph)
     results = _results(graph, found, record, config)
     if folder.in_run and data is None:
         _add_training(results, RunDirectory.open(directory))
@@ -94,15 +95,15 @@ def evaluate(directory: Path, data: Path | None = None) -> Results:
 
 
 def predict(directory: Path, source: Path, output: Path) -> None:
-    """Write what was learned of every node of a graph, as a file that xarray opens.
+    """Write the prediction for every node of a graph to a file for xarray.
 
-    Class and probabilities; labels and probabilities; or values.
+    Contains classes and probabilities, labels and probabilities, or values.
     """
     folder = ModelFolder(directory)
     config, record = folder.config(GraphConfig), folder.record()
-    found = _found_by_parts(config, folder, record, source) if Path(source).is_dir() else None
+    found = _infer_by_parts(config, folder, record, source) if Path(source).is_dir() else None
     if found is None:
-        found = _found(config, folder, record, read_whole(config.data, source))
+        found = _infer(config, folder, record, read_whole(config.data, source))
     target = TARGETS[config.data.target]
     dataset = xr.Dataset(
         target.variables(found),
@@ -123,40 +124,40 @@ def _model(config: GraphConfig, own: OwnInputs) -> nn.Module:
 
 
 @torch.no_grad()
-def _found(
+def _infer(
     config: GraphConfig, folder: ModelFolder, record: dict[str, Any], graph: Graph
 ) -> np.ndarray:
-    """Full-graph inference: no sampling, the same numbers each time, shape (N, outputs).
+    """Full-graph inference; return probabilities or values, shape (N, outputs).
 
-    Probabilities of classes and labels, or values.
+    Deterministic, without sampling.
     """
-    _need_width(graph.features.shape[1], record, graph.where)
+    _check_inputs(graph.inputs, record, graph.where)
     model = _trained(config, folder, record)
     part = GraphPart(graph, np.zeros(graph.num_nodes, np.int64), Grid(1), SingleProcess())
     nodes = part.nodes.numpy()
     x = sharing.normalised_features(graph, config.data.normalise, nodes)
     own = attach(model, part)(x)
-    return _averages(config, record, torch.empty_like(own).index_copy_(0, part.nodes, own))
+    return _postprocessed(config, record, torch.empty_like(own).index_copy_(0, part.nodes, own))
 
 
-def _found_by_parts(
+def _infer_by_parts(
     config: GraphConfig, folder: ModelFolder, record: dict[str, Any], path: Path
 ) -> np.ndarray | None:
-    """The same from a graph in parts, a layer and a part at a time; None where it cannot be."""
+    """Out-of-core inference on a partitioned graph; None if the model does not support it."""
     graph, model = open_parts(config.data, path), _trained(config, folder, record)
     header, used = graph.header, config.data.edge_inputs == "use"
-    _need_width(header["num_features"], record, str(path))
     inputs = GraphInputs(
         header["num_features"], used and header["edge_weight"],
         tuple(header["edge_attr"]) if used and header["edge_attr"] is not None else None,
     )  # fmt: skip
+    _check_inputs(inputs, record, str(path))
     if why := out_of_core.why_not(model, inputs):
         log.warning("%s: the whole graph is read into memory", why)
         return None
     prepare = sharing.preparation(graph, config.data.normalise)
     with tempfile.TemporaryDirectory(dir=path) as scratch:
         out = out_of_core.infer(model, graph, inputs, Path(scratch), prepare)
-    return _averages(config, record, torch.from_numpy(out))
+    return _postprocessed(config, record, torch.from_numpy(out))
 
 
 def _trained(config: GraphConfig, folder: ModelFolder, record: dict[str, Any]) -> nn.Module:
@@ -165,16 +166,23 @@ def _trained(config: GraphConfig, folder: ModelFolder, record: dict[str, Any]) -
     return model
 
 
-def _need_width(found: int, record: dict[str, Any], where: str) -> None:
-    if found != record["features"]:
+def _check_inputs(inputs: GraphInputs, record: dict[str, Any], where: str) -> None:
+    """Check that a graph has the node features and edge inputs of the training graph."""
+    if inputs.num_features != record["features"]:
         raise DataError(
-            f"{found} features a node", where=where,
+            f"{inputs.num_features} features a node", where=where,
             allowed=f"{record['features']}, as in training",
+        )  # fmt: skip
+    trained = record.get("edge_inputs", inputs.of_edges)  # not in records of earlier versions
+    if inputs.of_edges != trained:
+        raise DataError(
+            f"edge inputs: {', '.join(inputs.of_edges) or 'none'}", where=where,
+            allowed=f"{', '.join(trained) or 'none'}, as in training",
         )  # fmt: skip
 
 
-def _averages(config: GraphConfig, record: dict[str, Any], out: torch.Tensor) -> np.ndarray:
-    """Probabilities, or values in their unit."""
+def _postprocessed(config: GraphConfig, record: dict[str, Any], out: torch.Tensor) -> np.ndarray:
+    """Return probabilities, or values in their original unit."""
     if config.data.target == "values":
         deviation = np.array(record["deviation"])
         return out.numpy() * np.where(deviation == 0, 1, deviation) + np.array(record["mean"])

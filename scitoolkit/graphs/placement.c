@@ -1,15 +1,15 @@
-// Passes over nodes in the order of their numbers, one range of nodes at a time. Row v - begin of
-// (pointer, column) holds the neighbours of node v, those of in- and of out-edges.
+// Passes over ranges of nodes in ascending order. Row v - begin of (pointer, column) contains the
+// neighbours of node v along in- and out-edges.
 #include <stdint.h>
 
-// Groups pairs (node, neighbour) by node. `cursor` holds the start of each row, and then its end.
+// Groups pairs (node, neighbour) by node. `cursor` is the start of each row on entry, its end on exit.
 void group_pairs(int64_t num_pairs, const int32_t *pair, int64_t begin, int64_t *cursor,
                  int32_t *column) {
   for (int64_t e = 0; e < num_pairs; ++e) column[cursor[pair[2 * e] - begin]++] = pair[2 * e + 1];
 }
 
 // Linear deterministic greedy (Stanton and Kliot 2012, eq. 1): a node goes to the part with most of
-// its neighbours, weighted by the room that is left. `owner` is -1 where no part is chosen yet.
+// its neighbours, weighted by its remaining capacity. `owner` is -1 for nodes not yet placed.
 void place_greedily(int64_t num_rows, int64_t begin, const int64_t *pointer, const int32_t *column,
                     const int32_t *weight, int32_t *owner, int64_t *load, int64_t num_parts,
                     int64_t limit, int64_t *near) {
@@ -29,8 +29,8 @@ void place_greedily(int64_t num_rows, int64_t begin, const int64_t *pointer, con
   }
 }
 
-// Label propagation with a limit of each label's load: a node takes the label of most of its
-// neighbours. `count` has a zero a label, `seen` room for the neighbours of a node.
+// Size-constrained label propagation: a node takes the majority label of its neighbours. `count` has
+// one zero per label, `seen` has room for the neighbours of a node.
 void take_majority(int64_t num_rows, int64_t begin, const int64_t *pointer, const int32_t *column,
                    const int32_t *weight, int32_t *label, int64_t *load, int64_t limit,
                    int32_t *count, int32_t *seen) {

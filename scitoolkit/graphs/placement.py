@@ -1,8 +1,8 @@
-"""Which part owns which node, for graphs that do not fit the memory, by passes over their edges.
+"""Streaming partitioners for graphs that do not fit in memory.
 
-Power-law graphs are placed greedily in one pass. Meshes are clustered first (label propagation
-with a limit of the size, Meyerhenke, Sanders and Schulz 2014); METIS partitions the small graph of
-the clusters, and passes of the same label propagation move nodes on the boundaries.
+Power-law graphs are partitioned greedily in one pass. Meshes are first clustered (size-constrained
+label propagation, Meyerhenke, Sanders and Schulz 2014); METIS partitions the contracted graph, and
+further label-propagation passes refine the boundaries.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from scitoolkit.graphs.partition import metis
 Array = np.ndarray
 log: Logger = get_logger(__name__)
 
-BYTES_PER_NEIGHBOUR, BYTES_PER_NODE = 64, 120  # that METIS holds, measured
+BYTES_PER_NEIGHBOUR, BYTES_PER_NODE = 64, 120  # memory of METIS, measured
 CLUSTERS_PER_PART = 2000
 CLUSTER_PASSES, BOUNDARY_PASSES = 3, 3
 SLACK = 1.05
 
 
 class Rows(NamedTuple):
-    """Nodes begin..begin + len(pointer) - 1 with the neighbours of each, (v, u) and (u, v)."""
+    """CSR rows of the nodes from `begin` on, with their neighbours along in- and out-edges."""
 
     begin: int
     pointer: Array
@@ -40,7 +40,7 @@ Neighbours = Callable[[], Iterator[Rows]]  # one pass over all rows
 
 
 def blocks(weights: Array, parts: int) -> Array:
-    """Return the owner of each node where parts are consecutive nodes of equal weight, (N,).
+    """Partition into consecutive nodes of equal total weight; return the owner of each, (N,).
 
     Example:
         >>> blocks(np.array([1, 1, 1, 3]), 2).tolist()
@@ -51,11 +51,11 @@ def blocks(weights: Array, parts: int) -> Array:
 
 
 def choose_method(degrees: Array, memory: int) -> str:
-    """Return the method for a graph: METIS where it fits, else passes over the edges.
+    """Return the method for a graph: METIS if it fits in memory, else a streaming method.
 
     Args:
-        degrees: number of neighbours of each node, in and out, shape (N,).
-        memory: bytes that may be used.
+        degrees: in- plus out-degree of each node, shape (N,).
+        memory: memory limit in bytes.
 
     Example:
         >>> choose_method(np.full(10**6, 6), 2**30), choose_method(np.full(10**6, 6), 2**28)
@@ -71,9 +71,9 @@ def place(neighbours: Neighbours, degrees: Array, parts: int, method: str) -> Ar
     """Return the owner of each node, shape (N,), int32.
 
     Args:
-        neighbours: starts a pass over the rows of all nodes.
-        degrees: number of neighbours of each node, shape (N,).
-        parts: number of parts; they are balanced by degree.
+        neighbours: returns an iterator over the rows of all nodes.
+        degrees: in- plus out-degree of each node, shape (N,).
+        parts: number of parts, balanced by degree.
         method: `metis`, `clusters`, `greedy` or `block`.
     """
     weights = (degrees + 1).astype(np.int32)
@@ -133,7 +133,7 @@ def _majority(
 
 
 def _contracted(neighbours: Neighbours, cluster: Array) -> sp.csr_matrix:
-    """Edges between clusters, with their numbers as values."""
+    """Return the contracted graph, with numbers of edges between clusters as values."""
     size = int(cluster.max()) + 1
     total = sp.csr_matrix((size, size), dtype=np.int64)
     for rows in neighbours():
@@ -146,15 +146,15 @@ def _contracted(neighbours: Neighbours, cluster: Array) -> sp.csr_matrix:
 
 
 def _run(name: str, rows: Rows, *arguments: Array | int) -> None:
-    """Call a pass of `placement.c` on some rows."""
+    """Call a function of `placement.c` on some rows."""
     call_c(name, len(rows.pointer) - 1, rows.begin, rows.pointer, rows.column, *arguments)
 
 
 def group_pairs(pairs: Array, begin: int, counts: Array) -> Rows:
-    """Return pairs (node, neighbour) by node.
+    """Return pairs (node, neighbour) as CSR rows.
 
     Args:
-        pairs: shape (count, 2), int32; nodes from `begin` on.
+        pairs: shape (count, 2), int32; node numbers start at `begin`.
         begin: the first node.
         counts: number of pairs of each node, shape (rows,).
     """
@@ -166,7 +166,7 @@ def group_pairs(pairs: Array, begin: int, counts: Array) -> Rows:
 
 
 def call_c(name: str, *arguments: Array | int) -> None:
-    """Call a function of `placement.c`, arrays as pointers."""
+    """Call a function of `placement.c`, with arrays as pointers."""
     import torch
 
     from scitoolkit.ops.codegen import call, load_library

@@ -1,4 +1,4 @@
-"""What each algorithm would move and hold, counted from the graph itself before anything runs."""
+"""Communication volume and memory of each algorithm, counted from the graph before running."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class Forecast:
     """Predicted costs of one grid, for products of given widths and their gradients.
 
     Attributes:
-        grid: the algorithm.
-        words: numbers that each rank receives in an epoch, shape (ranks,).
-        messages: messages that each rank receives in an epoch, shape (ranks,).
-        nonzeros: nonzeros of each rank's block, shape (ranks,).
-        bytes: memory of each rank's block, features and buffers, shape (ranks,).
+        grid: the grid of ranks.
+        words: numbers received per epoch, shape (ranks,).
+        messages: messages received per epoch, shape (ranks,).
+        nonzeros: nonzeros of the local block, shape (ranks,).
+        bytes: memory of block, features and buffers, shape (ranks,).
     """
 
     grid: Grid
@@ -34,25 +34,25 @@ class Forecast:
 
     @property
     def imbalance(self) -> float:
-        """Largest over mean nonzeros of a rank."""
+        """Largest over mean number of nonzeros per rank."""
         return float(self.nonzeros.max() / max(1.0, self.nonzeros.mean()))
 
 
 def forecast(
     matrix: sp.csr_matrix, owner: Array, grid: Grid, widths: Sequence[int], gradients: int
 ) -> Forecast:
-    """Count what every rank of a grid receives; the exchanges are those that training runs.
+    """Predict the costs of a grid by counting the exchanges that training performs.
 
     Args:
         matrix: the weighted adjacency, shape (N, N).
         owner: rank of each node, shape (N,).
-        grid: the algorithm.
+        grid: the grid of ranks.
         widths: columns of each product of a forward pass, in order.
-        gradients: how many of these products, from the last, have a backward product: all, or
-            all but the first when it multiplies the input features themselves.
+        gradients: number of these products, counted from the last, that have a backward product:
+            all, or all but the first if that multiplies the input features.
 
     Returns:
-        Per rank, for one forward and one backward pass.
+        Costs per rank for one forward and one backward pass.
     """
     builder = LayoutBuilder(matrix, owner, grid)
     words, messages = np.zeros(grid.size, np.int64), np.zeros(grid.size, np.int64)
@@ -69,13 +69,13 @@ def forecast(
         fibre = sum(layout.fibre_rows)
         rows = fibre + layout.gather.rows_received + len(layout.gather.index)
         rows += layout.near.num_rows + len(layout.spread_rows)
-        # A nonzero is an index, a value, and both again with a place for the transpose.
+        # Per nonzero: index and value, both again for the transpose, and a permutation.
         memory[rank] = 4 * max(widths, default=0) * rows + 28 * nonzeros[rank]
     return Forecast(grid, words, messages, nonzeros, memory)
 
 
 def _received(layout, width: int, backward: bool) -> list[int]:
-    """Numbers received from each other rank in one product, an entry an exchange and rank."""
+    """Return the numbers received in one product, by exchange and sending rank."""
     grid, rank = layout.grid, layout.rank
     k = grid.place(rank)[2]
     widths = grid.slice_widths(width)

@@ -1,4 +1,4 @@
-"""The distributed product A X and its transpose, with communication behind local work."""
+"""Distributed product A X and its transpose, overlapping communication with local work."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from scitoolkit.training.ranks.communicator import Communicator, Wait
 
 
 class Product:
-    """Multiplies the features that ranks own with a matrix that they hold in blocks.
+    """Product of a block-distributed matrix with row-distributed features.
 
     Args:
-        layout: this rank's part of the matrix.
-        ranks: the other ranks; all of them must call in the same order.
+        layout: this rank's block of the matrix.
+        ranks: the communicator; all ranks must call in the same order.
     """
 
     def __init__(self, layout: Layout, ranks: Communicator) -> None:
@@ -36,7 +36,7 @@ class Product:
         """Return this rank's rows of A X, differentiable in X.
 
         Args:
-            x: features of the rank's own nodes, shape (n_own, F).
+            x: features of local nodes, shape (n_own, F).
 
         Returns:
             Shape (n_own, F).
@@ -44,7 +44,7 @@ class Product:
         return _Product.apply(x, self)
 
     def forward(self, x: Tensor) -> Tensor:
-        """A X, without recording a derivative."""
+        """Return A X, without recording a derivative."""
         layout, width = self.layout_on(x.device), x.shape[1]
         x = self._to_slices(x)
         far, wait = layout.gather.start(self.ranks, x)
@@ -60,7 +60,7 @@ class Product:
         return self._from_slices(own, width)
 
     def transposed(self, g: Tensor) -> Tensor:
-        """A^T G, the same way backwards."""
+        """Return A^T G, with the adjoint exchanges."""
         layout, width = self.layout_on(g.device), g.shape[1]
         g = self._to_slices(g)
         if layout.grid.columns > 1:
@@ -75,7 +75,7 @@ class Product:
         return self._from_slices(layout.gather.add(out, back), width)
 
     def _to_slices(self, x: Tensor) -> Tensor:
-        """Swap own rows with all columns for all rows of the fibre with a slice of columns."""
+        """Exchange local rows with all columns for the fibre's rows with a slice of columns."""
         grid = self.layout.grid
         if grid.slices == 1:
             return x.contiguous()
@@ -88,7 +88,7 @@ class Product:
         return receive.view(sum(rows), mine)
 
     def _from_slices(self, y: Tensor, width: int) -> Tensor:
-        """Swap back."""
+        """Invert `_to_slices`."""
         grid = self.layout.grid
         if grid.slices == 1:
             return y
@@ -124,7 +124,7 @@ class _Product(torch.autograd.Function):
 
 
 class _Halo(torch.autograd.Function):
-    """Own rows followed by those that other ranks' edges come from."""
+    """Local rows followed by halo rows, differentiable."""
 
     @staticmethod
     def forward(ctx, x, product):
@@ -143,7 +143,7 @@ class _Halo(torch.autograd.Function):
 
 
 def with_halo(product: Product, x: Tensor) -> Tensor:
-    """Return own rows and the neighbours' rows that own nodes need; only on a 1D grid."""
+    """Return local rows followed by halo rows; only on a 1D grid."""
     return _Halo.apply(x, product)
 
 

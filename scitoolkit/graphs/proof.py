@@ -1,8 +1,8 @@
-"""Proof at start: a model distributed over simulated ranks equals the plain model on a small graph.
+"""Equivalence check at start: the distributed model equals the plain model on a small graph.
 
-The graph has unequal parts, a self-loop, a duplicate edge, directed edges and an isolated node. The
-ranks are threads of this process that run the code of the real ones, so a rank that fails ends the
-others at once, and every process reaches the same verdict.
+The graph has unequal parts, self-loops, duplicate edges, directed edges and an isolated node. The
+distributed model runs on simulated ranks, which execute the code of real ranks as threads, so a
+failing rank ends the others at once, and every process gets the same result.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ log: Logger = get_logger(__name__)
 
 NODES, EDGES = 41, 160
 LIMIT = 1e-10  # relative error in float64
-FLOOR = 1e-4  # of the largest number: a gradient that is zero but for rounding has no scale
-_ALONE = threading.Lock()  # the default dtype and generator belong to the whole process
+FLOOR = 1e-4  # of the largest number: a gradient that is zero up to rounding has no scale
+_EXCLUSIVE = threading.Lock()  # the default dtype and generator belong to the whole process
 
 
 @dataclass
 class Trace:
-    """What one run of a model leaves to compare.
+    """Recorded results of one run of a model.
 
     Attributes:
-        outputs: (module name, output) in the order in which modules end.
-        tensors: loss, gradients and buffers by name; rows of nodes apart.
-        rows: output and the input's gradient, by node.
-        buffers: running statistics and the like, equal on all ranks.
-        inside: modules that have begun and not ended, the innermost last.
-        error: what the run raised.
+        outputs: (module name, output) in the order in which modules return.
+        tensors: loss and gradients of parameters by name, summed over ranks.
+        rows: outputs and the input's gradient, by node.
+        buffers: running statistics and other buffers, equal on all ranks.
+        inside: stack of the running modules, innermost last.
+        error: the exception that the run raised, or None.
     """
 
     outputs: list[tuple[str, Tensor]] = field(default_factory=list)
@@ -64,13 +64,13 @@ class Trace:
 
 @dataclass(frozen=True)
 class Proof:
-    """A proof that holds.
+    """Result of a successful check.
 
     Attributes:
         fast: names of the layers that may run as sparse products.
-        ranks: simulated ranks.
-        error: largest relative difference, float64.
-        seconds: that it took.
+        ranks: number of simulated ranks.
+        error: largest relative difference in float64.
+        seconds: duration of the check.
     """
 
     fast: tuple[str, ...]
@@ -80,22 +80,22 @@ class Proof:
 
 
 def prove(model: nn.Module, part: Part) -> Proof:
-    """Compare a model on simulated ranks with the plain one: loss, gradients, outputs, buffers.
+    """Compare a model on simulated ranks with the plain model: loss, gradients, outputs, buffers.
 
     Args:
-        model: called with (x, edge_index), gives a row a node; left as it is.
-        part: of the real graph; its grid is the one that is simulated, smaller where it is large.
+        model: called with (x, edge_index), returns one row per node; not modified.
+        part: part of the real graph; a grid of the same kind, at most as large, is simulated.
 
     Returns:
-        The proof, equal on all ranks.
+        The result, equal on all ranks.
 
     Raises:
-        ConfigError: the distributed model differs, with the first module that does; raised on all
+        ConfigError: the distributed model differs; names the first module that does. Raised on all
             ranks.
     """
     begin = time.perf_counter()
     failure: ConfigError | None = None
-    with _ALONE, _float64():
+    with _EXCLUSIVE, _float64():
         try:
             fast, size, off = _prove(model, part)
         except ConfigError as refusal:
@@ -107,29 +107,30 @@ def prove(model: nn.Module, part: Part) -> Proof:
     if failure is not None:
         raise failure
     seconds = time.perf_counter() - begin
-    log.info("proved on %d rank(s): %.1e off the plain model, %.2f s", size, off, seconds)
+    log.info("model checked on %d rank(s): largest difference %.1e, %.2f s", size, off, seconds)
     return Proof(fast, size, off, seconds)
 
 
 def _without_edges(model: nn.Module, part: Part, fast: tuple[str, ...]) -> ConfigError | None:
-    """Layers ask an edge_index for the number of nodes, which an empty one does not know."""
+    """Return an error if a rank has no edges: layers derive the number of nodes from edge_index."""
     edges = gather_counts(part.ranks, part.num_edges)
     layers = [n for n, m in model.named_modules() if hasattr(m, "propagate") and n not in fast]
     if part.ranks.size == 1 or min(edges) > 0 or not layers:
         return None
     return ConfigError(
-        f"no edge ends at a node of process {edges.index(0)}, and {layers[0]} is no sparse product",
+        f"process {edges.index(0)} has no edges, and {layers[0]} is not a sparse product",
         where="graph.partition", allowed="edges on every process", fix="fewer processes",
     )  # fmt: skip
 
 
 def attach(model: nn.Module, part: Part) -> nn.Module:
-    """Let a model work on this process's part of the graph, once it is proven that it can.
+    """Make a model run on this process's part of the graph, after checking its equivalence.
 
-    Call the model with own nodes' features; its edges are the part's, whatever is given.
+    Call the model with the features of local nodes; it uses the edges of the part and ignores the
+    given ones.
 
     Args:
-        model: any torch-geometric model; changed in place, and restored by `detach`.
+        model: any torch-geometric model; modified in place, and restored by `detach`.
         part: this process's part.
 
     Raises:
@@ -146,7 +147,7 @@ def _prove(model: nn.Module, part: Part) -> tuple[tuple[str, ...], int, float]:
     if reference.error is not None:
         raise _refused(reference.inside, reference.error, 1)
     owner = _owners(grid.size)
-    # Sparse products first; where only they differ, no layer is one.
+    # First with sparse products; if these differ, without any.
     problem, off = _compare(model, graph, owner, grid, fast, reference)
     if problem is not None and fast and part.has_whole_rows:
         fast = ()
@@ -157,22 +158,22 @@ def _prove(model: nn.Module, part: Part) -> tuple[tuple[str, ...], int, float]:
 
 
 def _small(grid: Grid) -> Grid:
-    """The grid with at most 3 rows and 2 columns and slices."""
+    """Return a smaller grid of the same kind, for the simulation."""
     rows = grid.rows if grid.size <= 4 else min(grid.rows, 3 if grid.size == grid.rows else 2)
     return Grid(rows, min(grid.columns, 3), min(grid.slices, 2), grid.sparse)
 
 
 def _owners(size: int) -> np.ndarray:
-    """Unequal parts: rank r owns about r + 1 shares, nodes mixed."""
+    """Return a random partition in which the size of part r is proportional to r + 1."""
     share = np.arange(1, size + 1) / (size * (size + 1) / 2)
     owner = np.searchsorted(np.cumsum(share), (np.arange(NODES) + 0.5) / NODES)
     return np.random.default_rng(3).permutation(np.minimum(owner, size - 1))
 
 
 def proof_graph(inputs: GraphInputs) -> Graph:
-    """Return the small graph, with as many features, and edge inputs of the widths, of a graph."""
+    """Return the small graph of the check, with inputs of the given shapes."""
     r = np.random.default_rng(1)
-    # The last node is isolated, one node has two loops, one edge stands twice.
+    # The last node is isolated, one node has two self-loops, one edge is duplicated.
     source, target = r.integers(NODES - 1, size=(2, EDGES))
     source[:2], target[:2] = 5, 5
     source[2:4], target[2:4] = 7, 9
@@ -198,7 +199,7 @@ def _double(model: nn.Module) -> nn.Module:
 
 
 class _NoDropout(TorchFunctionMode):
-    """Drops nothing."""
+    """Mode that disables dropout."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
@@ -215,7 +216,7 @@ class _NoDropout(TorchFunctionMode):
 
 
 def _plain(model: nn.Module, graph: Graph) -> tuple[Trace, tuple[str, ...]]:
-    """Run the plain model, and find out which layers equal their sparse form."""
+    """Run the plain model, and determine which layers equal their sparse form."""
     calls: dict[str, tuple[Any, ...]] = {}
     for name, module in model.named_modules():
         if fast_forward(module) is not None:
@@ -242,7 +243,7 @@ def _recorder(calls: dict[str, tuple[Any, ...]], name: str) -> Any:
 
 
 def _is_exact(model: nn.Module, name: str, call: tuple[Any, ...], part: GraphPart) -> bool:
-    """Return whether a layer's sparse form gives what the layer gave."""
+    """Return whether a layer's sparse form reproduces the recorded output."""
     (args, out), layer = call, model.get_submodule(name)
     x = args[0] if args else None
     form = fast_forward(layer)
@@ -257,7 +258,7 @@ def _is_exact(model: nn.Module, name: str, call: tuple[Any, ...], part: GraphPar
 
 
 def _trace(model: nn.Module, call: Any, graph: Graph, nodes: Tensor) -> Trace:
-    """Run a model with its loss, and record what it leaves."""
+    """Run a model with a loss, and record the results."""
     trace = Trace()
     names = {module: name or "(the model itself)" for name, module in model.named_modules()}
 
@@ -285,7 +286,7 @@ def _trace(model: nn.Module, call: Any, graph: Graph, nodes: Tensor) -> Trace:
             evaluated = call(x)
     except threading.BrokenBarrierError:
         raise
-    except Exception as error:  # a user's model may raise anything: the refusal says what and where
+    except Exception as error:  # a user's model may raise anything; reported with the module
         trace.error = error
         return trace
     trace.tensors["loss"] = loss.detach()
@@ -308,7 +309,7 @@ def _need_rows(out: Any, rows: int) -> None:
     if not isinstance(out, Tensor) or out.dim() == 0 or len(out) != rows:
         found = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
         raise ConfigError(
-            f"the model returns {found}", where="model", allowed=f"{rows} rows, one a node"
+            f"the model returns {found}", where="model", allowed=f"{rows} rows, one per node"
         )
     if not out.is_floating_point():
         raise ConfigError(f"the model returns {out.dtype}", where="model", allowed="real numbers")
@@ -317,7 +318,7 @@ def _need_rows(out: Any, rows: int) -> None:
 def _compare(
     model: nn.Module, graph: Graph, owner: np.ndarray, grid: Grid, fast: Any, reference: Trace
 ) -> tuple[ConfigError | None, float]:
-    """Run on simulated ranks; return what differs, or None, and the largest error."""
+    """Run on simulated ranks; return an error or None, and the largest difference."""
     failed: list[tuple[Trace, Exception]] = []
 
     def work(ranks: Communicator) -> tuple[Trace, Tensor]:
@@ -332,7 +333,7 @@ def _compare(
     try:
         done = run_ranks(grid.size, work, Traffic)
     except threading.BrokenBarrierError:
-        return _refusal([], "ranks wait for each other", grid.size), np.inf
+        return _refusal([], "the ranks deadlock", grid.size), np.inf
     except Exception:
         if not failed:
             raise
@@ -347,7 +348,7 @@ def _compare(
 
 
 def _errors(done: list[tuple[Trace, Tensor]], reference: Trace) -> dict[str, float]:
-    """Relative differences of sums over ranks, of rows by node and of each rank's buffers."""
+    """Return relative differences of sums over ranks, of rows by node and of buffers."""
     largest = max(
         float(t.abs().max())
         for t in (*reference.tensors.values(), reference.rows["output"])
@@ -391,7 +392,7 @@ def _first_difference(done: list[tuple[Trace, Tensor]], reference: Trace) -> str
 
 
 def _refused(inside: list[str], error: Exception, ranks: int) -> ConfigError:
-    """Return the refusal of a model that raises on the small graph."""
+    """Return the error for a model that raises on the small graph."""
     if isinstance(error, ConfigError):
         return _refusal(inside, error.what, ranks, error.allowed, error.fix)
     message = str(error).splitlines()[0][:200] if str(error) else ""
@@ -412,7 +413,7 @@ def _refusal(
 
 @contextmanager
 def _float64() -> Iterator[None]:
-    """Float64 by default, and the random state restored."""
+    """Return a context with default dtype float64 and gradients; restores the random state."""
     dtype, state = torch.get_default_dtype(), torch.get_rng_state()
     torch.set_default_dtype(torch.float64)
     try:

@@ -1,4 +1,4 @@
-"""Reductions over distributed rows: over the rows of all ranks."""
+"""Rules for reductions over distributed rows, which reduce over the rows of all ranks."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _deviation(
 
 
 def _agreed(local: LocalRows, func: Any, x: Tensor) -> Tensor:
-    """Reduce own numbers to one, then those of the ranks that have any."""
+    """Reduce local elements, then the results of all ranks that have elements."""
     counts = gather_counts(local.ranks, x.numel())
     own = func(x).view(1) if x.numel() else x.new_zeros(1)
     flags = own.dtype == torch.bool
@@ -70,10 +70,10 @@ def _agreed(local: LocalRows, func: Any, x: Tensor) -> Tensor:
 
 
 def _along(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> Any:
-    """Softmax and the like: along the rows of all ranks where the dimension is distributed."""
+    """Softmax and similar: along the rows of all ranks if the dimension is distributed."""
     x = args[0] if args else kwargs["input"]
     tag = tag_of(x)
-    # Running sums of integers are offsets into own rows.
+    # Cumulative sums of integers are offsets into local rows.
     if tag is None or not x.is_floating_point():
         return local.passed(func, name, args, kwargs)
     default = {"normalize": 1, "instance_norm": x.dim() - 1}.get(name)

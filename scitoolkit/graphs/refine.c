@@ -1,8 +1,8 @@
-/* One sweep of moving nodes between parts; see refine.py. */
+/* One sweep of partition refinement; see refine.py. */
 #include <stdint.h>
 
-// For each node u, count[u * P + p] = edges from u into part p; rank p needs u's row when that is
-// positive and p does not own u.
+// For each node u, count[u * P + p] = number of edges from u into part p; part p needs the row of u if
+// that is positive and p does not own u.
 void refine(int64_t n, int64_t P, const int64_t *in_ptr, const int32_t *in,
                const int64_t *order, int64_t *owner, int32_t *count, int64_t *received,
                int64_t *load, int64_t limit) {
@@ -10,13 +10,13 @@ void refine(int64_t n, int64_t P, const int64_t *in_ptr, const int32_t *in,
     const int64_t v = order[step], a = owner[v];
     const int64_t weight = in_ptr[v + 1] - in_ptr[v] + 1;
     int32_t *cv = count + v * P;
-    // Leaving a: rows that a alone asked for on behalf of v need not come any more.
+    // Moving v out of a: rows that a needed only for v are no longer received.
     int64_t saved = 0;
     for (int64_t e = in_ptr[v]; e < in_ptr[v + 1]; ++e) {
       const int64_t u = in[e];
       if (u != v && owner[u] != a && count[u * P + a] == 1) ++saved;
     }
-    const int64_t own_needed = cv[a] > 0;  // a still has receivers of v's row
+    const int64_t own_needed = cv[a] > 0;  // a still needs the row of v
     double best = 0; int64_t to = -1, best_new = 0;
     for (int64_t b = 0; b < P; ++b) {
       if (b == a || load[b] + weight > limit) continue;

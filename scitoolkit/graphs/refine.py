@@ -1,10 +1,10 @@
-"""Moves nodes between parts until the busiest process receives as few rows as it can.
+"""Partition refinement for the largest communication volume of a process.
 
-METIS minimises cut edges, but a sparsity-aware product sends a row once to each process that
-needs it, whatever the number of edges, and waits for the process that receives most. So after
-METIS nodes are moved one at a time, each to the part where the sum of squares of the rows
-received falls most (a smooth stand-in for the maximum), within a balance of nonzeros. The idea of
-refining for total and largest volume is Acer, Selvitopi and Aykanat's (2016), used for GNNs by
+METIS minimises cut edges, but a sparsity-aware product sends a row once to each process that needs
+it, independently of the number of edges, and waits for the process that receives most. After METIS,
+nodes are therefore moved one at a time to the part that most reduces the sum of squared numbers of
+received rows (a smooth surrogate of the maximum), subject to balanced nonzeros. Refinement for
+total and largest volume is due to Acer, Selvitopi and Aykanat (2016), and was used for GNNs by
 Mukhopadhyay et al. (2024).
 """
 
@@ -22,11 +22,11 @@ Array = np.ndarray
 
 
 def received_rows(pattern: sp.csr_matrix, owner: Array, parts: int) -> Array:
-    """Return the rows that each part receives in a sparsity-aware 1D product, shape (parts,).
+    """Return the number of rows received by each part in a sparsity-aware 1D product, (parts,).
 
     Args:
-        pattern: row = receiver, column = sender; duplicates and the diagonal do not count.
-        owner: part of each node.
+        pattern: row = receiver, column = sender; duplicates and the diagonal are ignored.
+        owner: part of each node, shape (N,).
         parts: number of parts.
 
     Example:
@@ -43,14 +43,16 @@ def received_rows(pattern: sp.csr_matrix, owner: Array, parts: int) -> Array:
 def refine(
     pattern: sp.csr_matrix, owner: Array, parts: int, *, sweeps: int = 12, imbalance: float = 1.08
 ) -> Array:
-    """Return a partition whose busiest part receives fewer rows; never one that is worse.
+    """Refine a partition so that the busiest part receives fewer rows; never returns a worse one.
+
+    Without a C compiler the partition is returned unchanged.
 
     Args:
         pattern: row = receiver, column = sender.
-        owner: where to begin, shape (N,).
+        owner: initial partition, shape (N,).
         parts: number of parts.
-        sweeps: passes over all nodes at most; fewer when nothing moves any more.
-        imbalance: nonzeros of a part at most, as a multiple of the mean.
+        sweeps: largest number of passes over all nodes.
+        imbalance: largest number of nonzeros of a part, relative to the mean.
 
     Example:
         >>> ring = sp.csr_matrix(np.roll(np.eye(40), 1, axis=0))

@@ -1,4 +1,4 @@
-"""Sizes of distributed dimensions, and tags of joined, flipped and unbound tensors."""
+"""Rules for sizes of distributed dimensions, and for cat, stack, flip and unbind."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def _size(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> Any
 
 
 def divide(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> Any:
-    """Divide, by the count of all rows where the divisor is that of own rows."""
+    """Divide; a local row count in an argument is replaced by the global one."""
     args = tuple(a.total() if isinstance(a, RowCount) else a for a in args)
     return local.passed(func, name, args, kwargs)
 
 
 def _joined(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> Any:
-    """Tag concatenated or stacked tensors: numbers of rows follow, equal roles stay."""
+    """Tag concatenated or stacked tensors: join row numbers, keep equal roles."""
     out = func(*args, **kwargs)
     tensors = args[0] if args else kwargs["tensors"]
     dim = kwargs.get("dim", args[1] if len(args) > 1 else 0) % out.dim()

@@ -1,4 +1,4 @@
-"""From a graph and a configuration to this process's part of it."""
+"""Construction of this process's part of a graph, and of normalised features."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def choose_owner(graph: Graph, config: PartitionConfig, size: int) -> Array:
 
 
 def choose_grid(graph: Graph, owner: Array, config: PartitionConfig, size: int) -> Grid:
-    """Return the configured grid, or with `auto` the one whose busiest rank receives least."""
+    """Return the configured grid; with `auto` the one with the least largest received volume."""
     if config.algorithm != "auto":
         return make_grid(config.algorithm, size, config.replication, sparse=config.sparse)
     found = forecasts(graph, owner, size)
@@ -55,7 +55,7 @@ def choose_grid(graph: Graph, owner: Array, config: PartitionConfig, size: int) 
 def forecasts(
     graph: Graph, owner: Array, size: int, widths: tuple[int, ...] = (64,)
 ) -> list[Forecast]:
-    """Return the predicted costs of every grid of `size` ranks, for GCN's products."""
+    """Return the predicted costs of every grid of `size` ranks, for the products of GCN."""
     matrix = weighted_adjacency(graph, "gcn")
     return [forecast(matrix, owner, grid, widths, len(widths)) for grid in all_grids(size)]
 
@@ -64,7 +64,7 @@ def share(graph: Graph, config: PartitionConfig, ranks: Communicator, owner: Arr
     """Return this process's part.
 
     Raises:
-        ConfigError: an algorithm that does not fit the number of processes.
+        ConfigError: the algorithm does not support the number of processes.
     """
     return GraphPart(graph, owner, choose_grid(graph, owner, config, ranks.size), ranks)
 
@@ -83,7 +83,7 @@ def normalised_features(graph: Graph, how: str, nodes: Array) -> torch.Tensor:
 
 
 def stored_features(part: StoredPart, how: str) -> torch.Tensor:
-    """Return the features of a stored part's own nodes, shape (n_own, F), float32.
+    """Return the features of a stored part's local nodes, shape (n_own, F), float32.
 
     Raises:
         ConfigError: `standard` without training nodes.
@@ -93,7 +93,7 @@ def stored_features(part: StoredPart, how: str) -> torch.Tensor:
 
 
 def preparation(graph: PartitionedGraph, how: str) -> Callable[[Array], torch.Tensor]:
-    """Return what normalises rows of the features of a graph in parts, read a part at a time.
+    """Return the normalisation of feature rows of a partitioned graph, as a function.
 
     Raises:
         ConfigError: `standard` without training nodes.
@@ -122,11 +122,11 @@ def _training_rows(files: PartFiles) -> Array:
 
 
 def moments(blocks: list[Callable[[], Array]], ranks: Communicator) -> Moments:
-    """Return mean and deviation of the rows of all ranks, each shape (width,), float64.
+    """Return mean and standard deviation of the rows of all ranks, shape (width,), float64.
 
     Args:
-        blocks: each returns some of this rank's training rows, shape (n, width); n may be 0.
-        ranks: the ranks.
+        blocks: functions that return some of this rank's rows, shape (n, width); n may be 0.
+        ranks: the communicator.
 
     Raises:
         ConfigError: no rows on any rank.

@@ -1,4 +1,4 @@
-"""A configuration for classes of nodes of a graph."""
+"""Starter configuration of node classification."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from scitoolkit.core.starter import DataToStart, Lines
 
 
 def starter(data: DataToStart) -> str:
-    """Return a short commented configuration of a graph job that runs as it is."""
+    """Return a short commented configuration of a graph job that runs unchanged."""
     lines = Lines("Classes of nodes from their features and edges, on the whole graph at once.")
     lines.key("domain", "graphs")
     lines.section("data", path=str(data.written[0] if data.one else ""), normalise="rows")

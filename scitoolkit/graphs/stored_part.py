@@ -1,4 +1,4 @@
-"""One process's part of a partitioned graph, read from its own files alone."""
+"""A process's part of a partitioned graph, read from its own files only."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ ROWS = 1 << 16  # read at a time
 
 
 class ScaledPart(Part):
-    """A part whose weighted products scale rows instead of nonzeros, which need no value.
+    """Part with weighted products that scale rows, so that nonzeros need no values.
 
     Args:
-        product: returns the plain sums over in-neighbours.
-        degree, loops: edges that end at each own node, and those of them that begin there.
+        product: returns unweighted sums over in-neighbours.
+        degree, loops: in-degree and number of self-loops of each local node.
     """
 
     def __init__(self, product: Callable[[Tensor], Tensor], degree: Tensor, loops: Tensor) -> None:
         self._sum, self._degree, self._loops = product, degree, loops
 
     def aggregate(self, x: Tensor, weighting: str) -> Tensor:
-        """Return the weighted sums over in-neighbours of own nodes, differentiable.
+        """Return the weighted sums over in-neighbours of local nodes, differentiable.
 
         Args:
-            x: features of own nodes, shape (n_own, F).
+            x: features of local nodes, shape (n_own, F).
             weighting: as in `weighted_adjacency`.
         """
         check_weighting(weighting)
@@ -53,35 +53,32 @@ class ScaledPart(Part):
             scale = self._degree.clamp(min=1).to(x).rsqrt()[:, None]
             scale = scale * (self._degree > 0).to(x)[:, None]
             return self._sum(x * scale) * scale
-        # A node's own loops are replaced by exactly one of weight 1.
+        # The self-loops of a node are replaced by exactly one of weight 1.
         scale = (self._degree - self._loops + 1).to(x).rsqrt()[:, None]
         scaled = x * scale
         return (self._sum(scaled) + (1 - self._loops).to(x)[:, None] * scaled) * scale
 
 
 class StoredPart(ScaledPart):
-    """The part of a partitioned graph that belongs to this rank; 8 bytes an edge.
+    """This rank's part of a partitioned graph; needs 8 bytes per edge.
 
     Args:
-        graph: as many parts as there are ranks.
-        ranks: the ranks, as this one sees them.
-        verify: compare the files' SHA-256 with the header's.
+        graph: a graph with as many parts as ranks.
+        ranks: the communicator.
 
     Raises:
-        ConfigError: another number of parts than of ranks.
-        DataError: files that are not those that were written.
+        ConfigError: the numbers of parts and ranks differ.
+        DataError: missing or modified files.
     """
 
-    def __init__(
-        self, graph: PartitionedGraph, ranks: Communicator, *, verify: bool = True
-    ) -> None:
+    def __init__(self, graph: PartitionedGraph, ranks: Communicator) -> None:
         if graph.num_parts != ranks.size:
             raise ConfigError(
                 f"{ranks.size} processes for a graph of {graph.num_parts} parts",
                 where=str(graph.path), allowed=f"{graph.num_parts} processes",
                 fix=f"--nproc {graph.num_parts}, or partition it again",
             )  # fmt: skip
-        self.files: PartFiles = graph.part(ranks.rank, verify=verify)
+        self.files: PartFiles = graph.part(ranks.rank)
         self.ranks, self.grid, self.num_nodes = ranks, Grid(ranks.size), graph.num_nodes
         attr, record = graph.header["edge_attr"], self.files.record
         self.inputs = GraphInputs(
@@ -108,35 +105,35 @@ class StoredPart(ScaledPart):
 
     @property
     def num_edges(self) -> int:
-        """Edges that end at own nodes."""
+        """Number of edges into local nodes."""
         return self._num_edges
 
     @functools.cached_property
     def edges(self) -> Tensor:
-        """Edges that end at own nodes, (2, E_own), by target, then source."""
+        """Edges into local nodes, (2, E_own), sorted by target, then source."""
         source = torch.from_numpy(self.files.read("column")).long()
         target = torch.repeat_interleave(torch.arange(len(self.nodes)), self._degree)
         return torch.stack([source, target])
 
     @functools.cached_property
     def edge_numbers(self) -> Tensor:
-        """Number of each edge in the whole graph plus the number of nodes, shape (E_own,)."""
+        """Global number of each edge plus the number of nodes, shape (E_own,)."""
         first = torch.from_numpy(self.files.read("first") - self.files.read("pointer")[:-1])
         shift = torch.repeat_interleave(first, self._degree)
         return self.num_nodes + shift + torch.arange(self.num_edges)
 
     @property
     def halo(self) -> RowExchange:
-        """Which own rows other ranks' edges name, and how many rows own edges name of theirs."""
+        """Halo exchange: local rows sent to other ranks, and numbers of rows received."""
         return self._layout.gather
 
     def edge_input(self, name: str) -> Array:
-        """Return `edge_weight` or `edge_attr` of own edges."""
+        """Return `edge_weight` or `edge_attr` of local edges."""
         return self.files.read(name)
 
 
 def _split(files: PartFiles, pointer: Array) -> tuple[SparseMatrix, SparseMatrix, Array]:
-    """Read the columns block by block: own ones, the halo's, and the loops of each node."""
+    """Return the matrices over local and halo columns and self-loop counts, read in blocks."""
     own, halo = files.record["nodes"], files.record["halo"]
     num_far = int(files.record["far_edges"])
     columns = [np.empty(int(pointer[-1]) - num_far, np.int32), np.empty(num_far, np.int32)]
@@ -163,7 +160,7 @@ def _split(files: PartFiles, pointer: Array) -> tuple[SparseMatrix, SparseMatrix
 
 
 def whole_graph(graph: PartitionedGraph) -> Graph:
-    """Put the parts together in memory, edges by target, then source."""
+    """Return the whole graph in memory, with edges sorted by target, then source."""
     parts = [graph.part(number) for number in range(graph.num_parts)]
     source, target = [], []
     for part in parts:

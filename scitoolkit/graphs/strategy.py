@@ -1,4 +1,4 @@
-"""The training strategy of graph jobs: each process trains on its part of one graph."""
+"""Training strategy of graph jobs, in which each process holds a part of one graph."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 class GraphParallel(SummedGradients):
-    """The batch is one graph, of which each process holds a part; they talk inside the model.
+    """Graph parallelism: each process holds a part of the graph, with communication in the model.
 
-    A loss is the mean over this process's labelled nodes, weighted by their share of all labelled
-    nodes; a process without labelled nodes weighs 0 and still joins every exchange.
+    The loss is the mean over this process's labelled nodes, weighted by their fraction of all
+    labelled nodes. A process without labelled nodes has weight 0 and still joins every exchange.
     """
 
     shares_batch: ClassVar[bool] = False
@@ -32,7 +32,7 @@ class GraphParallel(SummedGradients):
 
 
 class GraphTrainingConfig(TrainingConfig):
-    """The `training:` section of a graph job: `auto` is `graph`, on any number of processes.
+    """The `training:` section of a graph job, where `auto` means `graph`.
 
     Example:
         >>> GraphTrainingConfig().strategy_on(3).name

@@ -1,4 +1,4 @@
-"""Which dimension of a tensor is distributed over ranks, and how operations pass that on."""
+"""Tags that mark the distributed dimension of a tensor, and their propagation by operations."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ SOURCE, TARGET, EITHER = "source", "target", "either"
 
 @dataclass(frozen=True)
 class Tag:
-    """A dimension whose entries are distributed over the ranks.
+    """Tag of a tensor with a dimension that is distributed over the ranks.
 
     Attributes:
-        dim: the dimension.
-        ids: number of each entry, unique over all ranks, shape (entries,); None where unknown.
-            A node has its number, an edge that of the edge plus the number of nodes.
-        role: of a tensor of node places, which end of edges they are: `source` places run on into
-            the halo, `target` places are own nodes; a tuple for each row of an edge_index.
+        dim: the distributed dimension.
+        ids: number of each entry, unique over all ranks, shape (entries,); None if unknown. Node
+            numbers for nodes; edge number plus the number of nodes for edges.
+        role: for a tensor of node indices, the end of the edges: `source` indices include the
+            halo, `target` indices are local nodes; a tuple with an entry per row of an edge_index.
     """
 
     dim: int
@@ -32,10 +32,10 @@ class Tag:
 
 
 class RowCount(int):
-    """The number of own rows, as `x.size(0)` returns it; divisions and powers take the total.
+    """Number of local rows from `x.size(0)`; divisions and powers use the global number.
 
     Attributes:
-        tag: of the dimension that was measured.
+        tag: tag of the dimension.
         total: returns the number of rows on all ranks.
     """
 
@@ -63,26 +63,26 @@ class RowCount(int):
 
 
 def tag_of(tensor: Any) -> Tag | None:
-    """Return the tag of a tensor; a parameter and what is no tensor has none."""
+    """Return the tag of a tensor, or None; parameters and non-tensors have no tag."""
     if not isinstance(tensor, Tensor) or isinstance(tensor, nn.Parameter):
         return None
     return getattr(tensor, _NAME, None)
 
 
 def put_tag(tensor: Tensor, tag: Tag | None) -> Tensor:
-    """Give a tensor its tag, or remove it; return the tensor."""
+    """Set or remove the tag of a tensor; return the tensor."""
     setattr(tensor, _NAME, tag)
     return tensor
 
 
 def role_of(tensor: Any) -> str | tuple[str, ...] | None:
-    """Return which end of edges the places in a tensor are."""
+    """Return the role of the node indices in a tensor."""
     tag = tag_of(tensor)
     return tag.role if tag is not None else None
 
 
 def flat(arguments: Any) -> Iterator[Any]:
-    """Yield arguments and the entries of lists and tuples among them."""
+    """Yield arguments, flattening lists and tuples."""
     for each in arguments:
         if isinstance(each, (tuple, list)):
             yield from flat(each)
@@ -93,8 +93,8 @@ def flat(arguments: Any) -> Iterator[Any]:
 def after(name: str, tag: Tag, given: Tensor, out: Tensor, args: Any) -> Tag | None:
     """Return the tag of a result whose first tagged argument is `given`.
 
-    Elementwise operations and those on other dimensions keep the dimension in its place, counted
-    from the left, or from the right where a broadcast adds dimensions.
+    Elementwise operations and those on other dimensions keep the position of the dimension, counted
+    from the left, or from the right if broadcasting adds dimensions.
     """
     dim = _moved(name, tag.dim, given, out, args)
     if dim is None:
@@ -115,7 +115,7 @@ def _moved(name: str, dim: int, given: Tensor, out: Tensor, args: Any) -> int | 
 
 
 def _reshaped(dim: int, given: Tensor, out: Tensor, args: Any) -> int | None:
-    """The dimension of equal size with equally many numbers before it."""
+    """Return the dimension of equal size with equally many elements before it."""
     before = math.prod(given.shape[:dim])
     for place in range(out.dim()):
         if math.prod(out.shape[:place]) == before and out.size(place) == given.size(dim):

@@ -1,4 +1,4 @@
-"""What is learned about a node: its class, several labels at once, or values."""
+"""Prediction targets of nodes: one class, several labels, or values."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ TargetName = Literal["classes", "labels", "values"]
 
 
 class Target(ABC):
-    """How the data `y` of nodes is read, stored, decided and judged.
+    """Base class of targets: validation, storage, decision and evaluation of `y`.
 
     Attributes:
-        merit: figure of merit.
-        better: whether a good one is `min` or `max`.
-        plain: name of the baseline that knows no edge.
-        unknown: the value in `y` of a node without a label.
+        merit: name of the figure of merit.
+        better: `min` or `max`, the direction of better values.
+        plain: name of the baseline without edges.
+        unknown: value in `y` of a node without a label.
     """
 
     merit: ClassVar[str]
@@ -30,39 +30,39 @@ class Target(ABC):
 
     @abstractmethod
     def checked(self, values: Array, num_nodes: int, where: str) -> Array:
-        """Return `y` as it is stored.
+        """Validate `y`; return it as stored.
 
         Raises:
-            DataError: another shape, or numbers that cannot be.
+            DataError: a wrong shape, or invalid values.
         """
 
     @abstractmethod
     def known(self, values: Array) -> Array:
-        """Return which of some rows have data, shape (n,), bool."""
+        """Return the mask of rows with known labels, shape (n,), bool."""
 
     @abstractmethod
     def outputs(self, values: Array) -> int:
-        """Return how many numbers a model gives a node."""
+        """Return the number of model outputs per node."""
 
     @abstractmethod
     def columns(self, values: Array, outputs: int) -> Array:
-        """Return rows as numbers that can be averaged, shape (n, outputs), float64."""
+        """Return rows as numbers to average, shape (n, outputs), float64."""
 
     @abstractmethod
     def decided(self, averages: Array) -> Array:
-        """Return rows as `y` has them, of averages or probabilities."""
+        """Return predictions in the form of `y`, from averages or probabilities."""
 
     @abstractmethod
     def figures(self, truth: Array, found: Array) -> dict[str, float]:
-        """Return figures of rows, the figure of merit first."""
+        """Return metrics, the figure of merit first."""
 
     @abstractmethod
     def variables(self, found: Array) -> dict[str, Any]:
-        """Return what `predict` writes of averages or probabilities, as xarray has it."""
+        """Return the xarray variables that `predict` writes, from averages or probabilities."""
 
 
 class Classes(Target):
-    """One class a node: `y` (N,), whole numbers; -1 where unknown."""
+    """One class per node: `y` (N,), integers; -1 if unknown."""
 
     merit, better, plain = "accuracy", "max", "majority class"
 
@@ -81,29 +81,29 @@ class Classes(Target):
         return classes
 
     def known(self, values: Array) -> Array:
-        """Return where there is a class."""
+        """Return the mask of nodes with a class."""
         return values >= 0
 
     def outputs(self, values: Array) -> int:
-        """One more than the highest class."""
+        """Return the highest class + 1."""
         return int(values.max(initial=-1)) + 1
 
     def columns(self, values: Array, outputs: int) -> Array:
-        """1 in the column of the class."""
+        """Return the one-hot encoding."""
         return np.eye(outputs)[values]
 
     def decided(self, averages: Array) -> Array:
-        """Return the likeliest class."""
+        """Return the most probable class."""
         return averages.argmax(1)
 
     def figures(self, truth: Array, found: Array) -> dict[str, float]:
-        """Return accuracy, and the mean F1 of the classes that occur."""
+        """Return accuracy, and the mean F1 of the classes that occur in `truth`."""
         occurring = np.unique(truth)
         scores = [_f1(truth == c, found == c) for c in occurring]
         return {"accuracy": float((truth == found).mean()), "macro_f1": float(np.mean(scores))}
 
     def variables(self, found: Array) -> dict[str, Any]:
-        """Return class and probabilities."""
+        """Return classes and probabilities."""
         return {
             "class": ("node", self.decided(found)),
             "probability": (("node", "label"), found, {"units": "1"}),
@@ -111,7 +111,7 @@ class Classes(Target):
 
 
 class Labels(Target):
-    """Several labels a node: `y` (N, L) of 0 and 1; rows of -1 where unknown."""
+    """Several labels per node: `y` (N, L) of 0 and 1; rows of -1 if unknown."""
 
     merit, better, plain = "micro_f1", "max", "majority of each label"
 
@@ -131,23 +131,23 @@ class Labels(Target):
         return labels
 
     def known(self, values: Array) -> Array:
-        """Return where there is a label that is not -1."""
+        """Return the mask of rows with a label other than -1."""
         return np.asarray((values >= 0).any(1))
 
     def outputs(self, values: Array) -> int:
-        """Number of labels."""
+        """Return the number of labels."""
         return values.shape[1]
 
     def columns(self, values: Array, outputs: int) -> Array:
-        """Return the labels as they are."""
+        """Return the labels as float64."""
         return values.astype(np.float64)
 
     def decided(self, averages: Array) -> Array:
-        """Return the labels that are likelier than not."""
+        """Return 1 for labels with a probability above 0.5."""
         return (averages > 0.5).astype(np.int64)
 
     def figures(self, truth: Array, found: Array) -> dict[str, float]:
-        """Return F1 over all pairs of node and label, its mean over labels, and exact rows."""
+        """Return micro F1, macro F1 (mean over labels), and the fraction of exact rows."""
         each = [_f1(t == 1, f == 1) for t, f in zip(truth.T, found.T, strict=True)]
         return {
             "micro_f1": _f1(truth == 1, found == 1), "macro_f1": float(np.mean(each)),
@@ -163,12 +163,12 @@ class Labels(Target):
 
 
 class Values(Target):
-    """Numbers a node: `y` (N,) or (N, D), real; rows with NaN where unknown."""
+    """Real values per node: `y` (N,) or (N, D); rows with NaN if unknown."""
 
     merit, better, plain, unknown = "rmse", "min", "mean", float("nan")
 
     def checked(self, values: Array, num_nodes: int, where: str) -> Array:
-        """Return float32 (float64 stays), shape (N, D)."""
+        """Return float32 or float64, shape (N, D)."""
         real = np.asarray(values)
         real = real if real.dtype == np.float64 else real.astype(np.float32)
         if real.ndim not in (1, 2) or len(real) != num_nodes:
@@ -181,23 +181,23 @@ class Values(Target):
         return real.reshape(num_nodes, -1)
 
     def known(self, values: Array) -> Array:
-        """Return where no value is NaN."""
+        """Return the mask of rows without NaN."""
         return ~np.isnan(values).any(1)
 
     def outputs(self, values: Array) -> int:
-        """Number of values."""
+        """Return the number of values."""
         return values.shape[1]
 
     def columns(self, values: Array, outputs: int) -> Array:
-        """Return the values as they are."""
+        """Return the values as float64."""
         return values.astype(np.float64)
 
     def decided(self, averages: Array) -> Array:
-        """Return the values as they are."""
+        """Return the values unchanged."""
         return averages
 
     def figures(self, truth: Array, found: Array) -> dict[str, float]:
-        """Return root mean squared and mean absolute error, and R2 over all values."""
+        """Return RMSE, MAE and R2 over all values."""
         error = found.astype(np.float64) - truth
         spread = float(((truth - truth.mean(0, dtype=np.float64)) ** 2).mean())
         squared = float((error**2).mean())
@@ -215,10 +215,10 @@ TARGETS: dict[str, Target] = {"classes": Classes(), "labels": Labels(), "values"
 
 
 def whole_numbers(what: str, values: Any, where: str) -> Array:
-    """Return int64.
+    """Convert to int64.
 
     Raises:
-        DataError: a number that is not whole.
+        DataError: a number is not an integer.
     """
     values = np.asarray(values)
     with np.errstate(invalid="ignore"):
@@ -230,6 +230,6 @@ def whole_numbers(what: str, values: Any, where: str) -> Array:
 
 
 def _f1(truth: Array, found: Array) -> float:
-    """2 TP / (2 TP + FP + FN); 1 where nothing is true and nothing was found."""
+    """Return 2 TP / (2 TP + FP + FN), or 1 if there are no positives in either."""
     both = int(truth.sum()) + int(found.sum())
     return float(2 * (truth & found).sum() / both) if both else 1.0

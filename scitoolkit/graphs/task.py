@@ -1,4 +1,4 @@
-"""Learning about nodes with the common trainer: the batch is this process's part of the graph."""
+"""Tasks and loader of node prediction; the batch is this process's part of the graph."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from scitoolkit.graphs.targets import TargetName
 
 
 class PartLoader:
-    """One batch an epoch: own features, and places and labels of own nodes of a part.
+    """Loader with one batch per epoch: features, and indices and labels of a split's local nodes.
 
     Args:
-        x: features of own nodes, shape (n_own, F).
-        nodes: numbers of own nodes, shape (n_own,).
-        labels: of every node of the graph, as `Graph.labels`.
-        wanted: numbers of the part's nodes, of the whole graph.
+        x: features of local nodes, shape (n_own, F).
+        nodes: numbers of local nodes, shape (n_own,).
+        labels: labels of all nodes of the graph, as `Graph.labels`.
+        wanted: node numbers of the split (train, validation or test) in the whole graph.
     """
 
     def __init__(self, x: Tensor, nodes: Tensor, labels: np.ndarray, wanted: np.ndarray) -> None:
@@ -35,13 +35,13 @@ class PartLoader:
 
     @classmethod
     def of_places(cls, x: Tensor, place: np.ndarray, label: np.ndarray, total: int) -> PartLoader:
-        """Make the loader of a part of which only own nodes are known.
+        """Return the loader of a split of which only local nodes are known.
 
         Args:
-            x: features of own nodes, shape (n_own, F).
-            place: places of own nodes of the part, shape (n,).
+            x: features of local nodes, shape (n_own, F).
+            place: indices of the split's nodes among the local nodes, shape (n,).
             label: their labels, shape (n,) or (n, outputs).
-            total: nodes of the part on all processes.
+            total: number of nodes of the split on all processes.
         """
         loader = cls.__new__(cls)
         loader._set(x, place, label, total)
@@ -58,7 +58,7 @@ class PartLoader:
         self._handed_out = 0
 
     def __len__(self) -> int:
-        """One batch an epoch."""
+        """Return 1, the number of batches per epoch."""
         return 1
 
     def set_epoch(self, epoch: int) -> None:
@@ -66,7 +66,7 @@ class PartLoader:
         self._epoch, self._done = epoch, False
 
     def __iter__(self) -> Iterator[Batch]:
-        """Give the batch, unless this epoch had it."""
+        """Yield the batch, unless it was already yielded in this epoch."""
         if not self._done:
             self._done = True
             self._handed_out += 1
@@ -80,7 +80,7 @@ class PartLoader:
         """Move to a saved cursor.
 
         Raises:
-            CheckpointError: the state is of another part or graph.
+            CheckpointError: the number of nodes differs.
         """
         if state.get("nodes") != self._total:
             raise CheckpointError(
@@ -99,15 +99,15 @@ class PartLoader:
 
 
 class NodeTask(ABC):
-    """What is learned of the labelled nodes of all processes.
+    """Base class of tasks on the labelled nodes of all processes.
 
     Args:
-        model: called with (x, edge_index), gives a row a node.
+        model: called with (x, edge_index), returns one row per node.
         part: this process's part, to which the model is attached.
-        seed: of the dropout, which is the same for a node on any number of processes.
+        seed: seed of the dropout, whose masks do not depend on the number of processes.
 
     Attributes:
-        proof: that the attached model computes what the plain one does.
+        proof: result of the equivalence check with the plain model.
 
     Raises:
         ConfigError: the model differs from the plain one on several processes.
@@ -120,7 +120,7 @@ class NodeTask(ABC):
 
     @abstractmethod
     def figures(self, out: Tensor, label: Tensor) -> dict[str, Tensor]:
-        """Return sums over some nodes of the loss and of what else is watched."""
+        """Return sums over nodes of the loss and of other metrics."""
 
     def _means(self, batch: Batch) -> dict[str, Tensor]:
         epoch = int(batch["epoch"])
@@ -130,32 +130,32 @@ class NodeTask(ABC):
         return {k: total / count for k, total in self.figures(out, batch["label"]).items()}
 
     def loss(self, batch: Batch) -> tuple[Tensor, Mapping[str, Tensor | float]]:
-        """Return the mean over own labelled nodes; 0 where there is none."""
+        """Return the mean loss over local labelled nodes; 0 if there are none."""
         return self._means(batch)["loss"], {}
 
     def metrics(self, batch: Batch) -> Mapping[str, Tensor | float]:
-        """Return means over own labelled nodes."""
+        """Return means over local labelled nodes."""
         return self._means(batch)
 
     def batch_size(self, batch: Batch) -> int:
-        """Return the number of own labelled nodes."""
+        """Return the number of local labelled nodes."""
         return len(batch["label"])
 
 
 class NodeClassification(NodeTask):
-    """Cross-entropy of one class a node; the model gives logits."""
+    """Classification with cross-entropy; the model returns logits."""
 
     def figures(self, out: Tensor, label: Tensor) -> dict[str, Tensor]:
-        """Return sums of cross-entropy and hits."""
+        """Return sums of cross-entropy and correct predictions."""
         loss = nn.functional.cross_entropy(out, label, reduction="sum")
         return {"loss": loss, "accuracy": (out.argmax(1) == label).sum()}
 
 
 class NodeLabelling(NodeTask):
-    """Cross-entropy of several labels a node; the model gives a logit a label."""
+    """Multi-label classification with binary cross-entropy; the model returns logits."""
 
     def figures(self, out: Tensor, label: Tensor) -> dict[str, Tensor]:
-        """Return sums over nodes of means over labels: cross-entropy and hits."""
+        """Return sums over nodes of label means of cross-entropy and correct predictions."""
         loss = nn.functional.binary_cross_entropy_with_logits(
             out, label.to(out.dtype), reduction="none"
         )
@@ -163,11 +163,11 @@ class NodeLabelling(NodeTask):
 
 
 class NodeRegression(NodeTask):
-    """Squared error of values, in units of their deviation.
+    """Regression with squared error of standardised values.
 
     Args:
-        model, part, seed: as for `NodeTask`; the model gives values less `mean` over `deviation`.
-        moments: mean and deviation of each value, both shape (D,).
+        model, part, seed: as for `NodeTask`; the model returns standardised values.
+        moments: mean and standard deviation of each value, both shape (D,).
     """
 
     def __init__(
@@ -178,7 +178,7 @@ class NodeRegression(NodeTask):
         self._deviation = torch.where(deviation == 0, 1.0, deviation)
 
     def figures(self, out: Tensor, label: Tensor) -> dict[str, Tensor]:
-        """Return sums over nodes of the mean squared error, scaled, and absolute error."""
+        """Return sums over nodes of the standardised squared error and of the absolute error."""
         deviation = self._deviation.to(out)
         error = out - (label.to(out.dtype) - self._mean.to(out)) / deviation
         return {

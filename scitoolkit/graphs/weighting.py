@@ -1,4 +1,4 @@
-"""How edges weigh in a sum over neighbours; degrees are always those of the whole graph."""
+"""Edge weightings of sums over neighbours, with degrees of the whole graph."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ WEIGHTINGS = ("sum", "mean", "gcn", "symmetric")
 
 
 def check_weighting(weighting: str) -> None:
-    """Refuse an unknown weighting.
+    """Check that a weighting is known.
 
     Raises:
         ConfigError: not one of `WEIGHTINGS`.
@@ -26,14 +26,14 @@ def weighted_adjacency(
 ) -> sp.csr_matrix:
     """Return A with A[target, source] = weight, shape (N, N), columns sorted.
 
-    Duplicate edges count as often as they stand there, as in torch-geometric.
+    Duplicate edges are summed, as in torch-geometric.
 
     Args:
         graph: the whole graph.
-        weighting: `sum` (1 an edge), `mean` (1 / in-degree of the target), `symmetric`, which is
+        weighting: `sum` (1 per edge), `mean` (1 / in-degree of the target), `symmetric`, which is
             D^-1/2 A D^-1/2 with the in-degrees D, or `gcn`, which is D^-1/2 (A + I) D^-1/2 with one
-            loop at every node (Kipf and Welling 2017, eq. 2).
-        dtype: of the weights.
+            self-loop at every node (Kipf and Welling 2017, eq. 2).
+        dtype: dtype of the weights.
 
     Raises:
         ConfigError: an unknown weighting.
@@ -49,7 +49,7 @@ def weighted_adjacency(
     if weighting == "mean":
         weight /= graph.in_degrees()[target]
     if weighting == "gcn":
-        # A node's own loop is replaced by exactly one of weight 1.
+        # The self-loops of a node are replaced by exactly one of weight 1.
         others = source != target
         nodes = np.arange(size)
         source = np.concatenate([source[others], nodes])

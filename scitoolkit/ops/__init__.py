@@ -1,4 +1,4 @@
-"""Numerical kernels: generated, compiled on first use, with a readable reference beside each."""
+"""Numerical operations with generated kernels, each with a readable reference implementation."""
 
 from __future__ import annotations
 

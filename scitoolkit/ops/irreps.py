@@ -1,7 +1,7 @@
-"""Irreps of O(3) as text: "32x0e + 32x1o" is 32 scalars and 32 vectors.
+"""Irreps of O(3) in text form: "32x0e + 32x1o" is 32 scalars and 32 vectors.
 
-The text and the order are e3nn's, so that irreps move between the two packages; e3nn itself is
-not needed. Everything given goes through its text, the one gate at which it is checked.
+Text and order are those of e3nn, so that irreps can be exchanged between the packages; e3nn itself
+is not needed. All inputs are converted to text and validated by one parser.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from scitoolkit.core.errors import ConfigError
 
 _TERM = re.compile(r"(?:(\d+)\s*x\s*)?(\d+)\s*([eoy])", re.ASCII)
 _PARITY = {"e": 1, "o": -1}
-_PLAIN = (list, tuple)  # exact types: the tuples of e3nn are known by their text
+_PLAIN = (list, tuple)  # exact types: e3nn's tuple subclasses are parsed by their text
 
 
 class Irrep(NamedTuple):
@@ -69,12 +69,12 @@ class MulIrrep(NamedTuple):
 
 
 class Sorted(NamedTuple):
-    """Sorted irreps, and where each segment went.
+    """Sorted irreps with the permutation of the segments.
 
     Attributes:
         irreps: the sorted irreps.
-        p: new place of each old segment.
-        inv: old place of each new segment.
+        p: new index of each old segment.
+        inv: old index of each new segment.
     """
 
     irreps: Irreps
@@ -91,7 +91,7 @@ class Irreps(tuple[MulIrrep, ...]):
             (degree, parity).
 
     Raises:
-        ConfigError: a term that is no irrep.
+        ConfigError: a term that is not an irrep.
 
     Example:
         >>> irreps = Irreps("32x0e + 1o+32x1y")
@@ -104,7 +104,7 @@ class Irreps(tuple[MulIrrep, ...]):
     __slots__ = ()
 
     def __new__(cls, irreps: Any = ()) -> Irreps:
-        """Read the terms of `irreps`."""
+        """Parse the terms of `irreps`."""
         if type(irreps) in _PLAIN:
             terms = [_text(each) for each in irreps]
         else:
@@ -114,7 +114,7 @@ class Irreps(tuple[MulIrrep, ...]):
 
     @property
     def dim(self) -> int:
-        """Components of a feature row."""
+        """Number of components of a feature row."""
         return sum(each.dim for each in self)
 
     def sort(self) -> Sorted:
@@ -133,7 +133,7 @@ class Irreps(tuple[MulIrrep, ...]):
 
 
 def _text(term: Any) -> str:
-    """Text of one term of a list: a pair is put together, all else has its own."""
+    """Return the text of one term of a list, which may be a pair (mul, irrep)."""
     if type(term) not in _PLAIN or len(term) != 2:
         return str(term)
     mul, irrep = term

@@ -1,9 +1,9 @@
-"""Low-rank factors of linear and convolution layers: singular values, and Tucker-2.
+"""Low-rank factorisation of linear and convolution layers: truncated SVD and Tucker-2.
 
-A linear layer or a convolution of single cells of rank r is two: inputs -> r -> outputs. A
-convolution of a window is three (Kim et al. 2016, arXiv:1511.06530): cells inputs -> r_in, the
-window r_in -> r_out, cells r_out -> outputs. Padding, stride and dilation stay with the window,
-which is exact, as the layer before it has no bias.
+A linear layer or 1 x 1 convolution of rank r becomes two layers: inputs -> r -> outputs. Any other
+convolution becomes three (Kim et al. 2016, arXiv:1511.06530): a 1 x 1 convolution inputs -> r_in,
+the convolution r_in -> r_out, and a 1 x 1 convolution r_out -> outputs. Padding, stride and
+dilation remain with the middle one, which is exact because the first one has no bias.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from scitoolkit.core.suggest import nearest_name
 
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 SWEEPS = 3
-"""Alternations between the factors of both sides (De Lathauwer et al. 2000)."""
+"""Alternations between the factors of outputs and inputs (De Lathauwer et al. 2000)."""
 FLOOR = 1e-6
-"""Least second moment of an input, of their mean: what is never seen is not free to change."""
+"""Smallest eigenvalue of a second moment relative to the mean, so that it can be inverted."""
 
 
 def _weight(layer: nn.Module) -> Tensor:
@@ -32,7 +32,9 @@ def _weight(layer: nn.Module) -> Tensor:
 
 
 def factorable(layer: nn.Module) -> bool:
-    """Whether a layer has factors: linear, or a convolution without groups, no subclass of these.
+    """Return whether a layer can be factorised: linear, or a convolution without groups.
+
+    Subclasses cannot.
 
     Example:
         >>> factorable(nn.Conv2d(4, 4, 3)), factorable(nn.Conv2d(4, 4, 3, groups=2))
@@ -44,7 +46,7 @@ def factorable(layer: nn.Module) -> bool:
 
 
 def full_ranks(layer: nn.Module) -> tuple[int, ...]:
-    """Return the ranks at which nothing is lost: (r,) of one matrix, (r_in, r_out) of a window.
+    """Return the full ranks: (r,) of a matrix, (r_in, r_out) of a convolution with a window.
 
     Example:
         >>> full_ranks(nn.Linear(5, 3)), full_ranks(nn.Conv2d(5, 7, 3))
@@ -55,10 +57,10 @@ def full_ranks(layer: nn.Module) -> tuple[int, ...]:
 
 
 def empty_factors(layer: nn.Module, ranks: Sequence[int]) -> nn.Sequential:
-    """Return untrained layers of the shapes of `factors`: what a state dict is loaded into.
+    """Return uninitialised layers with the shapes of `factors`, to load a state dict into.
 
     Raises:
-        ConfigError: a layer without factors, or ranks outside of 1 to the full ones.
+        ConfigError: a layer that cannot be factorised, or ranks below 1 or above the full ones.
     """
     if not factorable(layer):
         raise ConfigError(f"no low-rank form of {layer}", allowed="linear, convolution")
@@ -70,7 +72,7 @@ def empty_factors(layer: nn.Module, ranks: Sequence[int]) -> nn.Sequential:
 
 
 def _layers(layer: nn.Module, ranks: Sequence[int], *, square: bool) -> nn.Sequential:
-    """Return two or three layers; cells that keep their number are left out unless `square`."""
+    """Return the layers; 1 x 1 convolutions of full rank are omitted unless `square` is set."""
     outputs, inputs = _weight(layer).shape[:2]
     bias = layer.bias is not None
     if isinstance(layer, nn.Linear):
@@ -98,21 +100,22 @@ def _layers(layer: nn.Module, ranks: Sequence[int], *, square: bool) -> nn.Seque
 def factors(
     layer: nn.Module, ranks: Sequence[int], moment: Tensor | None = None
 ) -> nn.Sequential:  # fmt: skip
-    """Return a layer of lower rank that changes its outputs least, or nearly, in the 2-norm.
+    """Return a low-rank factorisation of a layer that minimises the change of its outputs.
 
     A matrix W is replaced by the truncated singular value decomposition of W C^(1/2), times
-    C^(-1/2); with C the second moment of the inputs this is the least mean squared change of the
-    outputs (Eckart and Young 1936). A window's inputs are weighted by the same C in all its cells;
-    its factors are those of alternating singular value decompositions. All but the window, or
-    the last of two, have orthonormal rows or columns.
+    C^(-1/2), where C is the second moment of the inputs. This minimises the mean squared change of
+    the outputs (Eckart and Young 1936). For a convolution with a window the same C weights the
+    inputs at all positions, and the factors are those of alternating singular value decompositions,
+    which are nearly optimal. All factors except the window, or the last of two, have orthonormal
+    rows or columns.
 
     Args:
-        layer: of `factorable` kind; it is not changed.
+        layer: a layer that is `factorable`; it is not changed.
         ranks: see `full_ranks`.
-        moment: (inputs, inputs), the second moment of the inputs; identity unless given.
+        moment: (inputs, inputs), the second moment of the inputs; by default the identity.
 
     Returns:
-        One to three layers in a row; with all ranks full, equal to `layer` up to rounding.
+        One to three layers in sequence; at full ranks equal to `layer` up to rounding.
 
     Raises:
         ConfigError: see `empty_factors`.
@@ -140,18 +143,19 @@ def factors(
 
 @torch.no_grad()
 def nested_factors(layer: nn.Module, moment: Tensor | None = None) -> nn.Sequential:
-    """Return the factors of all ranks of a layer in one: the leading channels are the best ones.
+    """Return a full-rank factorisation whose leading channels are the factors of lower ranks.
 
-    With all channels between the layers but the first r set to 0 this is the layer of rank r: of a
-    matrix that of `factors`, of a window that of the singular value decompositions of both its
-    sides (De Lathauwer et al. 2000, doi:10.1137/S0895479896305696), without their alternation.
+    Setting all intermediate channels except the first r to 0 gives the layer of rank r: for a
+    matrix that of `factors`; for a convolution with a window that of the higher-order singular
+    value decomposition (De Lathauwer et al. 2000, doi:10.1137/S0895479896305696), without
+    alternation.
 
     Args:
-        layer: of `factorable` kind; it is not changed.
+        layer: a layer that is `factorable`; it is not changed.
         moment: see `factors`.
 
     Returns:
-        Two layers of a matrix, three of a window; equal to `layer` up to rounding.
+        Two layers for a matrix, three for a window; equal to `layer` up to rounding.
 
     Example:
         >>> layer, x = nn.Conv1d(3, 5, 3, padding=1), torch.randn(2, 3, 7)
@@ -172,7 +176,7 @@ def nested_factors(layer: nn.Module, moment: Tensor | None = None) -> nn.Sequent
 
 
 def _filled(made: nn.Sequential, parts: Sequence[Tensor], layer: nn.Module) -> nn.Sequential:
-    """Return layers with weights, and with the bias of the layer that they stand for."""
+    """Copy weights into the layers, and the bias of the original layer into the last one."""
     for own, part in zip(made, parts, strict=True):
         _weight(own).copy_(part.reshape(_weight(own).shape))
     if isinstance(layer.bias, Tensor):
@@ -205,7 +209,7 @@ def _tucker(weight: Tensor, ranks: Sequence[int], inverse: Tensor) -> list[Tenso
 
 
 def _times(tensor: Tensor, matrix: Tensor, dim: int) -> Tensor:
-    """Return a tensor whose dim of n entries became the columns of a matrix (n, m)."""
+    """Return the product of a tensor with a matrix (n, m) along a dim of size n."""
     return torch.tensordot(tensor, matrix, dims=([dim], [0])).movedim(-1, dim)
 
 
@@ -226,7 +230,7 @@ def _roots(moment: Tensor | None, weight: Tensor) -> tuple[Tensor, Tensor]:
     """Return the square root of a second moment and its inverse."""
     inputs = weight.shape[1]
     if moment is None:
-        eye = torch.eye(inputs, dtype=torch.float64)
+        eye = torch.eye(inputs, dtype=torch.float64, device=weight.device)
         return eye, eye
     values, vectors = torch.linalg.eigh(moment.double())
     floor = FLOOR * float(values.clamp_min(0).mean()) or 1.0
@@ -239,7 +243,7 @@ def _has_window(layer: nn.Module) -> bool:
 
 
 def layers_of(root: nn.Module) -> Iterator[tuple[tuple[str, ...], nn.Module]]:
-    """Yield each layer that has factors, once, with all names that it has."""
+    """Yield each layer that can be factorised once, with all of its names."""
     names: dict[int, list[str]] = {}
     found: dict[int, nn.Module] = {}
     for name, module in root.named_modules(remove_duplicate=False):
@@ -254,15 +258,15 @@ def replaced(
     root: nn.Module, ranks: Mapping[str, Sequence[int]],
     make: Callable[[str, nn.Module, Sequence[int]], nn.Sequential],
 ) -> None:  # fmt: skip
-    """Put factors in the place of layers, under all names that a layer has.
+    """Replace layers of a model by their factors, under all names of each layer.
 
     Args:
-        root: changed in place.
-        ranks: by one name of each layer.
+        root: the model, changed in place.
+        ranks: ranks by one name of each layer.
         make: returns the factors of (name, layer, ranks).
 
     Raises:
-        ConfigError: a name that is no layer with factors.
+        ConfigError: a name without a layer that can be factorised.
     """
     known = {name: (names, layer) for names, layer in layers_of(root) for name in names}
     for name in ranks:
@@ -280,10 +284,10 @@ def replaced(
 
 
 class Moments:
-    """Second moments of what layers are given, collected while a model is called.
+    """Second moments of the inputs of layers, collected while a model is called.
 
     Args:
-        layers: of `factorable` kind, by name.
+        layers: layers that are `factorable`, by name.
 
     Example:
         >>> layer = nn.Linear(2, 2)
@@ -311,7 +315,10 @@ class Moments:
     def _note(self, name: str) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
         def note(layer: nn.Module, args: tuple[Tensor, ...]) -> None:
             x = args[0].detach()
-            last = x.movedim(1, -1) if isinstance(layer, CONVOLUTIONS) else x
+            # Counted from the end: inputs of a convolution may have no batch dimension.
+            last = x
+            if isinstance(layer, CONVOLUTIONS):
+                last = x.movedim(-1 - len(layer.kernel_size), -1)
             rows = last.reshape(-1, last.shape[-1]).double()
             self._sums[name] = self._sums.get(name, 0) + rows.T @ rows
             self._rows[name] = self._rows.get(name, 0) + len(rows)
@@ -322,5 +329,5 @@ class Moments:
         return name in self._sums
 
     def __getitem__(self, name: str) -> Tensor:
-        """Return the second moment (inputs, inputs), float64, of all inputs that were seen."""
+        """Return the second moment (inputs, inputs), float64, of all collected inputs."""
         return self._sums[name] / self._rows[name]

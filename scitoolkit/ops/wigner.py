@@ -1,8 +1,8 @@
-"""Real coupling constants of three irreps of SO(3), from closed formulas.
+"""Real Wigner 3j symbols (coupling constants of three irreps of SO(3)) from closed formulas.
 
-Racah's sum is taken over integers and rounded once, and each constant of the real basis comes of
-one of the complex basis: constants are good to a few ulp, zeros are exact, and no bit depends on
-the machine, so that kernels generated from them are the same everywhere.
+Racah's sum is computed with integers and rounded once, and each constant in the real basis derives
+from a single one in the complex basis. Constants are therefore accurate to a few ulp, zeros are
+exact, and values do not depend on the machine, so that generated kernels are identical everywhere.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from scitoolkit.core.errors import ConfigError
 
 @functools.cache
 def wigner_3j(l1: int, l2: int, l3: int) -> np.ndarray:
-    """Return the tensor C, unique up to sign, that no rotation of all three axes changes.
+    """Return the tensor C of unit norm that is invariant under rotations of its three axes.
 
-    Components run over m = -l..l of the real spherical harmonics with y as the polar axis. Basis
-    and sign are those of `e3nn.o3.wigner_3j` from version 0.5 on; e3nn 0.4 has the opposite sign
-    for some triples of odd sum, such as (2, 1, 2).
+    Components are m = -l..l of the real spherical harmonics with y as the polar axis. Basis and
+    sign are those of `e3nn.o3.wigner_3j` from version 0.5 on; e3nn 0.4 has the opposite sign for
+    some triples of odd sum, such as (2, 1, 2).
 
     Args:
         l1, l2, l3: degrees.
@@ -52,12 +52,12 @@ def wigner_3j(l1: int, l2: int, l3: int) -> np.ndarray:
                     for c, out in _in_real_basis(m1 + m2):
                         term = value * (left * right * out.conjugate())
                         constants[l1 + a, l2 + b, l3 + c] += term.real
-    constants.setflags(write=False)  # all callers share it
+    constants.setflags(write=False)  # the cached array is shared
     return constants
 
 
 def _complex_3j(l1: int, l2: int, l3: int, m1: int, m2: int) -> float:
-    """Clebsch-Gordan coefficient <l1 m1 l2 m2 | l3 m1+m2>, divided by sqrt(2 l3 + 1)."""
+    """Return the Clebsch-Gordan coefficient <l1 m1 l2 m2 | l3 m1+m2> over sqrt(2 l3 + 1)."""
     m3 = m1 + m2
     free1, free2, free3 = l1 + l2 - l3, l1 - l2 + l3, l2 + l3 - l1
     racah = sum(
@@ -73,7 +73,7 @@ def _complex_3j(l1: int, l2: int, l3: int, m1: int, m2: int) -> float:
 
 @functools.cache
 def _in_real_basis(m: int) -> tuple[tuple[int, complex], ...]:
-    """The complex harmonic of order m as (order, factor) of real harmonics."""
+    """Return the complex harmonic of order m as (order, factor) of real harmonics."""
     if m == 0:
         return ((0, 1 + 0j),)
     factor = math.sqrt(0.5) * ((-1) ** m if m > 0 else 1)

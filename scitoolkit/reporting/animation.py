@@ -1,4 +1,4 @@
-"""Maps that run through a dim, as one animated PNG: browsers play it, and it needs no script."""
+"""Animated maps over a dim, as an animated PNG, which browsers play without a script."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 MOST_FRAMES = 16
 MILLISECONDS = 400
 DPI = 75
-"""A report holds its images, and an animation is many of them."""
+"""Low resolution, because the images are embedded in the report."""
 
 
 def animated_maps(spec: Maps, fields: xr.Dataset) -> bytes:
-    """Return an animated PNG of maps along `spec.animate`, under one colour scale for all frames.
+    """Return an animated PNG of maps along `spec.animate`, with one colour scale for all frames.
 
-    Of more than `MOST_FRAMES` entries of the dim, so many are drawn, evenly chosen.
+    If the dim has more than `MOST_FRAMES` entries, that many are drawn, evenly spaced.
 
     Raises:
-        DataError: `fields` has no such dim, or a panel names what `fields` does not have.
+        DataError: `fields` lacks the dim, or a variable, dim or index of a panel.
     """
     if spec.animate not in fields.sizes:
         raise DataError(
@@ -46,7 +46,7 @@ def animated_maps(spec: Maps, fields: xr.Dataset) -> bytes:
         figure = draw_maps(frames[0], fields, norms)
         figure.set_dpi(DPI)
         figure.canvas.draw()
-        figure.set_layout_engine("none")  # the places of the first frame are those of all
+        figure.set_layout_engine("none")  # all frames use the layout of the first
         images = [_drawn(figure, frame, fields) for frame in frames]
     buffer = io.BytesIO()
     images[0].save(
@@ -57,10 +57,10 @@ def animated_maps(spec: Maps, fields: xr.Dataset) -> bytes:
 
 
 def _drawn(figure: Figure, frame: Maps, fields: xr.Dataset) -> Image:
-    """Return the figure with the values of a frame."""
+    """Render the figure with the values of a frame."""
     from PIL import Image  # matplotlib depends on it
 
-    for axes, panel in zip(figure.axes, frame.panels, strict=False):  # then colour bars
+    for axes, panel in zip(figure.axes, frame.panels, strict=False):  # colour bars come last
         values = map_values(panel, fields)
         axes.collections[0].set_array(values)
     figure.suptitle(plain(frame.title), x=0.01, y=0.997, ha="left", weight="bold", size=10.5)

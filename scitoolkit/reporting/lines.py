@@ -1,4 +1,4 @@
-"""Lines over a common x axis, and the curves of a training as small multiples."""
+"""Line plots, and learning curves as small multiples."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _GREYS = ("0.35", "0.5", "0.42", "0.58")
 
 
 def learning_curves(rows: Iterable[Mapping[str, Any]]) -> list[Lines]:
-    """Describe the curves of a metrics log: one figure for all parts of one quantity.
+    """Return the line plots of a metrics log: one figure per quantity, for all data parts.
 
-    `train/loss` and `validation/loss` share a figure, `train/lr` has its own. The y axis is
-    logarithmic when all values are positive and span more than a factor of 20.
+    `train/loss` and `validation/loss` share a figure, `train/lr` has another. The y axis is
+    logarithmic if all values are positive and span more than a factor of 20.
 
     Args:
         rows: lines of metrics.jsonl: `name`, `value` (None where not finite), `unit`, `step`.
@@ -43,13 +43,13 @@ def learning_curves(rows: Iterable[Mapping[str, Any]]) -> list[Lines]:
         curve = grouped.setdefault(quantity, {}).setdefault(part or quantity, [])
         curve.append((float(row["step"]), value))
         units[quantity] = str(row.get("unit") or "")
-    # The loss is what is looked at first; the rest keeps the order of the log.
+    # The loss comes first; the other quantities keep the order of the log.
     names = sorted(grouped, key=lambda quantity: quantity != "loss")
     return [_curve(n, grouped[n], units[n]) for n in names if not _is_constant(grouped[n])]
 
 
 def _is_constant(parts: Mapping[str, list[tuple[float, float | None]]]) -> bool:
-    """Return whether a quantity was logged more than once and never changed: it needs no panel."""
+    """Return whether a quantity was logged more than once and never changed."""
     values = [value for points in parts.values() for _, value in points]
     return len(values) > 1 and len(set(values)) == 1 and values[0] is not None
 
@@ -57,11 +57,11 @@ def _is_constant(parts: Mapping[str, list[tuple[float, float | None]]]) -> bool:
 def draw_lines(spec: Lines) -> Figure:
     """Draw lines over a common x axis, each labelled at its right end.
 
-    None and NaN leave a gap; a single point is drawn as a marker; without any value the figure
-    says so.
+    None and NaN leave a gap; a single point is drawn as a marker; a figure without values shows a
+    note.
 
     Raises:
-        DataError: a series is not as long as its x.
+        DataError: a series and its x differ in length.
     """
     with style():
         figure = new_figure(7.2, 3.7)
@@ -70,7 +70,7 @@ def draw_lines(spec: Lines) -> Figure:
 
 
 def draw_multiples(specs: Sequence[Lines]) -> Figure:
-    """Draw several quantities over one axis as small panels, three a row, with one legend each."""
+    """Draw several quantities over one axis as small panels with legends, three per row."""
     rows = max(1, -(-len(specs) // PANELS_A_ROW))
     with style():
         figure = new_figure(3.4 * PANELS_A_ROW, 2.1 * rows)
@@ -87,7 +87,7 @@ def _draw_on(axes: Axes, spec: Lines, labelled: bool = True) -> None:
     """Draw a `Lines` on axes, its series labelled at their right ends."""
     ends: list[tuple[float, float, str, str]] = []
     counts = {"main": 0, "baseline": 0, "reference": 0}
-    # What is drawn last lies on top.
+    # Later lines are drawn on top.
     order = {"reference": 0, "baseline": 1, "main": 2}
     for series in sorted(spec.series, key=lambda s: order[s.role]):
         end = _draw_series(axes, series, spec, counts[series.role])
@@ -143,7 +143,7 @@ def _draw_series(
         raise DataError(
             f"series {series.label!r} has {y.size} values for {x.size} x",
             where=f"figure {spec.title!r}",
-            allowed="as many values as x, null where there is none",
+            allowed="as many values as x, null for missing ones",
         )
     hidden = ~np.isfinite(y) | ~np.isfinite(x)
     hidden |= (y <= 0) if spec.log_y else False
@@ -155,10 +155,10 @@ def _draw_series(
     if series.style == "points":
         axes.scatter(x, y, s=6, alpha=0.5, linewidths=0, color=look["color"], zorder=look["zorder"])
         return None
-    # Few points are measurements and are shown as such; one point has no line at all.
+    # Few points are likely measurements and get markers; a single point has no line.
     few = (~hidden).sum() <= 1 or (series.role == "main" and (~hidden).sum() <= 16)
     if (~hidden).sum() > 150:
-        look["linewidth"] *= 0.6  # a noisy curve of many steps would become a ribbon
+        look["linewidth"] *= 0.6  # a noisy curve of many steps would fill an area
     axes.plot(x, y, marker="o" if few else None, markersize=4, label=plain(series.label), **look)
     if series.low is not None and series.high is not None:
         low, high = _array(series.low), _array(series.high)
@@ -190,7 +190,7 @@ def _set_scales(axes: Axes, spec: Lines) -> None:
 
 
 def _label_ends(axes: Axes, ends: list[tuple[float, float, str, str]]) -> None:
-    """Write each label beside the end of its line, moved apart where they would overlap."""
+    """Write each label next to the end of its line, moved apart if they would overlap."""
     axes.margins(x=0.02)
     axes.autoscale_view()
     to_axes = axes.transData + axes.transAxes.inverted()
@@ -217,9 +217,9 @@ def _label_ends(axes: Axes, ends: list[tuple[float, float, str, str]]) -> None:
 
 
 def _spread(heights: list[float], gap: float) -> list[float]:
-    """Move sorted heights apart to at least `gap`, as little as that allows, within 0..1.
+    """Spread sorted heights within 0..1 to distances of at least `gap`, with minimal shifts.
 
-    Neighbours that collide are merged into a block that is centred on its members' mean.
+    Colliding neighbours are merged into a block centred on the mean of its members.
     """
     blocks: list[list[float]] = []
     for height in heights:

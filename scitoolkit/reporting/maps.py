@@ -1,6 +1,6 @@
-"""Maps of fields: shared colour scales, upright axes, missing values in grey.
+"""Maps of fields with shared colour scales, north or height upwards, missing values in grey.
 
-Fields use a perceptually uniform scale, errors a diverging one centred on zero.
+Fields use a perceptually uniform colour map, errors a diverging one centred on zero.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 LAND = "0.85"
 _MAX_CELLS = 1_000_000
-_LONGEST = 6.0  # a box that is longer than this is stretched, or its map would be a stripe
+_LONGEST = 6.0  # domains with a larger aspect ratio are stretched
 _HEIGHT = {"Z": 2, "Y": 1, "": 0, "X": 0}
 _NAMES = {"X": ("x",), "Y": ("y",), "Z": ("z", "height", "altitude", "depth", "level", "lev")}
 
 
 def scale_norms(spec: Maps, fields: xr.Dataset) -> dict[str, Normalize]:
-    """Return the one colour scale of every `scale` group, over the finite values of its panels.
+    """Return the colour scale of every `scale` group, over the finite values of its panels.
 
     Raises:
         DataError: a panel names a variable, dim or index that `fields` does not have.
@@ -42,7 +42,7 @@ def scale_norms(spec: Maps, fields: xr.Dataset) -> dict[str, Normalize]:
         values = np.concatenate([np.ravel(_select(fields, p).values) for p in panels])
         values = values[np.isfinite(values)]
         if any(panel.diverging for panel in panels):
-            # A few extreme cells must not wash out the rest; the colour bar says that it is cut.
+            # Clip a few extreme cells so that the rest remains visible; the colour bar shows it.
             top = float(np.percentile(np.abs(values), 99.5)) if values.size else 1.0
             norms[scale] = Normalize(-(top or 1.0), top or 1.0)
             continue
@@ -56,8 +56,8 @@ def draw_maps(
 ) -> Figure:
     """Draw panels of `results.nc` side by side, with one colour bar for each shared scale.
 
-    Latitude is drawn north up whatever the order in the file; a 1-D selection becomes a line.
-    The scales are those of the panels' own values unless `norms` are given.
+    North is up regardless of the order of latitude in the file; a 1-D selection becomes a line.
+    Without `norms`, the scales span the values of the panels.
 
     Raises:
         DataError: a panel names a variable, dim or index that `fields` does not have.
@@ -80,7 +80,7 @@ def draw_maps(
             if mesh is not None:
                 meshes.setdefault(panel.scale, []).append((axes, mesh))
         for drawn in meshes.values():
-            # Bars of several groups below the same row would lie on each other.
+            # Horizontal bars of several groups below the same row would overlap.
             aside = len(drawn) == 1 and len(meshes) > 1
             _colour_bar(figure, drawn, spec.unit, "right" if aside else "bottom")
         figure.suptitle(plain(spec.title), x=0.01, ha="left", weight="bold", size=10.5)
@@ -88,16 +88,16 @@ def draw_maps(
 
 
 def map_values(panel: Panel, fields: xr.Dataset) -> np.ma.MaskedArray:
-    """Return the values of a map as `draw_maps` draws them.
+    """Return the values of a map in the orientation in which `draw_maps` draws them.
 
     Raises:
-        DataError: the panel is no map, or names what `fields` does not have.
+        DataError: the panel is not 2-D, or names a variable, dim or index that `fields` lacks.
     """
     field = _select(fields, panel)
     if field.ndim != 2:
         raise DataError(
             f"a panel of {field.ndim} dims", where=f"results.nc, panel {panel.label!r}",
-            allowed="2 dims beside the one that is animated",
+            allowed="2 dims in addition to the animated one",
         )  # fmt: skip
     return np.ma.masked_invalid(_oriented(field).values)
 
@@ -134,7 +134,7 @@ def _kind(field: xr.DataArray, dim: Any) -> str:
 
 
 def _direction(field: xr.DataArray, dim: Any) -> str:
-    """Return "X", "Y" or "Z" for a dim by CF's attribute `axis` or its name, "" if neither says.
+    """Return "X", "Y" or "Z" for a dim from CF's attribute `axis` or its name, "" if unknown.
 
     Source: CF conventions 1.11, section 4.
     """
@@ -168,7 +168,7 @@ def _grows_downward(field: xr.DataArray, dim: Any) -> bool:
 
 
 def _is_equal_scale(field: xr.DataArray) -> bool:
-    """Return whether both axes are lengths of one unit, so that a circle is drawn as one."""
+    """Return whether both axes have the same length unit, so that circles should appear round."""
     if all(_kind(field, dim) for dim in field.dims):
         return True
     if not all(_direction(field, dim) and _axis(field, dim) is not None for dim in field.dims):
@@ -179,7 +179,7 @@ def _is_equal_scale(field: xr.DataArray) -> bool:
 
 
 def _axis(field: xr.DataArray, dim: Any) -> np.ndarray | None:
-    """Return the numbers along a dim, or None where only the index can be used."""
+    """Return the coordinate values along a dim, or None if only the index can be used."""
     if dim not in field.coords or field[dim].dtype.kind not in "iuf":
         return None
     values = field[dim].values.astype(float)
@@ -197,7 +197,7 @@ def _edges(values: np.ndarray) -> np.ndarray:
 
 
 def _panel_height(spec: Maps, fields: xr.Dataset) -> float:
-    """Return the height in inches that the first map needs at its width."""
+    """Return the height in inches of the first map at its width."""
     for panel in spec.panels:
         field = _select(fields, panel)
         if field.ndim != 2:

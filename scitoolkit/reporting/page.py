@@ -1,6 +1,6 @@
-"""One self-contained page: no script, no link outside, images inside the file.
+"""The report as one self-contained HTML page: no scripts, no external links, embedded images.
 
-The first screen holds the verdict and the figure that proves it; what few readers need is folded.
+The first screen shows the verdict and the figure that supports it; details are folded.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ if TYPE_CHECKING:
     from jinja2 import Template
 
 MOST_FIGURES = 8
-"""Figures that a report shows unfolded, besides the one that proves its verdict."""
+"""Figures that a report shows unfolded, in addition to the one that supports its verdict."""
 
 
 def write_report(run_path: Path) -> Path:
-    """Draw the report of a run directory: `report/index.html`, and its images beside it.
+    """Draw the report of a run directory: `report/index.html`, and its images next to it.
 
-    The page replaces the one before it only when it is complete.
+    The previous page is replaced only once the new one is complete.
 
     Args:
-        run_path: a run directory with config.yaml and results.json; results.nc when the results
-            describe maps; metrics.jsonl and env.json where there are any.
+        run_path: a run directory with config.yaml and results.json; also results.nc if the results
+            contain maps, and optionally metrics.jsonl and env.json.
 
     Returns:
         The path of the page.
@@ -76,6 +76,8 @@ def write_report(run_path: Path) -> Path:
     target = run.report / "index.html"
     try:
         run.report.mkdir(parents=True, exist_ok=True)
+        for stale in run.report.glob(".*.tmp"):  # of a process that was killed
+            stale.unlink()
         for image in images:
             write_atomic(run.report / image.name, image.png)
         write_atomic(target, page)
@@ -90,7 +92,7 @@ def write_report(run_path: Path) -> Path:
 
 @dataclass(frozen=True)
 class Image:
-    """One drawn figure: its file name, PNG, text for those who do not see it, and caption."""
+    """One drawn figure: its file name, PNG, alternative text and caption."""
 
     name: str
     png: bytes
@@ -119,7 +121,7 @@ def _curves(run: RunDirectory) -> list[Lines]:
 
 
 def _draw(path: Path, curves: list[Lines], figures: list[Figure]) -> list[Image]:
-    """Return the images of a report: its figures, then the curves of the training in one."""
+    """Return the images of a report: its figures, then one with all learning curves."""
     import xarray as xr
 
     from scitoolkit.reporting.lines import draw_multiples
@@ -187,7 +189,7 @@ def _page(run: RunDirectory, results: Results, images: list[Image]) -> str:
 
 
 def template(name: str) -> Template:
-    """Return a page's template; titles, names and labels come from files and are escaped."""
+    """Return a page template with escaping, because titles and labels come from files."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     loader = PackageLoader("scitoolkit.reporting", ".")
@@ -197,16 +199,16 @@ def template(name: str) -> Template:
 def _metrics(results: Results) -> dict[str, Any] | None:
     if not results.metrics:
         return None
-    # Quantities of different kinds have no digits in common: each is formatted by itself.
+    # Quantities of different kinds are formatted individually, not with common digits.
     rows: list[list[float | int | str | None]] = [
         [name, format_column([value])[0], results.units.get(name, "")]
         for name, value in results.metrics.items()
     ]
-    return _table(Table(title="Figures of merit", columns=["name", "value", "unit"], rows=rows))
+    return _table(Table(title="Metrics", columns=["name", "value", "unit"], rows=rows))
 
 
 def _table(table: Table) -> dict[str, Any]:
-    """Return what the page shows of a table: heads and cells as text, and how each is set."""
+    """Return the template variables of a table: headers and cells as text, with alignment."""
     best = best_rows(table)
     numbers = [is_numeric_column(table, j) for j in range(len(best))]
     notes = [table.note, "Best of each column marked." if any(best) else ""]
@@ -246,7 +248,7 @@ def _alternative(spec: Figure) -> str:
 
 
 def _environment(run: RunDirectory) -> dict[str, Any]:
-    """Return env.json, or nothing: a report does not fail for want of it."""
+    """Return env.json, or {} if it is missing or damaged."""
     try:
         found = json.loads((run.path / "env.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Points, bars, parallel coordinates and diagrams, in the style of the other figures."""
+"""Scatter plots, bar charts, parallel coordinates and diagrams."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _MOST_ROWS = 400
 
 
 def draw_plot(spec: Lines | Points | Bars | Parallel | Diagram) -> Figure:
-    """Draw a figure that needs no fields.
+    """Draw a figure that is not a map.
 
     Raises:
-        DataError: its parts do not fit each other.
+        DataError: labels, x and y values differ in length.
     """
     if isinstance(spec, Lines):
         return draw_lines(spec)
@@ -92,7 +92,7 @@ def _parallel(figure: Figure, axes: Axes, spec: Parallel) -> bool:
         [_heights(scale, [row[j] for row in spec.rows]) for j, scale in enumerate(spec.axes)],
         axis=1,
     )
-    # The bulk decides the colours: one bad trial must not make all others look alike.
+    # The range excludes the worst tenth, so that one bad trial does not flatten all colours.
     low, high = np.quantile(spec.colour, [0.0, 0.9])
     norm = Normalize(low, high if high > low else low + 1)
     colours = matplotlib.colormaps["viridis_r"]

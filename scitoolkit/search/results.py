@@ -1,4 +1,4 @@
-"""A search as tables and figures: made from its history alone, also while it is running."""
+"""Tables and figures of a search, made from its history; the search may still be running."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ _COST = "parameters"
 def search_results(
     history: History, space: Space, tested: Results | None = None, *, title: str = "search"
 ) -> Results:
-    """Return what a search found, as a `Results` that the report is drawn from.
+    """Return the results of a search, from which the report is drawn.
 
     Args:
-        history: the search.
-        space: what was searched.
-        tested: results of the winner on the test part.
+        history: trials of the search.
+        space: its search space.
+        tested: test results of the winner, None if it was not trained.
         title: name of the search.
     """
-    best = winner(history)
+    best = history.winner()
     figures: list[Figure] = [busy_figure(history)]
     if history.done:
         figures = [*trajectory_figures(history), *figures]
@@ -61,12 +61,6 @@ def search_results(
         summary=_summary(history, space, best, tested is not None),
         metrics=metrics, tables=tables, figures=figures,
     )  # fmt: skip
-
-
-def winner(history: History) -> Trial | None:
-    """Return the finalist with the best mean over its seeds, else the best trial."""
-    finalists = history.finalists()
-    return history.trials[finalists[0]["trial"]] if finalists else history.best
 
 
 def _metrics(history: History, best: Trial | None) -> dict[str, Any]:
@@ -89,7 +83,7 @@ def _metrics(history: History, best: Trial | None) -> dict[str, Any]:
 
 
 def _verdict(history: History) -> Verdict | None:
-    """Return the winner's mean over new seeds beside that of the next finalist."""
+    """Return the comparison of the winner with the other finalists, by means over new seeds."""
     sign, values = _sign(history), {f["trial"]: f["mean"] for f in history.finalists()}
     if not values:
         return None
@@ -108,37 +102,41 @@ def _sign(history: History) -> int:
 def _summary(history: History, space: Space, best: Trial | None, tested: bool) -> list[str]:
     size = f"{space.size:,}" if isinstance(space.size, int) else "infinitely many"
     lines = [
-        f"{len(history.done)} of {size} configurations were tried in {history.clock:.0f} s on "
+        f"{len(history.done)} of {size} configurations were evaluated in {history.clock:.0f} s on "
         f"{history.workers} workers, busy {100 * history.busy_share():.1f} % of the time."
     ]
     failed = history.failures()
     if failed:
         kinds = ", ".join(f"{count} {kind}" for kind, count in failed.most_common())
         lines.append(f"{sum(failed.values())} trials failed: {kinds}.")
-    if history.running:
-        lines.append(f"{len(history.running)} trials were running when this was written.")
+    stopped = len(history.interrupted)
+    if len(history.running) > stopped:
+        lines.append(f"{len(history.running) - stopped} trials were running when this was written.")
+    if stopped:
+        lines.append(f"{stopped} trials were stopped by a fault of the machine; --resume "
+                     "evaluates them again.")  # fmt: skip
     finalists = history.finalists()
     if finalists and best is not None:
         name, first = history.objectives[0].name, finalists[0]
         text = (
-            f"Trial {best.id} won: {name} {_sign(history) * first['mean']:.5g} as mean of "
-            f"{first['seeds']} new seeds, whose standard deviation is {first['spread']:.2g}"
+            f"Trial {best.id} won: {name} {_sign(history) * first['mean']:.5g}, the mean over "
+            f"{first['seeds']} new seeds with standard deviation {first['spread']:.2g}"
         )
         if len(finalists) > 1:
             gain = finalists[1]["mean"] - first["mean"]
-            verdict = "more" if gain > first["spread"] else "no more"
-            text += f"; it leads the next by {gain:.2g}, {verdict} than that noise"
+            verdict = "more" if gain > first["spread"] else "not more"
+            text += f"; it beats the next finalist by {gain:.2g}, {verdict} than that noise"
         lines.append(text + ".")
-        lines += _without(history, first)
+        lines += _base_comparison(history, first)
     if tested:
-        lines.append("The test part was looked at once, after the winner was chosen and trained.")
+        lines.append("The test part was used once, after the winner was chosen and trained.")
     return lines
 
 
-def _without(history: History, first: dict[str, Any]) -> list[str]:
-    """Return whether the winner beats what it adds to, where trials report that too.
+def _base_comparison(history: History, first: dict[str, Any]) -> list[str]:
+    """Return a sentence that compares the winner with its base, if trials report the base.
 
-    A figure called `NAME_base` is the objective NAME without what is searched.
+    The metric `NAME_base` is the objective NAME of the forecast without the searched network.
     """
     objective = history.objectives[0]
     runs = [history.trials[number].metrics for number in first["runs"]]
@@ -169,7 +167,7 @@ def best_table(history: History) -> Table | None:
         for t in trials
     ]  # fmt: skip
     columns = ["trial", *names, "wall (s)", "origin", "configuration"]
-    note = "As scored during the search: the first of many tries flatters itself by its noise."
+    note = "Scores of the search itself; the best of many noisy scores is biased towards optimism."
     return Table(title="Best trials", columns=columns, rows=rows, note=note)
 
 
@@ -186,13 +184,14 @@ def finalist_table(history: History) -> Table | None:
         return None
     columns = ["trial", f"mean {history.objectives[0].name}", "seed spread", "seeds",
                "in the search", "configuration"]  # fmt: skip
-    note = "Trained again with new seeds; the order is that of the means."
+    note = "Retrained with new seeds; ordered by the means."
     return Table(title="Finalists", columns=columns, rows=rows, note=note)
 
 
 def failure_table(history: History) -> Table | None:
-    """Return how trials failed, with the last message of each kind."""
-    last: dict[str, Trial] = {t.failure: t for t in history.trials.values() if t.failure}
+    """Return the number of failures of each kind, with the last message; None without any."""
+    failed = [t for t in history.trials.values() if t.status == "failed"]
+    last: dict[str, Trial] = {t.failure: t for t in failed}
     if not last:
         return None
     count = history.failures()
@@ -204,9 +203,9 @@ def failure_table(history: History) -> Table | None:
 
 
 def configuration_text(configuration: dict[str, Any]) -> str:
-    """Return a configuration in a line: leaf names, chains as `16-0-32 +[0,1]`, six digits.
+    """Return a configuration in one line: leaf names, chains as `16-0-32 +[0,1]`, six digits.
 
-    The log and `winner.json` hold every digit.
+    The log and `winner.json` store the full precision.
 
     Example:
         >>> configuration_text({"model.hidden": 16, "a": {"nodes": [16, 0], "skips": [[0, 1]]}})
@@ -226,7 +225,7 @@ def configuration_text(configuration: dict[str, Any]) -> str:
 
 
 def trajectory_figures(history: History) -> list[Figure]:
-    """Return the best value so far over time, with the values of all trials."""
+    """Return the best value so far against time, with the values of all trials."""
     objective, sign = history.objectives[0], _sign(history)
     trials = sorted((t for t in history.done if t.spans), key=lambda t: t.spans[-1][1])
     times = [t.spans[-1][1] for t in trials]
@@ -240,7 +239,7 @@ def trajectory_figures(history: History) -> list[Figure]:
 
 
 def busy_figure(history: History) -> Figure:
-    """Return the share of workers that ran a trial, over time."""
+    """Return the share of busy workers against time."""
     spans = [span for t in history.trials.values() for span in t.spans]
     edges = np.linspace(0.0, max(history.clock, 1e-9), _BINS + 1)
     busy = np.zeros(_BINS)
@@ -251,12 +250,12 @@ def busy_figure(history: History) -> Figure:
     return Lines(
         title="Share of workers that run a trial", x=middle, x_label="time (s)", y_label="share",
         series=[Series(label="busy", y=share.tolist())],
-        note=f"Mean {history.busy_share():.3f}; the end is the waiting for the last trials.",
+        note=f"Mean {history.busy_share():.3f}; it drops at the end while the last trials finish.",
     )  # fmt: skip
 
 
 def front_figure(history: History) -> Figure | None:
-    """Return the Pareto front: of two objectives, else of the first against the parameters."""
+    """Return the Pareto front of the first two objectives, or of the first and `parameters`."""
     names = [o.name for o in history.objectives]
     trials = history.ranked()
     if len(names) < 2 and not all(_COST in t.metrics for t in trials):
@@ -283,10 +282,10 @@ def front_figure(history: History) -> Figure | None:
 
 
 def importance(history: History, space: Space) -> dict[str, float]:
-    """Return the share of the variance of ranks that each variable explains alone.
+    """Return the share of the rank variance of the first objective explained by each variable.
 
-    Adjusted for the number of levels, so that a variable without influence has about 0;
-    interactions between variables are not seen.
+    The share is adjusted for the number of levels, so that an irrelevant variable has about 0.
+    Interactions between variables are not detected. Empty with fewer than 8 trials.
 
     Source:
         Kelley's epsilon squared on ranks (1935, PNAS 21, 554).
@@ -319,19 +318,19 @@ def _explained(values: np.ndarray, groups: np.ndarray) -> float:
 
 
 def importance_figure(history: History, space: Space) -> Figure | None:
-    """Return a bar per variable, the most important first."""
+    """Return a bar chart of the 15 most important variables."""
     shares = dict(list(importance(history, space).items())[:15])
     if not shares:
         return None
     return Bars(
-        title="What mattered", labels=list(shares), values=list(shares.values()),
-        x_label="share of the variance of ranks that the variable explains alone",
+        title="Importance of parameters", labels=list(shares), values=list(shares.values()),
+        x_label="share of the rank variance explained by the parameter alone",
     )  # fmt: skip
 
 
 def parallel_figure(history: History, space: Space) -> Figure:
-    """Return all trials across the axes of the space, coloured by the first objective."""
-    trials, best = history.done, winner(history)
+    """Return parallel coordinates of all trials, coloured by the first objective."""
+    trials, best = history.done, history.winner()
     axes = []
     for name, kind in space.variables.items():
         ticks = [_tick(v) for v in kind.values] if isinstance(kind, Choice) else []
@@ -344,7 +343,7 @@ def parallel_figure(history: History, space: Space) -> Figure:
     marked = next((i for i, t in enumerate(trials) if best is not None and t.id == best.id), None)
     sign = _sign(history)
     return Parallel(
-        title="All trials; the winner drawn strong", axes=axes, rows=rows,
+        title="All trials, the winner highlighted", axes=axes, rows=rows,
         colour=[sign * t.values[0] for t in trials], colour_label=history.objectives[0].name,
         marked=marked,
     )  # fmt: skip
@@ -355,7 +354,7 @@ def _tick(value: Any) -> str:
 
 
 def architecture_figures(trial: Trial, space: Space) -> Sequence[Figure]:
-    """Return a drawing of every chain of nodes in a configuration."""
+    """Return a diagram of every `Chain` in a trial's configuration."""
     figures: list[Figure] = []
     for name, parameter in space.parameters.items():
         value = trial.configuration.get(name)
@@ -366,6 +365,6 @@ def architecture_figures(trial: Trial, space: Space) -> Sequence[Figure]:
             figures.append(Diagram(
                 title=f"The winner's {name}", boxes=["input", *nodes, "output"],
                 arrows=[*arrows, *((a, b) for a, b in skips)],
-                note="Bent arrows are skip connections; a dash is a node that passes its input on.",
+                note="Curved arrows are skip connections; a dash is a node without a layer.",
             ))  # fmt: skip
     return figures

@@ -1,6 +1,6 @@
-"""One thin trainer for all domains: strategies, exact resume, safe checkpoints, launching.
+"""The trainer shared by all domains: parallel strategies, checkpoints, exact resume, launching.
 
-Names are imported when first used, so that `scitoolkit.training.launch` costs no torch import.
+Names are imported lazily, so that `scitoolkit.training.launch` does not import torch.
 """
 
 from __future__ import annotations

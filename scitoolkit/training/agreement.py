@@ -1,4 +1,4 @@
-"""Ranks that were started with different models or settings are named before the first step."""
+"""Check before the first step that all ranks have the same model, settings and data."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from scitoolkit.core.errors import ConfigError
 from scitoolkit.training.config import TrainingConfig
 from scitoolkit.training.processes import gather_objects
 
-MAY_DIFFER = {"progress", "profile", "loggers", "device"}  # what decides no number and no message
+MAY_DIFFER = {"progress", "profile", "loggers", "device"}  # change neither results nor messages
 
 
 def check_ranks_agree(model: nn.Module, config: TrainingConfig, num_batches: int) -> None:
-    """Compare hashes of what all ranks must have in common; every rank takes part.
+    """Compare hashes of model structure, settings and epoch length; every rank must call it.
 
-    Their weights may differ: a strategy starts from rank 0's.
+    Initial weights may differ, because strategies broadcast those of rank 0.
 
     Args:
-        model: as given, before a strategy divides it.
+        model: the user's model, before a strategy shards it.
         config: the `training:` section.
-        num_batches: of an epoch.
+        num_batches: batches per epoch.
 
     Raises:
-        ConfigError: on all ranks, naming what differs and on which of them.
+        ConfigError: on all ranks, naming the item that differs and the ranks on which it does.
     """
     described: dict[str, Any] = {
         "training": config.model_dump(mode="json", exclude=MAY_DIFFER),

@@ -1,4 +1,4 @@
-"""Averages of the trained weights: exponential over all steps, or equal over the last ones."""
+"""Weight averaging: exponential moving average, or stochastic weight averaging."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from scitoolkit.training.strategies.base import TrainingStrategy
 
 
 class WeightAverage:
-    """Keeps an average of the weights; does nothing without a decay or a start.
+    """Running average of the weights; does nothing without `decay` or `start`.
 
-    The equal average over the end of a training (stochastic weight averaging, Izmailov et al. 2018,
-    https://arxiv.org/abs/1803.05407) is taken over every step from `start` on; until then it is the
-    present weights.
+    Stochastic weight averaging (Izmailov et al. 2018, https://arxiv.org/abs/1803.05407) averages
+    the weights after each step from `start` on with equal weight; until then the average equals
+    the current weights.
 
     Args:
-        model: whose weights are replaced within `swapped`.
-        named: its trained parameters by name.
-        decay: share of the old average that a step keeps; None for no exponential average.
-        start: share of the training after which the equal average begins; None for none.
-        strategy: how ranks hold the weights.
+        model: the model whose weights `swapped` replaces.
+        named: its trainable parameters with their names.
+        decay: weight of the old average in each update; None disables the exponential average.
+        start: fraction of the training after which equal averaging starts; None disables it.
+        strategy: the strategy that shards the weights.
 
     Attributes:
-        tensors: the averages by parameter name; each rank holds its part.
-        count: steps in the equal average.
+        tensors: the averages by parameter name; each rank holds its shard.
+        count: number of steps in the equal average.
     """
 
     def __init__(
@@ -49,10 +49,10 @@ class WeightAverage:
 
     @torch.no_grad()
     def update(self, progress: float) -> None:
-        """Move the averages towards the weights.
+        """Update the averages after a step.
 
         Args:
-            progress: share of the training that is done, this step included.
+            progress: completed fraction of the training, including this step.
         """
         if not self._averages:
             return
@@ -65,7 +65,7 @@ class WeightAverage:
 
     @contextlib.contextmanager
     def swapped(self) -> Iterator[None]:
-        """Within it the model has the averaged weights."""
+        """Return a context in which the model has the averaged weights."""
         pairs = list(zip((local(p) for p in self._parameters), self._averages, strict=True))
         self._swap(pairs)
         try:

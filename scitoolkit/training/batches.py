@@ -1,4 +1,4 @@
-"""Batches of a torch DataLoader, with the loader contract where that can be kept."""
+"""Adapter from a torch DataLoader to the loader contract."""
 
 from __future__ import annotations
 
@@ -15,21 +15,20 @@ from scitoolkit.core.seeds import derive_seed
 
 
 class DataLoaderBatches:
-    """Batches of a torch DataLoader.
+    """Adapter of a torch DataLoader to the loader contract.
 
-    The order of an epoch depends on (seed, epoch) where the sampler draws from torch's default
-    generator. A resume in the middle of an epoch reads the batches before it again and drops them.
-    Each of several processes reads every batch and keeps its share of the rows.
+    The order within an epoch follows from (seed, epoch) if the sampler draws from torch's default
+    generator. Resuming in the middle of an epoch reads and discards the batches before it. With
+    several processes, each reads every batch and keeps its share of the rows.
 
     Args:
-        loader: gives global batches, `dict[str, Tensor]` or a tuple of tensors, whose keys are then
-            "0", "1", ...; the first dimension of a tensor is the sample.
-        seed: of the order.
-        rank, world: this process and their number.
+        loader: yields global batches, `dict[str, Tensor]` or a tuple of tensors, whose keys are
+            then "0", "1", ...; the first dimension of a tensor is the sample.
+        seed: seed of the order.
+        rank, world: rank of this process and number of processes.
 
     Raises:
-        ConfigError: the number of batches is unknown, or the loader's sampler shares out samples
-            itself.
+        ConfigError: the number of batches is unknown, or the loader has a `DistributedSampler`.
 
     Example:
         >>> rows = [{"x": torch.tensor(float(i))} for i in range(4)]
@@ -45,8 +44,8 @@ class DataLoaderBatches:
         self._rank, self._world = rank, world
         if isinstance(loader.sampler, DistributedSampler):
             raise ConfigError(
-                "the DataLoader has a DistributedSampler, its batches are no global batches",
-                fix="leave the sampler out: each process takes its share of every batch",
+                "the DataLoader has a DistributedSampler, so its batches are not global batches",
+                fix="remove the sampler: each process takes its share of every batch",
             )
         self._epoch, self._cursor, self._handed_out = 0, 0, 0
         try:
@@ -63,8 +62,8 @@ class DataLoaderBatches:
 
     def __iter__(self) -> Iterator[Batch]:
         """Iterate over the rest of the epoch."""
-        # The global generator goes on as if nothing was drawn, so a resumed model sees the same
-        # random numbers whatever was read again.
+        # The global generator is restored afterwards, so that a resumed model draws the same
+        # random numbers however many batches were read again.
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derive_seed(self._seed, self._epoch))
             iterator = iter(self._loader)
@@ -96,7 +95,7 @@ class DataLoaderBatches:
         self._epoch, self._cursor = int(state["epoch"]), int(state["cursor"])
 
     def explain(self) -> dict[str, Any]:
-        """Return the number of batches; what a dataset reads is unknown."""
+        """Return the number of batches; the reads of a torch dataset are unknown."""
         return {"batches": len(self)}
 
     def stats(self) -> dict[str, Any]:
@@ -105,10 +104,10 @@ class DataLoaderBatches:
 
 
 def as_loader(loader: Any, seed: int, rank: int, world: int) -> Any:
-    """Return a loader that keeps the contract, given one or a torch DataLoader.
+    """Return `loader`, wrapped in `DataLoaderBatches` if it is a torch DataLoader.
 
     Raises:
-        ConfigError: something else than a loader.
+        ConfigError: `loader` does not implement the loader contract.
     """
     if not isinstance(loader, DataLoader):
         missing = [
@@ -116,7 +115,7 @@ def as_loader(loader: Any, seed: int, rank: int, world: int) -> Any:
         ]
         if missing:
             raise ConfigError(
-                f"{type(loader).__name__} is no loader: it has no {', '.join(missing)}",
+                f"{type(loader).__name__} is not a loader: it has no {', '.join(missing)}",
                 allowed="a `scitoolkit.core.contracts.Loader` or a torch DataLoader",
             )
         return loader
@@ -124,7 +123,7 @@ def as_loader(loader: Any, seed: int, rank: int, world: int) -> Any:
 
 
 def _named(batch: Any) -> Batch:
-    """Return a batch as a dict of tensors; a sequence is named by position."""
+    """Return a batch as a dict of tensors; the keys of a sequence are its positions."""
     if isinstance(batch, list | tuple):
         batch = {str(position): value for position, value in enumerate(batch)}
     if isinstance(batch, Mapping) and all(isinstance(v, Tensor) for v in batch.values()):
@@ -134,17 +133,30 @@ def _named(batch: Any) -> Batch:
         key, value = next((k, v) for k, v in batch.items() if not isinstance(v, Tensor))
         what = f"{type(value).__name__} as {key!r}"
     raise DataError(
-        f"the DataLoader gives a {what}, a batch is a dict or a tuple of tensors",
+        f"the DataLoader yields a {what}; a batch must be a dict or a tuple of tensors",
         fix="collate_fn=lambda rows: {'x': ..., 'y': ...}",
     )
 
 
 def _share(batch: Batch, rank: int, world: int) -> Batch:
-    """Return a rank's rows of a batch; of a batch of fewer rows than ranks, perhaps a filler."""
+    """Return a rank's rows of a batch; a filler row if there are fewer rows than ranks.
+
+    Raises:
+        DataError: the first dimensions of the tensors differ.
+    """
     if world == 1:
         return batch
-    rows = max((len(v) for v in batch.values() if v.dim()), default=0)
+    lengths = {key: len(value) for key, value in batch.items() if value.dim()}
+    rows = max(lengths.values(), default=0)
+    other = next((key for key, length in lengths.items() if length != rows), None)
+    if other is not None:
+        raise DataError(
+            f"batch tensor {other!r} has {lengths[other]} rows, others have {rows}: which are the "
+            f"samples to share among {world} processes is unknown",
+            allowed="tensors whose first dimension is the sample, and 0-dimensional ones",
+            fix="keep tensors without a sample dimension in the task",
+        )
     start, stop = rank * rows // world, (rank + 1) * rows // world
     kept = slice(start, stop) if stop > start else slice(0, 1)
-    share = {k: v[kept] if v.dim() and len(v) == rows else v for k, v in batch.items()}
+    share = {k: v[kept] if v.dim() else v for k, v in batch.items()}
     return {**share, "num_valid": torch.tensor(stop - start)}

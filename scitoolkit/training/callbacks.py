@@ -1,7 +1,7 @@
-"""Callbacks: loggers, progress line and profiler, and the base class of a user's own.
+"""Callbacks of the trainer: base class, loggers, progress line, profiler, traffic counter.
 
-A callback sees a `TrainingView` and must not change the numbers. The hooks are called on every
-rank; `values` are global means and equal on all of them.
+A callback receives a read-only `TrainingView` and must not change results. Hooks are called on
+every rank; `values` are global means, equal on all ranks.
 """
 
 from __future__ import annotations
@@ -28,35 +28,35 @@ log: logging.Logger = get_logger(__name__)
 
 
 class Callback:
-    """Base of the callbacks: does nothing; override the hooks that are wanted.
+    """Base class of callbacks; all hooks do nothing by default.
 
     Attributes:
         wants_every_step: whether `on_step` is called.
-        should_stop: set to True in a hook, on any rank, it ends the training at the next step
-            boundary: all ranks validate, save and return from `fit` as at the last step.
+        should_stop: set it to True in a hook, on any rank, to end the training at the next step
+            boundary: all ranks validate, save and return from `fit` as after the last step.
     """
 
     wants_every_step = False
     should_stop: bool = False
 
     def on_fit_start(self, trainer: TrainingView) -> None:
-        """Be called before the first step, after a resume."""
+        """Handle the start of the training, after a resume and before the first step."""
 
     def on_step(self, trainer: TrainingView) -> None:
-        """Be called after every step when `wants_every_step` is set."""
+        """Handle the end of a step; called only if `wants_every_step` is set."""
 
     def on_log(self, trainer: TrainingView, values: Mapping[str, float]) -> None:
-        """Be called every `log_every` steps with loss, learning rate and gradient norm."""
+        """Handle loss, learning rate and gradient norm, every `log_every` steps."""
 
     def on_validation(self, trainer: TrainingView, values: Mapping[str, float]) -> None:
-        """Be called after each validation with its metrics."""
+        """Handle the metrics of a validation."""
 
     def on_fit_end(self, trainer: TrainingView) -> None:
-        """Be called at the end, also when an error or a signal ended the training."""
+        """Handle the end of the training, also after an error or a signal."""
 
 
 class ScalarLog(Callback):
-    """Passes training and validation values on to loggers, as `train/NAME`, `validation/NAME`."""
+    """Writes training and validation values to loggers as `train/NAME` and `validation/NAME`."""
 
     def __init__(self, loggers: Sequence[Logger]) -> None:
         self._loggers = list(loggers)
@@ -81,10 +81,10 @@ class ScalarLog(Callback):
 
 
 class ProgressLine(Callback):
-    """One line that is renewed on a terminal, a line every 10 seconds elsewhere.
+    """Progress display: one updated line on a terminal, otherwise a line every 10 seconds.
 
     Args:
-        stream: where to write; stderr by default.
+        stream: output stream; stderr by default.
         interval: seconds between lines; by default 0.2 on a terminal, else 10.
     """
 
@@ -100,7 +100,7 @@ class ProgressLine(Callback):
         self._shown = self._start
 
     def on_log(self, trainer: TrainingView, values: Mapping[str, float]) -> None:
-        """Show loss, rate and remaining time."""
+        """Show loss, steps per second and remaining time."""
         now = time.monotonic()
         if now - self._shown < self._interval:
             return
@@ -116,17 +116,17 @@ class ProgressLine(Callback):
         self._stream.flush()
 
     def on_validation(self, trainer: TrainingView, values: Mapping[str, float]) -> None:
-        """Remember the validation loss for the next line."""
+        """Store the validation loss for the next line."""
         self._validation = f"  validation {values['loss']:.4g}"
 
     def on_fit_end(self, trainer: TrainingView) -> None:
-        """Leave the line."""
+        """End the line on a terminal."""
         if self._live:
             self._stream.write("\n")
 
 
 class Profiler(Callback):
-    """Records `steps` steps with torch.profiler, after a few to warm up, as a Chrome trace."""
+    """Profiles `steps` steps after `warmup` steps with torch.profiler; writes a Chrome trace."""
 
     wants_every_step = True
 
@@ -136,7 +136,7 @@ class Profiler(Callback):
         self._seen = 0
 
     def on_step(self, trainer: TrainingView) -> None:
-        """Start after the warm-up and stop after the recorded steps."""
+        """Start the profiler after the warm-up and stop it after the recorded steps."""
         import torch
 
         self._seen += 1
@@ -147,7 +147,7 @@ class Profiler(Callback):
             self._finish()
 
     def on_fit_end(self, trainer: TrainingView) -> None:
-        """Write what was recorded when the training was shorter."""
+        """Write the trace if the training ended before `steps` steps were recorded."""
         self._finish()
 
     def _finish(self) -> None:
@@ -160,21 +160,21 @@ class Profiler(Callback):
 
 
 class TrafficLog(Callback):
-    """Counts bytes and messages of the steps, and writes them to `traffic.json` of the run."""
+    """Counts bytes and messages of the collectives; writes `traffic.json` in the run directory."""
 
     def __init__(self) -> None:
         self._counting = contextlib.ExitStack()
         self._counter: TrafficCounter | None = None
 
     def on_fit_start(self, trainer: TrainingView) -> None:
-        """Start to count."""
+        """Start counting."""
         from scitoolkit.training.traffic import TrafficCounter
 
         self._counter, self._first = TrafficCounter(), trainer.step
         self._counting.enter_context(self._counter.counting())
 
     def on_fit_end(self, trainer: TrainingView) -> None:
-        """Stop, and write what rank 0 has received."""
+        """Stop counting and write the traffic received by rank 0."""
         self._counting.close()
         if self._counter is None or trainer.strategy.rank or trainer.run is None:
             return
@@ -182,7 +182,7 @@ class TrafficLog(Callback):
         counts = {"steps": steps, "collectives": self._counter.as_dict(), "total": asdict(total)}
         write_atomic(trainer.run.path / "traffic.json", json.dumps(counts, indent=1))
         log.info(
-            "%.0f bytes and %.1f messages a step from other ranks",
+            "%.0f bytes and %.1f messages per step from other ranks",
             total.bytes / max(1, steps), total.messages / max(1, steps),
         )  # fmt: skip
 

@@ -1,10 +1,10 @@
-"""Checkpoints: a folder of plain tensors and JSON, that nothing in it can make us execute.
+"""Checkpoints: folders of safetensors and JSON files, which cannot execute code when loaded.
 
 `step-00000042/` holds one `rank-00000.safetensors` per writing rank, `state.json` and
-`MANIFEST.json` with the size and SHA-256 of every file and of itself. A tensor that is split over
-ranks is stored as its parts, each with its offset along the first dimension, so that any number
-of ranks and any strategy can read it. The folder is written under another name, flushed and then
-renamed. No pickle is read or written (torch.distributed.checkpoint keeps its index as one).
+`MANIFEST.json` with the size and SHA-256 of every file and of itself. A sharded tensor is stored
+as its shards, each with its offset along the first dimension, so that any number of ranks and any
+strategy can read it. The folder is written under a temporary name, flushed and then renamed. No
+pickle is read or written (torch.distributed.checkpoint pickles its index).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MANIFEST, STATE, BEST = "MANIFEST.json", "state.json", "best.json"
 
 @dataclass
 class Snapshot:
-    """What is saved: tensors by name (sharded or whole), JSON of the job, JSON of this rank."""
+    """Contents of a checkpoint: tensors (sharded or replicated), JSON state, state of this rank."""
 
     tensors: dict[str, Tensor]
     state: dict[str, Any]
@@ -49,9 +49,9 @@ class Checkpoints:
     """The checkpoints of one run.
 
     Args:
-        folder: where they are kept.
-        strategy: who writes what.
-        keep_last: how many to keep, besides the best.
+        folder: the folder that contains them.
+        strategy: determines which rank writes which tensors.
+        keep_last: number of checkpoints to keep in addition to the best one.
 
     Example:
         >>> import tempfile
@@ -67,9 +67,9 @@ class Checkpoints:
         self._keep_last = keep_last
 
     def recovered(self) -> Path | None:
-        """Undo a replacement that a kill stopped halfway (see `_publish`); return the newest.
+        """Undo a replacement that a kill interrupted (see `_publish`); return the newest.
 
-        For the one process that is about to write here: another one must not touch the folder.
+        Only the process that is about to write to the folder may call this.
         """
         for aside in self.folder.glob(".step-*.old"):
             final = self.folder / aside.name.removeprefix(".").removesuffix(".old")
@@ -80,7 +80,7 @@ class Checkpoints:
         return self.newest()
 
     def list(self) -> list[Path]:
-        """Return all finished checkpoints, oldest first."""
+        """Return all complete checkpoints, oldest first."""
         return sorted(p for p in self.folder.glob("step-*") if p.is_dir())
 
     def newest(self) -> Path | None:
@@ -98,15 +98,15 @@ class Checkpoints:
             raise CheckpointError("not readable", where=str(self.folder / BEST)) from None
         path = self.folder / Path(name).name
         if not path.is_dir():
-            raise CheckpointError(f"names {name!r}, which is not there", where=str(self.folder))
+            raise CheckpointError(f"names {name!r}, which does not exist", where=str(self.folder))
         return path
 
     def open(self, path: Path) -> Reader:
         """Verify a checkpoint and return its reader.
 
         Raises:
-            CheckpointError: a file is missing, cut short, altered or foreign; the message names
-                it and the newest older checkpoint that is whole.
+            CheckpointError: a file is missing, truncated, altered or of another format; the
+                message names it and the newest older checkpoint that is intact.
         """
         try:
             return Reader(path)
@@ -115,17 +115,17 @@ class Checkpoints:
             fix = (
                 f"remove {path} to continue from {whole.name}"
                 if whole
-                else "no older checkpoint is whole: start a new run"
+                else "no older checkpoint is intact: start a new run"
             )
             raise CheckpointError(error.what, where=error.where, fix=fix) from None
 
     def save(self, step: int, snapshot: Snapshot, *, best: float | None = None) -> Path:
-        """Write a checkpoint together with all ranks, then remove those no longer kept.
+        """Write a checkpoint on all ranks, then delete those beyond `keep_last`.
 
         Args:
-            step: number of the step just done.
+            step: number of completed steps.
             snapshot: this rank's state.
-            best: the validation loss when this is the best so far.
+            best: the validation loss, if it is the lowest so far.
 
         Raises:
             ScitoolkitError: the disk is full or not writable; older checkpoints are intact.
@@ -135,22 +135,22 @@ class Checkpoints:
         error: Exception | None = None
         written: dict[str, Any] = {}
         try:
-            self._lead(lambda: _fresh(temporary), temporary)
+            self._on_rank_0(lambda: _fresh(temporary), temporary)
             try:
                 written = self._write_rank(temporary, snapshot)
             except (OSError, SafetensorError) as caught:
                 error = _write_error(caught, temporary)
             raise_together(error)
             files = {k: v for part in gather_objects(written) for k, v in part.items()}
-            self._lead(lambda: self._publish(temporary, final, snapshot, files, best), final)
+            self._on_rank_0(lambda: self._publish(temporary, final, snapshot, files, best), final)
         except BaseException:
             if self._strategy.rank == 0:
                 shutil.rmtree(temporary, ignore_errors=True)
             raise
         return final
 
-    def _lead(self, action: Any, path: Path) -> None:
-        """Let rank 0 act while the others wait; its failure is everybody's."""
+    def _on_rank_0(self, action: Any, path: Path) -> None:
+        """Run `action` on rank 0 while the others wait; all ranks raise its error."""
         error: Exception | None = None
         if self._strategy.rank == 0:
             try:
@@ -196,8 +196,8 @@ class Checkpoints:
         sealed = {**manifest, "sha256": _seal(manifest)}
         write_atomic(temporary / MANIFEST, json.dumps(sealed, indent=1))
         _sync_folder(temporary)
-        # The same step may be saved again, now with its validation: a kill at any instant leaves
-        # a whole checkpoint, this one or the one before it.
+        # The same step may be saved again after its validation. A kill at any time leaves one
+        # intact checkpoint, the old or the new one.
         aside = self.folder / f".{final.name}.old"
         if final.exists():
             final.rename(aside)
@@ -219,7 +219,7 @@ class Checkpoints:
 
 
 class Reader:
-    """A verified checkpoint; tensors are read when asked for, whole or in part."""
+    """Reader of a verified checkpoint; reads tensors on demand, whole or by rows."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -238,7 +238,7 @@ class Reader:
         """Return a tensor, or `length` rows of it from row `start`.
 
         Raises:
-            CheckpointError: it is not in the checkpoint, or not all of its parts are.
+            CheckpointError: the tensor or some of its shards are not in the checkpoint.
         """
         if name not in self._parts:
             raise CheckpointError(f"tensor {name!r} is missing", where=str(self.path))
@@ -265,7 +265,7 @@ class Reader:
         return torch.cat([p for _, p in pieces])
 
     def rank(self, rank: int) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        """Return the JSON and the tensors that a rank saved for itself."""
+        """Return the JSON state and the tensors that are specific to a rank."""
         file = self.path / f"rank-{rank:05d}.json"
         with _opened(file.with_suffix(".safetensors")) as tensors:
             names = [n for n in tensors.keys() if n.startswith("rank:")]
@@ -274,9 +274,9 @@ class Reader:
 
 
 def best_weights(folder: Path) -> dict[str, Tensor]:
-    """Return the weights of the best checkpoint below `folder` (a run's `checkpoints`).
+    """Return the weights of the best checkpoint in `folder` (a run's `checkpoints`).
 
-    The averaged weights where the run kept an average; the newest checkpoint's without validation.
+    Averaged weights if the run averaged them; the newest checkpoint if there was no validation.
 
     Raises:
         CheckpointError: there is no checkpoint, or it is damaged.
@@ -289,7 +289,7 @@ def best_weights(folder: Path) -> dict[str, Tensor]:
 
 
 def model_weights(reader: Reader) -> dict[str, Tensor]:
-    """Return parameters and buffers of a checkpoint, averaged ones where there are any."""
+    """Return parameters and buffers of a checkpoint, averaged ones if there are any."""
     out: dict[str, Tensor] = {}
     for name in reader.shapes:
         kind, _, key = name.partition(".")
@@ -305,7 +305,7 @@ def write_tensors(
 ) -> dict[str, Any]:
     """Write one rank's two files and return their sizes and hashes."""
     path = folder / f"{stem}.safetensors"
-    # Tied weights share memory, which safetensors refuses: store a copy of the second.
+    # safetensors rejects tensors that share memory (tied weights): store a copy.
     seen: set[int] = set()
     unique: dict[str, Tensor] = {}
     for name, tensor in tensors.items():

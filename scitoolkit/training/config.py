@@ -43,7 +43,7 @@ class EarlyStopping(Config):
     """Stop when the validation loss has not improved by `min_delta` for `patience` epochs.
 
     Attributes:
-        target: validation loss at which the training is good enough and ends at once.
+        target: validation loss at which the training ends at once.
     """
 
     patience: PositiveInt = 10
@@ -52,18 +52,18 @@ class EarlyStopping(Config):
 
 
 class CheckpointConfig(Config):
-    """When to save, besides on a signal and at the end; the best and the last few are kept."""
+    """When to save, in addition to signals and the end; keeps the best and the last few."""
 
     every_steps: PositiveInt | None = Field(default=None, description="save every so many steps")
     every_epochs: PositiveInt | None = Field(default=1, description="save every so many epochs")
-    keep_last: PositiveInt = Field(default=2, description="checkpoints kept besides the best one")
+    keep_last: PositiveInt = Field(default=2, description="checkpoints to keep besides the best")
 
 
 class TrainingConfig(Config):
-    """How to train.
+    """Settings of the trainer.
 
-    `batch_size` counts the samples of one batch over all processes; a step takes `accumulate`
-    of them. Halving the one and doubling the other gives the same training in less memory.
+    `batch_size` counts the samples of one batch over all processes; a step uses `accumulate`
+    batches. Halving one and doubling the other gives the same training with less memory.
 
     Example:
         >>> config = TrainingConfig(epochs=3, optimizer={"name": "sgd", "lr": 0.1})
@@ -75,7 +75,7 @@ class TrainingConfig(Config):
         default=100, description="passes over the training set"
     )
     steps: Annotated[PositiveInt | None, FREE_ON_RESUME] = Field(
-        default=None, description="stop after so many steps; `epochs` is then not read"
+        default=None, description="stop after this many steps; `epochs` is then ignored"
     )
     batch_size: PositiveInt = Field(default=32, description="samples per batch, all processes")
     accumulate: PositiveInt = Field(default=1, description="batches per optimizer step")
@@ -84,26 +84,26 @@ class TrainingConfig(Config):
         default="auto", description="how processes share the training"
     )
     sharding: Annotated[ShardingConfig, FREE_ON_RESUME] = Field(
-        default=ShardingConfig(), description="what strategy sharded splits"
+        default=ShardingConfig(), description="ZeRO stage of strategy sharded"
     )
     exchange: AnyExchange = Field(default=Full(), description="sums gradients over processes")
     device: Annotated[Literal["auto", "cpu", "cuda"], FREE_ON_RESUME] = "auto"
     precision: Literal["float32", "bf16", "fp16"] = "float32"
     gather_precision: Precision = Field(
-        default="float32", description="in which sharding.stage 3 gathers parameters to compute"
+        default="float32", description="precision in which sharding.stage 3 gathers parameters"
     )
     optimizer: AnyOptimizer = AdamW()
     schedule: AnySchedule = Constant()
-    clip_norm: PositiveFloat | None = Field(default=None, description="gradient norm at most")
+    clip_norm: PositiveFloat | None = Field(default=None, description="largest gradient norm")
     ema_decay: float | None = Field(default=None, gt=0, lt=1, description="average the weights")
     swa_start: float | None = Field(
-        default=None, ge=0, lt=1, description="average the weights equally from this share on"
+        default=None, ge=0, lt=1, description="average the weights equally after this fraction"
     )
     parameter_groups: tuple[ParameterGroup, ...] = Field(
-        default=(), description="learning rate and weight decay of some parameters"
+        default=(), description="learning rate and weight decay by parameter name"
     )
     pruning: PruningConfig | None = Field(
-        default=None, description="train the entries of matrices that are kept, and only these"
+        default=None, description="train only the unpruned entries of matrices"
     )
     early_stopping: Annotated[EarlyStopping | None, FREE_ON_RESUME] = None
     memory: MemoryConfig | None = Field(default=None, description="compressed activations")
@@ -119,13 +119,13 @@ class TrainingConfig(Config):
         default=False, description="write a torch.profiler trace into the run"
     )
     noise_scale: Annotated[bool, FREE_ON_RESUME] = Field(
-        default=False, description="write up to which batch size more samples pay"
+        default=False, description="log the gradient noise scale (largest useful batch size)"
     )
     count_traffic: Annotated[bool, FREE_ON_RESUME] = Field(
         default=False, description="write bytes and messages by collective into the run"
     )
     loggers: Annotated[tuple[AnyLogger, ...], FREE_ON_RESUME] = Field(
-        default=(), description="besides metrics.jsonl"
+        default=(), description="loggers in addition to metrics.jsonl"
     )
     progress: Annotated[bool, FREE_ON_RESUME] = True
 
@@ -162,7 +162,7 @@ class TrainingConfig(Config):
         if strategy is not None and strategy.shards_parameters and not optimizer.shardable:
             raise ValueError(_not_shardable(optimizer.name, strategy.name))
         if self.ema_decay is not None and self.swa_start is not None:
-            raise ValueError("ema_decay and swa_start both average the weights: leave one out")
+            raise ValueError("ema_decay and swa_start both average the weights: remove one")
         if self.parameter_groups and not optimizer.grouped:
             raise ValueError(f"optimizer {optimizer.name} takes no parameter_groups")
         if any(g.weight_decay is not None for g in self.parameter_groups):
@@ -171,7 +171,7 @@ class TrainingConfig(Config):
         if refusal := (strategy or DataParallel()).refusal(self.exchange):
             raise ValueError(refusal)
         if self.sharding != ShardingConfig() and not isinstance(strategy, Sharded):
-            raise ValueError("sharding is read by strategy sharded alone: leave it out")
+            raise ValueError("sharding is only read by strategy sharded: remove it")
         self._of_sharding(strategy)
         if self.pruning is not None:
             self._of_pruning(strategy)
@@ -187,50 +187,50 @@ class TrainingConfig(Config):
         return self
 
     def _of_sharding(self, strategy: StrategyConfig | None) -> None:
-        """Refuse what no strategy, precision or device can do together."""
+        """Reject unsupported combinations of sharding, precision and device."""
         if self.gather_precision != "float32":
             if not isinstance(strategy, Sharded) or self.sharding.stage != 3:
-                raise ValueError("gather_precision is read by strategy sharded at stage 3 alone")
+                raise ValueError("gather_precision is only read by strategy sharded at stage 3")
             if self.precision != self.gather_precision:
                 raise ValueError("gather_precision bf16 computes in bf16: it needs precision bf16")
         if self.sharding.offload:
             if self.device == "cpu":
                 raise ValueError("sharding.offload needs a GPU to offload from, device is cpu")
             if self.pruning is not None:
-                raise ValueError("pruning keeps its entries on the device: leave offload out")
+                raise ValueError("pruning keeps its entries on the device: remove offload")
 
     def _of_pruning(self, strategy: StrategyConfig | None) -> None:
-        """Refuse what does not work on vectors of kept entries."""
+        """Reject options that do not work with vectors of unpruned entries."""
         if not self.optimizer.elementwise:
             able = ", ".join(n for n in optimizers if optimizers.get(n).elementwise)
-            raise ValueError(f"pruning needs an optimizer of {able}, not {self.optimizer.name}")
+            raise ValueError(f"pruning needs optimizer {able}, not {self.optimizer.name}")
         if isinstance(strategy, Sharded) and self.sharding.stage == 3:
             raise ValueError("pruning with strategy sharded needs sharding.stage 1 or 2")
         if self.memory is not None:
-            raise ValueError("memory reads whole gradients: leave it out, or pruning")
+            raise ValueError("memory reads whole gradients: remove it, or pruning")
 
     def _of_residuals(self, optimizer: str) -> None:
-        """Refuse what an optimizer of residuals does not read."""
+        """Reject options that a least-squares optimizer does not read."""
         unread = {
             "schedule": self.schedule != Constant(),
             "clip_norm": self.clip_norm is not None,
             "memory": self.memory is not None,
         }
         for key in (k for k, is_set in unread.items() if is_set):
-            raise ValueError(f"optimizer {optimizer} chooses its steps itself: leave {key} out")
+            raise ValueError(f"optimizer {optimizer} chooses its step length itself: remove {key}")
 
     @classmethod
     def strategy_names(cls) -> list[str]:
-        """Return the values of `strategy`; a domain with a strategy of another kind overrides."""
+        """Return the allowed values of `strategy`; domains with other strategies override it."""
         return ["auto", *training_strategies.names()]
 
     @property
     def reads_epochs(self) -> bool:
-        """Whether `epochs` sets the length of the training; `steps` wins where it is set."""
+        """Whether `epochs` sets the length of the training; `steps` takes precedence."""
         return self.steps is None
 
     def named_strategy(self) -> StrategyConfig | None:
-        """Return the strategy that is written, None for `auto`."""
+        """Return the configured strategy, or None for `auto`."""
         if self.strategy == "auto":
             return None
         member = training_strategies.get(self.strategy)
@@ -239,11 +239,11 @@ class TrainingConfig(Config):
         return member(sharding=self.sharding, gather_precision=self.gather_precision)
 
     def strategy_on(self, processes: int) -> StrategyConfig:
-        """Return the strategy to use; every rank decides alike, before any of them waits.
+        """Return the strategy for a number of processes, without communication.
 
         Raises:
-            ConfigError: the batch cannot be shared equally, or several processes without a
-                strategy for them.
+            ConfigError: `batch_size` is not divisible by the number of processes, or the strategy
+                supports one process only.
 
         Example:
             >>> TrainingConfig().strategy_on(1).name, TrainingConfig().strategy_on(2).name
@@ -274,5 +274,5 @@ def _not_shardable(optimizer: str, strategy: str) -> str:
     able = ", ".join(n for n in optimizers if optimizers.get(n).shardable)
     return (
         f"optimizer {optimizer} needs whole parameters, strategy {strategy} splits them: "
-        f"use strategy single or ddp, or an optimizer of {able}"
+        f"use strategy single or ddp, or optimizer {able}"
     )

@@ -1,4 +1,4 @@
-"""The callbacks that a configuration asks for."""
+"""Callbacks selected by the configuration."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from scitoolkit.training.view import TrainingView
 
 
 def default_callbacks(trainer: TrainingView) -> list[Callback]:
-    """Return the callbacks that the configuration asks for, on this rank.
+    """Return this rank's callbacks as selected by the configuration.
 
     Raises:
         BackendError: a logger's package is not installed; on every rank.

@@ -1,9 +1,8 @@
-"""Models built without memory: `with torch.device("meta"): model = Model()`.
+"""Deferred initialisation: `with torch.device("meta"): model = Model()`.
 
-A strategy gives such a model its weights when it knows which of them this process holds. Each
-module's are drawn by its `reset_parameters` from a stream that depends on the seed and the module's
-name alone, so they are equal for every strategy and number of processes, and never more than one
-module is whole in memory.
+The strategy initialises such a model after sharding it. `reset_parameters` of each module draws
+from a random stream that depends only on the seed and the module's name, so the weights are the
+same for every strategy and number of processes, and at most one module is whole in memory.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ from scitoolkit.training.sharding import local, shard_offset
 
 
 def is_deferred(model: nn.Module) -> bool:
-    """Return whether a part of a model has no memory yet."""
+    """Return whether any parameter or buffer is on the meta device."""
     return any(t.is_meta for t in [*model.parameters(), *model.buffers()])
 
 
 def check_deferred(model: nn.Module) -> None:
-    """Refuse a deferred model whose weights cannot be drawn module by module.
+    """Check that the weights of a deferred model can be drawn module by module.
 
     Raises:
         ConfigError: a module has no `reset_parameters`, or two names share a parameter.
@@ -36,7 +35,7 @@ def check_deferred(model: nn.Module) -> None:
         first = seen.setdefault(id(parameter), name)
         if first != name:
             raise ConfigError(
-                f"parameters {first} and {name} are one, which a model without memory cannot keep",
+                f"parameters {first} and {name} are tied, which the meta device does not support",
                 where="model",
                 fix="build the model outside of torch.device('meta')",
             )
@@ -44,7 +43,7 @@ def check_deferred(model: nn.Module) -> None:
         if _own(module) and _reset(module) is None:
             raise ConfigError(
                 f"module {name or type(module).__name__} has {', '.join(_own(module))} but no "
-                "reset_parameters, so its first values are unknown",
+                "reset_parameters, so its initial values are unknown",
                 where="model",
                 fix="a method reset_parameters, or build the model outside of torch.device('meta')",
             )
@@ -52,11 +51,11 @@ def check_deferred(model: nn.Module) -> None:
 
 @torch.no_grad()
 def draw(model: nn.Module, seed: int) -> None:
-    """Give every module its first weights; of split tensors this rank's part.
+    """Initialise every module in place; of sharded tensors only this rank's shard.
 
     Args:
-        model: with memory whose content is not set; names are those of the whole model.
-        seed: of the training.
+        model: with uninitialised memory; module names are those of the whole model.
+        seed: seed of the training.
 
     Example:
         >>> first, second = (nn.Linear(3, 2) for _ in range(2))
@@ -64,12 +63,12 @@ def draw(model: nn.Module, seed: int) -> None:
         >>> bool((first.weight == second.weight).all())
         True
     """
-    # Inner modules first: an outer one may set what they hold, as nn.MultiheadAttention does.
+    # Children first: a parent may reset their parameters, as nn.MultiheadAttention does.
     for name, module in reversed(list(model.named_modules())):
         own = _own(module)
         if not own:
             continue
-        # Not copy.copy: the class that FSDP2 gives a module builds it again when it is made.
+        # Not copy.copy: the class that FSDP2 gives a module re-runs its constructor.
         shell: Any = object.__new__(type(module))
         shell.__dict__.update(module.__dict__)
         shell._parameters = {n: _unset(p) for n, p in module._parameters.items()}

@@ -1,4 +1,4 @@
-"""Failures of a training explained: not finite numbers, memory, lost ranks."""
+"""Error reports of a training: non-finite values, out of memory, lost ranks."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _LOST = ("connection closed", "connection reset", "broken pipe", "timed out", "t
 
 @contextlib.contextmanager
 def explained(config: TrainingConfig, step: Callable[[], int]) -> Iterator[None]:
-    """Turn out-of-memory and lost ranks into messages that say what to do.
+    """Translate out-of-memory errors and lost ranks into errors with a suggested fix.
 
     Args:
-        config: of the training.
-        step: returns the optimizer steps done.
+        config: the `training:` section.
+        step: returns the number of completed optimizer steps.
     """
     try:
         yield
@@ -51,13 +51,13 @@ def not_finite(
     batches: Sequence[Batch],
     named: Sequence[tuple[str, nn.Parameter]],
 ) -> NumericalError:
-    """Return the error of a step whose loss or gradient is NaN or Inf.
+    """Return the error for a step whose loss or gradient is NaN or Inf.
 
     Args:
         where: step and rank.
-        losses: of the micro-batches.
+        losses: loss of each micro-batch.
         batches: the micro-batches.
-        named: trained parameters with their gradients.
+        named: trainable parameters with their names.
     """
     bad_inputs = sorted(
         {key for batch in batches for key, value in batch.items() if not _finite(value)}

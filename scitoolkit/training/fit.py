@@ -1,4 +1,4 @@
-"""The parts of one training that change while it runs, saved and restored as a whole."""
+"""Mutable state of a training run, saved and restored as a whole."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from scitoolkit.training.validation import BestLoss
 
 @dataclass
 class Position:
-    """Optimizer steps and epochs done, and the steps of the whole training."""
+    """Completed optimizer steps and epochs, and the total number of steps."""
 
     step: int = 0
     epoch: int = 0
@@ -34,17 +34,17 @@ class Position:
 
 
 class Fit:
-    """Model, optimizer, schedule, averages, loader and position of one training.
+    """Model, optimizer, schedule, averages, loader and position of one training run.
 
     Args:
-        task: with the model to train; `strategy` may replace it by this rank's part.
+        task: provides the model; `strategy` may replace it by this rank's shard.
         config: the `training:` section.
         strategy: how ranks share the training.
         loader: the training batches of this rank.
-        position: set by the training.
+        position: updated as the training proceeds.
 
     Raises:
-        ConfigError: the model has nothing to train.
+        ConfigError: the model has no trainable parameters, or does not fit the optimizer.
     """
 
     def __init__(
@@ -68,6 +68,14 @@ class Fit:
         named = [(n, p) for n, p in task.model.named_parameters() if p.requires_grad]
         if not named:
             raise ConfigError("the model has no parameters to train", where="model")
+        for name, parameter in named:
+            if parameter.is_complex():
+                raise ConfigError(
+                    f"parameter {name} is {parameter.dtype}",
+                    where="model",
+                    allowed="real parameters",
+                    fix="torch.view_as_real of the parameter, and view_as_complex in forward",
+                )
         if config.optimizer.uses_residuals and not isinstance(task, ResidualTask):
             raise ConfigError(
                 f"optimizer {config.optimizer.name} needs a task with `residual`, "
@@ -81,14 +89,14 @@ class Fit:
         else:
             moved = strategy.attach(self._kept.moved, config.exchange, self._kept.watch)
         whole = dict(moved)
-        # By the model's parameters, as a rule may ask for their shapes.
+        # Grouped by the model's parameters, because a rule may depend on their shapes.
         groups = grouped(named, config.parameter_groups, config.optimizer.lr)
         given: list[Any] = [{**g, "params": [whole[n] for n in names]} for names, g in groups]
         if not config.parameter_groups:
             given = list(whole.values())
         optimizer = config.optimizer.build(given)
         self._optimizer_state = OptimizerState(optimizer, [n for names, _ in groups for n in names])
-        self._optimizer_state.pack()  # what could not be saved is refused before the first step
+        self._optimizer_state.pack()  # raises now if the state cannot be saved
         self.steps_per_epoch: int = -(-len(loader) // config.accumulate)
         position.step, position.epoch = 0, 0
         position.total_steps = config.steps or config.epochs * self.steps_per_epoch
@@ -103,11 +111,16 @@ class Fit:
             task, config, strategy, optimizer, named, moved, self.memory, self._publish
         )
 
+    def close(self) -> None:
+        """Remove hooks from the model, so that it can be used and trained further."""
+        if self._kept is not None:
+            self._kept.detach()
+
     def snapshot(self, cursor: dict[str, Any] | None = None) -> Snapshot:
-        """Return this rank's whole state.
+        """Return the complete state of this rank.
 
         Args:
-            cursor: the loader's position, when it is not the present one.
+            cursor: position of the loader to save instead of its current one.
         """
         tensors, optimizer = self._optimizer_state.pack()
         tensors.update(self._weights())
@@ -131,11 +144,11 @@ class Fit:
         return Snapshot(tensors, state, rank_state, rank_tensors)
 
     def restore(self, reader: Reader) -> None:
-        """Restore what `snapshot` returned.
+        """Restore a snapshot from a checkpoint.
 
         Raises:
             ConfigError: it was saved by another configuration or model.
-            CheckpointError: a part is missing, or does not fit.
+            CheckpointError: an entry is missing or does not fit.
         """
         self._check_identity(reader)
         load_tensors(self._weights(), reader)
@@ -163,7 +176,7 @@ class Fit:
         return {**model_tensors(self.task.model), **averages, **self.strategy.tensors(), **kept}
 
     def _publish(self) -> None:
-        """Bring what the optimizer has changed into the model."""
+        """Copy the parameters that the optimizer has updated into the model."""
         self.strategy.publish()
         if self._kept is not None:
             self._kept.publish()
@@ -173,12 +186,12 @@ class Fit:
             state, tensors = reader.rank(self.strategy.rank)
             set_rng_state({**state, **tensors})
         else:
-            # Another number of ranks: new streams, the same whenever this is repeated.
+            # Another number of ranks: new random streams, reproducible for this step.
             seed = derive_seed(self.config.seed, self.position.step)
             seed_everything(seed, rank=self.strategy.seed_rank)
 
     def _identity(self) -> dict[str, Any]:
-        """Return what a resumed run must have in common with the saved one."""
+        """Return settings and shapes that must be the same in a resumed run."""
         shapes = {n: list(p.shape) for n, p in self.task.model.named_parameters()}
         return {"training": identity(self.config), "model": shapes}
 

@@ -1,4 +1,4 @@
-"""Base of the domains that train with the common trainer."""
+"""Base class of jobs that use the trainer."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from scitoolkit.core.job import Finding, Job
 
 
 class TrainingJob(Job):
-    """A `Job` whose configuration has a `training` section that says how processes share work."""
+    """A `Job` whose `training` section configures the process group."""
 
     def validate(self, config: Any) -> Sequence[Finding]:
-        """Warn of `training.epochs` beside `training.steps`, which wins."""
+        """Warn if both `training.epochs` and `training.steps` are set: `steps` takes precedence."""
         training = config.training
         default: Any = type(config).model_fields["training"].default
         if not isinstance(default, Config):

@@ -1,8 +1,8 @@
-"""Starting several processes on one machine.
+"""Launcher of several processes on one machine.
 
-The processes are started here and not through torchrun, which turns every failure into exit
-code 1: a wrong configuration has to end with 2 whatever the number of processes. torchrun and
-srun work as well, because `core.processes` reads what they set. No torch is imported here.
+The processes are not started through torchrun, which turns every failure into exit code 1: a
+configuration error must exit with 2 for any number of processes. torchrun and srun work as well,
+because `core.processes` reads the variables that they set. This module does not import torch.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 def launch(nproc: int, arguments: Sequence[str], *, module: str = "scitoolkit") -> int:
     """Run `python -m module arguments...` as `nproc` ranks and wait for all of them.
 
-    Signals are passed on to the ranks, which save together and stop. When one rank fails, the
-    others get the time to end by themselves before they are stopped.
+    Signals are forwarded to the ranks, which save together and stop. When one rank fails, the
+    others have `GRACE_SECONDS` to exit before they are killed.
 
     Args:
         nproc: number of processes.
-        arguments: command-line arguments of each.
-        module: what to run, as after `python -m`.
+        arguments: command-line arguments of each process.
+        module: module to run, as after `python -m`.
 
     Returns:
-        The exit code of the rank that failed first (one that only lost its peers ends with 1 and
-        does not hide the cause), or 0.
+        0, or the exit code of the rank that failed first; code 1, with which ranks exit that only
+        lost a peer, is returned only if there is no other.
     """
     port = _free_port()
     base = {
@@ -52,7 +52,7 @@ def launch(nproc: int, arguments: Sequence[str], *, module: str = "scitoolkit") 
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
     }
-    # As torchrun does: with a thread per core in each rank the ranks would fight for the cores.
+    # As torchrun does: one thread per core in each rank would oversubscribe the cores.
     base.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // nproc)))
     command = [sys.executable, "-m", module, *arguments]
     with _ranks(nproc, command, base) as ranks:
@@ -74,7 +74,7 @@ def _ranks(
     try:
         for rank in range(nproc):
             env = {**base, "RANK": str(rank), "LOCAL_RANK": str(rank)}
-            # A separate session: Ctrl-C reaches a rank once, through us, and not twice.
+            # A separate session, so that Ctrl-C reaches each rank only once, forwarded by us.
             ranks.append(
                 subprocess.Popen(
                     command, env=env, start_new_session=True, preexec_fn=_die_with_parent
@@ -111,7 +111,7 @@ def _wait(ranks: list[subprocess.Popen[bytes]]) -> int:
 
 
 def _die_with_parent() -> None:
-    """On Linux, let a rank stop (and save) when the launcher is killed."""
+    """On Linux, send SIGTERM to a rank (which saves and stops) when the launcher is killed."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, int(signal.SIGTERM))
 

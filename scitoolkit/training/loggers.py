@@ -1,7 +1,7 @@
-"""Loggers: where a training writes its scalars besides the run's metrics.jsonl.
+"""Loggers: destinations of a run's scalars in addition to metrics.jsonl.
 
-A logger is one `LoggerConfig`, whose `open` returns an object with `write` and `close`; the
-trainer opens and calls it on rank 0 only. Optional packages are imported in `open`.
+A logger is a `LoggerConfig` whose `open` returns an object with `write` and `close`; the trainer
+opens and calls it on rank 0 only. Optional packages are imported in `open`.
 """
 
 from __future__ import annotations
@@ -21,45 +21,45 @@ class Logger(Protocol):
     """An open destination of scalars."""
 
     def write(self, values: Mapping[str, float], step: int) -> None:
-        """Write scalars, named as `train/loss` or `validation/loss`, of an optimizer step."""
+        """Write the scalars of an optimizer step, named like `train/loss` or `validation/loss`."""
 
     def close(self) -> None:
         """Flush and close."""
 
 
 class LoggerConfig(NeedsPackages, Config):
-    """Base of the loggers.
+    """Base class of loggers.
 
     Attributes:
-        requires: importable packages that it needs; the extra that brings them is called `name`.
+        requires: importable packages that it needs; the extra that installs them is called `name`.
     """
 
     name: str
 
     def check(self) -> None:
-        """Refuse a logger whose packages are missing; called on all ranks before the first step.
+        """Check that the logger's packages are installed, on all ranks before the first step.
 
         Raises:
-            BackendError: with the line that installs them.
+            BackendError: a package is missing; the message names the extra to install.
         """
         if self.unavailable():
             raise missing_extra(" and ".join(self.requires), self.name, f"logger {self.name}")
 
     def open(self, run: RunDirectory) -> Logger:
-        """Return the logger of a run; a resumed run continues what is there."""
+        """Return the logger of a run; a resumed run appends to existing records."""
         raise NotImplementedError
 
 
 loggers: Kind[type[LoggerConfig]] = Kind(
     "logger",
-    "writes the scalars of a training",
+    "writes the scalars of a training run",
     contract="scitoolkit.testing:LoggerContract",
 )
 AnyLogger = Annotated[LoggerConfig, Choice(loggers)]
 
 
 class MetricsFile:
-    """Appends to the run's metrics.jsonl; every run has it, as reports are drawn from it."""
+    """Appends to the run's metrics.jsonl, which every run has because reports read it."""
 
     def __init__(self, run: RunDirectory) -> None:
         self._run = run
@@ -76,7 +76,7 @@ class MetricsFile:
 
 
 class Table(LoggerConfig):
-    """A table that spreadsheets read, `metrics.csv` of the run: step, name, value."""
+    """CSV table `metrics.csv` in the run directory with columns step, name, value."""
 
     name: Literal["csv"] = "csv"
 
@@ -106,7 +106,7 @@ class _Rows:
 
 
 class TensorBoard(LoggerConfig):
-    """Event files that TensorBoard shows, in `tensorboard/` of the run."""
+    """TensorBoard event files in `tensorboard/` of the run directory."""
 
     requires: ClassVar[tuple[str, ...]] = ("tensorboard",)
     name: Literal["tensorboard"] = "tensorboard"

@@ -1,4 +1,4 @@
-"""The epoch loop: steps, validation, checkpoints and stopping, agreed on by all ranks."""
+"""The epoch loop: steps, validation, checkpoints and stopping, in agreement of all ranks."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ log: Logger = get_logger(__name__)
 
 
 class TrainingLoop:
-    """Runs one training from its present position to the end.
+    """Runs a training from its current position to the end.
 
     Args:
-        view: what callbacks see.
-        fit: the parts that are trained.
-        callbacks: called on this rank.
-        checkpoints: where to save; None to keep nothing.
-        signals: asked between steps.
+        view: the view passed to callbacks.
+        fit: state of the training run.
+        callbacks: callbacks of this rank.
+        checkpoints: where to save; None to save nothing.
+        signals: polled between steps.
         validate: returns the validation metrics; None for no validation.
-        remember: called at each best validation, before it is saved.
+        remember: called after each new lowest validation loss, before saving.
         saved_step: step of the checkpoint that the training continues from, or -1.
     """
 
@@ -56,7 +56,7 @@ class TrainingLoop:
         self._end_cursor: dict[str, Any] | None = None
 
     def run(self) -> None:
-        """Train; save the last step; callbacks see the start and, in any case, the end."""
+        """Train and save the last step; `on_fit_end` is called even after an error."""
         try:
             self._notify("on_fit_start")
             self._epochs()
@@ -80,13 +80,15 @@ class TrainingLoop:
             before = position.step
             finished = self._epoch()
             ended = self._end_cursor is not None
+            # Before the validation, which moves a loader that serves for both.
+            cursor = self._end_cursor or fit.loader.state_dict()
             improved = False
             if self._validation is not None and not (ended and position.step == before):
                 improved = self._validate()
             if ended:
                 log.info("ended by a callback at step %d", position.step)
             if not finished:
-                return self._save(improved=improved, cursor=self._end_cursor)
+                return self._save(improved=improved, cursor=cursor)
             position.epoch += 1
             fit.loader.set_epoch(position.epoch)
             every = config.checkpoint.every_epochs
@@ -94,7 +96,7 @@ class TrainingLoop:
                 self._save(improved=improved)
 
     def _epoch(self) -> bool:
-        """Train the rest of the epoch; return False when the training ends inside it."""
+        """Train the rest of the epoch; return False if the training ends within it."""
         fit, position, signals = self._fit, self._position, self._signals
         config, stepper, iterator = fit.config, fit.stepper, iter(fit.loader)
         lone, averages = fit.strategy.world == 1, bool(fit.average.tensors)
@@ -132,7 +134,7 @@ class TrainingLoop:
         return Progress(position.step, position.total_steps, position.epoch)
 
     def _after_step(self, logged: bool, values: Mapping[str, float]) -> None:
-        """Call the callbacks; with several ranks an error waits for the next agreement."""
+        """Call the callbacks; with several ranks, defer an error to the next agreement."""
         try:
             if logged:
                 self._notify("on_log", values)
@@ -144,7 +146,7 @@ class TrainingLoop:
             self._pending = error
 
     def _fetch_together(self, iterator: Iterator[Batch], cursor: dict[str, Any]) -> StepBatches:
-        """Fetch and agree on samples, stopping and errors, in one small all-reduce."""
+        """Fetch batches; agree on samples, stopping and errors in one small all-reduce."""
         error, self._pending = self._pending, None
         batches = StepBatches([], [], 0)
         try:
@@ -171,7 +173,7 @@ class TrainingLoop:
         return any(callback.should_stop for callback in self._callbacks)
 
     def _validate(self) -> bool:
-        """Measure on the whole validation set; return whether it is the best so far."""
+        """Validate; return whether the loss is the lowest so far."""
         assert self._validation is not None
         if self._task is not None:
             self._task.at(self._progress())
@@ -215,7 +217,7 @@ class TrainingLoop:
             getattr(callback, hook)(self._view, *arguments)
 
     def _end_after_error(self) -> None:
-        """Let the callbacks close what they hold; their errors must not hide the first."""
+        """Call `on_fit_end` of all callbacks; log their errors, which must not hide the first."""
         for callback in self._callbacks:
             try:
                 callback.on_fit_end(self._view)

@@ -1,9 +1,9 @@
-"""Gradient noise scale: up to which batch size more samples a step still pay.
+"""Gradient noise scale: the batch size beyond which larger batches bring little.
 
-A step with B samples improves the loss like one with the exact gradient when B is large beside
-S / G, the noise of one sample's gradient over the square of the mean gradient; with few samples
-beside it, twice the samples save almost half of the steps. Both are estimated from the gradients
-of the ranks' shares and their mean.
+The noise scale is S / |G|^2, the variance of one sample's gradient over the squared norm of the
+mean gradient. With batches much smaller than it, doubling the batch almost halves the number of
+steps; with much larger batches a step is as good as one with the exact gradient. S and |G|^2 are
+estimated from the gradients of the ranks' shares of the batch and from their mean.
 
 Source: McCandlish et al. 2018, https://arxiv.org/abs/1812.06162, appendix A.1.
 """
@@ -18,15 +18,15 @@ from scitoolkit.core.errors import ConfigError
 from scitoolkit.training.callbacks import Callback
 from scitoolkit.training.view import TrainingView
 
-KEPT = 0.99  # of the running means, a step
+KEPT = 0.99  # decay of the running means per step
 
 
 @dataclass
 class NoiseScale:
-    """Running means of squared gradient norms, of a share of the samples and of all of them.
+    """Running means of squared gradient norms, of one rank's share and of the whole batch.
 
     Args:
-        small, large: samples of a share and of a step.
+        small, large: number of samples of a share and of a step.
 
     Example:
         >>> scale = NoiseScale(small=8, large=32)
@@ -48,10 +48,10 @@ class NoiseScale:
         self.weight = KEPT * self.weight + 1 - KEPT
 
     def samples(self, of_share: float | None = None) -> float:
-        """Return the noise scale in samples; infinite where noise hides the mean gradient.
+        """Return the noise scale in samples; infinite if the estimate of |G|^2 is not positive.
 
         Args:
-            of_share: the mean over ranks of the running mean, instead of this rank's.
+            of_share: running mean averaged over the ranks; this rank's by default.
         """
         share = self.of_share if of_share is None else of_share
         square = (self.large * self.of_all - self.small * share) / (self.large - self.small)
@@ -60,15 +60,15 @@ class NoiseScale:
 
 
 class NoiseScaleLog(Callback):
-    """Writes the gradient noise scale of a data-parallel training as `train/noise_scale`."""
+    """Logs the gradient noise scale of a data-parallel training as `train/noise_scale`."""
 
     wants_every_step = True
 
     def on_fit_start(self, trainer: TrainingView) -> None:
-        """Let the strategy measure gradients.
+        """Enable the measurement of gradient norms in the strategy.
 
         Raises:
-            ConfigError: this strategy or a lone process cannot tell the shares' gradients.
+            ConfigError: the strategy cannot measure them, or there is only one process.
         """
         if not trainer.strategy.measure_gradients():
             raise ConfigError(
@@ -81,12 +81,12 @@ class NoiseScaleLog(Callback):
         self._scale = NoiseScale(samples / trainer.strategy.world, samples)
 
     def on_step(self, trainer: TrainingView) -> None:
-        """Read the squared norms of the step's gradients."""
+        """Add the squared gradient norms of the step."""
         share, whole = trainer.strategy.gradient_squares()
         self._scale.update(share, whole)
 
     def on_log(self, trainer: TrainingView, values: Mapping[str, float]) -> None:
-        """Write the estimate; every rank takes part."""
+        """Log the estimate; collective over all ranks."""
         if not self._scale.weight:
             return
         mean = trainer.strategy.sum([self._scale.of_share])[0] / trainer.strategy.world

@@ -1,4 +1,4 @@
-"""The process group of a job: joining, leaving, and agreeing on results and errors."""
+"""The process group of a job: joining, leaving, and collective handling of results and errors."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any, TypeVar, cast
 import torch
 import torch.distributed as dist
 
-# Its functions have the group as default argument: imported by torch while there is one, it would
-# keep that group, and the threads of gloo, until the interpreter is gone.
+# Its functions take the default group as default argument. If torch imports the module while a
+# group exists, that group and its gloo threads live until the interpreter exits.
 import torch.distributed.nn
 
 from scitoolkit.core import errors
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 def choose_device(config: TrainingConfig) -> torch.device:
-    """Return the device that this process trains on.
+    """Return the training device of this process.
 
     Raises:
         BackendError: `device: cuda` without a GPU.
@@ -40,13 +40,14 @@ def choose_device(config: TrainingConfig) -> torch.device:
 
 @contextlib.contextmanager
 def process_group(config: TrainingConfig) -> Iterator[None]:
-    """Join the processes of the job, if there are several, and leave at the end.
+    """Join the process group of the job, if it has several processes, and leave it at the end.
 
-    Inside another `process_group` it does nothing. When an exception passes, the group is left
-    at once, so that the other ranks' collectives fail instead of waiting.
+    Nested calls do nothing. On an exception the group is destroyed at once, so that collectives of
+    the other ranks fail instead of waiting.
 
     Raises:
-        ConfigError: strategy and number of processes do not fit; on every rank, before joining.
+        ConfigError: the strategy does not support the number of processes; raised on every rank
+            before joining.
         BackendError: the processes did not find each other in time.
         LostRank: another rank was lost; the message names it.
     """
@@ -88,15 +89,15 @@ def process_group(config: TrainingConfig) -> Iterator[None]:
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()
-        # torch's DDP is a cycle of references that holds the group. A thread of gloo that frees a
-        # tensor while the interpreter shuts down aborts the process.
+        # A reference cycle may still hold the group. A gloo thread that frees a tensor during
+        # interpreter shutdown aborts the process.
         gc.collect()
 
 
 def _store(place: ProcessEnvironment, timeout: float) -> Any:
     if place.world_size == 1:
         return dist.HashStore()
-    # torchrun's agent may own the store already; `env://` knows, and we give it what it reads.
+    # torchrun's agent may already serve the store; `env://` handles that and reads these variables.
     os.environ.setdefault("RANK", str(place.rank))
     os.environ.setdefault("WORLD_SIZE", str(place.world_size))
     os.environ.setdefault("MASTER_ADDR", place.master_address)
@@ -125,7 +126,7 @@ def on_rank_zero(function: Callable[[], T]) -> T:
 
 
 def gather_objects(value: T) -> list[T]:
-    """Return the values of all ranks, by rank; only for small objects of trusted types."""
+    """Return the values of all ranks, by rank; for small picklable objects."""
     if not dist.is_initialized():
         return [value]
     out: list[Any] = [None] * dist.get_world_size()
@@ -134,10 +135,10 @@ def gather_objects(value: T) -> list[T]:
 
 
 def share_work(work: Callable[[int, int], T]) -> list[T]:
-    """Return what `work(rank, number of ranks)` returned on each rank, by rank.
+    """Call `work(rank, number of ranks)` on each rank; return the results of all, by rank.
 
     Raises:
-        ScitoolkitError: that of the first rank on which it raised one, on all ranks.
+        ScitoolkitError: the error of the first rank that raised one, on all ranks.
     """
     several = dist.is_initialized()
     found, caught = None, None
@@ -150,7 +151,7 @@ def share_work(work: Callable[[int, int], T]) -> list[T]:
 
 
 def raise_together(error: Exception | None) -> None:
-    """Raise on all ranks when any has an error: this rank's, or that of the first rank with one."""
+    """Raise on all ranks if any rank has an error: its own, or that of the first rank with one."""
     found = gather_objects(_described(error) if error is not None else None)
     if error is not None:
         raise error

@@ -1,9 +1,9 @@
-"""Training of pruned weights that keeps gradients and optimizer state of the kept entries alone.
+"""Training of pruned weights with compact gradients and optimizer state (SAMO).
 
-The model computes with whole matrices, whose pruned entries are zero. Once a matrix's gradient is
-there its kept entries are copied out and the rest is freed; the exchange and the optimizer see
-vectors of kept entries. What is computed equals, bit for bit, training with whole gradients and
-states whose pruned entries are set to zero, for optimizers that treat each number by itself.
+The model computes with whole matrices, whose pruned entries are zero. As soon as the gradient of a
+matrix is complete, its unpruned entries are copied into a vector and the rest is freed; gradient
+exchange and optimizer work on these vectors. For elementwise optimizers the result is bit-identical
+to training with whole gradients and states whose pruned entries are masked to zero.
 
 Source: Singh and Bhatele 2023, SAMO, https://arxiv.org/abs/2302.05045.
 """
@@ -22,14 +22,15 @@ from scitoolkit.training.memory.config import PruningConfig
 
 
 class KeptEntries:
-    """Kept entries of a model's parameters, and their gradients as these become known.
+    """Unpruned entries of a model's parameters as vectors, with their gradients.
 
     Args:
-        named: trained parameters with their names; pruned entries are set to zero.
+        named: trainable parameters with their names; pruned entries are set to zero in place.
         config: what to prune.
 
     Attributes:
-        moved: parameters by the same names, kept entries in a vector, or the parameter itself.
+        moved: parameters for the optimizer by the same names: a vector of the unpruned entries,
+            or the parameter itself if nothing of it is pruned.
 
     Raises:
         ConfigError: nothing is pruned.
@@ -38,7 +39,8 @@ class KeptEntries:
     def __init__(self, named: Sequence[tuple[str, nn.Parameter]], config: PruningConfig) -> None:
         self._index: dict[str, Tensor] = {}
         self._pairs: list[tuple[nn.Parameter, nn.Parameter, Tensor]] = []
-        self._told: dict[nn.Parameter, list[Callable[[nn.Parameter], Any]]] = {}
+        self._callbacks: dict[nn.Parameter, list[Callable[[nn.Parameter], Any]]] = {}
+        self._hooks: list[Any] = []
         self.moved: list[tuple[str, nn.Parameter]] = []
         channels = _channels(named, config) if config.channels else {}
         for name, parameter in named:
@@ -55,8 +57,9 @@ class KeptEntries:
             self._index[name] = index
             self._pairs.append((parameter, kept, index))
             self.moved.append((name, kept))
-            self._told[kept] = []
-            parameter.register_post_accumulate_grad_hook(self._reader(kept, index))
+            self._callbacks[kept] = []
+            hook = parameter.register_post_accumulate_grad_hook(self._reader(kept, index))
+            self._hooks.append(hook)
         if not self._pairs:
             raise ConfigError(
                 "no entry of a matrix is zero",
@@ -64,27 +67,32 @@ class KeptEntries:
                 fix="training.pruning.share=0.9 to prune the smallest at the start",
             )
 
+    def detach(self) -> None:
+        """Remove the hooks, which free the gradients of the model's parameters."""
+        for hook in self._hooks:
+            hook.remove()
+
     def watch(self, moved: nn.Parameter, call: Callable[[nn.Parameter], Any]) -> Any:
-        """Call a function whenever a gradient of `moved` is there; return what removes it."""
-        if moved not in self._told:
+        """Call `call` whenever a gradient of `moved` is complete; return a removable handle."""
+        if moved not in self._callbacks:
             return moved.register_post_accumulate_grad_hook(call)
-        self._told[moved].append(call)
-        return _Removal(self._told[moved], call)
+        self._callbacks[moved].append(call)
+        return _Removal(self._callbacks[moved], call)
 
     @torch.no_grad()
     def publish(self) -> None:
-        """Copy the kept entries, which the optimizer has changed, into the model."""
+        """Copy the entries updated by the optimizer into the model."""
         for parameter, kept, index in self._pairs:
             parameter.view(-1)[index] = kept
 
     @torch.no_grad()
     def reload(self) -> None:
-        """Copy the model's entries, which a checkpoint has changed, into the kept ones."""
+        """Copy the model's entries, restored from a checkpoint, into the vectors."""
         for parameter, kept, index in self._pairs:
             kept.copy_(parameter.view(-1)[index])
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the places of the kept entries, for checkpoints."""
+        """Return the flat indices of the unpruned entries, for checkpoints."""
         return {f"kept.{name}": index for name, index in self._index.items()}
 
     def _reader(self, kept: nn.Parameter, index: Tensor) -> Callable[[nn.Parameter], None]:
@@ -94,7 +102,7 @@ class KeptEntries:
             part = gradient.flatten().index_select(0, index)
             kept.grad = part if kept.grad is None else kept.grad.add_(part)
             parameter.grad = None
-            for call in self._told[kept]:
+            for call in self._callbacks[kept]:
                 call(kept)
 
         return read
@@ -111,7 +119,7 @@ class _Removal:
 def _channels(
     named: Sequence[tuple[str, nn.Parameter]], config: PruningConfig
 ) -> dict[str, Tensor]:
-    """Return the places that are kept in weights and biases of the layers that lose channels."""
+    """Return flat indices of the unpruned entries, by parameter, if channels are pruned."""
     found, known = {}, dict(named)
     for layer in config.channels:
         weight = known.get(f"{layer}.weight")
@@ -124,7 +132,7 @@ def _channels(
         rows = weight.detach().flatten(1)
         kept = _kept(rows.norm(dim=1), config.share)
         assert kept is not None
-        places = torch.arange(rows.numel(), dtype=kept.dtype).view_as(rows)
+        places = torch.arange(rows.numel(), dtype=kept.dtype, device=kept.device).view_as(rows)
         found[f"{layer}.weight"] = places[kept].flatten()
         if f"{layer}.bias" in known:
             found[f"{layer}.bias"] = kept
@@ -132,7 +140,7 @@ def _channels(
 
 
 def _kept(parameter: Tensor, share: float | None) -> Tensor | None:
-    """Return the places of the entries that are kept, int32 where they fit."""
+    """Return the flat indices of the unpruned entries, int32 if they fit."""
     flat = parameter.detach().reshape(-1)
     if share is None:
         places = flat.nonzero()[:, 0]

@@ -1,7 +1,7 @@
-"""Which rank was lost: each rank that ends by an error says so in the processes' store.
+"""Identification of lost ranks through the key-value store of the process group.
 
-A communication library names an address at best. Ranks that are alive after a failure write a line
-into the key-value store that they met in; a rank without a line was killed or stopped.
+Communication libraries report an address at best. Each rank that fails with an exception writes a
+line to the store; a rank without a line was killed or stopped.
 """
 
 from __future__ import annotations
@@ -21,36 +21,36 @@ class LostRank(BackendError):
 
 
 class RankReports:
-    """Lines that ranks leave when an error ends them.
+    """Error reports of ranks in the key-value store.
 
     Args:
-        store: the key-value store of the process group; rank 0 or torchrun's agent serves it.
-        rank, world: this process and their number.
+        store: the key-value store of the process group, served by rank 0 or torchrun's agent.
+        rank, world: rank of this process and number of processes.
     """
 
     def __init__(self, store: Any, rank: int, world: int) -> None:
         self._store, self._rank, self._world = store, rank, world
 
     def explain(self, error: Exception) -> Exception:
-        """Report `error`; return it, with the lost ranks' names when it is a `LostRank`.
+        """Report `error`; return it, with the lost ranks named if it is a `LostRank`.
 
-        Call it after leaving the process group, so that no rank waits for this one.
+        Call it after destroying the process group, so that no rank waits for this one.
         """
         line = f"{type(error).__name__}: {error}".splitlines()[0][:200]
         lines: dict[int, str] | None = None
-        with contextlib.suppress(RuntimeError):  # the store ended with the rank that served it
+        with contextlib.suppress(RuntimeError):  # the rank that served the store has exited
             self._store.set_timeout(datetime.timedelta(seconds=WAIT_SECONDS))
             self._store.set(f"ended/{self._rank}", f"{int(isinstance(error, LostRank))}{line}")
             lines = self._collected("ended", range(self._world))
             self._store.set(f"read/{self._rank}", "1")
-            if self._rank == 0:  # which serves the store, and has to stay until the others read it
+            if self._rank == 0:  # serves the store until the others have read it
                 self._collected("read", lines)
         if isinstance(error, LostRank):
             return LostRank(error.what, fix=self._advice(lines))
         return error
 
     def _collected(self, topic: str, ranks: Any) -> dict[int, str]:
-        """Return the lines of `ranks` under a topic, after a wait for all of them."""
+        """Return the lines of `ranks` under a topic, waiting for all of them."""
         found: dict[int, str] = {}
         deadline = time.monotonic() + WAIT_SECONDS
         while len(found) < len(ranks) and time.monotonic() < deadline:

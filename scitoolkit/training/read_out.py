@@ -1,9 +1,9 @@
-"""Ridge regression of read-outs whose samples are spread over ranks, with few messages.
+"""Communication-avoiding ridge regression of read-out layers with samples spread over ranks.
 
 A read-out is the linear last layer of a fixed feature map: a reservoir, random features, or the
-columns of a kernel matrix. Block coordinate descent updates some of its weights at a time, which
-needs one message a step. Unrolling `unrolled` steps, one message carries the Gram matrix and the
-gradient of all their blocks, and the steps are then taken locally: the iterates are the same.
+columns of a kernel matrix. Block coordinate descent updates a block of its weights per step, which
+needs one all-reduce per step. In the s-step variant one message carries the Gram matrix and the
+gradient of the blocks of `unrolled` steps, which are then taken locally with the same iterates.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class ReadOut:
-    """Weights of a read-out and what they cost.
+    """Weights of a read-out and the communication of the fit.
 
     Attributes:
-        weights: (features, targets).
-        messages: sums over the ranks.
-        numbers: float64 numbers of these sums, on each rank.
+        weights: (features, targets), float64.
+        messages: number of sums over the ranks.
+        numbers: float64 numbers in these sums, on each rank.
     """
 
     weights: Array
@@ -47,22 +47,22 @@ def fit_read_out(
 ) -> ReadOut:
     """Minimise ``|A w - y|^2 + penalty |w|^2`` by block coordinate descent from zero.
 
-    Use it where ranks hold more samples than one process takes, and a message costs more than the
-    numbers in it: a message of s unrolled steps holds (s b)^2 + s b k numbers for blocks of b
-    features and k targets. On one process, or for few features, solve the normal equations.
+    Use it if the samples do not fit one process and latency dominates bandwidth: a message of s
+    unrolled steps holds (s b)^2 + s b k numbers for blocks of b features and k targets. On one
+    process, or for few features, solve the normal equations instead.
 
     Args:
         features: (samples, n) this rank's rows of A.
         targets: (samples, k) this rank's rows of y.
-        penalty: of the squared weights.
-        block: features that a step updates, drawn without repetition.
-        steps: updates in all.
-        unrolled: steps that one message serves.
-        seed: of the blocks, the same on all ranks.
+        penalty: weight of the squared norm of the weights, > 0.
+        block: features updated per step, drawn without replacement.
+        steps: total number of steps.
+        unrolled: steps per message.
+        seed: seed of the blocks, the same on all ranks.
         total: sums an array over the ranks; None for one process.
 
     Raises:
-        DataError: shapes do not fit, or a value is not finite.
+        DataError: shapes differ, or a value is not finite.
         ConfigError: a setting is out of range.
 
     Source: Devarakonda et al. 2019, https://arxiv.org/abs/1612.04003 (s-step block coordinate
@@ -84,7 +84,7 @@ def fit_read_out(
     messages = numbers = 0
     for begin in range(0, steps, unrolled):
         group = picks[begin : begin + unrolled]
-        columns = features[:, np.concatenate(group)]
+        columns = np.asarray(features[:, np.concatenate(group)], dtype=np.float64)
         sums = np.hstack([columns.T @ columns, columns.T @ rest])
         sums = total(sums) if total is not None else sums
         messages, numbers = messages + 1, numbers + sums.size
@@ -97,13 +97,13 @@ def fit_read_out(
 def _local_steps(
     gram: Array, gradient: Array, group: list[NDArray[np.int64]], weights: Array, penalty: float
 ) -> Array:
-    """Update `weights` block by block; return the changes of the columns of the message."""
+    """Update `weights` in place block by block; return the update of each column of the message."""
     moves = np.zeros_like(gradient)
     block = len(group[0])
     for number, index in enumerate(group):
         here, done = slice(number * block, (number + 1) * block), slice(0, number * block)
-        # The gradient at the message, moved by the steps since; `weights` has them already, also
-        # where a feature was in an earlier block.
+        # The gradient of the message, corrected for the steps taken since. `weights` already
+        # includes these, also if a feature was in an earlier block.
         now = gradient[here] + gram[here, done] @ moves[done] + penalty * weights[index]
         moves[here] = -np.linalg.solve(gram[here, here] + penalty * np.eye(block), now)
         weights[index] += moves[here]
@@ -115,7 +115,7 @@ def _check(
 ) -> None:
     if features.ndim != 2 or targets.ndim != 2 or len(features) != len(targets):
         raise DataError(
-            f"features {features.shape} and targets {targets.shape} are no read-out",
+            f"features {features.shape} and targets {targets.shape} do not fit",
             allowed="(samples, features) and (samples, targets)",
         )
     for name, array in (("features", features), ("targets", targets)):

@@ -1,4 +1,4 @@
-"""Weights of a trained model in fewer bits on disk: float16, or int8 with a step for each row."""
+"""Reduced-precision weights for storage: float16, or int8 with one scale per row."""
 
 from __future__ import annotations
 
@@ -8,19 +8,21 @@ import torch
 from torch import Tensor
 
 _STEP, _LARGE, _ROW = ".step", 10_000, 64
+_MOST = torch.finfo(torch.float16).max
 
 
 def rounded(state: Mapping[str, Tensor], names: Iterable[str], dtype: str) -> dict[str, Tensor]:
-    """Return a state in which the named float32 tensors are kept in `dtype`.
+    """Return a state dict with the named float32 tensors rounded to `dtype`.
 
     Args:
-        state: of a model, on the CPU.
-        names: of the tensors that may be rounded; the others stay as they are.
-        dtype: float32, float16, or int8, by which tensors of 10,000 numbers and more are rounded
-            to 1/254 of the range of each of their rows and the rest to float16.
+        state: state dict of a model, on the CPU.
+        names: tensors to round; the others are unchanged.
+        dtype: float32, float16 or int8. With int8, tensors of at least 10,000 numbers get 255
+            levels per row and smaller ones are rounded to float16. Tensors whose values exceed
+            the range of float16 stay float32.
 
     Returns:
-        the state; a tensor in int8 has the steps of its rows, float32, beside it.
+        The state dict; an int8 tensor NAME is accompanied by its row scales `NAME.step`, float32.
 
     Example:
         >>> state = {"weight": torch.randn(100, 100)}
@@ -39,7 +41,7 @@ def rounded(state: Mapping[str, Tensor], names: Iterable[str], dtype: str) -> di
 
 
 def restored(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the state without steps: what is int8 is multiplied with those of its rows."""
+    """Return the state dict with int8 tensors multiplied by their row scales, which are removed."""
     out = {}
     for name, tensor in state.items():
         step = state.get(name + _STEP)
@@ -52,12 +54,13 @@ def restored(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def _rounded(name: str, weight: Tensor, dtype: str) -> dict[str, Tensor]:
     if dtype != "int8" or weight.numel() < _LARGE or (weight.ndim < 2 and len(weight) % _ROW):
-        return {name: weight.to(torch.float32 if dtype == "float32" else torch.float16)}
+        fits = dtype != "float32" and not bool((weight.abs() > _MOST).any())
+        return {name: weight.to(torch.float16 if fits else torch.float32)}
     rows = _rows(weight)
     step = (rows.abs().amax(1, keepdim=True) / 127).clamp_min(1e-30)
     return {name: (rows / step).round().to(torch.int8).view_as(weight), name + _STEP: step}
 
 
 def _rows(weight: Tensor) -> Tensor:
-    """Return the rows that have a step of their own: of a matrix, or stretches of a vector."""
+    """Return the groups that share a scale: rows of a matrix, or 64 entries of a vector."""
     return weight.flatten(1) if weight.ndim > 1 else weight.view(-1, _ROW)

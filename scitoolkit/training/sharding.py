@@ -1,4 +1,4 @@
-"""A rank's part of a tensor that is split over the ranks (torch's DTensor)."""
+"""Access to the local shard of a tensor that is sharded over the ranks (torch's DTensor)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch.distributed.tensor import DTensor
 
 
 def local(tensor: Tensor) -> Tensor:
-    """Return this rank's part of a sharded tensor, or the tensor itself."""
+    """Return this rank's shard of a DTensor, or the tensor itself."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
@@ -17,6 +17,6 @@ def whole(tensor: Tensor) -> Tensor:
 
 
 def shard_offset(tensor: DTensor) -> int:
-    """Return the first row of this rank's part; FSDP2 splits like `torch.chunk`."""
+    """Return the first row of this rank's shard; FSDP2 splits like `torch.chunk`."""
     rank, world = tensor.device_mesh.get_local_rank(), tensor.device_mesh.size()
     return min(rank * -(-tensor.shape[0] // world), tensor.shape[0])

@@ -1,4 +1,4 @@
-"""Signals as a flag that the trainer looks at between steps."""
+"""Signal handlers that set a flag, which the trainer polls between steps."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ HANDLED = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 
 
 class StopSignals:
-    """Within it, SIGTERM, SIGUSR1 and the first Ctrl-C only set `received`.
+    """Context in which SIGTERM, SIGUSR1 and the first Ctrl-C only set `received`.
 
-    A second Ctrl-C stops at once. Forked children (loader workers) treat signals as usual, and
-    handlers are restored on leaving.
+    A second Ctrl-C raises KeyboardInterrupt. Forked children (loader workers) get the default
+    behaviour, and the previous handlers are restored on exit.
 
     Example:
         >>> with StopSignals() as stop:
@@ -31,7 +31,7 @@ class StopSignals:
         self._previous: dict[int, object] = {}
 
     def __enter__(self) -> StopSignals:
-        """Install the handlers; only a process's main thread may."""
+        """Install the handlers, if called in the main thread."""
         if threading.current_thread() is threading.main_thread():
             for number in HANDLED:
                 self._previous[number] = signal.signal(number, self._handle)
@@ -43,7 +43,7 @@ class StopSignals:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Put the old handlers back."""
+        """Restore the previous handlers."""
         for number, handler in self._previous.items():
             signal.signal(number, handler)  # type: ignore[arg-type]
 

@@ -1,4 +1,4 @@
-"""State of model and optimizer as tensors by name and JSON, restored completely or refused."""
+"""State of model and optimizer as named tensors and JSON; restoring is complete or raises."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ def model_tensors(model: nn.Module) -> dict[str, Tensor]:
 class OptimizerState:
     """The state of an optimizer, by parameter and by group, for checkpoints.
 
-    Of a group the entries are kept that differ from those of the optimizer as it was built: a
-    resumed training builds it alike, and implementation switches such as `fused` may differ between
-    layouts.
+    Only those settings of a group are saved that have changed since construction: a resumed
+    training constructs the optimizer in the same way, and implementation switches such as `fused`
+    may differ between layouts.
 
     Args:
-        optimizer: as built, before the first step.
+        optimizer: as constructed, before the first step.
         names: names of its parameters, in their order.
 
     Raises:
-        CheckpointError: from `pack`, when it holds something that a checkpoint cannot restore.
+        CheckpointError: from `pack`, if the state contains something that cannot be restored.
     """
 
     def __init__(self, optimizer: Optimizer, names: Sequence[str]) -> None:
@@ -46,7 +46,7 @@ class OptimizerState:
         self._built = [copy.deepcopy(_settings(group)) for group in optimizer.param_groups]
 
     def pack(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Return tensors by name, and JSON that refers to them."""
+        """Return the tensors by name, and JSON types that refer to them."""
         optimizer = self._optimizer
         tensors: dict[str, Tensor] = {}
         parameters = set(map(id, self._parameters))
@@ -60,6 +60,15 @@ class OptimizerState:
                 fix="keep it in `state` by parameter or in `param_groups`",
             )
 
+        def text(key: Any, path: str) -> str:
+            if isinstance(key, str):
+                return key
+            raise CheckpointError(
+                f"{type(optimizer).__name__} keeps the key {key!r} in {path}",
+                where="training.optimizer",
+                allowed="text as keys, which JSON restores",
+            )
+
         def pack(value: Any, path: str) -> Any:
             if isinstance(value, Tensor):
                 tensors[path] = value
@@ -67,7 +76,7 @@ class OptimizerState:
             if isinstance(value, list | tuple):
                 return [pack(item, f"{path}.{i}") for i, item in enumerate(value)]
             if isinstance(value, Mapping):
-                return {str(k): pack(v, f"{path}.{k}") for k, v in value.items()}
+                return {text(k, path): pack(v, f"{path}.{k}") for k, v in value.items()}
             if value is None or isinstance(value, bool | int | float | str):
                 return value
             raise CheckpointError(
@@ -94,7 +103,7 @@ class OptimizerState:
         return tensors, {"state": state, "groups": groups}
 
     def unpack(self, tree: Mapping[str, Any], reader: Reader) -> None:
-        """Restore what `pack` returned; a state of the parameter's shape is split like it."""
+        """Restore the result of `pack`; state of a parameter's shape is sharded like it."""
         groups = self._optimizer.param_groups
         unknown = sorted(set(tree["state"]) - set(self._names))
         if unknown or len(tree["groups"]) != len(groups):
@@ -125,7 +134,7 @@ def _settings(group: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _same(value: Any, other: Any) -> bool:
-    """Return whether two entries of a group are equal, tensors inside them included."""
+    """Return whether two settings are equal, including nested tensors."""
     if isinstance(value, Tensor) and isinstance(other, Tensor):
         return torch.equal(value, other)
     if isinstance(value, list | tuple) and isinstance(other, list | tuple):
@@ -141,24 +150,24 @@ def _like(reader: Reader, name: str, parameter: Tensor) -> Tensor:
     if isinstance(parameter, DTensor) and reader.shapes[name] == tuple(parameter.shape):
         rows = local(parameter).shape[0]
         part = reader.tensor(name, shard_offset(parameter), rows)
-        # Not DTensor.from_local, which moves parts that are kept on the CPU to the mesh's device.
+        # Not DTensor.from_local, which moves shards kept on the CPU to the mesh's device.
         state = torch.empty_like(parameter.detach(), dtype=part.dtype)
         local(state).copy_(part)
         return state
     tensor = reader.tensor(name)
-    # A copy, because sums over a tensor in a mapped file may run in another order than over one
-    # that the allocator aligned, and L-BFGS would then not continue bit for bit.
+    # A copy: summation order depends on alignment, and a tensor in a mapped file may be aligned
+    # differently, so that L-BFGS would not continue bit-identically.
     tensor = tensor.clone()
-    # Scalars such as Adam's step counter live on the CPU, whatever the device.
+    # Scalars such as Adam's step counter stay on the CPU for every device.
     return tensor.to(parameter.device) if tensor.dim() else tensor
 
 
 @torch.no_grad()
 def load_tensors(targets: Mapping[str, Tensor], reader: Reader) -> None:
-    """Copy saved tensors into `targets`, of which each rank may hold a part.
+    """Copy saved tensors into `targets`, which may be sharded.
 
     Raises:
-        CheckpointError: one is missing, unexpected, or of another shape or dtype.
+        CheckpointError: a tensor is missing, unexpected, or of another shape or dtype.
     """
     kinds = {name.partition(".")[0] for name in targets}
     saved = {name for name in reader.shapes if name.partition(".")[0] in kinds}
@@ -175,7 +184,7 @@ def load_tensors(targets: Mapping[str, Tensor], reader: Reader) -> None:
     for name, target in targets.items():
         if reader.shapes[name] != tuple(target.shape):
             raise CheckpointError(
-                f"{name} has shape {reader.shapes[name]}, the model wants {tuple(target.shape)}",
+                f"{name} has shape {reader.shapes[name]}, the model needs {tuple(target.shape)}",
                 where=str(reader.path),
             )
         part = local(target)
@@ -185,6 +194,6 @@ def load_tensors(targets: Mapping[str, Tensor], reader: Reader) -> None:
             value = reader.tensor(name)
         if value.dtype != part.dtype:
             raise CheckpointError(
-                f"{name} is {value.dtype}, the model wants {part.dtype}", where=str(reader.path)
+                f"{name} is {value.dtype}, the model needs {part.dtype}", where=str(reader.path)
             )
         part.copy_(value)

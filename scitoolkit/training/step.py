@@ -1,4 +1,4 @@
-"""One optimizer step: forward, backward, agreement of gradients, checks, update."""
+"""One optimizer step: forward and backward pass, gradient exchange, checks, update."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class StepBatches:
 
 
 class LossScale:
-    """The factor that keeps fp16 gradients from vanishing; it adapts to overflows.
+    """Dynamic loss scale, which keeps fp16 gradients from underflowing.
 
-    One number that all ranks change alike, because all see the same global gradient norm.
+    All ranks have the same value, because they see the same global gradient norm.
     """
 
     scale: float
@@ -54,17 +54,17 @@ class LossScale:
 
 
 class OptimizerStep:
-    """Computes optimizer steps: gradients of all micro-batches, checks, clipping, update.
+    """Runs optimizer steps: gradients of all micro-batches, checks, clipping, update.
 
     Args:
-        task: what gives the loss.
+        task: provides the loss.
         config: accumulation, precision, clipping.
         strategy: how ranks share the work.
-        optimizer: over the parameters of `moved`.
-        named: trained parameters with their names.
-        moved: what the optimizer changes on this process, as the strategy's `attach` returned it.
-        memory: how activations are kept.
-        publish: brings what the optimizer has changed into the model.
+        optimizer: optimizer of the parameters in `moved`.
+        named: trainable parameters of the model with their names.
+        moved: parameters that the optimizer updates on this process, from the strategy's `attach`.
+        memory: storage of activations.
+        publish: copies updated parameters into the model.
     """
 
     def __init__(
@@ -94,25 +94,25 @@ class OptimizerStep:
         self._is_float32 = config.precision == "float32"
 
     def scaler_state(self) -> dict[str, float] | None:
-        """Return the loss scale of fp16, else None."""
+        """Return the state of the loss scale, or None without fp16."""
         scaler = self._scaler
         return {"scale": scaler.scale, "good_steps": scaler.good_steps} if scaler else None
 
     def load_scaler_state(self, state: dict[str, float] | None) -> None:
-        """Restore what `scaler_state` returned."""
+        """Restore the result of `scaler_state`."""
         if self._scaler is not None and state is not None:
             self._scaler.scale = float(state["scale"])
             self._scaler.good_steps = int(state["good_steps"])
 
     def autocast(self) -> Any:
-        """Return the context of the configured precision."""
+        """Return the autocast context of the configured precision."""
         if self._is_float32:
             return contextlib.nullcontext()
         dtype = torch.bfloat16 if self._config.precision == "bf16" else torch.float16
         return torch.autocast(self._device.type, dtype=dtype)
 
     def count(self, batch: Batch) -> int:
-        """Return the samples that weigh in: 0 for a filler."""
+        """Return the number of samples of a batch; 0 for a filler."""
         valid = batch.get("num_valid")
         return 0 if valid is not None and int(valid) == 0 else self._task.batch_size(batch)
 
@@ -123,7 +123,7 @@ class OptimizerStep:
         return {k: v.to(self._device, non_blocking=True) for k, v in batch.items()}
 
     def fetch(self, iterator: Iterator[Batch]) -> StepBatches:
-        """Take the micro-batches of a step; none at the end of the epoch."""
+        """Return the micro-batches of the next step; none at the end of the epoch."""
         batches: list[Batch] = []
         for _ in range(self._config.accumulate):
             batch = next(iterator, None)
@@ -134,10 +134,10 @@ class OptimizerStep:
         return StepBatches(batches, counts, sum(counts))
 
     def run(self, work: StepBatches, step: int, logged: bool) -> dict[str, float]:
-        """Do step number `step` (from 0).
+        """Run step number `step` (from 0).
 
         Returns:
-            Global means of loss and logged scalars, and the gradient norm, when `logged`.
+            Global means of loss and logged scalars, and the gradient norm, if `logged`; else {}.
 
         Raises:
             NumericalError: loss or gradients are not finite, on every rank; weights unchanged.
@@ -206,7 +206,7 @@ class OptimizerStep:
     def _accumulate(
         self, work: StepBatches, parts: list[tuple[int, Tensor, Any]], *, last: bool = False
     ) -> None:
-        """Add up the gradients of this rank's micro-batches; `last`: they may be sent then."""
+        """Accumulate gradients over this rank's micro-batches; `last`: the exchange may begin."""
         scale = self._strategy.loss_scale() * (self._scaler.scale if self._scaler else 1.0)
         for batch, count in zip(work.batches, work.counts, strict=True):
             self._strategy.weigh(count)
@@ -217,8 +217,8 @@ class OptimizerStep:
                     with self.autocast():
                         loss, logs = self._task.loss(batch)
             kept = loss.detach()
-            # A loss that is not finite makes every gradient NaN (0 * inf), so that after the sum
-            # over ranks all of them see it in this very step without another message.
+            # A non-finite loss makes every gradient NaN (0 * inf), so that all ranks see it after
+            # the gradient exchange without another message.
             weight = scale * count / work.samples
             if last and len(parts) == len(work.batches) - 1:
                 self._strategy.begin_exchange()
@@ -243,7 +243,7 @@ class OptimizerStep:
         if self._scaler is not None:
             self._scaler.update(finite)
             if not finite and self._scaler.scale >= 1.0:
-                return norm  # an overflow of fp16: this step is left out
+                return norm  # fp16 overflow: skip this step
         if not finite:
             where = f"step {step + 1}"
             if self._strategy.world > 1:
@@ -256,7 +256,7 @@ class OptimizerStep:
         return norm
 
     def _cheap_check(self, gradients: list[Tensor]) -> float:
-        """Return 0 when all gradients are finite, else NaN: one call instead of a norm's many."""
+        """Return 0 if all gradients are finite, else NaN; cheaper than the norm."""
         found = self._found.zero_()
         torch._amp_foreach_non_finite_check_and_unscale_(gradients, found, self._one)
         return math.nan if found.item() else 0.0

@@ -1,7 +1,6 @@
-"""Loggers that write for experiment trackers: MLflow, and Weights & Biases without its service.
+"""Loggers for experiment trackers: MLflow, and Weights & Biases in offline mode.
 
-Both keep their data below the run directory unless told otherwise, and a resumed run goes on under
-the same identifier.
+Both store their data in the run directory by default, and a resumed run keeps its identifier.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ RUN_ID = "run_id"
 
 
 class MLflow(LoggerConfig):
-    """A run of MLflow, shown by `mlflow ui --backend-store-uri sqlite:///RUN/mlflow/mlflow.db`.
+    """MLflow run, shown by `mlflow ui --backend-store-uri sqlite:///RUN/mlflow/mlflow.db`.
 
     Attributes:
-        tracking_uri: where MLflow keeps runs; None for a database in `mlflow/` of the run. With
-            `http://...` values leave this machine.
-        experiment: under which the run is listed; None for the workflow's name.
+        tracking_uri: MLflow store; None for a database in `mlflow/` of the run directory. With
+            `http://...` values are sent to that server.
+        experiment: name of the MLflow experiment; None for the workflow's name.
     """
 
     requires: ClassVar[tuple[str, ...]] = ("mlflow",)
@@ -36,7 +35,7 @@ class MLflow(LoggerConfig):
         """Return a writer of metrics.
 
         Raises:
-            BackendError: MLflow is not installed, or does not reach its store.
+            BackendError: MLflow is not installed, or cannot use its store.
         """
         self.check()
         import mlflow
@@ -59,7 +58,7 @@ class MLflow(LoggerConfig):
             raise BackendError(
                 f"MLflow's store cannot be used ({str(error).splitlines()[0]})",
                 where=uri,
-                fix="training.loggers: [{name: mlflow, tracking_uri: ...}], or leave it out",
+                fix="training.loggers: [{name: mlflow, tracking_uri: ...}], or remove it",
             ) from None
         return _Metrics(client, found)
 
@@ -80,10 +79,10 @@ class _Metrics:
 
 
 class WeightsAndBiases(LoggerConfig):
-    """Files of Weights & Biases in `wandb/` of the run; `wandb sync` sends them, nothing else does.
+    """Offline run of Weights & Biases in `wandb/` of the run directory, uploaded by `wandb sync`.
 
     Attributes:
-        project: that they are sent to; None for the workflow's name.
+        project: name of the W&B project; None for the workflow's name.
     """
 
     requires: ClassVar[tuple[str, ...]] = ("wandb",)
@@ -99,7 +98,7 @@ class WeightsAndBiases(LoggerConfig):
         self.check()
         import wandb
 
-        _folder(run.path / "wandb")  # without which wandb writes to the temporary folder
+        _folder(run.path / "wandb")  # otherwise wandb writes to the temporary directory
         return _History(
             wandb.init(
                 mode="offline", dir=str(run.path), id=run.path.name, name=run.path.name,

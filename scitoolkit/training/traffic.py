@@ -1,8 +1,8 @@
-"""What a rank receives from others: numbers, bytes and messages, and the time it is blocked.
+"""Communication counters of a rank: numbers, bytes and messages received, and blocked time.
 
-A collective is counted by what its bandwidth-optimal form moves: an all-reduce of n numbers on P
-ranks as 2 n (P - 1) / P in 2 (P - 1) messages, as on a ring, where nodes / P of the links are
-between nodes; an all-gather, an all-to-all and a broadcast by what comes from other ranks.
+A collective is counted as its bandwidth-optimal algorithm: an all-reduce of n numbers on P ranks as
+2 n (P - 1) / P numbers in 2 (P - 1) messages, as on a ring, of whose links nodes / P are between
+nodes; an all-gather, all-to-all or broadcast as the numbers received from other ranks.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from scitoolkit.core.processes import node_size
 
 @dataclass
 class Traffic:
-    """What a rank has received from other ranks; what it gives itself does not count.
+    """Communication volume that a rank has received from other ranks.
 
     Attributes:
-        words: numbers of any type.
-        bytes: of these numbers.
-        bytes_between_nodes: of these bytes, from other nodes.
-        messages: that brought them.
-        calls: of collectives.
-        seconds: for which this process was blocked in them, where that is measured.
+        words: numbers received, of any dtype.
+        bytes: bytes received.
+        bytes_between_nodes: bytes received from other nodes.
+        messages: messages received.
+        calls: number of collectives.
+        seconds: time blocked in them, where measured.
 
     Example:
         >>> traffic = Traffic()
@@ -54,10 +54,10 @@ class Traffic:
 
         Args:
             rank: this process.
-            received: numbers from each of `ranks`.
-            item_bytes: of a number.
-            ranks: of the group; None for 0, 1, ...
-            node: processes of a node; None to take all on one node.
+            received: numbers received from each of `ranks`.
+            item_bytes: bytes per number.
+            ranks: ranks of the group; None for 0, 1, ...
+            node: processes per node; None if all are on one node.
         """
         self.calls += 1
         for size, other in zip(received, ranks or range(len(received)), strict=True):
@@ -71,7 +71,7 @@ class Traffic:
     def count_ring(
         self, words: float, item_bytes: float, rounds: int, ranks: Sequence[int], node: int
     ) -> None:
-        """Add a reduction of `words` numbers that go around a ring `rounds` times."""
+        """Add a ring reduction of `words` numbers with `rounds` passes around the ring."""
         size, nodes = len(ranks), len({rank // node for rank in ranks})
         moved = rounds * words * (size - 1) / size
         self.calls += 1
@@ -89,15 +89,15 @@ class Traffic:
 class TrafficCounter:
     """Counts the collectives of this process within `counting`.
 
-    It sees the calls of `torch.distributed`'s functions, FSDP2's among them, and not those that
-    torch compiles into a graph.
+    It patches the functions of `torch.distributed`, so calls by FSDP2 are counted, but collectives
+    inside compiled graphs are not.
 
     Args:
-        processes_per_node: processes that share a node; None for what the launcher says.
+        processes_per_node: processes per node; None for the launcher's value.
 
     Attributes:
-        by_collective: traffic by the collective's name.
-        blocked: seconds of each call, in their order, in the call and in waiting for its result.
+        by_collective: traffic by name of the collective.
+        blocked: seconds spent in each call and in waiting for its result, in order of the calls.
     """
 
     by_collective: dict[str, Traffic]
@@ -111,7 +111,7 @@ class TrafficCounter:
 
     @contextlib.contextmanager
     def counting(self) -> Iterator[TrafficCounter]:
-        """Within it calls are counted."""
+        """Return a context in which calls are counted."""
         kept = {name: getattr(dist, name) for name in _RECEIVED if hasattr(dist, name)}
         wait = dist.Work.wait
         for name, function in kept.items():
@@ -186,7 +186,7 @@ class TrafficCounter:
 
 @dataclass
 class _Received:
-    """What a call brings: numbers of a tensor's type by rank, or a tensor around a ring."""
+    """Volume of a call: numbers received by rank, or passes of a tensor around a ring."""
 
     tensor: Tensor
     words: list[float]

@@ -1,4 +1,4 @@
-"""The one trainer: training that can stop at any step and continue exactly."""
+"""The trainer: training that can stop after any step and resume bit-identically."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ log: Logger = get_logger(__name__)
 
 
 class Trainer:
-    """Trains the model of a task.
+    """Trainer of a task's model.
 
     Args:
-        task: model, loss and metrics.
+        task: provides model, loss and metrics.
         config: the `training:` section.
-        run: where metrics and checkpoints go; None keeps everything in memory.
-        callbacks: added to those that the configuration asks for.
+        run: run directory for metrics and checkpoints; None keeps everything in memory.
+        callbacks: called in addition to those selected by the configuration.
 
     Attributes:
-        task, config, run: as given; all ranks use rank 0's run.
+        task, config, run: as given; all ranks use rank 0's run directory.
         strategy: how ranks share the training; set by `fit`.
 
     Raises:
@@ -112,12 +112,12 @@ class Trainer:
 
     @property
     def best(self) -> dict[str, float] | None:
-        """Lowest validation loss so far and its step, or None."""
+        """Lowest validation loss so far (key `loss`) and its `step`, or None."""
         return self._fit.best.found if self._fit else None
 
     @property
     def activation_store(self) -> ActivationStore | None:
-        """The store that `training.memory` asks for, or None."""
+        """The activation store configured by `training.memory`, or None."""
         return self._fit.memory.store if self._fit else None
 
     def fit(
@@ -127,17 +127,17 @@ class Trainer:
         *,
         resume: bool = False,
     ) -> None:
-        """Train until the configured epochs or steps, or until validation stops improving.
+        """Train for the configured epochs or steps, or until the validation loss stops improving.
 
         Args:
             train_loader: this rank's share of the training batches, or a torch DataLoader of
                 global batches (dicts or tuples of tensors, see `batches.DataLoaderBatches`).
-            validation_loader: likewise for validation, once per epoch; None for none.
-            resume: continue from the run's newest checkpoint; from the start if there is none.
+            validation_loader: the same for validation, once per epoch; None for no validation.
+            resume: continue from the run's newest checkpoint, or start if there is none.
 
         Raises:
             Interrupted: a signal stopped the run, after its state was saved.
-            NumericalError: NaN or Inf in loss or gradients; nothing is saved from then on.
+            NumericalError: NaN or Inf in loss or gradients; the failed step is not saved.
             CheckpointError: the newest checkpoint cannot be restored completely.
             ConfigError: resumed with another configuration or model.
         """
@@ -145,12 +145,14 @@ class Trainer:
             process_group(self.config),
             StopSignals() as signals,
             explained(self.config, lambda: self.step),
+            contextlib.closing(self._prepare(train_loader)) as fit,
         ):
-            fit = self._prepare(train_loader)
             checkpoints = self._checkpoints()
             continued = resume and self._restored(fit, checkpoints)
             measured = None
-            if validation_loader is not None:
+            if validation_loader is None:
+                self._warn_of_no_validation()
+            else:
                 measured = self._as_loader(validation_loader)
             TrainingLoop(
                 self,
@@ -197,11 +199,11 @@ class Trainer:
                     target.copy_(weights[name])
 
     def averaged_weights(self) -> contextlib.AbstractContextManager[None]:
-        """Within it the model has the averaged weights, if the configuration keeps an average."""
+        """Return a context in which the model has the averaged weights, if any."""
         return self._prepared().average.swapped()
 
     def _prepare(self, train_loader: Any) -> Fit:
-        """Return the parts of a new training, at its start."""
+        """Return the initial state of a new training run."""
         world = process_environment().world_size
         self.strategy = self.config.strategy_on(world).build(choose_device(self.config))
         if self.strategy.world > 1:
@@ -222,6 +224,14 @@ class Trainer:
             raise ConfigError("nothing was trained yet", fix="call fit first")
         return self._fit
 
+    def _warn_of_no_validation(self) -> None:
+        unread = {
+            "early_stopping": self.config.early_stopping is not None,
+            "schedule": self.config.schedule.reads_validation,
+        }
+        for key in (k for k, is_set in unread.items() if is_set):
+            log.warning("training.%s has no effect without a validation set", key)
+
     def _checkpoints(self) -> Checkpoints | None:
         if self.run is None:
             return None
@@ -230,7 +240,7 @@ class Trainer:
 
     def _restored(self, fit: Fit, checkpoints: Checkpoints | None) -> bool:
         """Restore the newest checkpoint; return whether there is one."""
-        # Rank 0 decides, so that all ranks read the same one.
+        # Rank 0 chooses, so that all ranks read the same checkpoint.
         path = on_rank_zero(checkpoints.recovered) if checkpoints else None
         if checkpoints is None or path is None:
             log.info("no checkpoint yet: starting from the beginning")
@@ -240,7 +250,7 @@ class Trainer:
         return True
 
     def _remember(self) -> None:
-        """Keep the best weights of a training without run directory."""
+        """Store the best weights in memory if there is no run directory."""
         if self.run is None:
             with self.averaged_weights():
                 named = [*self.task.model.named_parameters(), *self.task.model.named_buffers()]

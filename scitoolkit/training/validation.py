@@ -1,4 +1,4 @@
-"""Validation: metrics over the whole validation set, and when the loss stops improving."""
+"""Validation metrics and early stopping."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from scitoolkit.training.strategies.base import TrainingStrategy
 
 
 class BestLoss:
-    """The lowest validation loss, and how long ago it was.
+    """Tracker of the lowest validation loss, for early stopping.
 
     Args:
-        stopping: patience and least gain; None to go on to the end.
+        stopping: early-stopping settings; None to never stop early.
 
     Attributes:
         found: loss and step of the best validation, or None.
-        bad_epochs: validations since.
+        bad_epochs: number of validations since the best one.
     """
 
     bad_epochs: int
@@ -35,7 +35,7 @@ class BestLoss:
         self.bad_epochs = 0
 
     def update(self, loss: float, step: int) -> bool:
-        """Return whether a loss is the best so far."""
+        """Record a validation loss; return whether it is the lowest so far."""
         least = self._stopping.min_delta if self._stopping else 0.0
         if self.found is None or loss < self.found["loss"] - least:
             self.found, self.bad_epochs = {"loss": loss, "step": step}, 0
@@ -44,7 +44,7 @@ class BestLoss:
         return False
 
     def exhausted(self) -> bool:
-        """Return whether the patience is over, or the target reached."""
+        """Return whether the patience is exhausted or the target is reached."""
         if self._stopping is None:
             return False
         target = self._stopping.target
@@ -63,12 +63,12 @@ def validate(
     """Return a task's metrics as means over all samples of all ranks.
 
     Args:
-        task: gives the metrics.
+        task: provides the metrics.
         loader: this rank's share of the batches.
-        stepper: counts samples, moves batches, sets the precision.
+        stepper: counts samples, moves batches to the device, provides the precision.
         strategy: sums over the ranks.
-        weights: within it the model has the weights to validate.
-        step: optimizer steps done.
+        weights: context in which the model has the weights to validate.
+        step: completed optimizer steps.
 
     Raises:
         NumericalError: the loss is not finite.
@@ -80,7 +80,7 @@ def validate(
     sums: dict[str, float] = {}
     total = 0
     error: Exception | None = None
-    # `no_grad` and not `inference_mode`, whose tensors FSDP2's gathered weights would become.
+    # Not `inference_mode`: FSDP2's gathered weights would become inference tensors.
     with torch.no_grad(), weights, stepper.autocast():
         try:
             for batch in loader:
@@ -107,7 +107,7 @@ def validate(
 
 
 def agree_on(error: Exception | None, strategy: TrainingStrategy) -> None:
-    """Raise on all ranks when any has an error; where ranks cannot agree, only here."""
+    """Raise on all ranks if any has an error; on this rank only if the strategy cannot agree."""
     if strategy.agrees_on_errors:
         raise_together(error)
     elif error is not None:

@@ -1,4 +1,4 @@
-"""What a callback sees of a training."""
+"""Read-only view of a training run for callbacks."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 class TrainingView(Protocol):
-    """Read-only view of a training; `Trainer` implements it.
+    """Read-only view of a training run; implemented by `Trainer`.
 
     Attributes:
-        task: what is trained; `task.model` holds this rank's weights.
+        task: the task; `task.model` holds this rank's weights.
         config: the `training:` section.
-        run: where metrics and checkpoints go, None without a run directory.
-        strategy: how ranks share the training; `strategy.rank` is this process.
-        step, epoch: optimizer steps and epochs done.
+        run: the run directory, or None.
+        strategy: how ranks share the training; `strategy.rank` is the rank of this process.
+        step, epoch: completed optimizer steps and epochs.
         total_steps: optimizer steps of the whole training.
         best: lowest validation loss so far and its step, or None.
     """

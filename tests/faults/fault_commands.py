@@ -21,12 +21,13 @@ class Command:
     """One command line.
 
     Attributes:
-        arguments: of the first start.
+        arguments: of the first start; RUN is replaced by the only run directory.
         outcome: reads what it left in a folder; equal for a start without faults and for a fault
             followed by `again`.
         resumes: the next start has --resume, once there is a run.
-        prepare: arguments of a command that makes its input.
+        prepare: arguments of a command that makes its input, once for all faults.
         files: text of input files by name.
+        once: a second start is refused where the first one has finished its folder.
     """
 
     arguments: tuple[str, ...]
@@ -34,6 +35,7 @@ class Command:
     resumes: bool = False
     prepare: tuple[str, ...] = ()
     files: Mapping[str, str] = field(default_factory=dict)
+    once: bool = False
 
 
 def digest(name: str) -> Callable[[Path], str]:
@@ -51,6 +53,31 @@ def tree(name: str) -> Callable[[Path], dict[str, str]]:
         }
 
     return read
+
+
+def arrays(name: str) -> Callable[[Path], object]:
+    """Return the reader of the arrays of one HDF5 file: its header may hold times."""
+
+    def read(folder: Path) -> dict[str, str]:
+        with h5py.File(folder / name) as data:
+            return {
+                key: hashlib.sha256(np.asarray(value).tobytes()).hexdigest()
+                for key, value in sorted(data.items())
+            }
+
+    return read
+
+
+def weights(folder: Path) -> str:
+    """Return the SHA-256 of the weights of the only finished run."""
+    (file,) = (folder / "runs").glob("*/*/model/weights.safetensors")
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def report(folder: Path) -> dict[str, str]:
+    """Return the SHA-256 of each file of the only report."""
+    (found,) = (folder / "runs").glob("*/*/report")
+    return tree(str(found.relative_to(folder)))(folder)
 
 
 def metrics(folder: Path) -> object:
@@ -92,6 +119,8 @@ budget: {{trials: 4}}
 final: {{train: false, finalists: 0}}
 """
 SNAPSHOT = DATASETS / "turbulence_sperr" / "wmag_64.npy"
+FORECAST = str(ROOT / "surrogates" / "sst_forecast")
+NODES = ("run", str(ROOT / "workflows" / "node_classification"), "training.epochs=4")
 COMMANDS = {
     "compress": Command(
         ("compress", str(SNAPSHOT), "small.sci", "--rel", "1e-2", "--for", "speed"),
@@ -118,6 +147,22 @@ COMMANDS = {
         metrics,
         resumes=True,
     ),
+    "train": Command(
+        ("train", str(ROOT / "workflows" / "water_deepmd"), "training.steps=6",
+         "training.checkpoint.every_steps=2"),
+        weights,
+        resumes=True,
+    ),
+    "evaluate": Command(("evaluate", "RUN"), metrics, prepare=NODES),
+    "report": Command(("report", "RUN"), report, prepare=NODES),
+    "export": Command(("export", FORECAST, "-o", "model.c"), tree(".")),
+    "predict": Command(
+        ("predict", FORECAST, str(DATASETS / "ersst_v5" / "ersstv5_monthly_2deg_201001-202008.nc"),
+         "-o", "forecast.nc"),
+        arrays("forecast.nc"),
+    ),
+    "copy": Command(("cp", "workflows/sst_forecast", "mine"), tree("mine"), once=True),
+    "plug-in": Command(("new", "codec", "mine"), tree("scitoolkit-mine"), once=True),
     "search": Command(
         ("search", "search.yaml"),
         trials,

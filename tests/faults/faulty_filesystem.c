@@ -28,10 +28,13 @@ static const char *prefix;
 static long first;
 static int error_number, signal_number;
 
-__attribute__((constructor)) static void begin(void) {
+/* Reads the environment; a fork whose environment changed calls it again. */
+__attribute__((constructor)) void fault_begin(void) {
   const char *kind = getenv("FAULT_KIND"), *at = getenv("FAULT_AT");
   prefix = getenv("FAULT_PREFIX");
   first = at ? atol(at) : 0;
+  atomic_store(&changes, 0);
+  error_number = signal_number = 0;
   if (!kind) return;
   if (!strcmp(kind, "kill")) signal_number = SIGKILL;
   if (!strcmp(kind, "term")) signal_number = SIGTERM;

@@ -62,7 +62,7 @@ def test_a_search_trains_reports_and_its_winner_predicts(search_file, small_sst,
     assert max(t.metrics["parameters"] for t in history.done) <= 2000
     assert {row["seeds"] for row in history.finalists()} == {2}
     assert all(t.epochs for t in history.done)
-    assert "test part was looked at once" in (run / "report" / "index.html").read_text()
+    assert "test part was used once" in (run / "report" / "index.html").read_text()
     scored = (run / "best" / "results.json").stat().st_mtime_ns
     api.report(run)
     assert (run / "best" / "results.json").stat().st_mtime_ns == scored

@@ -1,4 +1,4 @@
-"""Softmax attention over the nonzeros of a sparse pattern, without a number an edge in memory."""
+"""Softmax attention over the nonzeros of a sparse pattern; nothing is stored per edge."""
 
 from scitoolkit.ops.attention.public import additive_attention, graph_attention
 

@@ -1,4 +1,4 @@
-/* Scores that a vector reads off the sum of both ends' rows (GATv2):
+/* Additive attention (GATv2) with the scores
    s = sum over c of vector[c] LeakyReLU(left[i, c] + x[j, c]). */
 
 typedef whole ivec __attribute__((vector_size(LANES * sizeof(real)), aligned(sizeof(real))));
@@ -61,7 +61,7 @@ void attention(int64_t rows, const int64_t *restrict pointer, const int32_t *res
            out + i * ROW, norm + i * HEADS);
 }
 
-/* Weight of an edge, and the derivative by its score. */
+/* Weight of an edge, and the derivative with respect to its score. */
 static inline void weigh(const real *restrict left, const real *restrict x,
                          const real *restrict vector, real slope, const real *restrict norm,
                          const real *restrict mean, const real *restrict grad,
@@ -72,7 +72,7 @@ static inline void weigh(const real *restrict left, const real *restrict x,
     change[h] = weight[h] * (dot(grad + h * WIDTH, x + h * WIDTH) - mean[h]);
 }
 
-/* The derivatives by `left` and, a sum for each ROWS_PER_TASK rows, by the vector. */
+/* Derivatives with respect to `left` and, summed over ROWS_PER_TASK rows, to the vector. */
 void attention_rows(int64_t rows, const int64_t *restrict pointer, const int32_t *restrict column,
                     const real *restrict left, const real *restrict x,
                     const real *restrict vector, const real *restrict slope,
@@ -106,7 +106,7 @@ void attention_rows(int64_t rows, const int64_t *restrict pointer, const int32_t
   }
 }
 
-/* The derivative by x; pointer and row are those of the transposed pattern. */
+/* Derivative with respect to x; pointer and row are those of the transposed pattern. */
 void attention_columns(int64_t columns, const int64_t *restrict pointer,
                        const int32_t *restrict row, const real *restrict left,
                        const real *restrict x, const real *restrict vector,

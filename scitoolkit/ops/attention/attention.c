@@ -1,4 +1,4 @@
-/* Scores that are a sum of two numbers, one of each end (GAT). */
+/* Graph attention (GAT) with the scores LeakyReLU(left[i] + right[j]). */
 
 static void attend(int64_t begin, int64_t end, int64_t last, const int32_t *restrict column,
                    const real *restrict left, const real *restrict right, const real *restrict x,
@@ -52,7 +52,7 @@ void attention(int64_t rows, const int64_t *restrict pointer, const int32_t *res
            out + i * ROW, norm + i * HEADS, positive + i * ROW, share + i * HEADS);
 }
 
-/* What the columns read of a row, and the derivative by `left`. */
+/* Inputs of attention_columns per row, and the derivative with respect to `left`. */
 void attention_rows(int64_t rows, const real *restrict left, const real *restrict out,
                     const real *restrict norm, const real *restrict positive,
                     const real *restrict share, const real *restrict grad,
@@ -106,7 +106,7 @@ static void attended(int64_t begin, int64_t end, int64_t last, const int32_t *re
   }
 }
 
-/* The derivatives by `right` and `x`; pointer and row are those of the transposed pattern. */
+/* Derivatives with respect to `right` and `x`; pointer and row are of the transposed pattern. */
 void attention_columns(int64_t columns, const int64_t *restrict pointer,
                        const int32_t *restrict row, const real *restrict right,
                        const real *restrict x, const real *restrict of_rows,

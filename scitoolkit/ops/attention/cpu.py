@@ -1,9 +1,10 @@
-"""The kernels of graph attention: two passes over the nonzeros a training step, none stored.
+"""CPU kernels of graph attention: two passes over the nonzeros per training step.
 
-LeakyReLU' is 1 above 0 and `slope` below, and the derivatives of a row's scores add up to zero. So
-the derivative by `left` needs no sum over nonzeros: it is (1 - slope) times
-<g, sum over positive scores of a x> - <g, y> (sum over positive scores of a), whose sums the
-forward pass has at hand.
+LeakyReLU' is 1 above 0 and `slope` below, and the derivatives with respect to the scores of a row
+sum to zero. The derivative with respect to `left` therefore needs no sum over nonzeros in the
+backward pass: it is (1 - slope) times
+<g, sum over positive scores of a x> - <g, y> (sum over positive scores of a), where the forward
+pass returns both sums.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from torch import Tensor
 
 from scitoolkit.ops.codegen import REAL, call, empty, load_library
 from scitoolkit.ops.codegen.compile import read
+from scitoolkit.ops.codegen.emit import banner
 
 VECTOR_BYTES = 32
-BLOCK = 16  # nonzeros whose rows are in cache at a time
+BLOCK = 16  # nonzeros per block, whose rows stay in cache
 
 
 @functools.cache
@@ -27,34 +29,41 @@ def kernels(spec: str, dtype: torch.dtype, source: str = "attention.c") -> ctype
     """Return the loaded kernels of `<heads>x<width>`, compiled on first use.
 
     Raises:
-        BackendError: no compiler, or one that fails.
+        BackendError: no compiler, or a compiler error.
     """
+    return load_library(source_of(spec, dtype, source))
+
+
+def source_of(spec: str, dtype: torch.dtype, source: str = "attention.c") -> str:
+    """Return the C source of the kernels of `<heads>x<width>`."""
     heads, width = map(int, spec.split("x"))
-    # A vector must not reach into the next head.
+    # Vectors must not cross the boundary between heads.
     lanes = math.gcd(width, VECTOR_BYTES // dtype.itemsize)
     constants = {
         "HEADS": heads, "WIDTH": width, "LANES": lanes, "BLOCK": BLOCK,
         "IS_DOUBLE": int(dtype == torch.float64),
     }  # fmt: skip
     lines = [f"#define {name} {value}" for name, value in constants.items()]
-    head = "\n".join([f"typedef {REAL[dtype]} real;", *lines])
-    return load_library(f"{head}\n{read(__file__, 'softmax.c')}\n{read(__file__, source)}")
+    kind = source.removesuffix(".c").replace("attention", "graph")
+    title = banner(f"{kind} attention, {heads} heads of {width} columns, {REAL[dtype]}")
+    head = "\n".join([title, f"typedef {REAL[dtype]} real;", *lines])
+    return f"{head}\n{read(__file__, 'softmax.c')}\n{read(__file__, source)}"
 
 
 def spec_of(x: Tensor) -> str:
-    """Return what the kernels of x, shape (columns, heads, width), are generated for."""
+    """Return the spec `<heads>x<width>` of the kernels for x, shape (columns, heads, width)."""
     return f"{x.shape[1]}x{x.shape[2]}"
 
 
 def scalar(number: float, like: Tensor) -> Tensor:
-    """Return a number that C reads through a pointer."""
+    """Return a number as a tensor, which C reads through a pointer."""
     return torch.tensor(number, dtype=like.dtype)
 
 
 def run_attention(
     pointer: Tensor, column: Tensor, left: Tensor, right: Tensor, x: Tensor, slope: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the output, log of the sum of exp(score), and both sums over positive scores."""
+    """Return the output, log(sum of exp(score)), and both sums over positive scores."""
     out = empty((left.shape[0], *x.shape[1:]), x)
     norm, positive, share = torch.empty_like(left), empty(out.shape, x), torch.empty_like(left)
     call(
@@ -68,7 +77,7 @@ def run_attention_backward(
     t_pointer: Tensor, t_column: Tensor, left: Tensor, right: Tensor, x: Tensor,
     out: Tensor, norm: Tensor, positive: Tensor, share: Tensor, grad: Tensor, slope: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """Return the gradients by left, right and x."""
+    """Return the gradients with respect to left, right and x."""
     rows, columns, factor, threads = (
         len(left),
         len(right),
@@ -76,7 +85,7 @@ def run_attention_backward(
         torch.get_num_threads(),
     )
     by_left, by_right, by_x = torch.empty_like(left), torch.empty_like(right), empty(x.shape, x)
-    of_rows = empty((rows, 3 * left.shape[1]), x)  # left, norm and <g, y> side by side
+    of_rows = empty((rows, 3 * left.shape[1]), x)  # left, norm and <g, y> of each row
     library = kernels(spec_of(x), x.dtype)
     call(
         library.attention_rows, rows, left, out, norm, positive, share, grad, factor, of_rows,

@@ -9,7 +9,7 @@ from scitoolkit.ops.spmm.matrix import SparseMatrix
 
 
 def examples(numbers: Numbers) -> Iterator[Example]:
-    """Yield rows of more nonzeros than a block has, odd widths, large scores, no nonzero."""
+    """Yield rows with more nonzeros than a block, odd widths, large scores, an empty pattern."""
     for nonzeros, heads, width, scale in ((90, 2, 8, 1), (300, 3, 5, 40), (0, 1, 4, 1)):
         row, column = numbers.integers(9, 2, nonzeros)
         pattern = SparseMatrix.from_coo(row, column, None, shape=(9, 10))
@@ -24,7 +24,7 @@ def examples(numbers: Numbers) -> Iterator[Example]:
 
 
 def additive_examples(numbers: Numbers) -> Iterator[Example]:
-    """Yield the same for additive scores, with more rows than a task has."""
+    """Yield the same cases for additive scores, with more rows than a task."""
     for nonzeros, heads, width, scale in ((90, 2, 8, 1), (600, 3, 5, 9), (0, 1, 4, 1)):
         row = numbers.integers(70, nonzeros)
         pattern = SparseMatrix.from_coo(row, numbers.integers(10, nonzeros), None, shape=(70, 10))

@@ -1,4 +1,4 @@
-"""The registered operators of both kinds of attention over kernels in C and in Triton."""
+"""Registered torch operators of both kinds of attention, with kernels in C and in Triton."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _graph_attention(suffix: str, run: Callable, run_backward: Callable) -> Call
         t_pointer: Tensor, t_column: Tensor, left: Tensor, right: Tensor, x: Tensor,
         out: Tensor, norm: Tensor, positive: Tensor, share: Tensor, grad: Tensor, slope: float,
     ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-        """Return the gradients by left, right and x."""
+        """Return the gradients with respect to left, right and x."""
         return run_backward(
             t_pointer, t_column, left, right, x, out, norm, positive, share, grad, slope
         )
@@ -49,7 +49,7 @@ def _graph_attention(suffix: str, run: Callable, run_backward: Callable) -> Call
         pointer: Tensor, column: Tensor, t_pointer: Tensor, t_column: Tensor,
         left: Tensor, right: Tensor, x: Tensor, slope: float,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-        """Return the output, log of the sum of exp(score), and both sums over positive scores."""
+        """Return the output, log(sum of exp(score)), and both sums over positive scores."""
         return run(pointer, column, left, right, x, slope)
 
     return attention
@@ -71,7 +71,7 @@ def _additive_attention(suffix: str, run: Callable, run_backward: Callable) -> C
         pointer: Tensor, column: Tensor, t_pointer: Tensor, t_column: Tensor, left: Tensor,
         x: Tensor, vector: Tensor, out: Tensor, norm: Tensor, grad: Tensor, slope: float,
     ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-        """Return the gradients by left, x and vector."""
+        """Return the gradients with respect to left, x and vector."""
         return run_backward(
             pointer, column, t_pointer, t_column, left, x, vector, out, norm, grad, slope
         )
@@ -89,7 +89,7 @@ def _additive_attention(suffix: str, run: Callable, run_backward: Callable) -> C
         pointer: Tensor, column: Tensor, t_pointer: Tensor, t_column: Tensor,
         left: Tensor, x: Tensor, vector: Tensor, slope: float,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        """Return the output, and the logarithm of the sum of exp(score)."""
+        """Return the output, and the logarithm of each row's sum of exp(score)."""
         return run(pointer, column, left, x, vector, slope)
 
     return attention

@@ -1,4 +1,4 @@
-"""Graph attention: arguments checked, then run by the kernel backend that dispatch picks."""
+"""Public functions of graph attention (GAT and GATv2)."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def _additive_reference(
 
 
 OPERATION = Operation(
-    "graph_attention", "softmax attention over the neighbours in a graph", _reference, 1,
+    "graph_attention", "softmax attention over the neighbours in a graph (GAT)", _reference, 1,
     "scitoolkit.ops.attention.examples:examples",
 )  # fmt: skip
 
 
 ADDITIVE = Operation(
-    "additive_attention", "the same with scores of a vector and both ends' rows (GATv2)",
+    "additive_attention", "softmax attention over the neighbours with additive scores (GATv2)",
     _additive_reference, 1, "scitoolkit.ops.attention.examples:additive_examples",
 )  # fmt: skip
 
@@ -39,14 +39,14 @@ def _pattern(matrix: SparseMatrix, *tensors: Tensor) -> tuple[Tensor, ...]:
     return *matrix.indices_for(*tensors)[:4], *(each.contiguous() for each in tensors)
 
 
-@GeneratedC.serve("graph_attention", prepare=cpu.kernels)
+@GeneratedC.serve("graph_attention", prepare=cpu.kernels, source=cpu.source_of)
 def _attention(
     matrix: SparseMatrix, left: Tensor, right: Tensor, x: Tensor, slope: float
 ) -> Tensor:
     return operators.attention(*_pattern(matrix, left, right, x), slope)[0]
 
 
-@GeneratedC.serve("additive_attention", prepare=additive.kernels)
+@GeneratedC.serve("additive_attention", prepare=additive.kernels, source=additive.source)
 def _additive(
     matrix: SparseMatrix, left: Tensor, x: Tensor, vector: Tensor, slope: float
 ) -> Tensor:
@@ -76,28 +76,28 @@ def graph_attention(
     slope: float = 0.2,
     backend: str = "auto",
 ) -> Tensor:
-    """Return means of neighbours' rows with the weights of graph attention, differentiably.
+    """Graph attention: averages of neighbours' rows, weighted by the softmax of scores.
 
-    The weights of a row's nonzeros are the softmax of LeakyReLU(left[row] + right[column]), for
-    each head apart (Velickovic et al. 2018, equation 3). Scores and weights are computed where
-    they are needed, in both directions, and never stored.
+    For each head the weights of a row's nonzeros are the softmax of
+    LeakyReLU(left[row] + right[column]) (Velickovic et al. 2018, equation 3). Scores and weights
+    are recomputed in the backward pass and never stored. Once differentiable in left, right and x.
 
     Args:
-        matrix: the pattern, shape (rows, columns), on the device of x; its values are not used.
+        matrix: sparsity pattern, shape (rows, columns), on the device of x; values are ignored.
         left: shape (rows, heads), float32 or float64.
         right: shape (columns, heads).
         x: shape (columns, heads, width).
-        slope: of the LeakyReLU below 0.
-        backend: auto (the kernel of the tensors' device if it can run, else the reference, with
+        slope: slope of LeakyReLU below 0.
+        backend: auto (the kernel for the tensors' device if it can run, else the reference, with
             one warning), cpu, triton, reference, or the name of an installed kernel backend.
 
     Returns:
         Shape (rows, heads, width); zero for rows without nonzeros.
 
     Raises:
-        DataError: a shape, dtype or device that does not fit.
-        ConfigError: a slope outside of [0, 1].
-        BackendError: a backend is asked for that cannot run.
+        DataError: a shape, dtype or device that does not match.
+        ConfigError: a slope outside of [0, 1], or an unknown backend.
+        BackendError: the named backend cannot run.
 
     Example:
         >>> import torch
@@ -121,26 +121,26 @@ def additive_attention(
     slope: float = 0.2,
     backend: str = "auto",
 ) -> Tensor:
-    """Return the same with scores <vector, LeakyReLU(left[row] + x[column])> for each head.
+    """Graph attention with additive scores <vector, LeakyReLU(left[row] + x[column])> per head.
 
-    So the order of a row's neighbours by weight can differ from row to row (GATv2, Brody et al.
-    2022, equation 7).
+    Unlike in `graph_attention` the ranking of neighbours by weight can depend on the row (GATv2,
+    Brody et al. 2022, equation 7). Once differentiable in left, x and vector.
 
     Args:
-        matrix: the pattern, shape (rows, columns), on the device of x; its values are not used.
+        matrix: sparsity pattern, shape (rows, columns), on the device of x; values are ignored.
         left: shape (rows, heads, width), float32 or float64.
         x: shape (columns, heads, width).
         vector: shape (heads, width).
-        slope: of the LeakyReLU below 0.
+        slope: slope of LeakyReLU below 0.
         backend: as for `graph_attention`.
 
     Returns:
         Shape (rows, heads, width); zero for rows without nonzeros.
 
     Raises:
-        DataError: a shape, dtype or device that does not fit.
-        ConfigError: a slope outside of [0, 1].
-        BackendError: a backend is asked for that cannot run.
+        DataError: a shape, dtype or device that does not match.
+        ConfigError: a slope outside of [0, 1], or an unknown backend.
+        BackendError: the named backend cannot run.
 
     Example:
         >>> import torch

@@ -1,4 +1,4 @@
-"""What the kernels compute, in plain torch."""
+"""Reference implementations of graph attention in plain torch."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from torch import Tensor, nn
 def attention(
     rows: Tensor, column: Tensor, left: Tensor, right: Tensor, x: Tensor, slope: float
 ) -> Tensor:
-    """Return y with y[i, h] = sum over nonzeros e of row i of a[e, h] x[column[e], h].
+    """Return y[i, h] = sum of a[e, h] x[column[e], h] over the nonzeros e of row i.
 
-    The a[e, h] of a row are the softmax of LeakyReLU(left[i, h] + right[column[e], h]).
+    The weights a[e, h] of a row are the softmax of LeakyReLU(left[i, h] + right[column[e], h]).
 
     Args:
-        rows, column: place of each nonzero, shape (nnz,).
+        rows, column: indices of each nonzero, shape (nnz,).
         left: shape (rows, heads).
         right: shape (columns, heads).
         x: shape (columns, heads, width).
-        slope: of the LeakyReLU below 0.
+        slope: slope of LeakyReLU below 0.
 
     Example:
         >>> import torch
@@ -34,14 +34,14 @@ def attention(
 def additive(
     rows: Tensor, column: Tensor, left: Tensor, x: Tensor, vector: Tensor, slope: float
 ) -> Tensor:
-    """Return the same for scores <vector[h], LeakyReLU(left[i, h] + x[column[e], h])>.
+    """Return the same averages for scores <vector[h], LeakyReLU(left[i, h] + x[column[e], h])>.
 
     Args:
-        rows, column: place of each nonzero, shape (nnz,).
+        rows, column: indices of each nonzero, shape (nnz,).
         left: shape (rows, heads, width).
         x: shape (columns, heads, width).
         vector: shape (heads, width).
-        slope: of the LeakyReLU below 0.
+        slope: slope of LeakyReLU below 0.
     """
     both = nn.functional.leaky_relu(left[rows] + x[column.long()], slope)
     return _averages(rows, column, (both * vector).sum(2), x, len(left))

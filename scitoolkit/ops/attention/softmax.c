@@ -1,6 +1,6 @@
-/* HEADS, WIDTH (columns a head), LANES (a divisor of WIDTH), BLOCK, IS_DOUBLE and the type `real` are
-   defined by the generator. A row is summed by one thread in stored order, so the result does not
-   depend on the number of threads. */
+/* Online softmax of the scores of a row. The generator defines HEADS, WIDTH (columns per head),
+   LANES (a divisor of WIDTH), BLOCK, IS_DOUBLE and the type `real`. One thread sums a row in stored
+   order, so the result does not depend on the number of threads. */
 
 #include <math.h>
 #include <stdint.h>
@@ -16,7 +16,7 @@ typedef int64_t whole;
 typedef int32_t whole;
 #endif
 
-/* exp(x) for x <= 0, to the last two bits; NaN stays. Cephes' approximations. */
+/* exp(x) for x <= 0, exact up to the last two bits, NaN for NaN. Approximations of Cephes. */
 static inline real exponential(real x) {
 #if IS_DOUBLE
   const real least = -708.0, high = 6.93145751953125e-1, low = 1.42860682030941723212e-6;
@@ -81,15 +81,15 @@ static inline void add_rows(real *restrict sum, const real *restrict weight, int
   }
 }
 
-/* The softmax of a row's scores so far: the largest of them, and sums relative to it. */
+/* State of the online softmax: the largest score so far, and the sum of exp(score - largest). */
 typedef struct { real top[HEADS], total[HEADS]; } softmax;
 
 static inline void begin_softmax(softmax *s) {
   for (int h = 0; h < HEADS; h++) { s->top[h] = -INFINITY; s->total[h] = 0; }
 }
 
-/* Turn the scores of a block into weights relative to the largest so far, which may grow: then
-   `less` is what all before has to be multiplied by, and 1 is returned. */
+/* Replace the scores of a block by exp(score - largest so far). If the largest score grows, return 1;
+   all previous sums must then be multiplied by `less`. */
 static inline int add_scores(softmax *s, real *restrict score, int count, real *restrict less) {
   real largest[HEADS];
   memcpy(largest, s->top, sizeof largest);
@@ -117,7 +117,7 @@ static inline void scale_row(real *restrict x, const real *restrict factor) {
     for (int c = h * WIDTH; c < (h + 1) * WIDTH; c++) x[c] *= factor[h];
 }
 
-/* 1 / total, and the logarithm of the sum of exp(score); 0 for a row without nonzeros. */
+/* Compute 1 / total and the logarithm of the sum of exp(score), both 0 for an empty row. */
 static inline void end_softmax(const softmax *s, int empty, real *restrict scale,
                                real *restrict norm) {
   for (int h = 0; h < HEADS; h++) {

@@ -1,4 +1,4 @@
-"""The Triton kernels of both kinds of attention, called with the arguments of those in C."""
+"""Launchers of the Triton kernels of both kinds of attention, with the arguments of the C ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _module(tiles: Tiles, *, additive: bool) -> ModuleType:
 
 
 def kernels(spec: str, dtype: torch.dtype) -> ModuleType:
-    """Return the module of graph attention of `<heads>x<width>`, the same for both precisions.
+    """Return the module of graph attention of `<heads>x<width>` for both precisions.
 
     Raises:
         BackendError: heads that are too wide.
@@ -29,7 +29,7 @@ def kernels(spec: str, dtype: torch.dtype) -> ModuleType:
 
 
 def additive_kernels(spec: str, dtype: torch.dtype) -> ModuleType:
-    """Return the same of additive attention."""
+    """Return the module of additive attention of `<heads>x<width>` for both precisions."""
     return _module(triton_source.tiles_of(spec), additive=True)
 
 
@@ -38,13 +38,13 @@ def _tiles(x: Tensor) -> Tiles:
 
 
 def _slope(slope: float, like: Tensor) -> Tensor:
-    return like.new_full((1,), slope)  # Triton would take a number as float32
+    return like.new_full((1,), slope)  # Triton converts a Python number to float32
 
 
 def run_attention(
     pointer: Tensor, column: Tensor, left: Tensor, right: Tensor, x: Tensor, slope: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the output, log of the sum of exp(score), and both sums over positive scores."""
+    """Return the output, log(sum of exp(score)), and both sums over positive scores."""
     out = x.new_empty(left.shape[0], *x.shape[1:])
     norm, positive, share = torch.empty_like(left), torch.empty_like(out), torch.empty_like(left)
     tiles = _tiles(x)
@@ -59,7 +59,7 @@ def run_attention_backward(
     t_pointer: Tensor, t_column: Tensor, left: Tensor, right: Tensor, x: Tensor,
     out: Tensor, norm: Tensor, positive: Tensor, share: Tensor, grad: Tensor, slope: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """Return the gradients by left, right and x."""
+    """Return the gradients with respect to left, right and x."""
     mean = (grad * out).sum(2)
     by_left = (1 - slope) * ((grad * positive).sum(2) - mean * share)
     by_right, by_x, tiles = torch.empty_like(right), torch.empty_like(x), _tiles(x)
@@ -73,7 +73,7 @@ def run_attention_backward(
 def run_additive(
     pointer: Tensor, column: Tensor, left: Tensor, x: Tensor, vector: Tensor, slope: float
 ) -> tuple[Tensor, Tensor]:
-    """Return the output, and the logarithm of the sum of exp(score)."""
+    """Return the output, and the logarithm of each row's sum of exp(score)."""
     out, norm, tiles = torch.empty_like(left), left.new_empty(left.shape[:2]), _tiles(x)
     triton_segments.run(
         _module(tiles, additive=True), "forward", tiles, pointer, column,
@@ -86,7 +86,7 @@ def run_additive_backward(
     pointer: Tensor, column: Tensor, t_pointer: Tensor, t_column: Tensor,
     left: Tensor, x: Tensor, vector: Tensor, out: Tensor, norm: Tensor, grad: Tensor, slope: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """Return the gradients by left, x and vector."""
+    """Return the gradients with respect to left, x and vector."""
     tiles = _tiles(x)
     module = _module(tiles, additive=True)
     inputs = (x, left, vector, norm, (grad * out).sum(2), grad, _slope(slope, x))
@@ -95,4 +95,4 @@ def run_additive_backward(
         module, "rows", tiles, pointer, column, inputs, (by_left, by_vector)
     )  # fmt: skip
     triton_segments.run(module, "columns", tiles, t_pointer, t_column, inputs, (by_x,))
-    return by_left, by_x, by_vector.sum(0)  # in one order, where atomics would have none
+    return by_left, by_x, by_vector.sum(0)  # deterministic, unlike atomics

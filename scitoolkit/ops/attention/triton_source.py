@@ -1,8 +1,8 @@
 """Generator of the Triton kernels of both kinds of attention, for `<heads>x<width>`.
 
-They are reductions over the nonzeros of rows, and of columns for what belongs to these
-(`codegen/triton_segments.py`). A program has one head of one row; scores, weights and their
-derivatives exist for a tile of nonzeros at a time.
+They are reductions over the nonzeros of rows, or of columns for gradients of columns
+(`codegen/triton_segments.py`). A program computes one head of one row. Scores, weights and their
+derivatives are computed for a tile of nonzeros at a time and are not stored.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from scitoolkit.core.errors import BackendError
 from scitoolkit.ops.codegen import triton_segments
 from scitoolkit.ops.codegen.triton_segments import HEAD, Reduction, Tiles
 
-MAX_WIDTH = 1024  # of a head, whose numbers one program has all at once
+MAX_WIDTH = 1024  # of a head, which one program holds in registers
 
 SLOPE = "slope = tl.load(SLOPE)"
 LEAKY = "tl.where({0} > 0, {0}, slope * {0})"
@@ -19,23 +19,25 @@ STEEP = "tl.where({0} > 0, 1.0, slope)"
 
 
 def tiles_of(spec: str) -> Tiles:
-    """Return how rows of `<heads>x<width>` are cut.
+    """Return the partition of rows of `<heads>x<width>` into programs.
 
     Raises:
         BackendError: heads that are too wide.
     """
     heads, width = map(int, spec.split("x"))
     if width > MAX_WIDTH:
-        raise BackendError(f"heads of {width} columns on a GPU", allowed=f"at most {MAX_WIDTH}")
+        raise BackendError(
+            f"no GPU kernel for heads of {width} columns", allowed=f"at most {MAX_WIDTH}"
+        )
     return Tiles(heads, width, MAX_WIDTH, triton_segments.CHUNK)
 
 
 def generate(tiles: Tiles) -> str:
-    """Return the Triton source of graph attention (GAT): scores of a number at each end.
+    """Return the Triton source of graph attention (GAT), with scores left + right.
 
-    The outputs of `forward` are the logarithm of the sum of exp(score), the averages of rows,
-    those of rows whose score is positive, and the share of weights that have a positive one:
-    from the last two torch finds the derivative by `left`, as for the kernels in C.
+    The outputs of `forward` are the logarithm of the sum of exp(score), the weighted average of the
+    rows, its part from positive scores, and the weight of the positive scores. torch computes the
+    derivative with respect to `left` from the last two, see `attention/cpu.py`.
 
     Example:
         >>> "def columns(pointer, column," in generate(tiles_of("2x8"))
@@ -71,9 +73,10 @@ def generate(tiles: Tiles) -> str:
 
 
 def generate_additive(tiles: Tiles) -> str:
-    """Return the Triton source of additive attention (GATv2): scores that a vector reads off.
+    """Return the Triton source of additive attention (GATv2).
 
-    `rows` gives the derivative by `left`, and each row's part of the derivative by the vector.
+    `rows` computes the derivative with respect to `left`, and each row's contribution to that with
+    respect to the vector.
 
     Example:
         >>> "def rows_pieces(pointer, ends, column," in generate_additive(tiles_of("2x8"))
@@ -116,7 +119,7 @@ def generate_additive(tiles: Tiles) -> str:
 
 
 def _weigh(tiles: Tiles, score: str, row: str, products: str) -> tuple[str, ...]:
-    """Lines for the weights of nonzeros of a row, and the derivatives by their scores."""
+    """Return lines that compute the weights of nonzeros and the derivatives by their scores."""
     norm, mean = (
         tiles.numbers_of(name, "j") if row == "j" else f"tl.load({name} + i * {tiles.heads} + h)"
         for name in ("NORM", "MEAN")

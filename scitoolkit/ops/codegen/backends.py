@@ -1,9 +1,9 @@
-"""Kernel backends: a plug-in kind whose members run operations on some devices and dtypes.
+"""Kernel backends: plug-ins that implement operations for some devices and dtypes.
 
-A backend is a class with its capabilities as class attributes; its implementations of operations
-are functions added by `serve`. All implementations of an operation have the signature of its
-reference, so `dispatch` treats them alike. To add a backend is one file with such a class, named in
-the entry-point group `scitoolkit.kernel_backend`.
+A backend is a class with its capabilities as class attributes. `serve` registers functions as its
+implementations of operations; all implementations of an operation have the signature of its
+reference. A new backend is one file with such a class, named in the entry-point group
+`scitoolkit.kernel_backend`.
 """
 
 from __future__ import annotations
@@ -21,36 +21,39 @@ from scitoolkit.ops.codegen.dtypes import REAL
 from scitoolkit.ops.codegen.gpu import check_triton, is_interpreted, triton_version
 
 Prepare = Callable[..., object]
-# By names of backend and operation: torch.compile looks functions up by constants.
+# Implementations by the names of backend and operation, the constants that torch.compile can trace.
 FUNCTIONS: dict[tuple[str, str], Callable[..., Any]] = {}
 
 
 @dataclass(frozen=True)
 class Implementation:
-    """How a backend runs one operation.
+    """A backend's implementation of one operation.
 
     Attributes:
-        run: the function, with the arguments of the operation's reference.
-        prepare: `prepare(spec, dtype, *options)` compiles or loads the kernels; raises BackendError
-            for what cannot be run. None if there is nothing to prepare.
-        traceable: run is made of registered operators: torch.compile and torch.export may trace it.
-        transforms: run has rules for torch.func (vmap, forward mode).
+        run: function with the arguments of the operation's reference.
+        prepare: `prepare(spec, dtype, *options)` compiles or loads the kernels and raises
+            BackendError if that is impossible. None if there is nothing to prepare.
+        traceable: whether torch.compile and torch.export can trace `run`, which then consists of
+            registered operators.
+        transforms: whether `run` supports torch.func (vmap, forward mode).
+        source: `source(spec, dtype)` returns the generated source for printing, or None.
     """
 
     run: Callable[..., Any]
     prepare: Prepare | None = None
     traceable: bool = True
     transforms: bool = False
+    source: Callable[..., str] | None = None
 
 
 class KernelBackend:
-    """Base of all kernel backends: capabilities as class attributes, never instantiated.
+    """Base class of kernel backends: capabilities as class attributes, never instantiated.
 
     Attributes:
-        name: what `backend=` picks it by.
-        devices: types of devices whose tensors it takes by default; empty: all.
-        dtypes: of the tensors it takes; empty: all.
-        priority: `backend="auto"` takes the highest that can run.
+        name: value of `backend=` that selects it.
+        devices: types of devices that it supports; empty: all.
+        dtypes: dtypes of tensors that it supports; empty: all.
+        priority: `backend="auto"` selects the highest priority that can run.
 
     Example:
         >>> class Example(KernelBackend):
@@ -68,7 +71,7 @@ class KernelBackend:
     implementations: ClassVar[dict[str, Implementation]]
 
     def __init_subclass__(cls) -> None:
-        """Give each backend a table of implementations."""
+        """Create the table of implementations of a backend."""
         cls.implementations = {}
 
     @classmethod
@@ -79,18 +82,22 @@ class KernelBackend:
         prepare: Prepare | None = None,
         traceable: bool = True,
         transforms: bool = False,
+        source: Callable[..., str] | None = None,
     ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        """Return a decorator that makes a function this backend's implementation of an operation.
+        """Return a decorator that registers a function as the implementation of an operation.
 
         Args:
             operation: name of the operation, as in `scitoolkit ls operation`.
             prepare: see `Implementation`.
             traceable: see `Implementation`.
             transforms: see `Implementation`.
+            source: see `Implementation`.
         """
 
         def add(run: Callable[..., Any]) -> Callable[..., Any]:
-            cls.implementations[operation] = Implementation(run, prepare, traceable, transforms)
+            cls.implementations[operation] = Implementation(
+                run, prepare, traceable, transforms, source
+            )
             FUNCTIONS[cls.name, operation] = run
             return run
 
@@ -108,7 +115,7 @@ class KernelBackend:
 
     @classmethod
     def refuses_device(cls, device: str) -> str:
-        """Return why tensors on a type of device cannot be taken, empty if they can."""
+        """Return why tensors on a type of device are not supported, empty if they are."""
         if cls.devices and device not in cls.devices:
             return f"there is no kernel for device {device}"
         return ""
@@ -117,13 +124,13 @@ class KernelBackend:
     def refusal(
         cls, operation: str, spec: Hashable, dtype: torch.dtype, device: str, *options: Hashable
     ) -> str:
-        """Return why an operation cannot run, empty if it can; prepares its kernels.
+        """Prepare the kernels of an operation; return why it cannot run, empty if it can.
 
         Args:
             operation: name of the operation.
-            spec: what the kernels are generated for.
-            dtype: of the tensors.
-            device: of the tensors.
+            spec: argument of the kernels' generator.
+            dtype: dtype of the tensors.
+            device: type of the tensors' device.
             options: further arguments of the implementation's `prepare`.
         """
         if not cls.serves(operation):
@@ -142,7 +149,7 @@ class KernelBackend:
 
 
 class GeneratedC(KernelBackend):
-    """Generated C, compiled by the system compiler on first use, or prebuilt in the wheel."""
+    """Generated C, compiled by the system compiler on first use or prebuilt in the wheel."""
 
     name = "cpu"
     devices: ClassVar[tuple[str, ...]] = ("cpu",)
@@ -150,7 +157,7 @@ class GeneratedC(KernelBackend):
 
     @classmethod
     def unavailable(cls) -> str:
-        """Return why no kernel can be compiled and none is prebuilt."""
+        """Return why kernels can neither be compiled nor loaded prebuilt, empty if they can."""
         try:
             find_compiler()
         except BackendError as error:
@@ -159,7 +166,7 @@ class GeneratedC(KernelBackend):
 
 
 class Triton(KernelBackend):
-    """Generated Triton on GPUs; under TRITON_INTERPRET=1 on the CPU, for tests."""
+    """Generated Triton for GPUs; with TRITON_INTERPRET=1 on the CPU, for tests."""
 
     name = "triton"
     devices: ClassVar[tuple[str, ...]] = ("cuda",)
@@ -176,7 +183,7 @@ class Triton(KernelBackend):
 
     @classmethod
     def refuses_device(cls, device: str) -> str:
-        """Ask Triton, which takes tensors on the CPU under its interpreter."""
+        """Return why Triton cannot run on a type of device; under its interpreter the CPU can."""
         try:
             check_triton(device)
         except BackendError as error:
@@ -185,7 +192,7 @@ class Triton(KernelBackend):
 
 
 class Reference(KernelBackend):
-    """Plain torch: any device and dtype, differentiable any number of times, slow."""
+    """Plain torch: any device and dtype, differentiable to any order, slow."""
 
     name = "reference"
     dtypes: ClassVar[tuple[torch.dtype, ...]] = ()

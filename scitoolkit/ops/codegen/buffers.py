@@ -1,9 +1,9 @@
-"""The scratch pool: memory of large outputs is kept and reused.
+"""Buffer pool: reuses the memory of large outputs.
 
-Fresh memory costs a page fault per page, and on many machines (virtual ones above all) zeroing
-and mapping a page takes longer than the kernel that fills it. Blocks of large outputs therefore
-return here when the last tensor on them is deleted, and the next output of about that size
-acquires one. Blocks are backed by huge pages where the system has them.
+New memory costs a page fault per page, and on many machines, virtual ones in particular, mapping
+and zeroing a page takes longer than the kernel that fills it. When the last tensor on a large block
+is deleted, the block is released to the pool, and the next output of about that size acquires it.
+Blocks use huge pages where the system has them.
 """
 
 from __future__ import annotations
@@ -19,32 +19,44 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from scitoolkit.core.errors import ConfigError
 from scitoolkit.ops.codegen.dtypes import NUMPY_REAL
 
 HUGE_PAGE = 2 << 20
-SMALLEST = 1 << 20  # below this the allocator of torch keeps memory by itself
+SMALLEST = 1 << 20  # bytes; torch's allocator caches smaller blocks itself
 
 
 def _limit() -> int:
-    """Bytes that may wait for use: $SCITOOLKIT_BUFFERS in MiB, else 1 GiB."""
-    return int(os.environ.get("SCITOOLKIT_BUFFERS", "1024")) << 20
+    """Return the most bytes of free blocks: $SCITOOLKIT_BUFFERS in MiB, by default 1 GiB."""
+    text = os.environ.get("SCITOOLKIT_BUFFERS", "1024")
+    try:
+        return int(text) << 20
+    except ValueError:
+        raise ConfigError(
+            f"$SCITOOLKIT_BUFFERS is {text!r}", allowed="a whole number of MiB, such as 1024"
+        ) from None
 
 
 class BufferPool:
-    """Blocks of memory that wait for the next large output."""
+    """Free blocks of memory for large outputs."""
 
     def __init__(self) -> None:
-        # Finalizers may run inside any allocation of this thread, also while it holds the lock.
+        # Finalizers may run during any allocation of this thread, even while it holds the lock.
         self._lock = threading.RLock()
         self._free: list[mmap.mmap] = []
         self._bypassed = False
 
     def serves(self, size: int) -> bool:
-        """Tell whether outputs of `size` bytes are to come from here."""
+        """Return whether outputs of `size` bytes are allocated from the pool."""
         return size >= SMALLEST and not self._bypassed
 
     def acquire(self, size: int) -> mmap.mmap:
-        """Return a block of at least `size` bytes: the smallest waiting one that is not too big."""
+        """Return a block of at least `size` bytes: the smallest suitable free one, or a new one.
+
+        Raises:
+            ConfigError: $SCITOOLKIT_BUFFERS is not a number; here, as `release` cannot raise.
+        """
+        _limit()
         with self._lock:
             fitting = [b for b in self._free if size <= len(b) <= 2 * size + HUGE_PAGE]
             if fitting:
@@ -54,7 +66,7 @@ class BufferPool:
         return _map(-(-size // HUGE_PAGE) * HUGE_PAGE)
 
     def release(self, block: mmap.mmap) -> None:
-        """Keep a block for later; the oldest go when too much waits."""
+        """Add a block to the free ones; drop the oldest above the limit."""
         with self._lock:
             self._free.append(block)
             limit = _limit()
@@ -63,7 +75,7 @@ class BufferPool:
 
     @contextlib.contextmanager
     def bypassed(self) -> Iterator[None]:
-        """Within it outputs come from torch's allocator, whose bytes its profiler counts."""
+        """Allocate outputs by torch's allocator, whose bytes the profiler counts."""
         before, self._bypassed = self._bypassed, True
         try:
             yield
@@ -71,11 +83,11 @@ class BufferPool:
             self._bypassed = before
 
     def waiting(self) -> int:
-        """Bytes that wait for use."""
+        """Return the bytes of the free blocks."""
         return sum(map(len, self._free))
 
     def clear(self) -> None:
-        """Return all waiting blocks to the system."""
+        """Return all free blocks to the operating system."""
         with self._lock:
             self._free = []
 
@@ -93,9 +105,9 @@ def _map(size: int) -> mmap.mmap:
 
 
 class _Lease(np.ndarray):
-    """The storage that tensors refer to: releases its block when the last of them is deleted.
+    """Storage of a tensor that releases its block when the last tensor on it is deleted.
 
-    As a method it costs a fraction of what `weakref.finalize` does.
+    A `__del__` method costs a fraction of `weakref.finalize`.
     """
 
     def __del__(self) -> None:
@@ -103,11 +115,11 @@ class _Lease(np.ndarray):
 
 
 def empty(shape: tuple[int, ...], like: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    """Return an uninitialised CPU tensor of the device and dtype of `like`, from the pool if large.
+    """Return an uninitialised tensor, from the pool if it is large and on the CPU.
 
     Args:
         shape: shape of the tensor.
-        like: gives device, and dtype unless that is given.
+        like: tensor with the device, and with the dtype unless `dtype` is given.
         dtype: float32 or float64.
 
     Example:
@@ -115,12 +127,13 @@ def empty(shape: tuple[int, ...], like: Tensor, dtype: torch.dtype | None = None
         torch.Size([2, 3])
     """
     size = math.prod(shape) * (dtype or like).itemsize
-    kept = (
+    real = (
         NUMPY_REAL.get(dtype or like.dtype)
         if POOL.serves(size) and like.device.type == "cpu"
         else None
     )
-    # Where algorithms must be deterministic torch fills its memory, so that tests see what is read.
-    if kept is None or torch.are_deterministic_algorithms_enabled():
+    # With deterministic algorithms torch fills new memory with NaN: tests then detect elements that
+    # are read before they are written.
+    if real is None or torch.are_deterministic_algorithms_enabled():
         return like.new_empty(shape) if dtype is None else like.new_empty(shape, dtype=dtype)
-    return torch.from_numpy(_Lease(shape, kept, POOL.acquire(size)))
+    return torch.from_numpy(_Lease(shape, real, POOL.acquire(size)))

@@ -1,11 +1,11 @@
-"""The cache of compiled kernels on disk: content-addressed, checked before use, private.
+"""On-disk cache of compiled kernels: content-addressed, verified before loading, private.
 
-A library is stored under the SHA-256 of its bytes, and a note under the key of its source holds
-that digest. A library is loaded only when its bytes have the digest of its name, so a truncated or
-damaged file is compiled again instead of ending the process. What is loaded is executed: only a
-folder that the current user (or root) owns and nobody else may write is used. Folders are checked
-through an open descriptor, through which the library is then loaded as well, so that renaming a
-parent folder in between changes nothing.
+A library is stored under the SHA-256 digest of its bytes; a note under the key of its source has
+that digest. A library is loaded only if its bytes match the digest, so that a truncated or damaged
+file is compiled again instead of crashing the process. Since loading executes code, a folder is
+used only if the current user (or root) owns it and no other user may write to it. The folder is
+checked and the library is loaded through the same open descriptor, so that renaming a parent folder
+in between has no effect.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from scitoolkit.core.log import get_logger
 
 try:
     import fcntl
-except ImportError:  # no POSIX locks on Windows; the atomic rename alone keeps the cache sound
+except ImportError:  # no POSIX locks on Windows; atomic renames alone keep the cache consistent
     fcntl = None  # type: ignore[assignment]
 
 T = TypeVar("T")
@@ -47,13 +47,16 @@ def cache_directory() -> Path:
 
 
 def fallback_directory() -> Path:
-    """Return this user's folder below the temporary directory, for a cache that cannot be used."""
+    """Return this user's folder in the temporary directory, used if the cache is unusable."""
     user = os.geteuid() if POSIX else "user"
     return Path(tempfile.gettempdir()) / f"scitoolkit-{user}" / "kernels"
 
 
 def distrust(status: os.stat_result) -> str:
-    """Return why nothing may be loaded from a folder of this status, empty if it may.
+    """Return why libraries must not be loaded from a folder, empty if they may.
+
+    Args:
+        status: of the folder.
 
     Example:
         >>> distrust(os.stat_result((0o40777, 0, 0, 2, 0, 0, 0, 0, 0, 0)))
@@ -70,10 +73,10 @@ def distrust(status: os.stat_result) -> str:
 
 
 class KernelCache:
-    """Files of one folder that the current user alone may write, read and written as a whole.
+    """A folder that only the current user may write, with atomic reads and writes of whole files.
 
     Args:
-        folder: the folder; made by the first write.
+        folder: the folder; created by the first write.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -81,7 +84,7 @@ class KernelCache:
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[int]:
-        """A descriptor of the folder.
+        """Open a descriptor of the folder.
 
         Raises:
             OSError: no such folder.
@@ -97,7 +100,7 @@ class KernelCache:
             os.close(descriptor)
 
     def read(self, name: str) -> bytes | None:
-        """Return a file's bytes, None where folder or file do not exist.
+        """Return a file's bytes, or None if the folder or file does not exist.
 
         Raises:
             PermissionError: a folder that is not trusted.
@@ -110,12 +113,12 @@ class KernelCache:
         return None
 
     def load(self, key: str, loader: Callable[[str], T]) -> T | None:
-        """Return `loader(path)` of the library that the note `key` names; None when not stored.
+        """Return `loader(path)` of the library stored under a key, or None.
 
-        A library whose bytes have not the digest that the note names counts as not stored.
+        A library whose bytes do not match the digest in the note counts as not stored.
 
         Args:
-            key: the key under which `store` stored it.
+            key: the key passed to `store`.
             loader: opens a shared library by its path.
         """
         digest = (self.read(f"{key}.of") or b"").decode("ascii", "replace")
@@ -129,7 +132,7 @@ class KernelCache:
             return loader(str((through if through.exists() else self.folder) / f"{digest}.so"))
 
     def store(self, key: str, library: bytes) -> None:
-        """Store a library, then the note that names it: a reader sees all of it or nothing.
+        """Store a library, then its note, so that readers never see a partial entry.
 
         Raises:
             OSError: the folder cannot be written, or is not trusted.
@@ -139,7 +142,7 @@ class KernelCache:
         self.write(f"{key}.of", digest.encode())
 
     def alias(self, alias: str, key: str) -> None:
-        """Note the library of `key` under a second key as well.
+        """Store the note of `key` under a second key as well.
 
         Raises:
             OSError: the folder cannot be written, or is not trusted.
@@ -149,7 +152,7 @@ class KernelCache:
             self.write(f"{alias}.of", note)
 
     def write(self, name: str, data: bytes) -> None:
-        """Replace a file as a whole, and make it last: fsync of the file, then of its folder.
+        """Replace a file atomically and durably: fsync of the file, then of its folder.
 
         Raises:
             OSError: the folder cannot be written, or is not trusted.
@@ -171,10 +174,10 @@ class KernelCache:
                 raise
 
     def make(self) -> None:
-        """Make the folder, for the current user alone, and check that it can be used.
+        """Create the folder with access for the current user only, and check that it is usable.
 
         Raises:
-            OSError: it cannot be made, or is not trusted.
+            OSError: it cannot be created, or is not trusted.
         """
         self.folder.parent.mkdir(parents=True, exist_ok=True)
         self.folder.mkdir(mode=0o700, exist_ok=True)
@@ -184,7 +187,7 @@ class KernelCache:
 
     @contextlib.contextmanager
     def locked(self, key: str) -> Iterator[None]:
-        """Let one process at a time compile what is stored under `key`."""
+        """Hold the lock under which one process at a time compiles the library of `key`."""
         with open(self.folder / f"{key}.lock", "a") as handle:
             if fcntl is not None:
                 with contextlib.suppress(OSError):  # a file system without locks
@@ -193,23 +196,23 @@ class KernelCache:
 
 
 def caches() -> list[KernelCache]:
-    """Return the caches in the order of preference: the configured one, the temporary one."""
+    """Return the caches in order of preference: the configured one, the temporary one."""
     return [KernelCache(cache_directory()), KernelCache(fallback_directory())]
 
 
 @functools.cache
 def _warn(reason: str, where: str) -> None:
-    get_logger(__name__).warning("%s. Kernels are kept in %s instead", reason, where)
+    get_logger(__name__).warning("%s. Kernels are stored in %s instead", reason, where)
 
 
 def first_usable(work: Callable[[KernelCache], T]) -> T:
-    """Return `work(cache)` of the first cache that can be used, with a warning if not the first.
+    """Return `work(cache)` for the first usable cache; log a warning if that is the fallback.
 
     Args:
-        work: what is done with a cache; its OSError makes the next cache the one to use.
+        work: function of a cache; an OSError selects the next cache.
 
     Raises:
-        BackendError: none can be used; the message names each with its reason.
+        BackendError: no cache is usable; the message has the reason for each.
     """
     reasons: list[str] = []
     for cache in caches():
@@ -223,5 +226,5 @@ def first_usable(work: Callable[[KernelCache], T]) -> T:
         return result
     raise BackendError(
         "; ".join(reasons),
-        fix="set SCITOOLKIT_CACHE to a folder with free space that only you may write",
+        fix="set SCITOOLKIT_CACHE to a folder with free space that only you may write to",
     )

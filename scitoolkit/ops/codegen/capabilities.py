@@ -1,12 +1,8 @@
-"""The table of operations: derivatives, devices, compilers and transforms, from the registry."""
+"""Table of the derivatives, devices, compilers and transforms that each operation supports."""
 
 from __future__ import annotations
 
-from scitoolkit.ops.codegen.backends import (
-    Implementation,
-    KernelBackend,
-    Reference,
-)
+from scitoolkit.ops.codegen.backends import Implementation, KernelBackend, Reference
 from scitoolkit.ops.codegen.dispatch import Operation
 from scitoolkit.ops.codegen.kinds import kernel_backends, operations
 

@@ -1,10 +1,9 @@
-"""Generated C source to a loaded shared library, through the system compiler and a cache on disk.
+"""Compile generated C with the system compiler, cache the shared libraries on disk and load them.
 
-The library has a plain C ABI, so it depends neither on the version of torch nor on libtorch's.
-Vectorisation is written into the source with the compiler's vector types, so no flag relaxes
-floating point beyond contraction into fused multiply-adds: NaN and Inf are kept, and -ffast-math
-is never used. Many processes may ask for one library at once: a file lock lets one compile while
-the others wait.
+A library has a plain C ABI and is independent of the version of torch. Vectorisation is written
+into the source with the compiler's vector types. Flags allow fused multiply-adds but no other
+relaxation of floating point: NaN and Inf are preserved, and -ffast-math is never used. When several
+processes request the same library, a file lock lets one compile it while the others wait.
 """
 
 from __future__ import annotations
@@ -25,20 +24,21 @@ import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from scitoolkit.core.errors import BackendError
+from scitoolkit.core.errors import BackendError, ConfigError
 from scitoolkit.core.log import get_logger
 from scitoolkit.ops.codegen import prebuilt
 from scitoolkit.ops.codegen.cache import KernelCache, caches, first_usable
 
-# Raise when the ABI or the flags change in a way that the source does not show.
+# Part of every cache key. Increment when the ABI changes but the source and the flags do not.
 CACHE_VERSION = 2
 LOADED = time.time()
 FLAGS = ("-O3", "-march=native", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math")
 BUILD = ("-std=gnu11", "-fPIC", "-shared", "-fopenmp", "-w")
-# Where the processor has vectors of 512 bits, compilers do not use them unless asked.
+# By default compilers do not use 512-bit vectors even where the processor has them.
 WIDE = ("-mprefer-vector-width=512",) if platform.machine() in ("x86_64", "AMD64") else ()
-# What compilers and linkers say when the cause is the disk, not the source.
+# Messages of compilers and linkers caused by a full disk and not by the source.
 NO_SPACE = ("No space left on device", "Disk quota exceeded")
+CFLAGS = "SCITOOLKIT_CFLAGS"
 
 
 @functools.cache
@@ -57,26 +57,35 @@ def read(module_file: str, name: str) -> str:
 
 
 def find_compiler() -> str:
-    """Return the C compiler: $CC when set (with its arguments), else cc, gcc or clang on PATH.
+    """Return the C compiler: $CC if set (with its arguments), else cc, gcc or clang on PATH.
 
     Raises:
         BackendError: no compiler was found.
+        ConfigError: $CC has an unclosed quotation.
     """
-    wanted = os.environ.get("CC")
-    for command in [wanted] if wanted else ["cc", "gcc", "clang"]:
-        name, *arguments = shlex.split(command)
+    wanted = _words("CC")
+    for name, *arguments in [wanted] if wanted else [["cc"], ["gcc"], ["clang"]]:
         path = shutil.which(name)
         if path:
             return shlex.join([path, *arguments])
     raise BackendError(
-        f"no C compiler found (looked for {wanted or 'cc, gcc, clang'})",
+        f"no C compiler found (searched for {shlex.join(wanted) or 'cc, gcc, clang'})",
         fix="install gcc or clang, or set CC to a C compiler",
     )
 
 
+def _words(variable: str) -> list[str]:
+    """Split an environment variable as a shell does; an unset variable has no words."""
+    text = os.environ.get(variable, "")
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise ConfigError(f"${variable} is {text!r}: {error}", fix=f"correct ${variable}") from None
+
+
 @functools.cache
 def compiler_identity(compiler: str) -> str:
-    """Return version and native target of `compiler`, as text that keys the cache.
+    """Return the version and native target of `compiler`; this text is part of the cache key.
 
     Raises:
         BackendError: the compiler does not run.
@@ -86,14 +95,14 @@ def compiler_identity(compiler: str) -> str:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise BackendError(f"compiler {compiler} does not run: {error}", fix="set CC") from error
-    # The line with -march or -target-feature names what `native` stands for on this machine.
-    told = [line for line in done.stderr.splitlines() if "version" in line or "cc1" in line]
-    return f"{platform.machine()} {compiler} {' '.join(told)}"
+    # The cc1 line lists the flags that -march=native expands to on this machine.
+    lines = [line for line in done.stderr.splitlines() if "version" in line or "cc1" in line]
+    return f"{platform.machine()} {compiler} {' '.join(lines)}"
 
 
 @contextlib.contextmanager
 def _progress(key: str) -> Iterator[None]:
-    """Print on a terminal that a kernel is being compiled, and how long that took."""
+    """Report on a terminal that a kernel is being compiled, and the time it took."""
     shown = sys.stderr.isatty() and os.environ.get("RANK", "0") == "0"
     begin = time.perf_counter()
     if shown:
@@ -104,10 +113,10 @@ def _progress(key: str) -> Iterator[None]:
 
 
 def compile_source(compiler: str, source: str, flags: tuple[str, ...]) -> bytes:
-    """Return the shared library of a C source, made in a temporary folder.
+    """Compile a C source in a temporary folder and return the bytes of the shared library.
 
     Raises:
-        BackendError: the compiler refuses it, or there is no space for its files.
+        BackendError: the compiler fails, or there is no space for its files.
     """
     try:
         with tempfile.TemporaryDirectory(prefix="scitoolkit-") as scratch:
@@ -115,7 +124,7 @@ def compile_source(compiler: str, source: str, flags: tuple[str, ...]) -> bytes:
     except OSError as error:
         raise BackendError(
             f"cannot write temporary files to compile a kernel: {error}",
-            fix="set TMPDIR to a folder with free space that you may write",
+            fix="set TMPDIR to a writable folder with free space",
         ) from error
 
 
@@ -127,15 +136,15 @@ def _compile_in(scratch: str, compiler: str, source: str, flags: tuple[str, ...]
 
 
 def compile_portable(compiler: str, source: str, flags: tuple[str, ...]) -> bytes:
-    """Return a library for every machine of a processor level; it names no OpenMP runtime.
+    """Compile a C source for a processor level, without linking an OpenMP runtime.
 
     Args:
-        compiler: gcc, whose runtime's interface every OpenMP runtime of Linux has.
+        compiler: gcc, because all OpenMP runtimes on Linux implement the interface of libgomp.
         source: C source.
-        flags: as `load_library` takes them, with -march of the level.
+        flags: as for `load_library`, with the level as -march.
 
     Raises:
-        BackendError: the compiler refuses it.
+        BackendError: the compiler fails.
     """
     with tempfile.TemporaryDirectory(prefix="scitoolkit-") as folder:
         code, unit, library = (Path(folder) / f"kernel.{suffix}" for suffix in ("c", "o", "so"))
@@ -148,7 +157,7 @@ def compile_portable(compiler: str, source: str, flags: tuple[str, ...]) -> byte
 
 
 def _run(compiler: str, arguments: tuple[str, ...], made: Path) -> None:
-    """Run the compiler, which has to make a file."""
+    """Run the compiler and check that it wrote the file `made`."""
     command = [*shlex.split(compiler), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode or not made.exists():
@@ -167,24 +176,25 @@ def _failure(compiler: str, stderr: str, scratch: str) -> BackendError:
     first = next((line for line in lines if "error" in line), "") or stderr[-300:].strip()
     return BackendError(
         f"{compiler} could not compile a kernel: {first or 'it wrote no library'}",
-        fix="set CC to gcc >= 9 or clang >= 12 with OpenMP",
+        fix="set CC to gcc >= 9 or clang >= 12 with OpenMP"
+        + (f", and check ${CFLAGS}" if os.environ.get(CFLAGS) else ""),
     )
 
 
 def _key(compiler: str, text: str, flags: tuple[str, ...]) -> str:
-    """Return the key of what `text` gives with a compiler and all flags on this machine."""
+    """Return the cache key of a source text, a compiler and flags on this machine."""
     parts = (text, compiler_identity(compiler), *flags, str(CACHE_VERSION))
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
 
 def _all_flags(flags: tuple[str, ...]) -> tuple[str, ...]:
-    return (*flags, *shlex.split(os.environ.get("SCITOOLKIT_CFLAGS", "")))
+    return (*flags, *_words(CFLAGS))
 
 
 def _open(path: str) -> ctypes.CDLL:
     try:
         return ctypes.CDLL(path)
-    except OSError as error:  # not a fault of the cache, which another folder would mend
+    except OSError as error:  # not an OSError: `first_usable` would try the next folder
         raise BackendError(
             f"the system cannot load a compiled kernel: {error}",
             fix="set SCITOOLKIT_CACHE to a folder on a file system mounted without noexec",
@@ -192,20 +202,22 @@ def _open(path: str) -> ctypes.CDLL:
 
 
 def _load(source: str, flags: tuple[str, ...], aliases: tuple[str, ...] = ()) -> ctypes.CDLL:
-    """Load the library of `source`, compiled if no cache has it, and note it under `aliases`.
+    """Load the library of `source` from the cache, compiling it if needed, under all `aliases`.
 
-    Where nothing can be compiled, the prebuilt library of the source is taken.
+    If compilation is impossible, load the prebuilt library of the source.
     """
     prebuilt.note_source(source, flags)
+    wanted = _all_flags(flags)
     try:
-        compiler, wanted = find_compiler(), _all_flags(flags)
+        compiler = find_compiler()
         key = _key(compiler, source, wanted)
         return _load_key(key, lambda: compile_source(compiler, source, wanted), aliases)
     except BackendError as error:
         found = prebuilt.find(source, flags)
         if found is None:
             raise
-        _say_prebuilt(found.parent.name, str(error))
+        ignored = shlex.join(wanted[len(flags) :])
+        _report_prebuilt(found.parent.name, str(error), ignored)
     prebuilt.share_openmp()
     return _open(str(found))
 
@@ -216,17 +228,24 @@ def is_prebuilt(library: ctypes.CDLL) -> bool:
 
 
 @functools.cache
-def _say_prebuilt(level: str, reason: str) -> None:
-    get_logger(__name__).info("prebuilt kernels for %s run: %s", level, reason)
+def _report_prebuilt(level: str, reason: str, ignored: str) -> None:
+    """Log the use of prebuilt kernels once; warn if that ignores the user's compiler flags."""
+    logger = get_logger(__name__)
+    if ignored:
+        logger.warning(
+            "%s=%s is ignored: prebuilt kernels for %s run: %s", CFLAGS, ignored, level, reason
+        )
+    else:
+        logger.info("prebuilt kernels for %s run: %s", level, reason)
 
 
 def _load_key(key: str, build: Callable[[], bytes], aliases: tuple[str, ...] = ()) -> ctypes.CDLL:
-    """Load the library that a key stands for; `build` makes it if no cache has it."""
+    """Load the library of a cache key; `build` compiles it if it is in no cache."""
 
     def build_into(cache: KernelCache) -> ctypes.CDLL:
         cache.make()
         with cache.locked(key):
-            library = cache.load(key, _open)  # compiled while this process waited
+            library = cache.load(key, _open)  # another process may have compiled it meanwhile
             if library is None:
                 with _progress(key):
                     cache.store(key, build())
@@ -246,11 +265,11 @@ def _load_key(key: str, build: Callable[[], bytes], aliases: tuple[str, ...] = (
 
 
 def load_built(made_of: str, build: Callable[[], bytes]) -> ctypes.CDLL:
-    """Load a library of several units, from the cache if it was built before.
+    """Load a library of several translation units, from the cache if it was built before.
 
     Args:
-        made_of: sources and flags of all units; with the compiler they key the cache.
-        build: compiles and links them; returns the library's bytes.
+        made_of: sources and flags of all units, the text of the cache key.
+        build: compiles and links the units and returns the library's bytes.
 
     Raises:
         BackendError: see `load_library`.
@@ -259,15 +278,17 @@ def load_built(made_of: str, build: Callable[[], bytes]) -> ctypes.CDLL:
 
 
 def load_library(source: str, flags: tuple[str, ...] = FLAGS) -> ctypes.CDLL:
-    """Compile `source` (or take it from the cache, or a prebuilt one) and load it.
+    """Load the library of a C source: cached, compiled now, or prebuilt, in this order.
 
     Args:
         source: C source with a plain C ABI.
         flags: compiler flags that set optimisation and target; $SCITOOLKIT_CFLAGS is appended.
+            A prebuilt library has been compiled without the latter, which logs a warning.
 
     Raises:
-        BackendError: neither a prebuilt library nor a way to compile: no compiler, one that
-            fails, no folder for the cache; or a library that the system cannot load.
+        BackendError: there is no prebuilt library, and compilation fails (no compiler, a compiler
+            error, no writable cache); or the system cannot load the library.
+        ConfigError: $CC or $SCITOOLKIT_CFLAGS has an unclosed quotation.
 
     Example:
         >>> load_library("int one(void) { return 1; }").one()
@@ -278,9 +299,9 @@ def load_library(source: str, flags: tuple[str, ...] = FLAGS) -> ctypes.CDLL:
 
 @functools.cache
 def _digest(folder: Path) -> str:
-    """Return a digest of a package's modules and C files, which the generated source depends on.
+    """Return a digest of a package's modules and C files, which determine the generated source.
 
-    If a file changed after this module was imported, the source that runs is not the one on disk:
+    If a file changed after this module was imported, the code in memory may differ from the files:
     the digest is then unique, so that no other process reuses this cache entry.
     """
     files = sorted([*folder.glob("*.py"), *folder.glob("*.c")])
@@ -292,19 +313,19 @@ def _digest(folder: Path) -> str:
 def load_generated(
     generator: Callable[..., str], *arguments: str, flags: tuple[str, ...] = FLAGS
 ) -> ctypes.CDLL:
-    """Load the library of `generator(*arguments)`; once it is compiled, generate nothing.
+    """Load the library of the source `generator(*arguments)`, without generating it if cached.
 
-    The cache notes which library belongs to which arguments; the note is valid as long as the
-    modules of the generator's package, of this one and of `ops` itself (the constants) are the
-    same.
+    The cache maps arguments to libraries. An entry is valid while the modules of the generator's
+    package, of this package and of `ops` (which has the coupling constants) are unchanged.
 
     Args:
-        generator: returns C source for its arguments; a function of a module.
-        arguments: the arguments of the call.
+        generator: module-level function that returns C source.
+        arguments: its arguments.
         flags: as for `load_library`.
 
     Raises:
         BackendError: see `load_library`.
+        ConfigError: see `load_library`.
     """
     module = sys.modules[generator.__module__]
     folders = {Path(str(module.__file__)).parent, *Path(__file__).parents[:2]}
@@ -312,7 +333,7 @@ def load_generated(
     made_of = (generator.__qualname__, *digests, *arguments)
     try:
         key = _key(find_compiler(), "\0".join(made_of), _all_flags(flags))
-    except BackendError:  # there may be a prebuilt library
+    except BackendError:  # no compiler, but there may be a prebuilt library
         return _load(generator(*arguments), flags)
     if prebuilt.noting():
         return _load(generator(*arguments), flags, (key,))

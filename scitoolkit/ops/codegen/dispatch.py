@@ -1,4 +1,4 @@
-"""Backend selection: the best kernel backend that can run, else the reference with one warning."""
+"""Backend selection: the kernel backend of highest priority that can run, else the reference."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ EAGER, TRACED, TRANSFORMED = (
 
 @dataclass(frozen=True, eq=False)
 class Operation:
-    """A numerical operation: one reference, any number of backends, all of one signature.
+    """A numerical operation: a reference and any number of backends with the same signature.
 
     Attributes:
-        name: of the operation and of its registered operators, `scitoolkit::<name>`.
-        summary: what it computes.
-        reference: the readable implementation in torch, differentiable any number of times.
-        derivatives: number of times the kernels can be differentiated; None: any number.
-        examples: `module:function` that yields `Example`s of `Numbers`, for the contract suite.
+        name: name of the operation and of its registered operators, `scitoolkit::<name>`.
+        summary: one line for the table of operations.
+        reference: readable implementation in torch, differentiable to any order.
+        derivatives: how often the kernels can be differentiated; None: any number of times.
+        examples: `module:function`; the function yields `Example`s for the contract suite.
     """
 
     name: str
@@ -46,30 +46,30 @@ class Operation:
     examples: str = ""
 
     def __post_init__(self) -> None:
-        """Make the reference one of the backends."""
+        """Register the reference as a backend's implementation."""
         Reference.serve(self.name, transforms=True)(self.reference)
 
     def choose(
         self, spec: Hashable, like: Tensor, backend: str = AUTO, *options: Hashable
     ) -> Callable[..., Any]:
-        """Return the implementation that runs on a tensor; compiles its kernels when needed.
+        """Return the implementation for a tensor, compiling its kernels if needed.
 
         Args:
-            spec: what the kernels are generated for; text where torch.compile is to trace.
-            like: the tensor whose dtype and device decide.
+            spec: argument of the kernels' generator; text if torch.compile shall trace the call.
+            like: tensor with the dtype and device to support.
             backend: auto, or the name of a kernel backend.
             options: further arguments of the implementations' `prepare`.
 
         Raises:
             ConfigError: an unknown backend, or one without this operation.
-            BackendError: a backend other than auto is asked for and cannot run.
+            BackendError: the named backend cannot run.
         """
         device, caller = like.device.type, _caller(like)
         name = _name(self.name, spec, like.dtype, device, backend, caller, *options)
         return FUNCTIONS[name, self.name]
 
     def backend(self, spec: Hashable, like: Tensor, backend: str = AUTO, *options: Hashable) -> str:
-        """Return the name of the backend that `choose` takes; arguments and errors are its."""
+        """Return the name of the backend that `choose` selects for the same arguments."""
         device, caller = like.device.type, _caller(like)
         return decide(self.name, spec, like.dtype, device, backend, caller, *options).name
 
@@ -79,12 +79,12 @@ class Operation:
         yield from getattr(importlib.import_module(module), function)(numbers)
 
     def has_kernel(self, spec: Hashable, dtype: torch.dtype, device: str = "cpu") -> bool:
-        """Return whether a kernel runs in eager mode; otherwise log the reason once."""
+        """Return whether a kernel can run in eager mode; if not, log the reason once."""
         return decide(self.name, spec, dtype, device) is not Reference
 
 
 def _caller(like: Tensor) -> str:
-    """Return the caller: eager torch, a tracer, or a transform of torch.func."""
+    """Return whether the call comes from eager torch, a tracer or a torch.func transform."""
     if is_transformed() or is_traced_transform():
         return TRANSFORMED
     return EAGER if is_eager(like) else TRACED
@@ -100,7 +100,7 @@ def decide(
     operation: str, spec: Hashable, dtype: torch.dtype, device: str, backend: str = AUTO,
     caller: str = EAGER, *options: Hashable,
 ) -> type[KernelBackend]:  # fmt: skip
-    """Return the backend that runs an operation; arguments and errors are those of `choose`."""
+    """Return the backend for an operation; arguments and errors as for `Operation.choose`."""
     if backend == Reference.name:
         return Reference
     reasons = []
@@ -124,7 +124,7 @@ def _refuses_caller(backend: type[KernelBackend], operation: str, caller: str) -
 
 
 def _candidates(operation: str, device: str, backend: str) -> list[type[KernelBackend]]:
-    """Return the backends to ask, in the order of preference."""
+    """Return the candidate backends in order of preference."""
     if backend != AUTO:
         return [_named(operation, backend)]
     serving = [
@@ -137,7 +137,7 @@ def _candidates(operation: str, device: str, backend: str) -> list[type[KernelBa
 
 
 def _imported(name: str) -> type[KernelBackend] | None:
-    """Return a backend, None (with a warning) if the package that brings it is broken."""
+    """Return a backend, or None with a warning if it cannot be imported."""
     try:
         return kernel_backends.get(name)
     except BackendError as error:
@@ -160,27 +160,27 @@ def _named(operation: str, backend: str) -> type[KernelBackend]:
 
 @functools.cache
 def warn_once(operation: str, reason: str, instead: str = "the slow reference runs") -> None:
-    """Log once per process why the kernels of an operation do not run."""
+    """Log once per process why the kernels of an operation cannot run and what runs instead."""
     get_logger(__name__).warning("%s: %s: %s", operation, instead, reason)
 
 
 def refresh() -> None:
-    """Forget decisions and warnings, after a backend or the compiler changed in this process."""
+    """Clear cached decisions and warnings after a change of backends or compiler."""
     decide.cache_clear()
     warn_once.cache_clear()
 
 
 def check_tensor(name: str, value: object, shape: tuple[int | str, ...], like: Tensor) -> None:
-    """Check a tensor at the public boundary against a shape and the dtype and device of another.
+    """Check an argument of a public function: floating tensor, shape, dtype and device.
 
     Args:
-        name: the argument's name, for the message.
+        name: name of the argument, for the message.
         value: the argument.
-        shape: expected sizes; a letter stands for any size.
-        like: the tensor whose dtype and device it must have.
+        shape: expected sizes; a string matches any size.
+        like: tensor with the expected dtype and device.
 
     Raises:
-        DataError: naming the argument, what was expected and what was given.
+        DataError: the argument does not match; the message has the expected and the given value.
 
     Example:
         >>> check_tensor("x", torch.zeros(2, 3), ("N", 3), torch.zeros(1))

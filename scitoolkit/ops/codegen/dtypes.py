@@ -1,4 +1,4 @@
-"""The dtypes that kernels are generated for, and their names in C, Triton and numpy."""
+"""Dtypes of the generated kernels, and their names in C, Triton and numpy."""
 
 from __future__ import annotations
 

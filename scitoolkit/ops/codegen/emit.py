@@ -6,9 +6,9 @@ STEP = "  "
 
 
 def indented(source: str) -> str:
-    """Return C with each line indented by the depth of braces; the tokens are unchanged.
+    """Return C with each line indented by the depth of braces; tokens are unchanged.
 
-    Preprocessor lines start in column 0; the lines that continue one keep their text.
+    Preprocessor lines start in column 0; their continuation lines are unchanged.
 
     Example:
         >>> print(indented("void f(void) {\\nif (x) {\\ny = 1;\\n}\\n}"), end="")
@@ -33,7 +33,7 @@ def indented(source: str) -> str:
 
 
 def banner(text: str) -> str:
-    """Return a comment line for generated C.
+    """Return a one-line comment for generated C.
 
     Example:
         >>> banner("path 3: 1o x 1o -> 0e, uvu")

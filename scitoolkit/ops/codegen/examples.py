@@ -1,4 +1,4 @@
-"""Small inputs of operations, on which the contract suite compares backends with the reference."""
+"""Small inputs of operations with which the contract suite compares backends to the reference."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class Example:
     """One call of an operation.
 
     Attributes:
-        label: what is special about it.
-        spec, options: what `Operation.choose` takes.
-        tensors: the floating tensors, with respect to which derivatives are compared.
+        label: short description of the case.
+        spec, options: arguments of `Operation.choose`.
+        tensors: floating tensors; derivatives with respect to them are compared.
         call: `call(run, *tensors)` calls an implementation and returns a tensor or a tuple.
     """
 
@@ -29,7 +29,7 @@ class Example:
 
 
 class Numbers:
-    """Random tensors of one dtype and device, the same on every device.
+    """Random tensors of one dtype; the values are the same on every device.
 
     Example:
         >>> Numbers(torch.float32).normal(2, 3).shape
@@ -42,10 +42,10 @@ class Numbers:
         self._generator = torch.Generator().manual_seed(seed)
 
     def normal(self, *shape: int) -> Tensor:
-        """Return standard normal numbers, drawn in float64."""
+        """Return standard normal numbers, drawn in float64 and rounded to the dtype."""
         drawn = torch.randn(*shape, generator=self._generator, dtype=torch.float64)
         return drawn.to(self.device, self.dtype)
 
     def integers(self, limit: int, *shape: int) -> Tensor:
-        """Return integers below a limit, int64."""
+        """Return int64 integers from 0 to `limit` - 1."""
         return torch.randint(limit, shape, generator=self._generator).to(self.device)

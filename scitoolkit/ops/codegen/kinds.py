@@ -1,4 +1,4 @@
-"""The plug-in kinds of operations and of the backends that run them, apart from torch."""
+"""Plug-in kinds of operations and kernel backends; importing this module does not import torch."""
 
 from __future__ import annotations
 

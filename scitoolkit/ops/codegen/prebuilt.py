@@ -1,12 +1,13 @@
-"""Prebuilt kernels: libraries that a platform wheel brings for machines that cannot compile.
+"""Prebuilt kernels: libraries in a platform wheel for machines without a working C compiler.
 
-`PREBUILT` holds one folder a processor level, named as compilers name it (`-march=x86-64-v3`), and
-in it libraries under the digest of their source and flags. A kernel is compiled for the machine at
-hand where a compiler works; only where none does is the library of the best level taken that the
-processor has. The folder is part of the installed package, hence trusted like its Python code.
+`PREBUILT` has one folder per processor level, named as in `-march=x86-64-v3`; libraries in it are
+named by the digest of their source and flags. With a working compiler kernels are compiled for the
+local machine, with the flags in $SCITOOLKIT_CFLAGS. Otherwise the library of the highest level that
+the processor supports is loaded. The folder is part of the installed package and is trusted like
+its Python code.
 
-A library names no OpenMP runtime: it uses the one that torch brings, so that a process has one pool
-of threads, and a machine needs no package of the system.
+A library is not linked to an OpenMP runtime and uses that of torch. A process then has one pool of
+threads, and no system package is needed.
 """
 
 from __future__ import annotations
@@ -23,11 +24,12 @@ from pathlib import Path
 from scitoolkit.core.run_directory import write_atomic
 
 PREBUILT = Path(__file__).with_name("_prebuilt")
-# Folder to which every C source that is asked for is written, with its flags: prebuild_kernels.py.
+# Variable that names the folder to which every requested C source is written with its flags, for
+# prebuild_kernels.py and for reading.
 SOURCES = "SCITOOLKIT_KERNEL_SOURCES"
-# Raise when a library of the same source and flags would have another interface.
+# Part of the digest. Increment when the interface of libraries of unchanged sources changes.
 VERSION = 1
-# Processor levels of an architecture, best first, with what /proc/cpuinfo has to name for each.
+# Processor levels of an architecture, highest first, with the flags required in /proc/cpuinfo.
 LEVELS: Mapping[str, Mapping[str, frozenset[str]]] = {
     "x86_64": {
         "x86-64-v3": frozenset({"avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe"}),
@@ -40,13 +42,13 @@ RUNTIMES = ("libgomp", "libomp", "libiomp5")
 
 
 def levels() -> Mapping[str, frozenset[str]]:
-    """Return the processor levels of this architecture, best first; none for an unknown one."""
+    """Return the processor levels of this architecture, highest first; empty if unknown."""
     return LEVELS.get(platform.machine(), {})
 
 
 @functools.cache
 def usable_levels() -> tuple[str, ...]:
-    """Return the levels whose libraries this processor can run, best first.
+    """Return the levels whose libraries this processor can run, highest first.
 
     Example:
         >>> set(usable_levels()) <= set(levels())
@@ -59,7 +61,7 @@ def usable_levels() -> tuple[str, ...]:
 def _processor_flags() -> frozenset[str]:
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:  # not Linux: only levels that need nothing
+    except OSError:  # not Linux: only levels without required flags
         return frozenset()
     flags = next((line for line in lines if line.startswith("flags")), ":")
     return frozenset(flags.partition(":")[2].split())
@@ -70,20 +72,20 @@ def digest(source: str, flags: tuple[str, ...]) -> str:
 
     Args:
         source: C source.
-        flags: those for the machine at hand, as `load_library` takes them.
+        flags: flags for the local machine, as for `load_library`.
     """
     return hashlib.sha256("\0".join((source, *flags, str(VERSION))).encode()).hexdigest()[:32]
 
 
 def find(source: str, flags: tuple[str, ...]) -> Path | None:
-    """Return the prebuilt library of a source for this processor, None where there is none."""
+    """Return the prebuilt library of a source for this processor, or None."""
     name = f"{digest(source, flags)}.so"
     paths = (PREBUILT / level / name for level in usable_levels())
     return next((path for path in paths if path.is_file()), None)
 
 
 def num_usable() -> int:
-    """Return the number of libraries that this processor can run.
+    """Return the number of prebuilt libraries that this processor can run.
 
     Example:
         >>> num_usable() >= 0
@@ -94,11 +96,11 @@ def num_usable() -> int:
 
 @functools.cache
 def share_openmp() -> None:
-    """Make torch's OpenMP runtime, or else the system's, visible to libraries that name none."""
+    """Load torch's OpenMP runtime, or else the system's, with global symbols for the libraries."""
     import torch  # loads its runtime
 
-    beside = sorted((Path(torch.__file__).parent / "lib").glob("lib*omp*"))
-    paths = [*_loaded(), *map(str, beside), *filter(None, [ctypes.util.find_library("gomp")])]
+    bundled = sorted((Path(torch.__file__).parent / "lib").glob("lib*omp*"))
+    paths = [*_loaded(), *map(str, bundled), *filter(None, [ctypes.util.find_library("gomp")])]
     for path in paths:
         try:
             ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
@@ -118,12 +120,12 @@ def _loaded() -> list[str]:
 
 
 def noting() -> bool:
-    """Return whether sources are written down: then each has to be made, also of cached kernels."""
+    """Return whether sources are recorded; cached kernels must then generate theirs as well."""
     return bool(os.environ.get(SOURCES))
 
 
 def note_source(source: str, flags: tuple[str, ...]) -> None:
-    """Write a source with its flags to the folder that $SCITOOLKIT_KERNEL_SOURCES names, if any."""
+    """Write a source with its flags to the folder $SCITOOLKIT_KERNEL_SOURCES, if set."""
     if noting():
         folder = Path(os.environ[SOURCES])
         folder.mkdir(parents=True, exist_ok=True)
@@ -132,6 +134,6 @@ def note_source(source: str, flags: tuple[str, ...]) -> None:
 
 
 def read_note(path: Path) -> tuple[str, tuple[str, ...]]:
-    """Return source and flags as `note_source` wrote them."""
+    """Read the source and flags written by `note_source`."""
     head, _, source = path.read_text(encoding="utf-8").partition("\n")
     return source, tuple(head.removeprefix("// ").split())

@@ -1,4 +1,4 @@
-"""From a loaded C function to a torch operator that autograd, torch.compile and export know."""
+"""Registration of kernels as torch operators for autograd, torch.compile and torch.export."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from scitoolkit.core.errors import BackendError
 def call(function: Any, *arguments: Any) -> None:
     """Call a C function with tensors as pointers and integers as int64.
 
-    The caller answers for contiguity, dtypes and sizes: C cannot check them.
+    The caller must ensure contiguity, dtypes and sizes, which C cannot check.
     """
     values = [a if type(a) is int else a.data_ptr() for a in arguments]
-    if function.argtypes is None:  # known types spare an object per argument and call
+    if function.argtypes is None:  # avoids the construction of a ctypes object per argument
         function.argtypes = [
             ctypes.c_void_p if isinstance(a, torch.Tensor) else ctypes.c_int64 for a in arguments
         ]
@@ -38,10 +38,10 @@ def operator(
 
     Args:
         name: name of the operator inside the namespace `scitoolkit`.
-        fake: the function that returns empty outputs of the right shape, dtype and device.
-        setup_context: `setup_context(ctx, inputs, output)`, saving what `backward` needs.
-        backward: `backward(ctx, *grad_outputs)`, in terms of operators so that it can be
-            differentiated again.
+        fake: function that returns empty outputs of the right shape, dtype and device.
+        setup_context: `setup_context(ctx, inputs, output)`, saves the tensors for `backward`.
+        backward: `backward(ctx, *grad_outputs)`, composed of operators so that it is
+            differentiable.
     """
 
     def decorate(function: Callable) -> Callable:
@@ -55,10 +55,10 @@ def operator(
 
 
 def eager(function: Callable, setup_context: Callable, backward: Callable) -> Callable:
-    """Return a function of plain tensors with the same derivatives as a registered operator.
+    """Return a `torch.autograd.Function` with the same derivatives as a registered operator.
 
-    The dispatcher's way through an operator written in Python takes about 0.2 ms with autograd,
-    as long as a small kernel. In eager mode `torch.autograd.Function` takes a fraction of it.
+    With autograd, dispatching an operator implemented in Python takes about 0.2 ms, as long as a
+    small kernel. In eager mode `torch.autograd.Function` takes a fraction of that.
 
     Args:
         function: the undecorated implementation.
@@ -66,7 +66,7 @@ def eager(function: Callable, setup_context: Callable, backward: Callable) -> Ca
         backward: as in `operator`.
     """
 
-    # One forward with ctx: with a separate setup_context, torch inspects the signature each time.
+    # One forward with ctx: with a separate setup_context torch inspects the signature at each call.
     def forward(ctx, *arguments):
         output = function(*arguments)
         setup_context(ctx, arguments, output)
@@ -85,17 +85,17 @@ def differentiable(
     backward: Callable | None = None,
     plain: Callable | None = None,
 ) -> Callable[[Callable], Callable]:
-    """Return a decorator: a registered operator that is called past the dispatcher in eager mode.
+    """Return a decorator that registers an operator and bypasses the dispatcher in eager mode.
 
     Args:
         name: name of the operator inside the namespace `scitoolkit`.
         fake: as in `operator`.
         setup_context: as in `operator`.
-        backward: as in `operator`; without it, a derivative is refused by name.
-        plain: what eager mode calls instead of the function; it may return views of its inputs.
+        backward: as in `operator`; if None, differentiation raises BackendError.
+        plain: called instead of the function in eager mode; may return views of its inputs.
 
     Returns:
-        The decorator; what it returns has the registered operator as its attribute `operator`.
+        The decorator. The decorated function has the registered operator as attribute `operator`.
     """
     if backward is None:
         setup_context, backward = _save_nothing, _refusal(name)
@@ -117,12 +117,17 @@ def differentiable(
 
 
 def refusing(name: str, function: Callable) -> Callable:
-    """Return a function whose derivative is refused by name, for plain tensors and objects."""
+    """Return `function` for eager mode such that differentiating it raises BackendError.
+
+    Args:
+        name: of the derivative, for the message.
+        function: of tensors and other objects.
+    """
     return eager(function, _save_nothing, _refusal(name))
 
 
 def _save_nothing(ctx, inputs, output) -> None:
-    """For functions without a derivative."""
+    """Do nothing: the context of functions without a derivative."""
 
 
 def _refusal(name: str) -> Callable:
@@ -139,14 +144,14 @@ def functional(
     vmap: Callable,
     **others: Callable,
 ) -> Callable:
-    """Return what `eager` does, for tensors under the transforms of torch.func.
+    """Return a `torch.autograd.Function` like that of `eager`, for the transforms of torch.func.
 
     Args:
-        function: the undecorated implementation; it sees plain tensors.
+        function: the undecorated implementation; receives plain tensors.
         setup_context: as in `operator`.
         backward: as in `operator`.
-        vmap: `vmap(apply, size, in_dims, arguments)`, one output or a tuple of them, the batch
-            first in each; `apply` is what is returned here.
+        vmap: `vmap(apply, size, in_dims, arguments)` returns one output or a tuple, each with the
+            batch as first dimension; `apply` is the function returned here.
         **others: further static methods, such as `jvp`.
     """
 
@@ -168,12 +173,12 @@ _PLAIN = (torch.Tensor, Parameter, type(None))
 
 
 def is_eager(*arguments: object) -> bool:
-    """Tell whether only autograd records: no compiler, export, tensor subclass or transform."""
+    """Return whether torch runs eagerly: no compiler, export, tensor subclass or transform."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return False
     if torch._C._len_torch_dispatch_stack():
         return False
-    for each in arguments:  # a loop, because a generator takes longer than all of the rest
+    for each in arguments:  # a generator expression would dominate the cost of this function
         if type(each) in _PLAIN or not isinstance(each, torch.Tensor):
             continue
         return False
@@ -181,7 +186,7 @@ def is_eager(*arguments: object) -> bool:
 
 
 def is_transformed() -> bool:
-    """Tell whether torch.func or forward-mode AD is active without a tracer."""
+    """Return whether torch.func or forward-mode AD is active outside of a tracer."""
     return (
         (torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0)
         and not torch.compiler.is_compiling()
@@ -190,12 +195,12 @@ def is_transformed() -> bool:
 
 
 def is_traced_transform() -> bool:
-    """Tell whether a tracer records a torch.func transform: registered operators have no rules."""
+    """Return whether a tracer records a torch.func transform, which no registered operator has."""
     return torch._C._are_functorch_transforms_active() and not is_transformed()
 
 
 def is_recorded(*arguments: object) -> bool:
-    """Tell whether autograd, in either mode, records operations on any of these arguments."""
+    """Return whether autograd, in reverse or forward mode, records operations on any argument."""
     if forward_ad._current_level >= 0:
         return True
     if torch.is_grad_enabled():

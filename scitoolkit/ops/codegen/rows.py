@@ -1,4 +1,4 @@
-"""Operators whose rows are independent: input (E, a) to output (E, b), twice differentiable."""
+"""Operations on independent rows: input (E, a) to output (E, b), twice differentiable."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from scitoolkit.ops.codegen.dtypes import REAL
 from scitoolkit.ops.codegen.gpu import load_triton, on_device
 from scitoolkit.ops.codegen.registration import call, differentiable
 
-GPU_ROWS = 128  # rows of one program in Triton, one of a thread
+GPU_ROWS = 128  # rows per Triton program, one per thread
 
 
 def run_compiled(library: ctypes.CDLL, name: str, x: Tensor, *others: Tensor) -> None:
-    """Run one of the three functions of a library in C."""
+    """Call one of the three functions of a C library."""
     call(getattr(library, name), x.shape[0], x, *others, torch.get_num_threads())
 
 
 def run_triton(module: ModuleType, name: str, x: Tensor, *others: Tensor) -> None:
-    """Run one of the three kernels of a module in Triton, blocks of rows at a time."""
+    """Launch one of the three kernels of a Triton module, one program per block of rows."""
     programs = -(-x.shape[0] // GPU_ROWS)
     if programs:
         with on_device(x):
@@ -37,22 +37,22 @@ def run_triton(module: ModuleType, name: str, x: Tensor, *others: Tensor) -> Non
 
 
 class RowOperation(Operation):
-    """An operation on independent rows, with kernels in C and in Triton generated from a spec.
+    """An operation on independent rows with generated kernels in C and Triton.
 
-    The library has three functions over N rows, all contiguous:
-    `forward(N, X, Z, threads)`, `backward(N, X, G, GX, threads)` and
-    `double_backward(N, X, G, DX, GG, GX, threads)`, where DX is the cotangent of GX and the last
-    gives the gradients of <DX, GX> with respect to G and X. In Triton the kernels have the same
-    arguments without the threads. All implementations are called as `run(rows, spec)`.
+    The C library has three functions of N contiguous rows: `forward(N, X, Z, threads)`,
+    `backward(N, X, G, GX, threads)` and `double_backward(N, X, G, DX, GG, GX, threads)`. The last
+    one computes the gradients of <DX, GX> with respect to G and X, where DX is the cotangent of
+    GX. The Triton kernels have the same arguments without the threads. All implementations are
+    called as `run(rows, spec)`.
 
     Args:
         name: name of the operator inside the namespace `scitoolkit`.
-        summary: what it computes.
-        parse: makes the spec of its text.
-        dim_out: number of columns of the output for a spec's text.
+        summary: one line for the table of operations.
+        parse: returns the spec of its text.
+        dim_out: returns the number of output columns of a spec's text.
         reference: `reference(spec, rows)` in torch.
-        c_source: `c_source(spec, real)` returns the C.
-        triton_source: `triton_source(spec)` returns the Triton, one text for both precisions.
+        c_source: `c_source(spec, real)` returns the C source.
+        triton_source: `triton_source(spec)` returns the Triton source for both precisions.
         examples: see `Operation`.
     """
 
@@ -76,9 +76,12 @@ class RowOperation(Operation):
             name, summary, lambda rows, text: reference(constant(text), rows), 2, examples
         )
 
+        def source(text: str, dtype: torch.dtype) -> str:
+            return c_source(parse(text), REAL[dtype])
+
         @functools.lru_cache(maxsize=64)
         def library(text: str, dtype: torch.dtype) -> ctypes.CDLL:
-            return load_library(c_source(parse(text), REAL[dtype]))
+            return load_library(source(text, dtype))
 
         @functools.lru_cache(maxsize=64)
         def module(text: str, dtype: torch.dtype) -> ModuleType:
@@ -86,11 +89,11 @@ class RowOperation(Operation):
 
         on_cpu = row_operator(name, library, dim_out)
         on_gpu = row_operator(f"{name}_triton", module, dim_out, run_triton)
-        GeneratedC.serve(name, prepare=library)(on_cpu)
+        GeneratedC.serve(name, prepare=library, source=source)(on_cpu)
         Triton.serve(name, prepare=module)(on_gpu)
 
     def __call__(self, text: str, rows: Tensor, backend: str) -> Tensor:
-        """Return the operation on rows (E, a) by the backend that `choose` picks."""
+        """Return the output (E, b) for rows (E, a), computed by the selected backend."""
         return self.choose(text, rows, backend)(rows.contiguous(), text)
 
 
@@ -104,12 +107,12 @@ def row_operator(
 
     Args:
         name: name of the operator inside the namespace `scitoolkit`.
-        kernels: `kernels(spec, dtype)` returns the loaded library, see `RowOperation`.
-        dim_out: number of columns of the output for a spec.
-        run: `run(library, function, x, *others)`; with `run_triton` the library is a module.
+        kernels: `kernels(spec, dtype)` returns the loaded library or module, see `RowOperation`.
+        dim_out: returns the number of output columns of a spec.
+        run: `run(library, function, x, *others)`, either `run_compiled` or `run_triton`.
 
     Returns:
-        The function of (rows, spec), with the registered operator as its attribute `operator`.
+        The function of (rows, spec), with the registered operator as attribute `operator`.
     """
 
     def run_forward(x: Tensor, spec: str) -> Tensor:

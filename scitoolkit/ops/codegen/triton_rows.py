@@ -1,6 +1,6 @@
-"""The Triton that kernels over rows share: one row a thread, straight lines over a block of rows.
+"""Triton source shared by kernels over independent rows: one row per thread.
 
-The counterpart of `vectors.py`; `rows.run_triton` launches the kernels.
+The counterpart of `vectors.py` for the GPU; `rows.run_triton` launches the kernels.
 """
 
 from __future__ import annotations
@@ -19,19 +19,22 @@ BEGIN = [
 
 
 def load(name: str, size: int, i: int) -> str:
-    """Return the expression of component i of the rows of `size` of an array."""
+    """Return the expression that loads component i of a block's rows of `size` columns."""
     return f"tl.load({name} + row * {size} + {i}, mask=inside, other=0.0)"
 
 
 def store(name: str, size: int, i: int, value: str) -> str:
-    """Return the line that writes component i of the rows of `size` of an array."""
+    """Return the line that stores component i of a block's rows of `size` columns."""
     return f"tl.store({name} + row * {size} + {i}, {value}, mask=inside)"
 
 
 def kernel(name: str, arguments: str, lines: list[str]) -> str:
-    """Return the kernel `name(N, arguments)`: `lines` for a block of rows.
+    """Return the Triton kernel `name(N, arguments)`, whose body computes a block of rows.
 
-    In the lines `row` numbers the rows, and `inside` tells which of them there are.
+    Args:
+        name: of the kernel.
+        arguments: names of the arguments after N, the number of rows.
+        lines: the body, in which `row` has the rows' numbers and `inside` whether they are below N.
 
     Example:
         >>> "def forward(N, X, Z):" in kernel("forward", "X, Z", [])

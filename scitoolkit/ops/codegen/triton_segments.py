@@ -1,14 +1,15 @@
 """Generator of Triton kernels that reduce over the nonzeros of each row of a CSR pattern.
 
-A program owns a block of columns (or a head) of one row and walks the row's nonzeros, a tile of
-them at a time. Rows of more than `CHUNK` nonzeros would keep one program busy long after all others
-ended: the nonzeros are cut into chunks of that size, a program each, and the row's program merges
-what they found. A chunk holds pieces of at most two such rows, so that nothing has to be counted
-beforehand: piece 0 is of the row that the chunk begins in, piece 1 of one that begins inside it. No
-atomics: the same bits from call to call.
+A program computes a block of columns (or a head) of one row and loops over tiles of the row's
+nonzeros. To balance the load, rows with more than `CHUNK` nonzeros are split: all nonzeros are cut
+into chunks of that size with one program each, and the program of the row merges the partial
+results. A chunk overlaps at most two such rows, so no counting is needed: piece 0 belongs to the
+row in which the chunk begins, piece 1 to a row that begins inside the chunk. There are no atomics,
+so results are bit-identical from call to call.
 
-A reduction is a sum, or an average with the softmax of scores as its weights. The average of a long
-row is that of its pieces' averages, with the logarithm of a piece's sum of exp(score) as its score.
+A reduction is a sum, or an average weighted by the softmax of scores. The average of a long row is
+the average of its pieces' averages, where the score of a piece is the logarithm of its sum of
+exp(score).
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from torch import Tensor
 
 from scitoolkit.ops.codegen.gpu import on_device
 
-CHUNK = 1024  # nonzeros of one program, of rows that have more
-TILE = 512  # numbers of a tile, if its lanes allow
-PER_WARP = 256  # numbers of a tile that a warp takes
+CHUNK = 1024  # nonzeros per program of rows that have more
+TILE = 512  # target number of elements of a tile
+PER_WARP = 256  # elements of a tile per warp
 
 HEAD = """
 import triton
@@ -34,13 +35,13 @@ import triton.language as tl
 
 @dataclass(frozen=True)
 class Tiles:
-    """How rows of `heads` x `width` numbers are cut into programs and tiles.
+    """Partition of rows of `heads` x `width` elements into programs and tiles.
 
     Attributes:
-        heads: of a row; each has its programs.
-        width: numbers of a head.
-        limit: the most lanes of a program; a wider head is cut into blocks.
-        chunk: nonzeros of a piece of a long row.
+        heads: heads per row; each has separate programs.
+        width: elements of a head.
+        limit: maximum number of lanes of a program; a wider head is cut into blocks.
+        chunk: nonzeros per piece of a long row.
 
     Example:
         >>> Tiles(1, 300, limit=128, chunk=1024).blocks, Tiles(2, 24, 1024, 1024).lanes
@@ -54,31 +55,31 @@ class Tiles:
 
     @property
     def lanes(self) -> int:
-        """Numbers of a row that a program takes, a power of two."""
+        """Elements of a row per program, a power of two."""
         return min(1 << (self.width - 1).bit_length(), self.limit)
 
     @property
     def blocks(self) -> int:
-        """Blocks of lanes of a head."""
+        """Blocks of lanes per head."""
         return -(-self.width // self.lanes)
 
     @property
     def nonzeros(self) -> int:
-        """Nonzeros of a tile."""
+        """Nonzeros per tile."""
         return min(max(TILE // self.lanes, 4), 32)
 
     @property
     def warps(self) -> int:
-        """Warps of a program."""
+        """Warps per program."""
         return max(self.nonzeros * self.lanes // PER_WARP, 1)
 
     @property
     def row(self) -> int:
-        """Numbers of a row."""
+        """Elements of a row."""
         return self.heads * self.width
 
     def begin(self) -> list[str]:
-        """Lines that give the head `h`, the places `w` of the lanes and which are `valid`."""
+        """Return lines that assign the head `h`, the lanes' columns `w` and their mask `valid`."""
         return [
             f"h = tl.program_id(1) // {self.blocks}",
             f"block = tl.program_id(1) % {self.blocks}",
@@ -88,35 +89,35 @@ class Tiles:
         ]
 
     def row_of(self, name: str, index: str) -> str:
-        """The lanes of one row of an array."""
+        """Return the expression that loads the lanes of one row of an array."""
         return f"tl.load({name} + {index} * {self.row} + w, mask=valid, other=0.0)"
 
     def rows_of(self, name: str, index: str) -> str:
-        """The lanes of a tile of rows of an array; zero for nonzeros that are not `inside`."""
+        """Return the expression that loads the lanes of a tile of rows, zero outside `inside`."""
         mask = "inside[:, None] & valid[None, :]"
         return (
             f"tl.load({name} + {index}[:, None] * {self.row} + w[None, :], mask={mask}, other=0.0)"
         )
 
     def numbers_of(self, name: str, index: str) -> str:
-        """This head's number of a tile of rows."""
+        """Return the expression that loads the head's element of each row of a tile."""
         return f"tl.load({name} + {index} * {self.heads} + h, mask=inside, other=0.0)"
 
 
 @dataclass(frozen=True)
 class Reduction:
-    """What is reduced over the nonzeros of each row.
+    """A reduction over the nonzeros of each row.
 
     Attributes:
-        name: of the kernel.
-        inputs: names of its arrays; the dtype is that of X.
-        row: lines for one row `i` and head `h`.
-        each: lines for a tile of nonzeros `e`, of columns `j`; `inside` tells which there are.
-        rows: outputs with a number a lane: name, and the term of the tile.
-        numbers: outputs with a number a head: name, and the term of the tile.
-        score: a name assigned in `each`: terms are averaged with the softmax of it, and the
-            logarithm of the sum of exp(score), 0 for a row without nonzeros, is the first output.
-        into: sums are added to what the outputs hold.
+        name: name of the kernel.
+        inputs: names of the input arrays; the dtype is that of X.
+        row: lines executed for a row `i` and head `h`.
+        each: lines executed for a tile of nonzeros `e` in columns `j`, with the mask `inside`.
+        rows: outputs with one element per lane: name and the tile's term.
+        numbers: outputs with one element per head: name and the tile's term.
+        score: a name assigned in `each`. If set, terms are averaged with the softmax of the score,
+            and the first output is the logarithm of the sum of exp(score), 0 for an empty row.
+        into: add the sums to the outputs' previous values.
     """
 
     name: str
@@ -130,12 +131,12 @@ class Reduction:
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """Names of the outputs, in their order."""
+        """Names of the outputs, in order."""
         return (*(["NORM"] if self.score else []), *self.rows, *self.numbers)
 
 
 def generate(reduction: Reduction, tiles: Tiles) -> str:
-    """Return the text of a reduction's kernels, to stand below `HEAD`.
+    """Return the Triton source of a reduction's kernels, without the imports in `HEAD`.
 
     Example:
         >>> each = ("a = tl.load(A + e, mask=inside, other=0.0)",)
@@ -181,15 +182,15 @@ def run(
     module: ModuleType, name: str, tiles: Tiles, pointer: Tensor, column: Tensor,
     inputs: Sequence[Tensor], outputs: Sequence[Tensor],
 ) -> None:  # fmt: skip
-    """Run a reduction's kernels.
+    """Launch a reduction's kernels.
 
     Args:
-        module: loaded from text of `generate`.
-        name: of the reduction.
-        tiles: that the text was generated for.
-        pointer, column: the pattern.
-        inputs: in the order of the reduction's, contiguous.
-        outputs: in the order of the reduction's, a row for each of the pattern's; written.
+        module: module of the source from `generate`.
+        name: name of the reduction.
+        tiles: the argument of `generate`.
+        pointer, column: CSR pattern.
+        inputs: contiguous arrays in the order of `Reduction.inputs`.
+        outputs: written; in the order of `Reduction.outputs`, one row per row of the pattern.
     """
     rows, nonzeros = pointer.shape[0] - 1, column.shape[0]
     if not rows:
@@ -217,7 +218,7 @@ def _function(name: str, arguments: str, lines: Sequence[str]) -> str:
 
 
 def _of(reduction: Reduction, tiles: Tiles) -> list[str]:
-    """The reduction over nonzeros begin to end, all of row i."""
+    """Return the lines of the reduction over nonzeros begin to end of row i."""
     count = tiles.nonzeros
     return [
         *tiles.begin(), *reduction.row, *_zeros(reduction, tiles),
@@ -232,7 +233,7 @@ def _of(reduction: Reduction, tiles: Tiles) -> list[str]:
 
 
 def _merged(reduction: Reduction, tiles: Tiles, parts: tuple[str, ...]) -> list[str]:
-    """The same reduction over a long row's pieces."""
+    """Return the lines of the same reduction over the pieces of a long row."""
     count = tiles.nonzeros
     part = dict(zip(reduction.outputs, parts, strict=True))
     rows = {each: tiles.rows_of(part[each], "place") for each in reduction.rows}
@@ -253,7 +254,7 @@ def _merged(reduction: Reduction, tiles: Tiles, parts: tuple[str, ...]) -> list[
 
 
 def _zeros(reduction: Reduction, tiles: Tiles) -> list[str]:
-    """Sums of each place in a tile, added up at the end: nothing crosses lanes in the loop."""
+    """Return lines that clear one sum per nonzero of a tile; they are reduced after the loop."""
     shape, real = tiles.nonzeros, "X.dtype.element_ty"
     lines = [
         f"{each.lower()} = tl.zeros([{shape}, {tiles.lanes}], {real})" for each in reduction.rows

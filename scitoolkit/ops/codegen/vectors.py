@@ -1,8 +1,7 @@
-"""The C that kernels over rows share: vector types, strided loads and stores, loops over blocks.
+"""C source shared by kernels over independent rows: vector types, loads, stores, loops over blocks.
 
-A kernel whose rows are independent (one edge, one row) works on a block of LANES rows at a time,
-one row a lane. Rows are cut into blocks the same way for any number of threads, so the bits of a
-row never depend on it.
+A kernel with independent rows (one row per edge) computes a block of LANES rows at a time, one row
+per SIMD lane. The blocks do not depend on the number of threads, so results are bit-identical.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ typedef {integer} ivec __attribute__((vector_size(BYTES)));
 """
 
 BLOCKS = """
-/* Rows to one vector a column and back; `width` is a constant wherever these are inlined. */
+/* Transpose LANES rows into one vector per column, and back; inlined with a constant `width`. */
 static inline __attribute__((always_inline)) void load_rows(vec *v, const real *p, int width) {
   int j = 0;
   for (; j + LANES <= width; j += LANES) {
@@ -59,7 +58,7 @@ static void take(element *to, const element *from, int count, int width) {
 
 
 def transposed_in_place(lanes: int) -> str:
-    """Return C that transposes lanes x lanes values in a[], in log2(lanes) rounds."""
+    """Return C that transposes the lanes x lanes values of a[] in log2(lanes) rounds."""
     lines, step = [], 1
     while step < lanes:
         low = [lane if not lane & step else lanes + (lane ^ step) for lane in range(lanes)]
@@ -77,11 +76,11 @@ def transposed_in_place(lanes: int) -> str:
 
 
 def prelude(real: str, element: str | None = None) -> str:
-    """Return the C that every kernel over blocks of rows begins with.
+    """Return the types and functions at the beginning of every kernel over blocks of rows.
 
     Args:
         real: float or double, the type of the arithmetic.
-        element: the type of the rows in memory, `real` when not given.
+        element: the type of the rows in memory, by default `real`.
 
     Example:
         >>> "typedef float real;" in prelude("float")
@@ -101,14 +100,14 @@ def prelude(real: str, element: str | None = None) -> str:
 
 
 def over_blocks(name: str, inputs: dict[str, int], outputs: dict[str, int], body: str) -> str:
-    """Return a C function that runs `body` for every block of LANES rows, in parallel.
+    """Return a C function that executes `body` for every block of LANES rows in parallel.
 
-    The last block, when it is not full, works on copies padded with its last row.
+    A partial last block is copied and padded with its last row.
 
     Args:
         name: name of the function, called as `name(N, *inputs, *outputs, threads)`.
-        inputs: columns of each array that is read, by its name.
-        outputs: columns of each array that is written, by its name.
+        inputs: name and number of columns of each input array.
+        outputs: name and number of columns of each output array.
         body: statements in which each name points to the first row of the block.
     """
     widths = {**inputs, **outputs}

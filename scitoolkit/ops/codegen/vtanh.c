@@ -1,5 +1,5 @@
-/* Vectors of LANES numbers of REAL, and tanh of them. REAL, LANES and IS_DOUBLE are defined by the
-   generator. */
+/* Vectors of LANES elements of type REAL, and their tanh. The generator defines REAL, LANES and
+   IS_DOUBLE. */
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -14,8 +14,9 @@ typedef int32_t whole;
 typedef REAL vec __attribute__((vector_size(LANES * sizeof(REAL))));
 typedef whole ivec __attribute__((vector_size(LANES * sizeof(REAL))));
 
-/* tanh(x) = (e^2x - 1)/(e^2x + 1) with e^2x = 2^n (Q + rP)/(Q - rP), |r| <= ln(2)/2, and P, Q of
-   exp's rational approximation (Cephes): one division, and no cancellation near 0, where n = 0. */
+/* tanh(x) = (e^2x - 1)/(e^2x + 1) with e^2x = 2^n (Q + rP)/(Q - rP), |r| <= ln(2)/2, where P and Q are
+   those of the rational approximation of exp in Cephes. One division; no cancellation near 0, where
+   n = 0. */
 static inline vec vtanh(vec x) {
 #if IS_DOUBLE
   const REAL most = 20.0, magic = 6755399441055744.0;

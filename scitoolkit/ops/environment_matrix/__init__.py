@@ -1,4 +1,4 @@
-"""Moments of smooth environment matrices (DeepPot-SE), first and second derivatives."""
+"""Moments of smooth environment matrices (DeepPot-SE) with first and second derivatives."""
 
 from scitoolkit.ops.environment_matrix.spec import EnvironmentSpec
 

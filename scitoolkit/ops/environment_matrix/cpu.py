@@ -1,13 +1,13 @@
-"""C source of the environment-matrix operation, generated for the widths of a spec.
+"""Generator of the C kernels of the environment matrix.
 
-A block is up to LANES edges of one centre and one neighbour type; all arithmetic of an embedding
-runs over the lanes, so odd widths cost nothing. The embedding has a scalar input, hence its
-derivative with respect to s is one tangent stream beside the value stream: both go through each
-layer together (`micro`), and no reverse pass over activations is needed for forces.
+A block is up to LANES edges of one centre and one neighbour type. SIMD is over the edges of a
+block, so layers of any width are efficient. Since the input of the embedding is a scalar s, its
+derivative with respect to s is propagated forward together with the value (`micro`), and forces
+need no reverse pass over activations.
 
-Per block the kernels keep `act`, for each layer (the last first) pairs of vectors (value, tangent),
-and `geo`, nine vectors: the four normalised rows R, the unit vector n, ds/dr and s/r. Lanes without
-an edge have R = 0 and therefore add nothing to any sum.
+Per block the kernels store `act`, pairs of vectors (value, tangent) for each layer, the last layer
+first, and `geo`, nine vectors: the four normalised rows R, the unit vector n, ds/dr and s/r. Lanes
+without an edge have R = 0 and contribute nothing.
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ from itertools import pairwise
 
 from scitoolkit.ops.codegen import vectors
 from scitoolkit.ops.codegen.compile import read
+from scitoolkit.ops.codegen.emit import banner
 from scitoolkit.ops.environment_matrix.spec import EnvironmentSpec
 
 LANES = {"double": 4, "float": 8}
 GEO = 9
-SUPER = 8  # blocks whose weight gradients are summed in registers before they are added
-NUM_CHUNKS = 8  # of weight gradients: fixed, so that the number of threads changes no bit
+SUPER = 8  # blocks whose weight gradients are summed in registers before they are added to memory
+NUM_CHUNKS = 8  # partial sums of weight gradients, for any number of threads
 
 
 def refusal(spec: EnvironmentSpec) -> str:
-    """Return why there are no kernels for a spec, empty if there are; the reference takes all."""
+    """Return why there are no kernels for a spec, empty if there are."""
     if spec.radial:
         return "there is no kernel for the radial descriptor (se_e2_r)"
     if spec.widths[0] <= 2 or len(spec.widths) > 8:
@@ -35,19 +36,19 @@ def refusal(spec: EnvironmentSpec) -> str:
 
 
 def activation_vectors(spec: EnvironmentSpec, *, training: bool) -> int:
-    """Return the number of lane vectors that a block's activations take."""
+    """Return the number of vectors of a block's activations."""
     return 2 * (sum(spec.widths) if training else spec.widths[-1])
 
 
 def embedding_source(widths: Sequence[int], *, bias_by_lane: bool = False) -> list[str]:
-    """Return the C of the embedding of LANES distances, `embed`, and of its packed weights, `pack`.
+    """Return the C functions `embed`, the embedding of LANES distances, and `pack` for its weights.
 
-    Includes the numbers M, WIDEST, PARAMETERS and PACKED; vtanh.c must come before.
+    The source also defines M, WIDEST, PARAMETERS and PACKED. It requires vtanh.c.
 
     Args:
-        widths: of the layers.
-        bias_by_lane: `embed` has a further argument, the first layer's bias of each lane, for
-            edges of different pairs of types side by side.
+        widths: widths of the layers.
+        bias_by_lane: give `embed` an argument with the first layer's bias of each lane, for edges
+            of different pairs of types in one vector.
     """
     offsets, total, packed, forward_at, backward_at = _places(widths)
     return [
@@ -57,15 +58,25 @@ def embedding_source(widths: Sequence[int], *, bias_by_lane: bool = False) -> li
         f"#define PACKED {max(packed, 1)}",
         read(__file__, "panels.c"),
         *_tiles("micro.c", widths),
+        banner("Packed weights of all layers."),
         _pack(widths, offsets, forward_at, backward_at),
+        banner(f"Embedding of widths {' x '.join(map(str, widths))}: values and tangents."),
         _embed(widths, offsets, forward_at, _above(widths), bias_by_lane=bias_by_lane),
     ]
 
 
 def generate(spec: EnvironmentSpec, real: str, *, training: bool = True) -> str:
-    """Return the C source for `real` (float or double), without training's derivatives if asked."""
+    """Return the C source of the kernels of a spec.
+
+    Args:
+        spec: the operation.
+        real: float or double.
+        training: include the derivatives needed for training.
+    """
     network = "(other)" if spec.type_one_side else "(own) * TYPES + (other)"
+    shape = f"{spec.num_types} types, widths {' x '.join(map(str, spec.widths))}"
     lines = [
+        banner(f"environment matrix, {shape}, cutoff {spec.cutoff:g}, {real}"),
         f"#define REAL {real}",
         f"#define LANES {LANES[real]}",
         f"#define IS_DOUBLE {int(real == 'double')}",
@@ -86,6 +97,7 @@ def generate(spec: EnvironmentSpec, real: str, *, training: bool = True) -> str:
         offsets, *_, backward_at = _places(spec.widths)
         lines += [
             *_tiles("weight_gradient.c", spec.widths),
+            banner("Gradients of the embedding's weights for SUPER blocks."),
             _embed_gradient(spec.widths, offsets, backward_at, _above(spec.widths)),
             read(__file__, "training.c"),
         ]
@@ -93,7 +105,12 @@ def generate(spec: EnvironmentSpec, real: str, *, training: bool = True) -> str:
 
 
 def _places(widths: Sequence[int]) -> tuple[list[int], int, int, list[int], list[int]]:
-    """Return where layers begin: flat, their end, end of the packed ones, forward, backward."""
+    """Return offsets of parameters.
+
+    Returns:
+        Offsets of the layers in the flat parameters, number of these, number of packed parameters,
+        and offsets of the layers' packed weights for the forward and for the backward product.
+    """
     offsets, total = [], 0
     for fan_in, fan_out in pairwise((1, *widths)):
         offsets.append(total)
@@ -108,18 +125,18 @@ def _places(widths: Sequence[int]) -> tuple[list[int], int, int, list[int], list
 
 
 def _above(widths: Sequence[int]) -> list[int]:
-    """Return how many activation vectors of a block come before those of each layer."""
+    """Return the offset of each layer's activation vectors in a block."""
     return [2 * sum(widths[k + 1 :]) for k in range(len(widths))]
 
 
 def _tiles(name: str, widths: Sequence[int]) -> list[str]:
-    """Return the functions of a C file for each height of a register tile that occurs."""
+    """Return the functions of a C file for each required height of a register tile."""
     text = read(__file__, name)
     return [text.replace("@MB@", str(mb)) for mb in sorted({_rows(w) for w in widths})]
 
 
 def _rows(width: int) -> int:
-    """Rows of a register tile: 4 to 6, whichever leaves the least padding."""
+    """Return the rows of a register tile: 4 to 6, with the least padding."""
     return min((6, 5, 4), key=lambda mb: -(-width // mb) * mb)
 
 
@@ -142,7 +159,7 @@ def _pack(widths, offsets, forward_at, backward_at) -> str:
 
 
 def _embed(widths, offsets, forward_at, above, *, bias_by_lane) -> str:
-    """The embedding of one block, value and tangent; `act` in training, else `scratch` + top."""
+    """Return the C function of the embedding of one block, with values and tangents."""
     last = len(widths) - 1
     argument = " const vec *restrict first," if bias_by_lane else ""
     bias = "first[m]" if bias_by_lane else f"w[{widths[0]} + m]"
@@ -187,9 +204,10 @@ def _skip_lines(fan_in: int, fan_out: int, k: int) -> list[str]:
 
 
 def _embed_gradient(widths, offsets, backward_at, above) -> str:
-    """Gradients of weights for a superblock: cotangents p, q of value and tangent of the top.
+    """Return the C function of the gradients of weights for SUPER blocks.
 
-    With h = skip + t, h' = skip' + (1 - t²) z' the cotangents of the pre-activations are
+    Let p, q be the cotangents of the value h = skip + t and of the tangent
+    h' = skip' + (1 - t²) z' of a layer. Those of the pre-activation and its tangent are
     pz = p (1 - t²) - 2 t q (1 - t²) z' and qz = q (1 - t²).
     """
     last = len(widths) - 1

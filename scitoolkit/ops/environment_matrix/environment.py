@@ -1,4 +1,4 @@
-"""The kernels of the environment-matrix operation, called on the edges of some atoms."""
+"""Calls of the environment-matrix kernels on the edges of some atoms."""
 
 from __future__ import annotations
 
@@ -21,23 +21,29 @@ def kernels(spec: EnvironmentSpec, dtype: torch.dtype) -> ctypes.CDLL:
     """Return the loaded kernels of a spec, compiled on first use.
 
     Raises:
-        BackendError: a spec without kernels, no compiler, or one that fails.
+        BackendError: a spec without kernels, no compiler, or a compiler error.
     """
     reason = cpu.refusal(spec)
     if reason:
         raise BackendError(reason)
-    return load_library(cpu.generate(spec, REAL[dtype]))
+    return load_library(source(spec, dtype))
+
+
+def source(spec: EnvironmentSpec, dtype: torch.dtype) -> str:
+    """Return the C source of the kernels of a spec."""
+    return cpu.generate(spec, REAL[dtype])
 
 
 @dataclass(eq=False)
 class Environment:
-    """The edges of some atoms, with the activations that the kernels keep between calls.
+    """Edges of some atoms with the activations stored between calls of the kernels.
 
     Attributes:
-        atoms: (n,) int64, in the order of the rows of the moments.
+        spec: the operation.
+        atoms: (n,) int64, atoms in the order of the rows of the moments.
         segments: (N * num_types + 1,) int64, types: (N,) int64, vectors: (E, 3); see `reference`.
         mean, deviation: (num_types, 4), of the dtype of `vectors`.
-        training: keep the activations that the weights' gradients need.
+        training: store the activations needed for gradients of the weights.
         pending_cotangent: cotangent and tangent of the last `edge_gradients` whose backward ran.
     """
 
@@ -53,7 +59,7 @@ class Environment:
 
     @functools.cached_property
     def _scratch(self) -> tuple[Tensor, Tensor, Tensor, int]:
-        """Number of blocks before each atom, activations, geometry, activation vectors a block."""
+        """First block of each atom, activations, geometry, activation vectors per block."""
         lanes = cpu.LANES[REAL[self.vectors.dtype]]
         counts = self.segments.diff().view(-1, self.spec.num_types)[self.atoms]
         blocks = (counts + lanes - 1).div(lanes, rounding_mode="floor").sum(1)
@@ -74,7 +80,7 @@ class Environment:
         return len(self.atoms), self.atoms, starts, self.segments, self.types
 
     def moments(self, weights: Tensor) -> Tensor:
-        """Return (n, widths[-1], 4), without the absent neighbours."""
+        """Return the moments (n, widths[-1], 4) without the absent neighbours."""
         _, act, geo, width = self._scratch
         out = self.vectors.new_empty(len(self.atoms), self.spec.widths[-1], 4)
         call(
@@ -85,7 +91,7 @@ class Environment:
         return out
 
     def edge_gradients(self, cotangent: Tensor, out: Tensor) -> Tensor:
-        """Write d<cotangent, moments>/d(vectors) into the rows of `out` of these atoms' edges."""
+        """Write d<cotangent, moments>/d(vectors) to the rows of `out` of these atoms' edges."""
         _, act, geo, width = self._scratch
         call(
             self._library.edge_gradients, *self._common(), self.deviation, act, width, geo,
@@ -106,7 +112,7 @@ class Environment:
     def weight_gradients(
         self, weights: Tensor, cotangent: Tensor, pending: tuple[Tensor, Tensor] | None
     ) -> Tensor:
-        """Return the gradient of <cotangent, T> + <pending[0], JVP of T with pending[1]>."""
+        """Return the gradient of <cotangent, T> + <pending[0], JVP of T along pending[1]>."""
         _, act, geo, width = self._scratch
         out = weights.new_empty(cpu.NUM_CHUNKS, *weights.shape)
         other, tangent = pending or (cotangent, None)

@@ -13,7 +13,7 @@ from scitoolkit.ops.environment_matrix.spec import EnvironmentSpec
 
 
 def examples(numbers: Numbers) -> Iterator[Example]:
-    """Yield two types with one network each and with one a pair."""
+    """Yield two types with one network per type, and with one per pair of types."""
     for type_one_side in (True, False):
         spec = EnvironmentSpec(6.0, 0.5, (5, 6), (4, 8, 8), type_one_side)
         counts = numbers.integers(6, 4, 2)

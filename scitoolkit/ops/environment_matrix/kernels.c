@@ -48,7 +48,7 @@ static void contract(int64_t blocks, const vec *restrict act, int64_t stride,
 
 static inline int64_t blocks_of(int64_t edges) { return (edges + LANES - 1) / LANES; }
 
-/* Moments of the atoms in `atoms`; their blocks begin at starts[k] - starts[0]. */
+/* Moments of the atoms in `atoms`; the blocks of atom k begin at starts[k] - starts[0]. */
 void moments(int64_t n, const int64_t *atoms, const int64_t *starts, const int64_t *segments,
              const int64_t *types, const REAL *vectors, const REAL *mean, const REAL *deviation,
              const REAL *weights, vec *act, int64_t act_stride, vec *geo, REAL *out,

@@ -1,3 +1,4 @@
+/* out[r] = sum over k of w[k][r] x[k] for @MB@ rows r of values and tangents. */
 static inline __attribute__((always_inline)) void micro@MB@(
     int depth, const vec *restrict x, const REAL *restrict w, vec (*restrict out)[2]) {
   vec a[@MB@][2];

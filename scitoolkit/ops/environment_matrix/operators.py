@@ -1,13 +1,13 @@
-"""The environment-matrix operation as torch functions with second derivatives.
+"""Torch functions of the environment matrix with second derivatives.
 
 `moments` is differentiable in the embedding's weights, and `edge_gradients` in the cotangent and
-in the weights, so a loss of energies and forces reaches all parameters.
+the weights, so that a loss of energies and forces has gradients in all parameters.
 
-In eager mode the two share the activations and one pass for the weights' gradients: the backward
-of `edge_gradients`, which autograd always runs first because its input depends on the moments,
-leaves its part as the pending cotangent of the `Environment` for the backward of `moments`. Under
-torch.compile and torch.export registered operators run, which share nothing: each computes the
-activations anew, and the weights' gradients come in two parts.
+In eager mode both share the activations and a single pass for the weights' gradients. The backward
+of `edge_gradients` stores its contribution as the pending cotangent of the `Environment` for the
+backward of `moments`; autograd runs them in this order because the input of `edge_gradients`
+depends on the moments. Under torch.compile and torch.export registered operators run instead. They
+share no state: each recomputes the activations, and the weights' gradients have two parts.
 """
 
 from __future__ import annotations
@@ -25,7 +25,14 @@ from scitoolkit.ops.environment_matrix.spec import EnvironmentSpec
 
 
 def flat_weights(layers: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
-    """Return (networks, parameters): weight (networks, in, out), bias (networks, out) by layer."""
+    """Return the parameters of all networks in the order of the kernels.
+
+    Args:
+        layers: weight (networks, in, out) and bias (networks, out) of each layer.
+
+    Returns:
+        Shape (networks, parameters).
+    """
     return torch.cat([part.flatten(1) for pair in layers for part in pair], dim=1)
 
 
@@ -37,10 +44,10 @@ def moments(weights: Tensor, environment: Environment) -> Tensor:
 
 
 def edge_gradients(cotangent: Tensor, weights: Tensor, environment: Environment) -> Tensor:
-    """Return d<cotangent, moments>/d(vectors), (E, 3), after `moments` was called with the weights.
+    """Return d<cotangent, moments>/d(vectors), (E, 3), after a call of `moments`.
 
-    Differentiable in the cotangent. In eager mode its dependence on the weights enters through the
-    backward of `moments`, so both must be part of one loss.
+    Differentiable in the cotangent. In eager mode the gradient with respect to the weights is
+    computed by the backward of `moments`, so that both must be part of one loss.
     """
     if is_eager(cotangent, environment.vectors):
         return _edge_gradients(cotangent, environment)
@@ -94,7 +101,7 @@ _edge_gradients = eager(
 
 
 def traced_arguments(environment: Environment) -> tuple[Any, ...]:
-    """Return what the registered operators take for the edges."""
+    """Return the arguments of the registered operators for an environment."""
     e, spec = environment, environment.spec
     tensors = (e.vectors, e.atoms, e.segments, e.types, e.mean, e.deviation)
     sizes = (list(spec.sel), list(spec.widths))
@@ -106,7 +113,7 @@ def _filled(
     types: Tensor, mean: Tensor, deviation: Tensor, cutoff: float, smooth: float, sel: list[int],
     widths: list[int], type_one_side: bool,
 ) -> tuple[Environment, Tensor]:  # fmt: skip
-    """Return the edges with their activations, and the moments."""
+    """Return an environment with its activations, and the moments."""
     spec = EnvironmentSpec(cutoff, smooth, tuple(sel), tuple(widths), type_one_side)
     graph = (atoms, segments, types, vectors, mean, deviation)
     atoms, segments, types, vectors, mean, deviation = (each.contiguous() for each in graph)
@@ -125,7 +132,7 @@ def _traced_jvp(
     types: Tensor, mean: Tensor, deviation: Tensor, cutoff: float, smooth: float, sel: list[int],
     widths: list[int], type_one_side: bool,
 ) -> Tensor:  # fmt: skip
-    """Derivative of the moments along a tangent (E, 3) of the vectors."""
+    """Return the derivative of the moments along a tangent (E, 3) of the vectors."""
     environment, _ = _filled(
         False, weights, vectors, atoms, segments, types, mean, deviation, cutoff, smooth, sel,
         widths, type_one_side,
@@ -142,7 +149,7 @@ def _traced_weight_gradients(
     segments: Tensor, types: Tensor, mean: Tensor, deviation: Tensor, cutoff: float, smooth: float,
     sel: list[int], widths: list[int], type_one_side: bool,
 ) -> Tensor:  # fmt: skip
-    """Gradient of <cotangent, moments>, or of <cotangent, their derivative along the tangent>."""
+    """Return the gradient of <cotangent, moments>, or of their derivative along a tangent."""
     environment, _ = _filled(
         True, weights, vectors, atoms, segments, types, mean, deviation, cutoff, smooth, sel,
         widths, type_one_side,
@@ -186,7 +193,7 @@ def traced_edge_gradients(
     types: Tensor, mean: Tensor, deviation: Tensor, cutoff: float, smooth: float, sel: list[int],
     widths: list[int], type_one_side: bool,
 ) -> Tensor:  # fmt: skip
-    """Gradient of <cotangent, moments> with respect to the vectors; see `edge_gradients`."""
+    """Return the gradient of <cotangent, moments> in the vectors; see `edge_gradients`."""
     environment, _ = _filled(
         False, weights, vectors, atoms, segments, types, mean, deviation, cutoff, smooth, sel,
         widths, type_one_side,
@@ -213,7 +220,7 @@ def traced_moments(
     mean: Tensor, deviation: Tensor, cutoff: float, smooth: float, sel: list[int],
     widths: list[int], type_one_side: bool,
 ) -> Tensor:  # fmt: skip
-    """Moments (n, widths[-1], 4) without the absent neighbours; see `moments`."""
+    """Return the moments (n, widths[-1], 4) without the absent neighbours; see `moments`."""
     return _filled(
         False, weights, vectors, atoms, segments, types, mean, deviation, cutoff, smooth, sel,
         widths, type_one_side,

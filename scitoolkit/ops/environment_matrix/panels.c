@@ -1,4 +1,4 @@
-/* Weights (in, out) as panels [out / mb][in][mb], or of the transpose. */
+/* Pack weights (in, out), or their transpose, as panels [out / mb][in][mb]. */
 static void pack_panels(const REAL *w, int in, int out, int mb, int transpose, REAL *p) {
   int rows = transpose ? in : out, depth = transpose ? out : in;
   for (int m0 = 0; m0 < rows; m0 += mb)
@@ -7,7 +7,7 @@ static void pack_panels(const REAL *w, int in, int out, int mb, int transpose, R
         *p++ = m0 + r < rows ? (transpose ? w[(m0 + r) * out + k] : w[k * out + m0 + r]) : 0;
 }
 
-/* Lanes of z[m][value, tangent] to rows [value, tangent][lane][m], the tail of a row 0. */
+/* Transpose z[m][value, tangent] into rows [value, tangent][lane][m], padded with zeros. */
 static inline void spread(const vec *z, int width, int stride, REAL *rows) {
   for (int m = 0; m < width; m++)
     for (int l = 0; l < LANES; l++) {

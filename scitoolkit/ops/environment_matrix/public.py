@@ -1,4 +1,4 @@
-"""The environment-matrix operation and whether its kernels run."""
+"""The environment-matrix operation and the availability of its kernels."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 from scitoolkit.ops.codegen import GeneratedC, Operation
 from scitoolkit.ops.environment_matrix import operators, reference
-from scitoolkit.ops.environment_matrix.environment import Environment, kernels
+from scitoolkit.ops.environment_matrix.environment import Environment, kernels, source
 from scitoolkit.ops.environment_matrix.spec import EnvironmentSpec
 
 
@@ -24,9 +24,9 @@ OPERATION = Operation(
     1,
     "scitoolkit.ops.environment_matrix.examples:examples",
 )
-GeneratedC.serve(OPERATION.name, prepare=kernels)(operators.moments)
+GeneratedC.serve(OPERATION.name, prepare=kernels, source=source)(operators.moments)
 
 
 def available(spec: EnvironmentSpec, dtype: torch.dtype) -> bool:
-    """Return whether the kernels can run here; log once why not."""
+    """Return whether the kernels can run; if not, log the reason once."""
     return OPERATION.has_kernel(spec, dtype)

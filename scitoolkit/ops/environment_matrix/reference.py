@@ -1,4 +1,4 @@
-"""The environment-matrix operation in plain torch: readable, differentiable any number of times."""
+"""Reference environment matrix in plain torch: readable, differentiable to any order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RADIAL_FACTOR = 0.2  # deepmd-kit's scale of se_e2_r
 
 
 def switch(distance: Tensor, start: float, stop: float) -> Tensor:
-    """Return w(r): 1 below `start`, 0 above `stop`, a quintic between.
+    """Return the switching function w(r): 1 below `start`, 0 above `stop`, a quintic between.
 
     Example:
         >>> switch(torch.tensor([0.0, 1.5, 2.0]), 1.0, 2.0).tolist()
@@ -29,7 +29,11 @@ def switch(distance: Tensor, start: float, stop: float) -> Tensor:
 
 
 def environment_rows(spec: EnvironmentSpec, vectors: Tensor) -> Tensor:
-    """Return (E, 4) rows (s, s x/r, s y/r, s z/r) of edge vectors (E, 3) in Å; not normalised."""
+    """Return the rows (s, s x/r, s y/r, s z/r), not normalised, of edge vectors (E, 3) in Å.
+
+    Returns:
+        Shape (E, 4); (E, 1) with s alone for the radial descriptor.
+    """
     distance = vectors.norm(dim=1, keepdim=True)
     s = switch(distance, spec.cutoff_smooth, spec.cutoff) / distance
     if spec.radial:
@@ -38,7 +42,7 @@ def environment_rows(spec: EnvironmentSpec, vectors: Tensor) -> Tensor:
 
 
 def embedding(s: Tensor, layers: Sequence[Layer]) -> Tensor:
-    """Return (E, widths[-1]) basis functions of normalised s (E, 1)."""
+    """Return the basis functions (E, widths[-1]) of normalised s (E, 1)."""
     h = s
     for weight, bias, step in layers:
         t = torch.tanh(h @ weight + bias)
@@ -60,14 +64,15 @@ def moments(
     deviation: Tensor,
     networks: Sequence[Sequence[Layer]],
 ) -> Tensor:
-    """Return T, shape (N, widths[-1], columns).
+    """Return the moments T, shape (N, widths[-1], columns).
 
     Args:
         spec: the operation.
-        vectors: (E, 3) from centre to neighbour, Å, sorted by centre and then neighbour type.
-        segments: (N * num_types + 1,) int64, where the edges of each centre and type begin.
+        vectors: (E, 3) from centre to neighbour, Å, sorted by centre and then by neighbour type.
+        segments: (N * num_types + 1,) int64, first edge of each centre and neighbour type.
         centre_types: (N,) int64.
-        mean: (num_types, columns) by centre type; deviation likewise.
+        mean: (num_types, columns), mean of the rows by centre type.
+        deviation: (num_types, columns), standard deviation of the rows by centre type.
         networks: the layers of each embedding network.
     """
     counts = segments.diff().view(len(centre_types), spec.num_types)
@@ -85,7 +90,7 @@ def present_moments(
     deviation: Tensor,
     weights: Tensor,
 ) -> Tensor:
-    """Return T without the absent neighbours, which is what the kernels compute.
+    """Return T without the absent neighbours, the output of the kernels.
 
     Args:
         spec, vectors, segments, centre_types, mean, deviation: as for `moments`.
@@ -110,7 +115,7 @@ def _present(
     spec: EnvironmentSpec, vectors: Tensor, counts: Tensor, centre_types: Tensor, mean: Tensor,
     deviation: Tensor, networks: Sequence[Sequence[Layer]],
 ) -> Tensor:  # fmt: skip
-    """Return the sums over the neighbours that there are."""
+    """Return the sums over the present neighbours."""
     centres, types = counts.shape
     pairs = torch.arange(centres * types, device=vectors.device)
     pair = torch.repeat_interleave(pairs, counts.flatten())
@@ -130,7 +135,7 @@ def _present(
 
 
 def _factor(spec: EnvironmentSpec, rows: Tensor) -> Tensor:
-    """Return the second factor of the moments: the rows, for se_e2_r a constant."""
+    """Return the second factor of the moments: the rows, or a constant for se_e2_r."""
     return torch.full_like(rows, RADIAL_FACTOR) if spec.radial else rows
 
 

@@ -1,4 +1,4 @@
-"""Spec of the environment-matrix operation, in the terms of the DeepPot-SE papers."""
+"""Spec of the environment matrix in the notation of the DeepPot-SE papers."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ class EnvironmentSpec:
         R_j = ((s, s x/r, s y/r, s z/r) - mean) / deviation,
         T_i[m, c] = 1/sum(sel) * sum_j G_m(R_j0) R_jc,
 
-    where w falls from 1 at `cutoff_smooth` to 0 at `cutoff` with two continuous derivatives and G
-    is the embedding network of the pair's types. An absent neighbour counts as r = cutoff: all
-    sums run over sel[t] neighbours of type t, as deepmd-kit's do, and more than sel[t] neighbours
-    are summed too (their surplus enters with a negative number of absent ones), so that nothing
-    jumps when `sel` is exceeded.
+    where w decreases from 1 at `cutoff_smooth` to 0 at `cutoff` with two continuous derivatives,
+    and G is the embedding network of the pair of types. As in deepmd-kit sums have sel[t] terms for
+    neighbours of type t, where an absent neighbour has r = cutoff. If there are more than sel[t]
+    neighbours, all are summed, and the number of absent ones is negative, so that T is continuous
+    when `sel` is exceeded.
 
     Attributes:
-        cutoff: Å. cutoff_smooth: Å.
+        cutoff: Å.
+        cutoff_smooth: Å.
         sel: number of neighbours of each type.
-        widths: of the embedding's layers; a layer as wide as, or twice as wide as, the one before
-            adds its input.
-        type_one_side: whether the network depends on the neighbour's type alone.
-        radial: only the column s (se_e2_r): T_i has one column, the sum of G_m(R_j0)/5.
+        widths: widths of the embedding's layers; a layer as wide as the previous one, or twice as
+            wide, adds its input.
+        type_one_side: whether the network depends only on the neighbour's type.
+        radial: use only the column s (se_e2_r): T_i has one column, the sum of G_m(R_j0)/5.
 
-    Source: Zhang et al., NeurIPS 2018 (DeepPot-SE), eqs. 5-7; the switching polynomial is
-    deepmd-kit's.
+    Source: Zhang et al., NeurIPS 2018 (DeepPot-SE), eqs. 5-7; switching function of deepmd-kit.
     """
 
     cutoff: float
@@ -42,10 +42,10 @@ class EnvironmentSpec:
     radial: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be computed.
+        """Check the cutoffs, widths and types.
 
         Raises:
-            ConfigError: a switch that does not fall, or no layers or types.
+            ConfigError: cutoff_smooth is not below cutoff, or there are no layers or types.
         """
         if not 0 <= self.cutoff_smooth < self.cutoff:
             raise ConfigError(
@@ -53,7 +53,9 @@ class EnvironmentSpec:
                 allowed="0 <= cutoff_smooth < cutoff",
             )
         if not self.widths or not self.sel:
-            raise ConfigError("an embedding without layers, or no types")
+            raise ConfigError(
+                f"widths {self.widths} and sel {self.sel}", allowed="at least one layer and type"
+            )
 
     @property
     def num_types(self) -> int:
@@ -62,7 +64,7 @@ class EnvironmentSpec:
 
     @property
     def num_networks(self) -> int:
-        """Number of embedding networks: one a neighbour type, or one a pair of types."""
+        """Number of embedding networks: one per neighbour type, or one per pair of types."""
         return self.num_types if self.type_one_side else self.num_types**2
 
     @property
@@ -71,7 +73,7 @@ class EnvironmentSpec:
         return 1 if self.radial else 4
 
     def network(self, centre_type: int, neighbour_type: int) -> int:
-        """Return the number of the network of a pair."""
+        """Return the index of the network of a pair of types."""
         return (
             neighbour_type if self.type_one_side else centre_type * self.num_types + neighbour_type
         )

@@ -1,16 +1,17 @@
-/* The C text of the tabulated embedding: quintic pieces instead of a network.
+/* Tabulated embedding: quintic polynomials instead of a network.
 
-An edge's basis functions are polynomials in x = s - start of its piece; coefficients lie in groups
-of 2 LANES basis functions, [piece][group][power][function], so one edge reads whole cache lines in
-order. Beyond the table's end the network itself is evaluated, as another piece whose constant
-and linear coefficients are value and slope there: no range is clamped or extrapolated.
+The basis functions of an edge are polynomials in x = s - start of its piece. Coefficients are stored
+in groups of 2 LANES basis functions, [piece][group][power][function], so that an edge reads whole
+cache lines in order. Beyond the end of the table the network itself is evaluated; its value and
+slope are the constant and linear coefficients of a temporary piece. There is no clamping and no
+extrapolation.
 */
 
 #define GROUP (2 * LANES)
 #define GROUPS ((M + GROUP - 1) / GROUP)
 #define PIECE (GROUPS * 6 * GROUP)
 
-/* What the polynomials of one centre's edges need. */
+/* Input of the polynomials of one edge. */
 typedef struct { const REAL *piece; REAL x, row[4], n[3], slope, side; } edge;
 
 typedef struct { edge *edges; REAL *outside; int64_t room, outside_room; } bench;

@@ -1,9 +1,9 @@
-"""Embedding networks as quintic pieces (model compression), to a stated tolerance.
+"""Tabulation of embedding networks by quintic polynomials (model compression) to a tolerance.
 
-Every piece has value, slope and curvature of the network at both ends, so the tabulated function
-is twice continuously differentiable: forces stay smooth. Inside the table it differs from the
-network by at most `tolerance` (relative to the largest basis function, measured between the
-nodes); beyond the table's end, at distances below `shortest`, the network itself is evaluated.
+Every polynomial matches value, slope and curvature of the network at both ends of its interval, so
+the tabulated function is twice continuously differentiable and forces are smooth. Within the table
+its error is at most `tolerance`, relative to the largest basis function and measured between the
+nodes. Outside, at distances below `shortest`, the network itself is evaluated.
 
 Source: Lu et al., J. Chem. Theory Comput. 2022, doi:10.1021/acs.jctc.2c00102 (tabulation).
 """
@@ -28,12 +28,15 @@ FIRST_STEP, LEAST_STEP = 0.16, 1e-3
 
 @dataclass(frozen=True)
 class Table:
-    """Quintic pieces of all embedding networks of a spec.
+    """Quintic polynomials of all embedding networks of a spec.
 
     Attributes:
-        values: (networks, pieces, groups, 6, group), the layout of the kernels.
-        lower: s (normalised) where the table begins; step: length of a piece.
-        error: largest deviation from the networks found between nodes, relative.
+        spec: the operation.
+        values: coefficients (networks, pieces, groups, 6, group) in the layout of the kernels.
+        range: (2,), the normalised s at the beginning of the table, and the length of a piece.
+        weights: the networks as the kernels read them, for distances outside of the table.
+        mean, deviation: (num_types, 4) of the rows.
+        error: largest relative deviation from the networks, measured between the nodes.
     """
 
     spec: EnvironmentSpec
@@ -56,7 +59,7 @@ class Table:
         )  # fmt: skip
 
     def moments(self, atoms: Tensor, segments: Tensor, types: Tensor, vectors: Tensor) -> Tensor:
-        """Return the moments of some atoms (n, widths[-1], 4), without absent neighbours."""
+        """Return the moments (n, widths[-1], 4) of some atoms without absent neighbours."""
         out = vectors.new_empty(len(atoms), self.spec.widths[-1], 4)
         library = kernels(self.spec, vectors.dtype)
         common = self._common(atoms, segments, types, vectors)
@@ -67,7 +70,7 @@ class Table:
         self, atoms: Tensor, segments: Tensor, types: Tensor, vectors: Tensor, cotangent: Tensor,
         out: Tensor,
     ) -> None:  # fmt: skip
-        """Write d<cotangent, moments>/d(vectors) into the rows of `out` of these atoms' edges."""
+        """Write d<cotangent, moments>/d(vectors) to the rows of `out` of these atoms' edges."""
         library = kernels(self.spec, vectors.dtype)
         common = self._common(atoms, segments, types, vectors)
         call(
@@ -98,7 +101,7 @@ def jets(s: Tensor, layers: Sequence[Layer]) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def quintic_pieces(value: Tensor, slope: Tensor, curvature: Tensor, step: float) -> Tensor:
-    """Return (P - 1, 6, M) coefficients of pieces that meet the jets (P, M) at both ends."""
+    """Return coefficients (P - 1, 6, M) of quintics that match the jets (P, M) at both ends."""
     f, g = value[:-1], value[1:]
     fs, gs = slope[:-1] * step, slope[1:] * step
     fc, gc = curvature[:-1] * step**2 / 2, curvature[1:] * step**2 / 2
@@ -117,13 +120,15 @@ def tabulate(
     spec: EnvironmentSpec, networks: Sequence[Sequence[Layer]], weights: Tensor, mean: Tensor,
     deviation: Tensor, *, shortest: float = 0.5, tolerance: float = 1e-10,
 ) -> Table:  # fmt: skip
-    """Return the table of the networks, its step halved until the tolerance is met.
+    """Return the table of the networks, with the step halved until the tolerance is met.
 
     Args:
         spec: widths and cutoffs.
-        networks: the layers of each. weights: the same, as the kernels take them.
-        mean: (num_types, 4). deviation: likewise.
-        shortest: Å, the distance down to which the table reaches.
+        networks: the layers of each network.
+        weights: the same parameters as the kernels read them.
+        mean: (num_types, 4), mean of the rows.
+        deviation: (num_types, 4), standard deviation of the rows.
+        shortest: smallest distance of the table, Å.
         tolerance: largest deviation between the nodes, relative to the largest basis function.
 
     Raises:
@@ -163,7 +168,7 @@ def tabulate(
 
 
 def _grouped(coefficients: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return (pieces, groups, 6, group) of (pieces, 6, M), padded with zeros."""
+    """Return coefficients (pieces, 6, M) as (pieces, groups, 6, group), padded with zeros."""
     group = 2 * cpu.LANES[REAL[dtype]]
     width = coefficients.shape[2]
     groups = -(-width // group)

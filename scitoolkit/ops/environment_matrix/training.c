@@ -1,4 +1,4 @@
-/* Change of the normalised rows when the edges move by u. */
+/* Derivative of the normalised rows along a tangent u of the edge vectors. */
 static inline void moved_rows(const vec *restrict geo, const REAL *restrict u, int many,
                               const REAL *restrict deviation, vec *restrict rows) {
   vec d[3] = {{0}, {0}, {0}};
@@ -10,7 +10,7 @@ static inline void moved_rows(const vec *restrict geo, const REAL *restrict u, i
     rows[1 + c] = ((geo[7] - geo[8]) * along * geo[4 + c] + geo[8] * d[c]) / deviation[1 + c];
 }
 
-/* Change of the moments when the edges move by u. */
+/* Derivative of the moments along a tangent u of the edge vectors. */
 void moments_jvp(int64_t n, const int64_t *atoms, const int64_t *starts,
                    const int64_t *segments, const int64_t *types, const REAL *deviation,
                    const vec *act, int64_t act_stride, const vec *geo, const REAL *u,
@@ -45,8 +45,8 @@ void moments_jvp(int64_t n, const int64_t *atoms, const int64_t *starts,
   }
 }
 
-/* Gradients of the weights, (NUM_CHUNKS, NETWORKS, PARAMETERS), of
-   <hat, T> + <cotangent, change of T by u>; without u of the first term. */
+/* Gradients (NUM_CHUNKS, NETWORKS, PARAMETERS) of <hat, T> + <cotangent, derivative of T along u> with
+   respect to the weights; without u those of the first term. */
 void weight_gradients(int64_t n, const int64_t *atoms, const int64_t *starts,
                       const int64_t *segments, const int64_t *types, const REAL *deviation,
                       const REAL *weights, const vec *act, int64_t act_stride, const vec *geo,

@@ -1,11 +1,10 @@
-"""C source of the fitting network, generated for the widths of a spec.
+"""Generator of the C kernel of the fitting network.
 
-All arrays have atoms along the lanes: a tile is 3 vectors of atoms, and feature k of a tile is
-`x[k][3]`. A layer is then a product of a panel of ROWS weights (broadcast) with a tile (loaded),
-3 x ROWS accumulators in registers, and its output has the layout that the next layer reads, so
-that nothing is ever transposed; the derivative reads the same panels along their other side. The
-descriptor D[m, a] = sum_c T[m, c] T[a, c] is symmetric where both indices are below `axis`; those
-pairs are one input with the sum of both weights.
+SIMD is over atoms: a tile is 3 vectors of atoms, and feature k of a tile is `x[k][3]`. A layer
+multiplies a panel of ROWS broadcast weights by a tile, with 3 x ROWS accumulators in registers. Its
+output has the layout of the next layer's input, so nothing is transposed; the derivative reads the
+same panels along the other dimension. The descriptor D[m, a] = sum_c T[m, c] T[a, c] is symmetric
+where both indices are below `axis`; such a pair is one input with the sum of both weights.
 """
 
 from __future__ import annotations
@@ -14,16 +13,20 @@ from itertools import pairwise
 
 from scitoolkit.ops.codegen import vectors
 from scitoolkit.ops.codegen.compile import read
+from scitoolkit.ops.codegen.emit import banner
 from scitoolkit.ops.fitting_network.spec import NONE, FittingSpec, shortcut
 
 
 def generate(spec: FittingSpec, real: str) -> str:
-    """Return the C source for `real` (float or double)."""
+    """Return the C source of the kernel of a spec; `real` is float or double."""
     sizes = (spec.inputs, *spec.widths)
     shortcuts = [NONE, *(shortcut(a, b) for a, b in pairwise(sizes[1:]))]
     size = {"double": 8, "float": 4}[real]
+    widths = " x ".join(map(str, (*spec.widths, 1)))
+    title = f"fitting network of widths {widths}, {spec.basis} x {spec.axis} descriptor, {real}"
     return "\n".join(
         [
+            banner(title),
             f"#define REAL {real}",
             f"#define IS_DOUBLE {int(real == 'double')}",
             f"#ifdef __AVX512F__\n#define LANES {64 // size}\n#define ROWS 8\n#else",

@@ -10,7 +10,7 @@ from scitoolkit.ops.fitting_network.spec import FittingSpec
 
 
 def examples(numbers: Numbers) -> Iterator[Example]:
-    """Yield networks with and without steps and shortcuts, on some atoms and on none."""
+    """Yield networks with and without steps and shortcuts, for some atoms and for none."""
     for widths, atoms in (((20, 20), 13), ((12, 24), 100), ((20, 20), 0)):
         spec, sizes = FittingSpec(10, 4, widths), (40, *widths)
         layers = [

@@ -1,9 +1,9 @@
 #define TILE (3 * LANES)
-#define TILES 6 /* of one block: weights are read once a block */
+#define TILES 6 /* per block: weights are read once per block */
 #define INPUTS (M * AXIS - AXIS * (AXIS - 1) / 2)
 #define UP(n) (((n) + ROWS - 1) / ROWS * ROWS)
-#define DEPTH 96 /* of a product at once: tile and panel stay in the first cache */
-#define GROUP 30  /* panels at once: they stay in the second */
+#define DEPTH 96 /* features per product: tile and panel stay in the L1 cache */
+#define GROUP 30  /* panels per product: they stay in the L2 cache */
 
 #define MICRO(NV)                                                                        \
   static void micro##NV(int depth, const REAL *restrict w, const vec *restrict x,         \
@@ -24,7 +24,7 @@ MICRO(1)
 MICRO(2)
 MICRO(3)
 
-/* The same panels the other way: out[row] += w[row][o] x[o] for ROWS inputs and some panels. */
+/* Product with the transpose of panels: out[row] += w[row][o] x[o] for ROWS inputs. */
 #define BACK(NV)                                                                         \
   static void back##NV(int panels, int64_t stride, const REAL *restrict w,               \
                        const vec *restrict x, vec *restrict out) {                       \
@@ -49,7 +49,7 @@ BACK(2)
 BACK(3)
 
 /* out[t][row][3] += w[row][k] x[t][k][3]; w as panels [k / DEPTH][row / ROWS][k % DEPTH][ROWS],
-   in the order of their use. */
+   in the order of use. */
 static void multiply(int tiles, int last, int rows, int depth, const REAL *w,
                      const vec *x, int64_t x_stride, vec *out, int64_t out_stride) {
   int panels = UP(rows) / ROWS;
@@ -69,7 +69,7 @@ static void multiply(int tiles, int last, int rows, int depth, const REAL *w,
   }
 }
 
-/* out[t][k][3] += w[row][k] x[t][row][3], of the same panels. */
+/* out[t][k][3] += w[row][k] x[t][row][3] with the same panels. */
 static void multiply_back(int tiles, int last, int rows, int depth, const REAL *w,
                           const vec *x, int64_t x_stride, vec *out, int64_t out_stride) {
   int panels = UP(rows) / ROWS, most = DEPTH / ROWS;
@@ -114,7 +114,7 @@ static bench *own_bench(void) {
   return kept;
 }
 
-/* Packed parameters of layer l: panels, bias, step. */
+/* Number of packed parameters of layer l: panels, bias, step. */
 static int64_t layer_size(int l) {
   int in = SIZE[l], out = SIZE[l + 1];
   return (int64_t)UP(out) * UP(in) + 2 * out;
@@ -126,8 +126,8 @@ int64_t packed_size(void) {
   return total;
 }
 
-/* Packed parameters of flat ones: of each layer its weights (in, out), bias and step, then the
-   linear output and its offset. Panels are filled with zeros. */
+/* Pack flat parameters: weights (in, out), bias and step of each layer, then the linear output and
+   its offset. Panels are padded with zeros. */
 void pack_parameters(const REAL *flat, REAL *packed) {
   memset(packed, 0, sizeof(REAL) * packed_size());
   for (int l = 0; l < LAYERS; l++) {
@@ -148,7 +148,7 @@ void pack_parameters(const REAL *flat, REAL *packed) {
   packed[WIDEST] = flat[SIZE[LAYERS]];
 }
 
-/* The descriptor is made and used DEPTH inputs at a time, and so is its derivative. */
+/* First layer: the descriptor, and below its derivative, is computed for DEPTH inputs at a time. */
 static void first_layer(bench *b, int tiles, int last, const REAL *w) {
   for (int k0 = 0; k0 < UP(INPUTS); k0 += DEPTH) {
     int here = UP(INPUTS) - k0 < DEPTH ? UP(INPUTS) - k0 : DEPTH;
@@ -265,7 +265,7 @@ static void block(bench *b, int many, const REAL *moments, const REAL *packed, R
   }
 }
 
-/* Energies (n,) and their derivatives in the moments (n, M, 4). */
+/* Energies (n,) and their derivatives with respect to the moments (n, M, 4). */
 void fitting(int64_t n, const REAL *moments, const REAL *packed, REAL *energy, REAL *cotangent,
              int64_t threads) {
 #pragma omp parallel for num_threads(threads) schedule(dynamic, 1)

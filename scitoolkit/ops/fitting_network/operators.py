@@ -1,4 +1,4 @@
-"""The registered operator of the fitting network, and the packing of its parameters."""
+"""Registered torch operators of the fitting network, and the packing of its parameters."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from scitoolkit.ops.fitting_network.spec import NONE, FittingSpec, shortcut
 
 def refusal(spec: FittingSpec) -> str:
     """Return why there is no kernel for a spec, empty if there is one."""
-    # A first layer as wide as the whole descriptor has a shortcut past the folded inputs.
+    # The kernel has no full descriptor to add: it merges symmetric entries.
     if shortcut(spec.basis * spec.axis, spec.widths[0]) != NONE:
-        return "there is no kernel for a shortcut past the first layer"
+        return "there is no kernel for a shortcut around the first layer"
     return ""
 
 
@@ -29,14 +29,19 @@ def kernels(spec: FittingSpec, dtype: torch.dtype) -> ctypes.CDLL:
     """Return the loaded kernels of a spec, compiled on first use.
 
     Raises:
-        BackendError: a spec without kernels, no compiler, or one that fails.
+        BackendError: a spec without kernels, no compiler, or a compiler error.
     """
     reason = refusal(spec)
     if reason:
         raise BackendError(reason)
-    library = load_library(cpu.generate(spec, REAL[dtype]))
+    library = load_library(source(spec, dtype))
     library.packed_size.restype = ctypes.c_int64
     return library
+
+
+def source(spec: FittingSpec, dtype: torch.dtype) -> str:
+    """Return the C source of the kernel of a spec."""
+    return cpu.generate(spec, REAL[dtype])
 
 
 def _space(flat: Tensor, basis: int, axis: int, widths: list[int]) -> Tensor:
@@ -46,7 +51,7 @@ def _space(flat: Tensor, basis: int, axis: int, widths: list[int]) -> Tensor:
 
 @differentiable("fitting_network_pack", fake=_space)
 def _pack(flat: Tensor, basis: int, axis: int, widths: list[int]) -> Tensor:
-    """Return the parameters in the order in which the kernel reads them."""
+    """Return the parameters in the order of the kernel."""
     packed = _space(flat, basis, axis, widths)
     library = kernels(FittingSpec(basis, axis, tuple(widths)), flat.dtype)
     call(library.pack_parameters, flat.contiguous(), packed)
@@ -62,7 +67,7 @@ def _pack(flat: Tensor, basis: int, axis: int, widths: list[int]) -> Tensor:
 def _fitting(
     moments: Tensor, packed: Tensor, basis: int, axis: int, widths: list[int]
 ) -> tuple[Tensor, Tensor]:
-    """Return energies (n,) and their derivatives in the moments (n, basis, 4)."""
+    """Return energies (n,) and their derivatives with respect to the moments (n, basis, 4)."""
     library = kernels(FittingSpec(basis, axis, tuple(widths)), moments.dtype)
     energy, cotangent = moments.new_empty(len(moments)), torch.empty_like(moments)
     threads = torch.get_num_threads()
@@ -73,7 +78,7 @@ def _fitting(
 def network(
     spec: FittingSpec, layers: Sequence[Layer]
 ) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
-    """Return the function from moments to energies and derivatives, its parameters packed."""
+    """Return a function from moments to energies and derivatives, with packed parameters."""
     widths = list(spec.widths)
     packed = _pack(flat_parameters(spec, layers), spec.basis, spec.axis, widths)
 
@@ -84,10 +89,10 @@ def network(
 
 
 def flat_parameters(spec: FittingSpec, layers: Sequence[Layer]) -> Tensor:
-    """Return the parameters of a network in one row, before the kernel packs them.
+    """Return the flat parameters of a network, the input of the kernel's packing.
 
-    Of each layer weights (in, out), bias and step; then the linear output and its offset. The
-    first layer's rows are those of the different entries of the descriptor.
+    These are weights (in, out), bias and step of each layer, then the linear output and its offset.
+    The rows of the first layer's weights are those of the distinct entries of the descriptor.
     """
     parts = []
     for number, (weight, bias, step) in enumerate(layers[:-1]):
@@ -97,7 +102,7 @@ def flat_parameters(spec: FittingSpec, layers: Sequence[Layer]) -> Tensor:
 
 
 def _folded(spec: FittingSpec, weight: Tensor) -> Tensor:
-    """Return the weights of the different entries of D, those with a <= m, a slowest."""
+    """Return the weights of the distinct entries D[m, a] with a <= m; m is the faster index."""
     square = weight.view(spec.basis, spec.axis, -1)
     rows = []
     for a in range(spec.axis):

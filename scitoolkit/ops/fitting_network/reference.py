@@ -1,4 +1,4 @@
-"""The fitting network in plain torch: readable, differentiable, any device."""
+"""Reference fitting network in plain torch: readable, differentiable, any device."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Layer = tuple[Tensor, Tensor, Tensor | None]
 
 
 def descriptor(moments: Tensor, axis: int) -> Tensor:
-    """Return D[m, a] = sum_c T[m, c] T[a, c] flattened, m slowest, of moments (n, basis, 4)."""
+    """Return the flattened D[m, a] = sum_c T[m, c] T[a, c] of moments T (n, basis, 4)."""
     return (moments @ moments[:, :axis].transpose(1, 2)).flatten(1)
 
 
@@ -33,7 +33,7 @@ def energies(spec: FittingSpec, layers: Sequence[Layer], moments: Tensor) -> Ten
 def network(
     spec: FittingSpec, layers: Sequence[Layer]
 ) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
-    """Return the function from moments to energies and their derivatives in the moments."""
+    """Return a function from moments to energies and their derivatives."""
 
     def run(moments: Tensor) -> tuple[Tensor, Tensor]:
         with torch.enable_grad():

@@ -1,4 +1,4 @@
-"""The fitting network of a Deep Potential: its widths and the shortcuts between its layers."""
+"""Spec of the fitting network of a Deep Potential: widths, and shortcuts between layers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ NONE, SAME, TWICE = range(3)
 
 
 def shortcut(fan_in: int, fan_out: int) -> int:
-    """Return the kind of deepmd-kit's shortcut that a layer of these widths has.
+    """Return the kind of shortcut of a layer of these widths, as in deepmd-kit.
 
     Example:
         >>> shortcut(240, 240) == SAME, shortcut(100, 240) == NONE
@@ -22,8 +22,9 @@ class FittingSpec:
     """Widths of a network on the descriptor D[m, a] = sum_c T[m, c] T[a, c].
 
     Attributes:
-        basis: number of moments T (index m). axis: number of leading moments (index a).
-        widths: of the hidden tanh layers; one linear output follows.
+        basis: number of moments T (index m).
+        axis: number of leading moments (index a).
+        widths: widths of the hidden tanh layers, before the linear output.
 
     Example:
         >>> FittingSpec(100, 16, (240, 240, 240)).inputs
@@ -36,5 +37,5 @@ class FittingSpec:
 
     @property
     def inputs(self) -> int:
-        """Number of different entries of the descriptor."""
+        """Number of distinct entries of the descriptor."""
         return self.basis * self.axis - self.axis * (self.axis - 1) // 2

@@ -1,4 +1,4 @@
-"""Functions of one scalar from their values on a grid, in place of a network at every edge."""
+"""Interpolation of functions of one scalar on a grid, to replace a network at every edge."""
 
 from scitoolkit.ops.interpolation.grid import Grid, Placement
 from scitoolkit.ops.interpolation.public import piecewise_polynomial

@@ -1,15 +1,16 @@
-"""The C kernels of piecewise polynomials: intervals in parallel, their edges one after the other.
+"""Generator of the C kernels of piecewise polynomials, parallel over intervals.
 
-A block of columns of an interval's coefficients stays in the first cache while the interval's
-edges pass; whoever owns an interval is the only one to write its edges' rows and its coefficients'
-gradient.
+A block of columns of an interval's coefficients stays in the L1 cache during the loop over the
+interval's edges. One thread writes all rows of an interval's edges and the gradient of its
+coefficients.
 """
 
 from __future__ import annotations
 
+from scitoolkit.ops.codegen.emit import banner
 from scitoolkit.ops.interpolation.grid import NUM_COEFFICIENTS
 
-FIRST_CACHE = 16 << 10  # bytes of it for a block of coefficients
+FIRST_CACHE = 16 << 10  # bytes of the L1 cache for a block of coefficients
 
 SOURCE = """
 #include <stdint.h>
@@ -52,7 +53,7 @@ FUNCTION(slopes_gradient,
 
 
 def _horner(factors: list[int]) -> str:
-    """Return the nested polynomial whose k-th coefficient is factors[k] times the last ones."""
+    """Return Horner's scheme of the polynomial with the last coefficients times `factors`."""
     first = NUM_COEFFICIENTS - len(factors)
     text = f"{factors[-1]}*A({NUM_COEFFICIENTS - 1})"
     for k in reversed(range(len(factors) - 1)):
@@ -70,7 +71,8 @@ def generate(real: str) -> str:
     count = NUM_COEFFICIENTS
     powers = "t0 = 1 C t1 = t" + "".join(f" C t{k} = t{k - 1}*t" for k in range(2, count))
     add = "ga[{0}*W+w] += {1}*v;"
-    return SOURCE.format(
+    title = f"piecewise polynomials of {count} coefficients: values, slopes and gradients, {real}"
+    return banner(title) + SOURCE.format(
         real=real,
         count=count,
         cache=FIRST_CACHE,

@@ -11,7 +11,7 @@ from scitoolkit.ops.interpolation.grid import Grid, Placement
 
 
 def examples(numbers: Numbers) -> Iterator[Example]:
-    """Yield distances inside and beyond the grid, and none."""
+    """Yield distances within and beyond the grid, and none."""
     grid = Grid(2.0, 10)
     for edges, width in ((40, 6), (5, 17), (0, 3)):
         values = numbers.normal(11, width).to(torch.float64)

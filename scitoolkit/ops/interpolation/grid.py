@@ -1,9 +1,9 @@
-"""Where distances lie on a grid, and the polynomials through the values at its nodes.
+"""Piecewise polynomials of degree 7 on an equidistant grid, and the placement of distances.
 
-A network of one scalar need not run for every edge: between neighbouring nodes a polynomial of
-degree 7 through the eight nearest values is as good as the network in float32 (its error falls
-with the eighth power of the step), and linear in those values, so gradients with respect to the
-network's weights pass through it.
+They replace the evaluation of a network of one scalar at every edge: in each interval the
+polynomial interpolates the eight nearest nodes. Its error is of the eighth order in the step, below
+the rounding of float32 for fine grids. It is linear in the values at the nodes, so that gradients
+with respect to the network's weights are available.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ import torch
 from torch import Tensor
 
 from scitoolkit.core.errors import ConfigError, DataError
+from scitoolkit.ops.codegen import check_tensor
 
 NUM_COEFFICIENTS = 8
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Equal intervals from 0 to `end`; beyond it every interpolated function is zero.
+    """Equidistant grid from 0 to `end`; interpolated functions are zero beyond the end.
 
     Example:
         >>> Grid(5.0, 250).nodes().shape
@@ -44,20 +45,23 @@ class Grid:
         return self.end / self.num_intervals
 
     def nodes(self) -> Tensor:
-        """Return the ends of the intervals, shape (num_intervals + 1,), float64."""
+        """Return the nodes, shape (num_intervals + 1,), float64."""
         return torch.arange(self.num_intervals + 1, dtype=torch.float64) * self.step
 
     def coefficients(self, values: Tensor, dtype: torch.dtype) -> Tensor:
-        """Return the polynomials' coefficients in the local coordinate of each interval.
+        """Return the coefficients of the polynomials in the local coordinate of each interval.
 
         Args:
-            values: at the nodes, shape (num_intervals + 1, W), float64: differences of
-                neighbouring values carry the slopes.
-            dtype: of the result.
+            values: values at the nodes, shape (num_intervals + 1, W), float64, because slopes are
+                differences of neighbouring values.
+            dtype: dtype of the result.
 
         Returns:
-            Shape (num_intervals + 1, 8, W), lowest power first; the last, for what lies beyond
-            the end, is zero.
+            Shape (num_intervals + 1, 8, W), lowest power first. The last entry, for distances
+            beyond the end, is zero.
+
+        Raises:
+            DataError: values of another shape or dtype.
         """
         if values.shape[0] != self.num_intervals + 1 or values.dtype != torch.float64:
             raise DataError(
@@ -75,7 +79,7 @@ class Grid:
 
 @functools.cache
 def _matrices() -> tuple[Tensor, Tensor, Tensor]:
-    """Matrices from eight values to coefficients: intervals before, in and after the middle."""
+    """Return the matrices from eight values to coefficients: first, inner and last intervals."""
     found = []
     for interval in range(NUM_COEFFICIENTS - 1):
         nodes = torch.arange(NUM_COEFFICIENTS, dtype=torch.float64) - interval - 0.5
@@ -86,7 +90,7 @@ def _matrices() -> tuple[Tensor, Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class Placement:
-    """Distances on a grid, sorted by interval; one for all functions on it.
+    """Distances located on a grid and sorted by interval, for all functions on the grid.
 
     Attributes:
         local: coordinate within the interval, -0.5..0.5, shape (E,), differentiable.
@@ -101,17 +105,25 @@ class Placement:
 
     @classmethod
     def build(cls, grid: Grid, distances: Tensor) -> Placement:
-        """Place distances (E,), not negative, float32 or float64.
+        """Locate distances on a grid.
+
+        Args:
+            grid: the grid.
+            distances: shape (E,), not negative, float32 or float64, in the unit of the grid.
+
+        Raises:
+            DataError: distances of another shape or dtype.
 
         Example:
             >>> placed = Placement.build(Grid(5.0, 50), torch.tensor([0.15, 7.0, 0.12]))
             >>> placed.interval.tolist(), placed.order.tolist()
             ([1, 50, 1], [0, 2, 1])
         """
+        check_tensor("distances", distances, ("E",), distances)
         place = (distances / grid.step).clamp(max=grid.num_intervals)
         whole = place.detach().floor().nan_to_num(nan=grid.num_intervals).clamp(min=0)
         interval = whole.long()
-        # Not a count of each interval, whose size torch.compile does not know.
+        # searchsorted instead of bincount, whose output size torch.compile does not know.
         ordered, order = torch.sort(interval, stable=True)
         numbers = torch.arange(grid.num_intervals + 2, device=distances.device)
         ptr = torch.searchsorted(ordered, numbers)

@@ -1,6 +1,6 @@
-"""Registered operators of interpolation: values, slopes, and their derivatives.
+"""Registered torch operators of interpolation: values, slopes, and their derivatives.
 
-Values and slopes are two nodes of autograd, so that a gradient with respect to distances alone
+Values and slopes are separate autograd nodes, so that a gradient with respect to distances only
 (forces) does not compute the gradient with respect to the coefficients.
 """
 
@@ -19,12 +19,17 @@ from scitoolkit.ops.interpolation.grid import Placement
 
 @functools.lru_cache(maxsize=4)
 def kernels(spec: str, dtype: torch.dtype) -> ctypes.CDLL:
-    """Return the loaded kernels, compiled on first use; there is one spec.
+    """Return the loaded kernels, compiled on first use; the spec is always empty.
 
     Raises:
-        BackendError: no compiler, or one that fails.
+        BackendError: no compiler, or a compiler error.
     """
-    return load_library(cpu.generate(REAL[dtype]))
+    return load_library(source(spec, dtype))
+
+
+def source(spec: str, dtype: torch.dtype) -> str:
+    """Return the C source of the kernels."""
+    return cpu.generate(REAL[dtype])
 
 
 def _run(name: str, ptr: Tensor, order: Tensor, local: Tensor, width: int, *rest: Tensor) -> None:
@@ -46,7 +51,7 @@ def _slopes_backward(
     direction: Tensor, grad: Tensor, local: Tensor, coefficients: Tensor, ptr: Tensor,
     order: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """Gradients of <direction, slopes> with respect to (grad, local, coefficients)."""
+    """Return the gradients of <direction, slopes> in (grad, local, coefficients)."""
     out = (
         empty(tuple(grad.shape), grad),
         torch.empty_like(local),
@@ -70,14 +75,14 @@ def _backward_of_slopes(ctx, direction):
 def _slopes(
     grad: Tensor, local: Tensor, coefficients: Tensor, ptr: Tensor, order: Tensor
 ) -> Tensor:
-    """Sum over columns of the cotangent times the slope, for each edge."""
+    """Return the sum over columns of the cotangent times the slope for each edge."""
     out = torch.empty_like(local)
     _run("slopes", ptr, order, local, grad.shape[1], coefficients, grad, out)
     return out
 
 
 def _backward_of_values_backward(ctx, direction):
-    """Values are linear in the coefficients: the direction takes their place."""
+    """Differentiate `_values_backward`: by linearity the direction replaces the coefficients."""
     grad, local, _, ptr, order = ctx.saved_tensors
     wants_grad, wants_local = ctx.needs_input_grad[:2]
     direction = direction.contiguous()
@@ -95,7 +100,7 @@ def _backward_of_values_backward(ctx, direction):
 def _values_backward(
     grad: Tensor, local: Tensor, coefficients: Tensor, ptr: Tensor, order: Tensor
 ) -> Tensor:
-    """Gradient with respect to the coefficients, whose values are not read."""
+    """Return the gradient with respect to the coefficients, of which only the shape is used."""
     gradient = empty(tuple(coefficients.shape), grad)
     _run("values_gradient", ptr, order, local, grad.shape[1], grad, gradient)
     return gradient
@@ -115,7 +120,7 @@ def _backward_of_values(ctx, grad):
     backward=_backward_of_values,
 )
 def _values(coefficients: Tensor, local: Tensor, ptr: Tensor, order: Tensor) -> Tensor:
-    """Values with their gradient with respect to the coefficients."""
+    """Return the values, differentiable in the coefficients."""
     out = empty((len(local), coefficients.shape[2]), coefficients)
     _run("values", ptr, order, local, out.shape[1], coefficients, out)
     return out
@@ -140,15 +145,16 @@ def _backward_of_with_slope(ctx, grad):
 def _with_slope(
     values: Tensor, local: Tensor, coefficients: Tensor, ptr: Tensor, order: Tensor
 ) -> Tensor:
-    """Return the values with their gradient with respect to the local coordinate."""
+    """Return the values, differentiable in the local coordinate."""
     return values.clone()
 
 
 def slopes(cotangent: Tensor, coefficients: Tensor, place: Placement) -> Tensor:
-    """Return d<cotangent, values>/d(local coordinate) of each edge, (E,).
+    """Return d<cotangent, values>/d(local coordinate) for each edge, shape (E,).
 
     Args:
-        cotangent: (E, W). coefficients, place: as for `piecewise_polynomial`.
+        cotangent: shape (E, W).
+        coefficients, place: as for `piecewise_polynomial`.
     """
     local = place.local.to(coefficients.dtype).contiguous()
     return _slopes(cotangent, local, coefficients, place.ptr, place.order)
@@ -158,6 +164,6 @@ def piecewise_polynomial(coefficients: Tensor, place: Placement) -> Tensor:
     """Return the values at each distance, shape (E, W); see the public function."""
     coefficients = coefficients.contiguous()
     local = place.local.to(coefficients.dtype).contiguous()
-    # `_values` returns no gradient of local; its second derivatives depend on it.
+    # `_values` has no gradient with respect to local, which `_with_slope` adds.
     values = _values(coefficients, local, place.ptr, place.order)
     return _with_slope(values, local, coefficients, place.ptr, place.order)

@@ -1,4 +1,4 @@
-"""Interpolated functions: arguments checked, then run by the backend that dispatch picks."""
+"""Public function of interpolation."""
 
 from __future__ import annotations
 
@@ -14,28 +14,31 @@ OPERATION = Operation(
     reference.piecewise_polynomial,
     examples="scitoolkit.ops.interpolation.examples:examples",
 )
-GeneratedC.serve("interpolation", prepare=operators.kernels)(operators.piecewise_polynomial)
+GeneratedC.serve("interpolation", prepare=operators.kernels, source=operators.source)(
+    operators.piecewise_polynomial
+)
 
 
 def piecewise_polynomial(
     coefficients: Tensor, place: Placement, *, backend: str = "auto"
 ) -> Tensor:
-    """Return interpolated functions at distances, twice differentiable in both.
+    """Piecewise polynomials at distances, twice differentiable in coefficients and distances.
 
-    Deterministic for any number of threads.
+    Bit-identical for any number of threads.
 
     Args:
         coefficients: shape (intervals + 1, 8, W), float32 or float64, from `Grid.coefficients`.
         place: the distances, from `Placement.build` on the same grid.
-        backend: auto (kernel if it can run, else the reference, with one warning), cpu, reference,
-            or the name of an installed kernel backend.
+        backend: auto (the kernel if it can run, else the reference, with one warning), cpu,
+            reference, or the name of an installed kernel backend.
 
     Returns:
-        Values, shape (E, W), of the dtype of the coefficients; zero beyond the end of the grid.
+        Values, shape (E, W), in the dtype of the coefficients; zero beyond the end of the grid.
 
     Raises:
-        DataError: coefficients of another grid.
-        BackendError: a backend is asked for that cannot run.
+        DataError: coefficients of a grid with another number of intervals.
+        ConfigError: an unknown backend.
+        BackendError: the named backend cannot run.
 
     Example:
         >>> import torch

@@ -1,4 +1,4 @@
-"""Piecewise polynomials in plain torch: readable, differentiable to any order, slow."""
+"""Reference piecewise polynomials in plain torch: readable, differentiable to any order, slow."""
 
 from __future__ import annotations
 

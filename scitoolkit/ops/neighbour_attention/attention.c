@@ -1,11 +1,11 @@
 /* Attention among the neighbours of an atom: moments of refined basis functions, and gradients.
 
-   All arrays of an atom have its neighbours along the lanes, in rows of `ld` reals; lanes beyond
-   the last neighbour repeat it, but have R = 0, so that they add nothing to the moments and all
-   their cotangents are zero. Attention matrices are held transposed: row j is the neighbour that is
-   attended to, lane i the one that attends. */
+   All arrays of an atom have its neighbours along the SIMD lanes, in rows of `ld` reals. Lanes after
+   the last neighbour repeat it with R = 0, so that they do not contribute to the moments and their
+   cotangents are zero. Attention matrices are stored transposed: row j is the key, lane i the
+   query. */
 
-#define LOGIT_SHIFT ((real)20) /* deepmd-kit's: a neighbour at the cutoff has the logit -20 */
+#define LOGIT_SHIFT ((real)20) /* as in deepmd-kit: a neighbour at the cutoff has the logit -20 */
 
 enum {
   ROW0, ROW1, ROW2, ROW3, UNIT0, UNIT1, UNIT2, GATE0, GATE1, GATE2, GATE_LENGTH, GATE_SLOPE,
@@ -48,7 +48,7 @@ static Layer layer_of(const Settings *s, i64 number) {
   return out;
 }
 
-/* What an atom keeps between the two passes, in rows. */
+/* Data of an atom stored between the two passes, in rows. */
 typedef struct { real *geometry, *slope, *basis; } Kept;
 typedef struct { real *project, *inverse, *logit, *power, *normal, *spread; } KeptLayer;
 
@@ -81,7 +81,7 @@ static inline vec larger(vec a, vec b) {
   return (vec)(((ivec)a & mask) | ((ivec)b & ~mask));
 }
 
-/* exp(x) for x <= 0, with the rational approximation of vtanh; 0 far below. */
+/* exp(x) for x <= 0 with the rational approximation of vtanh; clamped at the smallest result. */
 static inline vec vexp(vec x) {
 #if IS_DOUBLE
   const real least = -700, magic = 6755399441055744.0;
@@ -118,7 +118,7 @@ static inline vec inverse_root(vec x) {
   return out;
 }
 
-/* Rows, directions, switch and slopes of the neighbours; returns s of all lanes in `s`. */
+/* Compute rows, directions, switching function and slopes of the neighbours, and s of all lanes. */
 static void geometry_of(const Settings *set, i64 count, i64 lanes, const real *vectors,
                         const real *deviation, real *g, i64 ld, real *s) {
   for (i64 l = 0; l < lanes; l++) {
@@ -154,7 +154,7 @@ static void geometry_of(const Settings *set, i64 count, i64 lanes, const real *v
   }
 }
 
-/* Basis functions of the types' pairs and their slopes along the distance. */
+/* Compute basis functions of the pairs of types and their derivatives by the distance. */
 static void basis_of(const Settings *set, i64 count, i64 lanes, const i64 *pair, const real *s,
                      const real *g, i64 ld, real deviation, const real *w, const real *panels,
                      const real *bias, const real *factors, real *basis, real *slope) {
@@ -183,7 +183,7 @@ static void basis_of(const Settings *set, i64 count, i64 lanes, const i64 *pair,
   }
 }
 
-/* Rows to length 1 over the rows; the inverse of their former length to `inverse`. */
+/* Normalise columns over the rows to length 1; the inverse of their length is written to `inverse`. */
 static void to_unit_length(i64 rows, i64 lanes, real *x, i64 ld, real *inverse) {
   for (i64 b = 0; b < lanes; b += LANES) {
     vec sum = {0};
@@ -194,7 +194,7 @@ static void to_unit_length(i64 rows, i64 lanes, real *x, i64 ld, real *inverse) 
   }
 }
 
-/* Cotangents of rows of length 1 to those of the rows before. */
+/* Vector-Jacobian product of to_unit_length, in place. */
 static void unit_length_vjp(i64 rows, i64 lanes, const real *x, i64 ld, const real *inverse,
                             real *cotangent) {
   for (i64 b = 0; b < lanes; b += LANES) {
@@ -212,8 +212,8 @@ static inline vec cosine(const Settings *s, const real *g, i64 ld, i64 j, i64 b)
          + g[GATE2 * ld + j] * at(g + GATE2 * ld + b);
 }
 
-/* Products of queries and keys to attention; keeps scaled logits and softmax, writes the weights.
-   `rows` is scratch of three rows. */
+/* Compute attention weights from products of queries and keys; scaled logits and the softmax are
+   stored for the backward pass. `rows` is scratch of three rows. */
 static void weights_of(const Settings *s, i64 count, i64 lanes, const real *g, i64 ld, real *logit,
                        real *power, real *weight, real *rows) {
   real *most = rows, *sum = rows + ld;
@@ -251,8 +251,8 @@ static void weights_of(const Settings *s, i64 count, i64 lanes, const real *g, i
     }
 }
 
-/* Cotangents of the weights to those of the products of queries and keys, in place; writes the
-   weights again, adds to the cotangents of switch and directions. `rows` is scratch of one row. */
+/* Vector-Jacobian product of weights_of, in place. Recomputes the weights, and adds to the cotangents
+   of switching function and directions. `rows` is scratch of one row. */
 static void weights_vjp(const Settings *s, i64 count, i64 lanes, const real *g, i64 ld,
                         const real *logit, const real *power, real *weight, real *cotangent,
                         real *fade_cotangent, real *gate_cotangent, real *rows) {
@@ -294,7 +294,7 @@ static void weights_vjp(const Settings *s, i64 count, i64 lanes, const real *g, 
   }
 }
 
-/* basis + mixed, normalised over the functions; scratch of two rows. */
+/* Layer normalisation of basis + mixed over the basis functions. */
 static void normalise(const Settings *s, i64 lanes, const Layer *layer, real *basis,
                       const real *mixed, i64 ld, real *normal, real *spread) {
   for (i64 b = 0; b < lanes; b += LANES) {
@@ -338,7 +338,7 @@ static void normalise_vjp(i64 lanes, const Layer *layer, const real *normal, con
   }
 }
 
-/* Scratch of a thread, in rows: the larger of what both passes need. */
+/* Allocate the scratch of a thread, large enough for both passes. */
 static real *scratch_of(const Settings *s, i64 most, i64 ld) {
   const i64 rows = 2 * PADDED_M + projected(s) + 2 * s->value + 4 * square_rows(most) + 16;
   return aligned_alloc(64, (sizeof(real) * rows * ld + 63) / 64 * 64);

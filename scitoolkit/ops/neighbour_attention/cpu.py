@@ -1,11 +1,11 @@
-"""The kernels of attention among neighbours: their source, their weights, and their calls.
+"""CPU kernels of attention among neighbours: source, packed weights, and calls.
 
-Everything of an atom has its neighbours along the lanes. Products of weights with the neighbours'
-features, and of features with attention matrices, are then one kind of small matrix product whose
-result has the layout that the next one reads; softmax, normalisations and their derivatives run
-over rows, without a reduction across lanes. The embedding has a scalar input, so that its tangent
-beside its value spares the reverse pass through it. The two passes of an atom share what
-`attention.c` calls kept: about 1 MB at deepmd-kit's default sizes, so few atoms go at a time.
+SIMD is over the neighbours of an atom. Products of weights with features, and of features with
+attention matrices, are small matrix products whose output has the layout of the next input.
+Softmax, normalisations and their derivatives operate on rows, without reductions across lanes.
+Since the input of the embedding is a scalar, its tangent is propagated with its value, and no
+reverse pass is needed. Both passes of an atom share the data that `attention.c` calls kept, about
+1 MB at the default sizes of deepmd-kit, so few atoms should be processed at a time.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from scitoolkit.core.errors import BackendError
+from scitoolkit.core.errors import BackendError, DataError
 from scitoolkit.ops.codegen import REAL, call, empty, load_library, vectors
 from scitoolkit.ops.codegen.compile import read
+from scitoolkit.ops.codegen.emit import banner, indented
 from scitoolkit.ops.environment_matrix.cpu import embedding_source
 from scitoolkit.ops.neighbour_attention.spec import (
     LayerWeights,
@@ -34,17 +35,19 @@ MOST_LANES = 16
 
 
 def refusal(spec: NeighbourAttentionSpec) -> str:
-    """Return why there are no kernels for a spec, empty if there are; the reference takes all."""
+    """Return why there are no kernels for a spec, empty if there are."""
     if spec.widths[0] <= 2 or len(spec.widths) > 8:
         return "there is no kernel for embeddings of a first width below 3 or of over 8 layers"
     return ""
 
 
 def generate(widths: tuple[int, ...], real: str) -> str:
-    """Return the C source for an embedding of these widths and `real` (float or double)."""
+    """Return the C source of the kernels for given widths; `real` is float or double."""
+    shape = " x ".join(map(str, widths))
     return "\n".join(
         [
-            vectors.prelude(real),
+            banner(f"attention among neighbours, embedding of widths {shape}, {real}"),
+            indented(vectors.prelude(real)),
             "#define REAL real",
             f"#define IS_DOUBLE {int(real == 'double')}",
             f"#define FIRST_WIDTH {widths[0]}",
@@ -61,7 +64,7 @@ def kernels(spec: NeighbourAttentionSpec, dtype: torch.dtype) -> ctypes.CDLL:
     """Return the loaded kernels of a spec, compiled on first use.
 
     Raises:
-        BackendError: a spec without kernels, no compiler, or one that fails.
+        BackendError: a spec without kernels, no compiler, or a compiler error.
     """
     reason = refusal(spec)
     if reason:
@@ -71,20 +74,27 @@ def kernels(spec: NeighbourAttentionSpec, dtype: torch.dtype) -> ctypes.CDLL:
 
 @functools.lru_cache(maxsize=64)
 def _library(widths: tuple[int, ...], dtype: torch.dtype) -> ctypes.CDLL:
-    library = load_library(generate(widths, REAL[dtype]))
+    library = load_library(generate(widths, REAL[dtype]))  # other options are run-time arguments
     library.kept_rows.restype = ctypes.c_int64
     library.kept_rows.argtypes = [ctypes.c_void_p, ctypes.c_int64]
     return library
 
 
+def source(spec: NeighbourAttentionSpec, dtype: torch.dtype) -> str:
+    """Return the C source of the kernels of a spec."""
+    return generate(spec.widths, REAL[dtype])
+
+
 @dataclass(frozen=True, eq=False)
 class Packed:
-    """Weights in the order in which the kernels read them.
+    """Weights in the layout of the kernels.
 
     Attributes:
-        embedding: flat. first_bias, factors, deviation: see `Weights`.
-        whole: the spec's whole numbers. numbers: its others.
-        layers: of all layers, flat.
+        embedding: parameters of the embedding, flat.
+        first_bias, factors, deviation: see `Weights`.
+        whole: integers of the spec.
+        numbers: floating numbers of the spec.
+        layers: parameters of all attention layers, flat.
     """
 
     embedding: Tensor
@@ -98,7 +108,7 @@ class Packed:
 
 @torch.no_grad()
 def pack(spec: NeighbourAttentionSpec, weights: Weights) -> Packed:
-    """Return the weights as the kernels read them."""
+    """Return the weights in the layout of the kernels."""
     flat = [part.flatten() for weight, bias, _ in weights.embedding for part in (weight, bias)]
     first, width = weights.first_bias, _up(spec.attention_width)
     factors, stripped = weights.factors, weights.factors is not None
@@ -131,25 +141,41 @@ def _up(number: int) -> int:
 
 
 def _padded(x: Tensor, columns: int) -> Tensor:
-    """Return x with zeros to `columns` columns."""
+    """Return x padded with zeros to a number of columns."""
     return torch.nn.functional.pad(x, (0, columns - x.shape[-1]))
 
 
 def _panels(matrix: Tensor) -> Tensor:
-    """Return (R, K) as (R / ROWS, K, ROWS), rows padded by zeros."""
+    """Return a matrix (R, K) as panels (R / ROWS, K, ROWS), padded with zeros."""
     rows, depth = matrix.shape
     padded = torch.nn.functional.pad(matrix, (0, 0, 0, _up(rows) - rows))
     return padded.reshape(-1, ROWS, depth).transpose(1, 2)
 
 
 class KeptAtoms:
-    """Moments of some atoms, and what the kernels keep for their derivatives."""
+    """Moments of some atoms with the data that the kernels store for their derivatives.
+
+    Args:
+        spec: the operation.
+        packed: weights of the dtype of the vectors.
+        neighbours: edges of all atoms.
+        atoms: (n,) int64, the atoms to compute.
+
+    Raises:
+        BackendError: see `kernels`.
+        DataError: vectors of another dtype than the weights.
+    """
 
     def __init__(
         self, spec: NeighbourAttentionSpec, packed: Packed, neighbours: Neighbours, atoms: Tensor
     ) -> None:
-        self._library = kernels(spec, neighbours.vectors.dtype)
-        self._packed, self._edges, self._atoms = packed, neighbours, atoms.contiguous()
+        dtype = neighbours.vectors.dtype
+        if packed.layers.dtype != dtype:
+            raise DataError(f"expected vectors of {packed.layers.dtype}, got {dtype}")
+        self._library = kernels(spec, dtype)
+        e = neighbours
+        edges = (each.contiguous() for each in (e.pointer, e.types, e.pair, e.vectors))
+        self._packed, self._edges, self._atoms = packed, Neighbours(*edges), atoms.contiguous()
         counts = neighbours.pointer.diff()[atoms]
         self._most = int(counts.max()) if len(atoms) else 0
         self._ld = _leading_dimension(self._most, neighbours.vectors.element_size())
@@ -159,7 +185,7 @@ class KeptAtoms:
         self._basis = spec.widths[-1]
 
     def moments(self) -> Tensor:
-        """Return (n, M, 4)."""
+        """Return the moments, shape (n, M, 4)."""
         p, e = self._packed, self._edges
         out = e.vectors.new_empty(len(self._atoms), self._basis, 4)
         call(
@@ -170,7 +196,7 @@ class KeptAtoms:
         return out
 
     def slopes(self, cotangent: Tensor, out: Tensor) -> None:
-        """Write d<cotangent, moments>/d(vectors) into the rows of `out` of these atoms' edges."""
+        """Write d<cotangent, moments>/d(vectors) to the rows of `out` of these atoms' edges."""
         p, e = self._packed, self._edges
         call(
             self._library.attention_slopes, len(self._atoms), self._atoms, e.pointer, e.types,
@@ -180,7 +206,7 @@ class KeptAtoms:
 
 
 def _leading_dimension(most: int, size: int) -> int:
-    """Return reals a row: whole vectors, and an odd number of cache lines against conflicts."""
+    """Return the elements per row: an odd number of cache lines, which avoids cache conflicts."""
     line = CACHE_LINE // size
     lines = -(-max(1, -(-most // MOST_LANES) * MOST_LANES) // line)
     return (lines + 1 - lines % 2) * line

@@ -42,7 +42,7 @@ def weights_of(
 
 
 def examples(numbers: Numbers) -> Iterator[Example]:
-    """Yield each option, atoms without neighbours and more of these than `sel` among them."""
+    """Yield each option, with an atom without neighbours and one with more than `sel`."""
     for options in OPTIONS:
         given = {key: options[key] for key in options if key in ("factors", "num_layers")}
         others = {key: options[key] for key in options if key not in given}

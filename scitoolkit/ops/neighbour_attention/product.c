@@ -1,4 +1,4 @@
-/* Products of small matrices whose columns, the neighbours, lie along the lanes.
+/* Products of small matrices with SIMD over their columns, the neighbours.
 
    out[r][v] = (out[r][v] or bias[r] or 0) + sum over k of a(r, k) b[k][v], with rows of `ld` reals
    in b and out. Tiles of ROWS x WIDE vectors stay in registers; the number of rows is a multiple of
@@ -10,7 +10,7 @@
 #else
 #define WIDE 3
 #endif
-#define ROWS_IN_CACHE 32 /* rows of a that are read for all columns before the next ones */
+#define ROWS_IN_CACHE 32 /* rows of a per loop over all columns */
 #define V(p) (*(vecu *)(p))
 static inline vec at(const real *p) { return *(const vecu *)p; }
 
@@ -67,25 +67,25 @@ static inline __attribute__((always_inline)) void product_any(
   }
 }
 
-/* a in panels [rows / ROWS][panel][ROWS], of which `depth` columns are read. */
+/* Product with a in panels [rows / ROWS][panel][ROWS], of which `depth` columns are read. */
 static void product_panels(i64 rows, i64 vectors, i64 depth, const real *a, i64 panel,
                            const real *b, i64 ld, const real *bias, int add, real *out) {
   product_any(rows, vectors, depth, a, ROWS * panel, 1, ROWS, b, ld, bias, add, out);
 }
 
-/* a[k][r], rows of `ld`. */
+/* Product with a[k][r] in rows of `ld`. */
 static void product_transposed(i64 rows, i64 vectors, i64 depth, const real *a, const real *b,
                                i64 ld, real *out) {
   product_any(rows, vectors, depth, a, ROWS, 1, ld, b, ld, 0, 0, out);
 }
 
-/* a[r][k], rows of `ld`. */
+/* Product with a[r][k] in rows of `ld`. */
 static void product_plain(i64 rows, i64 vectors, i64 depth, const real *a, const real *b, i64 ld,
                           real *out) {
   product_any(rows, vectors, depth, a, ROWS * ld, ld, 1, b, ld, 0, 0, out);
 }
 
-/* The square of LANES * vectors rows, transposed. */
+/* Transpose of a square matrix of LANES * vectors rows. */
 static void transpose_square(i64 vectors, const real *a, i64 ld, real *out) {
   for (i64 r = 0; r < vectors * LANES; r += LANES)
     for (i64 c = 0; c < vectors * LANES; c += LANES) {

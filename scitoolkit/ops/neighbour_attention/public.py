@@ -1,4 +1,4 @@
-"""Attention among neighbours and whether its kernels run."""
+"""The operation of attention among neighbours and the availability of its kernels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from scitoolkit.ops.neighbour_attention.spec import (
 
 OPERATION = Operation(
     "neighbour_attention",
-    "moments of environments refined by attention (DPA-1) and their slopes, for inference",
+    "moments of environments refined by attention (DPA-1) and their gradients, for inference",
     reference.moments_and_slopes,
     0,
     "scitoolkit.ops.neighbour_attention.examples:examples",
@@ -29,7 +29,7 @@ _run = refusing(
 )
 
 
-@GeneratedC.serve(OPERATION.name, prepare=cpu.kernels, traceable=False)
+@GeneratedC.serve(OPERATION.name, prepare=cpu.kernels, traceable=False, source=cpu.source)
 def _kernel(
     spec: NeighbourAttentionSpec, weights: Weights, neighbours: Neighbours, atoms: Tensor,
     cotangent: Tensor,
@@ -39,7 +39,7 @@ def _kernel(
 
 
 def available(spec: NeighbourAttentionSpec, dtype: torch.dtype) -> bool:
-    """Return whether the kernels can run here; log once why not."""
+    """Return whether the kernels can run; if not, log the reason once."""
     return OPERATION.has_kernel(spec, dtype)
 
 
@@ -47,8 +47,8 @@ class KeptMoments:
     """Moments of chunks of atoms by the kernels, for inference.
 
     Args:
-        spec: the operation; `available` has said that it has kernels.
-        weights: packed once.
+        spec: an operation for which `available` is true.
+        weights: parameters, which are packed once.
 
     Example:
         >>> from scitoolkit.ops.codegen.examples import Numbers
@@ -61,5 +61,5 @@ class KeptMoments:
         self._spec, self._packed = spec, cpu.pack(spec, weights)
 
     def of(self, neighbours: Neighbours, atoms: Tensor) -> cpu.KeptAtoms:
-        """Return the moments of atoms (n,), which keep what their derivatives need."""
+        """Return the moments of atoms (n,) with the data for their derivatives."""
         return cpu.KeptAtoms(self._spec, self._packed, neighbours, atoms)

@@ -1,7 +1,7 @@
-"""Attention among neighbours in plain torch: readable, differentiable any number of times.
+"""Reference attention among neighbours in plain torch: readable, differentiable to any order.
 
-The attention matrices are (N, most neighbours, most neighbours) for each layer, so that large
-systems want more memory than the kernels do.
+The attention matrices have shape (N, most neighbours, most neighbours) in each layer, so that large
+systems need far more memory than with the kernels.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from scitoolkit.ops.neighbour_attention.spec import (
     Weights,
 )
 
-LOGIT_SHIFT = 20.0  # deepmd-kit's: a neighbour at the cutoff has the logit -20
+LOGIT_SHIFT = 20.0  # as in deepmd-kit: a neighbour at the cutoff has the logit -20
 
 
 class Slots:
-    """Edges (E,), sorted by atom, as places (N, K) of a table of the most neighbours.
+    """Mapping between edges (E,) sorted by atom and a padded table (N, K) of neighbours.
 
     Attributes:
-        present: (N, K) whether there is an edge.
-        absent: `sel` less K.
+        present: (N, K), whether there is an edge.
+        absent: `sel` minus K.
     """
 
     def __init__(self, centre: Tensor, num_atoms: int, sel: int) -> None:
@@ -42,12 +42,12 @@ class Slots:
         self.absent: int = sel - most
 
     def spread(self, values: Tensor) -> Tensor:
-        """Return (N, K, ...) of (E, ...), zero where there is no edge."""
-        room = values.new_zeros(self._shape[0] * self._shape[1], *values.shape[1:])
-        return room.index_add(0, self._flat, values).view(*self._shape, *values.shape[1:])
+        """Return values (E, ...) as a table (N, K, ...), zero where there is no edge."""
+        table = values.new_zeros(self._shape[0] * self._shape[1], *values.shape[1:])
+        return table.index_add(0, self._flat, values).view(*self._shape, *values.shape[1:])
 
     def gather(self, values: Tensor) -> Tensor:
-        """Return (E, ...) of (N, K, ...)."""
+        """Return the edges (E, ...) of a table (N, K, ...)."""
         return values.flatten(0, 1)[self._flat]
 
 
@@ -61,9 +61,9 @@ def attention(
         spec: the operation.
         layer: the weights.
         basis: (E, M).
-        fade: (N, K) switch of each neighbour, 0 where there is none.
+        fade: (N, K), switching function of each neighbour, 0 where there is none.
         cosines: (N, K, K) between the directions of neighbours, None without the gate.
-        slots: where edges lie in (N, K).
+        slots: mapping of edges to (N, K).
     """
     parts = (basis @ layer.project + layer.project_bias).chunk(3, dim=1)
     if spec.normalize:
@@ -73,7 +73,7 @@ def attention(
     if spec.smooth:
         pair = fade[:, :, None] * fade[:, None, :]
         logits = (logits + LOGIT_SHIFT) * pair - LOGIT_SHIFT
-        # Absent neighbours, up to `sel`, take part with the logit of one at the cutoff.
+        # Absent neighbours, up to `sel`, have the logit of a neighbour at the cutoff.
         least = logits.detach().amax(2, keepdim=True).clamp_min(-LOGIT_SHIFT)
         powers = (logits - least).exp()
         absent = torch.exp(-LOGIT_SHIFT - least) * slots.absent
@@ -102,9 +102,9 @@ def refined_moments(
         layers: the weights.
         basis: (E, M) before attention.
         rows: (E, 4) of the environment matrix.
-        fade: (E,) switch.
-        directions: (E, 3) that the cosines are of; see `gate_directions`.
-        slots: where edges lie in (N, K).
+        fade: (E,), switching function.
+        directions: (E, 3), see `gate_directions`.
+        slots: mapping of edges to (N, K).
     """
     if layers:
         cosines, spread = None, slots.spread(directions)
@@ -113,17 +113,17 @@ def refined_moments(
         faded = slots.spread(fade)
         for layer in layers:
             basis = attention(spec, layer, basis, faded, cosines, slots)
-    # As products of small matrices: (E, M, 4) is never written.
+    # Batched matrix products avoid an array (E, M, 4).
     return torch.bmm(slots.spread(basis).transpose(1, 2), slots.spread(rows)) / spec.sel
 
 
 def gate_directions(spec: NeighbourAttentionSpec, vectors: Tensor, lengths: Tensor) -> Tensor:
-    """Return the directions (E, 3) that cosines are of.
+    """Return the directions (E, 3) whose cosines gate the attention.
 
     Args:
         spec: the operation.
         vectors: (E, 3), Å.
-        lengths: (E,) of the directional part of their rows of the environment.
+        lengths: (E,), lengths of the directional parts of the environment matrix's rows.
     """
     directions = vectors / vectors.norm(dim=1, keepdim=True)
     if not spec.gate_floor:
@@ -134,7 +134,7 @@ def gate_directions(spec: NeighbourAttentionSpec, vectors: Tensor, lengths: Tens
 def moments(
     spec: NeighbourAttentionSpec, weights: Weights, neighbours: Neighbours
 ) -> Tensor:  # fmt: skip
-    """Return the moments (N, M, 4) of edges, with the basis functions of the weights."""
+    """Return the moments (N, M, 4) of all atoms."""
     vectors, types = neighbours.vectors, neighbours.types
     centre = torch.repeat_interleave(torch.arange(len(types)), neighbours.pointer.diff())
     distance = vectors.norm(dim=1)

@@ -1,4 +1,4 @@
-"""Spec of the attention among an atom's neighbours, its weights, and the edges it runs on."""
+"""Spec of attention among an atom's neighbours, its weights and its edges."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from scitoolkit.ops.environment_matrix.reference import Layer
 
 @dataclass(frozen=True)
 class NeighbourAttentionSpec:
-    """Moments of an atom's environment with basis functions that attention has refined.
+    """Moments of an atom's environment with basis functions refined by attention.
 
     For the neighbours j of an atom, with rows R_j and s_j of the environment matrix (mean 0; see
-    `EnvironmentSpec`) and w the switch,
+    `EnvironmentSpec`) and the switching function w,
 
         G_j = embedding(s_j; bias of the pair of types), times (1 + factor of the pair * w_j),
         G <- LayerNorm(G + attention(G)) for each layer,
@@ -26,17 +26,17 @@ class NeighbourAttentionSpec:
 
     Attributes:
         cutoff, cutoff_smooth: Å.
-        sel: number of neighbours that sums are divided by; absent ones take part in a smooth
-            softmax with the logit of one at the cutoff.
-        widths: of the embedding's layers.
-        attention_width: of queries, keys and values.
-        scale: of the logits.
-        norm_epsilon: of the layers' normalisation.
-        normalize: queries, keys and values have length 1.
-        smooth: logits, attention and factors fade with w.
-        angular: attention is multiplied by the cosine.
-        gate_floor: where the directional part of a row (w/r over the deviation of its second
-            column) is shorter than this, the direction in the cosine is as much shorter than 1.
+        sel: number of neighbours by which sums are divided; in a smooth softmax absent neighbours
+            have the logit of a neighbour at the cutoff.
+        widths: widths of the embedding's layers.
+        attention_width: width of queries, keys and values.
+        scale: factor of the logits.
+        norm_epsilon: epsilon of the layer normalisation.
+        normalize: normalise queries, keys and values to length 1.
+        smooth: multiply logits, attention and factors by switching functions.
+        angular: multiply attention by the cosine.
+        gate_floor: length below which directions in the cosine are shortened in proportion; the
+            length is that of a row's directional part, w/r over the deviation of the second column.
 
     Source: Zhang et al., DPA-1, npj Computational Materials 10, 94 (2024), eqs. 6-12.
     """
@@ -58,8 +58,10 @@ class LayerWeights(NamedTuple):
     """Parameters of an attention layer of H columns on M basis functions.
 
     Attributes:
-        project: (M, 3 H), queries, keys and values side by side. project_bias: (3 H,).
-        mix: (H, M). mix_bias: (M,).
+        project: (M, 3 H), weights of queries, keys and values.
+        project_bias: (3 H,).
+        mix: (H, M), weights of the output.
+        mix_bias: (M,).
         norm_weight, norm_bias: (M,).
     """
 
@@ -76,12 +78,12 @@ class Weights:
     """Parameters of the operation.
 
     Attributes:
-        embedding: layers of the network of s alone; no layer has a step.
-        first_bias: (P, widths[0]), the first layer's bias for each pair of types; one row where
-            `factors` tell the pairs apart.
-        factors: (P, M) of each pair, None without any.
-        deviation: (T, 4) of the rows, by the centre's type.
-        layers: of the attention.
+        embedding: layers of the embedding of s; no layer has a step.
+        first_bias: (P, widths[0]), the first layer's bias for each pair of types; a single row if
+            there are `factors`.
+        factors: (P, M), factors of the basis functions for each pair of types, or None.
+        deviation: (T, 4), standard deviation of the rows by the centre's type.
+        layers: attention layers.
     """
 
     embedding: Sequence[Layer]
@@ -96,7 +98,7 @@ class Neighbours:
     """Edges sorted by centre.
 
     Attributes:
-        pointer: (N + 1,) int64, where the edges of each atom begin.
+        pointer: (N + 1,) int64, first edge of each atom.
         types: (N,) int64.
         pair: (E,) int64, the row of `first_bias` or `factors`.
         vectors: (E, 3) from centre to neighbour, Å.

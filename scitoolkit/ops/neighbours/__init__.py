@@ -1,4 +1,4 @@
-"""Neighbour lists with periodic images, grouped by centre and neighbour type."""
+"""Periodic neighbour lists, grouped by centre and neighbour type."""
 
 from scitoolkit.ops.neighbours.lists import available, neighbour_list
 

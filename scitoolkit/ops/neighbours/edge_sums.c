@@ -1,3 +1,4 @@
+/* Edge vectors of positions; forces and virials of gradients with respect to edge vectors. */
 #include <stdint.h>
 void edge_vectors(int64_t edges, const int64_t *index, const double *positions,
                   const double *shift, double *out) {

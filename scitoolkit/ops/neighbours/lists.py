@@ -1,4 +1,4 @@
-"""The compiled neighbour list, called with numpy arrays."""
+"""Neighbour list of numpy arrays, computed by a compiled kernel."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from scitoolkit.core.errors import BackendError
+from scitoolkit.core.errors import BackendError, ConfigError, DataError
 from scitoolkit.ops.codegen import load_library, warn_once
 from scitoolkit.ops.codegen.compile import read
 
@@ -24,11 +24,11 @@ def _function() -> Any:
 
 @functools.cache
 def available() -> bool:
-    """Return whether the list can be compiled here; log once why not."""
+    """Return whether the kernel can be compiled; if not, log the reason once."""
     try:
         _function()
     except BackendError as error:
-        warn_once("neighbour_list", str(error), "vesin makes neighbour lists")
+        warn_once("neighbour_list", str(error), "vesin computes neighbour lists")
         return False
     return True
 
@@ -37,21 +37,28 @@ def neighbour_list(
     positions: Array, types: Array, num_types: int, cell: Array, pbc: Array, cutoff: float,
     *, threads: int = 1,
 ) -> tuple[Array, Array, Array, Array, tuple[float, int, int]]:  # fmt: skip
-    """Return all ordered pairs closer than `cutoff`, images included.
+    """Return all ordered pairs of atoms closer than `cutoff`, with periodic images.
 
     Args:
-        positions: (N, 3) float64, Å, anywhere: atoms outside the cell are wrapped on the way.
-        types: (N,) int64. num_types: edges of a centre are grouped by these.
-        cell: (3, 3), rows are lattice vectors; must be regular, also along directions that are
-            not periodic.
-        pbc: (3,) bool.
+        positions: (N, 3) float64, Å; atoms outside of the cell are wrapped.
+        types: (N,) int64, from 0 to num_types - 1.
+        num_types: number of types, by which the edges of a centre are grouped.
+        cell: (3, 3) Å, lattice vectors as rows; must be regular, also along non-periodic
+            directions.
+        pbc: (3,) bool, or one bool for all directions.
         cutoff: Å.
-        threads: of OpenMP; the list is the same for any number.
+        threads: number of OpenMP threads, which does not change the list.
 
     Returns:
         centre (E,), neighbour (E,), shift (E, 3) in Å such that the edge vector is
-        positions[neighbour] + shift - positions[centre], segments (N * num_types + 1,), and the
-        smallest distance with its two atoms.
+        positions[neighbour] + shift - positions[centre], segments (N * num_types + 1,) with the
+        first edge of each centre and neighbour type, and the smallest distance in Å with its two
+        atoms.
+
+    Raises:
+        ConfigError: a cutoff that is not positive and finite.
+        DataError: shapes that do not match, a type out of range, positions that are not finite, or
+            a singular cell.
 
     Example:
         >>> if available():
@@ -63,9 +70,10 @@ def neighbour_list(
     positions = np.ascontiguousarray(positions, dtype=np.float64)
     kinds = np.ascontiguousarray(types, dtype=np.int64)
     cell = np.ascontiguousarray(cell, dtype=np.float64)
+    _check(positions, kinds, num_types, cell, cutoff)
     inverse = np.ascontiguousarray(np.linalg.inv(cell))
     height = np.ascontiguousarray(1.0 / np.linalg.norm(inverse, axis=0))
-    periodic = np.asarray(pbc, dtype=np.int64)
+    periodic = np.ascontiguousarray(np.broadcast_to(pbc, 3), dtype=np.int64)
     segments = np.empty(atoms * num_types + 1, dtype=np.int64)
     closest, radius = np.empty(3), np.array([cutoff], dtype=np.float64)
     density = atoms / abs(np.linalg.det(cell)) if periodic.all() else 0.15
@@ -87,3 +95,26 @@ def neighbour_list(
         capacity = edges
     nearest = (float(closest[0]), int(closest[1]), int(closest[2])) if edges else (np.inf, 0, 0)
     return centre[:edges], neighbour[:edges], shift[:edges], segments, nearest
+
+
+def _check(positions: Array, types: Array, num_types: int, cell: Array, cutoff: float) -> None:
+    """Check the arguments of the C function, which would read or write out of bounds."""
+    if not 0 < cutoff < np.inf:
+        raise ConfigError(f"cutoff={cutoff}", allowed="a positive number (Å)")
+    for name, array, shape in (
+        ("positions", positions, (len(positions), 3)),
+        ("types", types, (len(positions),)),
+        ("cell", cell, (3, 3)),
+    ):
+        if array.shape != shape:
+            raise DataError(f"expected {name} of shape {shape}, got {array.shape}")
+    if not np.isfinite(positions).all():
+        raise DataError(
+            f"position of atom {np.argwhere(~np.isfinite(positions))[0, 0]} is not finite"
+        )
+    if not (np.isfinite(cell).all() and np.linalg.det(cell)):
+        raise DataError(f"cell {cell.tolist()}", allowed="three independent lattice vectors")
+    if len(types) and not 0 <= types.min() <= types.max() < num_types:
+        raise DataError(
+            f"types from {types.min()} to {types.max()}", allowed=f"0 to {num_types - 1}"
+        )

@@ -1,11 +1,14 @@
-/* The neighbour list: atoms sorted into bins by type, bins around a centre searched.
+/* Neighbour list by cell lists: atoms are sorted into bins by type, and the bins around each centre
+are searched.
 
-Bins are about half a cutoff wide. Along a periodic direction bins repeat, so a small cell meets
-its own images; along the others they cover the atoms' extent. Atoms of a bin are stored by type,
-and types are the outer loop, so a centre's edges come out grouped by type without sorting.
+Bins are about half a cutoff wide. Along periodic directions bins repeat, so that cells smaller than
+the cutoff include their images; along the others bins cover the extent of the atoms. The atoms of a
+bin are sorted by type, and the loop over types is the outer one, so the edges of a centre are
+grouped by type without a sort.
 
-Threads search the centres of a few bins at a time and keep what they find in short; when all edges
-are counted, each is written at its place. So the list is the same for any number of threads.
+Threads search the centres of a few bins at a time and store edges in a compact form. After all
+edges are counted, each is written to its final position. The list is therefore the same for any
+number of threads.
 */
 
 #include <stdint.h>
@@ -15,7 +18,7 @@ are counted, each is written at its place. So the list is the same for any numbe
 
 typedef struct { int64_t number[3], reach[3]; double low[3], width[3]; } grid;
 
-/* What the search around a centre reads: atoms by bin and type. */
+/* Input of the search: atoms sorted by bin and type. */
 typedef struct {
   grid g;
   int64_t atoms, types, around;
@@ -24,15 +27,15 @@ typedef struct {
   double limit;
 } sorted_atoms;
 
-/* The bins around a centre that hold atoms. */
+/* The nonempty bins around a centre. */
 typedef struct { int64_t *bin, *image; double *move; } nearby;
 
-/* An edge: its neighbour's place in `x`, and which of the bins around the centre holds it. */
+/* An edge: index of the neighbour in `x`, and index of its bin among those around the centre. */
 typedef struct { int32_t place, near; } short_edge;
 
-enum { CENTRES = 64 }; /* of a task */
+enum { CENTRES = 64 }; /* per task */
 
-/* Centres next to each other in `x`, which are searched together. */
+/* Consecutive centres in `x`, searched by one thread. */
 typedef struct {
   int64_t number, room;
   short_edge *edges;
@@ -72,7 +75,7 @@ static int64_t bins_around(const sorted_atoms *s, int64_t i, nearby *near) {
   return many;
 }
 
-/* Find the edges of a task's centres; `counts` (atoms, types) gets their numbers. */
+/* Find the edges of a task's centres; their numbers are written to `counts` (atoms, types). */
 static void search(const sorted_atoms *s, int64_t first, nearby *near, task *found,
                    int64_t *counts) {
   int64_t many = 0, last = first + CENTRES < s->atoms ? first + CENTRES : s->atoms;
@@ -105,7 +108,7 @@ static void search(const sorted_atoms *s, int64_t first, nearby *near, task *fou
   }
 }
 
-/* Write a task's edges where `segments` says. */
+/* Write a task's edges to the positions given by `segments`. */
 static void expand(const sorted_atoms *s, int64_t first, nearby *near, const task *found,
                    const int64_t *segments, int64_t *centre, int64_t *neighbour, double *shift) {
   const short_edge *edge = found->edges;
@@ -127,9 +130,9 @@ static void expand(const sorted_atoms *s, int64_t first, nearby *near, const tas
   }
 }
 
-/* Returns the number of edges, which are written if they are at most `capacity`. `inverse` is the inverse of
-   the cell (rows are lattice vectors), `height` the distances between its opposite faces.
-   `closest`: distance and atoms of the closest pair. */
+/* Return the number of edges, which are written if there are at most `capacity`. `inverse` is the
+   inverse of the cell (rows are lattice vectors), `height` are the distances between its opposite
+   faces. `closest` receives the distance and the atoms of the closest pair. */
 int64_t neighbour_list(int64_t atoms, int64_t types, const double *positions, const int64_t *kind,
                        const double *cell, const double *inverse, const double *height,
                        const int64_t *periodic, const double *cutoff_, int64_t capacity,

@@ -1,4 +1,4 @@
-"""Edge vectors of positions; forces and virials of derivatives by edge, without autograd."""
+"""Edge vectors of positions, and forces and virials from gradients per edge, without autograd."""
 
 from __future__ import annotations
 
@@ -18,7 +18,13 @@ def _library() -> ctypes.CDLL:
 
 
 def edge_vectors(positions: Tensor, edge_index: Tensor, shift: Tensor) -> Tensor:
-    """Return (E, 3) vectors from centre to neighbour; all float64, on the CPU."""
+    """Return the vectors (E, 3) from centre to neighbour.
+
+    Args:
+        positions: (N, 3) float64, on the CPU and contiguous, like all tensors here.
+        edge_index: (2, E) int64, centre and neighbour.
+        shift: (E, 3) float64, periodic shift of the neighbour.
+    """
     out = torch.empty_like(shift)
     call(_library().edge_vectors, len(shift), edge_index, positions, shift, out)
     return out
@@ -27,9 +33,19 @@ def edge_vectors(positions: Tensor, edge_index: Tensor, shift: Tensor) -> Tensor
 def edge_sums(
     edge_index: Tensor, frame: Tensor, num_frames: int, vectors: Tensor, gradient: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return forces (N, 3) and virials (num_frames, 3, 3) of dE/d(edge vector) (E, 3), float64.
+    """Return forces and virials from the gradients of an energy with respect to edge vectors.
 
-    One loop in the order of the edges: the same bits whatever the number of threads.
+    A single loop in the order of the edges, bit-identical for any number of threads.
+
+    Args:
+        edge_index: (2, E) int64, centre and neighbour.
+        frame: (N,) int64, frame of each atom.
+        num_frames: number of frames.
+        vectors: (E, 3) float64, on the CPU and contiguous, like all tensors here.
+        gradient: (E, 3) float64, dE/d(edge vector).
+
+    Returns:
+        Forces (N, 3) and virials (num_frames, 3, 3), float64.
     """
     force = vectors.new_zeros(len(frame), 3)
     virial = vectors.new_zeros(num_frames, 3, 3)

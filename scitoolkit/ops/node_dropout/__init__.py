@@ -1,4 +1,4 @@
-"""Dropout whose mask depends on a row's number in the whole, not on where the row is computed."""
+"""Dropout whose mask depends on the global row number, independent of the distribution of rows."""
 
 from scitoolkit.ops.node_dropout.public import node_dropout
 

@@ -8,7 +8,7 @@ from scitoolkit.ops.codegen.examples import Example, Numbers
 
 
 def examples(numbers: Numbers) -> Iterator[Example]:
-    """Yield some rows in any order, and none."""
+    """Yield some rows in random order, and none."""
     for rows in (9, 0):
         index = numbers.integers(100, rows)
         yield Example(

@@ -1,5 +1,5 @@
-/* Random numbers of splitmix64 from (seed, row, column). `real`, GOLDEN, MIX_1 and MIX_2 are defined
-   by node_dropout/cpu.py. */
+/* Dropout with random numbers of splitmix64 from (seed, row, column). The generator defines `real`,
+   GOLDEN, MIX_1 and MIX_2. */
 #include <stdint.h>
 static inline uint64_t mix(uint64_t z) {
   z = (z ^ (z >> 30)) * MIX_1;

@@ -1,6 +1,6 @@
-"""Generator of the C kernels of radial bases: value, first and second derivative in one sweep.
+"""Generator of the C kernels of radial bases, with one edge per SIMD lane.
 
-Everything is evaluated in float64 whatever the dtype of the distances, one edge a lane.
+Values and both derivatives are computed in float64 for distances of any dtype.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def _declared(lines: formulas.Lines) -> list[str]:
 
 
 def _sweep(spec: RadialSpec) -> str:
-    """The function that fills F, F', F'' of every basis function from the distances r."""
+    """Return the C function that computes F, F', F'' of all basis functions at distances r."""
     lines = _declared(formulas.start(spec))
     for n in range(spec.num_basis):
         lines += _declared(formulas.function(spec, n))

@@ -9,7 +9,7 @@ from scitoolkit.ops.radial.spec import RadialSpec
 
 
 def examples(numbers: Numbers) -> Iterator[Example]:
-    """Yield each kind of basis, on fewer and more rows than a vector has lanes, and on none."""
+    """Yield each kind of basis with fewer and more rows than lanes, and with none."""
     for kind, rows in (("bessel", 21), ("gaussian", 3), ("chebyshev", 130), ("bessel", 0)):
         text = RadialSpec(kind, 6, 5.0, 6).to_json()
         distances = 3 * numbers.normal(rows).abs()

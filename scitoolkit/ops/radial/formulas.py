@@ -1,14 +1,13 @@
-"""The formulas of radial bases as assignments that are at once C and Triton.
+"""Formulas of radial bases as assignments whose expressions are valid in both C and Triton.
 
-Everything is in float64 whatever the dtype of the distances. All three families obey a three-term
-recursion (or a shared exponential) that is differentiated term by term, so no term divides by r
-and r = 0 needs no special case:
+All are evaluated in float64. Each family has a three-term recursion (or an exponential) that is
+differentiated term by term, so no term divides by r, and r = 0 is no special case:
 
     bessel     s_n = sin(n t)/t:  s_{n+1} = 2 cos(t) s_n - s_{n-1},  t = pi r/c in [0, pi)
     chebyshev  T_{n+1} = 2 t T_n - T_{n-1},  t = 2 r/c - 1
 
-An expression uses + - * on names and numbers, and two functions that each language defines:
-`exponential(a)` for a <= 0, and `within(a, outside)`, which is `a`, or 0 where `outside` holds.
+Expressions consist of + - * on names and numbers and of two functions defined in each language:
+`exponential(a)` for a <= 0, and `within(a, outside)`, which is 0 where `outside` holds and else a.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ from typing import Any
 
 from scitoolkit.ops.radial.spec import RadialSpec, envelope_coefficients
 
-NUM_TERMS = 17  # the series in t^2 at t = pi then ends below 1e-17
+NUM_TERMS = 17  # of the series in t^2, whose remainder at t = pi is below 1e-17
 
 Lines = list[tuple[str, str]]  # (name, expression), each name once
 
 
 def _horner(coefficients: list[float], variable: str) -> str:
-    """Return the polynomial as a nested expression, lowest coefficient first."""
+    """Return a polynomial, lowest coefficient first, as an expression in Horner's scheme."""
     text = repr(coefficients[-1])
     for each in reversed(coefficients[:-1]):
         text = f"({text} * {variable} + {each!r})"
@@ -32,7 +31,7 @@ def _horner(coefficients: list[float], variable: str) -> str:
 
 
 def _sinc_series(order: int) -> list[float]:
-    """Coefficients in t^2 of sin(t)/t, of its derivative over t, and of its second derivative."""
+    """Return the series in t^2 of sin(t)/t, of its derivative over t, or of the second one."""
     found = []
     for k in range(NUM_TERMS):
         if order == 0:
@@ -99,7 +98,7 @@ def _gaussian(spec: RadialSpec, n: int) -> Lines:
     ]
 
 
-# By kind: what all functions share; f, d, e of function n; factor of f, and that of each d/dr.
+# By kind: assignments shared by all functions; f, d, e of function n; factors of f and of d/dr.
 KINDS: dict[str, tuple[Any, ...]] = {
     "bessel": (
         _bessel_start,
@@ -112,9 +111,9 @@ KINDS: dict[str, tuple[Any, ...]] = {
 
 
 def start(spec: RadialSpec) -> Lines:
-    """Return what comes before all functions, from names `r` and `outside`: r >= cutoff.
+    """Return the assignments shared by all functions, given `r` and `outside` (r >= cutoff).
 
-    The cutoff and its derivatives are w, w1, w2. NaN stays NaN.
+    They define the cutoff function w and its derivatives w1, w2. NaN propagates.
     """
     p, rate = spec.envelope, 1 / spec.cutoff
     slope = -p * (p + 1) * (p + 2) / 2 * rate
@@ -132,7 +131,7 @@ def start(spec: RadialSpec) -> Lines:
 
 
 def function(spec: RadialSpec, n: int) -> Lines:
-    """Return the assignments of F<n>, D<n>, E<n>: function n with the cutoff, and d/dr, d2/dr2."""
+    """Return the assignments of F<n>, D<n>, E<n>: function n times w, and its two derivatives."""
     _, lines, factors = KINDS[spec.kind]
     scale, rate = factors(spec)
     f, d, e = (

@@ -1,4 +1,4 @@
-"""Radial basis functions: arguments checked, then run by the kernel backend that dispatch picks."""
+"""Public function of radial bases."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import functools
 import torch
 from torch import Tensor
 
+from scitoolkit.core.errors import ConfigError
 from scitoolkit.ops.codegen import check_tensor
 from scitoolkit.ops.codegen.rows import RowOperation
 from scitoolkit.ops.radial import cpu, reference, triton_source
@@ -20,6 +21,9 @@ def _text(*arguments) -> str:
 
 @torch.compiler.assume_constant_result
 def _spec_text(kind: str, num_basis: int, cutoff: float, envelope: int) -> str:
+    for name, number in (("num_basis", num_basis), ("envelope", envelope)):
+        if int(number) != number:
+            raise ConfigError(f"{name}={number}", allowed="an integer")
     return _text(kind, int(num_basis), float(cutoff), int(envelope))
 
 
@@ -48,27 +52,27 @@ def radial_basis(
     envelope: int = 6,
     backend: str = "auto",
 ) -> Tensor:
-    """Return radial basis functions times a cutoff that is C2, with both derivatives fused.
+    """Radial basis functions of distances times a smooth (C2) cutoff function.
 
-    The kernels work in float64 inside, for float32 distances too; rows are independent, so the
-    bits do not depend on the number of threads.
+    Twice differentiable. The kernels compute in float64, also for distances in float32.
+    Bit-identical for any number of threads.
 
     Args:
         distances: shape (...,), float32 or float64, not negative; 0 is allowed.
-        cutoff: where the functions end, in the unit of the distances.
+        cutoff: distance at which the functions vanish, in the unit of the distances.
         kind: bessel, gaussian or chebyshev; see `RadialSpec`.
         num_basis: number of functions.
-        envelope: power p of the polynomial cutoff, at least 2.
-        backend: auto (the kernel of the distances' device if it can run, else the reference, with
+        envelope: power p of the polynomial cutoff, an integer of at least 2.
+        backend: auto (the kernel for the distances' device if it can run, else the reference, with
             one warning), cpu, triton, reference, or the name of an installed kernel backend.
 
     Returns:
         Values, shape (..., num_basis); exactly zero at and beyond the cutoff.
 
     Raises:
-        ConfigError: a kind, number or cutoff that cannot be.
+        ConfigError: an invalid kind, number or cutoff, or an unknown backend.
         DataError: distances that are not a floating tensor.
-        BackendError: backend cpu or triton is asked for and cannot run.
+        BackendError: the named backend cannot run.
 
     Source: Klicpera et al. 2020, Directional Message Passing, equations 7 and 8.
 

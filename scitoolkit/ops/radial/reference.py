@@ -1,4 +1,4 @@
-"""Radial bases in plain torch: readable, differentiable to any order, slow."""
+"""Reference radial bases in plain torch: readable, differentiable to any order, slow."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from scitoolkit.ops.radial.spec import RadialSpec, envelope_coefficients
 
 
 def _bessel(spec: RadialSpec, r: Tensor) -> Tensor:
-    """sqrt(2/c) sin(n pi r/c) / r by the recursion of sin(n t)/t, which needs no division by r."""
+    """Return sqrt(2/c) sin(n pi r/c) / r by the recursion of sin(n t)/t, without dividing by r."""
     theta = (math.pi / spec.cutoff) * r
-    is_small = theta < 1  # where the derivatives of sin(t)/t by its quotient would cancel
+    is_small = theta < 1  # here derivatives of the quotient sin(t)/t suffer from cancellation
     safe = torch.where(is_small, torch.ones_like(theta), theta)
     series = sum((-1) ** k * theta ** (2 * k) / math.factorial(2 * k + 1) for k in range(9))
     sinc = torch.where(is_small, series, safe.sin() / safe)
@@ -40,7 +40,7 @@ FUNCTIONS = {"bessel": _bessel, "gaussian": _gaussian, "chebyshev": _chebyshev}
 
 
 def radial_basis(spec: RadialSpec, r: Tensor) -> Tensor:
-    """Return the basis functions times the cutoff, shape (E, num_basis).
+    """Return the basis functions times the cutoff function, shape (E, num_basis).
 
     Args:
         spec: kind and cutoff.

@@ -1,4 +1,4 @@
-/* exp by 2^k times a polynomial; arguments are never positive. */
+/* exponential(a) for a <= 0: 2^k times a polynomial. within(a, outside): 0 where outside. */
 static inline vec within(vec a, ivec outside) { return (vec)((ivec)a & ~outside); }
 static inline vec exponential(vec a) {
   vec k = a * 0x1.71547652b82fep+0 + 0x1.8p52;
@@ -13,7 +13,7 @@ static inline vec exponential(vec a) {
   return (vec)((ivec)(s * scale) & ~(a <= -700.0));
 }
 
-/* Rows are of `element`, the type of the tensors; everything between is in float64. */
+/* Rows have the type `element` of the tensors; vectors are in float64. */
 static inline void load(vec *v, const element *p, int width) {
   for (int j = 0; j < width; j++) for (int l = 0; l < LANES; l++) v[j][l] = p[l * width + j];
 }

@@ -1,4 +1,4 @@
-"""Spec of a radial basis: functions of distance times a polynomial cutoff."""
+"""Spec of a radial basis: functions of distance times a polynomial cutoff function."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KINDS = ("bessel", "gaussian", "chebyshev")
 
 @dataclass(frozen=True)
 class RadialSpec:
-    """Basis functions of a distance r, times a cutoff that ends smoothly at r = cutoff.
+    """Basis functions of a distance r times a cutoff function that vanishes at r = cutoff.
 
     Attributes:
         kind: bessel: sqrt(2/c) sin(n pi r/c)/r, n = 1..N (Klicpera et al. 2020, eq. 7);
@@ -51,18 +51,18 @@ class RadialSpec:
         return -0.5 * ((self.num_basis - 1) / self.cutoff) ** 2
 
     def to_json(self) -> str:
-        """Return the spec as text: it travels with the operator through compile and export."""
+        """Return the spec as text, an argument of operators that torch.compile can trace."""
         return json.dumps(asdict(self))
 
     @staticmethod
     @functools.lru_cache(maxsize=256)
     def from_json(text: str) -> RadialSpec:
-        """Return the spec that `to_json` wrote."""
+        """Return the spec of a text from `to_json`."""
         return RadialSpec(**json.loads(text))
 
 
 def envelope_coefficients(p: int) -> list[float]:
-    """Return a_k of the cutoff's other form (1 - u)^3 sum_k a_k u^k, which does not cancel at 1.
+    """Return a_k of the cutoff function (1 - u)^3 sum_k a_k u^k, stable near u = 1.
 
     Example:
         >>> envelope_coefficients(3)

@@ -1,7 +1,7 @@
-"""Generator of the Triton kernels of radial bases: the formulas of the C, one edge a thread.
+"""Generator of the Triton kernels of radial bases, with one edge per thread.
 
-As in the C everything between loads and stores is in float64. That is slow on some GPUs, but little
-beside the kernels that use the basis.
+As in C all arithmetic is in float64. That is slow on some GPUs, but takes little time compared with
+the kernels that use the basis.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _forward(spec: RadialSpec) -> list[str]:
 
 
 def _summed(spec: RadialSpec, derivative: str) -> list[str]:
-    """Assign `total`, the sum of the incoming gradient times a derivative of the functions."""
+    """Assign `total`, the sum over functions of the incoming gradient times a derivative."""
     lines = [*_start(spec), "total = r * 0.0"]
     for n in range(spec.num_basis):
         lines += _assigned(formulas.function(spec, n))

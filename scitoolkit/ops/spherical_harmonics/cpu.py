@@ -1,11 +1,11 @@
-"""Generator of the C kernels of spherical harmonics: unrolled recursions, one edge a lane.
+"""Generator of the C kernels of spherical harmonics: unrolled recursions, one edge per SIMD lane.
 
 With Y the unit-norm harmonics and D_k their derivative constants (rows of degree l - 1),
 
     gradient of <g, Y> along k:   <D_k^T g, Y>
     second derivatives of it:     <D_j^T D_k^T g, Y>
 
-so both derivatives reuse the values, and nothing but the vectors is kept between the passes.
+so both derivatives reuse the values, and only the vectors are saved for the backward pass.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _weighted(terms: list[tuple[float, str]]) -> str:
 
 
 def _load(spec: HarmonicsSpec) -> list[str]:
-    """Declare x, y, z, and for normalised vectors also the inverse length."""
+    """Declare x, y, z and, for normalised vectors, the inverse length."""
     raw = ["vec x_in[3]; load_rows(x_in, x_rows, 3);", "vec x = x_in[0], y = x_in[1], z = x_in[2];"]
     if not spec.normalize:
         return raw
@@ -45,7 +45,7 @@ def _load(spec: HarmonicsSpec) -> list[str]:
 
 
 def _values(max_degree: int) -> list[str]:
-    """Declare Y0, Y1, ... up to `max_degree`, unit norm."""
+    """Declare the unit-norm harmonics Y0, Y1, ... up to `max_degree`."""
     lines = ["const vec square = x*x + y*y + z*z, one = (vec){0} + 1, c0 = one, s0 = {0};"]
     for m in range(1, max_degree + 1):
         lines.append(f"const vec c{m} = c{m - 1}*z - s{m - 1}*x, s{m} = c{m - 1}*x + s{m - 1}*z;")
@@ -70,7 +70,7 @@ def _polar(degree: int, m: int) -> str:
 
 
 def _offsets(spec: HarmonicsSpec) -> list[tuple[int, int]]:
-    """(degree, first column) of every block of the output."""
+    """Return (degree, first column) of every block of the output."""
     found, offset = [], 0
     for degree in spec.degrees:
         found.append((degree, offset))
@@ -124,7 +124,7 @@ def _dot(a: str, b: str) -> str:
 
 
 def _project(source: str, target: str) -> list[str]:
-    """Declare the part of `source` across the unit vector u, and `<target>_along` beside it."""
+    """Declare the components of `source` perpendicular and along (`<target>_along`) u."""
     lines = [f"const vec {target}_along = {_dot(source, 'u')};"]
     lines += [f"const vec {target}{k} = {source}{k} - u{k}*{target}_along;" for k in range(3)]
     return lines

@@ -9,7 +9,7 @@ from scitoolkit.ops.spherical_harmonics.spec import HarmonicsSpec
 
 
 def examples(numbers: Numbers) -> Iterator[Example]:
-    """Yield degrees and normalisations, on fewer and more rows than lanes, and on none."""
+    """Yield degrees and normalisations with fewer and more rows than lanes, and with none."""
     cases = [((0, 1, 2, 3), True, 21), ((2,), False, 130), ((0, 4), True, 3), ((1,), True, 0)]
     for degrees, normalize, rows in cases:
         text = HarmonicsSpec(degrees, "component", normalize).to_json()

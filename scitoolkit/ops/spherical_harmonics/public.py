@@ -1,4 +1,4 @@
-"""Spherical harmonics: arguments checked, then run by the kernel backend that dispatch picks."""
+"""Public function of spherical harmonics."""
 
 from __future__ import annotations
 
@@ -49,29 +49,29 @@ def spherical_harmonics(
     *,
     backend: str = "auto",
 ) -> Tensor:
-    """Return real spherical harmonics of vectors, as `e3nn.o3.spherical_harmonics` does.
+    """Real spherical harmonics of vectors in the convention of `e3nn.o3.spherical_harmonics`.
 
-    One fused kernel for the values, one for the gradient, one for the gradient of the gradient;
-    rows are independent, so the bits do not depend on the number of threads.
+    Twice differentiable, with one fused kernel each for values, gradient and second derivative.
+    Bit-identical for any number of threads.
 
     Args:
         degrees: an integer, a sequence of integers, or irreps such as "0e + 1o + 2e"; at most 7.
         vectors: shape (..., 3), float32 or float64, in any unit.
-        normalize: divide vectors by their length first. A vector of length zero then counts as
-            the zero vector: degree 0 stays its constant, all else is 0, derivatives are 0.
+        normalize: divide vectors by their length first. For a vector of length zero, harmonics of
+            degree 0 keep their constant value; all others and all derivatives are 0.
         normalization: component, norm or integral.
-        backend: auto (the kernel of the vectors' device if it can run, else the reference, with
+        backend: auto (the kernel for the vectors' device if it can run, else the reference, with
             one warning), cpu, triton, reference, or the name of an installed kernel backend.
 
     Returns:
-        Harmonics, shape (..., sum of 2l + 1), in e3nn's order: y is the polar axis.
+        Harmonics, shape (..., sum of 2l + 1), in e3nn's order with y as the polar axis.
 
     Raises:
-        ConfigError: degrees or a normalisation that cannot be.
-        DataError: a shape or dtype that does not fit.
-        BackendError: backend cpu or triton is asked for and cannot run.
+        ConfigError: an invalid degree or normalisation, or an unknown backend.
+        DataError: a shape or dtype that does not match.
+        BackendError: the named backend cannot run.
 
-    Source: e3nn's convention; derivatives by the gradient formula of solid harmonics.
+    Source: convention of e3nn; gradient formula of solid harmonics (Varshalovich et al., 5.8).
 
     Example:
         >>> spherical_harmonics([0, 1], torch.tensor([[0.0, 2.0, 0.0]]), True, "norm")

@@ -1,4 +1,4 @@
-"""Real spherical harmonics in plain torch: readable, differentiable to any order, slow."""
+"""Reference spherical harmonics in plain torch: readable, differentiable to any order, slow."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def spherical_harmonics(spec: HarmonicsSpec, vectors: Tensor) -> Tensor:
         spec: degrees and normalisation.
         vectors: shape (E, 3).
 
-    Source: recursion over degrees of the associated Legendre polynomials, made homogeneous.
+    Source: recursion of the associated Legendre polynomials over degrees, in homogeneous form.
     """
     if spec.normalize:
         square = vectors.square().sum(1, keepdim=True)

@@ -1,8 +1,8 @@
 """Spec of real spherical harmonics: degrees, normalisation, recursion and derivative constants.
 
-Components of degree l run over m = -l..l with y as the polar axis (e3nn's order and signs), so
-degree 1 is (x, y, z). All are homogeneous polynomials, and the derivatives of degree l are short
-combinations of degree l - 1, which makes every derivative as cheap as the values.
+Components of degree l are m = -l..l with y as the polar axis (order and signs of e3nn), so degree 1
+is (x, y, z). They are homogeneous polynomials, and the derivatives of those of degree l are linear
+combinations of few of degree l - 1, which makes derivatives as cheap as values.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from scitoolkit.core.errors import ConfigError
 from scitoolkit.ops.irreps import Irreps
 
 MAX_DEGREE = 7
-_SEQUENCES = (list, tuple, range)  # exact types: an irrep is a tuple of two integers as well
+_SEQUENCES = (list, tuple, range)  # exact types, because an irrep is a tuple of two integers
 NORMALIZATIONS: dict[str, Callable[[int], float]] = {
     "norm": lambda degree: 1.0,
     "component": lambda degree: math.sqrt(2 * degree + 1),
@@ -31,7 +31,7 @@ class HarmonicsSpec:
     """Real spherical harmonics of some degrees of 3-vectors.
 
     Attributes:
-        degrees: the degrees l of the output, in its order; repeats are allowed.
+        degrees: degrees l in the order of the output; repeats are allowed.
         normalization: component (norm sqrt(2l+1) on the unit sphere), norm (1), or integral.
         normalize: divide vectors by their length first.
 
@@ -59,7 +59,7 @@ class HarmonicsSpec:
 
     @property
     def max_degree(self) -> int:
-        """The largest degree."""
+        """Highest degree."""
         return max(self.degrees)
 
     @property
@@ -68,29 +68,29 @@ class HarmonicsSpec:
         return sum(2 * degree + 1 for degree in self.degrees)
 
     def scale(self, degree: int) -> float:
-        """Factor from the unit-norm harmonics of `degree` to the wanted normalisation."""
+        """Return the factor that converts unit-norm harmonics of a degree to the normalisation."""
         return NORMALIZATIONS[self.normalization](degree)
 
     def to_json(self) -> str:
-        """Return the spec as text: it travels with the operator through compile and export."""
+        """Return the spec as text, an argument of operators that torch.compile can trace."""
         return json.dumps(asdict(self))
 
     @staticmethod
     @functools.lru_cache(maxsize=256)
     def from_json(text: str) -> HarmonicsSpec:
-        """Return the spec that `to_json` wrote."""
+        """Return the spec of a text from `to_json`."""
         raw = json.loads(text)
         return HarmonicsSpec(tuple(raw["degrees"]), raw["normalization"], raw["normalize"])
 
 
 def degrees_of(irreps: Any) -> tuple[int, ...]:
-    """Return the degrees meant by an integer, a sequence of integers, or irreps.
+    """Return the degrees given by an integer, a sequence of integers, or irreps.
 
-    An integer is one degree, as in e3nn. Irreps keep their multiplicities; a parity must be that
-    of harmonics of a vector (1o) or, throughout, of a pseudovector (1e).
+    An integer is a single degree, as in e3nn. Multiplicities of irreps are repeats. Parities must
+    be those of harmonics of a vector (1o) or, for all degrees, of a pseudovector (1e).
 
     Raises:
-        ConfigError: what is none of these, or parities that no vector gives.
+        ConfigError: another type, or inconsistent parities.
 
     Example:
         >>> degrees_of("0e + 1o + 2e"), degrees_of(3), degrees_of([0, 2])
@@ -113,12 +113,12 @@ def degrees_of(irreps: Any) -> tuple[int, ...]:
 
 
 def index(degree: int, m: int) -> int:
-    """Place of component m of `degree` in the row of all degrees from 0 on."""
+    """Return the index of component m of a degree in the row of all degrees from 0."""
     return degree * degree + degree + m
 
 
 def sectoral(m: int) -> float:
-    """Constant of the polynomial of degree l = m in its first appearance, unit norm."""
+    """Return the constant of the sectoral harmonic of degree l = m, unit norm."""
     if m == 0:
         return 1.0
     return math.sqrt(2 * math.prod((2 * k - 1) / (2 * k) for k in range(1, m + 1)))
@@ -151,7 +151,7 @@ def derivative(axis: int, degree: int, m: int) -> tuple[tuple[int, float], ...]:
 
 
 def _transverse(axis: int, m: int, down: float, up: float) -> list[tuple[int, float]]:
-    """Derivatives along z (cosine direction) and x (sine direction)."""
+    """Return derivatives along z (cosine direction) or x (sine direction)."""
     size, sine, cosine_axis = abs(m), m < 0, axis == 2
     if m == 0:
         return [(1 if cosine_axis else -1, -up * math.sqrt(2))]

@@ -1,6 +1,6 @@
-"""Generator of the Triton kernels of spherical harmonics: straight lines over a block of edges.
+"""Generator of the Triton kernels of spherical harmonics: straight-line code, one edge per thread.
 
-The formulas are those of the C (`cpu.py`): with Y the unit-norm harmonics and D_k their derivative
+The formulas are those of `cpu.py`: with Y the unit-norm harmonics and D_k their derivative
 constants, the gradient of <g, Y> along k is <D_k^T g, Y>, its derivatives <D_j^T D_k^T g, Y>.
 """
 
@@ -17,7 +17,7 @@ def _sum(terms: list[str]) -> str:
 
 
 def _vector(spec: HarmonicsSpec) -> list[str]:
-    """Load x, y, z, and for normalised vectors divide by the length; zero stays zero."""
+    """Load x, y, z and, if `normalize` is set, divide them by the length; zero stays zero."""
     lines = [f"{name} = {load('X', 3, k)}" for k, name in enumerate("xyz")]
     lines.append("zero = x * 0.0")
     if spec.normalize:
@@ -35,7 +35,7 @@ def _components(max_degree: int) -> list[tuple[int, int]]:
 
 
 def _values(max_degree: int) -> list[str]:
-    """Assign Y0, Y1, ... up to `max_degree`, unit norm."""
+    """Assign the unit-norm harmonics Y0, Y1, ... up to `max_degree`."""
     lines = ["square = x * x + y * y + z * z", "c0 = zero + 1.0", "s0 = zero"]
     for m in range(1, max_degree + 1):
         lines.append(f"c{m} = c{m - 1} * z - s{m - 1} * x")
@@ -61,7 +61,7 @@ def _polar(degree: int, m: int) -> str:
 
 
 def _places(spec: HarmonicsSpec) -> list[tuple[int, int, int]]:
-    """(degree, m, column) of every component of the output."""
+    """Return (degree, m, column) of every component of the output."""
     found, column = [], 0
     for degree in spec.degrees:
         for m in range(-degree, degree + 1):
@@ -115,7 +115,7 @@ def _dot(a: str, b: str) -> str:
 
 
 def _across(source: str, target: str) -> list[str]:
-    """Assign the part of `source` across the unit vector u, and `<target>_along` beside it."""
+    """Assign the components of `source` perpendicular and along (`<target>_along`) u."""
     lines = [f"{target}_along = {_dot(source, 'u')}"]
     return lines + [f"{target}{k} = {source}{k} - u{k} * {target}_along" for k in range(3)]
 

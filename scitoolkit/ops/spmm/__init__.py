@@ -1,4 +1,4 @@
-"""Sparse times dense, generated for the width, with the sampled product as its derivative."""
+"""Sparse-dense products (SpMM) and sampled dense-dense products (SDDMM), differentiable."""
 
 from scitoolkit.ops.spmm.matrix import SparseMatrix
 from scitoolkit.ops.spmm.public import sddmm, spmm

@@ -1,21 +1,22 @@
-"""C kernels for the product of a sparse CSR matrix and a dense one, generated for one width.
+"""Generator of C kernels for the product of a sparse CSR matrix and a dense matrix.
 
-The width is a constant of the generated code, so that a row of the result stays in registers
-while its nonzeros are run over. Rows of the dense matrix come from anywhere in memory: the code
-asks for the ones that are needed some nonzeros later, which is what makes it fast on graphs whose
-features do not fit the cache: rows of few cache lines further ahead, so that about as many lines
-are on their way at every width. Threads take blocks of rows; a row is summed by one thread in
-stored order, so the result does not depend on their number.
+The width of the dense matrix is a constant of the generated code, so that a row of the result stays
+in registers during the loop over its nonzeros. Rows of the dense matrix are scattered in memory and
+are prefetched, which is decisive for graphs whose features exceed the cache. The prefetch distance
+in nonzeros decreases with the width, so that the number of cache lines in flight is about constant.
+Threads process blocks of rows; one thread sums a row in stored order, so the result does not depend
+on the number of threads.
 """
 
 from __future__ import annotations
 
 from scitoolkit.ops.codegen.compile import read
+from scitoolkit.ops.codegen.emit import banner
 
 AVX512_BYTES, VECTOR_BYTES = 64, 32
 LINE_BYTES = 64
-REGISTERS = 8  # accumulators of one pass; half of AVX2's, so that operands fit beside them
-LINES_AHEAD, LEAST_AHEAD = 64, 12  # cache lines on their way; nonzeros
+REGISTERS = 8  # accumulators per pass: half of the AVX2 registers, the others hold operands
+LINES_AHEAD, LEAST_AHEAD = 64, 12  # cache lines in flight; minimum prefetch distance in nonzeros
 ROWS_PER_BLOCK = 128
 
 _HEAD = """\
@@ -32,7 +33,9 @@ static inline void row_pass{index}(const int64_t begin, const int64_t end, const
     const int32_t *restrict column, const real *restrict value, const real *restrict x,
     real *restrict out, const int accumulate) {{
   {declare}
-  if (accumulate) {{ {load} }}
+  if (accumulate) {{
+    {load}
+  }}
   for (int64_t e = begin; e < end; ++e) {{
     const int64_t soon = e + AHEAD < last ? e + AHEAD : last - 1;
     const char *next = (const char *)(x + (int64_t)column[soon] * W + {offset});
@@ -79,7 +82,8 @@ def generate(width: int, real: str) -> str:
         True
     """
     wide, narrow = (_source(width, real, each) for each in (AVX512_BYTES, VECTOR_BYTES))
-    return f"#ifdef __AVX512F__\n{wide}\n#else\n{narrow}\n#endif\n"
+    title = banner(f"sparse product and sampled product of {width} columns, {real}")
+    return f"{title}\n#ifdef __AVX512F__\n{wide}\n#else\n{narrow}\n#endif\n"
 
 
 def _source(width: int, real: str, vector_bytes: int) -> str:
@@ -89,7 +93,8 @@ def _source(width: int, real: str, vector_bytes: int) -> str:
     head = _HEAD.format(real=real, vector_bytes=vector_bytes, align=size, width=width, ahead=ahead)
     passes = _passes(width, lanes)
     bodies = [
-        _PRODUCT.format(index=index, offset=offset, **_pass(vectors, tail, lanes, size))
+        f"\n{banner(_description(index, offset, vectors, tail, lanes))}"
+        + _PRODUCT.format(index=index, offset=offset, **_pass(vectors, tail, lanes, size))
         for index, (offset, vectors, tail) in enumerate(passes)
     ]
     calls = "\n      ".join(
@@ -101,8 +106,13 @@ def _source(width: int, real: str, vector_bytes: int) -> str:
     return head + "".join(bodies) + driver + sizes + read(__file__, "sddmm.c")
 
 
+def _description(index: int, offset: int, vectors: int, tail: int, lanes: int) -> str:
+    last = offset + vectors * lanes + tail - 1
+    return f"pass {index}: columns {offset}..{last}, {vectors} vectors of {lanes}, {tail} single"
+
+
 def _passes(width: int, lanes: int) -> list[tuple[int, int, int]]:
-    """Cut the width into (offset, full vectors, scalar tail) that fit the registers."""
+    """Return passes (offset, full vectors, remaining columns) that fit into registers."""
     out, offset = [], 0
     while offset < width:
         vectors = min(REGISTERS, (width - offset) // lanes)
@@ -117,15 +127,16 @@ def _pass(vectors: int, tail: int, lanes: int, size: int) -> dict[str, str]:
     base = vectors * lanes
     lines = range(0, (base + tail) * size, LINE_BYTES)
 
-    def each(vector: str, scalar: str) -> str:
-        """The statement of every accumulator; `{i}` is its number and `{k}` its column."""
+    def each(vector: str, scalar: str, indentation: int = 4) -> str:
+        """Return the statements of all accumulators; `{i}` is the number and `{k}` the column."""
         parts = [vector.format(i=i, k=i * lanes) for i in range(vectors)]
-        return " ".join(parts + [scalar.format(i=i, k=base + i) for i in range(tail)])
+        parts += [scalar.format(i=i, k=base + i) for i in range(tail)]
+        return f"\n{indentation * ' '}".join(parts)
 
     return {
-        "declare": each("vec a{i} = {{0}};", "real t{i} = 0;"),
+        "declare": each("vec a{i} = {{0}};", "real t{i} = 0;", 2),
         "load": each("a{i} = *(const vec *)(out + {k});", "t{i} = out[{k}];"),
-        "prefetch": " ".join(f"__builtin_prefetch(next + {byte});" for byte in lines),
+        "prefetch": "\n    ".join(f"__builtin_prefetch(next + {byte});" for byte in lines),
         "fma": each("a{i} += v * *(const vec *)(row + {k});", "t{i} += v * row[{k}];"),
-        "store": each("*(vec *)(out + {k}) = a{i};", "out[{k}] = t{i};"),
+        "store": each("*(vec *)(out + {k}) = a{i};", "out[{k}] = t{i};", 2),
     }

@@ -17,7 +17,7 @@ def _matrix(numbers: Numbers, nonzeros: int) -> tuple[SparseMatrix, Tensor]:
 
 
 def spmm_examples(numbers: Numbers) -> Iterator[Example]:
-    """Yield products of several widths, without values, and with an empty pattern."""
+    """Yield products of several widths, with an empty pattern, and without values."""
     for nonzeros, width in ((50, 7), (50, 32), (0, 3)):
         pattern, value = _matrix(numbers, nonzeros)
         x = numbers.normal(12, width)

@@ -1,4 +1,4 @@
-"""A sparse matrix in CSR form with its transpose, as the product and its gradient need it."""
+"""Sparse matrix in CSR form with the transpose needed for gradients."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ INT32_MAX = 2**31 - 1
 
 @dataclass(frozen=True)
 class SparseMatrix:
-    """A CSR matrix; rows are summed in the order in which their nonzeros are stored.
+    """A sparse matrix in CSR form; products sum the nonzeros of a row in stored order.
 
     Attributes:
         pointer: start of each row, shape (rows + 1,), int64.
         column: column of each nonzero, shape (nnz,), int32.
-        value: shape (nnz,), float32 or float64; None for ones everywhere.
+        value: shape (nnz,), float32 or float64; None if all nonzeros are 1.
         num_columns: number of columns.
 
     Example:
@@ -40,12 +40,19 @@ class SparseMatrix:
 
     @classmethod
     def from_csr(cls, pointer: Any, column: Any, value: Any, num_columns: int) -> SparseMatrix:
-        """Check and take arrays or tensors in CSR form; columns may stand in any order.
+        """Return the matrix of arrays or tensors in CSR form.
 
-        Tensors stay on their device, which must be one.
+        Tensors remain on their device, which must be the same for all.
+
+        Args:
+            pointer: start of each row, shape (rows + 1,), integer.
+            column: column of each nonzero, shape (nnz,), integer, in any order within a row.
+            value: shape (nnz,), or None.
+            num_columns: number of columns.
 
         Raises:
-            DataError: lengths or devices that do not fit, falling pointers, a column out of range.
+            DataError: lengths, dtypes or devices that do not match, pointers that decrease, or a
+                column out of range.
         """
         pointer, column = _index(pointer).long().contiguous(), _index(column)
         if pointer.ndim != 1 or not len(pointer) or column.ndim != 1:
@@ -55,11 +62,11 @@ class SparseMatrix:
         if falls or int(pointer[0]) != 0 or int(pointer[-1]) != nnz:
             raise DataError(
                 f"row pointers run from {int(pointer[0])} to {int(pointer[-1])}"
-                f"{' and fall in between' if falls else ''}",
-                allowed=f"rising from 0 to the {nnz} nonzeros",
+                f"{' and decrease in between' if falls else ''}",
+                allowed=f"from 0 to {nnz}, the number of nonzeros, without a decrease",
             )
         if num_columns > INT32_MAX:
-            raise DataError(f"{num_columns} columns", allowed=f"at most {INT32_MAX} in one part")
+            raise DataError(f"{num_columns} columns", allowed=f"at most {INT32_MAX}")
         if nnz and not 0 <= int(column.min()) <= int(column.max()) < num_columns:
             raise DataError(
                 f"columns {int(column.min())} to {int(column.max())}",
@@ -76,12 +83,18 @@ class SparseMatrix:
 
     @classmethod
     def from_coo(cls, row: Any, column: Any, value: Any, shape: tuple[int, int]) -> SparseMatrix:
-        """Sort coordinates by row, then column; equal coordinates stay apart and add up.
+        """Return the matrix of coordinates, sorted by row and column.
 
-        They are sorted on the CPU; the matrix is on the device of `row` if that is a tensor.
+        Duplicate coordinates remain separate nonzeros, which products sum. Sorting happens on the
+        CPU; the matrix is on the device of `row` if that is a tensor.
+
+        Args:
+            row, column: indices of each nonzero, shape (nnz,), integer.
+            value: shape (nnz,), or None.
+            shape: rows and columns.
 
         Raises:
-            DataError: lengths that do not fit, or an index out of range.
+            DataError: lengths or dtypes that do not match, or an index out of range.
         """
         device = row.device if isinstance(row, Tensor) else torch.device("cpu")
         row, column = (np.asarray(_index(each).cpu(), dtype=np.int64) for each in (row, column))
@@ -112,9 +125,9 @@ class SparseMatrix:
     @property
     def rows(self) -> Tensor:
         """Row of each nonzero, shape (nnz,), int64."""
-        known = self.__dict__.get("_rows")
-        if known is not None:
-            return known
+        cached = self.__dict__.get("_rows")
+        if cached is not None:
+            return cached
         counts = self.pointer.diff()
         numbers = torch.arange(self.num_rows, device=counts.device)
         made = torch.repeat_interleave(numbers, counts, output_size=self.nnz)
@@ -124,23 +137,23 @@ class SparseMatrix:
 
     @property
     def transposed(self) -> tuple[Tensor, Tensor, Tensor]:
-        """CSR of the transpose: pointer, column, and the place here of each nonzero there."""
-        known = self.__dict__.get("_transposed")
-        if known is not None:
-            return known
-        # Not a count of each column, whose size torch.compile does not know.
+        """Transpose in CSR form: pointer, column, and the index of each nonzero in this matrix."""
+        cached = self.__dict__.get("_transposed")
+        if cached is not None:
+            return cached
+        # searchsorted instead of bincount, whose output size torch.compile does not know.
         ordered, order = torch.sort(self.column, stable=True)
         columns = torch.arange(self.num_columns + 1, dtype=ordered.dtype, device=ordered.device)
         made = torch.searchsorted(ordered, columns), self.rows[order].int(), order
-        if not torch.compiler.is_compiling():  # a tracer's tensors have no numbers
+        if not torch.compiler.is_compiling():  # traced tensors have no data to cache
             self.__dict__["_transposed"] = made
         return made
 
     def indices_for(self, *operands: Tensor | None) -> tuple[Tensor, ...]:
-        """Return what an operator reads: pointer, column, and the three of the transpose.
+        """Return the index tensors of an operator: pointer, column, and those of the transpose.
 
-        Only gradients need the transpose, which has to be sorted: its tensors are empty where
-        none is recorded on the operands.
+        Only gradients need the transpose, which requires a sort: its tensors are empty if autograd
+        records none of the operands.
         """
         if is_recorded(*operands):
             return self.pointer, self.column, *self.transposed
@@ -151,10 +164,13 @@ class SparseMatrix:
 
     @functools.cached_property
     def transposed_pattern(self) -> tuple[Tensor, Tensor]:
-        """CSR of the transpose without values: pointer, column; 4 bytes a nonzero where alone."""
+        """Pointer and column of the transpose, computed without the order of nonzeros if possible.
+
+        This needs only 4 bytes per nonzero.
+        """
         if self.value is not None or self.nnz > INT32_MAX or self.column.device.type != "cpu":
             return self.transposed[:2]
-        ones = np.empty(self.nnz, np.int8)  # scipy needs values; nobody reads them
+        ones = np.empty(self.nnz, np.int8)  # scipy requires values; they are not used
         shape = (self.num_rows, self.num_columns)
         index = (self.column.numpy(), self.pointer.int().numpy())
         columns = sp.csr_matrix((ones, *index), shape=shape, copy=False).tocsc()
@@ -164,7 +180,7 @@ class SparseMatrix:
         """Return the matrix if it is on the device of a tensor.
 
         Raises:
-            DataError: it is not.
+            DataError: the tensor is on another device.
         """
         if self.pointer.device != tensor.device:
             raise DataError(
@@ -174,7 +190,7 @@ class SparseMatrix:
         return self
 
     def to(self, device: torch.device) -> SparseMatrix:
-        """Return the matrix on a device; itself if it is there."""
+        """Return the matrix on a device; itself if it is already there."""
         if self.pointer.device == device:
             return self
         value = None if self.value is None else self.value.to(device)
@@ -183,7 +199,7 @@ class SparseMatrix:
         )
 
     def with_value(self, value: Tensor | None) -> SparseMatrix:
-        """The same pattern with other values, of any graph of derivatives; indices are shared."""
+        """Return a matrix with the same pattern, sharing the indices, and other values."""
         other = SparseMatrix(self.pointer, self.column, value, self.num_columns)
         for name in ("_rows", "_transposed"):
             if name in self.__dict__:
@@ -191,11 +207,17 @@ class SparseMatrix:
         return other
 
     def dense(self) -> Tensor:
-        """The whole matrix, shape (rows, columns): for tests and small examples."""
-        value = torch.ones(self.nnz) if self.value is None else self.value
+        """Return the dense matrix, shape (rows, columns), for tests and small examples."""
+        value = self.value
+        if value is None:
+            value = torch.ones(self.nnz, device=self.column.device)
         out = value.new_zeros(self.num_rows, self.num_columns)
         return out.index_put((self.rows, self.column.long()), value, accumulate=True)
 
 
 def _index(values: Any) -> Tensor:
-    return values if isinstance(values, Tensor) else torch.as_tensor(np.asarray(values))
+    """Return indices as a tensor; rounding of other numbers would be silent."""
+    index = values if isinstance(values, Tensor) else torch.as_tensor(np.asarray(values))
+    if index.numel() and (index.is_floating_point() or index.is_complex()):
+        raise DataError(f"indices of {index.dtype}", allowed="integers")
+    return index

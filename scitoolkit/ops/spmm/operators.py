@@ -1,8 +1,9 @@
-"""The registered operators: product and sampled product, each the other's derivative.
+"""Registered torch operators: product and sampled product, each the derivative of the other.
 
-d(A x)/dx is A^T g, a product with the transposed pattern; d(A x)/da is g x^T at the pattern of A,
-the sampled product; and the derivatives of the sampled product are products again. So both can be
-differentiated any number of times. Kernels in C and in Triton have the same derivatives.
+The gradient of A x with respect to x is A^T g, a product with the transposed pattern; that with
+respect to the values of A is g x^T at its pattern, the sampled product. The gradients of the
+sampled product are products. Hence both can be differentiated any number of times. Kernels in C and
+in Triton have the same derivatives.
 """
 
 from __future__ import annotations
@@ -23,15 +24,20 @@ def kernels(width: str, dtype: torch.dtype) -> ctypes.CDLL:
     """Return the loaded kernels of a width, compiled on first use.
 
     Raises:
-        BackendError: no compiler, or one that fails.
+        BackendError: no compiler, or a compiler error.
     """
-    return load_library(cpu.generate(max(1, int(width)), REAL[dtype]))
+    return load_library(source(width, dtype))
+
+
+def source(width: str, dtype: torch.dtype) -> str:
+    """Return the C source of the kernels of a width."""
+    return cpu.generate(max(1, int(width)), REAL[dtype])
 
 
 def run_product(
     pointer: Tensor, column: Tensor, value: Tensor | None, x: Tensor, into: Tensor | None = None
 ) -> Tensor:  # fmt: skip
-    """Call the kernel; with `into`, add to it. No derivative, arguments as the operators check."""
+    """Call the kernel without recording a derivative; the product is added to `into` if given."""
     out = empty((len(pointer) - 1, x.shape[1]), x) if into is None else into
     none = x.new_empty(0)
     call(
@@ -43,7 +49,7 @@ def run_product(
 
 
 def run_sampled(pointer: Tensor, column: Tensor, left: Tensor, right: Tensor) -> Tensor:
-    """Return the inner products of rows of `left` and `right` at the nonzeros."""
+    """Return the inner products of rows of `left` and `right` at the nonzeros, shape (nnz,)."""
     out = left.new_empty(len(column))
     call(
         kernels(str(left.shape[1]), left.dtype).sddmm, len(pointer) - 1, pointer, column,
@@ -71,7 +77,7 @@ def _swapped(pointer, column, t_pointer, t_column, order):
 
 
 def _operators(suffix: str, product: Callable, sampled: Callable) -> tuple[Callable, Callable]:
-    """Register both operators over kernels, each the other's derivative."""
+    """Register both operators of given kernels, each as the derivative of the other."""
 
     def backward_of_product(ctx, grad):
         *pattern, value, x = ctx.saved_tensors
@@ -98,7 +104,7 @@ def _operators(suffix: str, product: Callable, sampled: Callable) -> tuple[Calla
         pointer: Tensor, column: Tensor, t_pointer: Tensor, t_column: Tensor, order: Tensor,
         value: Tensor | None, x: Tensor,
     ) -> Tensor:  # fmt: skip
-        """Sparse (rows, columns) times dense (columns, width)."""
+        """Return sparse (rows, columns) times dense (columns, width)."""
         return product(pointer, column, value, x)
 
     @differentiable(
@@ -108,7 +114,7 @@ def _operators(suffix: str, product: Callable, sampled: Callable) -> tuple[Calla
         pointer: Tensor, column: Tensor, t_pointer: Tensor, t_column: Tensor, order: Tensor,
         left: Tensor, right: Tensor,
     ) -> Tensor:  # fmt: skip
-        """Inner products of rows of `left` and `right` at the nonzeros."""
+        """Return the inner products of rows of `left` and `right` at the nonzeros."""
         return sampled(pointer, column, left, right)
 
     return spmm, sddmm

@@ -1,4 +1,4 @@
-"""Sparse products: arguments checked, then run by the kernel backend that dispatch picks."""
+"""Public functions of sparse products."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SPMM = Operation(
     "spmm", "sparse matrix times dense matrix", _spmm_reference, None, f"{EXAMPLES}:spmm_examples"
 )
 SDDMM = Operation(
-    "sddmm", "products of dense matrices at a sparse pattern", _sddmm_reference, None,
+    "sddmm", "product of two dense matrices, sampled at a sparse pattern", _sddmm_reference, None,
     f"{EXAMPLES}:sddmm_examples",
 )  # fmt: skip
 
@@ -35,12 +35,12 @@ def _arguments(matrix: SparseMatrix, *tensors: Tensor | None) -> list[Tensor | N
     return [*matrix.indices_for(*tensors), *operands]
 
 
-@GeneratedC.serve("spmm", prepare=operators.kernels)
+@GeneratedC.serve("spmm", prepare=operators.kernels, source=operators.source)
 def _spmm(matrix: SparseMatrix, x: Tensor) -> Tensor:
     return operators.spmm(*_arguments(matrix, matrix.value, x))
 
 
-@GeneratedC.serve("sddmm", prepare=operators.kernels)
+@GeneratedC.serve("sddmm", prepare=operators.kernels, source=operators.source)
 def _sddmm(matrix: SparseMatrix, left: Tensor, right: Tensor) -> Tensor:
     return operators.sddmm(*_arguments(matrix, left, right))
 
@@ -62,15 +62,15 @@ _PRODUCTS: dict[str, Callable[..., Tensor]] = {
 
 
 def product_kernel(x: Tensor, backend: str = "auto") -> Callable[..., Tensor] | None:
-    """Return the kernel of the product for `x` (rows, width), compiled if need be.
+    """Return the kernel of the product for `x` (rows, width), compiled if needed.
 
     Returns:
         `run(pointer, column, value, x, into=None)`, which records no derivative and adds to
-        `into` if that is given; None where no kernel runs, as for width 0.
+        `into` if given; None if no kernel can run, for example for width 0.
 
     Raises:
         ConfigError: an unknown backend.
-        BackendError: a backend is asked for that cannot run.
+        BackendError: the named backend cannot run.
     """
     if not x.shape[1]:
         return None
@@ -86,24 +86,25 @@ def _check(name: str, tensor: Tensor, rows: int, of: str) -> None:
 
 
 def spmm(matrix: SparseMatrix, x: Tensor, *, backend: str = "auto") -> Tensor:
-    """Multiply a sparse matrix with a dense one, differentiably in both.
+    """Sparse matrix times dense matrix, differentiable in both any number of times.
 
-    On a CPU rows are summed in stored order by one thread each, so the result is bit-identical for
-    any number of threads; on a GPU in tiles of nonzeros, without atomics, so that two calls give
-    the same bits.
+    On a CPU one thread sums each row in stored order, so the result is bit-identical for any number
+    of threads. On a GPU rows are summed in tiles of nonzeros without atomics, so the result is
+    bit-identical from call to call.
 
     Args:
         matrix: shape (rows, columns), on the device of x (`matrix.to(device)`).
         x: shape (columns, width), float32 or float64, the dtype of the matrix's values.
-        backend: auto (the kernel of the tensors' device if it can run, else the reference, with
+        backend: auto (the kernel for the tensors' device if it can run, else the reference, with
             one warning), cpu, triton, reference, or the name of an installed kernel backend.
 
     Returns:
         Shape (rows, width); zero for rows without nonzeros.
 
     Raises:
-        DataError: a shape, dtype or device that does not fit.
-        BackendError: a backend is asked for that cannot run.
+        DataError: a shape, dtype or device that does not match.
+        ConfigError: an unknown backend.
+        BackendError: the named backend cannot run.
 
     Example:
         >>> import torch
@@ -122,19 +123,23 @@ def spmm(matrix: SparseMatrix, x: Tensor, *, backend: str = "auto") -> Tensor:
 
 
 def sddmm(matrix: SparseMatrix, left: Tensor, right: Tensor, *, backend: str = "auto") -> Tensor:
-    """Return <left[row], right[column]> for each nonzero of the matrix's pattern.
+    """Sampled dense-dense product: <left[row], right[column]> for each nonzero of a pattern.
+
+    Differentiable in both matrices any number of times.
 
     Args:
-        matrix: shape (rows, columns); its values are not used.
-        left: shape (rows, width).
+        matrix: shape (rows, columns); its values are ignored.
+        left: shape (rows, width), float32 or float64.
         right: shape (columns, width), dtype of `left`.
         backend: as for `spmm`.
 
     Returns:
-        Shape (nnz,), in the order in which the matrix stores its nonzeros.
+        Shape (nnz,), in the order of the matrix's nonzeros.
 
     Raises:
-        DataError: a shape, dtype or device that does not fit.
+        DataError: a shape, dtype or device that does not match.
+        ConfigError: an unknown backend.
+        BackendError: the named backend cannot run.
 
     Example:
         >>> import torch
@@ -146,7 +151,7 @@ def sddmm(matrix: SparseMatrix, left: Tensor, right: Tensor, *, backend: str = "
     _check("right", right, matrix.num_columns, "columns")
     if left.shape[1] != right.shape[1] or left.dtype != right.dtype:
         raise DataError(
-            f"expected left and right of one width and dtype, got {tuple(left.shape)} "
+            f"expected left and right of equal width and dtype, got {tuple(left.shape)} "
             f"{left.dtype} and {tuple(right.shape)} {right.dtype}"
         )
     matrix.check_device(left)

@@ -1,4 +1,4 @@
-"""What the kernels compute, in plain torch."""
+"""Reference implementations of the sparse products in plain torch."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from torch import Tensor
 
 
 def spmm(rows: Tensor, column: Tensor, value: Tensor | None, x: Tensor, num_rows: int) -> Tensor:
-    """Return y with y[i] = sum over nonzeros e of row i of value[e] * x[column[e]].
+    """Return y[i] = sum of value[e] x[column[e]] over the nonzeros e of row i.
 
     Args:
-        rows, column: place of each nonzero, shape (nnz,).
+        rows, column: indices of each nonzero, shape (nnz,).
         value: shape (nnz,), or None for ones.
         x: shape (columns, width).
         num_rows: rows of the matrix.
@@ -26,5 +26,5 @@ def spmm(rows: Tensor, column: Tensor, value: Tensor | None, x: Tensor, num_rows
 
 
 def sddmm(rows: Tensor, column: Tensor, left: Tensor, right: Tensor) -> Tensor:
-    """Return for each nonzero the inner product of its row of `left` and column's of `right`."""
+    """Return <left[rows[e]], right[column[e]]> for each nonzero e, shape (nnz,)."""
     return (left[rows] * right[column.long()]).sum(1)

@@ -1,3 +1,4 @@
+/* out[e] = <left[row], right[column]> for each nonzero e. */
 void sddmm(int64_t rows, const int64_t *restrict pointer, const int32_t *restrict column,
            const real *restrict left, const real *restrict right, real *restrict out,
            int64_t threads) {

@@ -1,4 +1,4 @@
-"""The Triton kernels of the sparse products, called with the arguments of those in C."""
+"""Launchers of the Triton kernels of the sparse products, with the arguments of the C ones."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def _module(tiles: Tiles) -> ModuleType:
 
 
 def kernels(width: str, dtype: torch.dtype) -> ModuleType:
-    """Return the module of a width's kernels, the same for both precisions."""
+    """Return the module of the kernels of a width for both precisions."""
     return _module(triton_source.tiles_of(max(1, int(width))))
 
 
 def run_product(
     pointer: Tensor, column: Tensor, value: Tensor | None, x: Tensor, into: Tensor | None = None
 ) -> Tensor:
-    """Call the kernel; with `into`, add to it. No derivative, arguments as the operators check."""
+    """Launch the kernel without recording a derivative; the product is added to `into` if given."""
     out = x.new_empty(pointer.shape[0] - 1, x.shape[1]) if into is None else into
     tiles = triton_source.tiles_of(x.shape[1])
     name = triton_source.product_name(weighted=value is not None, into=into is not None)
@@ -36,7 +36,7 @@ def run_product(
 
 
 def run_sampled(pointer: Tensor, column: Tensor, left: Tensor, right: Tensor) -> Tensor:
-    """Return the inner products of rows of `left` and `right` at the nonzeros."""
+    """Return the inner products of rows of `left` and `right` at the nonzeros, shape (nnz,)."""
     nonzeros = column.shape[0]
     out = left.new_empty(nonzeros)
     if not nonzeros:

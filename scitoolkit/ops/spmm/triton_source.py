@@ -1,7 +1,7 @@
-"""Generator of the Triton kernels of the sparse product and the sampled one, for one width.
+"""Generator of the Triton kernels of the product and the sampled product for one width.
 
-The product is a reduction over each row's nonzeros (`codegen/triton_segments.py`), with values or
-without, written or added to its output. The sampled product has a program for a tile of nonzeros.
+The product is a reduction over each row's nonzeros (`codegen/triton_segments.py`), with or without
+values, stored or added to its output. The sampled product has one program per tile of nonzeros.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from scitoolkit.ops.codegen import triton_segments
 from scitoolkit.ops.codegen.triton_segments import HEAD, Reduction, Tiles
 
-LANES = 128  # columns of one program at most
+LANES = 128  # maximum number of columns per program
 
 SAMPLED = """
 
@@ -31,12 +31,12 @@ def sampled(nnz, rows, column, LEFT, RIGHT, OUT):
 
 
 def tiles_of(width: int) -> Tiles:
-    """Return how rows of a width are cut."""
+    """Return the partition of rows of a width into programs."""
     return Tiles(1, width, LANES, triton_segments.CHUNK)
 
 
 def product_name(*, weighted: bool, into: bool) -> str:
-    """Return the name of the product's kernel, with values or not, added to its output or not."""
+    """Return the name of a variant of the product's kernel."""
     return f"product{'_weighted' if weighted else ''}{'_into' if into else ''}"
 
 

@@ -1,4 +1,4 @@
-"""MACE's many-body product as a generated sparse polynomial, with fused derivatives."""
+"""Symmetric contraction of MACE as a generated sparse polynomial with fused derivatives."""
 
 from scitoolkit.ops.symmetric_contraction.public import symmetric_contraction
 from scitoolkit.ops.symmetric_contraction.spec import ContractionSpec

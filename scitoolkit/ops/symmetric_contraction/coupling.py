@@ -1,9 +1,9 @@
-"""Symmetric powers of a feature vector as polynomials: what the many-body product couples.
+"""Coupling coefficients of symmetric tensor powers of a feature vector, as polynomials.
 
-Coupling the copies of a vector x one after the other, ((x (x) x) (x) x) ..., gives for each path
-and component a homogeneous polynomial in the components of x. All copies are the same vector, so
-only its coefficients over the monomials x_a x_b x_c with a <= b <= c matter: those are kept here.
-Everything else about the non-symmetric tensors (MACE's U matrices) drops out of the product.
+Coupling copies of a vector x successively, ((x (x) x) (x) x) ..., gives for each path and component
+a homogeneous polynomial in the components of x. Since all copies are the same vector, only its
+coefficients over the monomials x_a x_b x_c with a <= b <= c matter. They replace the non-symmetric
+tensors of MACE (its U matrices).
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import numpy as np
 from scitoolkit.ops.wigner import wigner_3j
 
 Irrep = tuple[int, int]  # degree, parity (+1 or -1)
-# Beyond this order the intermediate irreps are limited to those of spherical harmonics, as in
-# mace-torch: there are too many paths otherwise.
+# Above this order the intermediate irreps are restricted to those of spherical harmonics, as in
+# mace-torch, to limit the number of paths.
 UNLIMITED_ORDER = 3
 
 
 def dim(irreps: tuple[Irrep, ...]) -> int:
-    """Number of components of one copy of each irrep.
+    """Return the number of components of one copy of each irrep.
 
     Example:
         >>> dim(((0, 1), (1, -1)))
@@ -34,7 +34,7 @@ def dim(irreps: tuple[Irrep, ...]) -> int:
 
 @functools.cache
 def monomials(num_variables: int, order: int) -> tuple[tuple[int, ...], ...]:
-    """Return the index tuples a <= b <= ... of all monomials of `order`, in lexical order.
+    """Return the index tuples a <= b <= ... of all monomials of an order in lexical order.
 
     Example:
         >>> monomials(2, 2)
@@ -50,7 +50,7 @@ def _positions(num_variables: int, order: int) -> dict[tuple[int, ...], int]:
 
 @functools.cache
 def _times_variable(num_variables: int, order: int) -> np.ndarray:
-    """Place of (monomial of `order`) times x_i among those of order + 1, shape (i, monomial)."""
+    """Return the index of (monomial times x_i) among those of order + 1, shape (i, monomial)."""
     places = _positions(num_variables, order + 1)
     return np.array(
         [
@@ -61,7 +61,7 @@ def _times_variable(num_variables: int, order: int) -> np.ndarray:
 
 
 def _linear(irreps: tuple[Irrep, ...]) -> list[tuple[Irrep, np.ndarray]]:
-    """The one path of order 1 into each irrep: x itself."""
+    """Return the path of order 1 into each irrep: x itself."""
     unit, start, found = np.eye(dim(irreps)), 0, []
     for irrep in irreps:
         stop = start + 2 * irrep[0] + 1
@@ -71,7 +71,7 @@ def _linear(irreps: tuple[Irrep, ...]) -> list[tuple[Irrep, np.ndarray]]:
 
 
 def _couple(irreps, left_paths, order: int, keep) -> list[tuple[Irrep, np.ndarray]]:
-    """Couple every path of `order - 1` with one more copy of the irreps, sorted by irrep."""
+    """Couple every path of `order - 1` with another copy of the irreps; sort them by irrep."""
     shift = _times_variable(dim(irreps), order - 1)
     num_monomials = len(monomials(dim(irreps), order))
     found = []
@@ -105,8 +105,8 @@ def basis(irreps: tuple[Irrep, ...], out: Irrep, order: int) -> np.ndarray:
         order: number of copies.
 
     Returns:
-        Coefficients, shape (2l + 1, monomials, paths), float64, component normalisation; the
-        paths in MACE's order.
+        Coefficients in component normalisation, shape (2l + 1, monomials, paths), float64; the
+        paths are in the order of MACE.
 
     Source: Batatia et al. 2022 (arXiv 2206.07697), equation 10.
 
@@ -118,7 +118,7 @@ def basis(irreps: tuple[Irrep, ...], out: Irrep, order: int) -> np.ndarray:
     widest = max(degree for degree, _ in irreps)
     paths = _linear(irreps)
     for number in range(2, order + 1):
-        reach = out[0] + widest * (order - number)  # beyond it no path comes back to `out`
+        reach = out[0] + widest * (order - number)  # higher degrees cannot couple into `out`
 
         def keep(irrep: Irrep, last=number == order, reach=reach) -> bool:
             if natural and irrep[1] != (-1) ** irrep[0]:

@@ -1,14 +1,15 @@
-"""Generator of the C kernels of the symmetric contraction: an unrolled sparse polynomial.
+"""Generator of the C kernels of the symmetric contraction, an unrolled sparse polynomial.
 
-For each channel the contraction is a polynomial in the d components of its features,
+For each channel the contraction is a polynomial in the components of its features,
 
     z_m = sum_r c_r x_a x_b x_c ...      (rows r with component m and a <= b <= c <= ...)
 
-whose coefficients c_r mix the weights of an element with constants known at generation time. They
-are mixed once per element, then every node of that element runs the same straight line of code,
-one channel a lane. Monomials share their prefixes in a tree; gradients walk it backwards, in
-Horner's nesting. A (element, block of channels) pair owns all that it writes and takes its nodes
-in their order, so there are no atomics and the bits do not depend on the number of threads.
+whose coefficients c_r are linear combinations of an element's weights with constants known at
+generation time. They are computed once per element; then straight-line code evaluates the
+polynomial for every node of that element, with one channel per SIMD lane. Monomials share prefixes
+in a tree; gradients traverse it in reverse, with Horner's scheme. One thread computes a pair of an
+element and a block of channels, with the nodes in order, so there are no atomics, and results do
+not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from scitoolkit.ops.codegen.vectors import PRELUDE
 from scitoolkit.ops.symmetric_contraction.spec import ContractionSpec, polynomial
 from scitoolkit.ops.symmetric_contraction.tree import Node, prefix_tree
 
-ACCUMULATORS = 8  # independent sums that hide the latency of a multiply-add
+ACCUMULATORS = 8  # independent sums, to hide the latency of multiply-adds
 
 
 def _plus(parts: Iterable[str]) -> str:
@@ -29,7 +30,7 @@ def _plus(parts: Iterable[str]) -> str:
 
 
 class _Writer:
-    """Walks the tree once and emits one function body; names carry the depth in the tree."""
+    """Emitter of one function body by a traversal of the tree; names have the depth as suffix."""
 
     def __init__(self, spec: ContractionSpec) -> None:
         self.tree = prefix_tree(spec)
@@ -39,7 +40,7 @@ class _Writer:
         self.used: dict[int, int] = {}
 
     def product(self, depth: int, variable: int, tangent: bool) -> None:
-        """Declare q<depth>, the monomial, and with `tangent` its derivative along d."""
+        """Declare the monomial q<depth> and, with `tangent`, its derivative t<depth> along d."""
         if depth == 1:
             self.lines.append(f"const vec q1 = x[{variable}];")
             if tangent:
@@ -78,7 +79,7 @@ class _Writer:
             self.lines.append("}")
 
     def coefficients(self, node: Node, depth: int = 0, tangent: bool = False) -> None:
-        """Add to each coefficient's gradient."""
+        """Add to the gradient of each coefficient."""
         name = f"{'t' if tangent else 'q'}{depth}"
         for row, component in node.rows:
             self.lines.append(f"gc[{row}] += g[{component}]*{name};")
@@ -89,7 +90,7 @@ class _Writer:
             self.lines.append("}")
 
     def backward(self, node: Node, depth: int = 0) -> None:
-        """Declare h<depth>, the sum below this prefix, and add to gx in the backward pass."""
+        """Declare h<depth>, the sum of the subtree of this prefix, and add to gx."""
         if depth:
             total = _plus(f"c[{row}]*g[{component}]" for row, component in node.rows)
             self.lines.append(f"vec h{depth} = {total};")
@@ -107,7 +108,7 @@ class _Writer:
             self.lines.append("}")
 
     def double(self, node: Node, depth: int = 0) -> None:
-        """As `backward`, and its derivative along d: e<depth> is that of h<depth>."""
+        """Emit `backward` and its derivative along d, where e<depth> is that of h<depth>."""
         if depth:
             total = _plus(f"c[{row}]*g[{component}]" for row, component in node.rows)
             self.lines.append(f"vec h{depth} = {total}, e{depth} = {{0}};")
@@ -149,7 +150,7 @@ def _tables(spec: ContractionSpec) -> str:
 
 
 def _bodies(spec: ContractionSpec, training: bool) -> str:
-    """The functions of one node and one block of channels."""
+    """Return the C functions of one node and one block of channels."""
     functions = []
 
     def add(signature: str, write) -> None:
@@ -180,7 +181,7 @@ def _bodies(spec: ContractionSpec, training: bool) -> str:
 
 
 def _function(name: str, parameters: str, start: str, node: str, end: str) -> str:
-    """A function over elements (nodes in `order`, from ptr[e] on) and blocks of channels."""
+    """Return a C function over elements, whose nodes are order[ptr[e]...], and channel blocks."""
     return f"""
 void {name}(i64 E, i64 C, const i64 *ptr, const i64 *order, const real *X, const real *W,
 {parameters}, i64 threads) {{
@@ -216,7 +217,7 @@ def generate(spec: ContractionSpec, real: str, *, training: bool = True) -> str:
     Args:
         spec: irreps and correlation.
         real: float or double.
-        training: with the gradients of weights and the second derivatives.
+        training: include gradients of weights and second derivatives.
 
     Example:
         >>> "void forward(" in generate(ContractionSpec.build("0e", "0e", 2), "float")

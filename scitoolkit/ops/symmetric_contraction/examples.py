@@ -9,7 +9,7 @@ from scitoolkit.ops.symmetric_contraction.spec import ContractionSpec
 
 
 def examples(numbers: Numbers) -> Iterator[Example]:
-    """Yield full and odd numbers of channels, an element without nodes, and no nodes."""
+    """Yield full and partial vectors of channels, an element without nodes, and no nodes."""
     spec = ContractionSpec.build("0e + 1o", "0e + 1o", 3)
     text = spec.to_json()
     for nodes, channels in ((9, 8), (4, 5), (0, 8)):

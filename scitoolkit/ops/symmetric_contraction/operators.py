@@ -1,8 +1,8 @@
-"""The registered operators over the generated kernels, with first and second derivatives.
+"""Registered torch operators of the symmetric contraction, with first and second derivatives.
 
-Gradients of the weights are computed only when asked for: `want_weight` travels with the call. On
-a GPU the kernels take the polynomial's coefficients in the place of the weights; both enter
-linearly, so the operators are the same.
+The argument `want_weight` selects whether gradients of the weights are computed. The GPU kernels
+take the polynomial's coefficients instead of the weights; the result is linear in both, so that the
+operators are the same.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from scitoolkit.ops.codegen.compile import FLAGS
 from scitoolkit.ops.symmetric_contraction import cpu, triton_source
 from scitoolkit.ops.symmetric_contraction.spec import ContractionSpec, polynomial
 
-# The source is straight lines of vector operations by the thousand: passes that look for more in
-# them take as long as all others together and gain nothing.
+# The source has thousands of straight-line vector operations. The disabled passes would take as
+# long as all others together and gain nothing.
 LIGHT_PASSES = ("-O1", "-fno-tree-fre", "-fno-tree-dse", "-fno-dse")
 LIGHT_FLAGS = (*LIGHT_PASSES, *FLAGS[1:])
 LAUNCH = {"num_warps": 1, "enable_fp_fusion": True}
@@ -40,7 +40,7 @@ def kernels(spec: str, dtype: torch.dtype) -> ctypes.CDLL:
     """Return the loaded kernels of a spec, compiled on first use.
 
     Raises:
-        BackendError: no compiler, or one that fails.
+        BackendError: no compiler, or a compiler error.
     """
     return load_generated(_source, spec, REAL[dtype], flags=LIGHT_FLAGS)
 
@@ -49,9 +49,14 @@ def _source(spec: str, real: str) -> str:
     return cpu.generate(ContractionSpec.from_json(spec), real)
 
 
+def source(spec: str, dtype: torch.dtype) -> str:
+    """Return the C source of the kernels of a spec."""
+    return _source(spec, REAL[dtype])
+
+
 @functools.lru_cache(maxsize=64)
 def gpu_kernels(spec: str, dtype: torch.dtype) -> ModuleType:
-    """Return the module of the kernels of a spec in Triton, the same for both precisions.
+    """Return the module of the Triton kernels of a spec for both precisions.
 
     Raises:
         BackendError: a spec that is too large.
@@ -70,7 +75,7 @@ def _run_compiled(
 def _run_triton(
     name: str, spec: str, x: Tensor, weight: Tensor, ptr: Tensor, order: Tensor, *rest: Tensor
 ) -> None:
-    if not x.numel() or not weight.shape[1]:  # no nodes, or nothing that couples
+    if not x.numel() or not weight.shape[1]:  # no nodes, or no paths
         for each in rest[-2:] if name == "double_backward" else rest[-1:]:
             each.zero_()
         return
@@ -92,7 +97,7 @@ def _run_triton(
 
 
 def _sum_runs(function, parts: int, *inputs: Tensor, gradient: Tensor) -> None:
-    """Gradients of coefficients, by runs of each element's nodes, added up in their order."""
+    """Compute gradients of coefficients for runs of each element's nodes and sum them in order."""
     *tensors, ptr, order = inputs
     elements, rows, channels = gradient.shape
     sums = gradient.new_empty(elements, triton_source.RUNS, rows, channels)
@@ -102,7 +107,10 @@ def _sum_runs(function, parts: int, *inputs: Tensor, gradient: Tensor) -> None:
 
 
 def _tiles(ptr: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
-    """Element and first node of each tile; as many as there can be, without asking the GPU."""
+    """Return the element and first node of each tile, for the largest possible number of tiles.
+
+    The actual number would require a synchronisation with the GPU.
+    """
     elements = ptr.shape[0] - 1
     ends = torch.cumsum(-(-ptr.diff() // triton_source.TILE), 0)
     number = torch.arange(num_nodes // triton_source.TILE + elements, device=ptr.device)
@@ -122,12 +130,12 @@ def _mixing_matrix(spec: str, dtype: torch.dtype, device: torch.device) -> Tenso
 
 @torch.compiler.assume_constant_result
 def _mixing(spec: str, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Coefficient of each row per unit of weight, shape (rows, paths)."""
+    """Return the coefficient of each row per unit of weight, shape (rows, paths)."""
     return _mixing_matrix(spec, dtype, device)
 
 
 def contraction_on_gpu(x: Tensor, weight: Tensor, ptr: Tensor, order: Tensor, spec: str) -> Tensor:
-    """Contraction of each node by the Triton kernels, shape (N, dim_out, C)."""
+    """Return the contraction of each node by the Triton kernels, shape (N, dim_out, C)."""
     coefficients = _mixing(spec, x.dtype, x.device) @ weight
     return gpu_forward(x, coefficients, ptr, order, spec)
 
@@ -161,14 +169,14 @@ def _save_forward(ctx, inputs, output) -> None:
 
 
 def _operators(name: str, run: Callable[..., None]) -> Callable:
-    """Register forward, backward and double backward over kernels; return the first."""
+    """Register the operators of given kernels and return that of the forward pass."""
 
     @differentiable(f"{name}_double_backward", fake=_fake_double)
     def double_backward(
         dx: Tensor, grad: Tensor, x: Tensor, weight: Tensor, ptr: Tensor, order: Tensor, spec: str,
         want_weight: bool,
     ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-        """Gradients of <dx, gx> with respect to (grad, x, weight)."""
+        """Return the gradients of <dx, gx> with respect to (grad, x, weight)."""
         ggrad, gx, gw = _fake_double(dx, grad, x, weight, ptr, order, spec, want_weight)
         arguments = (spec, x, weight, ptr, order, grad, dx)
         run("double_backward", *arguments, ggrad, gx)
@@ -177,7 +185,11 @@ def _operators(name: str, run: Callable[..., None]) -> Callable:
         return ggrad, gx, gw
 
     def _backward_of_backward(ctx, dx, dw):
-        """The weights enter linearly: their cotangent is a forward and a backward with it."""
+        """Differentiate the backward pass.
+
+        The result is linear in the weights: their cotangent dw enters by a forward and a backward
+        pass with dw as weights.
+        """
         grad, x, weight, ptr, order = ctx.saved_tensors
         ggrad = gx = gw = ggrad_dw = gx_dw = None
         if dx is not None:
@@ -202,7 +214,7 @@ def _operators(name: str, run: Callable[..., None]) -> Callable:
         grad: Tensor, x: Tensor, weight: Tensor, ptr: Tensor, order: Tensor, spec: str,
         want_weight: bool,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        """Gradients with respect to (x, weight); the second is empty unless it is wanted."""
+        """Return the gradients with respect to (x, weight), the latter empty if not wanted."""
         gx, gw = _fake_backward(grad, x, weight, ptr, order, spec, want_weight)
         arguments = (spec, x, weight, ptr, order, grad)
         run("backward", *arguments, gx)
@@ -224,7 +236,7 @@ def _operators(name: str, run: Callable[..., None]) -> Callable:
         backward=_backward_of_forward,
     )
     def forward(x: Tensor, weight: Tensor, ptr: Tensor, order: Tensor, spec: str) -> Tensor:
-        """Contraction of each node, shape (N, dim_out, C)."""
+        """Return the contraction of each node, shape (N, dim_out, C)."""
         out = x.new_empty(x.shape[0], ContractionSpec.from_json(spec).dim_out, x.shape[2])
         run("forward", spec, x, weight, ptr, order, out)
         return out

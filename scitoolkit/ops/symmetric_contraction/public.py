@@ -1,4 +1,4 @@
-"""MACE's symmetric contraction: arguments checked, then run by the backend that dispatch picks."""
+"""Public function of the symmetric contraction of MACE."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _check(spec: ContractionSpec, x: Tensor, weight: Tensor, species: Tensor) ->
         low, high = (int(each) for each in species.aminmax())
         if low < 0 or high >= weight.shape[0]:
             raise DataError(
-                f"species holds element {low if low < 0 else high}",
+                f"species contains element {low if low < 0 else high}",
                 allowed=f"0 to {weight.shape[0] - 1}, as weight has {weight.shape[0]} elements",
             )
 
@@ -45,7 +45,7 @@ OPERATION = Operation(
 )
 
 
-@GeneratedC.serve(OPERATION.name, prepare=operators.kernels)
+@GeneratedC.serve(OPERATION.name, prepare=operators.kernels, source=operators.source)
 def _on_cpu(x: Tensor, weight: Tensor, species: Tensor, spec: ContractionSpec) -> Tensor:
     by_element = _by_element(weight, species)
     text = _text(spec)
@@ -61,7 +61,7 @@ def _on_gpu(x: Tensor, weight: Tensor, species: Tensor, spec: ContractionSpec) -
 
 
 def _by_element(weight: Tensor, species: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the start of each element's nodes in the order of elements, and that order."""
+    """Return the start of each element's nodes in the order by element, and that order."""
     species = species.long()
     order = torch.argsort(species, stable=True)
     elements = torch.arange(weight.shape[0] + 1, device=weight.device)
@@ -76,24 +76,25 @@ def symmetric_contraction(
     *,
     backend: str = "auto",
 ) -> Tensor:
-    """Return MACE's many-body product: weighted symmetric powers of each node's features.
+    """Symmetric contraction of MACE: weighted symmetric powers of each node's features.
 
-    Twice differentiable in x and weight; deterministic for any number of threads.
+    Twice differentiable in x and weight. Bit-identical for any number of threads.
 
     Args:
         spec: irreps and correlation.
-        x: features, shape (N, dim_in, C), float32 or float64: the ir_mul layout of C copies.
-        weight: shape (E, num_paths, C), blocks in the order of `spec.blocks`.
-        species: element of each node, 0..E-1, shape (N,), integer.
-        backend: auto (the kernel of the tensors' device if it can run, else the reference, with
+        x: features, shape (N, dim_in, C), float32 or float64: C channels in the ir_mul layout.
+        weight: shape (E, num_paths, C), with blocks in the order of `spec.blocks`.
+        species: element of each node, 0..E-1, shape (N,), int32 or int64.
+        backend: auto (the kernel for the tensors' device if it can run, else the reference, with
             one warning), cpu, triton, reference, or the name of an installed kernel backend.
 
     Returns:
         Features, shape (N, dim_out, C).
 
     Raises:
-        DataError: a shape, dtype or element that does not fit.
-        BackendError: backend cpu or triton is asked for and cannot run.
+        DataError: a shape or dtype that does not match, or an element out of range.
+        ConfigError: an unknown backend.
+        BackendError: the named backend cannot run.
 
     Source: Batatia et al. 2022 (arXiv 2206.07697), equations 10 and 11.
 

@@ -1,4 +1,4 @@
-"""The symmetric contraction in plain torch: readable, differentiable to any order, slow.
+"""Reference symmetric contraction in plain torch: readable, differentiable to any order, slow.
 
 Letters: N nodes, E elements, C channels, K paths, M monomials; i, m components in and out.
 """

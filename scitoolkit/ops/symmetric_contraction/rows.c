@@ -1,4 +1,5 @@
-/* Rows of channels as vectors, and weights of paths as coefficients of monomials. */
+/* Loads and stores of rows of channels; conversion between weights of paths and coefficients of
+   monomials. */
 static inline vec load(const real *p, int width) {
   if (width == LANES) return *(const vecu *)p;
   vec v = {0}; memcpy(&v, p, width * sizeof(real)); return v;

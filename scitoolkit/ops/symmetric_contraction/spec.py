@@ -1,4 +1,4 @@
-"""Spec of the symmetric contraction: irreps, correlation order, and its polynomial's rows."""
+"""Spec of the symmetric contraction: irreps, correlation order and the rows of its polynomial."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ ZERO = 1e-9  # below this a coefficient is rounding noise of an exact zero
 class ContractionSpec:
     """Sum over orders 1..correlation of weighted symmetric powers of each channel's features.
 
-    Make one with `ContractionSpec.build`. Every channel holds one copy of `irreps_in`; every
-    output irrep has its own weights, one for each element, path and channel.
+    Create one with `ContractionSpec.build`. Every channel has one copy of `irreps_in`. Every output
+    irrep has separate weights, one per element, path and channel.
 
     Attributes:
         irreps_in, irreps_out: (degree, parity) of each segment.
@@ -40,10 +40,15 @@ class ContractionSpec:
 
     @classmethod
     def build(cls, irreps_in: object, irreps_out: object, correlation: int) -> ContractionSpec:
-        """Return the spec; multiplicities in the irreps are ignored (they are the channels).
+        """Return the spec of irreps and a correlation order.
+
+        Args:
+            irreps_in: irreps of the features; multiplicities (channels) are ignored.
+            irreps_out: irreps of the result, likewise.
+            correlation: highest power of the features, 1 to 4.
 
         Raises:
-            ConfigError: an irrep that is none or too large, or a correlation that cannot be.
+            ConfigError: an invalid irrep, a degree that is too high, or another correlation.
         """
         if not 1 <= correlation <= MAX_CORRELATION:
             raise ConfigError(f"correlation={correlation}", allowed=f"1 to {MAX_CORRELATION}")
@@ -51,17 +56,17 @@ class ContractionSpec:
 
     @property
     def dim_in(self) -> int:
-        """Components of one channel of the input."""
+        """Number of components of one channel of the input."""
         return dim(self.irreps_in)
 
     @property
     def dim_out(self) -> int:
-        """Components of one channel of the output."""
+        """Number of components of one channel of the output."""
         return dim(self.irreps_out)
 
     @functools.cached_property
     def blocks(self) -> tuple[tuple[Irrep, int, int], ...]:
-        """(output irrep, order, number of paths) of each block of weights, in their order."""
+        """(output irrep, order, number of paths) of each block of weights, in order."""
         return tuple(
             (out, order, basis(self.irreps_in, out, order).shape[-1])
             for out in self.irreps_out
@@ -70,17 +75,17 @@ class ContractionSpec:
 
     @property
     def num_paths(self) -> int:
-        """Number of weights of one element and channel."""
+        """Number of weights per element and channel."""
         return sum(count for _, _, count in self.blocks)
 
     def to_json(self) -> str:
-        """Return the spec as text: it travels with the operator through compile and export."""
+        """Return the spec as text, an argument of operators that torch.compile can trace."""
         return json.dumps([self.irreps_in, self.irreps_out, self.correlation])
 
     @staticmethod
     @functools.lru_cache(maxsize=256)
     def from_json(text: str) -> ContractionSpec:
-        """Return the spec that `to_json` wrote."""
+        """Return the spec of a text from `to_json`."""
         *sides, correlation = json.loads(text)
         return ContractionSpec(*(tuple(map(tuple, side)) for side in sides), correlation)  # type: ignore[arg-type, call-arg]
 
@@ -89,12 +94,12 @@ class ContractionSpec:
 class Polynomial:
     """The contraction as a sparse polynomial: row r adds c_r times a monomial to a component.
 
-    The coefficient of row r is c_r = sum over its entries of value times the path's weight.
+    The coefficient c_r is the sum over the entries of row r of value times the path's weight.
 
     Attributes:
-        monomials: index tuple of each row, in the order of a walk through the tree of prefixes.
+        monomials: index tuple of each row, in the order of a traversal of the prefix tree.
         components: output component of each row.
-        rows, paths, values: the entries, sorted by row.
+        rows, paths, values: entries in COO form, sorted by row.
     """
 
     monomials: tuple[tuple[int, ...], ...]
@@ -106,7 +111,7 @@ class Polynomial:
 
 @functools.lru_cache(maxsize=64)
 def polynomial(spec: ContractionSpec) -> Polynomial:
-    """Return the rows of `spec` with their entries."""
+    """Return the sparse polynomial of a spec."""
     found: dict[tuple[tuple[int, ...], int], list[tuple[int, float]]] = {}
     offsets = np.cumsum([0, *(2 * degree + 1 for degree, _ in spec.irreps_out)])
     start_path = 0

@@ -1,4 +1,4 @@
-"""The monomials of a contraction as a tree of prefixes."""
+"""Prefix tree of the monomials of a contraction."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from scitoolkit.ops.symmetric_contraction.spec import ContractionSpec, polynomia
 
 @dataclass
 class Node:
-    """A prefix of monomials: its rows, and its children by the next variable."""
+    """A prefix of monomials with its rows, and its children by the next variable."""
 
     rows: list[tuple[int, int]] = field(default_factory=list)  # (row, output component)
     children: dict[int, Node] = field(default_factory=dict)
 
 
 def prefix_tree(spec: ContractionSpec) -> Node:
-    """Return the tree of the rows of a contraction."""
+    """Return the prefix tree of a contraction's monomials."""
     rows, root = polynomial(spec), Node()
     for row, (monomial, component) in enumerate(zip(rows.monomials, rows.components, strict=True)):
         node = root

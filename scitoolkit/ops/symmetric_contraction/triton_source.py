@@ -1,14 +1,14 @@
 """Generator of the Triton kernels of the symmetric contraction.
 
-The coefficients of the polynomial (`spec.polynomial`) are mixed from the weights by torch, once per
-element, and autograd knows how; the kernels take them as they take features:
+torch computes the coefficients of the polynomial (`spec.polynomial`) from the weights once per
+element, with autograd; they are an argument of the kernels:
 
     z_m = sum_r c_r x_a x_b x_c ...      (rows r with component m and a <= b <= c <= ...)
 
-A program has a tile of nodes of one element and a block of channels, so that a coefficient that is
-loaded serves several nodes. Gradients walk the tree of prefixes backwards, in Horner's nesting.
-Gradients of coefficients are sums over nodes: a program sums a part of the rows over a run of an
-element's nodes, and the runs are added up afterwards. No atomics.
+A program computes a tile of nodes of one element and a block of channels, so that a loaded
+coefficient serves several nodes. Gradients traverse the prefix tree in reverse, with Horner's
+scheme. Gradients of coefficients are sums over nodes: a program sums a part of the rows over a run
+of an element's nodes, and the runs are summed afterwards. There are no atomics.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from scitoolkit.core.errors import BackendError
 from scitoolkit.ops.symmetric_contraction.spec import ContractionSpec, polynomial
 from scitoolkit.ops.symmetric_contraction.tree import Node, prefix_tree
 
-TILE = 2  # nodes of one program
-BLOCK = 32  # channels of one program
-SUMS = 24  # rows whose gradients one program sums
-RUNS = 16  # runs that the nodes of an element are cut into, for the gradients of coefficients
-MAX_LINES = 20_000  # beyond this Triton would compile for many minutes
+TILE = 2  # nodes per program
+BLOCK = 32  # channels per program
+SUMS = 24  # rows of coefficients per program that computes their gradients
+RUNS = 16  # runs of the nodes of an element, for the gradients of coefficients
+MAX_LINES = 20_000  # above this Triton would compile for many minutes
 
 HEAD = """
 import triton
@@ -41,7 +41,7 @@ TILE_BEGIN = [
 
 
 class _Lines:
-    """Lines of a kernel; a name is assigned once, however often it is asked for."""
+    """Lines of a kernel in which each variable is assigned only once."""
 
     def __init__(self, spec: ContractionSpec, begin: list[str], mask: str) -> None:
         self.spec, self.lines, self.mask = spec, list(begin), mask
@@ -57,7 +57,7 @@ class _Lines:
         return name
 
     def row(self, name: str, pointer: str, size: int, component: int) -> str:
-        """A component of a node's row, loaded."""
+        """Return the variable of a loaded component of a node's row."""
         place = f"{pointer} + (n * {size} + {component}) * C + u"
         return self.let(f"{name}{component}", f"tl.load({place}, mask={self.mask}, other=0.0)")
 
@@ -74,7 +74,7 @@ class _Lines:
         return f"tl.load(c + {row} * C, mask=channel, other=0.0)"
 
     def monomial(self, variables: tuple[int, ...], tangent: bool = False) -> str:
-        """The product of variables, or its derivative along d; prefixes are shared."""
+        """Return the variable of a monomial, or of its derivative along d; prefixes are shared."""
         *prefix, last = variables
         if not prefix:
             return self.d(last) if tangent else self.x(last)
@@ -93,14 +93,14 @@ class _Lines:
 def _tile(spec: ContractionSpec) -> _Lines:
     count = len(polynomial(spec).monomials)
     begin = [*TILE_BEGIN, f"c = W + e * {count} * C + u"]
-    # Zeros of a tile's shape, from a load that every kernel has anyway.
+    # Zeros of a tile's shape, from a load that every kernel needs.
     lines = _Lines(spec, begin, "mask")
     lines.add(f"zero = {lines.x(0)} * 0.0")
     return lines
 
 
 def _sums(lines: _Lines, target: str, tangent: bool) -> None:
-    """Store coefficients times monomials (or times their derivatives along d), by component."""
+    """Emit sums of coefficients times monomials (or their derivatives along d) by component."""
     spec, rows = lines.spec, polynomial(lines.spec)
     lines.add(*(f"z{m} = zero" for m in range(spec.dim_out)))
     for row, (variables, m) in enumerate(zip(rows.monomials, rows.components, strict=True)):
@@ -110,13 +110,13 @@ def _sums(lines: _Lines, target: str, tangent: bool) -> None:
 
 
 def _below(lines: _Lines, node: Node) -> str:
-    """The rows that end here, times the incoming gradient."""
+    """Return the sum of the rows of this prefix times the incoming gradient."""
     parts = [f"{lines.coefficient(row)} * {lines.g(m)}" for row, m in node.rows]
     return " + ".join(parts) or "zero"
 
 
 def _gradients(lines: _Lines, node: Node, prefix: tuple[int, ...] = ()) -> None:
-    """Assign h<depth>, the sum below this prefix, and add to gx in the backward pass."""
+    """Assign h<depth>, the sum of the subtree of this prefix, and add to gx."""
     depth = len(prefix)
     if depth:
         lines.add(f"h{depth} = {_below(lines, node)}")
@@ -131,7 +131,7 @@ def _gradients(lines: _Lines, node: Node, prefix: tuple[int, ...] = ()) -> None:
 
 
 def _curvatures(lines: _Lines, node: Node, prefix: tuple[int, ...] = ()) -> None:
-    """As `_gradients`, and its derivative along d: e<depth> is that of h<depth>."""
+    """Emit `_gradients` and its derivative along d, where e<depth> is that of h<depth>."""
     depth = len(prefix)
     if depth:
         lines.add(f"h{depth} = {_below(lines, node)}", f"e{depth} = zero")
@@ -165,7 +165,7 @@ def _function(name: str, arguments: str, lines: list[str]) -> list[str]:
 
 
 def _coefficients(spec: ContractionSpec, name: str, arguments: str, tangent: bool) -> list[str]:
-    """The kernel of the coefficients' gradients, and a function for each part of the rows."""
+    """Return the kernel of the coefficients' gradients, with a function per part of the rows."""
     rows, text, calls = polynomial(spec), [], []
     names = f"X, {arguments}, GW, C, order, n0, n1, u, mask, out"
     for part, first in enumerate(range(0, len(rows.monomials), SUMS)):
@@ -196,7 +196,7 @@ def _coefficients(spec: ContractionSpec, name: str, arguments: str, tangent: boo
 
 
 def num_parts(spec: ContractionSpec) -> int:
-    """Number of parts that the rows are cut into for the coefficients' gradients."""
+    """Return the number of parts of the rows for the coefficients' gradients."""
     return -(-len(polynomial(spec).monomials) // SUMS)
 
 
@@ -204,7 +204,7 @@ def generate(spec: ContractionSpec) -> str:
     """Return the Triton source of the kernels of `spec`.
 
     Raises:
-        BackendError: the polynomial has too many rows for Triton to compile in reasonable time.
+        BackendError: the polynomial has too many rows to compile in reasonable time.
 
     Example:
         >>> "def forward(X, W, Z, " in generate(ContractionSpec.build("0e", "0e", 2))

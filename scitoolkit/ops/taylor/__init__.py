@@ -1,4 +1,4 @@
-"""Derivatives of a network by its coordinates, carried forward: no double backward.
+"""Taylor-mode forward propagation of a network's derivatives with respect to its coordinates.
 
 Example:
     The value and the Laplacian of sin(x) sin(2 y), in three layers of a network:

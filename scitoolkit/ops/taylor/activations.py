@@ -13,38 +13,48 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from scitoolkit.core.errors import ConfigError
+from scitoolkit.core.suggest import nearest_name
+
 Derivatives = Callable[[Tensor, int], list[Tensor]]
 
 
 def derivatives(name: str, a: Tensor, order: int) -> list[Tensor]:
-    """Return [g(a), g'(a), ..., g^(order)(a)].
+    """Return the value and derivatives [g(a), g'(a), ..., g^(order)(a)] of an activation g.
 
     Args:
         name: one of `names()`.
-        a: any shape.
+        a: argument of any shape.
         order: highest derivative.
+
+    Raises:
+        ConfigError: an unknown activation.
 
     Example:
         >>> g, g1, g2 = derivatives("tanh", torch.zeros(1), 2)
         >>> g.item(), g1.item(), abs(g2.item())
         (0.0, 1.0, 0.0)
     """
+    if name not in _RULES:
+        allowed = names()
+        nearest = nearest_name(name, allowed) or ""
+        raise ConfigError(f"activation {name!r}", allowed=", ".join(allowed), fix=nearest)
     return _RULES[name](a, order)
 
 
 def names() -> list[str]:
-    """Return the activations that have rules."""
+    """Return the names of the supported activations."""
     return sorted(_RULES)
 
 
 def smoothness(name: str) -> float:
-    """Return how often the activation can be differentiated before it is zero or undefined."""
+    """Return the order of the highest nonzero derivative of an activation."""
     return 1 if name in ("relu", "leaky_relu") else math.inf
 
 
 @functools.cache
 def _polynomials(kind: str, order: int) -> list[list[float]]:
-    """Return the polynomials P_k of g^(k) = P_k(g), for g' = g - g^2 or g' = 1 - g^2."""
+    """Return the polynomials P_k with g^(k) = P_k(g) for g' = g - g^2 or g' = 1 - g^2."""
     slope = [0.0, 1.0, -1.0] if kind == "logistic" else [1.0, 0.0, -1.0]
     out = [[0.0, 1.0]]
     for _ in range(order):
@@ -71,7 +81,7 @@ def _from(kind: str, value: Tensor, order: int) -> list[Tensor]:
 
 
 def _softplus(a: Tensor, order: int) -> list[Tensor]:
-    # Torch's own form is linear above a threshold of 20, where the difference is below rounding.
+    # torch's softplus is linear above a threshold of 20, where the difference is below rounding.
     value = torch.nn.functional.softplus(a)
     return [value, *(_from("logistic", torch.sigmoid(a), order - 1) if order else [])]
 

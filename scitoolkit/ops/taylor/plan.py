@@ -1,12 +1,14 @@
-"""Which derivatives travel together through a network, and how each is made from the others.
+"""Plan of the derivatives that are propagated through a network, and of their dependencies.
 
-A stream is a linear operator: a sum of coefficients times partial derivatives, each a multi-index
-(orders by coordinate). Through an activation g(a) a derivative follows Faa di Bruno's formula, a
-sum over the partitions of its differentiations into blocks; the one-block partition is linear in
-the stream itself, so a whole operator such as a Laplacian can travel as ONE stream, and only the
-blocks of the other partitions must travel beside it. Source: Griewank, Utke, Walther, "Evaluating
-higher derivative tensors by forward propagation of univariate Taylor series", Math. Comp. 69
-(2000); the Laplacian as one stream: Li et al., "Forward Laplacian", arXiv 2307.08214, eq. 5.
+A stream is a linear differential operator: a sum of coefficients times partial derivatives, which
+are multi-indices (orders by coordinate). The derivative of an activation g(a) follows Faa di
+Bruno's formula, a sum over the partitions of the differentiations into blocks. The one-block
+partition is linear in the stream, so that a whole operator such as the Laplacian is one stream;
+only the blocks of the other partitions are additional streams.
+
+Source: Griewank, Utke, Walther, "Evaluating higher derivative tensors by forward propagation of
+univariate Taylor series", Math. Comp. 69 (2000); the Laplacian as one stream: Li et al., "Forward
+Laplacian", arXiv 2307.08214, eq. 5.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ Operator = tuple[tuple[MultiIndex, float], ...]
 
 
 def operator(terms: Mapping[MultiIndex, float] | MultiIndex) -> Operator:
-    """Return the operator of {multi-index: coefficient}, or of one multi-index.
+    """Return the differential operator {multi-index: coefficient}, or of one multi-index.
 
     Example:
         >>> operator((1, 0))
@@ -47,7 +49,7 @@ class Product:
 
 @dataclass(frozen=True)
 class Leibniz:
-    """`coefficient` times d^weight w times the stream `factor`, of the product rule for w f."""
+    """`coefficient` times d^weight w times the stream `factor` in the product rule for w f."""
 
     coefficient: float
     weight: MultiIndex
@@ -56,14 +58,14 @@ class Leibniz:
 
 @dataclass(frozen=True)
 class Plan:
-    """The streams of a set of operators, closed under what their rules need.
+    """The streams of a set of operators with all streams on which they depend.
 
     Attributes:
         dims: number of coordinates.
-        operators: one a stream; the first is the value itself.
-        products: for every stream, the terms of its rule through an activation beyond g' s.
-        leibniz: for every stream, the terms of its product rule, itself included.
-        order: highest derivative of the activation in use.
+        operators: operator of each stream; the first is the value itself.
+        products: for every stream s, the terms of Faa di Bruno's formula other than g' s.
+        leibniz: for every stream, the terms of its product rule, including itself.
+        order: highest derivative of activations that is needed.
     """
 
     dims: int
@@ -73,13 +75,13 @@ class Plan:
     order: int
 
     def index(self, wanted: Operator | MultiIndex) -> int:
-        """Return the number of the stream of an operator or multi-index."""
+        """Return the index of the stream of an operator or multi-index."""
         key = wanted if wanted and isinstance(wanted[0], tuple) else operator(wanted)  # type: ignore[arg-type]
         return self.operators.index(key)
 
     @property
     def first(self) -> list[tuple[int, int, float]]:
-        """(stream, coordinate, coefficient) of the first derivatives in the operators."""
+        """(stream, coordinate, coefficient) of all first derivatives in the operators."""
         return [
             (stream, index.index(1), coefficient)
             for stream, op in enumerate(self.operators)
@@ -93,7 +95,7 @@ class Plan:
 
 
 def make_plan(dims: int, wanted: Iterable[Operator | MultiIndex]) -> Plan:
-    """Return the plan that carries the wanted operators and all that they need.
+    """Return the plan of given operators with all operators on which they depend.
 
     Example:
         >>> laplacian = operator({(2, 0): 1.0, (0, 2): 1.0})
@@ -122,12 +124,12 @@ def make_plan(dims: int, wanted: Iterable[Operator | MultiIndex]) -> Plan:
 
 
 def _rank(op: Operator) -> tuple[int, list[MultiIndex]]:
-    """Sort by order, then by coordinates in their own order."""
+    """Return the sort key of an operator: by order, then by coordinates."""
     return max(sum(i) for i, _ in op), [tuple(-k for k in i) for i, _ in op]
 
 
 def _below(index: MultiIndex) -> list[MultiIndex]:
-    """Return the multi-indices below `index`, without itself and without zero."""
+    """Return the multi-indices below `index`, without `index` and zero."""
     ranges = [range(k + 1) for k in index]
     return [i for i in itertools.product(*ranges) if i != index and any(i)]
 

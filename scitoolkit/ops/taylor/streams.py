@@ -1,7 +1,7 @@
-"""Streams of derivatives through layers: (streams, ..., channels), the value first.
+"""Propagation of derivative streams through layers: (streams, ..., channels), the value first.
 
-No rule differentiates backward, so a loss made of derivatives costs one backward pass over a
-forward pass that is as many times wider as there are streams.
+All rules are forward rules. A loss of derivatives therefore needs a single backward pass, over a
+forward pass that is wider by the number of streams.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ def seed(x: Tensor, plan: Plan, scales: Sequence[Tensor | float] | None = None) 
     """Return the streams of the coordinates themselves.
 
     Args:
-        x: (..., dims), the coordinates a network is fed with.
+        x: (..., dims), the input coordinates of a network.
         plan: the streams.
-        scales: derivative of each coordinate by the one that is differentiated by: scalars, or
+        scales: derivative of each input coordinate with respect to the physical one: scalars, or
             tensors of the shape of x without its last dim.
 
     Returns:
@@ -38,18 +38,18 @@ def seed(x: Tensor, plan: Plan, scales: Sequence[Tensor | float] | None = None) 
 
 
 def linear(streams: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Return the streams of W x + b: one product for all, the bias for the value alone."""
+    """Return the streams of W x + b; the bias is added only to the value."""
     out = functional.linear(streams, weight)
     return out if bias is None else add_to_value(out, bias)
 
 
 def add_to_value(streams: Tensor, constant: Tensor) -> Tensor:
-    """Return the streams of a + constant: its derivatives are those of a."""
+    """Return the streams of a + constant, whose derivatives are those of a."""
     return _AddToValue.apply(streams, constant)
 
 
 class _AddToValue(torch.autograd.Function):
-    """Adds in place of the copy that a concatenation of the streams would cost."""
+    """Addition to the value without the copies of a concatenation of streams."""
 
     @staticmethod
     def forward(ctx: Any, streams: Tensor, constant: Tensor) -> Tensor:
@@ -69,7 +69,7 @@ def activation(streams: Tensor, name: str, plan: Plan) -> Tensor:
 
 
 def multiply(a: Tensor, b: Tensor, plan: Plan) -> Tensor:
-    """Return the streams of the product a b, elementwise, by Leibniz' rule."""
+    """Return the streams of the elementwise product a b by the Leibniz rule."""
     out = [a[0] * b[0]]
     for stream in range(1, len(plan)):
         total = a[0] * b[stream] + a[stream] * b[0]
@@ -92,7 +92,7 @@ def layer_norm(
 
 
 class _Activation(torch.autograd.Function):
-    """Saves its input alone; the derivatives of g are made again in the backward pass."""
+    """Faa di Bruno's formula; saves only its input and recomputes derivatives of g backward."""
 
     @staticmethod
     def forward(ctx: Any, a: Tensor, name: str, plan: Plan) -> Tensor:

@@ -1,4 +1,4 @@
-"""Equivariant tensor products and their graph convolution, as generated kernels."""
+"""Equivariant tensor products and their graph convolution with generated kernels."""
 
 from scitoolkit.ops.tensor_product.drop_in import TensorProductConvolution, TensorProductScatter
 from scitoolkit.ops.tensor_product.edges import Edges

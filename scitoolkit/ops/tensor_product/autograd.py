@@ -1,8 +1,9 @@
-"""Derivatives of the convolution outside of tracers: for autograd, and for torch.func.
+"""Derivatives of the convolution for autograd and torch.func.
 
-A registered operator costs as much as a small kernel, and torch.func cannot differentiate it. So
-plain tensors go through a `torch.autograd.Function`, or past it if no input requires grad, and
-tensors under a transform through one that knows transforms. Tracers get the operators.
+Dispatching a registered operator takes as long as a small kernel, and torch.func cannot
+differentiate it. In eager mode tensors therefore use a `torch.autograd.Function`, or none if no
+input requires grad; under torch.func they use one with rules for transforms. Under a tracer the
+registered operators are called.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ from scitoolkit.ops.tensor_product import operators
 from scitoolkit.ops.tensor_product.edges import Edges
 from scitoolkit.ops.tensor_product.spec import TensorProductSpec
 
-# A batch runs as one graph of copies, unless that repeats more than this of what all share.
+# A batch under vmap runs as one graph of copies if the copies of shared tensors are no larger.
 REPEATED_BYTES = 4 << 20
 
 
 def convolution(
     x: Tensor, y: Tensor, weight: Tensor, edges: Edges, spec: str, precise: bool
 ) -> Tensor:
-    """Call the sum of tensor products by the shortest call path: eager, torch.func or operator."""
-    if is_traced_transform():  # a registered operator would lose tangents without a word
+    """Compute the convolution by the shortest call path: eager, torch.func or operator."""
+    if is_traced_transform():  # a registered operator would silently drop tangents
         raise BackendError("no kernel for torch.func while it is traced", fix="backend='reference'")
     run = _forward(x, y, weight)
     if run is None:
@@ -41,25 +42,25 @@ def convolution(
     return run(x, y, weight, edges.graph, spec, precise)
 
 
-def _ways(function: Callable, backward: Callable, jvp: Callable) -> Callable:
-    """Return the function that picks a call path for some tensors: None under a tracer."""
+def _call_paths(function: Callable, backward: Callable, jvp: Callable) -> Callable:
+    """Return the function that selects a call path for given tensors: None under a tracer."""
     plain = eager(function, _save, backward)
     transformed = functional(function, _save_for_both, backward, _vmap, jvp=jvp)
 
-    def way(*tensors: Tensor | None) -> Callable | None:
+    def select(*tensors: Tensor | None) -> Callable | None:
         if is_transformed():
             return transformed
         if not is_eager(*tensors):
             return None
         return plain if is_recorded(*tensors) else function
 
-    return way
+    return select
 
 
 def _save(ctx, inputs, output) -> None:
     *tensors, ctx.graph, ctx.spec, ctx.precise = inputs
     ctx.save_for_backward(*tensors)
-    # Kernels take missing cotangents of the three gradients as such, and read no zeros.
+    # The kernels support missing cotangents of the three gradients without reading zeros.
     ctx.set_materialize_grads(not isinstance(output, tuple))
 
 
@@ -69,9 +70,9 @@ def _save_for_both(ctx, inputs, output) -> None:
 
 
 def _vmap(apply: Callable, size: int, in_dims: tuple, arguments: tuple) -> Tensor | tuple:
-    """One call for a batch where its elements are copies of one graph, else one for each."""
+    """Run a batch as one call on copies of the graph, or as one call per element."""
     if not size:
-        raise DataError("torch.func.vmap over a batch without elements")
+        raise DataError("torch.func.vmap over an empty batch")
     *tensors, graph, spec, precise = arguments
     sides = list(zip(tensors, in_dims, strict=False))
     shared = sum(each.nbytes for each, dim in sides if dim is None and each is not None)
@@ -94,7 +95,7 @@ def _each(outputs: Tensor | tuple, function: Callable) -> Tensor | tuple:
 
 
 def _joined(value: Tensor | None, dim: int | None, size: int) -> Tensor | None:
-    """Rows of all elements of a batch, one element after the other."""
+    """Concatenate the rows of all elements of a batch."""
     if value is None:
         return None
     batch = value.expand(size, *value.shape) if dim is None else value.movedim(dim, 0)
@@ -130,7 +131,7 @@ def _gradients(ctx, *tensors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return run(*tensors, ctx.graph, ctx.spec, ctx.precise)
 
 
-# Forward mode: all is linear in each tensor, so that a tangent takes the place of its tensor.
+# Forward mode: outputs are linear in each tensor, so a tangent replaces its tensor.
 
 
 def _jvp_of_forward(ctx, *tangents):
@@ -153,6 +154,6 @@ def _jvp_of_backward(ctx, *tangents):
     return tuple(sums)
 
 
-_forward = _ways(operators.rows, _backward_of_forward, _jvp_of_forward)
-_first = _ways(operators.first_derivatives, _backward_of_backward, _jvp_of_backward)
-_second = _ways(operators.second_derivatives, _no_third, _no_third)
+_forward = _call_paths(operators.rows, _backward_of_forward, _jvp_of_forward)
+_first = _call_paths(operators.first_derivatives, _backward_of_backward, _jvp_of_backward)
+_second = _call_paths(operators.second_derivatives, _no_third, _no_third)

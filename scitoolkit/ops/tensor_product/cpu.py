@@ -1,12 +1,12 @@
 """Generator of the C kernels: gather + tensor product + scatter, unrolled over the constants.
 
-One walk serves all kernels: receivers in order, the edges of a receiver in tiles, and for a tile
-path after path, so that what a path reads and writes stays in registers and the first cache.
-`forward` adds to the receiver's row. `backward` and `double_backward` also write the gradients of
-each edge and add to the gradient row of its sender. Receivers are cut into chunks that depend on
-the graph alone. A chunk adds up its senders' gradients in rows of its thread's own, which stay in
-cache, and hands them over when all chunks before it have done so (see `Edges`). So there are no
-atomics, and the result does not depend on the number of threads.
+All kernels share one traversal: receivers in order, the edges of a receiver in tiles, and for each
+tile all paths, so that the data of a path stay in registers and the L1 cache. `forward` adds to the
+receiver's row. `backward` and `double_backward` also write the gradients of each edge and add to
+the gradient row of its sender. Receivers are partitioned into chunks that depend only on the graph.
+A chunk accumulates the gradients of its senders in private rows of its thread, which stay in cache,
+and adds them to the result after all preceding chunks have done so (see `Edges`). Hence there are
+no atomics, and the result does not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from scitoolkit.ops.tensor_product.cpu_terms import ScalarTable, Term
 from scitoolkit.ops.tensor_product.spec import TensorProductSpec
 
 EMITTERS = {"uvu": cpu_uvu, "uvw": cpu_uvw, "uuu": cpu_uuu}
-MAX_STACK = 1 << 20  # bytes of one thread's tile; threads of OpenMP may have stacks of 2 MiB
+MAX_STACK = 1 << 20  # bytes of a thread's tile; the stacks of OpenMP threads may have only 2 MiB
 KERNELS = ("forward", "backward", "double_backward")
 SPINS = 4096  # spin iterations before sched_yield: some tens of microseconds
 
@@ -31,9 +31,9 @@ GRAPH = (
     "const i64 *slot_node"
 )
 INPUTS = "const real *X, const real *Y, const real *W"
-# Cotangents come with a row stride, 0 for a single row of zeros that stands for a missing one.
+# Cotangents have a row stride; a missing cotangent is a single row of zeros with stride 0.
 COTANGENTS = "const real *DX, i64 sdx, const real *DY, i64 sdy, const real *DW, i64 sdw"
-# GX, and GW of shared weights, are added to; OWN has `own_size` elements for each thread.
+# Kernels add to GX and to GW of shared weights. OWN has `own_size` private elements per thread.
 GRADIENTS = "acc *GX, real *GY, gradw *GW, acc *OWN, i64 own_size"
 SIGNATURES = {
     "forward": f"{GRAPH}, {INPUTS}, real *Z",
@@ -43,16 +43,16 @@ SIGNATURES = {
 
 
 def private_size(spec: TensorProductSpec, most_slots: int) -> int:
-    """Elements of scratch that a thread needs for chunks of at most `most_slots` senders."""
+    """Return the elements of private scratch per thread for at most `most_slots` senders."""
     size = most_slots * spec.dim_in1 + (spec.weight_numel if spec.shared_weights else 0)
-    return -(-size // WIDEST) * WIDEST  # threads share no line of cache
+    return -(-size // WIDEST) * WIDEST  # avoids false sharing of cache lines
 
 
 def _passes(spec: TensorProductSpec, table: ScalarTable, kernel: str) -> tuple[str, str]:
-    """One function for each pass of each path over a tile, and the calls of all of them.
+    """Return one C function per pass and path over a tile, and the calls of these functions.
 
-    One function for all would take the compiler far longer. `noipa`: GCC 12 takes small passes
-    for functions without effects, because all they write is behind pointers in the tile.
+    Compiling them as a single function would take far longer. `noipa` is needed because GCC 12
+    considers small passes free of side effects: they write only through pointers in the tile.
     """
     double = kernel == "double_backward"
     kinds = {
@@ -83,7 +83,7 @@ def _kernel(spec: TensorProductSpec, table: ScalarTable, kernel: str, over: Modu
     names = ", ".join(each.replace("*", " ").split()[-1] for each in parameters.split(","))
     scratch, own = (", acc *own, acc *own_weights", ", own, own_weights") if grads else ("", "")
     call = f"{kernel}_chunk(chunk, {names}{own});"
-    # Each kernel starts with the weights that the one before it has left in the caches.
+    # `backward` starts with the weights that `forward` has left in the caches.
     order = "chunks - 1 - c" if kernel == "backward" else "c"
     passes = cpu_tile.struct(spec, table, kernel) + functions
     return f"""
@@ -93,7 +93,7 @@ static void {kernel}_chunk(i64 chunk, {parameters}{scratch}) {{
 {over.traversal(spec, kernel, calls)}
 }}
 void {kernel}({parameters}, i64 threads) {{
-i64 turn = 0; (void)turn; /* who may hand over; a thread takes its turns in rising order */
+i64 turn = 0; (void)turn; /* chunk that may add to GX and GW; threads take chunks in rising order */
 #pragma omp parallel for num_threads(threads) if(threads > 1) schedule(monotonic:dynamic, 1)
 for (i64 c = 0; c < chunks; c++) {{
 const i64 chunk = {order};
@@ -104,7 +104,7 @@ const i64 chunk = {order};
 
 
 def _with_private_rows(spec: TensorProductSpec, call: str) -> str:
-    """Clear the thread's own rows, run a chunk on them, and hand them over in the chunk's turn."""
+    """Return C that clears private rows, runs a chunk on them and adds them to GX in its turn."""
     size = spec.dim_in1
     shared = spec.weight_numel if spec.shared_weights else 0
     return f"""
@@ -126,8 +126,8 @@ def generate(spec: TensorProductSpec, kernel: str, real: str, accumulate: str = 
     Args:
         spec: a tensor product of any modes.
         kernel: forward, backward or double_backward.
-        real: float or double, what inputs and gradients are stored as.
-        accumulate: what is computed and summed in, `real` when empty.
+        real: float or double, the type of inputs and gradients.
+        accumulate: float or double, the type of arithmetic and sums; `real` if empty.
 
     Raises:
         BackendError: the tensor product is too wide for the kernels' stack.
@@ -143,7 +143,7 @@ def generate(spec: TensorProductSpec, kernel: str, real: str, accumulate: str = 
     size = over.stack_bytes(spec, table)
     if size > MAX_STACK:
         raise BackendError(
-            f"scalars and rows of a few edges take {size} bytes", allowed=f"at most {MAX_STACK}"
+            f"the kernel needs {size} bytes of stack", allowed=f"at most {MAX_STACK}"
         )
     if over is cpu_edges:
         begin = [prelude(spec, real, acc, 1), cpu_edges.functions(), table.source_over_edges()]

@@ -1,9 +1,9 @@
-"""The walk of a chunk with vectors over edges, for features of a few channels.
+"""Traversal of a chunk with SIMD over edges, for features with few channels.
 
-Vectors over channels would stay empty, so numbers become vectors: rows of as many edges of one
-receiver as a vector holds are transposed into buffers, and the passes of the paths run on these
-as they run on single channels, a channel at a time. Edges that fill up the last vector have no
-attributes, hence add nothing.
+With few channels, vectors over channels would be mostly empty. Instead the rows of WIDTH edges of
+one receiver are transposed into buffers with one vector per element, and the passes of the paths
+run on these one channel at a time. Padding edges in the last vector have zero attributes and
+contribute nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from scitoolkit.ops.tensor_product.cpu_terms import ScalarTable
 from scitoolkit.ops.tensor_product.spec import TensorProductSpec
 
 MODES = ("uvu", "uuu")
-MOST_BYTES = 1 << 17  # of the stack: buffers that leave the second cache gain nothing
+MOST_BYTES = 1 << 17  # of buffers; beyond the size of the L2 cache they bring no gain
 
 _TRANSPOSED = "\n".join(
     f"#if WIDTH == {lanes}\n{transposed_in_place(lanes)}\n#endif" for lanes in (2, 4, 8, 16)
@@ -23,13 +23,13 @@ _TRANSPOSED = "\n".join(
 
 
 def functions() -> str:
-    """Return the C that brings rows of edges into vectors over edges, and back."""
+    """Return the C that transposes rows of edges into vectors over edges, and back."""
     transpose = f"static inline void transpose(vec *a) {{\n{_TRANSPOSED}\n}}\n"
     return transpose + read(__file__, "edges.c")
 
 
 def suits(spec: TensorProductSpec, table: ScalarTable, acc: str) -> bool:
-    """Tell whether vectors over edges serve a spec better than vectors over channels."""
+    """Return whether vectors over edges are faster for a spec than vectors over channels."""
     over_channels, over_edges = steps_over_edges(spec, acc)
     return (
         all(path.mode in MODES for path in spec.paths)
@@ -47,7 +47,7 @@ def numbers_are_vectors(passes: str) -> str:
 
 
 def traversal(spec: TensorProductSpec, kernel: str, calls: str) -> str:
-    """Return the C that runs the passes over all edges of a chunk's receivers, WIDTH at a time."""
+    """Return C that runs the passes over the edges of a chunk's receivers, WIDTH at a time."""
     double, grads, rows = kernel == "double_backward", kernel != "forward", kernel != "backward"
     own = "0" if spec.shared_weights else f"i*{spec.weight_numel}"
     inputs = {
@@ -132,6 +132,6 @@ def _whole(size: int) -> str:
 
 
 def stack_bytes(spec: TensorProductSpec, table: ScalarTable) -> int:
-    """Bytes of the stack that a chunk takes, in the widest kernel."""
+    """Return the bytes of stack of a chunk for the widest vectors."""
     rows = 3 * spec.dim_in1 + 4 * spec.dim_in2 + 3 * spec.weight_numel + 2 * spec.dim_out
     return WIDEST * (rows + 2 * table.size + 64)

@@ -1,4 +1,4 @@
-"""How a body of C reads and writes: vectors of channels first, the remainder one by one."""
+"""C expressions for loads and stores of vectors of channels or of single remaining channels."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class SimdLane:
-    """Vectors of channels (type vec) or single channels (type acc); `width` of them at once."""
+    """`width` vectors of channels (type vec) or single channels (type acc) at a time."""
 
     type: str
     width: int
@@ -21,7 +21,7 @@ class SimdLane:
         return f"{address}+{t}*LANES" if t else address
 
     def load(self, address: str, t: int = 0) -> str:
-        """Read what the caller gave, stored as `real`."""
+        """Return the expression that loads from an array of type `real`."""
         return f"{'ld' if self.type == 'vec' else 'ld1'}({self.at(address, t)})"
 
     def load_weight(self, array: str, offset: int, stride: int, t: int = 0) -> str:
@@ -33,7 +33,7 @@ class SimdLane:
     def store_weight(
         self, offset: int, stride: int, value: str, numel: int, add: bool, t: int = 0
     ) -> str:
-        """Write (or add) a gradient of uvu weights, in a row of `numel`."""
+        """Return the statement that stores or adds a gradient of uvu weights in rows of `numel`."""
         kind = "add" if add else "put"
         vector = self.type == "vec"
         if stride > 1:
@@ -47,14 +47,17 @@ class SimdLane:
         return self.store(place, value, add, f"{numel} % LANES == 0 && {offset} % LANES == 0")
 
     def store(self, place: str, value: str, add: bool, fits: str) -> str:
-        """Write (or add) gradients; whole aligned vectors, where `fits` holds, pass the caches."""
+        """Return the statement that stores or adds a gradient.
+
+        Stores bypass the caches if `fits` (a C condition) says that vectors are aligned.
+        """
         kind = "add" if add else "put"
         if self.type == "vec":
             return f"{kind}({place}, {value}, {fits});"
         return f"{kind}1({place}, {value});"
 
     def accumulator(self, address: str, t: int = 0) -> str:
-        """An lvalue in rows of accumulators, stored as `acc`."""
+        """Return an lvalue in an array of accumulators of type `acc`."""
         kind = "vecu" if self.type == "vec" else "acc"
         return f"(*({kind} *)({self.at(address, t)}))"
 
@@ -63,9 +66,9 @@ SCALAR = SimdLane("acc", 1)
 
 
 def channel_loops(mul: int, width: int, body: Callable[[SimdLane], str], index: str = "u") -> str:
-    """Loops over `mul` channels: `width` vectors at once, then half as many, then single channels.
+    """Return loops over `mul` channels: `width` vectors at once, then fewer, then single channels.
 
-    All bounds are constants of the preprocessor, so loops that do not run cost no compilation.
+    All bounds are preprocessor constants, so that empty loops are not compiled.
     """
     parts, begin = [], "0"
     while width:

@@ -1,4 +1,4 @@
-"""The C that every kernel of the tensor product begins with: types, vectors, loads and stores."""
+"""C prelude of the tensor product's kernels: types, vectors, loads and stores."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from scitoolkit.ops.codegen.compile import read
 from scitoolkit.ops.tensor_product.spec import TensorProductSpec
 
 SIZES = {"float": 4, "double": 8}
-WIDEST = 64  # bytes of the widest vectors there are
-# Writing past the caches pays when the rows do not stay in them until somebody reads them.
+WIDEST = 64  # bytes of the widest vectors (AVX-512)
+# Size of an output above which non-temporal stores pay: it would be evicted before it is read.
 STREAM_BYTES = 4 << 20
 
 TYPES = """
@@ -24,7 +24,7 @@ typedef {real} real;
 typedef {acc} acc;
 typedef {acc} num;
 typedef {gradw} gradw;
-#if defined(BYTES) /* of a vector: tests ask for widths that the machine may not have */
+#if defined(BYTES) /* of a vector, set by tests of other widths */
 #elif defined(__AVX512F__) && {widest} >= 64
 #define BYTES 64
 #elif defined(__AVX__) && {widest} >= 32
@@ -51,8 +51,8 @@ typedef int{bits}_t ivec __attribute__((vector_size(BYTES)));
 #define put1(p, v) (*(p) = (real)(v))
 """
 
-# Stores past the caches want whole aligned vectors: `fits` says so of the place, where the
-# compiler knows it, `stream` of the array.
+# Non-temporal stores require aligned vectors: `fits` is the condition on the position within a row,
+# which the compiler evaluates, and `stream` that on the array.
 STREAMS = """
 #if defined(__clang__)
 #define SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
@@ -81,7 +81,7 @@ TOTALS = "static inline vec totals(const vec *a) {\n"
 
 
 def _totals(lanes: int) -> str:
-    """Halve the number of vectors round by round: each keeps the sums of two half as wide."""
+    """Return C that halves the number of vectors per round by adding shuffled pairs."""
     lines = [f"vec v[{lanes}]; for (int l = 0; l < {lanes}; l++) v[l] = a[l];"]
     count = lanes
     while count > 1:
@@ -98,7 +98,7 @@ def _totals(lanes: int) -> str:
 
 
 def _channels(spec: TensorProductSpec) -> list[int]:
-    """Channels of each path, along which vectors run."""
+    """Return the number of channels of each path, the dimension of the vectors."""
     return [
         (spec.out[path.out] if path.mode == "uvw" else spec.in1[path.in1]).mul
         for path in spec.paths
@@ -106,7 +106,7 @@ def _channels(spec: TensorProductSpec) -> list[int]:
 
 
 def _steps(spec: TensorProductSpec, acc: str) -> dict[int, int]:
-    """Vectors and single channels of all paths, by the number of channels in a vector."""
+    """Map the number of lanes to the number of vectors and single channels of all paths."""
     widest = WIDEST // SIZES[acc]
     return {
         lanes: sum(mul // lanes + mul % lanes for mul in _channels(spec))
@@ -115,7 +115,7 @@ def _steps(spec: TensorProductSpec, acc: str) -> dict[int, int]:
 
 
 def lanes_wanted(spec: TensorProductSpec, acc: str) -> int:
-    """Return how many channels a vector should hold: what leaves the fewest single channels.
+    """Return the number of lanes with the fewest vectors and remaining single channels.
 
     Example:
         >>> lanes_wanted(TensorProductSpec.channelwise("24x0e", "0e", "0e"), "float")
@@ -126,21 +126,22 @@ def lanes_wanted(spec: TensorProductSpec, acc: str) -> int:
 
 
 def steps_over_edges(spec: TensorProductSpec, acc: str) -> tuple[int, float]:
-    """Return steps for an edge with vectors over channels, and with vectors over edges.
+    """Return the steps per edge with vectors over channels and with vectors over edges.
 
-    Measured on AVX2 with 1 to 7 channels: transposing rows makes a step over edges cost three.
+    A step over edges counts as three because of the transposition (measured with AVX2 and 1 to 7
+    channels).
     """
     return min(_steps(spec, acc).values()), 3 * sum(_channels(spec)) / (WIDEST // 2 // SIZES[acc])
 
 
 def prelude(spec: TensorProductSpec, real: str, acc: str, tile: int) -> str:
-    """Return the C that a kernel of `spec` begins with.
+    """Return the types and functions at the beginning of a kernel.
 
     Args:
         spec: the tensor product.
-        real: float or double, what arrays are stored as.
-        acc: float or double, what is computed and summed in.
-        tile: edges of one receiver that a path sees before the next path.
+        real: float or double, the type of arrays.
+        acc: float or double, the type of arithmetic and sums.
+        tile: edges of one receiver per tile.
     """
     size = SIZES[acc]
     names = {

@@ -1,11 +1,12 @@
-"""Shared parts of the C emitters: names of constants and addresses of one path.
+"""Shared parts of the C emitters: the table of constants, and the addresses of a path.
 
 The Clebsch-Gordan constants C and the attributes y of an edge give scalars
 
     a[i, k] = sum_j C[i, j, k] y[j]
 
 Many pairs (i, k) have the same constants up to sign, within a path and between paths of the same
-degrees, so each distinct row of constants is one entry of a table, and a pair is a signed entry.
+degrees. Each distinct row of constants is therefore one entry of a table, and a pair refers to an
+entry with a sign.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ import numpy as np
 
 from scitoolkit.ops.tensor_product.spec import CG_ZERO, Path, TensorProductSpec
 
-PADDING = 16  # the table's rows are padded to the widest vector there is, in float32
+PADDING = 16  # entries per segment are padded to multiples of the widest vector in float32
 
 
 @dataclass
 class ScalarTable:
-    """Distinct rows C[:] over j, per segment of in2: the scalars of an edge, one entry each."""
+    """Distinct rows of constants over j per segment of in2; each is a scalar of an edge."""
 
     spec: TensorProductSpec
     entries: dict[tuple[int, tuple[float, ...]], int] = field(default_factory=dict)
@@ -46,7 +47,7 @@ class ScalarTable:
         return table._sorted()
 
     def _sorted(self) -> ScalarTable:
-        """Rows with constants at the same j side by side: whole vectors then skip the others."""
+        """Group rows with nonzeros at the same j, so that vectors of entries skip zeros."""
         ordered = ScalarTable(self.spec)
         for segment, rows in self.groups.items():
             for row in sorted(rows, key=lambda each: [value != 0 for value in each]):
@@ -57,7 +58,7 @@ class ScalarTable:
         return -(-len(self.groups[segment]) // PADDING) * PADDING
 
     def offset(self, segment: int, v: int = 0) -> int:
-        """Start of the scalars of channel v of a segment of in2, in an edge's row of scalars."""
+        """Return the start of the scalars of channel v of a segment of in2 in an edge's row."""
         before = sum(
             self.padded(each) * self.spec.in2[each].mul for each in self.groups if each < segment
         )
@@ -65,13 +66,13 @@ class ScalarTable:
 
     @property
     def size(self) -> int:
-        """Number of scalars of one edge, padding included; at least one vector."""
+        """Number of scalars per edge with padding; at least one vector."""
         return max(
             PADDING, sum(self.padded(each) * self.spec.in2[each].mul for each in self.groups)
         )
 
     def source_over_edges(self) -> str:
-        """C: `scalars(y, a)`, where each number is a vector over edges."""
+        """Return the C function `scalars(y, a)` whose elements are vectors over edges."""
         lines = []
         for segment, rows in sorted(self.groups.items()):
             side = self.spec.in2[segment]
@@ -87,7 +88,7 @@ class ScalarTable:
         return f"static void scalars(const vec *y, vec *a) {{\n{body}\n}}\n"
 
     def source(self) -> str:
-        """C: the constants and `scalars(y, a)`, which fills the row of one edge."""
+        """Return the constants and the C function `scalars(y, a)`, which fills an edge's row."""
         tables, code = [], []
         for segment, rows in sorted(self.groups.items()):
             side, width = self.spec.in2[segment], self.padded(segment)
@@ -119,13 +120,13 @@ class ScalarTable:
 def signed_rows(
     spec: TensorProductSpec, path: Path
 ) -> dict[tuple[int, int], tuple[tuple[float, ...], int]]:
-    """Map each pair (i, k) that couples to its row of constants over j, and the row's sign."""
+    """Map each pair (i, k) with nonzero constants to its row over j and the sign of the row."""
     constants = spec.coefficients(path)
     constants = np.where(abs(constants) > CG_ZERO * max(abs(path.scale), 1e-30), constants, 0.0)
     rows = {}
     for i in range(constants.shape[0]):
         for k in range(constants.shape[2]):
-            # Rounding lets equal constants of two paths meet; 5e-16 is what it costs.
+            # Rounding, at a relative error of 5e-16, makes equal constants of two paths identical.
             row = tuple(float(f"{each:.14e}") for each in constants[i, :, k])
             first = next((each for each in row if each), 0.0)
             if first:
@@ -136,7 +137,7 @@ def signed_rows(
 
 @dataclass(frozen=True)
 class Term:
-    """One path: its signed entries, its addresses, its multiplicities."""
+    """One path with its signed entries, addresses and multiplicities."""
 
     spec: TensorProductSpec
     table: ScalarTable
@@ -144,12 +145,12 @@ class Term:
 
     @functools.cached_property
     def signed(self) -> dict[tuple[int, int], tuple[Any, int]]:
-        """Constants and sign of each pair of components that couple."""
+        """Constants and sign of each coupled pair of components."""
         return signed_rows(self.spec, self.path)
 
     @functools.cached_property
     def pairs(self) -> dict[tuple[int, int], tuple[int, int]]:
-        """Entry (-1 without one) and sign of each pair of components that couple."""
+        """Entry (-1 if there is none) and sign of each coupled pair of components."""
         entries = self.table.entries
         return {
             pair: (entries.get((self.path.in2, row), -1), sign)
@@ -180,7 +181,7 @@ class Term:
 
     @property
     def is_scalar(self) -> bool:
-        """Whether a single scalar multiplies every component: degree 0 in the attributes."""
+        """Whether one scalar multiplies all components: attributes of degree 0."""
         return len(self.constants) == 1 and all(
             i == k and sign > 0 for (i, k), (_, sign) in self.pairs.items()
         )
@@ -198,7 +199,7 @@ class Term:
         return segment.offset + k * segment.mul
 
     def scalars(self, name: str, row: str) -> str:
-        """Declare the pointer `name` to this path's scalars of channel v."""
+        """Return the declaration of a pointer `name` to the path's scalars of channel v."""
         start, step = self.table.offset(self.path.in2), self.table.padded(self.path.in2)
         return f"const acc *{name} = {row} + {start} + v*{step};"
 
@@ -217,7 +218,7 @@ class Term:
         )
 
     def into_attributes(self, j: int, entries: Iterable[int], name: str) -> str:
-        """sum over entries of C[entry, j] name_entry, empty when none has a constant."""
+        """Return the sum over entries of C[entry, j] name_entry, empty if all constants are 0."""
         return " + ".join(
             f"(num){self.constants[entry][j].hex()}*{name}{entry}"
             for entry in entries
@@ -226,7 +227,7 @@ class Term:
 
 
 def signed_sum(parts: Iterable[tuple[int, str]]) -> str:
-    """Return C for the sum of (sign, term)."""
+    """Return the C expression of a sum of (sign, term)."""
     text = "".join((" + " if sign > 0 else " - ") + part for sign, part in parts)
     return text[3:] if text.startswith(" + ") else text.lstrip()
 
@@ -234,7 +235,7 @@ def signed_sum(parts: Iterable[tuple[int, str]]) -> str:
 def with_sums(term: Term, entries: list[int], copies: int, loops: str) -> str:
     """Wrap loops that add to sm{entry}_{copy} (vectors) and sn{entry} (single channels).
 
-    What they sum over the channels are gradients of the entries, which become those of y.
+    These are sums over channels: the gradients of the entries, from which those of y are computed.
     """
     begin = [f"acc sn{entry} = {{0}}; (void)sn{entry};" for entry in entries]
     begin += [f"vec sm{entry}_{t} = {{0}};" for entry in entries for t in range(copies)]

@@ -1,13 +1,13 @@
-"""The walk of a chunk with vectors over channels: tiles of edges of one receiver, path by path."""
+"""Traversal of a chunk with SIMD over channels: tiles of edges of one receiver, path by path."""
 
 from __future__ import annotations
 
 from scitoolkit.ops.tensor_product.cpu_terms import ScalarTable
 from scitoolkit.ops.tensor_product.spec import TensorProductSpec
 
-TILE = 4  # edges of one receiver that a path sees before the next path
+TILE = 4  # edges of one receiver per tile
 
-# What the passes over a tile take: rows of its edges, their scalars, rows of their receiver.
+# Argument of the passes over a tile: rows and scalars of its edges, and rows of their receiver.
 STRUCT = """
 #define ATTRIBUTES (({attributes} + WIDTH - 1) / WIDTH * WIDTH)
 struct tile {{
@@ -28,7 +28,7 @@ struct tile {{
 
 
 def struct(spec: TensorProductSpec, table: ScalarTable, kernel: str) -> str:
-    """Return the C of a tile, and of `OPEN`, by which a pass names what is in it."""
+    """Return the C struct of a tile and the macro `OPEN`, which declares its members as locals."""
     return STRUCT.format(
         attributes=max(1, spec.dim_in2) if kernel != "forward" else 1,
         scalars=table.size,
@@ -37,7 +37,7 @@ def struct(spec: TensorProductSpec, table: ScalarTable, kernel: str) -> str:
 
 
 def _fill(spec: TensorProductSpec, kernel: str) -> str:
-    """Fill the rows and scalars of the tile's edges."""
+    """Return C that sets the rows and scalars of a tile's edges."""
     double, grads = kernel == "double_backward", kernel != "forward"
     own = "0" if spec.shared_weights else f"i*{spec.weight_numel}"
     lines = [
@@ -89,12 +89,12 @@ for (int l = 0; l < LANES && j + l < {size}; l++) gy[j+l] = (real)s[l];
 
 
 def traversal(spec: TensorProductSpec, kernel: str, calls: str) -> str:
-    """Return the C that runs the passes over all tiles of a chunk's receivers."""
+    """Return C that runs the passes over all tiles of a chunk's receivers."""
     grads, rows, size = kernel != "forward", kernel != "backward", spec.dim_out
     head, node, end = ["struct tile tile;"], [], ""
     work = [_fill(spec, kernel), calls]
     if rows:
-        # Rows are summed where they belong, unless they are rounded or written past the caches.
+        # Sum in the output itself unless it is rounded or stored past the caches.
         head.append(
             f"acc row[{max(1, size)}] __attribute__((aligned(64))); "
             f"const int past = nodes*{size}*sizeof(real) > STREAM_BYTES && {size} % LANES == 0"
@@ -119,12 +119,12 @@ for (i64 t = ptr[n]; t < ptr[n+1]; t += TILE) {{
 }}
 {end}
 }}
-__sync_synchronize(); /* stores past the caches are seen by whoever reads next */
+__sync_synchronize(); /* makes non-temporal stores visible to other threads */
 """
 
 
 def stack_bytes(spec: TensorProductSpec, table: ScalarTable) -> int:
-    """Bytes of the stack that a chunk takes, in the widest kernel."""
+    """Return the bytes of stack of a chunk for the widest vectors."""
     of_uvw = [  # products of features with attributes, of a path and of its cotangents
         2 * spec.in1[path.in1].mul * spec.out[path.out].components
         for path in spec.paths

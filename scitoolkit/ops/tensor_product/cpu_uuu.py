@@ -1,4 +1,4 @@
-"""Emitters of C for uuu paths: every channel has its own attributes, so all is elementwise."""
+"""Emitters of C for uuu paths: features and attributes are multiplied channel by channel."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _frame(term: Term, double: bool, body, head: str = "") -> str:
 
 
 def nodes(term: Term, double: bool) -> str:
-    """Add one path of the tile's edges to the receiver's row."""
+    """Return the pass that adds one path of the tile's edges to the receiver's row."""
 
     def body(lane: SimdLane) -> str:
         lines = _loads(term, lane, double)
@@ -70,7 +70,7 @@ def nodes(term: Term, double: bool) -> str:
 
 
 def edges(term: Term, double: bool) -> str:
-    """Write one path's gradients of the tile's edges: features, weights, attributes."""
+    """Return the pass that writes one path's gradients: features, weights, attributes."""
     entries = _entries(term)
     side = term.spec.in2[term.path.in2]
 
@@ -104,5 +104,5 @@ def edges(term: Term, double: bool) -> str:
 
 
 def attributes(term: Term, double: bool) -> str:
-    """Nothing is left to do: the edges' pass forms these sums."""
+    """Return no pass: `edges` computes these sums."""
     return ""

@@ -1,9 +1,9 @@
-"""Emitters of C for uvu paths: vectors run over the channels u.
+"""Emitters of C for uvu paths with SIMD over the channels u.
 
-Three passes over a tile of up to TILE edges of one receiver. Arrays xs, ws, ... hold the rows of
-each edge of the tile, `as` (and `bs`, from the cotangent of y) its scalars:
+There are three passes over a tile of up to TILE edges of one receiver. The arrays xs, ws, ... have
+the rows of each edge of the tile, `as` its scalars and `bs` those of the cotangent of y:
 
-    nodes        z[k]  += w sum_i a[i, k] x[i]          z in registers while the edges go by
+    nodes        z[k]  += w sum_i a[i, k] x[i]          z stays in registers for all edges
     edges        r[i]   = sum_k a[i, k] g[k];  gx[i] += w r[i];  gw = sum_i x[i] r[i]
     attributes   m[i, k] = sum_u w x[i] g[k];  gy[j] += sum_ik C[i, j, k] m[i, k]
 
@@ -16,7 +16,7 @@ from scitoolkit.ops.tensor_product.cpu_lanes import SimdLane, channel_loops
 from scitoolkit.ops.tensor_product.cpu_terms import Term, with_sums
 
 NAME = {True: "b", False: "a"}
-# Accumulators that fit in registers beside what they are made from (16 registers with AVX2).
+# Accumulators that fit into registers together with their operands (16 registers with AVX2).
 MAX_SUMS = 8
 
 
@@ -31,7 +31,7 @@ def _scalars(term: Term, double: bool) -> str:
 
 
 def _weights(term: Term, lane: SimdLane, double: bool, ahead: bool = False) -> list[str]:
-    """Load the path's weights; `ahead` asks for those of the next tile, which come from memory."""
+    """Return loads of the path's weights; `ahead` also prefetches those of the next tile."""
     lines = []
     streamed = term.path.has_weight and term.muls[1] == 1 and not term.spec.shared_weights
     if ahead and streamed and lane.type == "vec":
@@ -57,7 +57,7 @@ def _load(term: Term, lane: SimdLane, name: str, array: str, i: int, t: int) -> 
 
 
 def nodes(term: Term, double: bool) -> str:
-    """Add one path of all edges of the tile to the receiver's row."""
+    """Return the pass that adds one path of the tile's edges to the receiver's row."""
     width = {1: 4, 3: 2, 5: 2}.get(len(term.columns), 1)
     arrays = ("x", "w", "dx", "dw") if double else ("x", "w")
 
@@ -81,7 +81,7 @@ def nodes(term: Term, double: bool) -> str:
 
 
 def _nodes_first(term: Term, lane: SimdLane, double: bool) -> list[str]:
-    """Weights times features first: one product per row, the rest accumulates in place."""
+    """Multiply weights by features first, with one product per component of in1."""
     lines = []
     for i in term.rows:
         for t in lane.indices:
@@ -116,7 +116,7 @@ def _nodes_scalar(term: Term, lane: SimdLane, double: bool) -> list[str]:
 
 
 def _nodes_last(term: Term, lane: SimdLane, double: bool) -> list[str]:
-    """One output component: sum over rows first, one product with the weight."""
+    """For one output component: sum over components of in1 first, then multiply by the weight."""
     lines, k = [], term.columns[0]
     for t in lane.indices:
         lines += [_load(term, lane, "x", "x", i, t) for i in term.rows]
@@ -131,12 +131,12 @@ def _nodes_last(term: Term, lane: SimdLane, double: bool) -> list[str]:
 
 
 def _is_folded(term: Term) -> bool:
-    """Whether the sums of the attributes' gradient ride along in the edges' pass."""
+    """Return whether `edges` also computes the sums of the attributes' gradient."""
     return len(term.entries) + len(term.rows) <= MAX_SUMS + 2 and len(term.entries) <= MAX_SUMS
 
 
 def edges(term: Term, double: bool) -> str:
-    """Write one path's gradients of the tile's edges: features, weights, small sums."""
+    """Return the pass that writes one path's gradients: features, weights, some attributes."""
     wide = len(term.rows) * (2 if double else 1)
     width = 1 if wide > 5 else 4 if len(term.pairs) == 1 else 2
     folded = _is_folded(term)
@@ -175,7 +175,7 @@ def _store_edges(term: Term, lane: SimdLane, gx: dict[tuple[int, int], str], gw:
 
 
 def _sum_name(term: Term, lane: SimdLane, entry: int, t: int) -> str:
-    """The accumulator of an entry: as many as registers allow, to hide the latency of addition."""
+    """Return the accumulator of an entry; several copies hide the latency of additions."""
     if lane.type != "vec":
         return f"sn{entry}"
     return f"sm{entry}_{t % _copies(len(term.entries))}"
@@ -196,7 +196,7 @@ def _sum_lines(term: Term, lane: SimdLane, entries: list[int]) -> list[str]:
 
 
 def _edges_first(term: Term, lane: SimdLane, double: bool, folded: bool) -> list[str]:
-    """Column by column, so that one gradient component at a time sits in registers."""
+    """Loop over output components, so that one component of the gradient is in a register."""
     lines, gx, gw = [], {}, []
     sums = (("r", "a"), ("h", "b")) if double else (("r", "a"),)
     if folded:
@@ -238,7 +238,7 @@ def _edges_first(term: Term, lane: SimdLane, double: bool, folded: bool) -> list
 
 
 def _left(term: Term, lane: SimdLane, double: bool, i: int, t: int) -> list[str]:
-    """Load the features and form t, their product with the weights (by the product rule)."""
+    """Load the features and declare t, their product with the weights or its derivative."""
     lines = [_load(term, lane, "x", "x", i, t)]
     value = f"w_{t}*x{i}_{t}"
     if double:
@@ -267,7 +267,7 @@ def _edges_scalar(term: Term, lane: SimdLane, double: bool, folded: bool) -> lis
 
 
 def _edges_last(term: Term, lane: SimdLane, double: bool, folded: bool) -> list[str]:
-    """One output component: the weight joins its gradient first."""
+    """For one output component: multiply its gradient by the weight first."""
     lines, gx, gw, k = [], {}, [], term.columns[0]
     for t in lane.indices:
         lines.append(f"const T q_{t} = {lane.load(f'g+{term.z(k)}+u', t)};")
@@ -292,7 +292,7 @@ def _edges_last(term: Term, lane: SimdLane, double: bool, folded: bool) -> list[
 
 
 def attributes(term: Term, double: bool) -> str:
-    """Write one path's gradients of the attributes where the edges' pass did not."""
+    """Return the pass that writes one path's gradients of attributes, unless `edges` does."""
     if _is_folded(term):
         return ""
     blocks = []

@@ -1,4 +1,4 @@
-"""Emitters of C for uvw paths: each edge is a product of its matrix of weights with vectors.
+"""Emitters of C for uvw paths: each edge multiplies vectors by its weight matrix.
 
 The attributes turn the features of channel u into m[k, u] = sum_i a[i, k] x[i, u]. Then
 
@@ -6,10 +6,10 @@ The attributes turn the features of channel u into m[k, u] = sum_i a[i, k] x[i, 
     edges   r[k, u]  = sum_q w[u, q] g[k, q];  gw[u, q] = sum_k m[k, u] g[k, q]
             gx[i, u] += sum_k a[i, k] r[k, u];  p[i, k] = sum_u x[i, u] r[k, u]
 
-Vectors run over the output channels q, along the rows of the weights, which are read once, in
-order. Sums over q end in lanes; those of LANES rows are added up together. The double backward
-is the same with x -> (dx, x), w -> (dw, w), a -> (b, a) by the product rule: n and e stand beside
-m and r.
+SIMD is over the output channels q, along the rows of the weights, which are read once and in
+order. Sums over q are reduced across lanes for LANES rows at a time. The double backward is the
+same with x -> (dx, x), w -> (dw, w), a -> (b, a) by the product rule; n and h are the derivatives
+of m and r.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from scitoolkit.ops.tensor_product.cpu_lanes import SimdLane, channel_loops
 from scitoolkit.ops.tensor_product.cpu_terms import Term, with_sums
 
 ARRAYS = {False: ("x", "w"), True: ("x", "w", "dx", "dw")}
-MAX_SUMS = 8  # accumulators that fit in registers beside what they are made from
-BLOCK = 16  # channels u whose sums wait for one another: whole vectors of any width
-AHEAD = 2048  # bytes of weights asked for ahead of their use: rows of edges follow one another
+MAX_SUMS = 8  # accumulators that fit into registers together with their operands
+BLOCK = 16  # channels u whose sums are reduced together: whole vectors of any width
+AHEAD = 2048  # prefetch distance in bytes of weights; the rows of edges are contiguous
 
 
 def _each_edge(term: Term, double: bool, body: str) -> str:
@@ -48,7 +48,7 @@ def _load_weights(
 
 
 def _products(term: Term, double: bool) -> str:
-    """Fill m (and n): what each output component gets of channel u per unit of weight."""
+    """Return C that fills m (and n): the output components of channel u per unit of weight."""
     mul1 = term.muls[0]
     place = {k: f"{number * mul1}+u" for number, k in enumerate(term.columns)}
 
@@ -69,10 +69,10 @@ def _products(term: Term, double: bool) -> str:
 
 
 def nodes(term: Term, double: bool) -> str:
-    """Add one path of the tile's edges to the receiver's row.
+    """Return the pass that adds one path of the tile's edges to the receiver's row.
 
-    The sum over u of an edge is formed before it joins the row: float32 rounds a short sum and a
-    sum of sums less than one long sum over the input channels of all edges.
+    Each edge's sum over u is computed before it is added to the row: in float32 a sum of short sums
+    has a smaller rounding error than one long sum over the input channels of all edges.
     """
     mul1, _, mul3 = term.muls
     numbered = list(enumerate(term.columns))
@@ -102,11 +102,11 @@ def _power_of_two(most: int) -> int:
 
 
 def edges(term: Term, double: bool) -> str:
-    """Write one path's gradients of the tile's edges: features, weights, attributes."""
+    """Return the pass that writes one path's gradients: features, weights, attributes."""
     mul1 = term.muls[0]
     sums = ("r", "h") if double else ("r",)
     together = _power_of_two(MAX_SUMS // (len(term.columns) * len(sums)))
-    while mul1 % together:  # rows of weights that share what is read of g
+    while mul1 % together:  # rows of weights that share loads of g
         together //= 2
     block = [f"vec {s}v[{len(term.columns)}][{BLOCK}];" for s in sums]
     block += [f"acc {s}t[{len(term.columns)}][{BLOCK}];" for s in sums]
@@ -130,7 +130,7 @@ for (; l < count; l++) {{ typedef acc T; const int u = begin + l;
 
 
 def _rows(term: Term, double: bool, together: int, sums: tuple[str, ...]) -> str:
-    """Rows `row` .. `row + together - 1` of the weights: their gradients, and sums over q."""
+    """Return C for `together` rows of the weights: their gradients, and sums over q."""
     mul1, _, mul3 = term.muls
     shared, numel = term.spec.shared_weights, term.spec.weight_numel
     numbered = list(enumerate(term.columns))
@@ -145,7 +145,7 @@ def _rows(term: Term, double: bool, together: int, sums: tuple[str, ...]) -> str
             for k in term.columns
             for t in lane.indices
         ]
-        # Both halves of a line of gradients at once: a half written past the caches costs a whole.
+        # Write whole cache lines of gradients: non-temporal stores of half a line cost a full one.
         for b in range(together):
             row = f"(row+{b})"
             for t in lane.indices:
@@ -170,7 +170,7 @@ def _rows(term: Term, double: bool, together: int, sums: tuple[str, ...]) -> str
 
 
 def _after(term: Term, double: bool, lane: SimdLane, sums: tuple[str, ...]) -> str:
-    """What channels u get of their sums over q: gradients of features, small sums."""
+    """Return C that turns sums over q into gradients of features and of entries, for channels u."""
     lines = []
     for number, k in enumerate(term.columns):
         for s in sums:
@@ -196,5 +196,5 @@ def _after(term: Term, double: bool, lane: SimdLane, sums: tuple[str, ...]) -> s
 
 
 def attributes(term: Term, double: bool) -> str:
-    """Nothing is left to do: the edges' pass forms these sums."""
+    """Return no pass: `edges` computes these sums."""
     return ""

@@ -1,4 +1,4 @@
-"""The fused convolution in the place of another package's tensor product."""
+"""Fused convolutions that replace the tensor products of mace-torch and NequIP."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from scitoolkit.ops.tensor_product.spec import TensorProductSpec
 
 
 class TensorProductConvolution(nn.Module):
-    """Gather, tensor product and scatter, called with `edge_index` and rows in e3nn's layout.
+    """Fused gather, tensor product and scatter with the call signature of mace-torch.
 
-    mace-torch calls its fused kernels in this way: set `block.conv_tp` to this module, made from
-    the old one, and `block.conv_fusion = True`. Inside a model of your own, keep the ir_mul layout
-    and one `Edges` per neighbour list, and call `tensor_product_convolution`.
+    Replace `block.conv_tp` by this module, created from it with `from_e3nn`, and set
+    `block.conv_fusion = True`. In new models use the ir_mul layout and one `Edges` per neighbour
+    list, and call `tensor_product_convolution`.
 
     Args:
         spec: the tensor product.
@@ -38,17 +38,25 @@ class TensorProductConvolution(nn.Module):
 
     @classmethod
     def from_e3nn(cls, module: nn.Module, backend: str = "auto") -> TensorProductConvolution:
-        """Take irreps, instructions and path weights of an `e3nn.o3.TensorProduct`."""
+        """Return the module with the irreps, instructions and path weights of a tensor product.
+
+        Args:
+            module: an `e3nn.o3.TensorProduct`.
+            backend: see `tensor_product_convolution`.
+        """
         return cls(TensorProductSpec.from_e3nn(module), backend)
 
     def forward(self, x: Tensor, y: Tensor, weight: Tensor, edge_index: Tensor) -> Tensor:
-        """Return node features, shape (N, dim_out).
+        """Return node features, shape (N, dim_out), mul_ir layout.
 
         Args:
-            x: node features, shape (N, dim_in1), mul_ir layout.
+            x: node features, shape (N, dim_in1), float32 or float64, mul_ir layout.
             y: edge attributes, shape (E, dim_in2), mul_ir layout.
             weight: shape (E, weight_numel).
-            edge_index: senders and receivers, shape (2, E).
+            edge_index: senders and receivers, shape (2, E), integer.
+
+        Raises:
+            DataError: a shape, dtype or index that does not match.
         """
         if edge_index.ndim != 2 or edge_index.shape[0] != 2:
             raise DataError(f"expected edge_index of shape (2, E), got {tuple(edge_index.shape)}")
@@ -59,15 +67,15 @@ class TensorProductConvolution(nn.Module):
 
 
 class TensorProductScatter(nn.Module):
-    """Gather, tensor product and scatter, called as NequIP calls its module of this name.
+    """Fused gather, tensor product and scatter with the call signature of NequIP's module.
 
-    Set `block.tp_scatter` of NequIP's interaction blocks to this module, made from the old one's
-    `tp`. The state dict stays the same, so checkpoints load with and without it. For eager mode:
-    neither TorchScript nor NequIP's `compile_mode: compile` takes it.
+    Replace `block.tp_scatter` in NequIP's interaction blocks by this module, created from its
+    `tp`. The state dict is unchanged, so checkpoints load with and without the replacement. For
+    eager mode only: TorchScript and NequIP's `compile_mode: compile` are not supported.
 
     Args:
-        tp: the `e3nn.o3.TensorProduct` to replace; kept, because NequIP asks it for `weight_numel`
-            and its buffers belong to the state dict.
+        tp: the `e3nn.o3.TensorProduct` to replace; it remains a submodule, because NequIP reads
+            its `weight_numel` and its buffers are part of the state dict.
         backend: see `tensor_product_convolution`.
 
     Example:
@@ -87,11 +95,11 @@ class TensorProductScatter(nn.Module):
     def forward(
         self, x: Tensor, edge_attr: Tensor, edge_weight: Tensor, edge_dst: Tensor, edge_src: Tensor
     ) -> Tensor:
-        """Return node features, shape (N, dim_out).
+        """Return node features, shape (N, dim_out), mul_ir layout.
 
         Args:
             x: node features, shape (N, dim_in1), mul_ir layout.
-            edge_attr: shape (E, dim_in2), mul_ir layout.
+            edge_attr: edge attributes, shape (E, dim_in2), mul_ir layout.
             edge_weight: shape (E, weight_numel).
             edge_dst: receivers, shape (E,).
             edge_src: senders, shape (E,).

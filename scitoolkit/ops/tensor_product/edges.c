@@ -1,4 +1,4 @@
-/* Rows of WIDTH edges to one vector for each number of a row. */
+/* Transpose the rows of WIDTH edges into one vector per element of a row. */
 static void gather_rows(vec *to, const real *const *rows, i64 size) {
   i64 j = 0;
   for (; j + WIDTH <= size; j += WIDTH) {
@@ -7,7 +7,8 @@ static void gather_rows(vec *to, const real *const *rows, i64 size) {
   }
   for (; j < size; j++) for (int l = 0; l < WIDTH; l++) to[j][l] = rows[l][j];
 }
-/* The first `count` edges' rows back again: written, or added one by one, as rows may be equal. */
+/* The inverse for the first `count` edges: put_rows stores rows, add_rows adds them one by one,
+   because several edges may have the same row. */
 #define BACK(name, type, WHOLE, ONE) \
 static void name(type *const *rows, const vec *from, i64 size, int count) { \
   i64 j = 0; \

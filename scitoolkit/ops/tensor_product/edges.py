@@ -1,4 +1,4 @@
-"""The edges of a graph, ordered and cut for deterministic kernels."""
+"""Edges of a graph, sorted and partitioned for deterministic parallel kernels."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from scitoolkit.core.errors import DataError
 from scitoolkit.ops.tensor_product.graph import Graph
 
 EDGES_PER_CHUNK = 1024
-# Rows without a graph: what a chunk writes stays in the second cache until it is handed over.
+# Without a graph: the gradients of a chunk stay in the L2 cache until they are added to the result.
 ROWS_PER_CHUNK = 64
 MOST_CHUNKS = 1 << 12
 
 
 @dataclass(frozen=True)
 class EdgePart:
-    """All edges of some consecutive receivers, for kernels that see one part at a time.
+    """All edges of a range of receivers, for kernels that process one part at a time.
 
     Attributes:
-        index: the edges' places among all, by receiver: a slice where they stand side by side.
-        graph: what kernels take, edges numbered within the part; they touch the rows of the
-            part's receivers alone, and all gradient rows of senders.
+        index: the edges of the part by receiver; a slice if they are contiguous.
+        graph: argument of the kernels, with edges numbered within the part. Kernels access only the
+            rows of the part's receivers, and the gradient rows of all senders.
     """
 
     index: Tensor | slice
@@ -34,22 +34,22 @@ class EdgePart:
 
 @dataclass(frozen=True)
 class Edges:
-    """Edges from senders to receivers, with what deterministic parallel kernels need.
+    """Edges from senders to receivers with the index tensors of deterministic parallel kernels.
 
-    Make one per neighbour list and use it for every layer, forward and backward. Edges may come
-    in any order, fastest is ordered by receiver. Receivers are cut into chunks of about equal
-    numbers of edges, a number that depends on the number of edges alone. A chunk adds gradients
-    of senders to its private rows, one slot for each sender that it meets, and hands them over in
-    its turn. All orders are stable, so equal input gives bit-equal output.
+    Build one per neighbour list and reuse it in every layer. Edges may be in any order; sorted by
+    receiver is fastest. Receivers are partitioned into chunks with about equally many edges; the
+    number of chunks depends only on the number of edges. A chunk accumulates the gradients of its
+    senders in private rows, one slot per sender, and chunks add these to the result one after
+    another. All sorts are stable, so equal input gives bit-equal output.
 
     Attributes:
         sender, receiver: node of each edge, shape (E,), int64.
-        receiver_ptr: start of each node's incoming edges in the order, shape (N + 1,), int64.
-        receiver_order: edges by receiver, shape (E,), int64.
+        receiver_ptr: start of each node's edges in `receiver_order`, shape (N + 1,), int64.
+        receiver_order: edges sorted by receiver, shape (E,), int64.
         chunk_ptr: first receiver of each chunk, shape (C + 1,), int64.
-        slot: place of each edge's sender among the senders of its chunk, shape (E,), int64.
-        slot_ptr: first slot of each chunk among all slots, shape (C + 1,), int64.
-        slot_node: sender of each slot, in rising order within a chunk, shape (S,), int64.
+        slot: index of each edge's sender among the senders of its chunk, shape (E,), int64.
+        slot_ptr: first slot of each chunk, shape (C + 1,), int64.
+        slot_node: sender of each slot, ascending within a chunk, shape (S,), int64.
 
     Example:
         >>> edges = Edges.build(torch.tensor([1, 0, 0]), torch.tensor([0, 2, 0]), num_nodes=3)
@@ -68,15 +68,15 @@ class Edges:
 
     @classmethod
     def build(cls, sender: Tensor, receiver: Tensor, num_nodes: int) -> Edges:
-        """Check indices and sort them once.
+        """Check and sort the edges of a graph.
 
         Args:
-            sender: node of each edge, shape (E,), any integer dtype.
-            receiver: likewise.
+            sender: sending node of each edge, shape (E,), int16, int32 or int64.
+            receiver: receiving node of each edge, likewise.
             num_nodes: number of nodes; nodes without edges are allowed.
 
         Raises:
-            DataError: shapes that differ, a dtype that is no integer, an index out of range.
+            DataError: different shapes, another dtype, or an index out of range.
         """
         for name, index in (("sender", sender), ("receiver", receiver)):
             _check_index(name, index, num_nodes)
@@ -91,12 +91,12 @@ class Edges:
         slots = _slots(sender, chunk_of_node[receiver], chunk_ptr.shape[0] - 1, num_nodes)
         edges = cls(sender, receiver, ptr, order, chunk_ptr, *slots)
         if sender.is_cuda:
-            _ = edges.by_sender  # now, because torch.compile cannot trace a count of edges
+            _ = edges.by_sender  # here, because torch.compile cannot trace torch.bincount
         return edges
 
     @classmethod
     def rows(cls, num_rows: int, device: torch.device | str = "cpu") -> Edges:
-        """One edge from each row to itself: the tensor product without a graph."""
+        """Return one edge from each row to itself: the tensor product without a graph."""
         index = torch.arange(num_rows + 1, device=device)
         row = index[:num_rows]
         chunk_ptr, chunk_of_node = _chunks(index, ROWS_PER_CHUNK)
@@ -115,8 +115,10 @@ class Edges:
 
     @functools.cached_property
     def by_sender(self) -> tuple[Tensor, Tensor]:
-        """(sender_ptr, sender_order): edges by sender, as receiver_ptr and receiver_order by
-        receiver. GPU kernels sum the gradients of senders in this order."""
+        """(sender_ptr, sender_order): edges sorted by sender, like those by receiver.
+
+        GPU kernels sum the gradients of senders in this order.
+        """
         return _sorted(self.sender, self.num_nodes)
 
     @functools.cached_property
@@ -124,10 +126,11 @@ class Edges:
         return {}
 
     def parts(self, most: int) -> list[EdgePart]:
-        """Return the edges in parts of at most `most`, or of one receiver; kept for the next call.
+        """Return a partition of the edges; it is cached.
 
         Args:
-            most: number of edges, at least 1.
+            most: maximum number of edges per part, at least 1; a part of one receiver may have
+                more.
         """
         if most not in self._parts:
             self._parts[most] = _cut(self, most)
@@ -135,11 +138,11 @@ class Edges:
 
     @functools.cached_property
     def graph(self) -> Graph:
-        """The argument of the CPU kernels; sizes are read from the tensors on first access."""
+        """Argument of the CPU kernels; sizes are read from the tensors on first access."""
         return Graph.of(*self.tensors())
 
     def tensors(self) -> tuple[Tensor, ...]:
-        """The index tensors, in the order that the CPU's operators take them."""
+        """Return the index tensors in the order of the CPU operators' arguments."""
         return (
             self.sender,
             self.receiver_ptr,
@@ -156,7 +159,7 @@ def _cut(edges: Edges, most: int) -> list[EdgePart]:
     ordered = bool((order == torch.arange(len(order), device=order.device)).all())
     begin = 0
     while begin < edges.num_nodes:
-        # The last receiver up to which no more than `most` edges come, but one at the least.
+        # The last receiver with at most `most` edges up to it, but at least one receiver.
         end = int(torch.searchsorted(ptr, ptr[begin] + most, right=True)) - 1
         end = min(max(end, begin + 1), edges.num_nodes)
         first, last = int(ptr[begin]), int(ptr[end])
@@ -186,7 +189,7 @@ def _starts(count: Tensor) -> Tensor:
 
 
 def _chunks(receiver_ptr: Tensor, edges_per_chunk: int = EDGES_PER_CHUNK) -> tuple[Tensor, Tensor]:
-    """Cut nodes where edges are about equally shared; a power of two, for any thread count."""
+    """Partition nodes into chunks with about equally many edges; their number is a power of two."""
     num_nodes, num_edges = receiver_ptr.shape[0] - 1, int(receiver_ptr[-1])
     wanted = round(math.log2(max(1, num_edges / edges_per_chunk)))
     number = min(2**wanted, MOST_CHUNKS)
@@ -202,7 +205,7 @@ def _chunks(receiver_ptr: Tensor, edges_per_chunk: int = EDGES_PER_CHUNK) -> tup
 def _slots(
     sender: Tensor, chunk: Tensor, num_chunks: int, num_nodes: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Number the senders of each chunk: (slot, slot_ptr, slot_node) of `Edges`."""
+    """Return (slot, slot_ptr, slot_node) of `Edges`: the numbered senders of each chunk."""
     nodes = max(num_nodes, 1)
     pairs, edge_pair = torch.unique(chunk * nodes + sender, return_inverse=True)
     slot_ptr = _starts(torch.bincount(pairs // nodes, minlength=num_chunks))
@@ -219,5 +222,5 @@ def _check_index(name: str, index: Tensor, num_nodes: int) -> None:
         low, high = int(index.min()), int(index.max())
         if low < 0 or high >= num_nodes:
             raise DataError(
-                f"{name} holds node {low if low < 0 else high}", allowed=f"0 to {num_nodes - 1}"
+                f"{name} contains node {low if low < 0 else high}", allowed=f"0 to {num_nodes - 1}"
             )

@@ -37,7 +37,7 @@ def _edges(numbers: Numbers, num_edges: int) -> Edges:
 
 
 def examples(numbers: Numbers) -> Iterator[Example]:
-    """Yield each mode, shared weights, odd numbers of channels, and no edges."""
+    """Yield each mode, shared weights, odd numbers of channels, and a graph without edges."""
     for label, spec in _specs():
         for num_edges in (30, 0) if label == "uvu" else (30,):
             edges, text = _edges(numbers, num_edges), spec.text
@@ -50,12 +50,12 @@ def examples(numbers: Numbers) -> Iterator[Example]:
             yield Example(
                 f"{label}, {num_edges} edges", text, tensors,
                 lambda run, x, y, w, e=edges, s=spec: run(x, y, w, e, s, False, True),
-                (True,),
+                (False, True),
             )  # fmt: skip
 
 
 def radial_examples(numbers: Numbers) -> Iterator[Example]:
-    """Yield a convolution with few and with no edges."""
+    """Yield convolutions on graphs with and without edges."""
     spec = TensorProductSpec.channelwise("8x0e + 8x1o", "0e + 1o", "0e + 1o")
     for num_edges in (30, 0):
         edges = _edges(numbers, num_edges)
@@ -72,7 +72,7 @@ def radial_examples(numbers: Numbers) -> Iterator[Example]:
 
 
 def tabulated_examples(numbers: Numbers) -> Iterator[Example]:
-    """Yield a convolution with few edges, some beyond the end of the table, and with none."""
+    """Yield convolutions with and without edges; some are longer than the end of the table."""
     spec = TensorProductSpec.channelwise("8x0e + 8x1o", "0e + 1o", "0e + 1o")
     grid = Grid(2.0, 12)
     for num_edges in (30, 0):

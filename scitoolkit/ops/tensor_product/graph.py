@@ -13,14 +13,14 @@ from scitoolkit.core.errors import DataError
 
 @dataclass(frozen=True)
 class Graph:
-    """Index tensors as `Edges.tensors` has them, with sizes as numbers, which are read once.
+    """Index tensors of `Edges.tensors` with their sizes as Python numbers.
 
-    Function transforms take it for a constant, because it is neither tensor nor container. Make
-    one with `Graph.of`.
+    torch.func treats it as a constant, because it is neither a tensor nor a container. Create one
+    with `Graph.of`.
 
     Attributes:
         tensors: sender, receiver_ptr, receiver_order, chunk_ptr, slot, slot_ptr, slot_node.
-        num_nodes, num_edges, num_chunks: their number.
+        num_nodes, num_edges, num_chunks: sizes of the graph.
         most_slots: the largest number of slots of a chunk.
     """
 
@@ -32,10 +32,10 @@ class Graph:
 
     @classmethod
     def of(cls, *tensors: Tensor) -> Graph:
-        """Read the sizes of a graph's index tensors, in the order of `Edges.tensors`.
+        """Return the graph of index tensors in the order of `Edges.tensors`.
 
         Raises:
-            DataError: index tensors that differ from element to element under torch.func.vmap.
+            DataError: index tensors that are batched by torch.func.vmap.
         """
         bare = tuple(_bare(each) for each in tensors)
         sender, ptr, _, chunk_ptr, _, slot_ptr, _ = bare
@@ -43,7 +43,7 @@ class Graph:
         return cls(bare, *sizes, int(slot_ptr.diff().max()))
 
     def copies(self, number: int) -> Graph:
-        """Return the disjoint union of `number` copies, with the chunks and sums of one."""
+        """Return the disjoint union of `number` copies, each with the chunks of the original."""
         sender, ptr, order, chunk_ptr, slot, slot_ptr, slot_node = self.tensors
         nodes, edges = self.num_nodes, self.num_edges
         copy = torch.arange(number, device=sender.device)[:, None]
@@ -61,7 +61,7 @@ class Graph:
 
 
 def _joined(starts: Tensor, offsets: Tensor) -> Tensor:
-    """Starts of all copies; the end of one is the start of the next."""
+    """Return the starts of all copies; the end of one copy is the start of the next."""
     return torch.cat([(starts[:-1] + offsets).flatten(), (starts[-1:] + offsets[-1])])
 
 
@@ -72,6 +72,6 @@ def _bare(index: Tensor) -> Tensor:
     if _functorch.is_batchedtensor(index):
         raise DataError(
             "edges differ between the elements of torch.func.vmap",
-            fix="build Edges outside of vmap, or one Edges of all graphs side by side",
+            fix="build Edges outside of vmap, or one Edges of the disjoint union of all graphs",
         )
     return index

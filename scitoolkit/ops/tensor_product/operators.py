@@ -1,8 +1,8 @@
-"""The generated kernels called from torch, and the registered operators over them.
+"""Registered torch operators of the tensor product, which call the generated C kernels.
 
-Three operators, each the derivative of the one before: forward, backward, double_backward. The
-spec is passed as text, so that torch.compile and export see plain arguments. In eager mode
-`autograd.py` calls the same three functions past the dispatcher.
+There are three operators, each the derivative of the previous one: forward, backward,
+double_backward. The spec is passed as text, which torch.compile and torch.export can trace. In
+eager mode `autograd.py` calls the same three functions without the dispatcher.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from scitoolkit.ops.tensor_product import cpu
 from scitoolkit.ops.tensor_product.graph import Graph
 from scitoolkit.ops.tensor_product.spec import TensorProductSpec
 
-# Vectors are written out, so -O3 gains little beyond these and takes much longer.
+# The source is vectorised explicitly: -O3 gains little over these passes and takes much longer.
 QUICK_PASSES = ("-O1", "-fexpensive-optimizations", "-fschedule-insns2", "-funswitch-loops")
 QUICK_FLAGS = (*QUICK_PASSES, *FLAGS[1:])
 
@@ -32,7 +32,7 @@ def kernel(spec: str, name: str, dtype: torch.dtype, precise: bool = False) -> C
     """Return one loaded kernel of a spec, compiled on first use; `precise` sums in float64.
 
     Raises:
-        BackendError: no compiler, one that fails, or a spec that is too wide.
+        BackendError: no compiler, a compiler error, or a spec that is too wide.
     """
     return getattr(_library(spec, name, dtype, precise), name)
 
@@ -42,8 +42,18 @@ def _library(spec: str, name: str, dtype: torch.dtype, precise: bool) -> ctypes.
     return load_generated(_source, *arguments, flags=QUICK_FLAGS)
 
 
-def prepare(spec: str, dtype: torch.dtype, precise: bool = False, *options: bool) -> None:
-    """Compile the forward kernel; a prebuilt one serves only with those of the derivatives.
+def prepare(
+    spec: str, dtype: torch.dtype, precise: bool = False, deterministic: bool = True
+) -> None:
+    """Compile the forward kernel; if it is prebuilt, load those of the derivatives as well.
+
+    A prebuilt forward kernel is of no use where the derivatives can be neither compiled nor loaded.
+
+    Args:
+        spec: the spec's text.
+        dtype: float32 or float64.
+        precise: sums in float64.
+        deterministic: ignored, the kernels always are.
 
     Raises:
         BackendError: see `kernel`.
@@ -57,12 +67,17 @@ def _source(spec: str, name: str, real: str, accumulate: str) -> str:
     return cpu.generate(TensorProductSpec.from_json(spec), name, real, accumulate)
 
 
+def source(spec: str, dtype: torch.dtype) -> str:
+    """Return the C source of all kernels of a spec."""
+    return "\n".join(_source(spec, name, REAL[dtype], "") for name in cpu.KERNELS)
+
+
 def _sums(precise: bool) -> torch.dtype | None:
-    return torch.float64 if precise else None  # none: that of the inputs
+    return torch.float64 if precise else None  # None: the dtype of the inputs
 
 
 def launch(name: str, spec: str, precise: bool, graph: Graph, inputs: tuple, *rest) -> None:
-    """Call a kernel on a graph, or a part of one; outputs come last and are written in place."""
+    """Call a kernel on a graph or a part of one; the last arguments are outputs."""
     sender, ptr, order, chunk_ptr, slot, slot_ptr, slot_node = graph.tensors
     call(
         kernel(spec, name, inputs[0].dtype, precise), graph.num_nodes, graph.num_edges,
@@ -72,15 +87,15 @@ def launch(name: str, spec: str, precise: bool, graph: Graph, inputs: tuple, *re
 
 
 def _gradients(spec: TensorProductSpec, precise: bool, graph: Graph, x, y, weight, gx) -> tuple:
-    """Return the output arguments of the gradient kernels; gx, and gw if shared, accumulate."""
+    """Return the output arguments of the gradient kernels, which add to gx and to shared gw."""
     dtype = _sums(precise)
     gx = empty(x.shape, x, dtype).zero_() if gx is None else gx
     gw = empty(weight.shape, weight, dtype if spec.shared_weights else None)
     if spec.shared_weights:
         gw.zero_()
     size = cpu.private_size(spec, graph.most_slots)
-    own = empty((torch.get_num_threads() * size,), x, dtype)
-    return gx, torch.empty_like(y), gw, own, size
+    private = empty((torch.get_num_threads() * size,), x, dtype)
+    return gx, torch.empty_like(y), gw, private, size
 
 
 def _finish(gradients: tuple) -> tuple[Tensor, Tensor, Tensor]:
@@ -89,7 +104,7 @@ def _finish(gradients: tuple) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _strided(cotangent: Tensor | None, like: Tensor) -> tuple[Tensor, int]:
-    """A cotangent with its row stride; a missing one is a single row of zeros, stride 0."""
+    """Return a cotangent with its row stride; a missing one is a row of zeros with stride 0."""
     row = like.shape[-1]
     if cotangent is None:
         return like.new_zeros(max(row, 1)), 0
@@ -97,7 +112,7 @@ def _strided(cotangent: Tensor | None, like: Tensor) -> tuple[Tensor, int]:
 
 
 def rows(x: Tensor, y: Tensor, weight: Tensor, graph: Graph, spec: str, precise: bool) -> Tensor:
-    """Sum over each receiver's edges of the tensor product, shape (N, dim_out), ir_mul layout."""
+    """Return the sum of tensor products over each receiver's edges, shape (N, dim_out)."""
     shape = (x.shape[0], TensorProductSpec.from_json(spec).dim_out)
     out = empty(shape, x)
     launch("forward", spec, precise, graph, (x, y, weight), out)
@@ -108,9 +123,9 @@ def first_derivatives(
     grad: Tensor, x: Tensor, y: Tensor, weight: Tensor, graph: Graph, spec: str, precise: bool,
     gx: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """Gradients with respect to x (all rows), y and weight, of a graph or a part of one.
+    """Return the gradients with respect to x (all rows), y and weight for a graph or a part.
 
-    Where `gx` is given, the gradients with respect to x are added to it.
+    The gradient with respect to x is added to `gx` if given.
     """
     parsed = TensorProductSpec.from_json(spec)
     gradients = _gradients(parsed, precise, graph, x, y, weight, gx)
@@ -123,10 +138,10 @@ def second_derivatives(
     weight: Tensor, graph: Graph, spec: str, precise: bool, ggrad: Tensor | None = None,
     gx: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """Gradients of <dx, gx> + <dy, gy> + <dw, gw> with respect to (grad, x, y, weight).
+    """Return the gradients of <dx, gx> + <dy, gy> + <dw, gw> in (grad, x, y, weight).
 
-    Of a part of a graph the rows of its receivers are written into `ggrad`, the others left;
-    where `gx` is given, the gradients with respect to x are added to it.
+    For a part of a graph only the rows of its receivers are written to `ggrad`. The gradient with
+    respect to x is added to `gx` if given.
     """
     parsed = TensorProductSpec.from_json(spec)
     if ggrad is None:

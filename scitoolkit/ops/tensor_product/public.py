@@ -1,4 +1,4 @@
-"""The tensor product and its convolution: arguments checked, then run by the chosen backend."""
+"""Public functions of the tensor product and its convolution on graphs."""
 
 from __future__ import annotations
 
@@ -16,21 +16,27 @@ LAYOUTS = ("ir_mul", "mul_ir")
 
 
 def _reference(
-    x: Tensor, y: Tensor, weight: Tensor, edges: Edges, spec: TensorProductSpec, *options: bool
-) -> Tensor:
+    x: Tensor, y: Tensor, weight: Tensor, edges: Edges, spec: TensorProductSpec,
+    precise: bool = False, deterministic: bool = True,
+) -> Tensor:  # fmt: skip
     nodes = (edges.sender, edges.receiver, edges.num_nodes)
-    return reference.tensor_product_convolution(spec, x, y, weight, *nodes)
+    tensors = (x, y, weight)
+    if precise:
+        tensors = (x.double(), y.double(), weight.double())
+    return reference.tensor_product_convolution(spec, *tensors, *nodes).to(x.dtype)
 
 
 OPERATION = Operation(
     "tensor_product",
-    "equivariant tensor product of node features and edge attributes, summed at receivers",
+    "equivariant tensor product of node features and edge attributes, summed at the receivers",
     _reference,
     examples="scitoolkit.ops.tensor_product.examples:examples",
 )
 
 
-@GeneratedC.serve(OPERATION.name, prepare=operators.prepare, transforms=True)
+@GeneratedC.serve(
+    OPERATION.name, prepare=operators.prepare, transforms=True, source=operators.source
+)
 def _on_cpu(
     x: Tensor, y: Tensor, weight: Tensor, edges: Edges, spec: TensorProductSpec, precise: bool,
     deterministic: bool,
@@ -60,18 +66,30 @@ def _check(spec: TensorProductSpec, x: Tensor, y: Tensor, weight: Tensor, edges:
 
 
 def change_layout(rows: Tensor, segments: tuple[IrrepSlice, ...], layout: str) -> Tensor:
-    """Return rows in `layout`, from the other of the two layouts.
+    """Convert rows of features from one layout to the other.
 
     Args:
         rows: shape (R, dim).
-        segments: the irreps of a row, as a spec's `in1`, `in2` or `out`.
-        layout: the layout to change to, ir_mul or mul_ir.
+        segments: the irreps of a row: `in1`, `in2` or `out` of a spec.
+        layout: the layout of the result, ir_mul or mul_ir.
+
+    Returns:
+        Shape (R, dim).
+
+    Raises:
+        ConfigError: an unknown layout.
+        DataError: rows of another shape.
 
     Example:
         >>> spec = TensorProductSpec.channelwise("2x1e", "0e", "1e")
         >>> change_layout(torch.arange(6.0)[None], spec.in1, "ir_mul").tolist()
         [[0.0, 3.0, 1.0, 4.0, 2.0, 5.0]]
     """
+    if layout not in LAYOUTS:
+        raise ConfigError(f"layout={layout!r}", allowed=", ".join(LAYOUTS))
+    width = sum(each.mul * each.components for each in segments)
+    if rows.ndim != 2 or rows.shape[1] != width:
+        raise DataError(f"expected rows of shape (R, {width}), got {tuple(rows.shape)}")
     parts = []
     for each in segments:
         size = each.mul * each.components
@@ -92,32 +110,34 @@ def tensor_product_convolution(
     accumulate: torch.dtype | None = None,
     deterministic: bool = True,
 ) -> Tensor:
-    """Gather sender features, multiply by edge attributes and weights, sum at the receivers.
+    """Fused graph convolution: gather senders, tensor product with edge attributes, scatter.
 
-    One fused kernel, twice differentiable in x, y and weight; equal input gives equal bits, for any
-    number of threads. Messages are never stored.
+    Twice differentiable in x, y and weight. Results are bit-identical for any number of threads.
+    Messages are never stored.
 
     Args:
         spec: the tensor product.
         x: node features, shape (N, dim_in1), float32 or float64, ir_mul layout.
-        y: edge attributes, shape (E, dim_in2), ir_mul layout (the same as mul_ir when every
-            multiplicity is 1).
-        weight: shape (E, weight_numel), or (weight_numel,) when shared; e3nn's order.
+        y: edge attributes, shape (E, dim_in2), ir_mul layout, which equals mul_ir if every
+            multiplicity is 1.
+        weight: shape (E, weight_numel), or (weight_numel,) if shared, in e3nn's order.
         edges: the graph, from `Edges.build`.
-        backend: auto (the kernel of the tensors' device if it can run, else the reference, with
+        backend: auto (the kernel for the tensors' device if it can run, else the reference, with
             one warning), cpu, triton, reference, or the name of an installed kernel backend.
-        accumulate: torch.float64 to multiply and sum in float64 what is stored in float32.
-        deterministic: False lets Triton's kernels add to rows of nodes by atomics, in forward,
-            backward and double backward: inputs are read once for all gradients, nodes with many
-            edges do not hold up others, and the order of edges by sender is not read. The last
-            bits then differ from call to call. On a CPU it changes nothing.
+        accumulate: torch.float64 computes and sums in float64 for tensors in float32; by default
+            the dtype of x.
+        deterministic: False allows atomics in the Triton kernels, in all derivatives. Inputs are
+            then read once for all gradients, the load of nodes with many edges is balanced, and the
+            order of edges by sender is not needed, but the last bits differ from call to call. No
+            effect on a CPU.
 
     Returns:
         Node features, shape (N, dim_out), ir_mul layout; zero for nodes without edges.
 
     Raises:
-        DataError: a shape, dtype or device that does not fit.
-        BackendError: backend cpu or triton is asked for and cannot run.
+        DataError: a shape, dtype or device that does not match.
+        ConfigError: an unknown backend, or another dtype to accumulate in.
+        BackendError: the named backend cannot run.
 
     Example:
         >>> spec = TensorProductSpec.channelwise("8x0e + 8x1o", "0e + 1o", "0e + 1o")
@@ -130,24 +150,28 @@ def tensor_product_convolution(
     if accumulate not in (None, x.dtype, torch.float64):
         raise ConfigError(f"accumulate={accumulate}", allowed=f"{x.dtype}, torch.float64")
     precise = accumulate == torch.float64
-    run = OPERATION.choose(spec.text, x, backend, deterministic)
+    run = OPERATION.choose(spec.text, x, backend, precise, deterministic)
     return run(x, y, weight, edges, spec, precise, deterministic)
 
 
 class TensorProduct(nn.Module):
-    """The tensor product of rows, with the arguments and layout of `e3nn.o3.TensorProduct`.
+    """Tensor product of rows with the arguments and the layout of `e3nn.o3.TensorProduct`.
 
     Args:
-        irreps_in1: of the first factor, as e3nn takes them.
-        irreps_in2: of the second factor.
-        irreps_out: of the product.
-        instructions: as e3nn takes them.
-        shared_weights: one weight vector for all rows.
-        internal_weights: the module owns the (shared) weights as a parameter.
+        irreps_in1: irreps of the first factor, see `Irreps`.
+        irreps_in2: irreps of the second factor.
+        irreps_out: irreps of the product.
+        instructions: see `TensorProductSpec.build`.
+        shared_weights: one weight vector for all rows; the default.
+        internal_weights: store the weights, which must be shared, as a parameter; by default if
+            they are shared.
         irrep_normalization: component, norm or none.
         path_normalization: element, path or none.
-        layout: mul_ir (e3nn's) or ir_mul, of x, y and the output.
+        layout: mul_ir (that of e3nn) or ir_mul, of x, y and the output.
         backend: see `tensor_product_convolution`.
+
+    Raises:
+        ConfigError: an unknown layout, an invalid instruction, or internal weights per row.
 
     Example:
         >>> product = TensorProduct("4x1o", "1o", "4x0e", [(0, 0, 0, "uvu", True)])
@@ -189,16 +213,23 @@ class TensorProduct(nn.Module):
         self.register_parameter("weight", nn.Parameter(weight) if internal else None)  # type: ignore[arg-type]
 
     def forward(self, x: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
-        """Return the product of each row.
+        """Return the tensor product of each row.
 
         Args:
-            x: shape (..., dim_in1).
+            x: shape (..., dim_in1), float32 or float64.
             y: shape (..., dim_in2).
-            weight: shape (..., weight_numel), or (weight_numel,) when shared; none when internal.
+            weight: shape (..., weight_numel), or (weight_numel,) if shared; by default the
+                internal weights.
+
+        Returns:
+            Shape (..., dim_out).
+
+        Raises:
+            DataError: a shape or dtype that does not match, or no weights.
         """
         weight = self.weight if weight is None else weight  # type: ignore[assignment]
         if weight is None:
-            raise DataError("no weight given and the module owns none", fix="pass weight=")
+            raise DataError("weight is missing: the module has no weights", fix="pass weight=")
         spec, lead = self.spec, x.shape[:-1]
         x, y = x.reshape(-1, x.shape[-1]), y.reshape(-1, y.shape[-1])
         weight = weight if spec.shared_weights else weight.reshape(-1, weight.shape[-1])

@@ -1,9 +1,9 @@
-"""The convolution with the last layer of the radial network inside: weights are never stored.
+"""Convolution fused with the last layer of the radial network: weights are never stored.
 
-Weights w = h M of an edge are many (thousands of numbers from h, some tens), most of the bytes that
-an equivariant layer moves and, with gradients, keeps. Here they exist for one part of the edges at
-a time, as a product of matrices whose result stays in cache until the kernel has used it. Both
-derivatives make them anew in the same way, by the product rule:
+The weights w = h M of an edge (thousands of numbers, from some tens in h) dominate the memory
+traffic of an equivariant layer and, with gradients, its memory. Here they are computed for one part
+of the edges at a time by a matrix product, whose result stays in cache until the kernel has used
+it. Both derivatives recompute them, by the product rule:
 
     forward    z = F(x, y, h M)
     first      (gx, gy, gw) = B(g, x, y, h M);  gh = gw M^T;  gM = h^T gw
@@ -36,7 +36,7 @@ from scitoolkit.ops.tensor_product import operators, triton_operators
 from scitoolkit.ops.tensor_product.edges import EdgePart, Edges
 from scitoolkit.ops.tensor_product.spec import TensorProductSpec
 
-WEIGHT_BYTES = 4 << 20  # of one part's weights: they and their gradients stay in the last cache
+WEIGHT_BYTES = 4 << 20  # weights per part: with their gradients they fit into the last-level cache
 FEWEST_EDGES = 64
 
 
@@ -50,17 +50,18 @@ def radial_convolution(
     *,
     backend: str = "auto",
 ) -> Tensor:
-    """Equal `tensor_product_convolution` with the weights `hidden @ last`, which are not stored.
+    """Convolution with the weights `hidden @ last`, which are never stored for all edges.
 
-    On the CPU's kernels; other backends, torch.compile and torch.func store the weights. Twice
-    differentiable in all tensors.
+    Equal to `tensor_product_convolution` with these weights and twice differentiable in all
+    tensors. Only the CPU kernels avoid the storage; other backends, torch.compile and torch.func
+    compute all weights.
 
     Args:
-        spec: the tensor product, with weights of each edge's own.
+        spec: the tensor product, with weights per edge.
         x: node features, shape (N, dim_in1), float32 or float64, ir_mul layout.
         y: edge attributes, shape (E, dim_in2), ir_mul layout.
-        hidden: what enters the last layer of the radial network, shape (E, H).
-        last: matrix of that layer, which has no bias, shape (H, weight_numel).
+        hidden: input of the last layer of the radial network, shape (E, H).
+        last: matrix of that layer, shape (H, weight_numel); it has no bias.
         edges: the graph, from `Edges.build`.
         backend: as for `tensor_product_convolution`.
 
@@ -68,9 +69,9 @@ def radial_convolution(
         Node features, shape (N, dim_out), ir_mul layout.
 
     Raises:
-        ConfigError: a spec with shared weights.
-        DataError: a shape, dtype or device that does not fit.
-        BackendError: backend cpu or triton is asked for and cannot run.
+        ConfigError: a spec with shared weights, or an unknown backend.
+        DataError: a shape, dtype or device that does not match.
+        BackendError: the named backend cannot run.
 
     Example:
         >>> spec = TensorProductSpec.channelwise("8x0e + 8x1o", "0e + 1o", "0e + 1o")
@@ -82,7 +83,7 @@ def radial_convolution(
         torch.Size([3, 64])
     """
     if spec.shared_weights:
-        raise ConfigError("shared weights come from no radial network", allowed="per-edge weights")
+        raise ConfigError("radial_convolution with shared weights", allowed="weights per edge")
     if hidden.ndim != 2 or len(hidden) != edges.num_edges:
         shape = tuple(hidden.shape)
         raise DataError(f"expected hidden of shape ({edges.num_edges}, H), got {shape}")
@@ -94,7 +95,7 @@ def radial_convolution(
 
 
 def _with_stored_weights(backend: str) -> Callable[..., Tensor]:
-    """Return the operation with all weights stored, by the tensor product of a backend."""
+    """Return the operation that stores all weights and calls a backend's tensor product."""
 
     def run(
         x: Tensor, y: Tensor, hidden: Tensor, last: Tensor, edges: Edges, spec: TensorProductSpec
@@ -107,14 +108,16 @@ def _with_stored_weights(backend: str) -> Callable[..., Tensor]:
 
 OPERATION = Operation(
     "radial_convolution",
-    "the tensor product with the last layer of the radial network inside",
+    "tensor product fused with the last layer of the radial network",
     _with_stored_weights(Reference.name),
     examples="scitoolkit.ops.tensor_product.examples:radial_examples",
 )
 Triton.serve(OPERATION.name, prepare=triton_operators.prepare)(_with_stored_weights(Triton.name))
 
 
-@GeneratedC.serve(OPERATION.name, prepare=operators.prepare, transforms=True)
+@GeneratedC.serve(
+    OPERATION.name, prepare=operators.prepare, transforms=True, source=operators.source
+)
 def _on_cpu(
     x: Tensor, y: Tensor, hidden: Tensor, last: Tensor, edges: Edges, spec: TensorProductSpec
 ) -> Tensor:
@@ -143,7 +146,7 @@ def _gradients(
     grad: Tensor, x: Tensor, y: Tensor, hidden: Tensor, last: Tensor, spec: TensorProductSpec,
     edges: Edges,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """Gradients with respect to (x, y, hidden, last)."""
+    """Return the gradients with respect to (x, y, hidden, last)."""
     sums = [torch.zeros_like(each) for each in (x, y, hidden, last)]
     gx, gy, gh, gm = sums
     for part in _parts(spec, edges, x):
@@ -160,7 +163,7 @@ def _second_gradients(
     cx: Tensor, cy: Tensor, ch: Tensor, cm: Tensor, grad: Tensor, x: Tensor, y: Tensor,
     hidden: Tensor, last: Tensor, spec: TensorProductSpec, edges: Edges,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """Gradients of <cx, gx> + <cy, gy> + <ch, gh> + <cm, gm> in (grad, x, y, hidden, last)."""
+    """Return gradients of <cx, gx> + <cy, gy> + <ch, gh> + <cm, gm> in all five tensors."""
     sums = [torch.zeros_like(each) for each in (grad, x, y, hidden, last)]
     ggrad, gx, gy, gh, gm = sums
     for part in _parts(spec, edges, x):

@@ -1,6 +1,6 @@
-"""The tensor product and its convolution in plain torch: readable, differentiable, slow.
+"""Reference tensor product and convolution in plain torch: readable, differentiable, slow.
 
-Every backend is compared with this. Rows are in the ir_mul layout. Letters: E edges (rows),
+Tests compare every backend with it. Rows are in the ir_mul layout. Letters: E edges (rows),
 u, v, w channels of in1, in2, out; i, j, k components.
 """
 
@@ -20,7 +20,7 @@ EQUATIONS = {
 
 @torch.compiler.assume_constant_result
 def _couplings(l1: int, l2: int, l3: int) -> list:
-    return wigner_3j(l1, l2, l3).tolist()  # numbers, because constants of compile have no arrays
+    return wigner_3j(l1, l2, l3).tolist()  # a list, as torch.compile has no array constants
 
 
 def _view(row: Tensor, segment: IrrepSlice) -> Tensor:
@@ -39,7 +39,7 @@ def _weights(spec: TensorProductSpec, path: Path, weight: Tensor) -> Tensor:
 
 
 def tensor_product(spec: TensorProductSpec, x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
-    """Return the product of each row, shape (E, dim_out).
+    """Return the tensor product of each row, shape (E, dim_out).
 
     Args:
         spec: the tensor product.
@@ -71,6 +71,18 @@ def tensor_product_convolution(
     receiver: Tensor,
     num_nodes: int,
 ) -> Tensor:
-    """Return the sum over each node's incoming edges, shape (num_nodes, dim_out)."""
+    """Return the sum of tensor products over each node's incoming edges.
+
+    Args:
+        spec: the tensor product.
+        x: node features, shape (num_nodes, dim_in1).
+        y: edge attributes, shape (E, dim_in2).
+        weight: shape (E, weight_numel), or (weight_numel,) if shared.
+        sender, receiver: node of each edge, shape (E,), int64.
+        num_nodes: number of nodes.
+
+    Returns:
+        Shape (num_nodes, dim_out).
+    """
     message = tensor_product(spec, x[sender], y, weight)
     return x.new_zeros(num_nodes, spec.dim_out).index_add(0, receiver, message)

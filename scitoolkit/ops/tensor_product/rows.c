@@ -1,4 +1,4 @@
-/* Loads, stores and sums of rows and of vectors. */
+/* Loads, stores and sums of rows and vectors. */
 static inline vec gather(const real *p, int stride) {
   vec v; for (int l = 0; l < LANES; l++) v[l] = p[l*stride]; return v;
 }

@@ -1,7 +1,7 @@
-"""Spec of a tensor product, independent of how it is computed: irreps, paths, weights, constants.
+"""Spec of a tensor product: irreps, paths, weights and constants, independent of the backend.
 
-Layouts: `mul_ir` is e3nn's (each channel's components together), `ir_mul` keeps each component's
-channels together, which is what a vector unit wants. Inside a model use `ir_mul` throughout.
+Layouts: in `mul_ir`, that of e3nn, the components of a channel are contiguous. In `ir_mul` the
+channels of a component are contiguous, which suits SIMD. Use `ir_mul` throughout a model.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CG_ZERO = 1e-9  # below this a Clebsch-Gordan coefficient is rounding noise of a
 
 @dataclass(frozen=True)
 class IrrepSlice:
-    """`mul` channels of one irrep of degree `degree`, from `offset` on in a feature row."""
+    """`mul` channels of an irrep of degree `degree`, stored from column `offset` of a row."""
 
     mul: int
     degree: int
@@ -46,7 +46,7 @@ class IrrepSlice:
 
 @dataclass(frozen=True)
 class Path:
-    """One instruction: segments in1 x in2 -> out, its mode, weights and scale."""
+    """One instruction: segments in1 x in2 -> out with mode, weights and scale."""
 
     in1: int
     in2: int
@@ -61,13 +61,13 @@ class Path:
 class TensorProductSpec:
     """A tensor product of features (in1) with edge attributes (in2).
 
-    Make one with `TensorProductSpec.build` (e3nn's arguments), `TensorProductSpec.channelwise`
-    (all uvu paths to wanted irreps) or `TensorProductSpec.from_e3nn`.
+    Create one with `TensorProductSpec.build` (arguments of e3nn), `TensorProductSpec.channelwise`
+    (all uvu paths into given irreps) or `TensorProductSpec.from_e3nn`.
 
     Attributes:
         dim_in1, dim_in2, dim_out: length of a row of features, edge attributes, output.
         weight_numel: number of weights of one row, in e3nn's order.
-        text: the spec as JSON, which `from_json` reads.
+        text: the spec as JSON, read by `from_json`.
 
     Example:
         >>> spec = TensorProductSpec.channelwise("32x0e + 32x1o", "0e + 1o", "0e + 1o")
@@ -81,7 +81,7 @@ class TensorProductSpec:
     paths: tuple[Path, ...]
     shared_weights: bool
 
-    if TYPE_CHECKING:  # set once by __post_init__; no fields, they follow from those above
+    if TYPE_CHECKING:  # set by __post_init__; not fields, because they are derived
 
         @property
         def text(self) -> str:
@@ -104,8 +104,8 @@ class TensorProductSpec:
             """Number of weights of one row."""
 
     def __post_init__(self) -> None:
-        # Attributes that every call reads, so that torch.compile finds constants. The text,
-        # which operators take, is the same object in equal specs, so that caches compare no text.
+        # Attributes read in every call, which are constants for torch.compile. The text, an
+        # argument of the operators, is interned: caches then compare equal specs by identity.
         for name, value in (
             ("text", sys.intern(json.dumps(asdict(self)))),
             ("dim_in1", _dim(self.in1)),
@@ -130,16 +130,16 @@ class TensorProductSpec:
         """Return the spec of `e3nn.o3.TensorProduct` with the same arguments.
 
         Args:
-            irreps_in1: of the first factor, as e3nn takes them, in any order.
-            irreps_in2: of the second factor.
-            irreps_out: of the product.
+            irreps_in1: irreps of the first factor in any order, see `Irreps`.
+            irreps_in2: irreps of the second factor.
+            irreps_out: irreps of the product.
             instructions: (i_in1, i_in2, i_out, mode, has_weight[, path_weight]).
             shared_weights: one weight vector for all rows instead of one per row.
             irrep_normalization: component, norm or none.
             path_normalization: element, path or none.
 
         Raises:
-            ConfigError: an instruction, mode or normalisation that cannot be.
+            ConfigError: an invalid instruction, mode or normalisation.
 
         Example:
             >>> TensorProductSpec.build("8x1o", "1x1o", "8x0e", [(0, 0, 0, "uvu", True)]).dim_out
@@ -170,19 +170,25 @@ class TensorProductSpec:
     def channelwise(
         cls, irreps_in1: Any, irreps_in2: Any, irreps_wanted: Any, **options: Any
     ) -> TensorProductSpec:
-        """Return the spec with every uvu path whose irrep is in `irreps_wanted`, sorted by irrep.
+        """Return the spec of all uvu paths into the irreps in `irreps_wanted`, sorted by irrep.
 
-        This is the convolution of NequIP and MACE; each path has its own output segment.
+        This is the convolution of NequIP and MACE. Each path has a separate output segment.
+
+        Args:
+            irreps_in1: irreps of the features.
+            irreps_in2: irreps of the edge attributes.
+            irreps_wanted: irreps of the output; multiplicities are ignored.
+            options: keyword arguments of `build`.
         """
         irreps, instructions = channelwise_instructions(irreps_in1, irreps_in2, irreps_wanted)
         return cls.build(irreps_in1, irreps_in2, irreps, instructions, **options)
 
     @classmethod
     def from_e3nn(cls, module: Any) -> TensorProductSpec:
-        """Return the spec of an existing `e3nn.o3.TensorProduct`, with its exact path weights.
+        """Return the spec of an `e3nn.o3.TensorProduct` with its path weights.
 
-        The signs of its constants are kept as well: e3nn before 0.5, which mace-torch pins, has
-        some that differ from ours.
+        The signs of e3nn's constants are preserved: in e3nn before 0.5, which mace-torch requires,
+        some differ from those of `wigner_3j`.
         """
         in1, in2, out = (
             _segments(each) for each in (module.irreps_in1, module.irreps_in2, module.irreps_out)
@@ -200,17 +206,21 @@ class TensorProductSpec:
         return cls(in1, in2, out, tuple(paths), module.shared_weights)
 
     def num_weights(self, path: Path) -> int:
-        """Number of weights of one path."""
+        """Return the number of weights of one path."""
         muls = (self.in1[path.in1].mul, self.in2[path.in2].mul, self.out[path.out].mul)
         return _num_weights(path.mode, *muls) if path.has_weight else 0
 
     def coefficients(self, path: Path) -> np.ndarray:
-        """Return C[i, j, k] of a path, scaled, float64, shape (2 l1+1, 2 l2+1, 2 l3+1)."""
+        """Return the scaled constants C[i, j, k] of a path.
+
+        Returns:
+            Shape (2 l1 + 1, 2 l2 + 1, 2 l3 + 1), float64.
+        """
         degrees = (self.in1[path.in1].degree, self.in2[path.in2].degree, self.out[path.out].degree)
         return wigner_3j(*degrees) * path.scale
 
     def describe(self, number: int | None = None) -> str:
-        """Return the irreps, or those of one path with its mode and weights, for comments.
+        """Return a description of the spec or of one path, for comments in generated code.
 
         Example:
             >>> TensorProductSpec.channelwise("4x0e + 4x1o", "0e + 1o", "0e").describe(1)
@@ -226,13 +236,13 @@ class TensorProductSpec:
         return f"path {number}: {a} x {b} -> {c}, {path.mode}, {weights}"
 
     def to_json(self) -> str:
-        """Return the spec as text: it travels with the operator through compile and export."""
+        """Return the spec as text, an argument of operators that torch.compile can trace."""
         return self.text
 
     @staticmethod
     @functools.lru_cache(maxsize=256)
     def from_json(text: str) -> TensorProductSpec:
-        """Return the spec that `to_json` wrote."""
+        """Return the spec of a text from `to_json`."""
         raw = json.loads(text)
         sides = [tuple(IrrepSlice(**each) for each in raw[key]) for key in ("in1", "in2", "out")]
         return TensorProductSpec(  # type: ignore[call-arg]
@@ -245,7 +255,7 @@ class TensorProductSpec:
 def channelwise_instructions(
     irreps_in1: object, irreps_in2: object, irreps_wanted: object
 ) -> tuple[Irreps, list[tuple]]:
-    """Return (irreps_out, instructions) of all uvu paths into `irreps_wanted`, sorted.
+    """Return the output irreps and instructions of all uvu paths into `irreps_wanted`, sorted.
 
     Example:
         >>> irreps, instructions = channelwise_instructions("4x0e + 4x1o", "0e + 1o", "0e")
@@ -267,7 +277,7 @@ def channelwise_instructions(
 
 
 def _sign_in_e3nn(l1: int, l2: int, l3: int) -> float:
-    """Sign of the constants of the imported e3nn, which a module of it holds, against ours."""
+    """Return the sign of the imported e3nn's constants relative to those of `wigner_3j`."""
     theirs = sys.modules["e3nn.o3"].wigner_3j(l1, l2, l3).numpy()
     return math.copysign(1.0, float((theirs * wigner_3j(l1, l2, l3)).sum()))
 
@@ -277,7 +287,7 @@ def _segments(irreps: object) -> tuple[IrrepSlice, ...]:
     for mul, irrep in Irreps(irreps):
         if irrep.degree > MAX_DEGREE:
             raise ConfigError(
-                f"irrep {irrep} is too large",
+                f"the degree of irrep {irrep} is too high",
                 where=f"irreps {str(irreps)!r}",
                 allowed=f"l <= {MAX_DEGREE}",
             )

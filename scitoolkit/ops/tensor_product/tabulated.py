@@ -1,15 +1,15 @@
-"""The convolution with its weights from a table of distances: made where they are used, twice.
+"""Convolution with weights from a table of distances, for inference.
 
-A radial network is a function of one scalar, so a table of it (`Grid.coefficients`) has its values
-and its slopes. Weights exist for one part of the edges at a time; the backward pass makes them
-again and turns their gradients into those of distances on the spot. So nothing of the size of
-edges times weights is stored, and no network runs:
+A radial network is a function of one scalar, so a table (`Grid.coefficients`) gives its values and
+slopes. Weights are interpolated for one part of the edges at a time. The backward pass interpolates
+them again and reduces their gradients to those of the distances part by part. No array of the size
+of edges times weights is stored, and no network is evaluated:
 
     forward    z = F(x, y, w(r))
     backward   (gx, gy, gw) = B(g, x, y, w(r));  gr = <gw, w'(r)>
 
-For inference: the table has no gradient, and there is no second derivative. The exported C library
-evaluates its layers in this way.
+The table has no gradient, and there is no second derivative. The exported C library evaluates its
+layers by the same method.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from scitoolkit.ops.tensor_product import operators
 from scitoolkit.ops.tensor_product.edges import EdgePart, Edges
 from scitoolkit.ops.tensor_product.spec import TensorProductSpec
 
-WEIGHT_BYTES = 16 << 20  # of one part: the more edges, the more of them share an interval's table
+WEIGHT_BYTES = 16 << 20  # weights per part: in larger parts more edges share an interval's table
 FEWEST_EDGES = 64
 
 
@@ -50,18 +50,19 @@ def tabulated_convolution(
     *,
     backend: str = "auto",
 ) -> Tensor:
-    """Equal `tensor_product_convolution` with the weights of a table, which are not stored.
+    """Convolution with weights interpolated from a table, which are never stored for all edges.
 
-    Once differentiable in x, y and distances, for forces.
+    Equal to `tensor_product_convolution` with these weights. Once differentiable in x, y and
+    distances, for forces.
 
     Args:
-        spec: the tensor product, with weights of each edge's own.
+        spec: the tensor product, with weights per edge.
         x: node features, shape (N, dim_in1), float32 or float64, ir_mul layout.
         y: edge attributes, shape (E, dim_in2), ir_mul layout.
-        distances: shape (E,), in the unit of the grid; beyond its end weights are zero.
-        grid: of distances.
-        coefficients: `grid.coefficients` of the weights at its nodes, (intervals + 1, 8,
-            weight_numel).
+        distances: shape (E,), in the unit of the grid; weights are zero beyond its end.
+        grid: the grid of distances.
+        coefficients: `grid.coefficients` of the weights at the nodes, shape (intervals + 1, 8,
+            weight_numel), without gradient.
         edges: the graph, from `Edges.build`.
         backend: as for `tensor_product_convolution`.
 
@@ -69,9 +70,9 @@ def tabulated_convolution(
         Node features, shape (N, dim_out), ir_mul layout.
 
     Raises:
-        ConfigError: a spec with shared weights.
-        DataError: a shape, dtype or device that does not fit, or a table that wants a gradient.
-        BackendError: backend cpu is asked for and cannot run.
+        ConfigError: a spec with shared weights, or an unknown backend.
+        DataError: a shape, dtype or device that does not match, or coefficients that require grad.
+        BackendError: the named backend cannot run.
 
     Example:
         >>> spec = TensorProductSpec.channelwise("8x0e + 8x1o", "0e + 1o", "0e + 1o")
@@ -86,10 +87,10 @@ def tabulated_convolution(
         torch.Size([3, 64])
     """
     if spec.shared_weights:
-        raise ConfigError("shared weights come from no table", allowed="per-edge weights")
+        raise ConfigError("tabulated_convolution with shared weights", allowed="weights per edge")
     if coefficients.requires_grad:
         raise DataError(
-            "a table that wants a gradient",
+            "tabulated_convolution has no gradient of the table, but coefficients require grad",
             fix="tensor_product_convolution of piecewise_polynomial",
         )
     check_tensor("x", x, (edges.num_nodes, spec.dim_in1), x)
@@ -110,7 +111,7 @@ def _reference(
 
 OPERATION = Operation(
     "tabulated_convolution",
-    "the tensor product with weights from a table of distances",
+    "tensor product with weights from a table of distances",
     _reference,
     1,
     "scitoolkit.ops.tensor_product.examples:tabulated_examples",
@@ -118,11 +119,15 @@ OPERATION = Operation(
 
 
 def _prepare(spec: str, dtype: torch.dtype) -> None:
-    operators.kernel(spec, "forward", dtype)
+    operators.prepare(spec, dtype)
     interpolation.kernels("", dtype)
 
 
-@GeneratedC.serve(OPERATION.name, prepare=_prepare)
+def _source(spec: str, dtype: torch.dtype) -> str:
+    return f"{operators.source(spec, dtype)}\n{interpolation.source('', dtype)}"
+
+
+@GeneratedC.serve(OPERATION.name, prepare=_prepare, source=_source)
 def _on_cpu(
     x: Tensor, y: Tensor, distances: Tensor, grid: Grid, coefficients: Tensor, edges: Edges,
     spec: TensorProductSpec,
@@ -142,7 +147,7 @@ Placed = list[tuple[EdgePart, Placement]]
 def _placed(
     distances: Tensor, grid: Grid, edges: Edges, spec: TensorProductSpec
 ) -> Placed:  # fmt: skip
-    """Return the parts of the edges with their places in the table, sorted within each part."""
+    """Return the parts of the edges, each with the placement of its distances on the grid."""
     row = max(1, spec.weight_numel) * distances.element_size()
     parts = edges.parts(max(FEWEST_EDGES, WEIGHT_BYTES // row))
     return [(part, Placement.build(grid, distances[part.index])) for part in parts]
@@ -163,7 +168,7 @@ def _gradients(
     grad: Tensor, x: Tensor, y: Tensor, distances: Tensor, coefficients: Tensor, grid: Grid,
     edges: Edges, spec: TensorProductSpec,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """Gradients with respect to (x, y, distances)."""
+    """Return the gradients with respect to (x, y, distances)."""
     gx, gy, gr = (torch.zeros_like(each) for each in (x, y, distances))
     for part, place in _placed(distances, grid, edges, spec):
         weights = interpolation.piecewise_polynomial(coefficients, place)

@@ -1,9 +1,9 @@
-"""The torch operators over the Triton kernels, with first and second derivatives.
+"""Registered torch operators that launch the Triton kernels, with first and second derivatives.
 
-As on the CPU there are three operators, each the derivative of the one before. What nobody asks
-for is not computed: `wanted` names gradients by letters, and those that are not wanted come back
-empty. With `atomic` the kernels add to receivers and senders by atomics, and the order of the edges
-by sender is empty.
+As on the CPU there are three operators, each the derivative of the previous one. Only the gradients
+named by letters in `wanted` are computed; the others are returned as empty tensors. With `atomic`
+the kernels add to receivers and senders by atomics, and the index tensors of the order by sender
+are empty.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from scitoolkit.ops.tensor_product import triton_source
 from scitoolkit.ops.tensor_product.edges import Edges
 from scitoolkit.ops.tensor_product.spec import TensorProductSpec
 
-MAX_RUNS = 1024  # partial sums of shared weights; a number that the graph alone decides
+MAX_RUNS = 1024  # maximum number of partial sums of shared weights, independent of the device
 SMALLEST_RUN = 64
-ATOMIC_RUN = 16  # edges of one program, which adds to a receiver's row once or twice
-# Stated, because Triton is about to change what it takes for contraction when nobody says.
+ATOMIC_RUN = 16  # edges per program, which adds to a receiver's row once or twice
+# Explicit, because Triton's default for contraction into fused multiply-adds is about to change.
 LAUNCH = {"num_warps": 1, "enable_fp_fusion": True}
 
 
@@ -30,7 +30,7 @@ LAUNCH = {"num_warps": 1, "enable_fp_fusion": True}
 def kernel(
     spec: str, name: str, double: bool, dtype: torch.dtype, precise: bool = False
 ) -> ModuleType:
-    """Return the module of one kernel; Triton compiles it when it is first launched.
+    """Return the module of one kernel; Triton compiles it on the first launch.
 
     Raises:
         BackendError: a spec that has no kernel or is too large.
@@ -40,19 +40,27 @@ def kernel(
     return load_triton(triton_source.generate(parsed, name, double, TRITON_REAL[dtype], accumulate))
 
 
-def prepare(spec: str, dtype: torch.dtype, deterministic: bool = True) -> None:
+def prepare(
+    spec: str, dtype: torch.dtype, precise: bool = False, deterministic: bool = True
+) -> None:
     """Generate all kernels of a spec.
+
+    Args:
+        spec: the spec's text.
+        dtype: float32 or float64.
+        precise: sums in float64.
+        deterministic: kernels without atomics.
 
     Raises:
         BackendError: a spec that has no kernel or is too large.
     """
     names = triton_source.KERNELS if deterministic else triton_source.ATOMIC_KERNELS
     for name in names:
-        kernel(spec, name, False, dtype)
+        kernel(spec, name, False, dtype, precise)
 
 
 def _launch(name: str, spec: str, precise: bool, programs: int, inputs: tuple, *rest) -> None:
-    """Run one kernel on as many programs; `inputs` holds x, y, w and, doubled, cotangents."""
+    """Launch a kernel; `inputs` has x, y, w and, for the double backward, their cotangents."""
     module = kernel(spec, name, len(inputs) > 3, inputs[0].dtype, precise)
     if programs and module.parts:
         with on_device(inputs[0]):
@@ -60,7 +68,7 @@ def _launch(name: str, spec: str, precise: bool, programs: int, inputs: tuple, *
 
 
 def _strided(cotangent: Tensor | None, like: Tensor) -> tuple[Tensor, int]:
-    """A cotangent with its row stride; a missing one is a single row of zeros, stride 0."""
+    """Return a cotangent with its row stride; a missing one is a row of zeros with stride 0."""
     row = like.shape[-1]
     if cotangent is None or cotangent.shape != like.shape:
         return like.new_zeros(max(row, 1)), 0
@@ -68,14 +76,14 @@ def _strided(cotangent: Tensor | None, like: Tensor) -> tuple[Tensor, int]:
 
 
 def _zeros(shape: tuple[int, int], like: Tensor, precise: bool) -> Tensor:
-    """Rows that atomics add to, in what is summed in."""
+    """Return zeros for atomic additions, in the dtype of the sums."""
     return like.new_zeros(shape, dtype=torch.float64 if precise else like.dtype)
 
 
 def _at_receivers(
     spec: str, precise: bool, atomic: bool, graph: tuple[Tensor, ...], inputs: tuple
 ) -> Tensor:
-    """Sums over the edges of each receiver: z, or its variation by the cotangents in `inputs`."""
+    """Return sums over each receiver's edges: z, or its derivative along given cotangents."""
     sender, receiver, receiver_ptr, receiver_order, _, _ = graph
     x = inputs[0]
     shape = (x.shape[0], TensorProductSpec.from_json(spec).dim_out)
@@ -94,7 +102,7 @@ def _gradients(
     spec: str, precise: bool, atomic: bool, wanted: str, graph: tuple[Tensor, ...], inputs: tuple,
     grad: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """Gradients of x, y and weight, from the kernels that the wanted ones need."""
+    """Return the gradients of x, y and weight; only the kernels of wanted ones are launched."""
     sender, receiver, _, receiver_order, sender_ptr, sender_order = graph
     x, y, weight = inputs[:3]
     parsed = TensorProductSpec.from_json(spec)
@@ -134,7 +142,7 @@ def _only(wanted: str, **gradients: Tensor) -> tuple[Tensor, ...]:
 
 
 def _asked(ctx, names: str) -> str:
-    """The names of those first inputs whose gradients somebody asks for."""
+    """Return the names of the leading inputs that require a gradient."""
     asked = ctx.needs_input_grad[: len(names)]
     return "".join(name for name, yes in zip(names, asked, strict=True) if yes)
 
@@ -162,7 +170,7 @@ def double_backward(
     receiver_order: Tensor, sender_ptr: Tensor, sender_order: Tensor, spec: str, precise: bool,
     atomic: bool, wanted: str,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """Gradients of <dx, gx> + <dy, gy> + <dw, gw> with respect to (grad, x, y, weight)."""
+    """Return the gradients of <dx, gx> + <dy, gy> + <dw, gw> in (grad, x, y, weight)."""
     graph = (sender, receiver, receiver_ptr, receiver_order, sender_ptr, sender_order)
     cotangents = [
         each for value, like in ((dx, x), (dy, y), (dw, weight)) for each in _strided(value, like)
@@ -200,7 +208,7 @@ def backward(
     receiver_ptr: Tensor, receiver_order: Tensor, sender_ptr: Tensor, sender_order: Tensor,
     spec: str, precise: bool, atomic: bool, wanted: str,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """Gradients with respect to (x, y, weight), each shaped as its argument, empty if unwanted."""
+    """Return the gradients with respect to (x, y, weight), empty if not wanted."""
     graph = (sender, receiver, receiver_ptr, receiver_order, sender_ptr, sender_order)
     gx, gy, gw = _gradients(spec, precise, atomic, wanted, graph, (x, y, weight), grad)
     return _only(wanted, x=gx, y=gy, w=gw)  # type: ignore[return-value]
@@ -225,7 +233,7 @@ def forward(
     receiver_order: Tensor, sender_ptr: Tensor, sender_order: Tensor, spec: str, precise: bool,
     atomic: bool,
 ) -> Tensor:  # fmt: skip
-    """Sum over each receiver's edges of the tensor product, shape (N, dim_out), ir_mul layout."""
+    """Return the sum of tensor products over each receiver's edges, shape (N, dim_out)."""
     graph = (sender, receiver, receiver_ptr, receiver_order, sender_ptr, sender_order)
     return _at_receivers(spec, precise, atomic, graph, (x, y, weight))
 

@@ -1,24 +1,23 @@
-"""Generator of the Triton kernels: the same products as the C, scheduled for a GPU.
+"""Generator of the Triton kernels of the tensor product.
 
-Every derivative of the sum of products <g, z(x, y, w)> is one of four multilinear maps, with
-cotangents in the place of arguments. Each has its kernel, and a variant that adds up the maps of
-the double backward:
+Every derivative of <g, z(x, y, w)> is one of four multilinear maps in which cotangents replace
+arguments. Each map has a kernel, and a variant that sums the maps of the double backward:
 
     nodes     z of a receiver, from its incoming edges            one program per receiver
     senders   gx of a sender, from its outgoing edges             one program per sender
     edges     gy and gw of an edge                                one program per edge
     weights   gw of shared weights, of a run of edges             one program per run
 
-A program owns what it writes, and reads edges in an order that the graph fixes, so there are no
-atomics and equal input gives bit-equal output. A program is one warp with a block of channels;
-the rows of a receiver or sender are cut into parts whose sums fit in registers, the second index
-of the grid. The messages are never stored.
+Each element is written by one program, which reads edges in the order of the graph, so there are no
+atomics, and equal input gives bit-equal output. A program is one warp with a block of channels. The
+row of a receiver or sender is partitioned so that sums fit into registers; the part is the second
+index of the grid. Messages are never stored.
 
-Two more kernels give up equal bits: nodes with many edges do not hold them up, and x, y, w and g
-are read once for all gradients. They add to rows that start as zeros:
+Two more kernels are not deterministic, but balance the load of nodes with many edges and read x, y,
+w and g once for all gradients. They add to rows initialised with zeros:
 
-    scatter    as nodes, by atomics when the receiver changes     one program per run of edges
-    gradients  as senders and edges, gx by atomics                one program per edge
+    scatter    like nodes, atomics when the receiver changes      one program per run of edges
+    gradients  like senders and edges, gx by atomics              one program per edge
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from scitoolkit.ops.tensor_product.triton_terms import (
 
 KERNELS = ("nodes", "senders", "edges", "weights")
 ATOMIC_KERNELS = ("scatter", "gradients", "edges", "weights")
-MAX_SUMS = 32  # blocks that one program sums at a time, of two registers a lane each
+MAX_SUMS = 32  # blocks summed by one program at a time, with two registers per lane each
 MAX_LINES = 30_000  # beyond this Triton would compile for many minutes
 
 INPUTS = "X, Y, W"
@@ -64,7 +63,7 @@ def arguments(kernel: str, double: bool) -> str:
 
 
 def _rows(context: Context, kernel: str) -> list[str]:
-    """Pointers to the rows of edge number p of the order."""
+    """Return lines that assign pointers to the rows of edge number p in the order."""
     spec, double = context.spec, context.double
     lines = ["e = tl.load(order + p)"]
     if kernel != "senders":
@@ -82,7 +81,7 @@ def _rows(context: Context, kernel: str) -> list[str]:
 
 
 def _parts(segments: tuple[IrrepSlice, ...], limit: int) -> list[list[int]]:
-    """Cut segments of equal multiplicity into groups of at most `limit` sums."""
+    """Group segments of equal multiplicity such that a group has at most `limit` sums."""
     parts: list[list[int]] = []
     for mul in sorted({each.mul for each in segments}, reverse=True):
         size = limit + 1
@@ -98,7 +97,7 @@ def _parts(segments: tuple[IrrepSlice, ...], limit: int) -> list[list[int]]:
 
 
 def _by_rows(context: Context, kernel: str) -> list[tuple[int, list[str]]]:
-    """Programs that sum over the edges of a node: (blocks of channels, lines) of each part."""
+    """Return (blocks of channels, lines) for each part of the sum over the edges of a node."""
     spec, is_nodes = context.spec, kernel != "senders"
     segments = spec.out if is_nodes else spec.in1
     size, target = (spec.dim_out, "Z") if is_nodes else (spec.dim_in1, "GX")
@@ -129,13 +128,13 @@ def _by_rows(context: Context, kernel: str) -> list[tuple[int, list[str]]]:
 
 
 def _owned(edge: list[str], zeros: list[str], written: dict[str, str], mask: str) -> list[str]:
-    """The edges of a node, whose row nobody else writes."""
+    """Return the loop over the edges of a node, whose row only this program writes."""
     head = "for p in range(tl.load(ptr + n), tl.load(ptr + n + 1)):"
     return [*zeros, head, *indent(edge), *_out("tl.store", written, mask)]
 
 
 def _scattered(edge: list[str], zeros: list[str], written: dict[str, str], mask: str) -> list[str]:
-    """A run of edges: sums are added to the row of a receiver when the next one comes."""
+    """Return the loop over a run of edges, with atomic additions when the receiver changes."""
     flush = _out("tl.atomic_add", written, mask)
     return [
         "n = tl.load(receiver + tl.load(order + c * run))",
@@ -150,21 +149,21 @@ def _scattered(edge: list[str], zeros: list[str], written: dict[str, str], mask:
 
 
 def _out(function: str, written: dict[str, str], mask: str) -> list[str]:
-    """Lines that store or atomically add each name at its place."""
+    """Return lines that store or atomically add each variable at its address."""
     options = f", mask={mask}" if mask else ""
     options += ", sem='relaxed'" if function == "tl.atomic_add" else ""
     return [f"{function}({place}, {name}{options})" for name, place in written.items()]
 
 
 def _block(context: Context, mul: int, kernel: str, terms: list[Term]) -> Channels:
-    """Channels of one program; fewer where tiles of weights must fit beside the sums."""
+    """Return the channels of one program, fewer if tiles of weights need registers as well."""
     if kernel == "senders" and any(term.path.mode == "uvw" for term in terms):
         return Channels("u", mul, TILE[1])
     return context.channels("u", mul)
 
 
 def _families(context: Context) -> dict[int, list[Term]]:
-    """Paths without a sum over input channels, by multiplicity: they share a block of channels."""
+    """Group uvu and uuu paths by multiplicity: a group shares a block of channels."""
     families: dict[int, list[Term]] = {}
     for index, path in enumerate(context.spec.paths):
         if path.mode != "uvw":
@@ -182,14 +181,14 @@ def _wide(context: Context) -> list[Term]:
 
 
 class _AttributeSums:
-    """Gradients of an edge's attributes: vectors over channels, summed when all paths are done."""
+    """Gradients of an edge's attributes: vectors over channels, reduced after all paths."""
 
     def __init__(self, edge: Body) -> None:
         self.edge = edge
         self.sums: dict[int, list[str]] = {}
 
     def add(self, body: Body, u: Channels, place: int, value: str) -> None:
-        """Add a vector to what attribute number `place` gets."""
+        """Add a vector to the gradient of attribute number `place`."""
         name = f"n{u.width}_{place}"
         self.edge.let(name, self.edge.context.zeros(u.width))
         body.add(f"{name} += {value}")
@@ -197,7 +196,7 @@ class _AttributeSums:
             self.sums[place].append(name)
 
     def store(self) -> list[str]:
-        """Lines that reduce the vectors and write the row."""
+        """Return lines that reduce the vectors and store the row."""
         return [
             f"tl.store(gy + {place}, {' + '.join(f'tl.sum({name}, 0)' for name in names)})"
             for place, names in sorted(self.sums.items())
@@ -212,7 +211,7 @@ def _check_attributes(spec: TensorProductSpec) -> None:
 
 
 def _edges(context: Context, kernel: str) -> list[tuple[int, list[str]]]:
-    """The program of one edge: gradients of attributes and weights, in `gradients` of features."""
+    """Return the program of one edge: gradients of attributes, weights and possibly features."""
     _check_attributes(context.spec)
     edge, atomic = Body(context, lines=_rows(context, kernel)), kernel == "gradients"
     sums = _AttributeSums(edge)
@@ -272,7 +271,7 @@ def _run(context: Context, edge: Body, zeros: list[str], emit: Callable) -> list
 
 
 def _weights(context: Context) -> list[tuple[int, list[str]]]:
-    """Programs that sum the gradient of shared weights over a run of edges."""
+    """Return the programs that sum the gradient of shared weights over a run of edges."""
     found = []
     for mul, terms in _families(context).items():
         u = context.channels("u", mul)
@@ -316,9 +315,9 @@ def generate(
     Args:
         spec: a tensor product.
         kernel: one of KERNELS or ATOMIC_KERNELS.
-        double: the variant of the double backward.
-        real: float32 or float64, what inputs and gradients are stored as.
-        accumulate: what is computed and summed in, `real` when empty.
+        double: return the variant for the double backward.
+        real: float32 or float64, the dtype of inputs and gradients.
+        accumulate: float32 or float64, the dtype of arithmetic and sums; `real` if empty.
 
     Raises:
         BackendError: the tensor product is too large, or has no GPU kernel.

@@ -1,9 +1,9 @@
 """Shared parts of the Triton emitters: names, loads and constants of one path.
 
-One edge is a set of vectors over a block of channels and scalars; every line of a body works on
-those of one edge. Names: rows of the edge are pointers x, y, w, g (and dx, dy, dw, cotangents of
-the gradients, in the double backward); x0_1 is component 1 of segment 0 of x, o0_1 the same of
-dx; y and h, w and f, a and b likewise; q0_1 is the same of g.
+The lines of a body compute one edge, with vectors over a block of channels and scalars. Names: the
+pointers x, y, w, g are the rows of the edge, and dx, dy, dw those of the cotangents in the double
+backward. x0_1 is component 1 of segment 0 of x and o0_1 that of dx; likewise y and h, w and f, a
+and b; q0_1 is that of g.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from typing import Any
 from scitoolkit.ops.tensor_product.cpu_terms import signed_rows, signed_sum
 from scitoolkit.ops.tensor_product.spec import IrrepSlice, Path, TensorProductSpec
 
-# Channels of one program: two of a lane of a warp, or one when they take twice the registers.
+# Channels per program: two per lane of a warp in float32, one in float64.
 BLOCK = {"float32": 64, "float64": 32}
 TILE = (8, 16)  # input and output channels of a tile of uvw weights
 SMALLEST = 16
-# Name of an array of an edge -> the pointer to its row.
+# Prefix of the variables of an array -> pointer to its row.
 ROWS = {"x": "x", "o": "dx", "y": "y", "h": "dy", "w": "w", "f": "dw", "q": "g"}
 
 
 @dataclass(frozen=True)
 class Channels:
-    """A block of `width` channels out of `mul`: the variable that numbers them, and its mask."""
+    """A block of `width` of the `mul` channels, with the index variable `name` and its mask."""
 
     name: str
     mul: int
@@ -34,7 +34,7 @@ class Channels:
 
     @property
     def width(self) -> int:
-        """A power of two, as Triton wants it."""
+        """Channels per block, a power of two, as Triton requires."""
         return min(self.widest, max(SMALLEST, 1 << (self.mul - 1).bit_length()))
 
     @property
@@ -44,18 +44,18 @@ class Channels:
 
     @property
     def mask(self) -> str:
-        """Name of the mask, empty when every block is full."""
+        """Name of the mask, empty if every block is full."""
         return f"{self.name}_in" if self.mul % self.width else ""
 
     def begin(self, first: str) -> list[str]:
-        """Lines that number the channels of the block that starts at `first`."""
+        """Return lines that assign the channel indices of the block starting at `first`."""
         lines = [f"{self.name} = {first} + tl.arange(0, {self.width})"]
         return [*lines, f"{self.mask} = {self.name} < {self.mul}"] if self.mask else lines
 
 
 @dataclass(frozen=True)
 class Context:
-    """Constants of a whole kernel: the spec, and the dtypes of storage and sums."""
+    """Constants of a kernel: the spec, and the dtypes of storage and sums."""
 
     spec: TensorProductSpec
     double: bool
@@ -67,7 +67,7 @@ class Context:
         return Channels(name, mul, BLOCK[self.acc])
 
     def load(self, pointer: str, mask: str = "") -> str:
-        """Return the expression that loads what is stored as the type that is summed in."""
+        """Return the expression that loads stored values as the dtype of the sums."""
         masked = f", mask={mask}, other=0.0" if mask else ""
         cast = "" if self.real == self.acc else f".to(tl.{self.acc})"
         return f"tl.load({pointer}{masked}){cast}"
@@ -79,7 +79,7 @@ class Context:
 
 @dataclass
 class Body:
-    """Lines of one block of code; a name is assigned once, however often it is asked for."""
+    """Lines of one block of code, in which each variable is assigned only once."""
 
     context: Context
     parent: Body | None = None
@@ -88,30 +88,30 @@ class Body:
     rows: dict[tuple[Any, ...], int] = field(default_factory=dict)
 
     def let(self, name: str, value: str) -> str:
-        """Assign `name` here, unless it is already assigned here or around."""
-        if not self._knows(name):
+        """Assign `name` unless this or an enclosing body has assigned it; return the name."""
+        if not self._is_assigned(name):
             self.known.add(name)
             self.lines.append(f"{name} = {value}")
         return name
 
     def add(self, *lines: str) -> None:
-        """Append lines as they are."""
+        """Append lines."""
         self.lines += lines
 
     def loop(self, head: str, inner: Body) -> None:
         """Append a loop over the lines of another body."""
         self.lines += [head, *indent(inner.lines)]
 
-    def _knows(self, name: str) -> bool:
-        return name in self.known or (self.parent is not None and self.parent._knows(name))
+    def _is_assigned(self, name: str) -> bool:
+        return name in self.known or (self.parent is not None and self.parent._is_assigned(name))
 
     @property
     def edge(self) -> Body:
-        """The outermost body: what is the same for all channels of an edge belongs there."""
+        """The outermost body, for values that are equal for all channels of an edge."""
         return self if self.parent is None else self.parent.edge
 
     def number(self, key: tuple) -> int:
-        """Return a number for a key, the same for the same key, in the whole function."""
+        """Return the number of a key, unique within the function."""
         return self.edge.rows.setdefault(key, len(self.edge.rows))
 
 
@@ -126,13 +126,13 @@ def added(parts: Iterable[str]) -> str:
 
 
 def times(weight: str, value: str) -> str:
-    """Return the product, of which a path without weights has one factor."""
+    """Return the product with the weight, or the value if the path has no weights."""
     return f"{weight} * {value}" if weight else value
 
 
 @dataclass(frozen=True)
 class Term:
-    """One path of the tensor product and what an emitter asks about it."""
+    """One path of the tensor product with its constants and loads."""
 
     context: Context
     path: Path
@@ -140,31 +140,31 @@ class Term:
 
     @functools.cached_property
     def pairs(self) -> dict[tuple[int, int], tuple[Any, int]]:
-        """Constants and sign of each pair of components that couple."""
+        """Constants and sign of each coupled pair of components."""
         return signed_rows(self.context.spec, self.path)
 
     @property
     def sides(self) -> tuple[IrrepSlice, IrrepSlice, IrrepSlice]:
-        """The segments in1, in2 and out."""
+        """Segments of in1, in2 and out."""
         spec, path = self.context.spec, self.path
         return spec.in1[path.in1], spec.in2[path.in2], spec.out[path.out]
 
     @property
     def rows(self) -> list[int]:
-        """Components of in1 that couple."""
+        """Components of in1 with nonzero constants."""
         return sorted({i for i, _ in self.pairs})
 
     @property
     def columns(self) -> list[int]:
-        """Components of out that couple."""
+        """Components of out with nonzero constants."""
         return sorted({k for _, k in self.pairs})
 
     def feature(self, body: Body, array: str, i: int, u: Channels) -> str:
-        """Component i of the features x (or o, of their cotangent)."""
+        """Return component i of the features x (or of their cotangent o)."""
         return self._vector(body, array, self.path.in1, self.sides[0], i, u)
 
     def cotangent(self, body: Body, k: int, u: Channels) -> str:
-        """Component k of the cotangent of the output."""
+        """Return component k of the cotangent of the output."""
         return self._vector(body, "q", self.path.out, self.sides[2], k, u)
 
     def _vector(self, body, array, number, segment, component, u) -> str:
@@ -173,7 +173,7 @@ class Term:
         return body.let(name, self.context.load(place, u.mask))
 
     def attribute(self, body: Body, array: str, j: int, v: int | Channels) -> str:
-        """Component j of the attributes y (or h): a scalar of channel v, or a block of channels."""
+        """Return component j of the attributes y (or h), for channel v or a block of channels."""
         segment = self.sides[1]
         if isinstance(v, Channels):
             channel, mask = v.name, v.mask
@@ -183,7 +183,7 @@ class Term:
         return body.let(f"{array}{self.path.in2}_{j}_{channel}", self.context.load(place, mask))
 
     def scalar(self, body: Body, array: str, i: int, k: int, v: int | Channels) -> str:
-        """a[i, k] = sum_j C[i, j, k] y[j] up to its sign; array b has the cotangent h for y."""
+        """Return a[i, k] = sum_j C[i, j, k] y[j] up to sign; array b uses the cotangent h of y."""
         row, _ = self.pairs[i, k]
         channel = v.name if isinstance(v, Channels) else v
         body = body if isinstance(v, Channels) else body.edge
@@ -197,7 +197,7 @@ class Term:
         return body.let(name, added(parts))
 
     def over_rows(self, body: Body, k: int, array: str, v: Any, factor: Any) -> str:
-        """sum_i a[i, k] factor(i)."""
+        """Return sum_i a[i, k] factor(i)."""
         return signed_sum(
             (sign, f"{self.scalar(body, array, i, k, v)} * {factor(i)}")
             for (i, kk), (_, sign) in self.pairs.items()
@@ -205,7 +205,7 @@ class Term:
         )
 
     def over_columns(self, body: Body, i: int, array: str, v: Any, factor: Any) -> str:
-        """sum_k a[i, k] factor(k)."""
+        """Return sum_k a[i, k] factor(k)."""
         return signed_sum(
             (sign, f"{self.scalar(body, array, i, k, v)} * {factor(k)}")
             for (ii, k), (_, sign) in self.pairs.items()
@@ -213,9 +213,9 @@ class Term:
         )
 
     def open_attributes(self, body: Body, name: str, left: Any, right: Any) -> dict[int, str]:
-        """sum_ik C[i, j, k] left(i) right(k) by j: the product with the attributes left out.
+        """Return sum_ik C[i, j, k] left(i) right(k) for each j, the gradient of the attributes.
 
-        Pairs with the same constants up to sign are summed before they meet a constant.
+        Pairs with equal constants up to sign are summed before they are multiplied by a constant.
         """
         sums: dict[tuple[float, ...], list[tuple[int, str]]] = {}
         for (i, k), (row, sign) in self.pairs.items():

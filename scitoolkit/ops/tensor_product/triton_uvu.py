@@ -1,11 +1,11 @@
-"""Emitters of Triton for uvu and uuu paths: vectors over the channels u that in1 and out share.
+"""Emitters of Triton for uvu and uuu paths, with vectors over the channels u of in1 and out.
 
     nodes     z[k]  += w sum_i a[i, k] x[i]
     senders   gx[i] += w sum_k a[i, k] g[k]
     edges     m[j]   = sum_ik C[i, j, k] x[i] g[k];  gw = sum_j y[j] m[j];  gy[j] += w m[j]
 
-In the double backward each is the derivative by the product rule, x -> (dx, x), w -> (dw, w),
-a -> (b, a), y -> (dy, y). In uuu paths attributes are vectors over u like all else.
+The double backward has their derivatives by the product rule, x -> (dx, x), w -> (dw, w),
+a -> (b, a), y -> (dy, y). In uuu paths the attributes are vectors over u as well.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from scitoolkit.ops.tensor_product.triton_terms import (
 
 
 def attribute_channels(term: Term, u: Channels) -> Iterable[int | Channels]:
-    """Channels of the attributes: each in turn, or those of the block itself in uuu."""
+    """Return the channels of the attributes; in uuu paths the block of channels itself."""
     return [u] if term.path.mode == "uuu" else range(term.sides[1].mul)
 
 
 def weight_place(term: Term, row: str, v: int | Channels, u: Channels) -> str:
-    """Address of a path's weights of one channel of the attributes."""
+    """Return the address of a path's weights for one channel of the attributes."""
     if isinstance(v, Channels):
         return f"{row} + {term.path.weight_offset} + {u.name}"
     return f"{row} + {term.path.weight_offset + v} + {u.name} * {term.sides[1].mul}"
 
 
 def _weights(term: Term, body: Body, v: int | Channels, u: Channels) -> tuple[str, str]:
-    """Names of the weights and of their cotangent; empty for a path without weights."""
+    """Return the variables of the weights and of their cotangent, empty without weights."""
     if not term.path.has_weight:
         return "", ""
     names = []
@@ -51,7 +51,7 @@ def _tag(v: int | Channels) -> str:
 
 
 def nodes(term: Term, body: Body, u: Channels, sums: dict[int, str]) -> None:
-    """Add one edge to the accumulators `sums[k]` of its receiver."""
+    """Emit the addition of one edge to the accumulators `sums[k]` of its receiver."""
     for v in attribute_channels(term, u):
         w, f = _weights(term, body, v, u)
         if len(term.columns) < len(term.rows):
@@ -74,7 +74,7 @@ def _nodes_by_columns(term, body, u, v, w, f, sums) -> None:
 
 
 def _nodes_by_rows(term, body, u, v, w, f, sums) -> None:
-    """One product with the weights per row, when there are not more rows than columns."""
+    """Multiply by the weights once per component of in1, if these are not more than of out."""
     prefix = f"{term.index}_{_tag(v)}"
     for i in term.rows:
         x = term.feature(body, "x", i, u)
@@ -95,7 +95,7 @@ def _nodes_by_rows(term, body, u, v, w, f, sums) -> None:
 
 
 def senders(term: Term, body: Body, u: Channels, sums: dict[int, str]) -> None:
-    """Add one edge to the accumulators `sums[i]` of its sender's gradient."""
+    """Emit the addition of one edge to the accumulators `sums[i]` of its sender's gradient."""
     for v in attribute_channels(term, u):
         w, f = _weights(term, body, v, u)
         for i in term.rows:
@@ -110,7 +110,7 @@ def senders(term: Term, body: Body, u: Channels, sums: dict[int, str]) -> None:
 
 
 def _without_attributes(term: Term, body: Body, u: Channels) -> list[dict[int, str]]:
-    """m[j] from x, and for the double backward from its cotangent."""
+    """Return m[j] of x, and for the double backward that of its cotangent."""
     return [
         term.open_attributes(
             body,
@@ -132,7 +132,7 @@ def _weight_gradient(term: Term, body: Body, v: int | Channels, products) -> str
 def edges(
     term: Term, body: Body, u: Channels, add: Callable[[int, int | Channels, str], None]
 ) -> None:
-    """Hand one edge's gradients of attributes to `add(j, v, value)`; store those of weights."""
+    """Emit the gradients of one edge: attributes via `add(j, v, value)`, weights as stores."""
     products = _without_attributes(term, body, u)
     for v in attribute_channels(term, u):
         w, f = _weights(term, body, v, u)
@@ -146,7 +146,11 @@ def edges(
 
 
 def shared_weights(term: Term, body: Body, u: Channels) -> dict[str, tuple[str, str]]:
-    """Add one edge to sums of the shared weights' gradients; return sum -> (place, mask)."""
+    """Emit the addition of one edge to the gradients of shared weights.
+
+    Returns:
+        Address and mask of each sum, by its variable.
+    """
     products = _without_attributes(term, body, u)
     found = {}
     for v in attribute_channels(term, u):

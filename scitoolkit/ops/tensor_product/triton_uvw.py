@@ -1,11 +1,11 @@
-"""Emitters of Triton for uvw paths: tiles of weights over input channels u and output channels q.
+"""Emitters of Triton for uvw paths, with tiles of weights over input and output channels u, q.
 
     nodes     m[k, u] = sum_i a[i, k] x[i, u];       z[k, q]  += sum_u w[u, q] m[k, u]
     senders   r[k, u] = sum_q w[u, q] g[k, q];       gx[i, u] += sum_k a[i, k] r[k, u]
     edges     gw[u, q] = sum_k m[k, u] g[k, q];      gy[j] += sum_iku C[i, j, k] x[i, u] r[k, u]
 
-The weights of an edge are its own, so a product of matrices would not reuse them: each tile is
-read once, multiplied and summed. The double backward follows by the product rule.
+Each edge has separate weights, so a matrix product would not reuse them: each tile is read once,
+multiplied and summed. The double backward follows by the product rule.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from scitoolkit.ops.tensor_product.triton_terms import (
 
 
 def inputs(term: Term) -> Channels:
-    """The input channels of a path, numbered by a separate variable."""
+    """Return the input channels of a path, with a separate index variable."""
     return Channels(f"u{term.index}", term.sides[0].mul, TILE[0])
 
 
 def outputs(term: Term) -> Channels:
-    """The output channels of a path, numbered by a separate variable."""
+    """Return the output channels of a path, with a separate index variable."""
     return Channels(f"q{term.index}", term.sides[2].mul, TILE[1])
 
 
 def place(term: Term, row: str, v: int, u: Channels, q: Channels) -> str:
-    """Addresses of a tile of weights."""
+    """Return the addresses of a tile of weights."""
     _, mul2, mul3 = (side.mul for side in term.sides)
     start = f"{row} + {term.path.weight_offset + v * mul3}"
     return f"{start} + {u.name}[:, None] * {mul2 * mul3} + {q.name}[None, :]"
 
 
 def tile_mask(u: Channels, q: Channels) -> str:
-    """Mask of a tile, empty when it is full."""
+    """Return the mask of a tile, empty if the tile is full."""
     masks = [f"{u.mask}[:, None]"] if u.mask else []
     return " & ".join(masks + ([f"{q.mask}[None, :]"] if q.mask else []))
 
@@ -51,7 +51,7 @@ def _tile(term: Term, body: Body, name: str, v: int, u: Channels, q: Channels) -
 
 
 def _products(term: Term, body: Body, v: int, u: Channels, varied: bool) -> dict[int, str]:
-    """m[k], or its variation by x and y, of one channel of the attributes."""
+    """Return m[k], or its derivative along dx and dy, for one channel of the attributes."""
     found = {}
     for k in term.columns:
         arrays = (("a", "o"), ("b", "x")) if varied else (("a", "x"),)
@@ -64,14 +64,14 @@ def _products(term: Term, body: Body, v: int, u: Channels, varied: bool) -> dict
 
 
 def _loop(body: Body, channels: Channels) -> tuple[str, Body]:
-    """A loop over blocks of channels: its head and its body."""
+    """Return the head and the body of a loop over blocks of channels."""
     inner = Body(body.context, body)
     inner.add(*channels.begin(f"{channels.name}_0"))
     return f"for {channels.name}_0 in range(0, {channels.mul}, {channels.width}):", inner
 
 
 def nodes(term: Term, body: Body, q: Channels, sums: dict[int, str]) -> None:
-    """Add one edge to the accumulators `sums[k]` of its receiver."""
+    """Emit the addition of one edge to the accumulators `sums[k]` of its receiver."""
     u = inputs(term)
     head, inner = _loop(body, u)
     for v in range(term.sides[1].mul):
@@ -89,9 +89,9 @@ def nodes(term: Term, body: Body, q: Channels, sums: dict[int, str]) -> None:
 def _folded(
     term: Term, body: Body, v: int, u: Channels, store: bool = False
 ) -> list[dict[int, str]]:
-    """r[k] of the weights, and for the double backward of their cotangent: a loop over q.
+    """Emit the loop over q for r[k] of the weights, and in the double backward of their cotangent.
 
-    With `store` the loop also writes the gradient of the weights that it has before it.
+    With `store` the loop also stores the gradient of the weights.
     """
     q = outputs(term)
     head, inner = _loop(body, q)
@@ -114,21 +114,21 @@ def _folded(
 def _varied(
     term: Term, folded: list[dict[int, str]], plain: str, cotangent: str
 ) -> list[tuple[str, dict[int, str]]]:
-    """Pair sums over weights with the other factor: one of the two is varied at a time."""
+    """Return pairs of (other factor, sums over weights) of the product rule."""
     if not term.context.double:
         return [(plain, folded[0])]
     return [(cotangent, folded[0]), (plain, folded[1])]
 
 
 def senders(term: Term, body: Body, u: Channels, sums: dict[int, str]) -> None:
-    """Add one edge to the accumulators `sums[i]` of its sender's gradient."""
+    """Emit the addition of one edge to the accumulators `sums[i]` of its sender's gradient."""
     for v in range(term.sides[1].mul):
         for i, value in _features(term, body, v, _folded(term, body, v, u)).items():
             body.add(f"{sums[i]} += {value}")
 
 
 def _features(term: Term, body: Body, v: int, folded: list[dict[int, str]]) -> dict[int, str]:
-    """What one channel of the attributes adds to the gradient of each component of features."""
+    """Return the gradient of each component of the features from one channel of the attributes."""
     return {
         i: added(
             term.over_columns(body, i, a, v, lambda k, names=names: names[k])
@@ -144,10 +144,14 @@ def edges(
     add: Callable[[Body, Channels, int, int, str], None],
     add_features: Callable[[Body, Channels, int, str], None] | None = None,
 ) -> None:
-    """Hand one edge's gradients of attributes to `add`; store those of per-edge weights.
+    """Emit the gradients of one edge; those of weights per edge are stored.
 
-    `add(body, channels, j, v, value)` takes vectors over input channels, inside their loop;
-    `add_features(body, channels, i, value)` gets the gradient of features, if it is given.
+    Args:
+        term: the path.
+        body: the edge's body.
+        add: `add(body, channels, j, v, value)` emits the gradient of attributes, a vector over
+            input channels inside of their loop.
+        add_features: `add_features(body, channels, i, value)` emits the gradient of features.
     """
     u = inputs(term)
     head, inner = _loop(body, u)
@@ -179,7 +183,7 @@ def _outer(term: Term, body: Body, v: int, u: Channels, q: Channels, source: Bod
 def shared_weights(
     term: Term, body: Body, v: int, u: Channels, q: Channels
 ) -> dict[str, tuple[str, str]]:
-    """Add one edge to the sum of one tile of the shared weights' gradient."""
+    """Emit the addition of one edge to a tile of the gradient of shared weights."""
     name = f"s{term.index}_{v}"
     body.add(f"{name} += {_outer(term, body, v, u, q, body)}")
     return {name: (place(term, "gw", v, u, q), tile_mask(u, q))}

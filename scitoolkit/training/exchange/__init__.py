@@ -1,1 +1,1 @@
-"""Sums of gradients over the ranks of data-parallel training."""
+"""Gradient exchange of data-parallel training: full precision, quantised, error-bounded."""

@@ -1,9 +1,9 @@
-"""Gradients in buckets of a fixed order, sent while the backward pass goes on.
+"""Gradient buckets of a fixed order, sent during the backward pass.
 
-A bucket is sent when it is full and all before it are sent, so every rank sends in the same order
-whatever its timing, and a resumed training adds in the order of one that was not stopped. torch's
-DistributedDataParallel rebuilds its buckets by order of arrival after the first step; on more than
-two ranks a resumed run then adds in another order.
+A bucket is sent when it is full and all buckets before it have been sent, so every rank sends in
+the same order whatever its timing, and a resumed training sums in the same order as an
+uninterrupted one. torch's DistributedDataParallel rebuilds its buckets by order of arrival after
+the first step; on more than two ranks a resumed run then sums in another order.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ Watch = Callable[[nn.Parameter, Callable[[nn.Parameter], Any]], Any]
 
 
 def on_gradient(parameter: nn.Parameter, call: Callable[[nn.Parameter], Any]) -> Any:
-    """Call a function whenever the gradient of a parameter is complete; return what removes it."""
+    """Call `call` whenever the gradient of a parameter is complete; return a removable handle."""
     return parameter.register_post_accumulate_grad_hook(call)
 
 
 class OrderedBuckets(abc.ABC):
-    """Base of the buckets: which gradients each holds, and when it is sent.
+    """Base class of gradient buckets: assignment of gradients to buckets and order of sending.
 
     Args:
-        parameters: trained parameters, in the same order on all ranks.
-        bucket_mib: size of a bucket at most, unless one gradient is larger.
-        watch: calls a function whenever the gradient of a parameter is there.
+        parameters: trainable parameters, in the same order on all ranks.
+        bucket_mib: largest size of a bucket in MiB; a larger gradient gets a bucket of its size.
+        watch: registers a function to be called whenever a parameter's gradient is complete.
     """
 
     def __init__(
@@ -49,13 +49,13 @@ class OrderedBuckets(abc.ABC):
         self._reset()
 
     def begin(self) -> None:
-        """Declare that the next backward pass completes the gradients, so they may be sent."""
+        """Allow sending: the next backward pass completes the gradients."""
         self._active = True
 
     def finish(self, failed: bool) -> bool:
-        """Send what is left, wait, and set the gradients; return whether any rank failed.
+        """Send the remaining buckets, wait, and set the gradients; return whether any rank failed.
 
-        A parameter without a gradient on this rank counts as 0.
+        A parameter without a gradient on this rank contributes zeros.
         """
         for number in range(self._next, len(self._members)):
             for parameter in self._members[number]:
@@ -74,25 +74,25 @@ class OrderedBuckets(abc.ABC):
 
     @abc.abstractmethod
     def _copy(self, parameter: nn.Parameter, gradient: Tensor | None) -> None:
-        """Copy a gradient into its place, or zeros."""
+        """Copy a gradient, or zeros, into its bucket."""
 
     @abc.abstractmethod
     def _start(self, number: int, failed: bool) -> Callable[[], object]:
-        """Start to send a bucket; return what waits for its sums."""
+        """Start sending a bucket; return a function that waits for its sums."""
 
     @abc.abstractmethod
     def _finish(self, sums: list[object]) -> bool:
-        """Set the gradients from what the buckets' waits returned; return whether a rank failed."""
+        """Set the gradients from the sums of all buckets; return whether a rank failed."""
 
     def _arrived(self, parameter: nn.Parameter) -> None:
-        """Copy a gradient; send the buckets that are full, in their order."""
+        """Copy a gradient; send full buckets in order."""
         if not self._active or parameter.grad is None:
             return
         self._copy(parameter, parameter.grad)
         parameter.grad = None
         self._copied.add(parameter)
         self._missing[self._bucket_of[parameter]] -= 1
-        # The last bucket tells whether this rank failed, which is known at the end alone.
+        # The last bucket carries the failure flag of this rank, which is known only at the end.
         while self._next < len(self._members) - 1 and not self._missing[self._next]:
             self._send(self._next, False)
 
@@ -108,19 +108,19 @@ class OrderedBuckets(abc.ABC):
 
 
 class GradientBuckets(OrderedBuckets):
-    """Sums the gradients of parameters over the ranks; every rank gets all sums.
+    """All-reduce of gradients in buckets.
 
-    Gradients are copied into their buckets once; after `finish` they are views of them.
+    Gradients are copied into the buckets once; after `finish` they are views of the buckets.
 
     Args:
-        parameters: trained parameters, in the same order on all ranks.
-        bucket_sum: sums one bucket.
-        bucket_mib: size of a bucket at most, unless one gradient is larger.
+        parameters: trainable parameters, in the same order on all ranks.
+        bucket_sum: sums one bucket over the ranks.
+        bucket_mib: largest size of a bucket in MiB; a larger gradient gets a bucket of its size.
         watch: as for `OrderedBuckets`.
 
     Attributes:
-        squares: None, or of the last step the squared norms of this rank's gradients and of the
-            sums; set it to numbers to have them measured.
+        squares: squared norms of this rank's gradients and of the sums in the last step, or None
+            if they are not measured; set it to a pair of numbers to enable the measurement.
     """
 
     squares: tuple[float, float] | None
@@ -138,7 +138,7 @@ class GradientBuckets(OrderedBuckets):
         self._buckets: list[Tensor] = []
         for members in self._members:
             first, size = members[0], sum(p.numel() for p in members)
-            # One more number in the last bucket, which is sent last: whether this rank failed.
+            # The last bucket has one more number, the failure flag of this rank.
             size += len(self._buckets) == len(self._members) - 1
             bucket = torch.zeros(size, dtype=first.dtype, device=first.device)
             begin = 0
@@ -175,7 +175,7 @@ class GradientBuckets(OrderedBuckets):
 
 
 def _packed(parameters: list[nn.Parameter], limit: float) -> list[list[nn.Parameter]]:
-    """Cut a list into parts of at most `limit` bytes, and at least one parameter."""
+    """Split a list into buckets of at most `limit` bytes, with at least one parameter each."""
     out: list[list[nn.Parameter]] = [[]]
     held = 0
     for parameter in parameters:

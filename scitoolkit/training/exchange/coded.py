@@ -1,7 +1,8 @@
-"""Numbers of a message within an error bound: integers of few bits by Huffman codes.
+"""Error-bounded messages: linear quantisation with Huffman-coded multiples.
 
-A number is rounded to a multiple of twice the bound; the multiples are small, and Huffman codes
-take 3 to 5 bits for most. The bound is a share of the root mean square of each 1,024 numbers.
+Each number is rounded to a multiple of twice the error bound. The multiples are small integers,
+most of which take 3 to 5 bits as Huffman codes. The bound is a fraction of the root mean square of
+each block of 1,024 numbers.
 """
 
 from __future__ import annotations
@@ -18,19 +19,19 @@ from torch import Tensor
 from scitoolkit.core.errors import DataError
 
 BLOCK = 1024
-LARGEST = 127  # multiples beyond it are sent as they are, with their place
-_HEAD = struct.Struct("<ddqq")  # exact number, error, exceptions, bytes of the codes; -1: no codes
+LARGEST = 127  # numbers with larger multiples are sent exactly, with their index
+_HEAD = struct.Struct("<ddqq")  # exact number, error, exceptions, code bytes (-1: raw)
 
 
 @dataclass
 class SumMessage:
-    """Numbers as the receiver has them, and the bytes that tell them.
+    """Encoded message: the values that the receiver decodes, and the bytes.
 
     Attributes:
-        values: float32 (numbers,).
-        exact: one more number, sent as it is.
-        error: sum of squared differences from what was to be sent, and of what went before.
-        data: uint8 (bytes,).
+        values: decoded values, float32 (numbers,).
+        exact: one more number, sent exactly.
+        error: sum of squared encoding errors, including those of earlier encodings.
+        data: the bytes, uint8 (bytes,).
     """
 
     values: NDArray[np.float32]
@@ -45,10 +46,10 @@ class SumMessage:
         """Encode numbers.
 
         Args:
-            values: float32 (numbers,). With a NaN or Inf among them they are sent as they are.
-            share: error bound over the root mean square of each 1,024 numbers.
-            exact: a number to send with them.
-            error: that `values` already have, added to their own.
+            values: float32 (numbers,); sent without encoding if one is NaN or Inf.
+            share: error bound over the root mean square of each block of 1,024 numbers.
+            exact: a number to send exactly.
+            error: squared error that `values` already have, added to the encoding error.
 
         Example:
             >>> x = np.linspace(-1, 1, 3000, dtype=np.float32)
@@ -57,7 +58,7 @@ class SumMessage:
             >>> bool((same.values == message.values).all()), same.exact, len(message.data) < 2000
             (True, 7.0, True)
         """
-        # float32 throughout: what the sender decodes must be what the receivers do.
+        # float32 throughout, so that sender and receivers decode the same bits.
         blocks = np.pad(values, (0, -len(values) % BLOCK)).reshape(-1, BLOCK)
         steps = _steps(blocks, share)
         if steps is None:
@@ -83,7 +84,7 @@ class SumMessage:
         """Decode a message of `numbers` numbers.
 
         Raises:
-            DataError: the message is not one of so many numbers.
+            DataError: the message is damaged, or has another number of values.
         """
         raw = data.numpy().tobytes()
         try:
@@ -103,12 +104,12 @@ class SumMessage:
 
 
 def _steps(blocks: NDArray[np.float32], share: float) -> NDArray[np.float32] | None:
-    """Return the step of each block, (blocks, 1); 0 for one of zeros, None if not finite."""
+    """Return the step of each block, (blocks, 1), 0 for zero blocks; None if not finite."""
     with np.errstate(over="ignore", invalid="ignore"):
         squares = (blocks.astype(np.float64) ** 2).sum(1, keepdims=True)
         if not np.isfinite(squares).all():
             return None
-        # The zeros that pad the last block only make its bound tighter.
+        # The zero padding of the last block only tightens its bound.
         steps = (2 * share * np.sqrt(squares / BLOCK)).astype(np.float32)
     return np.where(steps >= np.finfo(np.float32).tiny, steps, np.float32(0))
 

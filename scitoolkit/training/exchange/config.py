@@ -1,8 +1,8 @@
-"""Exchanges of gradients as config members, without importing torch.
+"""Gradient exchanges as config members, without importing torch.
 
-A member builds the `BucketSum` that sums one bucket of gradients over the ranks, or the
-`ShardExchange` that leaves each rank its part of the sums; which gradients a bucket holds, and when
-it is sent, is that of `buckets.OrderedBuckets` for all members.
+A member builds a `BucketSum`, which sums a bucket of gradients over the ranks, or a
+`ShardExchange`, which gives each rank its shard of the sums. `buckets.OrderedBuckets` assigns
+gradients to buckets and schedules sending for all members.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 class ExchangeConfig(Config):
-    """Base of the exchanges.
+    """Base class of gradient exchanges.
 
     Attributes:
-        relative_error: of a sum of two gradients at most, as a norm over the norm of the exact sum
-            of their absolute values.
-        sums: whether `build` gives all ranks all sums, as the strategy `ddp` needs them.
-        shards: whether `build_shards` gives each rank its part, as `sharded` needs it at the
-            stages 1 and 2.
+        relative_error: bound on the norm of the error of a sum of two gradients, over the norm of
+            the exact sum of their absolute values.
+        sums: whether `build` is supported: all ranks get all sums, for strategy `ddp`.
+        shards: whether `build_shards` is supported: each rank gets its shard, for strategy
+            `sharded` at stages 1 and 2.
     """
 
     relative_error: ClassVar[float]
@@ -38,11 +38,11 @@ class ExchangeConfig(Config):
     )
 
     def build(self) -> BucketSum:
-        """Return the sum of buckets; the process group must have been joined."""
+        """Return the bucket sum; requires a process group."""
         raise NotImplementedError
 
     def build_shards(self) -> ShardExchange:
-        """Return the exchange of parts; the process group must have been joined."""
+        """Return the shard exchange; requires a process group."""
         raise NotImplementedError
 
 
@@ -55,7 +55,7 @@ AnyExchange = Annotated[ExchangeConfig, Choice(exchanges)]
 
 
 class Full(ExchangeConfig):
-    """All-reduce in the gradients' own precision."""
+    """All-reduce in the precision of the gradients."""
 
     relative_error: ClassVar[float] = 1e-6
     shards: ClassVar[bool] = True
@@ -75,7 +75,7 @@ class Full(ExchangeConfig):
 
 
 class Bfloat16(ExchangeConfig):
-    """All-reduce of gradients rounded to bfloat16: half the bytes, three digits."""
+    """All-reduce of gradients rounded to bfloat16: half the bytes, about three digits."""
 
     relative_error: ClassVar[float] = 2**-7
     name: Literal["bf16"] = "bf16"
@@ -88,17 +88,17 @@ class Bfloat16(ExchangeConfig):
 
 
 class ErrorBounded(ExchangeConfig):
-    """Gradients within an error bound, entropy-coded: a sixth of the bytes; the bound adapts."""
+    """Entropy-coded gradients with an adaptive error bound: a sixth of the bytes."""
 
     relative_error: ClassVar[float] = 0.2
     name: Literal["error_bounded"] = "error_bounded"
     share: float = Field(
-        default=0.1, ge=1e-4, le=0.3, description="first bound over the root mean square"
+        default=0.1, ge=1e-4, le=0.3, description="initial bound over the root mean square"
     )
-    most: float = Field(default=0.1, ge=1e-4, le=0.5, description="the share is not raised above")
+    most: float = Field(default=0.1, ge=1e-4, le=0.5, description="largest adapted share")
 
     def build(self) -> BucketSum:
-        """Return the sum of coded numbers."""
+        """Return the error-bounded sum."""
         from scitoolkit.training.exchange.error_bounded import ErrorBoundedSum
 
         return ErrorBoundedSum(min(self.share, self.most), self.most)
@@ -107,7 +107,7 @@ class ErrorBounded(ExchangeConfig):
 class Sdp4Bit(ExchangeConfig):
     """SDP4Bit: 4-bit differences of weights, gradients in 8 and 4 bits: a sixth of the bytes.
 
-    For `strategy: sharded` at the stages 1 and 2, where each process keeps its part of the weights.
+    For `strategy: sharded` at stages 1 and 2, where each process keeps its shard of the weights.
     """
 
     relative_error: ClassVar[float] = 0.15
@@ -115,10 +115,10 @@ class Sdp4Bit(ExchangeConfig):
     shards: ClassVar[bool] = True
     name: Literal["sdp4bit"] = "sdp4bit"
     hadamard: bool = Field(
-        default=False, description="turn each 32 gradients before they are quantised"
+        default=False, description="apply a Hadamard transform to each 32 gradients first"
     )
     processes_per_node: PositiveInt | None = Field(
-        default=None, description="that exchange 8 bits; as torchrun, Slurm or --nproc say"
+        default=None, description="processes per node (8-bit exchange); default: the launcher's"
     )
 
     def build_shards(self) -> ShardExchange:

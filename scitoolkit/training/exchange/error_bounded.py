@@ -1,9 +1,8 @@
-"""Sums of gradients within an error bound, sent as entropy-coded integers.
+"""Error-bounded gradient sums, sent as entropy-coded integers.
 
-Each rank sends the codes of a part of the bucket to the rank that sums it, which sends the codes of
-the sums to all; all ranks decode the same bytes. The share that the bound takes of the numbers'
-root mean square is halved when the error of the sums becomes large beside the sums themselves, and
-raised slowly while it is small.
+Each rank sends the codes of each segment of the bucket to the rank that sums it, which sends the
+codes of the sums to all; all ranks decode the same bytes. `share`, the error bound over the root
+mean square, is halved when the error is large relative to the sums, and raised slowly otherwise.
 """
 
 from __future__ import annotations
@@ -19,18 +18,18 @@ from torch import Tensor
 
 from scitoolkit.training.exchange.coded import SumMessage
 
-TOLERATED = 0.3  # error of the sums over the sums, as norms
-RAISED, EVERY = 1.05, 100  # factor of the share, and sums between two raises
+TOLERATED = 0.3  # norm of the error over the norm of the sums
+RAISED, EVERY = 1.05, 100  # factor of an increase, and number of sums between two increases
 SMALLEST = 1e-4
 
 
 @dataclass
 class ErrorBoundedSum:
-    """All-to-all and all-gather of entropy-coded numbers.
+    """Bucket sum by all-to-all and all-gather of entropy-coded numbers.
 
     Args:
-        share: first error bound over the root mean square of each 1,024 numbers.
-        most: the share is never raised above it.
+        share: initial error bound over the root mean square of each block of 1,024 numbers.
+        most: upper limit of `share`.
     """
 
     share: float
@@ -38,7 +37,7 @@ class ErrorBoundedSum:
     quiet: int = 0
 
     def start(self, bucket: Tensor) -> Callable[[], object]:
-        """Start to sum a flat tensor in place; its last number is summed exactly."""
+        """Start summing a flat tensor in place; its last number is summed exactly."""
         world, rank, share = dist.get_world_size(), dist.get_rank(), self.share
         cuts = [r * len(bucket) // world for r in range(world + 1)]
         exact = float(bucket[-1])  # of the last bucket it is the trainer's error flag
@@ -63,15 +62,15 @@ class ErrorBoundedSum:
         return finish
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the share, which all ranks change alike."""
+        """Return the share, which is the same on all ranks."""
         return {"share": self.share, "quiet": self.quiet}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned."""
+        """Restore the result of `state_dict`."""
         self.share, self.quiet = float(state["share"]), int(state["quiet"])
 
     def _adapt(self, replies: list[SumMessage]) -> None:
-        """Choose the share of the sums that start next, alike on all ranks."""
+        """Adapt the share for the next sums; the result is the same on all ranks."""
         error = sum(message.error for message in replies)
         square = sum(float((message.values.astype("f8") ** 2).sum()) for message in replies)
         self.quiet += 1
@@ -82,10 +81,10 @@ class ErrorBoundedSum:
 
 
 class _Uneven:
-    """An all-to-all of messages of any lengths: their lengths first, then the bytes.
+    """All-to-all of messages of different lengths: first the lengths, then the bytes.
 
     Args:
-        data: uint8 messages, by the rank that gets them.
+        data: uint8 messages, by receiving rank.
     """
 
     def __init__(self, data: list[Tensor]) -> None:
@@ -95,7 +94,7 @@ class _Uneven:
         self._work = dist.all_to_all_single(self._lengths, self._sent, async_op=True)
 
     def received(self) -> list[Tensor]:
-        """Wait; return the messages by the rank that sent them."""
+        """Wait; return the messages by sending rank."""
         self._work.wait()
         lengths = self._lengths.tolist()
         out = self._data.new_empty(sum(lengths))

@@ -1,7 +1,7 @@
-"""Few bits a number: symmetric codes with one scale a group, packed into one message.
+"""Symmetric 4- and 8-bit quantisation with one scale per group, packed into one message.
 
-Codes go through all-to-all and all-gather alone: a sum of codes of different scales means nothing,
-and bytes would wrap. Rounding is to nearest, so that a resumed training repeats its bits.
+The bytes can only be sent by all-to-all and all-gather: codes with different scales cannot be
+summed. Rounding is to nearest and not stochastic, so that a resumed training is bit-identical.
 
 Source: Jia et al. 2024, SDP4Bit, https://arxiv.org/abs/2410.15526, section 3.
 """
@@ -11,20 +11,20 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-TURNED = 32  # numbers that one Hadamard transform mixes
+TURNED = 32  # size of a Hadamard transform
 
 
 def encoded(rows: Tensor, bits: int, group: int) -> Tensor:
-    """Return rows of numbers as rows of bytes: codes, then a float32 scale for each group.
+    """Quantise rows of numbers to rows of bytes: codes, then a float32 scale for each group.
 
     Args:
-        rows: (rows, numbers), of an even number of numbers.
-        bits: 4 or 8; a code takes the values -(2^(bits-1) - 1) to 2^(bits-1) - 1.
+        rows: (rows, numbers), floating point, with an even number of numbers.
+        bits: 4 or 8; codes range from -(2^(bits-1) - 1) to 2^(bits-1) - 1.
         group: numbers that share a scale; the last group of a row may be shorter.
 
     Returns:
-        uint8 (rows, bytes). A group of zeros stays zero. A group that holds a NaN or Inf becomes
-        NaN as a whole, so that the step is refused everywhere and not trained on.
+        uint8 (rows, bytes). A group of zeros stays zero. A group with a NaN or Inf becomes NaN as
+        a whole, so that all ranks reject the step.
 
     Example:
         >>> x = torch.tensor([[7.0, -3.0, 0.2, 0.0]])
@@ -53,7 +53,7 @@ def encoded(rows: Tensor, bits: int, group: int) -> Tensor:
 
 
 def decoded(data: Tensor, numbers: int, bits: int, group: int) -> Tensor:
-    """Return the float32 numbers (rows, numbers) that `encoded` made bytes of."""
+    """Return the float32 numbers (rows, numbers) of bytes from `encoded`."""
     count, size = len(data), numbers * bits // 8
     codes = data[:, :size]
     if bits == 4:
@@ -61,7 +61,7 @@ def decoded(data: Tensor, numbers: int, bits: int, group: int) -> Tensor:
         values = (codes.view(torch.int8) >> 4).float()
     else:
         values = codes.contiguous().view(torch.int8).float()
-    # A copy: a single row is contiguous where it stands, at any offset.
+    # clone() and not contiguous(): a single row counts as contiguous at any, unaligned, offset.
     scales = data[:, size:].clone(memory_format=torch.contiguous_format).view(torch.float32)
     padding = -numbers % group
     if padding:
@@ -73,11 +73,10 @@ def decoded(data: Tensor, numbers: int, bits: int, group: int) -> Tensor:
 def turned(x: Tensor) -> Tensor:
     """Return the Hadamard transform of each 32 numbers, which is its own inverse.
 
-    It spreads a large entry over its neighbours, so that a scale suits all of them; their errors
-    are spread as well.
+    It spreads outliers over their group, so that one scale fits all of its entries.
 
     Args:
-        x: (rows, numbers), a multiple of 32 numbers.
+        x: (rows, numbers), floating point, with a multiple of 32 numbers.
     """
     matrix = torch.ones(1, 1, dtype=x.dtype, device=x.device)
     while len(matrix) < TURNED:

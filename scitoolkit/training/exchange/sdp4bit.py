@@ -1,10 +1,10 @@
 """SDP4Bit: gradients in 8 bits within a node and 4 between nodes, weights as 4-bit differences.
 
-Each rank keeps its part of the weights in full precision; all ranks hold the same copy of the
-whole. What a rank sends is the quantised difference between its part and that copy, which contains
-the last rounding error, so errors do not add up.
+Each rank keeps its shard of the weights in full precision, and all ranks hold the same quantised
+copy of all weights. A rank sends the quantised difference between its shard and that copy. The
+difference contains the previous rounding error, so errors do not accumulate.
 
-Source: Jia et al. 2024, https://arxiv.org/abs/2410.15526; sizes of groups as in its code.
+Source: Jia et al. 2024, https://arxiv.org/abs/2410.15526; group sizes as in its code.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ WEIGHTS, WITHIN, BETWEEN = 2048, 512, 128  # numbers that share a scale
 
 
 class Sdp4BitShards:
-    """Two all-to-alls for gradients, one all-gather for weights, of codes.
+    """Shard exchange with two all-to-alls for gradients and one all-gather for weights, quantised.
 
     Args:
         hadamard: quantise gradients after a Hadamard transform of each 32 numbers.
-        processes_per_node: that share memory; None for what the launcher says.
+        processes_per_node: processes per node; None for the launcher's value.
 
     Raises:
         ConfigError: the nodes have different numbers of processes.
@@ -41,7 +41,7 @@ class Sdp4BitShards:
         self._local = min(processes_per_node or node_size(), world)
         if world % self._local:
             raise ConfigError(
-                f"{world} processes are no whole number of nodes of {self._local}",
+                f"{world} processes are not a whole number of nodes of {self._local}",
                 where="training.exchange.processes_per_node",
                 fix="a divisor of the number of processes",
             )
@@ -53,15 +53,15 @@ class Sdp4BitShards:
         self._near, self._far = near[rank // self._local], far[rank % self._local]
 
     def scatter(self, rows: Tensor, failed: bool) -> Callable[[], tuple[Tensor, bool]]:
-        """Start the exchange within the node; the one between nodes follows when it is waited for.
+        """Start the exchange within the node; waiting for it starts the one between nodes.
 
         Args:
-            rows: (ranks, numbers), a multiple of 32 numbers.
-            failed: whether this rank failed; it is sent beside the codes.
+            rows: (ranks, numbers), with a multiple of 32 numbers.
+            failed: failure flag of this rank, sent with the codes.
         """
         numbers, dtype = rows.shape[1], rows.dtype
         sent = turned(rows.float()) if self._hadamard else rows
-        # To the rank i of this node go the rows of the ranks i of all nodes.
+        # Local rank i of this node gets the rows of the ranks i of all nodes.
         sent = sent.view(self._nodes, self._local, numbers).transpose(0, 1).contiguous()
         flag = rows.new_full((1,), float(failed), dtype=torch.float32)
         if self._local > 1:
@@ -80,7 +80,7 @@ class Sdp4BitShards:
         return finish
 
     def gather(self, part: Tensor) -> Tensor:
-        """Return the quantised differences of all ranks, (ranks, numbers)."""
+        """All-gather quantised differences; return (ranks, numbers)."""
         data = encoded(part[None], 4, WEIGHTS)[0]
         out = data.new_empty(dist.get_world_size(), data.numel())
         dist.all_gather(list(out), data)
@@ -88,20 +88,20 @@ class Sdp4BitShards:
 
 
 class _Exchange:
-    """An all-to-all of codes, with a flag beside them that is summed exactly."""
+    """All-to-all of codes, with a flag that is summed exactly."""
 
     def __init__(
         self, rows: Tensor, flag: Tensor, bits: int, group: int, ranks: dist.ProcessGroup
     ) -> None:
         self._numbers, self._bits, self._group = rows.shape[1], bits, group
         flags = flag.view(torch.uint8).expand(len(rows), -1)
-        # The flag first: the scales behind it then begin at multiples of four bytes.
+        # The flag comes first, so that the scales stay aligned to four bytes.
         data = torch.cat([flags, encoded(rows, bits, group)], 1)
         self._received = torch.empty_like(data)
         self._work = dist.all_to_all_single(self._received, data, group=ranks, async_op=True)
 
     def sums(self) -> tuple[Tensor, Tensor]:
-        """Wait; return the sum of the received rows, in their order, and of the flags."""
+        """Wait; return the sum of the received rows, in order of the ranks, and of the flags."""
         self._work.wait()
         flags, data = self._received[:, :4], self._received[:, 4:]
         values = decoded(data, self._numbers, self._bits, self._group)

@@ -1,7 +1,7 @@
-"""Gradients summed so that each rank has its part, and weights gathered from the parts.
+"""Reduce-scatter of gradients and all-gather of weights, for sharded optimizer state.
 
-A rank's part of a parameter are its rows as `torch.chunk` cuts them, which is how FSDP2 and the
-checkpoints cut. A bucket is a matrix with a row for each rank, of its parts of the bucket's
+A parameter is sharded along its first dimension like `torch.chunk`, as by FSDP2 and in checkpoints.
+A bucket is a matrix with one row per rank, which contains the rank's shards of the bucket's
 parameters.
 """
 
@@ -22,24 +22,24 @@ from scitoolkit.training.exchange.buckets import OrderedBuckets, Watch, on_gradi
 from scitoolkit.training.exchange.sums import ShardExchange
 from scitoolkit.training.sharding import local
 
-ALIGNED = 32  # numbers; exchanges may transform so many together
+ALIGNED = 32  # numbers; exchanges may transform blocks of this size
 
 
 class ShardBuckets(OrderedBuckets):
-    """Sums gradients into each rank's part of them and copies changed weights to all ranks.
+    """Buckets that give each rank its shard of the summed gradients and gather updated weights.
 
     Args:
-        named: trained parameters with their names, in the same order and with the same values on
+        named: trainable parameters with their names, in the same order and with the same values on
             all ranks.
-        exchange: moves buckets.
-        bucket_mib: size of a bucket at most, unless one gradient is larger.
-        keep: keep the buckets' memory between steps.
-        offload: keep the parts and their gradients in the memory of the CPU.
+        exchange: sends the buckets.
+        bucket_mib: largest size of a bucket in MiB; a larger gradient gets a bucket of its size.
+        keep: keep the memory of the buckets between steps.
+        offload: keep the shards and their gradients in CPU memory.
         watch: as for `OrderedBuckets`.
 
     Attributes:
-        parts: what the optimizer changes, by parameter: DTensors split along the first dimension.
-            With an exchange that is not exact they are more precise than the parameters.
+        parts: parameters of the optimizer by model parameter: DTensors sharded along the first
+            dimension. With an inexact exchange they are more precise than the model's parameters.
 
     Raises:
         ConfigError: a parameter is not contiguous in memory.
@@ -58,7 +58,7 @@ class ShardBuckets(OrderedBuckets):
         for name, parameter in named:
             if not parameter.is_contiguous():
                 raise ConfigError(
-                    f"parameter {name} is not contiguous, so its rows cannot be shared out",
+                    f"parameter {name} is not contiguous, so it cannot be sharded by rows",
                     where="model",
                     fix="the parameter's .contiguous() copy, or training.strategy=ddp",
                 )
@@ -66,7 +66,7 @@ class ShardBuckets(OrderedBuckets):
         super().__init__(parameters, bucket_mib, watch)
         self._exchange, self._keep = exchange, keep
         self._rank, self._world = dist.get_rank(), dist.get_world_size()
-        # The device of a tensor in parts is its mesh's.
+        # The device of a DTensor is that of its mesh.
         self._home = torch.device("cpu") if offload else parameters[0].device
         self._offload = offload
         self._mesh = init_device_mesh(self._home.type, (self._world,))
@@ -79,13 +79,13 @@ class ShardBuckets(OrderedBuckets):
                 size = -(-_rows(parameter) // self._world) * _row_size(parameter)
                 self._places[parameter] = begin, begin + size
                 begin += size
-            # One number at least is left over, for the exchange's flag.
+            # At least one number is left over for the failure flag.
             self._lengths.append((begin // ALIGNED + 1) * ALIGNED)
         self.parts: dict[nn.Parameter, nn.Parameter] = {p: self._part(p) for p in parameters}
 
     @torch.no_grad()
     def publish(self) -> None:
-        """Copy the parts, which the optimizer has changed, to the parameters of all ranks."""
+        """Copy the shards updated by the optimizer to the parameters on all ranks."""
         whole = not self._exchange.by_differences
         for members, length in zip(self._members, self._lengths, strict=True):
             part = members[0].new_zeros(length)
@@ -102,7 +102,7 @@ class ShardBuckets(OrderedBuckets):
                     chunk.copy_(update) if whole else chunk.add_(update)
 
     def _part(self, parameter: nn.Parameter) -> nn.Parameter:
-        """Return this rank's rows as a part of a sharded tensor."""
+        """Return this rank's shard as a DTensor parameter."""
         values = self._chunk(parameter, self._rank).detach()
         if self._offload or not self._exchange.exact:
             values = values.to(self._home, copy=True)
@@ -131,7 +131,7 @@ class ShardBuckets(OrderedBuckets):
             rows.zero_()
         elif gradient.numel() == rows.numel():
             rows.copy_(gradient.reshape(rows.shape))
-        else:  # what pads the last ranks' parts stays zero
+        else:  # the padding of the last ranks' shards stays zero
             for rank in range(self._world):
                 chunk = self._chunk(gradient, rank)
                 rows[rank, : len(chunk)] = chunk

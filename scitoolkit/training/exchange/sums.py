@@ -1,4 +1,4 @@
-"""Exchanges of one bucket in full precision and in bfloat16, started at once and finished later."""
+"""Interfaces of bucket exchanges, and the exchanges in full precision and bfloat16."""
 
 from __future__ import annotations
 
@@ -11,51 +11,52 @@ from torch import Tensor
 
 
 class BucketSum(Protocol):
-    """Sums a bucket over the ranks, with the same bits on all of them."""
+    """Asynchronous sum of a bucket over the ranks, bit-identical on all of them."""
 
     def start(self, bucket: Tensor) -> Callable[[], object]:
-        """Start to sum a flat floating-point tensor in place; return what waits for the end."""
+        """Start summing a flat floating-point tensor in place; return a function that waits."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what has been adapted, as JSON types, equal on all ranks."""
+        """Return the adaptive state as JSON types, equal on all ranks."""
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned."""
+        """Restore the result of `state_dict`."""
 
 
 class ShardExchange(Protocol):
-    """Sums gradients so that each rank has its part, and gathers the parts of the weights.
+    """Reduce-scatter of gradients and all-gather of weight shards.
 
     Attributes:
-        exact: whether `gather` returns the bits that it was given.
-        by_differences: whether `gather` is given the difference between a rank's part of the
-            weights and what all ranks hold of it, which is then added on all ranks.
+        exact: whether `gather` returns its input bit for bit.
+        by_differences: whether `gather` takes differences between a rank's shard of the weights
+            and the copy held by all ranks, to be added on all ranks.
     """
 
     exact: bool
     by_differences: bool
 
     def scatter(self, rows: Tensor, failed: bool) -> Callable[[], tuple[Tensor, bool]]:
-        """Start to sum over the ranks.
+        """Start a reduce-scatter.
 
         Args:
-            rows: (ranks, numbers), row r for rank r; the last column is free for a flag. The
-                numbers are a multiple of `shards.ALIGNED`. It may be overwritten.
+            rows: (ranks, numbers), row r for rank r, with a multiple of `shards.ALIGNED` numbers;
+                the last column is free for a flag. The tensor may be overwritten.
             failed: whether this rank failed.
 
         Returns:
-            What waits, and returns (numbers,), this rank's sums, and whether any rank failed.
+            A function that waits and returns this rank's sums, (numbers,), and whether any rank
+            failed.
         """
 
     def gather(self, part: Tensor) -> Tensor:
-        """Return (ranks, numbers), the parts of all ranks, with the same bits on all of them."""
+        """Return the shards of all ranks, (ranks, numbers), bit-identical on all of them."""
 
 
 class Stateless:
-    """Base of the exchanges that adapt nothing."""
+    """Base class of exchanges without adaptive state."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return nothing."""
+        """Return an empty state."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -86,10 +87,10 @@ class Bfloat16Sum(Stateless):
 
 
 class FullShards:
-    """Parts in the gradients' own precision.
+    """Shard exchange in the precision of the gradients.
 
-    An all-to-all and a sum in the order of the ranks: gloo's reduce-scatter moves what an
-    all-reduce does.
+    The reduce-scatter is an all-to-all and a sum in the order of the ranks, because gloo's
+    reduce-scatter has the communication volume of an all-reduce.
     """
 
     exact = True
@@ -109,7 +110,7 @@ class FullShards:
         return finish
 
     def gather(self, part: Tensor) -> Tensor:
-        """Gather the parts."""
+        """All-gather the shards."""
         out = part.new_empty(dist.get_world_size(), part.numel())
         dist.all_gather(list(out), part)
         return out

@@ -1,1 +1,1 @@
-"""Training memory: activations kept compressed between the forward and the backward pass."""
+"""Memory of activations during training: compression, recomputation, offloading."""

@@ -1,10 +1,10 @@
-/* Codec of activations: 8 x 8 cosine transform, quantise, pack; exact zeros. REAL is float or double.
+/* Activation codec: 8 x 8 cosine transform, quantisation, packing; exact zeros. REAL: float or double.
  *
- * A block is transformed, its coefficients are rounded to multiples of one step and written as
- * (run of zeros, size, sign) in Exp-Golomb codes whose parameters follow the data. The transform is
- * orthonormal, so the error of a block in the 2-norm is that of its rounded coefficients. Exact
- * zeros (a ReLU leaves many) are written as the difference to a guess from the decoded block, which
- * is a few bits along the border of the zero region; encoder and decoder run the same inverse.
+ * The coefficients of a block are rounded to multiples of one step and written as (run of zeros,
+ * size, sign) in adaptive Exp-Golomb codes. The transform is orthonormal, so the 2-norm error of a
+ * block is that of its rounded coefficients. The mask of exact zeros (a ReLU produces many) is
+ * written as its difference from a prediction by the decoded block, which takes a few bits along
+ * the border of the zero region; encoder and decoder run the same inverse transform.
  */
 #include <stdint.h>
 #include <string.h>
@@ -18,9 +18,9 @@ typedef int32_t i8 __attribute__((vector_size(32)));
 typedef uint64_t u64;
 typedef int64_t i64;
 #define INLINE static inline __attribute__((always_inline))
-/* Coefficients below this share of a step are left out: fewer bits for the same error. */
+/* Coefficients below this fraction of a step are dropped (dead zone): fewer bits, same error. */
 #define DEAD 0.6f
-/* What a decoded value must reach, in steps, to be guessed as not zero. */
+/* Threshold, in steps, above which a decoded value is predicted to be nonzero. */
 #define GUESS 0.18f
 
 static v8 cosine[8], cosine_t[8];
@@ -68,7 +68,7 @@ INLINE void product(v8 *to, const v8 *from, const v8 *left, const v8 *right) {
         to[i] = sum;
     }
 }
-/* One copy for both directions of the codec, so that both get the same bits. */
+/* Not inlined, so that encoder and decoder produce the same bits. */
 static __attribute__((noinline)) void inverse(v8 *restrict to, const v8 *from) {
     product(to, from, cosine_t, cosine);
 }
@@ -115,7 +115,7 @@ INLINE uint32_t get_golomb(reader *r, int k) {
     u64 word = peek(r);
     return golomb_of(&word, &r->at, k);
 }
-/* Running mean of coded numbers in 16ths, and the order that suits it. */
+/* Running mean of coded numbers in 16ths, and the Exp-Golomb order for it. */
 INLINE int order_of(int mean) { return mean < 16 ? 0 : 27 - __builtin_clz((unsigned)mean); }
 INLINE int moved(int mean, uint32_t v) {
     return mean + (((int)(v > 1u << 20 ? 1u << 20 : v) * 16 - mean) >> 3);
@@ -180,7 +180,7 @@ static void put_block(writer *o, context *c, const v8 *x, u64 zero, float step, 
     }
 }
 
-/* Return whether the block holds other than zeros. */
+/* Return whether the block has nonzero values. */
 static int get_block(reader *r, context *c, v8 *x, float step, int has_zeros, int positive) {
     int state = 1;
     if (has_zeros) {
@@ -242,7 +242,7 @@ static int get_block(reader *r, context *c, v8 *x, float step, int has_zeros, in
 
 INLINE i64 least_of(i64 a, i64 b) { return a < b ? a : b; }
 
-/* found = sum of squares, least value, largest absolute value, zeros. */
+/* found = sum of squares, minimum, largest absolute value, number of zeros. */
 void comet_measure(const REAL *x, i64 count, double *found) {
     double total = 0, low = INFINITY, high = 0;
     i64 zeros = 0;
@@ -277,7 +277,7 @@ void comet_measure(const REAL *x, i64 count, double *found) {
     found[0] = total; found[1] = low; found[2] = high; found[3] = (double)zeros;
 }
 
-/* Planes first..last of height h and width w; returns bytes written, or -1 when room runs out. */
+/* Encode planes first..last of height h and width w; return bytes written, or -1 if out of room. */
 static i64 pack_part(const REAL *x, i64 first, i64 last, i64 h, i64 w, float step, int has_zeros,
                      uint8_t *out, i64 room) {
     writer o = {out, 0, 0};
@@ -327,7 +327,7 @@ static void unpack_part(const uint8_t *in, i64 first, i64 last, i64 h, i64 w, fl
             }
 }
 
-/* Every part writes `room` bytes at most from out + part * room; sizes[part] is -1 when full. */
+/* Each part writes at most `room` bytes at out + part * room; sizes[part] is -1 on overflow. */
 void comet_pack(const REAL *x, i64 planes, i64 h, i64 w, double step, i64 has_zeros, i64 parts,
                 uint8_t *out, i64 room, i64 *sizes) {
 #pragma omp parallel for num_threads(parts) if(parts > 1) schedule(static)

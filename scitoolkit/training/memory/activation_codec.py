@@ -1,10 +1,10 @@
-"""A fast lossy codec of activations: quantise and pack in compiled C, exact zeros.
+"""Fast lossy codec of activations in compiled C, with exact zeros.
 
-The bound is on the error of each 8 x 8 block in the 2-norm, which is what a gradient feels, not on
-single values: with `step` s no coefficient of a block is off by more than 0.6 s, so the root mean
-square error of a block is at most 0.6 s (typically 0.1 s to 0.2 s where the field is smooth).
-Zeros stay zeros and everything else stays different from zero, with its sign where all values
-share one, so that the mask of a ReLU is exact. Numbers do not depend on the number of threads.
+The bound applies to the 2-norm error of each 8 x 8 block, which determines the gradient error, and
+not to single values: with `step` s no coefficient of a block is off by more than 0.6 s, so the root
+mean square error of a block is at most 0.6 s (typically 0.1 s to 0.2 s for smooth fields). Zeros
+stay zero and nonzero values stay nonzero, and positive if no value is negative, so that the mask of
+a ReLU is exact. Results do not depend on the number of threads.
 
 Source: Jin et al. 2021, arXiv:2111.09562 (COMET: why activations bear an error); Evans et al.
 2020, doi:10.1109/ISCA45697.2020.00075 (JPEG-ACT: the cosine transform of activations).
@@ -27,21 +27,21 @@ SIDE = 8
 MAX_PARTS = 64
 # Coefficients are rounded in float32 and must stay below 2^22 steps.
 MAX_STEPS = 1 << 19
-# Padding to whole blocks may cost this share; flatter tensors are folded into rows of 64 first.
+# Largest overhead of padding to whole blocks; otherwise values are grouped into blocks of 64.
 MAX_PADDING = 1.3
 
 
 @dataclass(frozen=True)
 class Packed:
-    """A coded tensor.
+    """An encoded tensor.
 
     Attributes:
-        data: uint8, the bytes of all parts.
+        data: bytes of all parts, uint8.
         sizes: bytes of each part.
-        planes: (planes, height, width) that the values were read as.
-        shape, dtype: of the tensor.
-        step: of the quantisation.
-        has_zeros, positive: whether exact zeros were found, and nothing below zero.
+        planes: (planes, height, width) as which the values were encoded.
+        shape, dtype: shape and dtype of the original tensor.
+        step: quantisation step.
+        has_zeros, positive: whether there are exact zeros, and no negative values.
     """
 
     data: Tensor
@@ -55,13 +55,13 @@ class Packed:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes that the coded values take."""
+        """Bytes of the encoded values."""
         return self.data.numel()
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Root mean square, least value, largest size and number of zeros of a tensor."""
+    """Root mean square, minimum, largest absolute value and number of zeros of a tensor."""
 
     rms: float
     least: float
@@ -70,7 +70,7 @@ class Measured:
 
 
 def measure(x: Tensor) -> Measured:
-    """Return what the choice of a step needs; not finite values make `rms` not finite.
+    """Return statistics for the choice of a step; `rms` is not finite if a value is not.
 
     Args:
         x: contiguous float32 or float64 tensor on the CPU.
@@ -82,13 +82,13 @@ def measure(x: Tensor) -> Measured:
 
 
 def pack(x: Tensor, step: float, about: Measured | None = None) -> Packed | None:
-    """Return the coded tensor, or None when it does not become at least a quarter smaller.
+    """Encode a tensor; return None if that saves less than a quarter of its bytes.
 
     Args:
         x: contiguous float32 or float64 tensor on the CPU, finite, not empty.
-        step: of the quantisation, in the units of `x`, > 0; raised where a float32 cannot hold
-            the quotient.
-        about: what `measure(x)` returned, when it is known.
+        step: quantisation step in the units of `x`, > 0; raised if values over it exceed the range
+            of the encoder.
+        about: result of `measure(x)`, if known.
 
     Example:
         >>> x = torch.sin(torch.linspace(0, 9, 64 * 64)).reshape(1, 1, 64, 64).relu()
@@ -119,7 +119,7 @@ def pack(x: Tensor, step: float, about: Measured | None = None) -> Packed | None
 
 
 def unpack(packed: Packed) -> Tensor:
-    """Return the values, each block within its bound, as a new contiguous tensor."""
+    """Decode to a new contiguous tensor, with each block within its error bound."""
     x = empty(tuple(packed.shape), packed.data, packed.dtype)
     parts = len(packed.sizes)
     _library(x.dtype).comet_unpack(
@@ -132,13 +132,13 @@ def unpack(packed: Packed) -> Tensor:
 
 
 def _planes(shape: torch.Size) -> tuple[int, int, int]:
-    """Return (planes, height, width) whose blocks hold neighbours where the sizes allow it."""
+    """Return (planes, height, width) to encode as; blocks cover spatial neighbours if possible."""
     count = math.prod(shape)
     height, width = (1, *shape)[-2:]
     padded = -(-height // SIDE) * SIDE * -(-width // SIDE) * SIDE
     if padded <= MAX_PADDING * height * width:
         return count // (height * width), height, width
-    # As rows of 64 values: no neighbours above each other, but nothing is padded.
+    # Blocks of 64 consecutive values: no vertical neighbours, but no padding.
     whole = SIDE * SIDE
     if count % whole == 0:
         return count // whole, SIDE, SIDE
@@ -149,7 +149,7 @@ _SCRATCH: dict[str, Tensor] = {}
 
 
 def _scratch(size: int) -> Tensor:
-    """Return memory that is used again; only the pages that are written to become real."""
+    """Return reusable memory; only pages that are written get allocated."""
     kept = _SCRATCH.get("cpu")
     if kept is None or kept.numel() < size:
         kept = _SCRATCH["cpu"] = torch.empty(size, dtype=torch.uint8)

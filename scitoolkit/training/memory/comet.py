@@ -1,11 +1,11 @@
 """COMET: compressed storage of activations between the forward and the backward pass.
 
-Saved tensors go through the codec of `activation_codec` as they are saved and come back when the
-backward pass asks for them. Parameters and the batch itself pass untouched, small tensors too;
-integers and booleans are kept exactly in fewer bytes. A tensor that several operations save (a
-ReLU's output is the next convolution's input) is kept once. The quantisation of each saved tensor
-is a share of its root mean square, and the shares follow the gradient error that the trainer
-measures: the analytic law underestimates it several times at large steps.
+Tensors saved for the backward pass are encoded by `activation_codec` and decoded when the backward
+pass needs them. Parameters, the batch and small tensors are not encoded; integers and booleans are
+stored exactly in fewer bytes. A tensor saved by several operations (a ReLU's output is the next
+convolution's input) is stored once. The quantisation step of each tensor is relative to its root
+mean square and is adapted to the gradient error measured by the trainer, because the published
+analytic error model underestimates it several times at large steps.
 
 Source: Jin et al. 2021, arXiv:2111.09562.
 """
@@ -30,17 +30,17 @@ from scitoolkit.training.memory.config import MemoryConfig, refuse_unread
 from scitoolkit.training.memory.exact_tensors import Narrow, narrow, widen
 from scitoolkit.training.memory.saved import Unchanged, storage_id, unattached
 
-# Steps in units of the root mean square of a tensor, before anything was measured, and limits.
+# Initial step and limits of the step, relative to the root mean square of a tensor.
 FIRST_STEP, LEAST_STEP, LARGEST_STEP = 0.15, 1e-3, 1.5
-# A layer may err by the wanted share of its gradient or of an even part of the whole gradient,
-# whichever is more: some gradients (a bias before a normalisation) are zero but for rounding.
-# Together that is at most sqrt(2) times the wanted error, which the margin makes up for.
+# The error of a layer is taken relative to its gradient or to an even share of the whole gradient,
+# whichever is larger: some gradients (a bias before a normalisation) are zero up to rounding. In
+# total that is at most sqrt(2) times the target error, for which the margin compensates.
 MARGIN, DAMPING, MOST_CHANGE = 0.65, 0.8, 2.5
 
 
 @dataclass
 class SavedTensor:
-    """One kept tensor and how many saved references to it there are."""
+    """A stored tensor with the number of saved references to it."""
 
     kept: Unchanged | codec.Packed | Narrow
     dtype: torch.dtype
@@ -48,7 +48,7 @@ class SavedTensor:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes kept."""
+        """Bytes stored."""
         return self.kept.num_bytes
 
 
@@ -69,16 +69,17 @@ class ForwardRecord:
 
 
 class Comet:
-    """Activation store with a lossy codec of 8 x 8 blocks and measured gradient errors.
+    """Activation store with a lossy codec, controlled by measured gradient errors.
 
     Args:
-        model: on the CPU.
-        config: the wanted gradient error of each layer, and what is too small to bother.
+        model: a model on the CPU.
+        config: target gradient error, and the size below which tensors are stored exactly.
 
     Attributes:
         steps: relative quantisation step of each saved tensor, in the order of the forward pass.
-        exact: False, as gradients get an error.
-        raw_bytes, kept_bytes: of what the last forward pass saved and could be compressed.
+        exact: False, because gradients have an error.
+        raw_bytes, kept_bytes: bytes of the compressible tensors of the last forward pass, before
+            and after compression.
 
     Raises:
         BackendError: the model is not on the CPU, or there is no C compiler.
@@ -118,15 +119,15 @@ class Comet:
         codec.measure(torch.zeros(1))  # compiles the kernel before the training begins
 
     def prepare(self, gradients: Callable[[], Mapping[str, Tensor | None]]) -> None:
-        """Do nothing: the steps are adapted while the training runs."""
+        """Do nothing: the steps are adapted during the training."""
 
     @contextlib.contextmanager
     def saving(self, batch: Batch, finer: float) -> Iterator[None]:
-        """Keep what is saved within it compressed.
+        """Return a context in which saved tensors are compressed.
 
         Args:
-            batch: its tensors are in memory anyway and are not copied.
-            finer: divides the quantisation steps.
+            batch: its tensors are not compressed, because they stay in memory anyway.
+            finer: divisor of the quantisation steps.
         """
         model = [*self._model.parameters(), *self._model.buffers()]
         known = {storage_id(t) for t in [*model, *batch.values()] if isinstance(t, Tensor)}
@@ -148,10 +149,10 @@ class Comet:
             self.kept_bytes = current.kept_bytes
 
     def adapt(self, errors: Mapping[str, tuple[float, float]]) -> None:
-        """Move the step of each tensor towards the wanted error of the layers that it feeds.
+        """Adapt the step of each tensor to the target error of the layers that read it.
 
         Args:
-            errors: squared error and squared norm of the gradient by name of the parameter.
+            errors: squared error and squared norm of the gradient, by parameter name.
         """
         total = math.sqrt(sum(norm for _, norm in errors.values()))
         if not (math.isfinite(total) and total > 0):
@@ -187,7 +188,7 @@ class Comet:
     # --- the hooks --------------------------------------------------------------------------
 
     def _follow(self, name: str, module: nn.Module) -> Iterator[Any]:
-        """Keep the names of the modules that run; whole weights of sharded ones are not copied."""
+        """Track the running modules; weights gathered by sharded modules are not stored."""
 
         def enter(module: nn.Module, arguments: Any) -> None:
             if self._record is not None:
@@ -262,6 +263,6 @@ class Comet:
         else:
             self._decoded = None
             tensor = codec.unpack(kept).to(entry.dtype)
-        # The operation before the one that asks often needs the same tensor (ReLU, convolution).
+        # The preceding operation often needs the same tensor (ReLU, convolution).
         self._decoded = (entry, tensor) if entry.uses > 0 else None
         return tensor

@@ -1,4 +1,4 @@
-"""The `memory:` and `pruning:` parts of a training's configuration, without importing torch."""
+"""The `training.memory` and `training.pruning` sections, without importing torch."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from scitoolkit.core.config import Config, DataPath
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.plugins import Kind
 
-# Entries fulfil `memory.store.ActivationStore`.
+# Members implement `memory.store.ActivationStore`.
 activation_stores: Kind[Any] = Kind(
-    "activation store", "keeps activations for the backward pass", imports_torch=True
+    "activation store", "stores activations for the backward pass", imports_torch=True
 )
 
 
 class MemoryConfig(Config):
-    """How the activations that the backward pass needs are kept.
+    """Storage of the activations needed by the backward pass.
 
     Example:
         >>> MemoryConfig(activations="comet").gradient_error
         0.01
     """
 
-    activations: str = Field(description="a registered store: comet, planned, recompute, offload")
-    gradient_error: PositiveFloat = Field(default=0.01, description="wanted, relative, of all")
+    activations: str = Field(description="activation store: comet, planned, recompute, offload")
+    gradient_error: PositiveFloat = Field(default=0.01, description="target relative error")
     measure_every: PositiveInt = Field(default=100, description="steps between measurements")
-    smallest: NonNegativeInt = Field(default=4096, description="values; less is kept exactly")
+    smallest: NonNegativeInt = Field(default=4096, description="smaller tensors are exact")
     folder: DataPath | None = Field(
-        default=None, description="on a disk, for activations of a CPU; planned and offload"
+        default=None, description="disk folder for CPU activations; read by planned and offload"
     )
 
     @field_validator("activations")
@@ -50,23 +50,26 @@ class MemoryConfig(Config):
 
 
 def refuse_unread(config: MemoryConfig, read: Collection[str]) -> None:
-    """Raise a ConfigError for keys that are set and that a store does not read.
+    """Check that no key is set that the store does not read.
 
     Args:
-        config: of the store.
-        read: keys beside `activations`.
+        config: configuration of the store.
+        read: keys that it reads in addition to `activations`.
+
+    Raises:
+        ConfigError: a key is set that the store does not read.
     """
     unread = sorted(config.model_fields_set - {"activations", *read})
     if unread:
         raise ConfigError(
             f"activations: {config.activations} does not read {', '.join(unread)}",
             where="training.memory",
-            fix="leave it out",
+            fix="remove it",
         )
 
 
 class PruningConfig(Config):
-    """Which entries of matrices and convolutions are kept; vectors are kept whole.
+    """Pruning of matrices and convolutions; vectors are not pruned.
 
     Example:
         >>> PruningConfig(share=0.9).share
@@ -75,15 +78,15 @@ class PruningConfig(Config):
 
     share: float | None = Field(
         default=None, gt=0, lt=1,
-        description="set this share of each matrix to zero, the smallest; None: what is zero",
+        description="fraction of each matrix to set to zero, smallest first; None: prune zeros",
     )  # fmt: skip
     channels: list[str] = Field(
         default_factory=list,
-        description="layers that lose whole output channels, the smallest; all others stay whole",
+        description="layers whose smallest output channels are pruned; no others are",
     )
 
     @model_validator(mode="after")
     def _a_share_of_channels(self) -> PruningConfig:
         if self.channels and self.share is None:
-            raise ValueError("channels without share: share=0.5 prunes half of each layer's")
+            raise ValueError("channels needs share: share=0.5 prunes half of each layer's channels")
         return self

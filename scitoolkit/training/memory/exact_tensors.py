@@ -1,4 +1,4 @@
-"""Integer and boolean tensors in the fewest bytes that hold them exactly."""
+"""Lossless narrowing of integer and boolean tensors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _WIDTHS = (torch.int8, torch.int16, torch.int32)
 
 @dataclass(frozen=True)
 class Narrow:
-    """Values minus `low` in a narrower dtype, or bits of booleans."""
+    """Values minus `low` in a narrower dtype, or packed bits of booleans."""
 
     data: Tensor
     low: int
@@ -22,12 +22,12 @@ class Narrow:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes kept."""
+        """Bytes stored."""
         return self.data.nbytes
 
 
 def narrow(values: Tensor) -> Narrow:
-    """Return an integer or boolean tensor in fewer bytes.
+    """Return an integer or boolean tensor in the narrowest dtype that represents it exactly.
 
     Example:
         >>> x = torch.arange(70_000, 70_100)
@@ -51,7 +51,7 @@ def narrow(values: Tensor) -> Narrow:
 
 
 def widen(kept: Narrow) -> Tensor:
-    """Return the tensor that `narrow` was given."""
+    """Return the original tensor of a result of `narrow`."""
     if kept.dtype == torch.bool:
         count = kept.shape.numel()
         bits = np.unpackbits(kept.data.numpy(), count=count)

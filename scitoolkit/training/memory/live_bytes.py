@@ -1,4 +1,4 @@
-"""Peak of the bytes that tensors take while something runs, apart from the allocator's own."""
+"""Peak memory of live tensors, without the overhead of the allocator."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from scitoolkit.ops.codegen.buffers import POOL
 
 
 def peak_live_bytes(call: Callable[[], object], device: torch.device) -> int:
-    """Return the largest number of bytes that `call` had allocated at once beyond those before.
+    """Return the peak number of bytes allocated by `call`, relative to those before the call.
 
-    On a CPU allocations are taken from the profiler: resident memory also measures how the C
-    library fragments it, by a factor of two for the same step.
+    On the CPU, allocations are taken from the profiler: resident memory includes fragmentation,
+    which varies by a factor of two for the same step.
 
     Args:
         call: runs a step.
-        device: where its tensors are.
+        device: device of its tensors.
 
     Example:
         >>> peak_live_bytes(lambda: torch.zeros(1000) + torch.zeros(1000), torch.device("cpu"))
@@ -32,7 +32,7 @@ def peak_live_bytes(call: Callable[[], object], device: torch.device) -> int:
         call()
         torch.cuda.synchronize(device)
         return int(torch.cuda.max_memory_allocated(device)) - before
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else it writes to stderr at every start
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # otherwise it writes to stderr at every start
     activities = [ProfilerActivity.CPU]
     with POOL.bypassed(), profile(activities=activities, profile_memory=True) as seen:
         call()

@@ -1,9 +1,9 @@
-"""Activations moved away between the forward and the backward pass, and back: nothing changes.
+"""Offloading of activations between forward and backward pass; results are bit-identical.
 
-Those of a GPU wait in host memory, those of a CPU in a file. What is moved is the memory that a
-saved tensor lies in, so that views of it (queries, keys and values of one product) are moved once,
-and every tensor comes back with its strides and its bits. Parameters, buffers and the batch are in
-memory anyway and stay, and so do small tensors.
+GPU activations are offloaded to host memory, CPU activations to a file. The storage of a saved
+tensor is offloaded, so that views of it (queries, keys and values of one product) are moved once,
+and every tensor is restored with its strides. Parameters, buffers, the batch and small tensors are
+not offloaded.
 
 Source: Rhu et al. 2016, arXiv:1602.08124 (vDNN).
 """
@@ -31,7 +31,7 @@ ALIGNED = 64
 
 @dataclass
 class MovedBytes:
-    """A piece of memory that was moved, and how many saved tensors lie in it."""
+    """An offloaded range of memory, with the number of saved tensors in it."""
 
     stored: Stored
     start: int
@@ -40,7 +40,7 @@ class MovedBytes:
 
 @dataclass(frozen=True)
 class MovedTensor:
-    """A saved tensor in moved memory; `offset` is in numbers of its dtype."""
+    """A saved tensor in offloaded memory; `offset` counts elements of its dtype."""
 
     moved: MovedBytes
     dtype: torch.dtype
@@ -58,18 +58,18 @@ class Moving:
 
 
 class Offload:
-    """Activation store that moves saved tensors to host memory or to a file; exact.
+    """Activation store that offloads saved tensors to host memory or to a file; exact.
 
     Args:
-        model: of any kind, on one device.
-        config: `folder`, which the CPU needs, and `smallest`.
+        model: a model on one device.
+        config: reads `folder`, which is required on the CPU, and `smallest`.
 
     Attributes:
-        place: where the bytes are.
-        moved_bytes: in the last forward pass.
+        place: destination of the bytes.
+        moved_bytes: bytes offloaded in the last forward pass.
 
     Raises:
-        ConfigError: the model is on the CPU and no folder on a disk is named, or a key is set that
+        ConfigError: the model is on the CPU and no folder on a disk is given, or a key is set that
             is not read.
 
     Example:
@@ -103,18 +103,18 @@ class Offload:
 
     @contextlib.contextmanager
     def saving(self, batch: Batch, finer: float) -> Iterator[None]:
-        """Move what is saved within it.
+        """Return a context in which saved tensors are offloaded.
 
         Args:
-            batch: its tensors are in memory anyway and are not moved.
-            finer: nothing is rounded.
+            batch: its tensors are not offloaded, because they stay in memory anyway.
+            finer: ignored, because the store is exact.
         """
         with self.following(batch), self.hooks():
             yield
 
     @contextlib.contextmanager
     def following(self, batch: Batch) -> Iterator[None]:
-        """Be ready for `hooks`, of which there may be several in a forward pass."""
+        """Return the context of a forward pass, within which `hooks` may be used several times."""
         there = [*self._model.parameters(), *self._model.buffers(), *batch.values()]
         current = Moving({storage_id(t) for t in there if isinstance(t, Tensor)}, {})
 
@@ -136,7 +136,7 @@ class Offload:
                 handle.remove()
 
     def hooks(self) -> saved_tensors_hooks:
-        """Return the context in which saved tensors are moved."""
+        """Return the hooks that offload saved tensors."""
         return saved_tensors_hooks(self._pack, self._unpack)
 
     def adapt(self, errors: Mapping[str, tuple[float, float]]) -> None:
@@ -159,9 +159,9 @@ class Offload:
         start, length = tensor.storage_offset() * size, _span(tensor) * size
         if length < self._smallest * size:
             return Unchanged.of(tensor)
-        if 2 * length >= storage.nbytes():  # other tensors in it are likely saved too
+        if 2 * length >= storage.nbytes():  # other views of it are likely to be saved too
             start, length = 0, storage.nbytes()
-        # Results of some kernels depend on the alignment.
+        # Results of some kernels depend on alignment.
         start, length = start // ALIGNED * ALIGNED, length + start % ALIGNED
         key = (storage_id(tensor), start, length, tensor._version)
         found = current.seen.get(key)
@@ -195,7 +195,7 @@ class Offload:
         else:
             self._last = None
             data = moved.stored.value()
-        # The operation before the one that asks often needs the same tensor (ReLU, convolution).
+        # The preceding operation often needs the same tensor (ReLU, convolution).
         self._last = (moved, data) if moved.uses > 0 else None
         empty = torch.empty(0, dtype=entry.dtype, device=data.device)
         return empty.set_(data.untyped_storage(), entry.offset, entry.shape, entry.stride)
@@ -206,7 +206,7 @@ def _place(device: torch.device, config: MemoryConfig) -> Place:
         if config.folder is not None:
             raise ConfigError(
                 f"activations of {device.type} are offloaded to host memory",
-                where="training.memory.folder", fix="leave it out",
+                where="training.memory.folder", fix="remove it",
             )  # fmt: skip
         return HostMemory(device)
     if config.folder is None:
@@ -218,6 +218,6 @@ def _place(device: torch.device, config: MemoryConfig) -> Place:
 
 
 def _span(tensor: Tensor) -> int:
-    """Return how many numbers of its memory a tensor reaches over."""
+    """Return the number of elements of memory that a tensor spans."""
     steps = zip(tensor.shape, tensor.stride(), strict=True)
     return 1 + sum((count - 1) * step for count, step in steps)

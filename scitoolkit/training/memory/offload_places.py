@@ -1,8 +1,8 @@
-"""Where offloaded activations are: host memory for those of a GPU, a file for those of a CPU.
+"""Storage of offloaded activations: host memory for the GPU, a file for the CPU.
 
-The file has no name in its folder, so nothing is left behind when the process is killed. It is
-written and read, not mapped into memory: mapped pages count as the process's memory, and a full
-disk would end it by a signal instead of an error.
+The file is unlinked, so nothing remains when the process is killed. It is read and written and not
+memory-mapped: mapped pages count as memory of the process, and a full disk would kill the process
+by a signal instead of raising an error.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _MEMORY = ("tmpfs", "ramfs", "devtmpfs", "hugetlbfs")
 
 
 class Place(Protocol):
-    """Memory for bytes that the backward pass needs again.
+    """Storage of bytes needed by the backward pass.
 
     Attributes:
-        num_bytes: held now.
-        blocked: seconds for which reads and writes waited for a disk, in all.
+        num_bytes: bytes stored now.
+        blocked: total seconds spent waiting for the disk.
     """
 
     blocked: float
@@ -44,15 +44,15 @@ class Place(Protocol):
         """Return the bytes as a new tensor on the device they came from."""
 
     def release(self, stored: Stored) -> None:
-        """Forget what `write` returned."""
+        """Release the memory of a result of `write`."""
 
 
 class Stored:
-    """Bytes in a place, which are released with this object.
+    """Handle of stored bytes, which are released with this object.
 
     Attributes:
-        where: what the place knows them by.
-        num_bytes: of them.
+        where: location of the bytes in the place.
+        num_bytes: number of bytes.
     """
 
     def __init__(self, place: Place, where: object, num_bytes: int) -> None:
@@ -70,10 +70,10 @@ class Stored:
 class HostMemory:
     """Page-locked host memory for the tensors of a GPU.
 
-    Copies are put into the stream of the computation, so no memory is used again before they end.
+    Copies run on the stream of the computation, so memory is not reused before they complete.
 
     Args:
-        device: of the tensors.
+        device: device of the tensors.
     """
 
     blocked = 0.0
@@ -84,7 +84,7 @@ class HostMemory:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes held now."""
+        """Bytes stored now."""
         return self._num_bytes
 
     def write(self, data: Tensor) -> Stored:
@@ -101,18 +101,18 @@ class HostMemory:
         return stored.where.to(self._device, non_blocking=True, copy=True)
 
     def release(self, stored: Stored) -> None:
-        """Forget bytes."""
+        """Release bytes."""
         self._num_bytes -= stored.num_bytes
 
 
 class FileOnDisk:
-    """A file for the tensors of a CPU; bytes that the backward pass is done with are overwritten.
+    """Unlinked file for CPU tensors; released extents are overwritten.
 
-    Extents are stacked: the last one written ends the file, and the file is emptied with the last
-    of all. The backward pass releases them in nearly the reverse order.
+    Extents form a stack: releasing the last ones frees the end of the file, and releasing all
+    truncates it. The backward pass releases them in nearly reverse order.
 
     Args:
-        folder: on a disk.
+        folder: folder on a disk.
 
     Raises:
         ConfigError: the folder cannot be written, or is in memory.
@@ -130,7 +130,7 @@ class FileOnDisk:
         self._folder = folder
         if (kind := file_system(folder)) in _MEMORY:
             raise ConfigError(
-                f"files in {folder} are memory ({kind}): nothing would be saved",
+                f"files in {folder} are in memory ({kind}): offloading would not save any",
                 where="training.memory.folder", allowed="a folder on a local disk",
             )  # fmt: skip
         try:
@@ -142,7 +142,7 @@ class FileOnDisk:
                 where="training.memory.folder", allowed="a folder on a local disk",
             ) from error  # fmt: skip
         weakref.finalize(self, self._file.close)
-        # Releases may run inside any allocation of this thread, also while it holds the lock.
+        # A garbage collection may release extents while this thread holds the lock.
         self._lock = threading.RLock()
         self._extents: dict[int, int] = {}  # first byte -> bytes, in the order of the file
         self._end = 0
@@ -150,7 +150,7 @@ class FileOnDisk:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes held now."""
+        """Bytes stored now."""
         return sum(self._extents.values())
 
     @property
@@ -185,12 +185,12 @@ class FileOnDisk:
         return out
 
     def release(self, stored: Stored) -> None:
-        """Let bytes be overwritten."""
+        """Allow the bytes to be overwritten."""
         with self._lock:
             del self._extents[stored.where]  # type: ignore[arg-type]
             last = next(reversed(self._extents), None)
             self._end = 0 if last is None else last + self._extents[last]
-            if last is None and not self._file.closed:  # collected together, in any order
+            if last is None and not self._file.closed:  # may be finalised in any order
                 self._file.truncate(0)
 
     @staticmethod
@@ -198,19 +198,19 @@ class FileOnDisk:
         return os.preadv(descriptor, [view], start)
 
     def _moved(self, move: object, view: memoryview, start: int) -> None:
-        """Call `move` until a whole view is done: one call moves at most 2 GiB."""
+        """Call `move` until the whole view is transferred; one call transfers at most 2 GiB."""
         wall, busy = time.perf_counter(), time.thread_time()
         done = 0
         try:
             while done < len(view):
                 count = move(self._file.fileno(), view[done:], start + done)  # type: ignore[operator]
                 if count == 0:
-                    raise DataError("the file of offloaded activations was cut", where=self._where)
+                    raise DataError("the file of activations was truncated", where=self._where)
                 done += count
         except OSError as error:
             raise DataError(
                 f"activations cannot be offloaded ({error.strerror or error}); "
-                f"{self.num_bytes / 2**20:.0f} MiB were wanted",
+                f"{self.num_bytes / 2**20:.0f} MiB were needed",
                 where=self._where, fix="free space there, or training.memory.folder=ANOTHER",
             ) from error  # fmt: skip
         waited = time.perf_counter() - wall - (time.thread_time() - busy)
@@ -222,7 +222,7 @@ class FileOnDisk:
 
 
 def file_system(folder: Path) -> str:
-    """Return the kind of file system that a folder is on, "" where it is not known.
+    """Return the file-system type of a folder, "" if unknown.
 
     Example:
         >>> file_system(Path("/dev/shm")) if Path("/dev/shm").exists() else "tmpfs"

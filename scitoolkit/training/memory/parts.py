@@ -1,7 +1,7 @@
-"""Parts of a network that can be recomputed: what each saves, takes as input and costs.
+"""Partition of a network into recomputable parts, with saved bytes, input bytes and time of each.
 
-A part is a module that runs once in a forward pass, on tensors. Modules that save more than a given
-share of all bytes are divided into the modules inside them.
+A part is a module that runs once per forward pass and takes and returns tensors. Modules that save
+more than a given fraction of all bytes are divided into their children.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ from scitoolkit.training.memory.saved import unattached
 
 @dataclass
 class Part:
-    """One module as it ran.
+    """Measurements of one module in a step.
 
     Attributes:
-        name: in the model.
-        order: in which modules were entered.
-        calls: of the module in one step.
-        saved: bytes that were first saved for the backward pass while it ran.
+        name: name in the model.
+        order: position in the order in which modules were entered.
+        calls: number of calls in one step.
+        saved: bytes first saved for the backward pass during its forward pass.
         inputs: bytes of its input tensors.
-        seconds: of its forward pass.
-        plain: whether it takes and returns nothing but tensors.
+        seconds: duration of its forward pass.
+        plain: whether it takes and returns only tensors.
+        inside: names of its children in the order of their calls.
     """
 
     name: str
@@ -48,11 +49,11 @@ class Part:
 
 
 def observe(model: nn.Module, step: Callable[[], object]) -> dict[str, Part]:
-    """Return what each module saved in a step, by name; "" is the model.
+    """Return the measurements of each module in a step, by name; "" is the model.
 
     Args:
-        model: whose modules are watched.
-        step: runs forward and backward pass.
+        model: the model to observe.
+        step: runs a forward and a backward pass.
 
     Example:
         >>> import torch
@@ -116,11 +117,11 @@ def _watched(
 
 
 def divided(found: dict[str, Part], share: float) -> list[Part]:
-    """Return parts in the order in which they run, each with at most a share of the saved bytes.
+    """Return parts in execution order, each with at most a given fraction of the saved bytes.
 
     Args:
-        found: what `observe` returned.
-        share: of all saved bytes; a module without modules inside may have more.
+        found: result of `observe`.
+        share: largest fraction of all saved bytes; a module without children may exceed it.
     """
     limit = share * found[""].saved
 

@@ -1,8 +1,8 @@
-"""What to do with the activations of each part: dynamic programming over parts and bytes.
+"""Memory plans: save, pack, offload or recompute each part, by dynamic programming.
 
-The peak of a step is reached while the backward pass is at some part: then everything that earlier
-parts keep is in memory, and what this part makes again. So the peak is the maximum over parts of
-(kept up to it + its transient), not the sum of all that is kept and the largest transient.
+While the backward pass is at a part, memory holds the bytes stored by this and all earlier parts
+and the transient bytes that this part recomputes. The peak is therefore the maximum over parts of
+(stored so far + transient), not the sum of all stored bytes and the largest transient.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ UNITS, CAPS = 128, 12
 
 @dataclass(frozen=True)
 class Packing:
-    """What packing was measured to do, or offloading, after which nothing is kept.
+    """Measured cost of packing, or of offloading (infinite ratio).
 
     Args:
-        ratio: bytes over kept bytes.
-        seconds_per_byte: there and back.
+        ratio: bytes before over bytes after.
+        seconds_per_byte: time of a round trip per byte.
     """
 
     ratio: float
@@ -35,12 +35,12 @@ class Packing:
 
 @dataclass(frozen=True)
 class Plan:
-    """A choice for each part, and its predicted cost.
+    """A choice for each part, and the predicted cost.
 
     Attributes:
-        choices: name of a part -> one of the choices; "" for what is outside of all parts.
-        peak: bytes of activations.
-        seconds: beyond those of saving everything.
+        choices: part name -> choice; "" stands for tensors saved outside of all parts.
+        peak: predicted peak of activation bytes.
+        seconds: predicted time in addition to that of saving everything.
     """
 
     choices: Mapping[str, str]
@@ -49,7 +49,7 @@ class Plan:
 
     @property
     def lossy(self) -> bool:
-        """Whether gradients get an error."""
+        """Whether gradients have an error."""
         return not LOSSY.isdisjoint(self.choices.values())
 
     @property
@@ -61,7 +61,7 @@ class Plan:
 def options(
     part: Part, packing: Packing | None = None, offloading: Packing | None = None
 ) -> dict[str, tuple[float, float, float]]:
-    """Return choice -> bytes kept, transient bytes, extra seconds of a part."""
+    """Return for each choice the stored bytes, transient bytes and extra seconds of a part."""
     found = {
         SAVE: (float(part.saved), 0.0, 0.0),
         RECOMPUTE: (float(part.inputs), float(part.saved), part.seconds),
@@ -84,7 +84,7 @@ def uniform(
     parts: Sequence[Part], choice: str, packing: Packing | None = None,
     offloading: Packing | None = None,
 ) -> Plan:  # fmt: skip
-    """Return the plan of one choice for all parts."""
+    """Return the plan with the same choice for all parts."""
     kept = peak = seconds = 0.0
     for part in parts:
         stays, transient, extra = options(part, packing, offloading)[choice]
@@ -95,7 +95,7 @@ def uniform(
 
 
 def _outside(choices: Iterable[str]) -> str:
-    """Return the choice for what is outside of all parts."""
+    """Return the choice for tensors outside of all parts."""
     taken = set(choices)
     return PACK if taken & LOSSY else OFFLOAD if taken & MOVED else SAVE
 
@@ -103,12 +103,12 @@ def _outside(choices: Iterable[str]) -> str:
 def plans(
     parts: Sequence[Part], packing: Packing | None, offloading: Packing | None = None
 ) -> list[Plan]:
-    """Return the fastest plan under each of several caps on the peak, the smallest peak first.
+    """Return the fastest plans under several limits of the peak, smallest peak first.
 
     Args:
-        parts: in the order in which they run.
-        packing: None where nothing can be packed.
-        offloading: None where nothing can be offloaded.
+        parts: in execution order.
+        packing: measured packing; None if not available.
+        offloading: measured offloading; None if not available.
 
     Example:
         >>> parts = [Part(str(i), i, 1, 100, 10, 1.0) for i in range(3)]
@@ -133,8 +133,8 @@ def _fastest(
     parts: Sequence[Part], choices: Sequence[Mapping[str, tuple[float, float, float]]],
     cap: float, unit: float,
 ) -> Plan | None:  # fmt: skip
-    """Return the fastest plan whose peak is within a cap; None where there is none."""
-    # State: units kept so far -> seconds, exact bytes kept, peak so far, choices.
+    """Return the fastest plan whose peak is within `cap`, or None."""
+    # State: stored units so far -> seconds, stored bytes, peak so far, choices.
     table: dict[int, tuple[float, float, float, tuple[str, ...]]] = {0: (0.0, 0.0, 0.0, ())}
     for each in choices:
         after: dict[int, tuple[float, float, float, tuple[str, ...]]] = {}

@@ -1,10 +1,10 @@
-"""Each part of a network saved, packed, offloaded or recomputed, as measured on the network itself.
+"""Planned activation memory: each part is saved, packed, offloaded or recomputed.
 
-Before the first step some plans are tried: recomputation of all parts, coarse and fine, packing of
-all, offloading of all, and those of the dynamic programming (`plan`). A real step of each is
-measured, its live bytes, its time and the error of its gradients. A plan that loses to
-recomputation alone is never taken, and one that errs more than wanted neither; if a taken one does
-so later, recomputation takes over.
+Before the first step several plans are measured: recomputation of all parts (coarse and fine),
+packing of all, offloading of all, and plans from dynamic programming (`plan`). For each plan a real
+step is run, and its peak memory, time and gradient error are measured. A plan is only chosen if it
+needs less memory than recomputation alone and its gradient error is within the target; if its error
+later exceeds twice the target, recomputation replaces it.
 
 Source: Chen et al. 2016, arXiv:1604.06174 (recomputation); Jin et al. 2021, arXiv:2111.09562.
 """
@@ -45,26 +45,26 @@ from scitoolkit.training.memory.plan import (
     plans,
     uniform,
 )
-from scitoolkit.training.memory.replaced import as_it_is, replaced
+from scitoolkit.training.memory.replaced import replaced, save_unchanged
 
 log: Logger = get_logger(__name__)
-# Shares of all saved bytes that a part may have; as many divisions of the network are tried.
+# Largest fraction of all saved bytes per part; each value gives a division to try.
 SHARES = (1 / 3, 1 / 8, 1 / 20)
-# Plans of the dynamic programming that are measured, and rounds of adapting one that is lossy.
+# Number of measured plans from dynamic programming, and of adaptation rounds of a lossy plan.
 MEASURED, ROUNDS = 3, 8
 MOST_SECONDS = 1.3
-# A smaller gain than this does not pay for an error of the gradients.
+# Largest memory relative to the baseline; a smaller gain is not worth a gradient error.
 LEAST_GAIN = 0.98
-# Measurements in a row that may exceed twice the wanted error before recomputation takes over.
+# Consecutive measurements above twice the target error before falling back to recomputation.
 PATIENCE = 3
 
 Gradients = Mapping[str, Tensor | None]
-"""By name of the parameter; None for one without a gradient."""
+"""Gradients by parameter name; None for a parameter without one."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A plan as it was measured; `error` is that of all gradients together."""
+    """A measured plan; `error` is the relative error of all gradients together."""
 
     plan: Plan
     comet: Comet | None
@@ -74,16 +74,17 @@ class Trial:
 
 
 class PlannedMemory:
-    """Activation store that saves, packs, offloads or recomputes each part, as measures best.
+    """Activation store that saves, packs, offloads or recomputes each part by measurement.
 
     Args:
-        model: of any kind; parts on another device than the CPU are not packed.
-        config: the wanted gradient error of all parameters together, and the folder without which
-            activations of a CPU are not offloaded.
+        model: any model; only activations on the CPU are packed.
+        config: target error of all gradients together, and the folder, without which CPU
+            activations are not offloaded.
 
     Attributes:
-        exact: False, as packed activations have an error.
-        trials: every plan that was measured; empty in a resumed run.
+        exact: False, because packed activations have an error.
+        trials: all measured plans; empty in a resumed run.
+        chosen: the chosen plan; None before `prepare` and in a resumed run.
 
     Example:
         >>> def block():
@@ -117,10 +118,10 @@ class PlannedMemory:
         self.chosen: Trial | None = None
 
     def prepare(self, gradients: Callable[[], Gradients]) -> None:
-        """Measure plans and choose one; nothing happens in a resumed run.
+        """Measure plans and choose one; does nothing in a resumed run.
 
         Args:
-            gradients: runs a step without changing anything, and returns its gradients.
+            gradients: runs a step without side effects and returns its gradients.
 
         Raises:
             BackendError: the training runs on several processes, whose plans might differ.
@@ -152,12 +153,12 @@ class PlannedMemory:
         self.chosen = min(good, key=lambda trial: trial.peak) if good else baseline
         self._plan, self._comet = self.chosen.plan, self.chosen.comet
         self._fallback = baseline.plan
-        log.info("activations: %s", _told(self.chosen, baseline, whole))
+        log.info("activations: %s", _summary(self.chosen, baseline, whole))
 
     def _kept(
         self, divisions: Any, whole: Trial, gradients: Callable[[], Gradients], exact: Gradients
     ) -> Iterator[Trial]:
-        """Yield measured plans that pack or offload, those of the programming and uniform ones."""
+        """Yield measured plans that pack or offload: from dynamic programming, and uniform ones."""
         tried: list[Trial] = []
         packing = self._packing(whole, gradients, exact, tried)
         offloading = self._offloading(whole, gradients, exact, tried)
@@ -174,13 +175,13 @@ class PlannedMemory:
     def _possible(
         self, candidates: Iterable[Plan], gradients: Callable[[], Gradients], exact: Gradients
     ) -> Iterator[Trial]:
-        """Yield measured plans, without those whose parts change their own input in place."""
+        """Yield measured plans, skipping those whose parts modify their input in place."""
         for plan in candidates:
             packer = self._packer() if plan.lossy else None
             try:
                 yield self._measured(plan, packer, gradients, exact, rounds=ROUNDS)
             except NumericalError as error:
-                log.info("a plan is left out: %s", error)
+                log.info("skipping a memory plan: %s", error)
                 for parameter in self._model.parameters():
                     parameter.grad = None
 
@@ -188,7 +189,7 @@ class PlannedMemory:
         self, whole: Trial, gradients: Callable[[], Gradients], exact: Gradients,
         tried: list[Trial],
     ) -> Packing | None:  # fmt: skip
-        """Try to pack everything; return what it does, or None where it gains nothing."""
+        """Measure packing of everything; return its cost, or None if it saves nothing."""
         if (comet := self._packer()) is None:
             return None
         plan = Plan({"": PACK}, 0.0, 0.0)
@@ -203,13 +204,13 @@ class PlannedMemory:
         self, whole: Trial, gradients: Callable[[], Gradients], exact: Gradients,
         tried: list[Trial],
     ) -> Packing | None:  # fmt: skip
-        """Try to offload everything; return what it does, or None where it cannot be done."""
+        """Measure offloading of everything; return its cost, or None if it is impossible."""
         if self._offload is None:
             return None
         try:
             trial = self._measured(Plan({"": OFFLOAD}, 0.0, 0.0), None, gradients, exact)
         except DataError as error:
-            log.warning("nothing is offloaded: %s", error)
+            log.warning("activations are not offloaded: %s", error)
             self._offload = None
             return None
         tried.append(trial)
@@ -222,14 +223,14 @@ class PlannedMemory:
         try:
             return Comet(self._model, self._config)
         except BackendError as error:
-            log.info("nothing is packed: %s", error)
+            log.info("activations are not packed: %s", error)
             return None
 
     def _measured(
         self, plan: Plan, comet: Comet | None, gradients: Callable[[], Gradients],
         exact: Gradients, rounds: int = 1,
     ) -> Trial:  # fmt: skip
-        """Return a plan measured by real steps; a lossy one is adapted in between."""
+        """Measure a plan by real steps; a lossy one is adapted between them."""
         self._plan, self._comet = plan, comet
         error = math.inf
         for _ in range(rounds):
@@ -246,7 +247,7 @@ class PlannedMemory:
         return Trial(plan, comet, peak, seconds, error)
 
     def _clock(self) -> float:
-        """Return seconds: of this process and what it waited for the disk, or of the device."""
+        """Return seconds: CPU time plus time blocked on the disk, or wall time of the GPU."""
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
             return time.perf_counter()
@@ -255,7 +256,7 @@ class PlannedMemory:
 
     @contextlib.contextmanager
     def saving(self, batch: Batch, finer: float) -> Iterator[None]:
-        """Save what is needed as planned; see `Comet.saving`."""
+        """Return a context in which activations are stored as planned; see `Comet.saving`."""
         with contextlib.ExitStack() as stack:
             if self._plan.moves:
                 assert self._offload is not None
@@ -275,14 +276,14 @@ class PlannedMemory:
             yield
 
     def _hooks(self, choice: str) -> Callable[[], Any]:
-        """Return what makes the context of a part; a null one leaves it to the hooks around."""
+        """Return the factory of a part's context; a null context defers to the enclosing hooks."""
         if choice in MOVED:
             assert self._offload is not None
             return self._offload.hooks
-        return contextlib.nullcontext if choice in LOSSY else as_it_is
+        return contextlib.nullcontext if choice in LOSSY else save_unchanged
 
     def adapt(self, errors: Mapping[str, tuple[float, float]]) -> None:
-        """Adapt the packing; give it up when it errs far more than wanted again and again."""
+        """Adapt the packing; fall back to recomputation if its error stays far above the target."""
         if self._comet is None:
             return
         self._comet.adapt(errors)
@@ -290,23 +291,23 @@ class PlannedMemory:
         exceeds = error > 2 * self._config.gradient_error  # NaN, a failed rehearsal, does not count
         self._exceeded = self._exceeded + 1 if exceeds else 0
         if self._exceeded >= PATIENCE:
-            log.warning("packed activations err by %.2g: from now on parts are recomputed", error)
+            log.warning("gradient error %.2g of packed activations: recomputing from now on", error)
             self._plan, self._comet = self._fallback, None
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the plan and the steps of the packing."""
+        """Return the plan and the quantisation steps."""
         return {
             "choices": dict(self._plan.choices), "fallback": dict(self._fallback.choices),
             "packing": self._comet.state_dict() if self._comet else None,
         }  # fmt: skip
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore plan and packing; nothing is measured again."""
+        """Restore plan and quantisation steps; nothing is measured again."""
         self._plan = Plan(dict(state["choices"]), 0.0, 0.0)
         self._fallback = Plan(dict(state["fallback"]), 0.0, 0.0)
         if self._plan.moves and self._offload is None:
             raise ConfigError(
-                "this training offloads activations of some parts to a folder that is not named",
+                "the checkpoint's memory plan offloads activations, but no folder is given",
                 where="training.memory.folder", fix="training.memory.folder=FOLDER",
             )  # fmt: skip
         self._comet = None
@@ -332,12 +333,12 @@ def _errors(found: Gradients, exact: Gradients) -> dict[str, tuple[float, float]
 
 
 def _relative(pairs: Mapping[str, tuple[float, float]]) -> float:
-    """Return the error of all gradients together over their norm."""
+    """Return the relative error of all gradients together."""
     error, norm = (math.sqrt(sum(pair[i] for pair in pairs.values())) for i in (0, 1))
     return error / max(norm, 1e-300)
 
 
-def _told(chosen: Trial, baseline: Trial, whole: Trial) -> str:
+def _summary(chosen: Trial, baseline: Trial, whole: Trial) -> str:
     counts = {c: list(chosen.plan.choices.values()).count(c)
               for c in (SAVE, *sorted(LOSSY | MOVED), RECOMPUTE)}  # fmt: skip
     what = ", ".join(f"{n} x {c}" for c, n in counts.items() if n) or "all saved"

@@ -1,8 +1,8 @@
-"""Activations computed again in the backward pass, instead of being kept.
+"""Recomputation of activations in the backward pass (activation checkpointing).
 
-Of each block (an element of a `ModuleList`, or of a `Sequential` that is no block itself) only the
-input is kept: the plan of `planned` without its measurements, for every strategy and device. The
-weights that come out are the same bits; a step takes about a third longer.
+Only the inputs of blocks are stored, where a block is an element of an outermost `ModuleList` or
+`Sequential`. In contrast to `planned` nothing is measured, and every strategy and device is
+supported. Results are bit-identical; a step takes about a third longer.
 
 Source: Chen et al. 2016, https://arxiv.org/abs/1604.06174.
 """
@@ -21,14 +21,14 @@ from scitoolkit.training.memory.replaced import replaced
 
 
 class Recompute:
-    """Activation store that keeps the inputs of blocks.
+    """Activation store that recomputes blocks from their inputs; exact.
 
     Args:
-        model: whose blocks are computed again.
-        config: `activations` is all that is read.
+        model: the model whose blocks are recomputed.
+        config: only `activations` may be set.
 
     Raises:
-        ConfigError: the model has no blocks, or the configuration has keys that are not read.
+        ConfigError: the model has no blocks, or the configuration sets keys that are not read.
     """
 
     exact: ClassVar[bool] = True
@@ -38,9 +38,9 @@ class Recompute:
         self.blocks: list[nn.Module] = blocks(model)
         if not self.blocks:
             raise ConfigError(
-                "the model has no ModuleList or Sequential of blocks to compute again",
+                "the model has no ModuleList or Sequential of blocks to recompute",
                 where="training.memory.activations",
-                fix="leave training.memory out",
+                fix="remove training.memory",
             )
 
     def prepare(self, gradients: Callable[[], Mapping[str, Tensor | None]]) -> None:
@@ -48,7 +48,7 @@ class Recompute:
 
     @contextlib.contextmanager
     def saving(self, batch: Mapping[str, Tensor], finer: float) -> Iterator[None]:
-        """Within it the blocks keep their inputs alone."""
+        """Return a context in which blocks store only their inputs."""
         with contextlib.ExitStack() as stack:
             for block in self.blocks:
                 stack.enter_context(replaced(block, recomputes=True, hooks=contextlib.nullcontext))
@@ -66,7 +66,7 @@ class Recompute:
 
 
 def blocks(model: nn.Module) -> list[nn.Module]:
-    """Return the outermost elements of lists and sequences that have parameters.
+    """Return the elements with parameters of the outermost `ModuleList`s and `Sequential`s.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(2, 2), nn.Tanh(), nn.Sequential(nn.Linear(2, 1)))

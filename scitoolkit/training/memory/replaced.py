@@ -1,7 +1,7 @@
-"""A module whose forward pass is recomputed, or whose activations are saved as they are.
+"""Temporary replacement of a module's forward method, for recomputation or other storage.
 
-The one mechanism of all stores that recompute. What comes out is the same bits: dropout draws the
-same numbers again, and running statistics count a batch once.
+Results are bit-identical: dropout draws the same random numbers again, and running statistics are
+updated once per batch.
 
 Source: Chen et al. 2016, https://arxiv.org/abs/1604.06174.
 """
@@ -25,13 +25,13 @@ def replaced(
     module: nn.Module, *, recomputes: bool,
     hooks: Callable[[], AbstractContextManager[Any]] | None = None,
 ) -> Iterator[None]:  # fmt: skip
-    """Within it a module saves its inputs and recomputes the rest, or saves all.
+    """Return a context in which a module recomputes its forward pass or stores tensors differently.
 
     Args:
-        module: of any kind; its `forward` is replaced until the end.
-        recomputes: in the backward pass.
-        hooks: returns the context of its forward pass, which takes what is saved; without it
-            tensors are saved as they are, also where hooks around pack them.
+        module: any module; its `forward` is replaced within the context.
+        recomputes: save only the inputs and recompute in the backward pass.
+        hooks: returns the saved-tensor context of the forward pass; by default tensors are saved
+            unchanged, even inside hooks that pack them.
 
     Example:
         >>> import torch
@@ -53,7 +53,7 @@ def replaced(
     run = recomputed if recomputes else forward
 
     def hooked(*arguments: Any, **named: Any) -> Any:
-        with (hooks or as_it_is)():
+        with (hooks or save_unchanged)():
             return run(*arguments, **named)
 
     module.forward = hooked
@@ -65,17 +65,17 @@ def replaced(
             module.forward = former
 
 
-def as_it_is() -> saved_tensors_hooks:
-    """Return a context whose tensors are saved as they are."""
+def save_unchanged() -> saved_tensors_hooks:
+    """Return hooks that save tensors unchanged."""
     return saved_tensors_hooks(Unchanged.of, Unchanged.value)
 
 
 @contextlib.contextmanager
 def _same_buffers(module: nn.Module) -> Iterator[None]:
-    """Keep buffers as the first forward pass left them: running statistics count a batch once."""
+    """Restore buffers after recomputation, so that running statistics count a batch once."""
     kept = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
     try:
         yield
     finally:
         for buffer, values in kept:
-            buffer.data.copy_(values)  # not counted as a change: the backward pass may follow
+            buffer.data.copy_(values)  # .data leaves the version unchanged

@@ -1,4 +1,4 @@
-"""What the stores' hooks share: the memory of a tensor, and tensors that are kept as they are."""
+"""Helpers of the saved-tensor hooks: storage identity, and tensors stored unchanged."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from scitoolkit.core.errors import NumericalError
 
 
 def storage_id(tensor: Tensor) -> int:
-    """Return what two tensors of the same memory share; of this rank's part of a sharded one."""
+    """Return an identifier of a tensor's storage; of the local shard of a DTensor."""
     own = getattr(tensor, "_local_tensor", tensor)
     return int(own.untyped_storage()._cdata)
 
 
 def unattached(tensor: Tensor) -> Tensor:
-    """Return a tensor without its graph: a graph that holds its output would never be freed."""
+    """Return a tensor without its graph; a graph that references its output is never freed."""
     return tensor if tensor.is_leaf else tensor.detach()
 
 
 @dataclass(frozen=True)
 class Unchanged:
-    """A saved tensor that is kept as it is.
+    """A saved tensor that is stored unchanged.
 
     Attributes:
-        tensor: without its graph.
-        version: of its values when it was saved.
+        tensor: the tensor, detached.
+        version: its version counter when it was saved.
     """
 
     tensor: Tensor
@@ -34,19 +34,19 @@ class Unchanged:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes kept."""
+        """Bytes stored."""
         return self.tensor.nbytes
 
     @classmethod
     def of(cls, tensor: Tensor) -> Unchanged:
-        """Return the record of a tensor that is saved now."""
+        """Return the record of a tensor that is being saved."""
         return cls(unattached(tensor), tensor._version)
 
     def value(self) -> Tensor:
         """Return the tensor.
 
         Raises:
-            NumericalError: it was changed in place since it was saved.
+            NumericalError: it was modified in place since it was saved.
         """
         if self.tensor._version != self.version:
             raise NumericalError(

@@ -1,8 +1,8 @@
-"""Activations in less memory: a registered store keeps what the backward pass will need.
+"""Interface of activation stores, which hold the tensors saved for the backward pass.
 
-The trainer knows stores by this interface alone. A store keeps activations with an error; now and
-then the trainer computes a step's gradients twice, with the configured and with a coarser
-quantisation, and tells the store how far the gradient of each parameter moved.
+Lossy stores are adapted by measurement: from time to time the trainer computes the gradients of a
+step twice, with the current and with a coarser quantisation, and passes the difference of each
+parameter's gradient to the store.
 """
 
 from __future__ import annotations
@@ -21,47 +21,47 @@ from scitoolkit.training.memory.config import MemoryConfig, activation_stores
 from scitoolkit.training.sharding import local
 from scitoolkit.training.strategies.base import TrainingStrategy
 
-# The rehearsal is twice as coarse, so that it needs less memory than the step itself: a finer one
-# sets the peak of the training. The difference of the two gradients is larger than the error by
-# this factor, for errors that grow like the step to the power 0.8, as those of smooth fields do.
+# The second evaluation is twice as coarse, so that it needs less memory than the step itself: a
+# finer one would set the memory peak of the training. SEEN is the ratio of the difference of the
+# two gradients to the error, if the error grows like the step to the power 0.8 (smooth fields).
 FINER, SEEN = 0.5, 1.43
 
 
 class ActivationStore(Protocol):
-    """What a package registers in the entry-point group `scitoolkit.activation_store`.
+    """Activation store, registered in the entry-point group `scitoolkit.activation_store`.
 
     Attributes:
-        exact: the gradients are those without the store, so nothing is measured.
+        exact: whether gradients are unaffected; an exact store is not measured.
     """
 
     exact: ClassVar[bool]
 
     def __init__(self, model: nn.Module, config: MemoryConfig) -> None:
-        """Keep activations of `model`."""
+        """Create the store of a model."""
 
     def prepare(self, gradients: Callable[[], Mapping[str, Tensor | None]]) -> None:
-        """Make ready before the first step of a new or resumed run.
+        """Prepare the store before the first step of a new or resumed run.
 
         Args:
-            gradients: runs a step, in the context of `saving`, without changing anything, and
-                returns the gradients by parameter.
+            gradients: runs a step in the context of `saving` without side effects, and returns
+                the gradients by parameter name.
         """
 
     def saving(self, batch: Batch, finer: float) -> contextlib.AbstractContextManager[None]:
-        """Return the context of a forward pass; `finer` divides the allowed errors."""
+        """Return the context of a forward pass; `finer` divides the error bounds."""
 
     def adapt(self, errors: Mapping[str, tuple[float, float]]) -> None:
-        """Take squared gradient error and squared gradient norm by parameter, of all ranks."""
+        """Adapt to (squared error, squared norm) of the gradient by parameter, over all ranks."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what has been adapted, as JSON types."""
+        """Return the adaptive state as JSON types."""
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore what `state_dict` returned."""
+        """Restore the result of `state_dict`."""
 
 
 class ActivationMemory:
-    """The store of a training and when it is adapted; does nothing without a configuration.
+    """The activation store of a training and its adaptation; does nothing without `config`.
 
     Attributes:
         store: the activation store, or None.
@@ -81,18 +81,18 @@ class ActivationMemory:
             self.store = activation_stores.get(config.activations)(model, config)
 
     def saving(self, batch: Batch) -> contextlib.AbstractContextManager[None]:
-        """Return the context of a forward pass whose gradients are wanted."""
+        """Return the context of a forward pass with gradients."""
         return self.store.saving(batch, self._finer) if self.store else contextlib.nullcontext()
 
     def measures(self, step: int) -> bool:
-        """Tell whether step number `step` (from 0) is measured: often at first."""
+        """Return whether step number `step` (from 0) is measured; early steps are more often."""
         if self._config is None or self.store is None or self.store.exact:
             return False
         every = self._config.measure_every
         return step % every == 0 or (step < every and step & (step - 1) == 0)
 
     def prepare(self, backward: Callable[[], None]) -> None:
-        """Let the store try steps before the first one; `backward` runs forward and backward."""
+        """Prepare the store before the first step; `backward` runs a forward and backward pass."""
         if self.store is None or self._is_prepared:
             return
         self._is_prepared = True
@@ -105,14 +105,14 @@ class ActivationMemory:
         self.store.prepare(gradients)
 
     def coarser_gradients(self, backward: Callable[[], None]) -> list[Tensor | None] | None:
-        """Return the gradients of a rehearsal with a coarser quantisation; None when it failed."""
+        """Return the gradients with a coarser quantisation; None if their computation failed."""
         self._finer = FINER
         try:
             with self._rehearsal():
                 backward()
                 return list(self._gradients().values())
         except Exception:
-            return None  # the step itself meets the same error, and reports it
+            return None  # the step itself will raise the same error
         finally:
             self._finer = 1.0
 
@@ -121,13 +121,13 @@ class ActivationMemory:
 
     @contextlib.contextmanager
     def _rehearsal(self) -> Iterator[None]:
-        """Restore random numbers and buffers, so that the step itself sees the same."""
-        chance = rng_state()
+        """Restore random state and buffers afterwards, so that the step itself is unaffected."""
+        random_state = rng_state()
         buffers = [(b, b.detach().clone()) for b in self._model.buffers()]
         try:
             yield
         finally:
-            set_rng_state(chance)
+            set_rng_state(random_state)
             with torch.no_grad():
                 for buffer, kept in buffers:
                     buffer.copy_(kept)
@@ -135,7 +135,7 @@ class ActivationMemory:
                 parameter.grad = None
 
     def compare(self, coarser: list[Tensor | None] | None) -> list[float]:
-        """Return this rank's squared errors and squared norms, one after the other."""
+        """Return this rank's squared errors and squared norms, alternating, by parameter."""
         if coarser is None:
             return [math.nan] * (2 * len(self._named))
         out: list[float] = []
@@ -149,7 +149,7 @@ class ActivationMemory:
         return out
 
     def adapt(self, compared: list[float]) -> None:
-        """Tell the store what all ranks measured; every rank gets the same numbers."""
+        """Adapt the store to the measurements of all ranks, which are summed."""
         totals = self._strategy.sum(compared)
         assert self.store is not None
         pairs = zip(totals[::2], totals[1::2], strict=True)
@@ -160,6 +160,6 @@ class ActivationMemory:
         return self.store.state_dict() if self.store else None
 
     def load_state_dict(self, state: Mapping[str, Any] | None) -> None:
-        """Restore what `state_dict` returned."""
+        """Restore the result of `state_dict`."""
         if self.store is not None and state is not None:
             self.store.load_state_dict(state)

@@ -1,9 +1,9 @@
-"""Gauss-Newton with a trust region, for losses that are sums of squares.
+"""Damped Gauss-Newton (Levenberg-Marquardt) for losses that are sums of squares.
 
-One step linearises the residuals r and minimises ``|r + J s|^2 + damping |s|^2``; the damping
-follows from how well the linearisation predicted the loss (the damped form of a trust region). The
-ball of Steihaug's method is not used: J is ill-conditioned, and with an unscaled radius truncated
-conjugate gradients stop at its edge far from the minimum.
+A step linearises the residuals r and minimises ``|r + J s|^2 + damping |s|^2``. The damping is
+adapted to the ratio of actual to predicted decrease of the loss. Steihaug's trust region is not
+used: J is ill-conditioned, and with an unscaled radius truncated conjugate gradients stop at the
+boundary far from the minimum.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _HIGHEST = 1e20
 
 
 class Residuals(Protocol):
-    """What a step of `GaussNewton` evaluates; `StepResiduals` implements it."""
+    """Residuals evaluated by a step of `GaussNewton`; implemented by `StepResiduals`."""
 
     total: Callable[[Tensor], Tensor]
 
@@ -32,18 +32,18 @@ class Residuals(Protocol):
 
 
 class GaussNewton(Optimizer):
-    """Damped Gauss-Newton steps.
+    """Optimizer with damped Gauss-Newton steps.
 
-    Of up to 3,000 residuals or parameters the system is solved by Cholesky's decomposition, in the
-    space of residuals or of parameters, whichever is smaller; beyond that by `inner` conjugate-
-    gradient steps, of which each needs one all-reduce where there are several ranks.
+    With up to 3,000 residuals or parameters the system is solved by Cholesky decomposition, in the
+    space of residuals or of parameters, whichever is smaller; otherwise by up to `inner`
+    conjugate-gradient steps, each of which needs one all-reduce with several ranks.
 
     Args:
-        parameters: what is trained.
-        damping: first damping over the largest entry of the diagonal of J'J.
-        trials: dampings tried in a step before the weights are left as they are.
-        inner: conjugate-gradient steps at most.
-        several_ranks: residuals are spread over the processes.
+        parameters: trainable parameters.
+        damping: initial damping over the largest diagonal entry of J'J.
+        trials: dampings tried per step before the weights are left unchanged.
+        inner: largest number of conjugate-gradient steps.
+        several_ranks: whether residuals are distributed over several ranks.
 
     Source: Madsen, Nielsen and Tingleff 2004, Methods for non-linear least squares problems,
     algorithm 3.16 (the update of the damping is Nielsen's).
@@ -65,7 +65,7 @@ class GaussNewton(Optimizer):
 
     @torch.no_grad()
     def step(self, residuals: Residuals) -> tuple[float, float]:  # type: ignore[override]
-        """Do one step.
+        """Run one step.
 
         Returns:
             The loss before the step and the norm of its gradient.
@@ -99,7 +99,7 @@ class GaussNewton(Optimizer):
         system: _System,
         residuals: Residuals,
     ) -> bool:
-        """Move the weights; return whether the loss falls, and then adapt the damping."""
+        """Apply a step; return whether the loss decreases, and in that case adapt the damping."""
         parameters: list[Tensor] = group["params"]
         parts = move.split([p.numel() for p in parameters])
         steps = [s.view_as(p).to(p.dtype) for s, p in zip(parts, parameters, strict=True)]
@@ -116,7 +116,7 @@ class GaussNewton(Optimizer):
 
 
 class _System:
-    """The linearised problem at one point.
+    """The linearised least-squares problem at one point.
 
     Attributes:
         loss: sum of the squared residuals of all ranks.
@@ -143,7 +143,7 @@ class _System:
             self._gram = product if self._dual else total(product)
 
     def solved(self, damping: float) -> Tensor | None:
-        """Return the step at a damping, None when the system is not positive definite."""
+        """Return the step for a damping, or None if the system is not positive definite."""
         if self._gram is None:
             return self._by_conjugate_gradients(damping)
         damped = self._gram.clone()
@@ -156,7 +156,7 @@ class _System:
         return -(self._jacobian.T @ solution) if self._dual else -solution
 
     def predicted(self, move: Tensor) -> float:
-        """Return the loss of the linearisation after a step."""
+        """Return the loss predicted by the linearisation."""
         linear = self._values + self._jacobian @ move
         return float(self._total(linear.square().sum()))
 

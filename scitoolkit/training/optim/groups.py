@@ -1,4 +1,4 @@
-"""Parameter groups: learning rate and weight decay of some parameters, chosen by name or kind."""
+"""Parameter groups: learning rate and weight decay by parameter name or kind."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BIASES_AND_NORMS = "biases_and_norms"
 
 
 class ParameterGroup(Config):
-    """Settings of some parameters; of several groups that hold one, the last that sets a key wins.
+    """Settings of some parameters; if several groups match one, the last that sets a key wins.
 
     Example:
         >>> ParameterGroup(parameters="biases_and_norms", weight_decay=0.0).rate_factor is None
@@ -27,10 +27,10 @@ class ParameterGroup(Config):
     """
 
     parameters: str = Field(
-        description="name with * and ?, such as encoder.*, or biases_and_norms (all vectors)"
+        description="pattern with * and ?, such as encoder.*, or biases_and_norms (vectors)"
     )
     rate_factor: PositiveFloat | None = Field(
-        default=None, description="learning rate over that of the optimizer"
+        default=None, description="learning rate relative to the optimizer's"
     )
     weight_decay: float | None = Field(default=None, ge=0)
 
@@ -41,7 +41,7 @@ class ParameterGroup(Config):
         return self
 
     def holds(self, name: str, parameter: nn.Parameter) -> bool:
-        """Return whether a parameter belongs to the group."""
+        """Return whether the group matches a parameter."""
         if self.parameters == BIASES_AND_NORMS:
             return parameter.dim() <= 1
         return fnmatchcase(name, self.parameters)
@@ -50,15 +50,15 @@ class ParameterGroup(Config):
 def grouped(
     named: Sequence[tuple[str, nn.Parameter]], rules: Sequence[ParameterGroup], lr: float
 ) -> list[tuple[list[str], dict[str, Any]]]:
-    """Return the groups of an optimizer: names, and torch's settings with `params`.
+    """Return optimizer groups as pairs of parameter names and torch's group dictionary.
 
     Args:
-        named: trained parameters with their names.
+        named: trainable parameters with their names.
         rules: `training.parameter_groups`.
         lr: learning rate of the optimizer.
 
     Raises:
-        ConfigError: a rule holds no parameter.
+        ConfigError: a rule matches no parameter.
 
     Example:
         >>> from torch import nn
@@ -73,7 +73,7 @@ def grouped(
             names = [name for name, _ in named]
             near = nearest_name(rule.parameters, names)
             raise ConfigError(
-                f"{rule.parameters!r} is no parameter's name",
+                f"{rule.parameters!r} matches no parameter",
                 where=f"training.parameter_groups.{number}.parameters",
                 allowed=", ".join(names[:8]) + (", ..." if len(names) > 8 else ""),
                 fix=f"did you mean {near}?" if near else "",

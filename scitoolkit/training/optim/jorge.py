@@ -1,7 +1,7 @@
-"""Jorge: Shampoo's preconditioners kept up to date by products of matrices alone.
+"""Jorge: Shampoo with preconditioners that are updated by matrix products only.
 
 Shampoo multiplies a gradient from both sides by inverse fourth roots of averages of G G' and G' G.
-Jorge keeps the root itself and updates it by a truncated binomial series, without a decomposition.
+Jorge stores the roots and updates them by a truncated binomial series, without decompositions.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ def refreshed_root(root: Tensor, gram: Tensor, floor: float = 0.0) -> Tensor:
     """Return the inverse fourth root of ``b root^-4 + (1 - b) gram``, to second order.
 
     The binomial series of the published update is taken in Y = X^2 G G' X^2, which has the
-    eigenvalues of the published X^4 G G' and is symmetric: the root then stays symmetric and
-    positive, where the published form drifts and, made symmetric afterwards, turns indefinite.
-    b = norm(Y) / (norm(Y) + 1) makes the series converge. Second order holds where G G' and X
-    commute; else, as in the publication, an error of first order in their commutator remains.
+    eigenvalues of the published X^4 G G' and is symmetric. The root therefore stays symmetric and
+    positive, whereas the published form drifts and becomes indefinite when symmetrised.
+    b = norm(Y) / (norm(Y) + 1) makes the series converge. The update is second order if G G' and X
+    commute; otherwise, as in the publication, an error of first order in their commutator remains.
+    A zero gram leaves the root unchanged, because b, and with it the series, would degenerate.
 
     Args:
         root: (n, n) symmetric positive matrix X.
         gram: (n, n) product G G'.
-        floor: least share b of the former average that is kept.
+        floor: lower limit of b, the weight of the previous average.
 
     Source: Singh et al. 2023, https://arxiv.org/abs/2310.12298, equations 6 to 9.
 
@@ -45,22 +46,23 @@ def refreshed_root(root: Tensor, gram: Tensor, floor: float = 0.0) -> Tensor:
     ratio = (1 - kept) / kept
     first = root @ series
     out = root - (ratio / 4) * first + (5 * ratio * ratio / 32) * (first @ series)
-    return (out + out.T) * (0.5 * kept**-0.25)
+    out = (out + out.T) * (0.5 * kept**-0.25)
+    return torch.where(size > 0, out, root)
 
 
 class JorgeDescent(Optimizer):
-    """Jorge for weights that are matrices or convolutions, momentum for all others.
+    """Optimizer that uses Jorge for matrices and convolutions, and momentum for all others.
 
-    A convolution is the matrix (outputs, inputs x kernel). The length of a step is that of
-    gradient descent with momentum (grafting), so its learning rates fit.
+    A convolution is treated as the matrix (outputs, inputs x kernel). Step lengths are grafted from
+    gradient descent with momentum, so its learning rates apply.
 
     Args:
-        parameters: what is trained.
+        parameters: trainable parameters.
         lr: learning rate, as for gradient descent with momentum.
-        momentum: share of the former step that is kept.
-        weight_decay: decoupled.
+        momentum: decay of the momentum.
+        weight_decay: decoupled weight decay.
         every: steps between updates of the preconditioners.
-        largest: sides longer than this have no preconditioner.
+        largest: longer sides of a matrix are not preconditioned.
         floor: see `refreshed_root`.
     """
 
@@ -83,12 +85,12 @@ class JorgeDescent(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        """Do one step with the gradients that are there."""
+        """Run one step; parameters without a gradient are skipped."""
         for group, trained, gradients in trained_groups(self):
             for parameter, gradient in zip(trained, gradients, strict=True):
                 state = self.state[parameter]
                 if not state:
-                    _start(state, gradient, group["largest"])
+                    _start(state, gradient)
                 move = state["descent"].mul_(group["momentum"]).add_(gradient)
                 if parameter.dim() > 1:
                     move = self._preconditioned(gradient, state, group, move.norm())
@@ -100,6 +102,8 @@ class JorgeDescent(Optimizer):
         self, gradient: Tensor, state: dict[str, Any], group: dict[str, Any], length: Tensor
     ) -> Tensor:
         matrix, due = gradient.flatten(1), state["step"] % group["every"] == 0
+        if state.get("rootless") and bool(matrix.any()):
+            _add_roots(state, matrix, group["largest"])
         update = matrix
         for side, gram in (("left", lambda m: m @ m.T), ("right", lambda m: m.T @ m)):
             root = state.get(side)
@@ -112,16 +116,24 @@ class JorgeDescent(Optimizer):
         return direction * (length / direction.norm().clamp(min=1e-30))
 
 
-def _start(state: dict[str, Any], gradient: Tensor, largest: int) -> None:
-    """Set the state of a parameter before its first step."""
+def _start(state: dict[str, Any], gradient: Tensor) -> None:
+    """Initialise the state of a parameter."""
     state["step"] = 0
     state["descent"] = torch.zeros_like(gradient)
     if gradient.dim() > 1:
         state["direction"] = torch.zeros_like(gradient)
-        # The size of the first gradient: from a small constant a hundred steps would pass before
-        # the preconditioner has the size of the gradients.
-        size = gradient.square().sum()
-        for side, length in (("left", gradient.shape[0]), ("right", gradient[0].numel())):
-            if length <= largest:
-                scale = (size / length).clamp(min=1e-30) ** -0.25
-                state[side] = scale * torch.eye(length, dtype=size.dtype, device=size.device)
+        state["rootless"] = True
+
+
+def _add_roots(state: dict[str, Any], matrix: Tensor, largest: int) -> None:
+    """Initialise the roots by the first gradient that is not zero.
+
+    Starting from a small constant, it would take a hundred steps until the preconditioner has the
+    size of the gradients. A zero gradient (below a zero-initialised layer) has no size.
+    """
+    size = matrix.square().sum()
+    for side, length in (("left", matrix.shape[0]), ("right", matrix.shape[1])):
+        if length <= largest:
+            scale = (size / length).clamp(min=1e-30) ** -0.25
+            state[side] = scale * torch.eye(length, dtype=size.dtype, device=size.device)
+    state["rootless"] = False

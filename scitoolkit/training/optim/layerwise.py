@@ -1,8 +1,9 @@
-"""LAMB and LARS: the step of each tensor is scaled by the ratio of its norm to the step's norm.
+"""LAMB and LARS: layer-wise adaptive rates, with steps scaled by the trust ratio of each tensor.
 
-A batch k times as large can then be trained at a rate about sqrt(k) times as high (see the schedule
-`legw`), because no layer moves far relative to its weights. Vectors (biases and the weights of
-normalisations) are stepped without that ratio. With shards the norms are those of whole tensors.
+The trust ratio is the norm of the weights over that of the step. It allows batches k times as large
+with a rate about sqrt(k) times as high (see the schedule `legw`), because no layer changes much
+relative to its weights. Vectors (biases and weights of normalisations) are not scaled. With shards,
+the norms are those of whole tensors.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from scitoolkit.training.sharding import local
 
 
 class Lamb(Optimizer):
-    """Adam's direction with decoupled weight decay, each tensor scaled to its weights' norm.
+    """LAMB: Adam with decoupled weight decay and layer-wise trust ratios.
 
     Args:
-        parameters: what is trained.
-        lr: a matrix moves by about `lr` of its norm a step.
-        betas: of Adam's averages.
-        eps: added to the root of the averaged squares.
-        weight_decay: decoupled, part of the step whose norm is taken.
+        parameters: trainable parameters.
+        lr: relative change of a matrix per step, approximately.
+        betas: decay rates of Adam's averages.
+        eps: added to the root of the second moment.
+        weight_decay: decoupled; included in the step whose norm enters the trust ratio.
 
     Source: You et al. 2020, https://arxiv.org/abs/1904.00962, algorithm 2, phi the identity.
     """
@@ -81,13 +82,14 @@ class Lamb(Optimizer):
 
 
 class Lars(Optimizer):
-    """Gradient descent with momentum, each tensor's gradient scaled to its weights' norm.
+    """LARS: gradient descent with momentum and layer-wise trust ratios.
 
     Args:
-        parameters: what is trained.
+        parameters: trainable parameters.
         lr: learning rate.
-        trust: a matrix moves by about lr * trust of its norm a step, before momentum.
-        momentum: share of the former step that is kept.
+        trust: trust coefficient; the relative change of a matrix is about lr * trust per step,
+            before momentum.
+        momentum: decay of the momentum.
         weight_decay: added to the gradient.
 
     Source: You et al. 2017, https://arxiv.org/abs/1708.03888, algorithm 1.

@@ -1,7 +1,7 @@
-"""Muon: steps whose matrices have all their singular values near one.
+"""Muon: momentum with orthogonalised updates of matrices.
 
-Few steps then do what takes Adam many, since no direction of a layer is left behind; that is
-worth its products of matrices where data is scarce and a step is dear.
+All singular values of an update are close to one, so all directions of a layer are trained at the
+same rate. This needs fewer steps than Adam, at the cost of some matrix products per step.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MIN_SIDE = 16
 
 @torch.no_grad()
 def orthogonalize(matrix: Tensor, steps: int = 5) -> Tensor:
-    """Return a matrix with the same singular vectors and singular values of about 1.
+    """Return a matrix with the same singular vectors and singular values close to 1.
 
     Args:
         matrix: (rows, columns).
@@ -45,18 +45,18 @@ def orthogonalize(matrix: Tensor, steps: int = 5) -> Tensor:
 
 
 class MuonAdam(Optimizer):
-    """Muon for weights that are matrices or convolutions, Adam for all others.
+    """Optimizer that uses Muon for matrices and convolutions, and Adam for all others.
 
-    A convolution is the matrix (outputs, inputs x kernel). Matrices with a side shorter than 16,
-    such as the last layer of a network with few outputs, are left to Adam.
+    A convolution is treated as the matrix (outputs, inputs x kernel). Matrices with a side shorter
+    than 16, such as the last layer of a network with few outputs, are trained by Adam.
 
     Args:
-        parameters: what is trained.
-        lr: of Adam; that of Muon is `matrix_ratio` times it.
+        parameters: trainable parameters.
+        lr: learning rate of Adam; Muon uses `matrix_ratio` times it.
         matrix_ratio: a Muon step changes a weight by about lr * matrix_ratio / sqrt(inputs).
-        momentum: of Muon.
-        betas: of Adam.
-        weight_decay: decoupled, for the matrices.
+        momentum: momentum of Muon.
+        betas: decay rates of Adam's averages.
+        weight_decay: decoupled weight decay of the matrices.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class MuonAdam(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        """Do one step with the gradients that are there."""
+        """Run one step; parameters without a gradient are skipped."""
         for group, trained, gradients in trained_groups(self):
             for parameter, gradient in zip(trained, gradients, strict=True):
                 move = self._muon if is_matrix(parameter) else self._adam
@@ -106,5 +106,5 @@ class MuonAdam(Optimizer):
 
 
 def is_matrix(parameter: Tensor) -> bool:
-    """Return whether Muon, and not Adam, moves a parameter."""
+    """Return whether a parameter is trained by Muon and not by Adam."""
     return parameter.ndim >= 2 and min(parameter.shape[0], parameter[0].numel()) >= _MIN_SIDE

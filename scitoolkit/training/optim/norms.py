@@ -1,4 +1,4 @@
-"""Norms of whole tensors, of which a rank may hold a part."""
+"""Norms of whole tensors that may be sharded over ranks."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from torch.distributed.tensor import DTensor
 
 
 def whole_norms(*lists: Sequence[Tensor], like: Sequence[Tensor]) -> list[Tensor]:
-    """Return the 2-norms of the whole tensors of each list, with one message for all.
+    """Return the 2-norms of the whole tensors of each list, with one all-reduce.
 
     Args:
-        lists: this rank's parts, tensor by tensor.
-        like: parameters that say how the tensors are split over the ranks.
+        lists: this rank's shards, tensor by tensor.
+        like: parameters that are sharded like the tensors.
 
     Returns:
-        A float32 or wider tensor of shape (len(list),) for each list.
+        A tensor of shape (len(list),) for each list, in the dtype of the shards.
 
     Example:
         >>> weight = torch.tensor([3.0, 4.0])
@@ -33,10 +33,10 @@ def whole_norms(*lists: Sequence[Tensor], like: Sequence[Tensor]) -> list[Tensor
 
 
 def _squares(parts: Sequence[Tensor], like: Sequence[Tensor]) -> Tensor:
-    # The norm of an empty part is 0, which `_foreach_norm` gives as well.
+    # `_foreach_norm` returns 0 for an empty shard.
     norms = torch.stack(torch._foreach_norm(list(parts)))
     split = torch.tensor([isinstance(p, DTensor) for p in like], device=norms.device)
-    # A tensor that every rank holds whole must count once in the sum over the ranks.
+    # A replicated tensor must count once in the sum over the ranks.
     share = torch.where(split, 1.0, 1.0 / _ranks(like))
     return norms.square() * share.to(norms.dtype)
 

@@ -1,6 +1,6 @@
-"""Optimizers as config members: capabilities as class attributes, `build(parameters)` makes one.
+"""Optimizers as config members, with capabilities as class attributes.
 
-Torch is imported in `build`, so that reading a configuration stays fast.
+Torch is imported only in `build`, so that reading a configuration is fast.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ FUSED_FROM = 200_000  # parameters
 
 
 class OptimizerConfig(Config):
-    """Base of the optimizers.
+    """Base class of optimizers.
 
     Attributes:
-        uses_closure: a step evaluates the loss more than once.
-        uses_residuals: a step evaluates the residuals of a `core.contracts.ResidualTask`.
-        shardable: works on a part of each parameter, as the strategy `sharded` holds it.
-        elementwise: changes each number by its own gradient alone, as pruned training needs it.
-        grouped: takes parameters in groups of different settings.
-        precisions: values of `training.precision` that it works with.
+        uses_closure: whether a step evaluates the loss more than once.
+        uses_residuals: whether a step evaluates the residuals of a `core.contracts.ResidualTask`.
+        shardable: whether it works on shards of parameters, as strategy `sharded` requires.
+        elementwise: whether the update of a number depends only on its gradient and state, as
+            pruning requires.
+        grouped: whether it supports parameter groups.
+        precisions: supported values of `training.precision`.
         lr: learning rate before the schedule.
     """
 
@@ -45,10 +46,10 @@ class OptimizerConfig(Config):
     lr: PositiveFloat = Field(default=1e-3, description="learning rate before the schedule")
 
     def build(self, parameters: Parameters) -> Optimizer:
-        """Return the optimizer over `parameters`, or over groups of them in torch's form.
+        """Return the optimizer of `parameters`, or of groups of them in torch's form.
 
-        All of its state must be in `state` (by parameter) and in `param_groups`, as numbers, JSON
-        types and tensors: that is what a checkpoint restores.
+        All of its state must be in `state` (by parameter) and in `param_groups`, as tensors and
+        JSON types; nothing else is restored from a checkpoint.
         """
         raise NotImplementedError
 
@@ -62,9 +63,9 @@ AnyOptimizer = Annotated[OptimizerConfig, Choice(optimizers)]
 
 
 def _worth_fusing(parameters: list[Any]) -> bool:
-    """Return whether one pass over memory saves time: many plain parameters on the CPU.
+    """Return whether the fused kernel is faster: many plain parameters on the CPU.
 
-    A million in float64 take 2 ms a step instead of 13.
+    With a million parameters in float64 a step takes 2 ms instead of 13.
     """
     groups = [p["params"] if isinstance(p, dict) else [p] for p in parameters]
     parameters = [p for group in groups for p in group]
@@ -73,7 +74,7 @@ def _worth_fusing(parameters: list[Any]) -> bool:
 
 
 class AdamSettings(OptimizerConfig):
-    """Base of Adam with coupled and with decoupled weight decay."""
+    """Base class of Adam variants."""
 
     shardable: ClassVar[bool] = True
     elementwise: ClassVar[bool] = True
@@ -83,7 +84,7 @@ class AdamSettings(OptimizerConfig):
     weight_decay: float = Field(default=0.0, ge=0)
 
     def arguments(self) -> dict[str, Any]:
-        """Return the settings by torch's names."""
+        """Return the settings as keyword arguments of torch."""
         return {
             "lr": self.lr, "betas": (self.beta1, self.beta2), "eps": self.epsilon,
             "weight_decay": self.weight_decay,
@@ -111,7 +112,7 @@ class AdamW(AdamSettings):
 
 
 class Adam(AdamSettings):
-    """Adam; `weight_decay` is an L2 term of the gradient."""
+    """Adam; `weight_decay` is added to the gradient (L2 regularisation)."""
 
     name: Literal["adam"] = "adam"
 
@@ -151,7 +152,7 @@ class SGD(OptimizerConfig):
 class Muon(OptimizerConfig):
     """Muon for matrices and convolutions, Adam for the rest; see `muon.MuonAdam`.
 
-    `lr` is Adam's; a matrix moves `matrix_ratio` times as fast.
+    `lr` is the rate of Adam; matrices use `matrix_ratio` times it.
     """
 
     name: Literal["muon"] = "muon"
@@ -176,7 +177,7 @@ class Muon(OptimizerConfig):
 
 
 class LAMB(AdamSettings):
-    """Adam with each tensor's step scaled to its weights' norm, for large batches.
+    """LAMB: Adam with layer-wise trust ratios, for large batches.
 
     Example:
         >>> from torch import nn
@@ -199,7 +200,7 @@ class LAMB(AdamSettings):
 
 
 class LARS(OptimizerConfig):
-    """Momentum with each tensor's gradient scaled to its weights' norm, for large batches."""
+    """LARS: momentum with layer-wise trust ratios, for large batches."""
 
     shardable: ClassVar[bool] = True
     name: Literal["lars"] = "lars"
@@ -222,7 +223,7 @@ class LARS(OptimizerConfig):
 
 
 class Jorge(OptimizerConfig):
-    """Shampoo's preconditioning by products of matrices; see `jorge.JorgeDescent`."""
+    """Jorge: Shampoo preconditioning by matrix products; see `jorge.JorgeDescent`."""
 
     name: Literal["jorge"] = "jorge"
     lr: PositiveFloat = 3e-2
@@ -230,7 +231,7 @@ class Jorge(OptimizerConfig):
     weight_decay: float = Field(default=0.0, ge=0)
     every: PositiveInt = Field(default=1, description="steps between updates of the roots")
     largest: PositiveInt = Field(default=2048, description="longer sides are not preconditioned")
-    floor: float = Field(default=0.0, ge=0, lt=1, description="least share of the old average")
+    floor: float = Field(default=0.0, ge=0, lt=1, description="least weight of the old average")
 
     def build(self, parameters: Parameters) -> Optimizer:
         """Return the optimizer over `parameters`."""
@@ -240,7 +241,7 @@ class Jorge(OptimizerConfig):
 
 
 class GaussNewton(OptimizerConfig):
-    """Damped Gauss-Newton for tasks with `residual`: small models, losses of squares.
+    """Damped Gauss-Newton for small models and tasks with `residual`.
 
     It minimises the mean over samples of the squared residuals. `lr` is not used.
     """
@@ -249,9 +250,9 @@ class GaussNewton(OptimizerConfig):
     grouped: ClassVar[bool] = False
     precisions: ClassVar[tuple[str, ...]] = ("float32",)
     name: Literal["gauss_newton"] = "gauss_newton"
-    lr: PositiveFloat = Field(default=1.0, le=1.0, ge=1.0, description="the damping sets steps")
+    lr: PositiveFloat = Field(default=1.0, le=1.0, ge=1.0, description="not used")
     damping: PositiveFloat = Field(default=1e-3, description="first damping over max diag(J'J)")
-    trials: PositiveInt = Field(default=8, description="dampings tried in a step")
+    trials: PositiveInt = Field(default=8, description="dampings tried per step")
     inner: PositiveInt = Field(
         default=100, description="conjugate-gradient steps, beyond 3000 residuals and parameters"
     )
@@ -272,7 +273,7 @@ class GaussNewton(OptimizerConfig):
 
 
 class LBFGS(OptimizerConfig):
-    """Limited-memory BFGS, for small models and whole-set batches."""
+    """Limited-memory BFGS, for small models and full batches."""
 
     uses_closure: ClassVar[bool] = True
     grouped: ClassVar[bool] = False

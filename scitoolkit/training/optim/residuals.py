@@ -1,4 +1,4 @@
-"""Residuals of a task over the batches of a step, and their Jacobian sample by sample."""
+"""Residuals of a task over the batches of a step, and their Jacobian."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from scitoolkit.core.contracts import Batch, ResidualTask
 
 
 class StepResiduals:
-    """Weighted residuals of this rank's samples; their squares sum up, over ranks, to the loss.
+    """Weighted residuals of this rank's samples; their squares, summed over ranks, are the loss.
 
-    The gradient of each sample's residual is taken by itself and batched by `vmap`: m small passes
-    and not m passes over the whole batch.
+    The Jacobian is computed per sample and batched by `vmap`, instead of by m backward passes over
+    the whole batch.
 
     Args:
-        task: gives the residuals of one sample.
-        names: of the trained parameters, in the optimizer's order.
+        task: provides the residuals of one sample.
+        names: names of the trainable parameters, in the optimizer's order.
         batches: this rank's batches.
-        samples: of the step, over all ranks.
+        samples: number of samples of the step, over all ranks.
         total: sums a tensor over the ranks, in place.
     """
 
@@ -72,10 +72,10 @@ class StepResiduals:
         return value, value
 
     def _mapped(self, function: Any, weights: Sequence[Tensor], batch: Batch) -> Any:
-        # Samples of random numbers inside a residual would differ between its evaluations.
+        # Random numbers inside a residual would differ between its evaluations.
         return vmap(function, (None, 0), randomness="error")(list(weights), batch)
 
 
 def _samples_only(batch: Batch) -> Batch:
-    """Return the batch without scalars, which have no sample dimension."""
+    """Return the batch without 0-dimensional tensors, which have no sample dimension."""
     return {key: value for key, value in batch.items() if value.dim()}

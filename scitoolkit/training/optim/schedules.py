@@ -1,6 +1,7 @@
-"""Learning-rate schedules: pure functions of the step, so that resuming needs no replay.
+"""Learning-rate schedules as functions of the step, so that resuming needs no replay.
 
-Every schedule has a linear warm-up. A memory of validation losses, as `plateau` has, is saved.
+Every schedule has a linear warm-up. State that depends on validation losses (`plateau`) is saved in
+checkpoints.
 """
 
 from __future__ import annotations
@@ -27,39 +28,44 @@ if TYPE_CHECKING:
 
 
 class ScheduleConfig(Config):
-    """Base of the schedules: a linear warm-up; subclasses give the shape of the rest."""
+    """Base class of schedules: a linear warm-up, followed by `shape`."""
 
     name: str
     warmup_steps: NonNegativeInt = Field(default=0, description="steps of linear warm-up")
 
     def factor(self, step: int, total_steps: int) -> float:
-        """Return what the learning rate of step number `step` (from 0) is multiplied with."""
+        """Return the factor of the learning rate in step number `step` (from 0)."""
         if step < self.warmup_steps:
             return (step + 1) / (self.warmup_steps + 1)
         after = max(1, total_steps - self.warmup_steps)
         return self.shape(min(1.0, (step - self.warmup_steps) / after))
 
     def shape(self, progress: float) -> float:
-        """Return the factor at `progress` (0 to 1) of the time after the warm-up."""
+        """Return the factor after the warm-up, at `progress` from 0 to 1."""
         raise NotImplementedError
 
+    @property
+    def reads_validation(self) -> bool:
+        """Whether the schedule depends on validation losses."""
+        return False
+
     def for_training(self, samples: int, steps_per_epoch: int, total_steps: int) -> ScheduleConfig:
-        """Return the schedule of a training.
+        """Return the schedule adapted to a training.
 
         Args:
-            samples: of one step, over all processes.
-            steps_per_epoch: steps of an epoch.
+            samples: samples per step, over all processes.
+            steps_per_epoch: steps per epoch.
             total_steps: steps of the training.
         """
         return self
 
     def observe(self, loss: float, memory: dict[str, Any]) -> None:
-        """Update the memory by the validation loss of an epoch.
+        """Update the state of the schedule after a validation.
 
         Args:
             loss: the validation loss.
-            memory: JSON types that a checkpoint keeps: `scale`, which multiplies the factor, `best`
-                and `bad_epochs`, which start as 1, infinity and 0.
+            memory: state saved in checkpoints, JSON types: `scale`, which multiplies the factor,
+                `best` and `bad_epochs`, which start as 1, infinity and 0.
         """
 
 
@@ -68,7 +74,7 @@ AnySchedule = Annotated[ScheduleConfig, Choice(schedules)]
 
 
 class Constant(ScheduleConfig):
-    """The same learning rate throughout, after the warm-up."""
+    """Constant learning rate after the warm-up."""
 
     name: Literal["constant"] = "constant"
 
@@ -78,7 +84,7 @@ class Constant(ScheduleConfig):
 
 
 class Cosine(ScheduleConfig):
-    """Half a cosine from 1 to `final_factor`.
+    """Cosine decay from 1 to `final_factor`.
 
     Example:
         >>> round(Cosine().factor(50, 100), 3)
@@ -91,13 +97,13 @@ class Cosine(ScheduleConfig):
     final_factor: float = Field(default=0.0, ge=0, le=1)
 
     def shape(self, progress: float) -> float:
-        """Return the cosine's value."""
+        """Return the factor of the cosine."""
         wave = 0.5 * (1 + math.cos(math.pi * progress))
         return self.final_factor + (1 - self.final_factor) * wave
 
 
 class Exponential(ScheduleConfig):
-    """A constant ratio per step, reaching `final_factor` at the end.
+    """Exponential decay from 1 to `final_factor`.
 
     Example:
         >>> stairs = Exponential(final_factor=0.25, hold_steps=2)
@@ -116,15 +122,15 @@ class Exponential(ScheduleConfig):
         return super().factor(held, total_steps)
 
     def shape(self, progress: float) -> float:
-        """Return the power's value."""
+        """Return the power of `final_factor`."""
         return self.final_factor**progress
 
 
 class LEGW(ScheduleConfig):
-    """A schedule found for one batch size, carried over to another without tuning.
+    """Linear-epoch gradual warm-up: transfers a tuned schedule to another batch size.
 
-    For steps of k times `base_samples` the peak rate is multiplied with sqrt(k), and the warm-up
-    lasts k times as many epochs; what follows it is unchanged in epochs.
+    For steps of k times `base_samples` the peak rate is multiplied by sqrt(k), and the warm-up
+    lasts k times as many epochs; the schedule after the warm-up is unchanged in epochs.
 
     Source: You et al. 2019, https://arxiv.org/abs/1901.08256 (linear-epoch gradual warm-up).
 
@@ -135,7 +141,7 @@ class LEGW(ScheduleConfig):
     """
 
     name: Literal["legw"] = "legw"
-    base_samples: PositiveInt = Field(description="samples of a step that the rate was found for")
+    base_samples: PositiveInt = Field(description="samples per step for which the rate was tuned")
     warmup_epochs: PositiveFloat = Field(description="epochs of warm-up at `base_samples`")
     after: AnySchedule = Field(default=Cosine(), description="schedule after the warm-up")
     _peak: float = PrivateAttr(default=1.0)
@@ -143,7 +149,7 @@ class LEGW(ScheduleConfig):
     @model_validator(mode="after")
     def _warms_up_by_epochs(self) -> LEGW:
         if self.warmup_steps or self.after.warmup_steps:
-            raise ValueError("warmup_steps follows from warmup_epochs and the batch: leave it out")
+            raise ValueError("warmup_steps follows from warmup_epochs and the batch: remove it")
         return self
 
     def for_training(self, samples: int, steps_per_epoch: int, total_steps: int) -> ScheduleConfig:
@@ -166,25 +172,35 @@ class LEGW(ScheduleConfig):
         scaled._peak = math.sqrt(ratio)
         return scaled
 
+    @property
+    def reads_validation(self) -> bool:
+        """Whether the schedule after the warm-up depends on validation losses."""
+        return self.after.reads_validation
+
     def factor(self, step: int, total_steps: int) -> float:
         """Return the factor of the schedule after the warm-up, times the peak."""
         return self._peak * self.after.factor(step, total_steps)
 
     def observe(self, loss: float, memory: dict[str, Any]) -> None:
-        """Hand the loss to the schedule after the warm-up."""
+        """Pass the loss to the schedule after the warm-up."""
         self.after.observe(loss, memory)
 
 
 class Plateau(ScheduleConfig):
-    """Multiplied with `decay` after `patience` epochs without a better validation loss."""
+    """Decay by a factor after `patience` epochs without a lower validation loss."""
 
     name: Literal["plateau"] = "plateau"
     decay: float = Field(default=0.5, gt=0, lt=1)
     patience: PositiveInt = 5
     min_factor: float = Field(default=1e-3, ge=0, le=1)
 
+    @property
+    def reads_validation(self) -> bool:
+        """True: the rate depends on validation losses."""
+        return True
+
     def shape(self, progress: float) -> float:
-        """Return 1; the memory does the rest."""
+        """Return 1; `observe` scales the rate."""
         return 1.0
 
     def observe(self, loss: float, memory: dict[str, Any]) -> None:
@@ -226,15 +242,15 @@ class LearningRate:
         return self._base[0] * factor
 
     def see_validation(self, loss: float) -> None:
-        """Tell the schedule the validation loss of an epoch."""
+        """Pass the validation loss of an epoch to the schedule."""
         self._schedule.observe(loss, self._memory)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the schedule's memory (JSON types)."""
+        """Return the state of the schedule (JSON types)."""
         return dict(self._memory)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore what `state_dict` returned."""
+        """Restore the result of `state_dict`."""
         self._memory = dict(state)
         self._memory["scale"], self._memory["best"] = float(state["scale"]), float(state["best"])
         self._memory["bad_epochs"] = int(state["bad_epochs"])

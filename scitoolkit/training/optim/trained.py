@@ -1,4 +1,4 @@
-"""The loop of every optimizer: groups, and in each the parameters that have a gradient."""
+"""Iteration over the groups of an optimizer and their parameters with a gradient."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def trained_groups(
 ) -> Iterator[tuple[dict[str, Any], list[Tensor], list[Tensor]]]:
     """Yield each group of an optimizer, its parameters that have a gradient, and the gradients.
 
-    A group without gradients is left out.
+    Groups without gradients are skipped.
 
     Example:
         >>> import torch

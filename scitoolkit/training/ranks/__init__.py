@@ -1,1 +1,1 @@
-"""Collectives over the ranks of a job, counted and differentiable, written over one all-to-all."""
+"""Differentiable collectives with traffic counters, based on a single uneven all-to-all."""

@@ -1,9 +1,9 @@
-"""Differentiable exchanges of rows between ranks; each is the adjoint of another one.
+"""Differentiable exchanges of rows between ranks.
 
 A tensor is either sharded (each rank holds some of its rows) or replicated (each rank holds all of
 it). The gradient of a replicated tensor is a partial sum on each rank, so the adjoint of a sum over
-ranks is the sum over ranks again. Every backward pass is written in these functions, so second
-derivatives are exact too.
+ranks is again a sum over ranks. The adjoint of each function is another function of this module, so
+second derivatives are exact as well.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from scitoolkit.training.ranks.communicator import Communicator, RowExchange
 
 
 def gather_counts(ranks: Communicator, count: int) -> list[int]:
-    """Return the number that each rank gives, by rank.
+    """All-gather one integer per rank.
 
     Example:
         >>> from scitoolkit.training.ranks.communicator import SingleProcess
@@ -33,12 +33,12 @@ def gather_counts(ranks: Communicator, count: int) -> list[int]:
 
 
 def gather_on_first(x: Tensor, ranks: Communicator, counts: Sequence[int]) -> Tensor | None:
-    """Return the rows of all ranks, by rank, on rank 0 and None elsewhere; not differentiable.
+    """Gather rows on rank 0, ordered by rank; return None on other ranks. Not differentiable.
 
     Args:
-        x: own rows, shape (counts[rank], ...).
-        ranks: the ranks.
-        counts: rows of each rank.
+        x: local rows, shape (counts[rank], ...).
+        ranks: the communicator.
+        counts: number of rows of each rank.
 
     Example:
         >>> from scitoolkit.training.ranks.communicator import SingleProcess
@@ -54,11 +54,11 @@ def gather_on_first(x: Tensor, ranks: Communicator, counts: Sequence[int]) -> Te
 
 
 class FetchHalo(Function):
-    """Own rows, shape (n_own, ...) -> the halo's rows, shape (n_halo, ...)."""
+    """Halo exchange: local rows, shape (n_own, ...) -> halo rows, shape (n_halo, ...)."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, ranks: Communicator, halo: RowExchange) -> Tensor:
-        """Send own rows to the ranks whose edges name them."""
+        """Send local rows to the ranks whose edges reference them."""
         ctx.ranks, ctx.halo, ctx.rows = ranks, halo, len(x)
         rows, wait = halo.start(ranks, x.reshape(len(x), _width(x)))
         wait()
@@ -66,18 +66,18 @@ class FetchHalo(Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
-        """Return partial gradients to the owners."""
+        """Send partial gradients back to the owners."""
         return ReturnHalo.apply(grad, ctx.ranks, ctx.halo, ctx.rows), None, None
 
 
 class ReturnHalo(Function):
-    """Partial sums at the halo's rows -> their totals at own rows, shape (num_rows, ...)."""
+    """Adjoint of `FetchHalo`: partial sums at halo rows -> totals at local rows."""
 
     @staticmethod
     def forward(
         ctx: Any, partial: Tensor, ranks: Communicator, halo: RowExchange, num_rows: int
     ) -> Tensor:
-        """Send partial sums to the owners, who add them in the order of ranks."""
+        """Send partial sums to the owners, which add them in order of the ranks."""
         ctx.ranks, ctx.halo = ranks, halo
         width = _width(partial)
         rows, wait = halo.start_back(ranks, partial.reshape(len(partial), width))
@@ -86,16 +86,16 @@ class ReturnHalo(Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
-        """Fetch the totals' gradients."""
+        """Fetch the gradients of the totals."""
         return FetchHalo.apply(grad, ctx.ranks, ctx.halo), None, None, None
 
 
 class SumOverRanks(Function):
-    """A tensor of one shape on every rank -> the sum, equal to the last bit on every rank."""
+    """All-reduce of a tensor of equal shape, bit-identical on every rank."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, ranks: Communicator) -> Tensor:
-        """Exchange whole tensors and add in the order of ranks."""
+        """Exchange whole tensors and add them in order of the ranks."""
         ctx.ranks = ranks
         if ranks.size == 1:
             return x.clone()
@@ -111,11 +111,11 @@ class SumOverRanks(Function):
 
 
 class GatherRows(Function):
-    """Rows of each rank, shape (counts[rank], ...) -> the rows of all ranks, by rank."""
+    """All-gather: local rows, shape (counts[rank], ...) -> the rows of all ranks, by rank."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, ranks: Communicator, counts: tuple[int, ...]) -> Tensor:
-        """Send own rows to every rank."""
+        """Send local rows to every rank."""
         ctx.ranks, ctx.counts = ranks, counts
         width = _width(x)
         receive = x.new_empty(sum(counts) * width)
@@ -125,16 +125,16 @@ class GatherRows(Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
-        """Sum each rank's share of the partial gradients."""
+        """Reduce-scatter the partial gradients."""
         return SumRows.apply(grad, ctx.ranks, ctx.counts), None, None
 
 
 class SumRows(Function):
-    """Partial sums at the rows of all ranks -> their totals at own rows."""
+    """Reduce-scatter: partial sums at the rows of all ranks -> totals at local rows."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, ranks: Communicator, counts: tuple[int, ...]) -> Tensor:
-        """Send each rank its rows, and add in the order of ranks."""
+        """Send each rank its rows; add them in order of the ranks."""
         ctx.ranks, ctx.counts = ranks, counts
         width, own = _width(x), counts[ranks.rank]
         receive = x.new_empty(ranks.size * own * width)
@@ -144,10 +144,10 @@ class SumRows(Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
-        """Gather the totals' gradients."""
+        """Gather the gradients of the totals."""
         return GatherRows.apply(grad, ctx.ranks, ctx.counts), None, None
 
 
 def _width(x: Tensor) -> int:
-    """Numbers of a row, also where there is no row."""
+    """Return the numbers per row, also without rows."""
     return torch.Size(x.shape[1:]).numel()

@@ -1,4 +1,4 @@
-"""How ranks talk: one uneven all-to-all, counted, over which every algorithm is written."""
+"""Communicators: one uneven all-to-all with traffic counters, which all algorithms use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,12 @@ Wait = Callable[[], None]
 
 
 class Communicator(Protocol):
-    """The ranks of a job, as one of them sees them."""
+    """Communicator of a rank.
+
+    Attributes:
+        rank, size: this rank and the number of ranks.
+        traffic: counters of received data.
+    """
 
     rank: int
     size: int
@@ -25,14 +30,15 @@ class Communicator(Protocol):
     def start(
         self, send: Tensor, sent: Sequence[int], receive: Tensor, received: Sequence[int]
     ) -> Wait:
-        """Begin an exchange that every rank joins, with `sent[r]` numbers for rank r.
+        """Start a collective all-to-all with `sent[r]` numbers for rank r.
 
-        `send` and `receive` are flat; call what is returned before `receive` is read.
+        `send` and `receive` are flat. The returned function waits; call it before reading
+        `receive`.
         """
 
 
 class SingleProcess:
-    """A job of one process."""
+    """Communicator of a single process."""
 
     rank: int = 0
     size: int = 1
@@ -43,13 +49,13 @@ class SingleProcess:
     def start(
         self, send: Tensor, sent: Sequence[int], receive: Tensor, received: Sequence[int]
     ) -> Wait:
-        """Copy; nothing is sent."""
+        """Copy `send` to `receive`."""
         receive.copy_(send)
         return lambda: None
 
 
 class ProcessGroup:
-    """The default process group of torch.distributed: gloo on CPUs, NCCL on GPUs."""
+    """Communicator over the default process group of torch.distributed."""
 
     def __init__(self) -> None:
         self.rank: int = dist.get_rank()
@@ -59,10 +65,10 @@ class ProcessGroup:
     def start(
         self, send: Tensor, sent: Sequence[int], receive: Tensor, received: Sequence[int]
     ) -> Wait:
-        """Exchange asynchronously, so that local products run meanwhile."""
+        """Start the exchange asynchronously, to overlap it with local work."""
         self.traffic.count(self.rank, received, send.element_size())
         work = dist.all_to_all_single(receive, send, list(received), list(sent), async_op=True)
-        # `send` must live as long as the exchange.
+        # Keeps `send` alive until the exchange is complete.
         return lambda: (work.wait(), send)[0]
 
 
@@ -75,11 +81,11 @@ def join() -> Communicator:
 
 @dataclass(frozen=True)
 class RowExchange:
-    """Rows that go from rank to rank; run backwards, it adds up what comes back.
+    """Pattern of a row exchange between ranks, and of its adjoint.
 
     Attributes:
         index: rows to send, by receiving rank, shape (sum of sent,), int64.
-        sent, received: rows to and from each rank.
+        sent, received: number of rows to and from each rank.
     """
 
     index: Tensor
@@ -88,15 +94,15 @@ class RowExchange:
 
     @property
     def rows_received(self) -> int:
-        """Rows that come in, all ranks together."""
+        """Number of rows received from all ranks."""
         return sum(self.received)
 
     def to(self, device: torch.device) -> RowExchange:
-        """Return the exchange of rows that are on a device."""
+        """Return the exchange for rows on a device."""
         return RowExchange(self.index.to(device), self.sent, self.received)
 
     def start(self, ranks: Communicator, x: Tensor) -> tuple[Tensor, Wait]:
-        """Send `x[index]`; return the rows that come in, valid after waiting."""
+        """Start sending `x[index]`; return the received rows, valid after waiting."""
         width = x.shape[1]
         receive = x.new_empty(self.rows_received, width)
         send = x.index_select(0, self.index)
@@ -107,7 +113,7 @@ class RowExchange:
         return receive, wait
 
     def start_back(self, ranks: Communicator, rows: Tensor) -> tuple[Tensor, Wait]:
-        """Send rows that came in by `start` back to where they came from."""
+        """Start sending rows that `start` received back to their owners."""
         width = rows.shape[1]
         receive = rows.new_empty(len(self.index), width)
         wait = ranks.start(
@@ -117,5 +123,5 @@ class RowExchange:
         return receive, wait
 
     def add(self, into: Tensor, rows: Tensor) -> Tensor:
-        """Add what `start_back` brought to the rows that were sent, in the order of ranks."""
+        """Add rows received by `start_back` to the rows that were sent, in order of the ranks."""
         return into.index_add_(0, self.index, rows)

@@ -1,4 +1,4 @@
-"""Parts of a result, computed by the processes of a job and kept until all are there."""
+"""Distribution of the parts of a result over processes, with resumable storage."""
 
 from __future__ import annotations
 
@@ -16,39 +16,37 @@ from scitoolkit.training.ranks.communicator import join
 
 @contextlib.contextmanager
 def joined_to_share() -> Iterator[None]:
-    """Join the other processes of this job, if there are any, to share work that is no training."""
-    # The batch size has to be a multiple of the processes; nothing reads it.
+    """Join the process group, if any, to share work other than training."""
+    # The batch size must be a multiple of the number of processes; it is not used.
     with process_group(TrainingConfig(device="cpu", batch_size=world_size())):
         yield
 
 
 class PartStore(Protocol):
-    """Where parts of a result are kept; `scitoolkit.io.parts.Parts` is one."""
+    """Storage of parts of a result, such as `scitoolkit.io.parts.Parts`."""
 
     def opened(self) -> AbstractContextManager[Any]:
-        """Make the store ready, in one process."""
+        """Return a context in which the store is open, for one process."""
 
     def missing(self) -> list[int]:
-        """Return the numbers of the parts that are still to be computed."""
+        """Return the numbers of the parts that are not stored yet."""
 
     def save(self, number: int, arrays: Mapping[str, Any]) -> None:
-        """Keep a part."""
+        """Store a part."""
 
 
 @contextlib.contextmanager
 def completed(
     parts: PartStore, work: Callable[[int], Mapping[str, Any]], *, divided: bool = True
 ) -> Iterator[bool]:
-    """Compute the missing parts; yield whether this process is the one that writes the output.
-
-    Divided, each process computes parts by itself, in rounds of one a process: none waits for
-    longer than a part takes, and an error of one ends all. Otherwise all processes work on each
-    part in turn, and the first keeps it.
+    """Compute the missing parts; yield whether this process writes the output.
 
     Args:
-        parts: on a disk that all processes see.
-        work: returns the arrays of a part, by its number.
-        divided: see above.
+        parts: storage on a disk that all processes share.
+        work: returns the arrays of a part, given its number.
+        divided: whether each process computes different parts, in rounds of one part per process,
+            after which an error of one process is raised on all. Otherwise all processes compute
+            each part together, and the first one stores it.
     """
     ranks = join()
     with contextlib.ExitStack() as stack:

@@ -1,8 +1,8 @@
-"""Ranks as threads of one process: distributed algorithms tested on any number, in milliseconds.
+"""Simulated ranks: threads of one process, to test distributed algorithms in milliseconds.
 
-One thread runs at a time, to its next exchange, then the next rank's does. So threads do not wait
-for Python's lock, random numbers come in one order, and a rank that waits for others that have
-ended is found at once.
+One thread runs at a time, up to its next exchange; then the next rank runs. Threads therefore do
+not compete for the GIL, random numbers are drawn in a fixed order, and a rank that waits for ranks
+that have ended is detected at once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 
 
 class _Board:
-    """Whose turn it is, and what ranks have posted for this exchange and the one before."""
+    """Scheduler of the threads, and the messages of the current and the previous exchange."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -28,7 +28,7 @@ class _Board:
         self._turn[rank].acquire()
 
     def pass_turn(self, rank: int) -> None:
-        """Let the next rank run that has not ended."""
+        """Resume the next rank that has not ended."""
         for step in range(1, self.size + 1):
             other = (rank + step) % self.size
             if not self.ended[other]:
@@ -36,10 +36,10 @@ class _Board:
                 return
 
     def exchange(self, rank: int, number: int, parts: Sequence[Tensor]) -> list[Sequence[Tensor]]:
-        """Post, let all others post, and return what each rank posted.
+        """Post a message, wait for those of all ranks, and return them.
 
         Raises:
-            BrokenBarrierError: a rank has ended, or failed.
+            BrokenBarrierError: a rank has ended or failed.
         """
         posted = self.posted[number % 2]
         posted[rank] = (number, parts)
@@ -51,10 +51,10 @@ class _Board:
 
 
 class ThreadRank:
-    """One of the ranks of `run_ranks`; exchanges as torch's all_to_all_single does.
+    """Communicator of a simulated rank, equivalent to torch's all_to_all_single.
 
     Attributes:
-        rank, size: this rank and their number.
+        rank, size: this rank and the number of ranks.
     """
 
     def __init__(self, rank: int, board: _Board, traffic: Any) -> None:
@@ -67,7 +67,7 @@ class ThreadRank:
     def start(
         self, send: Tensor, sent: Sequence[int], receive: Tensor, received: Sequence[int]
     ) -> Callable[[], None]:
-        """Exchange at once; counts that do not fit each other are an error on this rank."""
+        """Exchange synchronously; raise AssertionError if the counts of two ranks differ."""
         mine = send.detach().clone().split(list(sent))
         posted = self._board.exchange(self.rank, self._exchanges, mine)
         self._exchanges += 1
@@ -76,7 +76,7 @@ class ThreadRank:
             part = posted[other][self.rank]
             if len(part) != count:
                 raise AssertionError(
-                    f"rank {self.rank} expects {count} numbers from rank {other}, who sent "
+                    f"rank {self.rank} expects {count} numbers from rank {other}, which sent "
                     f"{len(part)}"
                 )
             receive[begin : begin + count] = part
@@ -86,16 +86,16 @@ class ThreadRank:
 
 
 def run_ranks(size: int, function: Callable[[ThreadRank], Any], traffic: Callable[[], Any]) -> list:
-    """Call `function(rank)` on `size` ranks and return what they return.
+    """Call `function(rank)` on `size` simulated ranks and return the results, by rank.
 
     Args:
         size: number of ranks.
         function: called with a `ThreadRank`.
-        traffic: makes each rank's counter.
+        traffic: creates the traffic counter of a rank.
 
     Raises:
         BrokenBarrierError: a rank waits for one that has ended.
-        BaseException: the first rank's error; the others end with it.
+        BaseException: the error of the first rank that failed, which also ends the others.
     """
     board = _Board(size)
     results: list[Any] = [None] * size

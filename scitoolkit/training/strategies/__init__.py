@@ -1,1 +1,1 @@
-"""Training strategies: how the processes of a job share a training."""
+"""Training strategies: distribution of a training over processes."""

@@ -1,8 +1,8 @@
-"""Interface of a training strategy: how the processes of a job share one training.
+"""Interface of a training strategy, which distributes a training over processes.
 
-All strategies compute the same numbers: a gradient is the sum over all micro-batches and ranks of
-(samples of the part / samples of the step) times the part's mean gradient, so a rank that holds
-fewer samples, or a filler, weighs accordingly.
+All strategies compute the same result: the gradient is the sum over all micro-batches and ranks of
+(samples of the micro-batch / samples of the step) times the mean gradient of the micro-batch, so a
+rank with fewer samples, or a filler, is weighted accordingly.
 """
 
 from __future__ import annotations
@@ -19,17 +19,18 @@ from scitoolkit.training.exchange.config import ExchangeConfig
 
 
 class TrainingStrategy:
-    """Base of the strategies; each method does what one process needs.
+    """Base class of strategies; the methods implement the case of a single process.
 
     Args:
-        device: where to train.
+        device: training device.
+        rank, world: rank of this process and number of processes.
 
     Attributes:
-        rank, world: this process and their number.
-        seed_rank: the rank whose random numbers it draws; the same where processes must agree.
-        agrees_on_errors: whether an error in a loss is raised after the gradient exchange, on all
-            ranks together. False where ranks communicate inside the model: an error there ends
-            the other ranks' communication, so it is raised at once.
+        rank, world: rank of this process and number of processes.
+        seed_rank: rank whose random stream is used; equal on processes that must draw the same.
+        agrees_on_errors: whether an error in the loss is raised on all ranks together, after the
+            gradient exchange. False if ranks communicate inside the model: the error is then
+            raised at once, because the communication of the other ranks fails with it.
     """
 
     agrees_on_errors = False
@@ -44,11 +45,11 @@ class TrainingStrategy:
         """Return the model to train, on the device and equal on all ranks.
 
         Args:
-            model: one without memory (torch's meta device) gets its first weights.
-            seed: of these weights.
+            model: the user's model; if it is on the meta device it is initialised.
+            seed: seed of the initial weights.
 
         Raises:
-            ConfigError: the first weights of such a model are unknown.
+            ConfigError: a model on the meta device cannot be initialised.
         """
         if is_deferred(model):
             check_deferred(model)
@@ -57,17 +58,17 @@ class TrainingStrategy:
         return model.to(self.device)
 
     def restore(self, model: nn.Module) -> nn.Module:
-        """Return the whole model for use after training, given the one that was trained."""
+        """Return the whole model for use after training, given the trained one."""
         return model
 
     def reshard(self, model: nn.Module) -> None:
-        """Drop gathered copies of the weights, which changing the weights would make stale."""
+        """Drop gathered copies of the weights, before the weights are modified."""
 
     def weigh(self, count: int) -> None:
-        """Receive the samples of the micro-batch whose loss comes next; 0 for a filler."""
+        """Set the number of samples of the next micro-batch; 0 for a filler."""
 
     def agree(self, samples: int, *flags: bool) -> tuple[float, list[bool]]:
-        """Return the global samples, and of each flag whether any rank raises it."""
+        """Return the global number of samples, and for each flag whether any rank sets it."""
         return samples, list(flags)
 
     def attach(
@@ -76,45 +77,49 @@ class TrainingStrategy:
         exchange: ExchangeConfig,
         watch: Watch = on_gradient,
     ) -> list[tuple[str, nn.Parameter]]:
-        """Receive the trained parameters and how to sum their gradients, before the first step.
+        """Set up the gradient exchange, before the first step.
 
         Args:
-            named: what is trained, with names.
-            exchange: sums gradients.
-            watch: calls a function whenever a gradient is there.
+            named: trainable parameters with their names.
+            exchange: the configured gradient exchange.
+            watch: registers a function to be called whenever a gradient is complete.
 
         Returns:
-            What the optimizer changes on this process, by the same names.
+            Parameters that the optimizer updates on this process, by the same names.
         """
         return list(named)
 
     def begin_exchange(self) -> None:
-        """Learn that the backward pass that follows completes the gradients of a step."""
+        """Announce that the next backward pass completes the gradients of a step."""
 
     def reduce_gradients(self, failed: bool) -> bool:
         """Sum the gradients over the ranks; return whether any rank failed to compute them."""
         return failed
 
     def publish(self) -> None:
-        """Bring what the optimizer has changed into the models of all ranks."""
+        """Copy the parameters updated by the optimizer into the models of all ranks."""
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the tensors by name that a checkpoint needs besides the model."""
+        """Return additional tensors to save in checkpoints, by name."""
         return {}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what the exchange has adapted, as JSON types, equal on all ranks."""
+        """Return the adaptive state of the exchange as JSON types, equal on all ranks."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned."""
+        """Restore the result of `state_dict`."""
 
     def measure_gradients(self) -> bool:
-        """Measure gradients before and after their exchange from now on; return whether it can."""
+        """Enable measurement of gradient norms before and after the exchange, if supported.
+
+        Returns:
+            Whether it is supported.
+        """
         return False
 
     def gradient_squares(self) -> tuple[float, float]:
-        """Return the last step's squared gradient norms, of this rank's samples and of all."""
+        """Return the squared gradient norms of the last step: this rank's samples, all samples."""
         raise NotImplementedError
 
     def loss_scale(self) -> float:
@@ -139,4 +144,4 @@ class TrainingStrategy:
 
 
 class SingleStrategy(TrainingStrategy):
-    """Strategy of a lone process."""
+    """Strategy of a single process."""

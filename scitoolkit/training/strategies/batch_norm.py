@@ -1,7 +1,7 @@
-"""Batch normalisation over the batches of all ranks, on any device.
+"""Synchronised batch normalisation on any device.
 
-Statistics of each rank's share alone would make the result depend on the number of ranks. torch's
-SyncBatchNorm does the same, but refuses tensors on the CPU.
+With the statistics of each rank's share of the batch, results would depend on the number of ranks.
+torch's SyncBatchNorm does not support CPU tensors.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from scitoolkit.core.errors import ConfigError
 
 
 class _Sum(torch.autograd.Function):
-    """Sum over the ranks; the gradient is summed alike, as every rank's loss depends on it."""
+    """All-reduce; the gradient is also summed, because the loss of every rank depends on it."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -36,14 +36,14 @@ class SynchronisedBatchNorm:
     """Replaces the forward methods of a model's batch normalisations until `detach`.
 
     Args:
-        model: a module whose normalisations every rank calls equally often.
+        model: a module whose normalisations are called equally often on every rank.
 
     Attributes:
-        modules: the normalisations found, without those that synchronise themselves.
+        modules: the batch normalisations, without `nn.SyncBatchNorm`.
         counts: whether this rank's samples enter the statistics; False for a filler batch.
 
     Raises:
-        ConfigError: a subclass computes its statistics in a forward method that is unknown here.
+        ConfigError: a subclass of batch normalisation overrides `forward`.
     """
 
     modules: list[Any]
@@ -55,7 +55,7 @@ class SynchronisedBatchNorm:
         for module in self.modules:
             if type(module).forward is not _BatchNorm.forward:
                 raise ConfigError(
-                    f"{type(module).__name__} has its own forward method, so its statistics "
+                    f"{type(module).__name__} overrides forward, so its statistics "
                     "cannot be computed over all ranks",
                     where="model",
                     fix="training.strategy=single, or a normalisation within samples (LayerNorm)",
@@ -64,7 +64,7 @@ class SynchronisedBatchNorm:
             module.forward = functools.partial(self._forward, module, module.forward)
 
     def detach(self) -> None:
-        """Restore the usual forward methods."""
+        """Restore the original forward methods."""
         for module in self.modules:
             del module.forward
         self.modules = []
@@ -93,7 +93,7 @@ class SynchronisedBatchNorm:
 
 @torch.no_grad()
 def _update(module: _BatchNorm, mean: Tensor, unbiased: Tensor) -> None:
-    """Move the running statistics as torch's normalisation does."""
+    """Update the running statistics like torch's batch normalisation."""
     assert module.running_mean is not None
     assert module.running_var is not None
     assert module.num_batches_tracked is not None

@@ -1,7 +1,7 @@
-"""Training strategies as config members: capabilities and construction, without importing torch.
+"""Training strategies as config members, without importing torch.
 
-A member says what it asks of a training (`shards_parameters`, `shares_batch`, ...); `build` makes
-the `TrainingStrategy` of this process.
+Class attributes declare the properties of a strategy (`shards_parameters`, `shares_batch`, ...);
+`build` creates the `TrainingStrategy` of this process.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 
 class StrategyConfig(Config):
-    """Base of the training strategies.
+    """Base class of strategy configurations.
 
     Attributes:
-        shards_parameters: a process holds a part of each parameter, so that an optimizer needs
-            the capability `shardable`.
-        shares_batch: each process takes an equal share of the global batch.
-        single_process: works on one process only.
-        needs_process_group: uses torch.distributed on one process as well.
+        shards_parameters: whether a process holds a shard of each parameter, which requires a
+            `shardable` optimizer.
+        shares_batch: whether each process takes an equal share of the global batch.
+        single_process: whether it supports only one process.
+        needs_process_group: whether it uses torch.distributed on one process as well.
     """
 
     shards_parameters: ClassVar[bool] = False
@@ -41,16 +41,16 @@ class StrategyConfig(Config):
     name: str
 
     def refusal(self, exchange: ExchangeConfig) -> str:
-        """Return why an exchange of gradients does not fit, or an empty text."""
+        """Return why a gradient exchange is not supported, or an empty string."""
         return "" if exchange == Full() else f"strategy {self.name} does not read exchange"
 
     def build(self, device: torch.device) -> TrainingStrategy:
-        """Return the strategy of this process; the process group must have been joined."""
+        """Return the strategy of this process; requires the process group to be joined."""
         raise NotImplementedError
 
 
 training_strategies: Kind[type[StrategyConfig]] = Kind(
-    "training strategy", "divides a training among processes"
+    "training strategy", "distributes a training over processes"
 )
 
 
@@ -61,23 +61,23 @@ class Single(StrategyConfig):
     name: Literal["single"] = "single"
 
     def build(self, device: torch.device) -> TrainingStrategy:
-        """Return the strategy of a lone process."""
+        """Return the strategy of a single process."""
         from scitoolkit.training.strategies.base import SingleStrategy
 
         return SingleStrategy(device)
 
 
 class SummedGradients(StrategyConfig):
-    """Base of the strategies whose processes all get the sums of all gradients."""
+    """Base class of strategies in which every process gets the sums of all gradients."""
 
     def refusal(self, exchange: ExchangeConfig) -> str:
-        """Return why an exchange of gradients does not fit, or an empty text."""
+        """Return why a gradient exchange is not supported, or an empty string."""
         fix = "it needs strategy sharded with sharding.stage 1 or 2"
-        return "" if exchange.sums else f"exchange {exchange.name} gives no whole sums: {fix}"
+        return "" if exchange.sums else f"exchange {exchange.name} gives no replicated sums: {fix}"
 
 
 class DataParallel(SummedGradients):
-    """Every process holds the model and a share of the batch; gradients are summed."""
+    """Data parallelism: every process holds the model and a share of the batch."""
 
     name: Literal["ddp"] = "ddp"
 
@@ -90,7 +90,7 @@ class DataParallel(SummedGradients):
 
 
 class ShardingConfig(Config):
-    """What the processes of `strategy: sharded` split (ZeRO).
+    """Sharding of `strategy: sharded` (ZeRO stages).
 
     Example:
         >>> ShardingConfig(stage=2).group_mib is None
@@ -101,15 +101,15 @@ class ShardingConfig(Config):
         default=3, description="1: optimizer state; 2: gradients as well; 3: parameters as well"
     )
     group_mib: PositiveFloat | None = Field(
-        default=None, description="parameters gathered together at stage 3; 1/24 of the model"
+        default=None, description="size of parameter groups at stage 3; 1/24 of the model"
     )
     offload: bool = Field(
-        default=False, description="keep what the optimizer reads and changes in the CPU's memory"
+        default=False, description="keep optimizer state and its parameters in CPU memory"
     )
 
 
 class Sharded(StrategyConfig):
-    """Optimizer state, gradients and parameters are split over the processes (ZeRO 1, 2, 3)."""
+    """Optimizer state, gradients and parameters are sharded over processes (ZeRO 1, 2, 3)."""
 
     shards_parameters: ClassVar[bool] = True
     needs_process_group: ClassVar[bool] = True
@@ -118,17 +118,17 @@ class Sharded(StrategyConfig):
     gather_precision: Precision = "float32"
 
     def refusal(self, exchange: ExchangeConfig) -> str:
-        """Return why an exchange does not fit, or an empty text."""
+        """Return why a gradient exchange is not supported, or an empty string."""
         if self.sharding.stage == 3:
             fits = exchange == Full()
-            return "" if fits else "sharding.stage 3 has FSDP2's exchange: use stage 1 or 2"
-        return "" if exchange.shards else f"exchange {exchange.name} gives no parts of sums"
+            return "" if fits else "sharding.stage 3 uses FSDP2's exchange: use stage 1 or 2"
+        return "" if exchange.shards else f"exchange {exchange.name} does not support sharded sums"
 
     def build(self, device: torch.device) -> TrainingStrategy:
         """Return the strategy of this process.
 
         Raises:
-            ConfigError: there is nothing to offload from.
+            ConfigError: `offload` is set and the device is the CPU.
         """
         from scitoolkit.training.strategies.optimizer_shards import OptimizerShardsStrategy
         from scitoolkit.training.strategies.sharded import ShardedStrategy
@@ -137,7 +137,7 @@ class Sharded(StrategyConfig):
         if offload and device.type == "cpu":
             raise ConfigError(
                 "offload on a training whose device is the CPU",
-                where="training.sharding.offload", allowed="a GPU", fix="leave it out",
+                where="training.sharding.offload", allowed="a GPU", fix="remove it",
             )  # fmt: skip
         if self.sharding.stage < 3:
             keeps = self.sharding.stage == 1

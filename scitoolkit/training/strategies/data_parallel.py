@@ -1,7 +1,6 @@
 """Data-parallel training: every rank holds the model and a share of the batch.
 
-Gradients are summed in buckets of a fixed order while the backward pass goes on, see
-`exchange.buckets`.
+Gradients are summed in buckets of a fixed order during the backward pass, see `exchange.buckets`.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ def joined() -> bool:
 
 
 class DataParallelStrategy(TrainingStrategy):
-    """Every rank holds the model and a share of the batch.
+    """Data-parallel strategy.
 
     Args:
-        device: where to train.
-        communicating_model: ranks exchange data inside the model's forward pass.
+        device: training device.
+        communicating_model: whether ranks communicate inside the model's forward pass.
 
     Attributes:
-        holds_parts: whether the gradients of this rank are parts of whole ones.
+        holds_parts: whether this rank holds shards of the gradients.
     """
 
     agrees_on_errors: bool
@@ -50,7 +49,7 @@ class DataParallelStrategy(TrainingStrategy):
         self._sum: BucketSum | None = None
 
     def prepare(self, model: nn.Module, seed: int) -> nn.Module:
-        """Copy rank 0's weights and buffers to all ranks; synchronise batch normalisation."""
+        """Broadcast rank 0's weights and buffers; synchronise batch normalisation."""
         model = super().prepare(model, seed)
         with torch.no_grad():
             for tensor in [*model.parameters(), *model.buffers()]:
@@ -59,7 +58,7 @@ class DataParallelStrategy(TrainingStrategy):
         return model
 
     def restore(self, model: nn.Module) -> nn.Module:
-        """Give the normalisations their usual forward methods back; remove the hooks."""
+        """Restore the forward methods of normalisations; remove the gradient hooks."""
         if self._buckets is not None:
             self._buckets.detach()
             for parameter in model.parameters():
@@ -69,12 +68,12 @@ class DataParallelStrategy(TrainingStrategy):
         return model
 
     def weigh(self, count: int) -> None:
-        """Keep fillers out of the statistics of batch normalisations."""
+        """Exclude fillers from the statistics of batch normalisations."""
         if self._batch_norm is not None:
             self._batch_norm.counts = count > 0
 
     def agree(self, samples: int, *flags: bool) -> tuple[float, list[bool]]:
-        """Agree in one small all-reduce (gloo, on the CPU)."""
+        """Agree by one small all-reduce on the CPU."""
         message = torch.tensor([samples, *flags], dtype=torch.float64)
         dist.all_reduce(message)
         total, *raised = message.tolist()
@@ -86,7 +85,7 @@ class DataParallelStrategy(TrainingStrategy):
         exchange: ExchangeConfig,
         watch: Watch = on_gradient,
     ) -> list[tuple[str, nn.Parameter]]:
-        """Lay out the buckets of the exchange."""
+        """Create the gradient buckets."""
         if self.world > 1:
             self._sum = exchange.build()
             parameters = [p for _, p in named]
@@ -94,15 +93,15 @@ class DataParallelStrategy(TrainingStrategy):
         return list(named)
 
     def begin_exchange(self) -> None:
-        """Let gradients be sent as they come, unless ranks communicate inside the model."""
+        """Allow sending during the backward pass, unless ranks communicate inside the model."""
         if self._buckets is not None and self.agrees_on_errors:
             self._buckets.begin()
 
     def reduce_gradients(self, failed: bool) -> bool:
-        """Finish the exchange; a parameter without gradient on this rank counts as 0.
+        """Finish the exchange; a parameter without gradient on this rank contributes zeros.
 
-        The flag travels with the gradients, so that a rank whose loss raised an error neither
-        leaves the others waiting nor costs another message.
+        The failure flag is sent with the gradients, so that a rank whose loss raised an error does
+        not block the others, without another message.
         """
         if self.world == 1:
             return failed
@@ -110,14 +109,14 @@ class DataParallelStrategy(TrainingStrategy):
         return self._buckets.finish(failed)
 
     def measure_gradients(self) -> bool:
-        """Measure the buckets, on several ranks with equal shares of the samples."""
+        """Enable the measurement, on several ranks with equal shares of the samples."""
         if isinstance(self._buckets, GradientBuckets) and not self._communicating_model:
             self._buckets.squares = (0.0, 0.0)
             return True
         return False
 
     def gradient_squares(self) -> tuple[float, float]:
-        """Return the squared norms; this rank's gradient is P times its part of the sum."""
+        """Return the squared norms; this rank's mean gradient is P times its summand."""
         assert isinstance(self._buckets, GradientBuckets)
         assert self._buckets.squares is not None, "`measure_gradients` comes first"
         own, total = self._buckets.squares
@@ -133,7 +132,7 @@ class DataParallelStrategy(TrainingStrategy):
             self._sum.load_state_dict(state)
 
     def norm(self, gradients: list[Tensor]) -> Tensor:
-        """Return the norm over the parts of all ranks, if this one holds parts; of none it is 0."""
+        """Return the norm over the shards of all ranks, or of the local gradients; 0 of none."""
         if not self.holds_parts:
             return super().norm(gradients)
         parts = [g for g in gradients if g.numel()]
@@ -156,13 +155,13 @@ class DataParallelStrategy(TrainingStrategy):
         return tensor
 
     def sync_buffers(self, buffers: Sequence[Tensor]) -> None:
-        """Broadcast from rank 0, as running statistics differ between ranks."""
+        """Broadcast rank 0's buffers, because running statistics differ between ranks."""
         for buffer in buffers if self.world > 1 else ():
             dist.broadcast(buffer, src=0)
 
     def _synchronise(self, model: nn.Module) -> None:
-        """Synchronise batch normalisations; ranks then communicate inside the model."""
-        # Ranks that talk inside the model's forward pass take these statistics there.
+        """Synchronise batch normalisations, which communicate inside the model."""
+        # Models that communicate in their forward pass compute the statistics themselves.
         alone = self.world == 1 or self._communicating_model
         found = None if alone else SynchronisedBatchNorm(model)
         if found is not None and found.modules:

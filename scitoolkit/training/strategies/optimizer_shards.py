@@ -1,7 +1,7 @@
-"""Data-parallel training whose ranks each hold a part of the optimizer's state (ZeRO 1 and 2).
+"""Data-parallel training with sharded optimizer state (ZeRO stages 1 and 2).
 
-Every rank holds the model; after the backward pass each gets the sums of its part of the gradients,
-steps that part, and the parts are gathered.
+Every rank holds the model. Gradients are reduce-scattered, each rank updates its shard of the
+parameters, and the shards are all-gathered.
 
 Source: Rajbhandari et al. 2020, https://arxiv.org/abs/1910.02054.
 """
@@ -20,13 +20,13 @@ from scitoolkit.training.strategies.data_parallel import DataParallelStrategy
 
 
 class OptimizerShardsStrategy(DataParallelStrategy):
-    """Every rank holds the model and a part of the optimizer's state.
+    """Strategy with sharded optimizer state.
 
     Args:
-        device: where to train.
-        keeps_buckets: keep memory for all gradients between steps (stage 1), instead of giving a
-            bucket's back when it was sent (stage 2).
-        offload: keep the parts and the optimizer's state in the memory of the CPU.
+        device: training device.
+        keeps_buckets: keep the memory of all gradients between steps (stage 1), instead of freeing
+            each bucket after it was sent (stage 2).
+        offload: keep the shards and the optimizer's state in CPU memory.
     """
 
     holds_parts = True
@@ -43,7 +43,7 @@ class OptimizerShardsStrategy(DataParallelStrategy):
         exchange: ExchangeConfig,
         watch: Watch = on_gradient,
     ) -> list[tuple[str, nn.Parameter]]:
-        """Return this rank's parts of the parameters, which the optimizer changes."""
+        """Return this rank's shards of the parameters, which the optimizer updates."""
         moves = exchange.build_shards()
         self._buckets = self._shards = ShardBuckets(
             named, moves, exchange.bucket_mib, keep=self._keeps_buckets, offload=self._offload,
@@ -54,13 +54,13 @@ class OptimizerShardsStrategy(DataParallelStrategy):
         return parts
 
     def reduce_gradients(self, failed: bool) -> bool:
-        """Sum the gradients of this rank's part, on a lone rank as well."""
+        """Sum the gradients of this rank's shard, on a single rank as well."""
         return self._shards.finish(failed)
 
     def publish(self) -> None:
-        """Gather the weights that the ranks have changed."""
+        """Gather the updated weights."""
         self._shards.publish()
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the weights that are more precise than the model's, if there are any."""
+        """Return the shards that are more precise than the model's weights, if any."""
         return {f"precise.{name}": part for name, part in self._precise.items()}

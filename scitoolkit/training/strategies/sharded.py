@@ -1,4 +1,4 @@
-"""Training whose ranks each hold a part of parameters, gradients and optimizer state (FSDP2)."""
+"""Training with sharded parameters, gradients and optimizer state (FSDP2, ZeRO stage 3)."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from scitoolkit.training.exchange.config import ExchangeConfig
 from scitoolkit.training.sharding import local, shard_offset, whole
 from scitoolkit.training.strategies.data_parallel import DataParallelStrategy
 
-SMALLEST_SHARE = 1 / 16  # of a group's size; smaller modules are gathered with the root
+SMALLEST_SHARE = 1 / 16  # of the group size; smaller modules are gathered with the root
 GROUPS, SMALLEST_GROUP_MIB = 24, 1.0
 
 
 class ShardedStrategy(DataParallelStrategy):
-    """Every rank holds a part of each parameter, its gradient and its optimizer state.
+    """Strategy with fully sharded parameters, gradients and optimizer state.
 
-    Modules of about `group_mib` are gathered one at a time, what is left over all the time. A model
-    that was built on torch's meta device gets this rank's part of its weights, and is never whole
-    during the training. The user's module has the whole weights again afterwards.
+    Modules of about `group_mib` are gathered one at a time; the remaining parameters stay gathered
+    for the whole step. A model on the meta device is initialised shard by shard and is never whole
+    during the training. Afterwards the user's module has the whole weights again.
 
     Args:
-        device: where to train.
-        group_mib: parameters gathered together; None for 1/24 of the model, at least 1 MiB.
-        bf16: gather parameters in bfloat16 and compute in it; parts, their sums of gradients and
-            the optimizer's state keep their precision.
-        offload: keep parts, gradients and the optimizer's state in the memory of the CPU.
+        device: training device.
+        group_mib: size of parameters gathered together; None for 1/24 of the model, at least 1 MiB.
+        bf16: gather parameters and compute in bfloat16; shards, reduced gradients and optimizer
+            state keep their precision.
+        offload: keep shards, gradients and optimizer state in CPU memory.
     """
 
     agrees_on_errors = False
@@ -55,7 +55,7 @@ class ShardedStrategy(DataParallelStrategy):
         from torch.distributed.fsdp import fully_shard
 
         check_gathered_precision(model, self._bf16)
-        # Without this, layers that were gathered stay in the heap and the peak does not fall.
+        # Otherwise freed layers stay in the heap and the memory peak does not decrease.
         return_freed_memory()
         deferred = is_deferred(model)
         if deferred:
@@ -68,7 +68,7 @@ class ShardedStrategy(DataParallelStrategy):
         fully_shard(sharded, mesh=mesh, **policies)
         sharded.to_empty(device="cpu" if self._offload else self.device)
         for module in sharded.modules() if self._offload else ():
-            for name, buffer in [*module.named_buffers(recurse=False)]:  # in use for a whole step
+            for name, buffer in [*module.named_buffers(recurse=False)]:  # for the whole step
                 setattr(module, name, buffer.to(self.device))
         if deferred:
             draw(sharded, seed)
@@ -79,7 +79,7 @@ class ShardedStrategy(DataParallelStrategy):
         return sharded
 
     def _policies(self) -> dict[str, Any]:
-        """Return the options of FSDP2."""
+        """Return the policies of FSDP2."""
         from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy
 
         out: dict[str, Any] = {}
@@ -100,7 +100,7 @@ class ShardedStrategy(DataParallelStrategy):
         return empty
 
     def reshard(self, model: nn.Module) -> None:
-        """Go back to shards: after a forward pass alone FSDP2 keeps the root gathered."""
+        """Free gathered parameters: without a backward pass FSDP2 keeps the root gathered."""
         from torch.distributed.fsdp import FSDPModule
 
         for module in model.modules():
@@ -113,11 +113,11 @@ class ShardedStrategy(DataParallelStrategy):
         exchange: ExchangeConfig,
         watch: Watch = on_gradient,
     ) -> list[tuple[str, nn.Parameter]]:
-        """Return the parameters, of which FSDP2 has left this rank its part."""
+        """Return the parameters, which FSDP2 has sharded."""
         return list(named)
 
     def reduce_gradients(self, failed: bool) -> bool:
-        """Do nothing: FSDP2 has reduced them in the backward pass, or lost a rank there."""
+        """Do nothing: FSDP2 reduces gradients in the backward pass."""
         return failed
 
     def loss_scale(self) -> float:
@@ -126,7 +126,7 @@ class ShardedStrategy(DataParallelStrategy):
 
     @torch.no_grad()
     def _copy_parts(self, model: nn.Module, sharded: nn.Module) -> None:
-        """Copy this rank's rows of rank 0's weights, and all of its buffers."""
+        """Copy this rank's shards of rank 0's weights, and all buffers."""
         pairs = zip(
             [*model.parameters(), *model.buffers()],
             [*sharded.parameters(), *sharded.buffers()],
@@ -142,7 +142,7 @@ class ShardedStrategy(DataParallelStrategy):
 
 
 def check_gathered_precision(model: nn.Module, bf16: bool) -> None:
-    """Refuse layers that compute in float32 from parameters in bfloat16.
+    """Check that no layer needs its parameters in a higher precision than bfloat16.
 
     Raises:
         ConfigError: a layer has running statistics or float64 parameters.
@@ -159,9 +159,9 @@ def check_gathered_precision(model: nn.Module, bf16: bool) -> None:
 
 
 def gathered_together(model: nn.Module, group_mib: float | None) -> list[nn.Module]:
-    """Return the modules whose parameters are gathered together; the root has the rest.
+    """Return the modules whose parameters are gathered together; the root gathers the rest.
 
-    The largest modules of at most `group_mib` are taken, and larger ones that have no parts.
+    These are the largest modules of at most `group_mib`, and larger modules without children.
 
     Args:
         model: any module.
@@ -178,7 +178,7 @@ def gathered_together(model: nn.Module, group_mib: float | None) -> list[nn.Modu
 
     def visit(module: nn.Module) -> None:
         for child in module.children():
-            container = isinstance(child, nn.ModuleList | nn.ModuleDict)  # which is never called
+            container = isinstance(child, nn.ModuleList | nn.ModuleDict)  # never called
             size, inner = _mebibytes(child), any(True for _ in child.children())
             if container or (size > limit and inner):
                 visit(child)

@@ -1,4 +1,4 @@
-"""The tour: one line a workflow, the verdicts in one table, one page that links the reports."""
+"""The tour: one line per workflow, a table of the verdicts, a page with links to the reports."""
 
 import json
 import shutil
@@ -17,7 +17,7 @@ from scitoolkit.reporting import write_report
 
 @pytest.fixture
 def visits(tmp_path, monkeypatch):
-    """Three workflows without their minutes: one with a rival, one left out, one that fails."""
+    """Three simulated workflows: one with a baseline, one left out, one that fails."""
     verdict = Verdict(quantity="RMSE", ours=0.5, rival=1.0, rival_name="persistence", unit="K")
     run = RunDirectory.create(tmp_path / "runs", "first", Config())
     Results(title="First <run>", verdict=verdict).write(run.path)

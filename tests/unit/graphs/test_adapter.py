@@ -139,3 +139,14 @@ def test_names_and_weights_stay_and_detach_gives_the_model_back(graph):
     assert model.state_dict().keys() == before.keys()
     detach(model)
     assert torch.equal(whole(model, graph, target)[0], out)
+
+
+@pytest.mark.parametrize("layer", [pyg.GATConv, pyg.GATv2Conv])
+def test_attention_runs_in_bfloat16_under_autocast(graph, layer):
+    model = Model(layer(6, 4, heads=2), layer(8, 3, residual=True)).eval()
+    out, _ = whole(copy.deepcopy(model), graph, torch.zeros(graph.num_nodes, 3))
+    part = GraphPart(graph, np.zeros(graph.num_nodes, int), Grid(1), SingleProcess())
+    attach(model, part)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = model(torch.from_numpy(graph.features)[part.nodes], None)
+    assert (found - out[part.nodes]).abs().max() < 0.05 * out.abs().max()

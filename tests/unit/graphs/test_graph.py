@@ -2,7 +2,13 @@ import numpy as np
 import pytest
 
 from scitoolkit.core.errors import DataError
-from scitoolkit.graphs.graph import Graph, from_data, read_graph, write_graph
+from scitoolkit.graphs.graph import (
+    Graph,
+    from_data,
+    graph_from_arrays,
+    read_graph,
+    write_graph,
+)
 from scitoolkit.graphs.weighting import weighted_adjacency
 
 
@@ -132,3 +138,48 @@ def test_graphs_that_would_train_on_the_wrong_thing_are_refused(more, message):
     given = {"source": [0, 1], "target": [1, 0], "num_nodes": 3, "features": np.zeros((3, 1))}
     with pytest.raises(DataError, match=message):
         Graph(**(given | more))
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ({"train": [0.6, 1.9]}, "nodes of part train include 0.6"),
+        ({"train": [True, False]}, r"mask of shape \(2,\).*\(3,\)"),
+        ({"train": np.eye(3, 2, dtype=bool)}, r"mask of shape \(3, 2\).*one column"),
+        ({"train": [[0], [1]]}, r"array of shape \(2, 1\)"),
+        ({"train": [-1, 0]}, "names node -1"),
+    ],
+)
+def test_parts_that_name_other_nodes_than_meant_are_refused(parts, message):
+    with pytest.raises(DataError, match=message):
+        Graph([0, 1], [1, 0], 3, np.zeros((3, 1)), [0, 1, 1], parts)
+
+
+def test_a_mask_of_several_splits_of_torch_geometric_is_refused():
+    geometric = pytest.importorskip("torch_geometric.data", exc_type=ImportError)
+    import torch
+
+    data = geometric.Data(
+        x=torch.zeros(3, 1), edge_index=torch.tensor([[0, 1], [1, 0]]),
+        y=torch.tensor([0, 1, 1]), train_mask=torch.eye(3, 2, dtype=torch.bool),
+    )  # fmt: skip
+    with pytest.raises(DataError, match=r"train is a mask of shape \(3, 2\)"):
+        from_data(data)
+
+
+@pytest.mark.parametrize("labelled", [[0, 2], [0, 1, 2]])
+def test_numbers_of_labelled_nodes_are_no_mask(labelled):
+    arrays = {
+        "edge_index": np.array([[0, 1], [1, 0]]), "x": np.zeros((3, 1)),
+        "y": np.array([0, 1, 1]), "labelled": np.array(labelled),
+    }  # fmt: skip
+    with pytest.raises(DataError, match=r"labelled of shape.*0 and 1, shape \(3,\)"):
+        graph_from_arrays(arrays)
+
+
+def test_sparse_features_tell_the_number_of_nodes():
+    graph = graph_from_arrays({
+        "edge_index": np.array([[0, 1], [1, 0]]), "x_indptr": np.array([0, 1, 1, 1]),
+        "x_indices": np.array([0]), "x_data": np.array([1.0]), "n_feat": np.int64(2),
+    })  # fmt: skip
+    assert graph.num_nodes == 3

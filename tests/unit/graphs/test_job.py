@@ -144,6 +144,12 @@ def test_a_file_with_other_features_is_refused(file, tmp_path):
     np.savez(other, edge_index=np.zeros((2, 1), int), x=np.zeros((3, 5)), y=y, test=[0])
     with pytest.raises(DataError, match=r"8 classes.*at most the 3 of training"):
         api.evaluate(run.path, other)
+    np.savez(
+        other, edge_index=np.zeros((2, 1), int), x=np.zeros((3, 5)), y=np.zeros(3), test=[0],
+        edge_weight=np.ones(1),
+    )  # fmt: skip
+    with pytest.raises(DataError, match=r"edge inputs: edge_weight.*none, as in training"):
+        api.evaluate(run.path, other)
 
 
 def test_configurations_that_cannot_run(file, tmp_path):

@@ -193,7 +193,18 @@ def test_bad_files(file, tmp_path):
 
     with pytest.raises(DataError, match="triangles missing"):
         read_meshes(changed("triangles", None))
-    with pytest.raises(DataError, match="tracer for 5 nodes"):
-        read_meshes(changed("tracer", lambda u: u[..., :5]))
+    for name, values in (
+        ("tracer", lambda u: u[..., :5]),
+        ("tracer", lambda u: u[:, :1]),
+        ("tracer", lambda u: u[:1]),
+        ("velocity", lambda v: v[..., :1]),
+        ("positions", lambda x: np.pad(x, ((0, 0), (0, 1)))),
+        ("triangles", lambda m: m[:0]),
+        ("triangles", lambda m: np.pad(m, ((0, 0), (0, 1)))),
+    ):
+        with pytest.raises(DataError, match=rf"{name} of shape.*\(K, T \+ 1, N\)"):
+            read_meshes(changed(name, values))
+    with pytest.raises(DataError, match="triangles name nodes -1 to"):
+        read_meshes(changed("triangles", lambda m: m - 1))
     with pytest.raises(DataError, match="velocity holds NaN"):
         read_meshes(changed("velocity", lambda v: v * np.nan))

@@ -61,4 +61,4 @@ def test_models_that_need_the_whole_graph_are_told_apart():
     assert "Linear" in out_of_core.why_not(torch.nn.Linear(6, 3), GraphInputs(6))
     model = GAT().build(6, 3)
     model.layers[1].dropout = 0.5
-    assert "GATConv is no sparse product" in out_of_core.why_not(model, GraphInputs(6))
+    assert "GATConv is not a single sparse product" in out_of_core.why_not(model, GraphInputs(6))

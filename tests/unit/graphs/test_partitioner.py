@@ -15,7 +15,7 @@ import torch
 from scitoolkit.core.errors import BackendError, ConfigError, DataError
 from scitoolkit.graphs import partitioner
 from scitoolkit.graphs.arrays_on_disk import write_array
-from scitoolkit.graphs.graph import Graph, write_graph
+from scitoolkit.graphs.graph import Graph, read_graph, write_graph
 from scitoolkit.graphs.grid import Grid
 from scitoolkit.graphs.part import GraphPart
 from scitoolkit.graphs.partitioned import PartitionedGraph
@@ -296,3 +296,77 @@ def test_parts_that_do_not_fit_are_refused(graph, file, tmp_path):
     write_graph(small, tmp_path / "small.npz")
     with pytest.raises(DataError, match="one number"):
         partition_edges(file, tmp_path / "r", 2, nodes=tmp_path / "small.npz")
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"edge_weight": np.ones((20, 2))}, r"edge_weight of shape \(20, 2\).*\(20,\)"),
+        ({"edge_weight": np.ones(25)}, r"edge_weight of shape \(25,\)"),
+        ({"edge_attr": np.ones((20, 2, 3))}, r"edge_attr of shape \(20, 2, 3\)"),
+        ({"edge_attr": np.ones((19, 2))}, r"edge_attr of shape \(19, 2\).*\(20, D\)"),
+    ],
+)
+def test_inputs_of_edges_that_do_not_fit_are_refused(tmp_path, more, message):
+    pairs = np.random.default_rng(0).integers(6, size=(2, 20))
+    np.savez(tmp_path / "e.npz", edge_index=pairs, **more)
+    with pytest.raises(DataError, match=message):
+        partition_edges(tmp_path / "e.npz", tmp_path / "p", 2, num_nodes=6)
+
+
+def test_values_of_a_csr_matrix_are_weights_unless_all_are_one(graph, tmp_path):
+    order = np.lexsort((graph.source, graph.target))
+    pointer = np.concatenate([[0], np.cumsum(graph.in_degrees())])
+    for name, data in (("w", np.arange(1.0, graph.num_edges + 1)), ("one", np.ones(len(order)))):
+        np.savez(
+            tmp_path / f"{name}.npz", adj_indptr=pointer, adj_indices=graph.source[order],
+            adj_data=data, x=np.zeros((graph.num_nodes, 1)),
+        )  # fmt: skip
+        expected = read_graph(tmp_path / f"{name}.npz")
+        found = whole_graph(partition_edges(tmp_path / f"{name}.npz", tmp_path / name, 2))
+        np.testing.assert_array_equal(found.source, expected.source)
+        if name == "one":
+            assert found.edge_weight is expected.edge_weight is None
+        else:
+            np.testing.assert_array_equal(found.edge_weight, expected.edge_weight)
+
+
+def test_suffixes_in_capitals_are_read(graph, tmp_path):
+    path = as_hdf5(weighted(graph), tmp_path)
+    path = path.rename(path.with_suffix(".H5"))
+    again = whole_graph(partition_edges(path, tmp_path / "p", 2, num_nodes=50))
+    np.testing.assert_array_equal(np.stack([again.source, again.target]), sorted_edges(graph))
+
+
+def test_unsigned_edges_and_a_table_with_a_byte_order_mark_are_read(graph, tmp_path):
+    pairs = np.stack([graph.source, graph.target])
+    np.save(tmp_path / "e.npy", pairs.astype(np.uint64))
+    lines = [f"{a},{b}" for a, b in pairs.T]
+    (tmp_path / "e.csv").write_text("\n".join(["source,target", *lines]), encoding="utf-8-sig")
+    for name in ("e.npy", "e.csv"):
+        parts = partition_edges(tmp_path / name, tmp_path / f"{name}.parts", 2, num_nodes=50)
+        again = whole_graph(parts)
+        np.testing.assert_array_equal(np.stack([again.source, again.target]), sorted_edges(graph))
+
+
+def test_another_number_of_nodes_than_in_the_file_is_refused(file, tmp_path):
+    with pytest.raises(DataError, match="num_nodes is 60, but the file of nodes has 50"):
+        partition_edges(file, tmp_path / "p", 2, num_nodes=60)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"x_indices": np.array([0, 7])}, "x_indices run from 0 to 7.*3 columns"),
+        ({"x_indices": np.array([0, -1])}, "x_indices run from -1 to 0"),
+        ({"x_indptr": np.array([0, 2, 1, 2])}, "x_indptr does not rise from 0 to the 2 entries"),
+    ],
+)
+def test_sparse_features_that_are_no_matrix_are_refused(tmp_path, more, message):
+    arrays = {
+        "edge_index": np.array([[0, 1], [1, 2]]), "x_indptr": np.array([0, 1, 2, 2]),
+        "x_indices": np.array([0, 1]), "x_data": np.ones(2), "n_feat": np.int64(3),
+    }  # fmt: skip
+    np.savez(tmp_path / "x.npz", **(arrays | more))
+    with pytest.raises(DataError, match=message):
+        partition_edges(tmp_path / "x.npz", tmp_path / "p", 2, method="block")

@@ -161,7 +161,7 @@ REFUSED = {
     "first rows": (lambda: Between(Function(lambda x: x - x[:1])), r"module middle \(Function\)"),
     "random": (lambda: Between(Function(lambda x: x + torch.rand_like(x))), r"middle \(Function\)"),
     "order": (lambda: Between(Function(lambda x: x[x[:, 0].argsort()])), r"middle \(Function\)"),
-    "one row": (lambda: Function(lambda x, edges: x.mean(0, keepdim=True)), "one a node"),
+    "one row": (lambda: Function(lambda x, edges: x.mean(0, keepdim=True)), "one per node"),
     "embedding": (lambda: Embedding(50), "on a graph of 41 nodes.*a graph of any size"),
     "scatter": (
         lambda: Function(lambda x, e: torch.zeros(x.size(0), 6, dtype=x.dtype).scatter_reduce(
@@ -247,5 +247,5 @@ class EmptyRank(SingleProcess):
 def test_a_process_without_edges_is_refused_for_layers_with_messages(graph):
     part = GraphPart(graph, np.zeros(graph.num_nodes, int), Grid(2), EmptyRank())
     assert prove(pyg.GCNConv(6, 3), part).fast == ("",)
-    with pytest.raises(ConfigError, match="no edge ends at a node of process 1"):
+    with pytest.raises(ConfigError, match="process 1 has no edges"):
         prove(pyg.TransformerConv(6, 3), part)

@@ -10,7 +10,12 @@ import torch
 from scitoolkit.core.errors import BackendError
 from scitoolkit.ops.codegen import compile as compiling
 from scitoolkit.ops.codegen import dispatch
-from scitoolkit.ops.tensor_product import Edges, TensorProductSpec, tensor_product_convolution
+from scitoolkit.ops.tensor_product import (
+    Edges,
+    TensorProductSpec,
+    operators,
+    tensor_product_convolution,
+)
 
 SOURCE = "int answer(void) { return 41 + 1; }"
 
@@ -111,3 +116,22 @@ def test_modules_that_changed_while_running_share_nothing(tmp_path):
     os.utime(tmp_path / "generator.py", (0, 0))
     settled = [compiling._digest.__wrapped__(tmp_path) for _ in range(2)]
     assert settled[0] == settled[1]
+
+
+def test_a_call_compiles_only_the_kernel_that_it_runs(cache, monkeypatch):
+    compiled, original = [], compiling.compile_source
+    monkeypatch.setattr(
+        compiling, "compile_source", lambda *a: (compiled.append(a[1]), original(*a))[1]
+    )
+    spec = TensorProductSpec.channelwise("5x0e", "0e", "0e")
+    edges = Edges.build(torch.tensor([0]), torch.tensor([1]), 2)
+    arguments = (torch.ones(2, 5), torch.ones(1, 1), torch.ones(1, 5), edges)
+    for accumulate, sums in ((None, "float"), (torch.float64, "double")):
+        operators.kernel.cache_clear()
+        dispatch.refresh()
+        tensor_product_convolution(spec, *arguments, accumulate=accumulate)
+        (source,) = compiled
+        assert f"forward of (5x0e) x (1x0e) -> (5x0e), float, sums in {sums} " in source
+        compiled.clear()
+    operators.kernel.cache_clear()
+    dispatch.refresh()

@@ -79,6 +79,16 @@ def test_refuses_other_shapes():
     layers = layers_of(spec, torch.float64)
     with pytest.raises(DataError, match="first layer"):
         FittingNetwork(FittingSpec(6, 3, (4,)), layers)
+    two = FittingSpec(6, 2, (4, 5))
+    with pytest.raises(DataError, match="2 layers, expected 3"):
+        FittingNetwork(two, layers)
+    with pytest.raises(DataError, match=r"layer 2 is \(4, 1\), expected \(4, 5\)"):
+        FittingNetwork(two, [*layers, layers[-1]])
+    weight, bias, step = layers[0]
+    with pytest.raises(DataError, match=r"the bias of the first layer is \(3,\), expected \(4,\)"):
+        FittingNetwork(spec, [(weight, bias[:3], step), layers[1]])
+    with pytest.raises(DataError, match=r"torch.float32 and torch.float64 in the first layer"):
+        FittingNetwork(spec, [(weight, bias.float(), step), layers[1]])
     with pytest.raises(DataError, match="moments"):
         FittingNetwork(spec, layers)(torch.zeros(3, 5, 4, dtype=torch.float64))
 

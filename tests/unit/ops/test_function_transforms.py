@@ -184,7 +184,7 @@ def test_what_cannot_be_says_so():
         third(y)
     with pytest.raises(DataError, match="edges differ between the elements"):
         vmap(lambda s: run(x, replace(edges, sender=s)))(torch.stack([edges.sender] * 2))
-    with pytest.raises(DataError, match="without elements"):
+    with pytest.raises(DataError, match="empty batch"):
         vmap(run)(x[None][:0])
 
 

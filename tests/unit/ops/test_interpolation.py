@@ -82,3 +82,9 @@ def test_wrong_input_is_named():
     place = Placement.build(GRID, torch.ones(2))
     with pytest.raises(DataError, match=r"expected coefficients of shape \(41, 8, W\)"):
         piecewise_polynomial(torch.ones(30, 8, 2), place)
+
+
+def test_distances_of_another_shape_or_dtype_are_refused():
+    for distances in (torch.ones(3, 1), torch.ones(3, dtype=torch.int64)):
+        with pytest.raises(DataError, match="expected distances"):
+            Placement.build(Grid(2.0, 10), distances)

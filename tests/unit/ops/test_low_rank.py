@@ -111,6 +111,16 @@ def test_moments_count_every_cell_and_nothing_after_the_end():
     assert "b" not in seen
 
 
+def test_moments_of_inputs_without_a_batch_are_those_of_a_batch_of_one():
+    layer, x = nn.Conv2d(3, 4, 3), torch.randn(3, 5, 6)
+    found = []
+    for given in (x, x[None]):
+        with Moments({"a": layer}) as seen:
+            layer(given)
+        found.append(seen["a"])
+    torch.testing.assert_close(*found)
+
+
 def test_a_layer_with_two_names_stays_one():
     shared = nn.Linear(6, 6)
     root = nn.ModuleDict({"a": shared, "b": nn.Sequential(shared, nn.Tanh())})

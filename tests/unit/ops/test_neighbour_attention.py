@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from scitoolkit.core.errors import BackendError
+from scitoolkit.core.errors import BackendError, DataError
 from scitoolkit.ops.codegen.examples import Numbers
 from scitoolkit.ops.neighbour_attention import (
     KeptMoments,
@@ -86,3 +86,15 @@ def test_bits_do_not_depend_on_threads_or_on_the_other_atoms():
 def test_an_embedding_without_kernels_is_refused_by_name():
     with pytest.raises(BackendError, match="first width below 3"):
         cpu.kernels(spec_of((2, 4)), torch.float64)
+
+
+def test_strided_vectors_are_read_by_row_and_other_dtypes_are_refused():
+    numbers, spec = Numbers(torch.float64), spec_of((5, 10, 9), 6)
+    edges, weights = edges_of(numbers, [7, 13, 2]), weights_of(numbers, spec)
+    kernels, atoms = KeptMoments(spec, weights), torch.arange(3)
+    strided = edges.vectors.T.contiguous().T
+    other = Neighbours(edges.pointer, edges.types, edges.pair, strided)
+    assert torch.equal(kernels.of(other, atoms).moments(), kernels.of(edges, atoms).moments())
+    single = Neighbours(edges.pointer, edges.types, edges.pair, edges.vectors.float())
+    with pytest.raises(DataError, match=r"float64, got torch.float32"):
+        kernels.of(single, atoms)

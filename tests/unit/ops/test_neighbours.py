@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.ops import neighbours
 
 
@@ -64,3 +65,39 @@ def test_threads_change_nothing(pbc):
     assert one[4] == other[4]
     for a, b in zip(one[:4], other[:4], strict=True):
         assert np.array_equal(a, b)
+
+
+def test_one_boundary_condition_for_all_directions():
+    arguments = (np.random.default_rng(2).uniform(0, 3, (5, 3)), np.zeros(5, int), 1, 3 * np.eye(3))
+    for one in (True, False):
+        found, wanted = (
+            neighbours.neighbour_list(*arguments, pbc, 1.6) for pbc in (one, np.full(3, one))
+        )
+        assert all(map(np.array_equal, found[:4], wanted[:4]))
+
+
+def test_no_atoms_have_no_neighbours():
+    found = neighbours.neighbour_list(
+        np.zeros((0, 3)), np.zeros(0, int), 2, np.eye(3), np.zeros(3, bool), 1.0
+    )
+    assert [len(each) for each in found[:4]] == [0, 0, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("changed", "error", "message"),
+    [
+        ({"types": np.array([0, 2])}, DataError, "types from 0 to 2. Allowed: 0 to 1"),
+        ({"types": np.zeros(3, int)}, DataError, r"types of shape \(2,\), got \(3,\)"),
+        ({"positions": np.zeros((2, 2))}, DataError, r"positions of shape \(2, 3\)"),
+        ({"positions": np.array([[0, 0, 0], [0, np.nan, 0]])}, DataError, "atom 1 is not finite"),
+        ({"cell": np.diag([1.0, 1.0, 0.0])}, DataError, "independent lattice vectors"),
+        ({"cutoff": 0.0}, ConfigError, "cutoff=0.0"),
+    ],
+)
+def test_bad_arguments(changed, error, message):
+    arguments = {
+        "positions": np.zeros((2, 3)), "types": np.array([0, 1]), "num_types": 2,
+        "cell": np.eye(3), "pbc": np.ones(3, bool), "cutoff": 1.0,
+    }  # fmt: skip
+    with pytest.raises(error, match=message):
+        neighbours.neighbour_list(**(arguments | changed))

@@ -37,3 +37,12 @@ def test_bad_arguments():
         node_dropout(torch.ones(2, 2), torch.arange(2), 1.0, 0)
     with pytest.raises(DataError, match="row numbers"):
         node_dropout(torch.ones(2, 2), torch.arange(3), 0.5, 0)
+
+
+@pytest.mark.parametrize("rows", [torch.arange(12)[::3], torch.arange(4, dtype=torch.int32)])
+def test_row_numbers_of_any_stride_and_integer_dtype(rows):
+    x = torch.ones(4, 50)
+    expected = reference.node_dropout(x, rows.long().contiguous(), 3, 1 << 23, 2.0)
+    assert torch.equal(node_dropout(x, rows, 0.5, 3), expected)
+    with pytest.raises(DataError, match="integer row numbers"):
+        node_dropout(x, rows.double(), 0.5, 3)

@@ -1,11 +1,11 @@
-"""Prebuilt kernels run where nothing can be compiled, and only there."""
+"""Prebuilt kernels are used only if kernels cannot be compiled."""
 
 import logging
 
 import pytest
 import torch
 
-from scitoolkit.core.errors import BackendError
+from scitoolkit.core.errors import BackendError, ConfigError
 from scitoolkit.ops.codegen import compile as compiling
 from scitoolkit.ops.codegen import dispatch, prebuilt
 from scitoolkit.ops.codegen.backends import GeneratedC, Reference
@@ -27,7 +27,8 @@ FLAGS = compiling.FLAGS
 
 @pytest.fixture
 def store(tmp_path, monkeypatch):
-    """An empty store, an empty cache; what is asked for is written to `sources`."""
+    """An empty store and an empty cache; requested sources are written to `sources`."""
+    monkeypatch.delenv(compiling.CFLAGS, raising=False)
     monkeypatch.setenv("SCITOOLKIT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv(prebuilt.SOURCES, str(tmp_path / "sources"))
     monkeypatch.setattr(prebuilt, "PREBUILT", tmp_path / "prebuilt")
@@ -62,7 +63,7 @@ def test_a_prebuilt_library_runs_only_where_nothing_compiles(store, no_compiler,
     build(answer("7"))
     assert not compiling.is_prebuilt(compiling.load_library(SOURCE))
     no_compiler()
-    compiling._say_prebuilt.cache_clear()
+    compiling._report_prebuilt.cache_clear()
     with caplog.at_level(logging.INFO, "scitoolkit"):
         for library in (
             compiling.load_library(SOURCE), compiling.load_generated(answer, "7"),
@@ -77,6 +78,45 @@ def test_a_compiler_that_fails_is_none(store, monkeypatch):
     build(SOURCE)
     monkeypatch.setenv("CC", "false")
     assert compiling.is_prebuilt(compiling.load_library(SOURCE))
+
+
+FLAGGED = "#ifndef FLAG\n#define FLAG 0\n#endif\nint answer(void) { return FLAG; }"
+
+
+def test_flags_of_the_user_are_compiled_though_a_prebuilt_library_exists(store, monkeypatch):
+    build(FLAGGED)
+    monkeypatch.setenv(compiling.CFLAGS, "-DFLAG=3")
+    for _ in range(2):  # compiled, then from the cache
+        library = compiling.load_library(FLAGGED)
+        assert not compiling.is_prebuilt(library)
+        assert library.answer() == 3
+
+
+@pytest.mark.parametrize(
+    ("compiler", "flags", "reason"),
+    [("no-such-compiler", "-DFLAG=3", "no C compiler found"), ("", "-fno-such-flag", "fno-such")],
+)
+def test_ignored_flags_of_the_user_are_warned_of_once(
+    store, monkeypatch, caplog, compiler, flags, reason
+):
+    build(FLAGGED)
+    monkeypatch.setenv(compiling.CFLAGS, flags)
+    monkeypatch.setenv("CC", compiler)
+    compiling._report_prebuilt.cache_clear()
+    with caplog.at_level(logging.INFO, "scitoolkit"):
+        for _ in range(2):
+            assert compiling.load_library(FLAGGED).answer() == 0
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    assert f"SCITOOLKIT_CFLAGS={flags} is ignored" in record.message
+    assert reason in record.message
+
+
+@pytest.mark.parametrize("variable", ["CC", compiling.CFLAGS])
+def test_an_unclosed_quotation_names_its_variable(store, monkeypatch, variable):
+    monkeypatch.setenv(variable, "gcc -D'FLAG")
+    with pytest.raises(ConfigError, match=rf"\${variable} .* No closing quotation"):
+        compiling.load_library(FLAGGED)
 
 
 def test_what_is_not_prebuilt_is_refused(store, no_compiler):

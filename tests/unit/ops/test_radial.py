@@ -120,6 +120,8 @@ def test_compile_sees_one_graph():
         ({"kind": "fourier"}, "kind='fourier'"),
         ({"num_basis": 0}, "num_basis=0"),
         ({"envelope": 1}, "envelope=1"),
+        ({"num_basis": 2.7}, "num_basis=2.7"),
+        ({"envelope": 3.5}, "envelope=3.5"),
     ],
 )
 def test_wrong_options_are_named(options, message):

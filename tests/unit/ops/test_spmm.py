@@ -96,7 +96,9 @@ def test_what_does_not_fit_is_refused():
         SparseMatrix.from_coo([0], [3], None, (4, 3))
     with pytest.raises(DataError, match="row indices -1"):
         SparseMatrix.from_coo([-1], [0], None, (4, 3))
-    with pytest.raises(DataError, match="fall in between"):
+    with pytest.raises(DataError, match=r"indices of torch.float64"):
+        SparseMatrix.from_coo([0.7], [1], None, (4, 3))
+    with pytest.raises(DataError, match="decrease in between"):
         SparseMatrix.from_csr([0, 2, 1, 3], [0, 0, 0], None, 3)
     with pytest.raises(DataError, match="values for 1 nonzeros"):
         SparseMatrix.from_csr([0, 1], [0], torch.ones(2), 3)

@@ -208,7 +208,7 @@ def test_wrong_tensors_are_named():
         symmetric_contraction(spec, torch.zeros(2, 5, 8), weight, species)
     with pytest.raises(DataError, match=r"expected weight of shape \(E, 3, 8\), got \(3, 3, 7\)"):
         symmetric_contraction(spec, x, weight[..., :7], species)
-    with pytest.raises(DataError, match="species holds element 3"):
+    with pytest.raises(DataError, match="species contains element 3"):
         symmetric_contraction(spec, x, weight, species + 1)
     with pytest.raises(DataError, match="expected species as an integer tensor"):
         symmetric_contraction(spec, x, weight, species.double())

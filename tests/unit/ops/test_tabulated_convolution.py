@@ -79,7 +79,7 @@ def test_edges_beyond_the_table_add_nothing():
 
 def test_what_cannot_be_is_refused_by_name():
     graph, table, (x, y, distances) = problem()
-    with pytest.raises(DataError, match="table that wants a gradient"):
+    with pytest.raises(DataError, match="coefficients require grad"):
         streamed(x, y, distances, graph, table.requires_grad_())
     with pytest.raises(DataError, match="coefficients"):
         streamed(x, y, distances, graph, torch.zeros(9, 8, SPEC.weight_numel).double())

@@ -278,6 +278,27 @@ def test_rotations_and_inversions(inversion):
     assert (turned - ours(*inputs[:2]) @ on["z"].T).abs().max() < 1e-5
 
 
+def test_the_reference_accumulates_in_float64_too():
+    spec = TensorProductSpec.channelwise("1x0e", "0e", "0e")
+    edges = Edges.build(torch.zeros(3, dtype=torch.long), torch.zeros(3, dtype=torch.long), 1)
+    arguments = (torch.ones(1, 1), torch.tensor([[1e9], [1.0], [-1e9]]), torch.ones(3, 1), edges)
+    for backend in ("cpu", "reference"):
+        out = tensor_product_convolution(
+            spec, *arguments, backend=backend, accumulate=torch.float64
+        )
+        assert out.dtype == torch.float32
+        assert out.item() == 1.0
+
+
+def test_a_change_to_no_layout_is_refused():
+    spec = TensorProductSpec.channelwise("2x1o", "0e", "1o")
+    with pytest.raises(ConfigError, match=r"layout='mul-ir'. Allowed: ir_mul, mul_ir"):
+        change_layout(torch.zeros(3, 6), spec.in1, "mul-ir")
+    for shape in ((3, 7), (2, 6, 6)):
+        with pytest.raises(DataError, match=r"rows of shape \(R, 6\)"):
+            change_layout(torch.zeros(shape), spec.in1, "ir_mul")
+
+
 def test_order_of_edges_does_not_matter():
     spec = TensorProductSpec.channelwise("8x0e+8x1o", "0e+1o", "0e+1o")
     (x, y, w), index = _inputs(spec, 6, 40, torch.float64)
@@ -432,8 +453,8 @@ def test_torch_export_keeps_the_operator():
 @pytest.mark.parametrize(
     ("sender", "receiver", "message"),
     [
-        ([0, 5], [0, 1], "sender holds node 5"),
-        ([0, 1], [0, -1], "receiver holds node -1"),
+        ([0, 5], [0, 1], "sender contains node 5"),
+        ([0, 1], [0, -1], "receiver contains node -1"),
         ([0, 1], [0], "one shape"),
         ([0.5], [0.5], "integer dtype"),
     ],

@@ -26,7 +26,7 @@ def low(**_):
     ("sections", "said"),
     [
         ({"pde": {"equations": {"e": "dif(u,t) + c*dif(u,x)"}}}, "unknown name 'c'"),
-        ({"pde": {"equations": {"e": "dif(u,y)"}}}, "cannot differentiate by 'y'"),
+        ({"pde": {"equations": {"e": "dif(u,y)"}}}, "cannot differentiate with respect to 'y'"),
         ({"data": {"dims": ["t", "y"]}}, "do not match"),
         ({"data": {"periodic": {"x": 3.0}}}, "do not fill a period"),
         ({"data": {"periodic": {"y": 3.0}}}, "not a dim"),

@@ -193,7 +193,7 @@ def test_what_it_cannot_do_is_refused():
     with pytest.raises(ConfigError, match="needs a task with `residual`, Plain has none"):
         fit(Plain())
     for keys in ({"schedule": {"name": "cosine"}}, {"clip_norm": 1.0}):
-        with pytest.raises(ValueError, match=f"leave {next(iter(keys))} out"):
+        with pytest.raises(ValueError, match=f"remove {next(iter(keys))}"):
             fit(Fit(), **keys)
     broken = data()
     broken["y"][3] = float("nan")

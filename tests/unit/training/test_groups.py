@@ -64,7 +64,7 @@ def test_groups_that_cannot_be_are_refused():
     for keys, words in (
         ({"optimizer": "lbfgs", "parameter_groups": [NO_DECAY]}, "lbfgs takes no parameter_groups"),
         ({"parameter_groups": [{"parameters": "*"}]}, "neither rate_factor nor weight_decay"),
-        ({"ema_decay": 0.9, "swa_start": 0.5}, "leave one out"),
+        ({"ema_decay": 0.9, "swa_start": 0.5}, "remove one"),
         ({"schedule": {"name": "legw", "base_samples": 4, "warmup_epochs": 1, "warmup_steps": 3}},
          "follows from warmup_epochs"),
     ):  # fmt: skip

@@ -1,8 +1,10 @@
 """Jorge's inverse root against the exact one."""
 
+import pytest
 import torch
+from torch import nn
 
-from scitoolkit.training.optim.jorge import refreshed_root
+from scitoolkit.training.optim.jorge import JorgeDescent, refreshed_root
 
 
 def fourth_root_inverse(matrix):
@@ -36,3 +38,21 @@ def test_refreshed_root_of_matrices_that_do_not_commute_is_close():
     found = refreshed_root(fourth_root_inverse(average), gram, floor=0.99)
     unchanged = (fourth_root_inverse(average) - wanted).norm()
     assert (found - wanted).norm() <= 0.05 * unchanged
+
+
+@pytest.mark.parametrize("zeros", [1, 60])
+def test_gradients_that_are_zero_leave_the_preconditioner_alone(zeros):
+    generator = torch.Generator().manual_seed(0)
+    weights = [nn.Parameter(torch.ones(8, 5)) for _ in range(2)]
+    gradients = 1e-2 * torch.randn(5, 8, 5, generator=generator)
+    for weight, first in zip(weights, (zeros, 0), strict=True):
+        optimizer = JorgeDescent([weight], lr=0.1, momentum=0.0)
+        for gradient in [*torch.zeros(first, 8, 5), *gradients]:
+            weight.grad = gradient.clone()
+            optimizer.step()
+    assert torch.equal(*weights)
+
+
+def test_a_zero_gram_leaves_the_root_unchanged():
+    root = torch.diag(torch.tensor([1.0, 2.0]))
+    assert torch.equal(refreshed_root(root, torch.zeros(2, 2)), root)

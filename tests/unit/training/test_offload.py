@@ -208,7 +208,7 @@ def test_a_file_that_was_cut_is_an_error_not_zeros(tmp_path):
     place = FileOnDisk(tmp_path)
     stored = place.write(torch.arange(100, dtype=torch.uint8))
     os.ftruncate(place._file.fileno(), 50)
-    with pytest.raises(DataError, match="was cut"):
+    with pytest.raises(DataError, match="was truncated"):
         stored.value()
 
 
@@ -354,7 +354,7 @@ def test_a_slow_disk_counts_as_time(tmp_path):
 
 def test_a_folder_that_is_memory_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(offload_places, "file_system", lambda folder: "tmpfs")
-    with pytest.raises(ConfigError, match=r"are memory \(tmpfs\)"):
+    with pytest.raises(ConfigError, match=r"are in memory \(tmpfs\)"):
         FileOnDisk(tmp_path)
 
 

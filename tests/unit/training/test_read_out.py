@@ -61,7 +61,7 @@ def test_ranks_that_share_the_samples_find_the_weights_of_one():
 
 def test_bad_input_is_named():
     a, y = problem()
-    with pytest.raises(DataError, match="are no read-out"):
+    with pytest.raises(DataError, match="do not fit"):
         fit_read_out(a, y[:-1], 1.0)
     with pytest.raises(DataError, match="targets hold NaN"):
         fit_read_out(a, np.where(y > 1, np.nan, y), 1.0)
@@ -75,3 +75,10 @@ def test_the_example_of_the_page_runs(capsys):
     code = page.read_text(encoding="utf-8").split("```python\n")[1].split("```")[0]
     exec(compile(code, str(page), "exec"), {"__name__": "example"})
     assert capsys.readouterr().out == "(40, 2) 50\n"
+
+
+def test_features_of_narrow_integers_are_summed_in_float64():
+    a = np.random.default_rng(0).integers(-100, 100, (50, 6)).astype(np.int8)
+    y = a.astype(np.float64) @ np.arange(6.0)[:, None]
+    found = fit_read_out(a, y, 1e-9, block=3, steps=60, unrolled=5)
+    np.testing.assert_allclose(found.weights[:, 0], np.arange(6.0), atol=1e-6)

@@ -22,11 +22,14 @@ BF16 = {"gather_precision": "bf16"}
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        ({**BF16, "precision": "bf16"}, "strategy sharded at stage 3 alone"),
-        ({**BF16, "strategy": "ddp", "precision": "bf16"}, "strategy sharded at stage 3 alone"),
+        ({**BF16, "precision": "bf16"}, "only read by strategy sharded at stage 3"),
+        (
+            {**BF16, "strategy": "ddp", "precision": "bf16"},
+            "only read by strategy sharded at stage 3",
+        ),
         (
             {**BF16, "strategy": "sharded", "sharding": {"stage": 2}, "precision": "bf16"},
-            "strategy sharded at stage 3 alone",
+            "only read by strategy sharded at stage 3",
         ),
         ({**BF16, "strategy": "sharded"}, "needs precision bf16"),
         ({**BF16, "strategy": "sharded", "precision": "fp16"}, "needs precision bf16"),
@@ -36,9 +39,9 @@ BF16 = {"gather_precision": "bf16"}
         ),
         (
             {"strategy": "sharded", "sharding": {"offload": True, "stage": 1}, "pruning": {}},
-            "leave offload out",
+            "remove offload",
         ),
-        ({"strategy": "ddp", "sharding": {"offload": True}}, "strategy sharded alone"),
+        ({"strategy": "ddp", "sharding": {"offload": True}}, "only read by strategy sharded"),
     ],
 )
 def test_impossible_combinations_are_refused_by_name(settings, told):

@@ -21,6 +21,7 @@ from scitoolkit.core.errors import (
 from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.testing.loaders import TensorLoader
 from scitoolkit.training import Callback, Trainer, TrainingConfig
+from scitoolkit.training.batches import DataLoaderBatches
 from scitoolkit.training.deferred import check_deferred
 from scitoolkit.training.optim.optimizers import OptimizerConfig, optimizers
 
@@ -288,13 +289,29 @@ def test_tuples_are_named_by_position():
 
 def test_loaders_that_cannot_be_used_are_refused_by_name():
     trainer, _ = make()
-    with pytest.raises(DataError, match="gives a str as 'name', a batch is a dict or a tuple"):
+    with pytest.raises(
+        DataError, match="yields a str as 'name'; a batch must be a dict or a tuple"
+    ):
         trainer.fit(DataLoader([{"name": "a"}], collate_fn=lambda rows: rows[0]))
     sampler = torch.utils.data.DistributedSampler(rows(), num_replicas=2, rank=0)
     with pytest.raises(ConfigError, match="DistributedSampler"):
         trainer.fit(DataLoader(rows(), sampler=sampler))
-    with pytest.raises(ConfigError, match="list is no loader: it has no set_epoch"):
+    with pytest.raises(ConfigError, match="list is not a loader: it has no set_epoch"):
         trainer.fit([{"x": torch.ones(2, 3)}])
+
+
+def test_tensors_without_samples_are_not_shared_among_processes():
+    def loader(count):
+        samples = [{"x": torch.ones(2)} for _ in range(count)]
+        return DataLoader(
+            samples, batch_size=4,
+            collate_fn=lambda kept: {"x": torch.stack([s["x"] for s in kept]), "c": torch.ones(3)},
+        )  # fmt: skip
+
+    assert len(next(iter(DataLoaderBatches(loader(8), 0)))["c"]) == 3
+    for count in (8, 2):  # more samples than constants, and fewer
+        with pytest.raises(DataError, match="which are the samples to share among 2 processes"):
+            next(iter(DataLoaderBatches(loader(count), 0, rank=1, world=2)))
 
 
 def test_an_empty_validation_set_is_named():
@@ -361,10 +378,10 @@ def test_an_optimizer_whose_state_cannot_be_saved_is_refused(run):
         ({"strategy": "sharded", "exchange": {"name": "bf16"}}, "stage 1 or 2"),
         (
             {"strategy": "sharded", "sharding": {"stage": 1}, "exchange": {"name": "bf16"}},
-            "gives no parts",
+            "does not support sharded sums",
         ),
         ({"strategy": "single", "exchange": {"name": "bf16"}}, "does not read exchange"),
-        ({"sharding": {"stage": 1}}, "sharded alone"),
+        ({"sharding": {"stage": 1}}, "only read by strategy sharded"),
         ({"strategy": "sharded", "optimizer": {"name": "muon"}}, "needs whole parameters"),
     ],
 )
@@ -378,7 +395,7 @@ def test_a_model_without_memory_whose_weights_are_unknown_is_refused():
         line = nn.Linear(1, 1)
         tied = nn.ModuleDict({"first": line, "second": nn.Linear(1, 1)})
         tied["second"].weight = line.weight
-    with pytest.raises(ConfigError, match=r"first.weight and second.weight are one"):
+    with pytest.raises(ConfigError, match=r"first.weight and second.weight are tied"):
         check_deferred(tied)
     unknown = nn.Module()
     unknown.scale = nn.Parameter(torch.zeros(3, device="meta"))
@@ -393,3 +410,58 @@ def test_unknown_strategies_and_former_keys(caplog):
         TrainingConfig(strategy="graph")
     assert [each.name for each in TrainingConfig(tensorboard=True).loggers] == ["tensorboard"]
     assert "is now written loggers" in caplog.text
+
+
+def test_one_loader_for_training_and_validation_resumes_inside_an_epoch(run):
+    whole, loader = make(dropout=0.2, steps=8)
+    whole.fit(loader)
+    part, loader = make(run, dropout=0.2, steps=6)
+    part.fit(loader, loader)
+    rest, loader = make(run, dropout=0.2, steps=8)
+    rest.fit(loader, loader, resume=True)
+    assert torch.equal(weights(whole), weights(rest))
+
+
+def test_complex_parameters_are_refused_by_name():
+    trainer, loader = make()
+    trainer.task.model.phase = nn.Parameter(torch.zeros(2, dtype=torch.complex64))
+    with pytest.raises(ConfigError, match=r"phase is torch.complex64.*view_as_real"):
+        trainer.fit(loader)
+
+
+class Numbered(torch.optim.SGD):
+    """Keeps state under a number, which JSON would restore as text."""
+
+    def __init__(self, parameters, lr):
+        super().__init__(parameters, lr)
+        self.state[self.param_groups[0]["params"][0]] = {"blocks": {0: 1.0}}
+
+
+class NumberedConfig(OptimizerConfig):
+    name: Literal["numbered"] = "numbered"
+
+    def build(self, parameters):
+        return Numbered(parameters, lr=self.lr)
+
+
+def test_an_optimizer_whose_keys_json_would_change_is_refused():
+    optimizers.register("numbered")(NumberedConfig)
+    try:
+        trainer, loader = make(optimizer={"name": "numbered"})
+        with pytest.raises(CheckpointError, match="Numbered keeps the key 0"):
+            trainer.fit(loader)
+    finally:
+        optimizers.unregister("numbered")
+
+
+@pytest.mark.parametrize(
+    ("settings", "key"),
+    [
+        ({"early_stopping": {"patience": 1}}, "early_stopping"),
+        ({"schedule": {"name": "plateau"}}, "schedule"),
+    ],
+)
+def test_settings_that_need_a_validation_set_warn_without_one(settings, key, caplog):
+    trainer, loader = make(**settings)
+    trainer.fit(loader)
+    assert f"training.{key} has no effect without a validation set" in caplog.text
