@@ -120,7 +120,7 @@ def damaged_file(error: BaseException, where: str = "") -> DataError | None:
         where: the file, if it is known.
     """
     text = " ".join(str(error).split())
-    kinds = (OSError, RuntimeError, ValueError, KeyError, IndexError, TypeError)
+    kinds = (OSError, RuntimeError, ValueError, KeyError, IndexError, TypeError, SystemError)
     if not isinstance(error, kinds) or getattr(error, "errno", None) or "errno" in text:
         return None
     last = error.__traceback__

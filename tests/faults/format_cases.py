@@ -218,7 +218,7 @@ def mace_states(folder: Path) -> list[bytes]:
 
     from scitoolkit.potentials.equivariant.mace_file import FORMAT
 
-    with np.load(GOLDEN / "mace_models.npz") as arrays:
+    with np.load(GOLDEN / "mace_options.npz") as arrays:
         name = next(key for key in arrays if key.endswith("/settings")).partition("/")[0]
         held = {
             "format": FORMAT, "settings": json.loads(str(arrays[f"{name}/settings"])),

@@ -115,7 +115,7 @@ def cases(parser: Parser | FolderParser, name: str, count: int, first: int = 0) 
             root, path, data = rng.choice(inputs)
             path.write_bytes(damaged(data, rng))
             print(json.dumps({"started": number, "file": path.name}), flush=True)
-            signal.alarm(HANG)
+            signal.alarm(HANG)  # its default action ends the process, also within a C library
             started = time.process_time()
             try:
                 found = parser.parse(root)
