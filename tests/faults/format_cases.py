@@ -240,7 +240,6 @@ def mace_state(path: Path) -> object:
 def meshes(suffix: str) -> Callable[[Path], list[bytes]]:
     def seeds(folder: Path) -> list[bytes]:
         import skfem
-
         from skfem.io.json import to_file
 
         path = folder / f"seed{suffix}"
