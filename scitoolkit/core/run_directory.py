@@ -155,9 +155,9 @@ class RunDirectory:
         for line in self.metrics_path.read_bytes().splitlines():
             try:
                 row = json.loads(line)
-                latest[row["name"], row["step"]] = row
-            except (ValueError, KeyError, TypeError, RecursionError):
+            except (ValueError, RecursionError):
                 continue
+            latest[row["name"], row["step"]] = row
         yield from latest.values()
 
 
