@@ -53,6 +53,7 @@ from scitoolkit.core.errors import (
     EXIT_OK,
     EXIT_USAGE,
     ScitoolkitError,
+    damaged_file,
     system_error,
 )
 from scitoolkit.core.processes import current_rank
@@ -182,6 +183,7 @@ def run_cli(arguments: Sequence[str]) -> int:
         return EXIT_FAILURE
     except Exception as error:
         known = system_error(error) if isinstance(error, OSError) else None
+        known = known or damaged_file(error)
         if known is not None:
             return _fail(known.exit_code, str(known), type(error).__name__, as_json)
         traceback.print_exc()

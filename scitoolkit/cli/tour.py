@@ -24,7 +24,7 @@ NAME = "tour"
 STOPS = {
     "acac_mace": 20, "chaos": 16, "compress_snapshot": 22, "field_surrogate": 25,
     "mesh_diffusion": 50, "node_classification": 12, "rayleigh_benard": 17, "sst_forecast": 42,
-    "sst_search": 60, "vlasov_landau": 6, "water_deepmd": 40,
+    "sst_search": 60, "vlasov_landau": 6,
 }  # fmt: skip
 # Workflows whose data are generated first, below the output folder: the generating workflow.
 PREPARATIONS = {"mesh_diffusion": "mesh_tracer"}

@@ -44,7 +44,7 @@ from scitoolkit.compression.zarr_files import (
     stored_arrays,
     wanted_arrays,
 )
-from scitoolkit.core.errors import ConfigError, DataError
+from scitoolkit.core.errors import ConfigError, DataError, damage_named
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.run_directory import temporary_name
 from scitoolkit.io.compressed import FILTERED, STREAM, StoreFiles, is_store, is_stream
@@ -156,7 +156,7 @@ def decompress_file(source: Path | str, target: Path | str) -> list[str]:
         save = partial(write_raw, target=target) if is_raw(target) else _save_npy
         _atomic(target, lambda path: save(path, values=values))
         return [source.name]
-    with opened(source) as file:
+    with damage_named(source), opened(source) as file:
         restored = _Restored(file)
 
         def write(path: Path) -> None:
@@ -298,7 +298,7 @@ def stored_variables(path: Path | str) -> Iterator[Stored]:
     if is_stream(path):
         yield Stored.of_stream(path.name, path.read_bytes())
         return
-    with opened(path) as file:
+    with damage_named(path), opened(path) as file:
         found: list[str] = []
 
         def visit(name: str, item: Any) -> None:
@@ -432,7 +432,7 @@ def wanted_variables(path: Path, plan: FilePlan) -> list[str]:
     refuse_folder(path)
     if holds_one_array(path):
         return [path.name]
-    with as_hdf5(path) as file:
+    with damage_named(path), as_hdf5(path) as file:
         found = [*_wanted(file, plan)]
         if plan.quantities:
             from scitoolkit.compression.file_quantities import groups

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import lzma
 import os
 import shutil
 import tarfile
 import tempfile
+import zlib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -139,7 +141,7 @@ def fetch_content(source: Path) -> Path:
             if name in wanted and not (folder / name).exists():
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 with (folder / name).open("wb") as out:
-                    shutil.copyfileobj(stream, out)
+                    _copy(stream, out, source)
         wrong = [name for name, digest in wanted.items() if _sha256(folder / name) != digest]
         if wrong:
             raise DataError(
@@ -153,6 +155,18 @@ def fetch_content(source: Path) -> Path:
             if not target.is_dir():  # another process fetched meanwhile
                 raise
     return target
+
+
+def _copy(stream: IO[bytes], out: IO[bytes], source: Path) -> None:
+    """Copy a file of an archive.
+
+    Raises:
+        DataError: the archive is cut short or damaged there.
+    """
+    try:
+        shutil.copyfileobj(stream, out)
+    except (EOFError, lzma.LZMAError, tarfile.TarError, zlib.error) as error:
+        raise DataError(f"a damaged archive: {error}", where=str(source)) from None
 
 
 @cache
@@ -182,7 +196,7 @@ def _files_of(source: Path) -> Iterator[tuple[str, IO[bytes]]]:
                 stream = archive.extractfile(member) if member.isfile() else None
                 if stream is not None:
                     yield name, stream
-    except (tarfile.TarError, EOFError, OSError) as error:
+    except (tarfile.TarError, EOFError, OSError, lzma.LZMAError, zlib.error) as error:
         raise DataError(
             f"not a readable archive or folder: {error}", where=str(source),
             allowed="a .tar.gz with one top-level folder, or a clone",

@@ -7,8 +7,10 @@ messages have the same form and each part can be tested.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+from collections.abc import Iterator
 
 EXIT_OK = 0
 EXIT_FAILURE = 1
@@ -103,6 +105,46 @@ def system_error(error: OSError) -> ScitoolkitError | None:
         return None
     where = "" if error.filename is None else str(error.filename)
     return ScitoolkitError(os.strerror(error.errno or 0), where=where, fix=fix)
+
+
+_READERS = ("h5py", "h5netcdf", "zarr", "numcodecs", "scipy")
+
+
+def damaged_file(error: BaseException, where: str = "") -> DataError | None:
+    """Return the error of a damaged input file if a library raised it while reading one.
+
+    Values are read lazily, so that such an error may surface anywhere in a job.
+
+    Args:
+        error: as caught, with its traceback.
+        where: the file, if it is known.
+    """
+    text = " ".join(str(error).split())
+    kinds = (OSError, RuntimeError, ValueError, KeyError, IndexError, TypeError, SystemError)
+    if not isinstance(error, kinds) or getattr(error, "errno", None) or "errno" in text:
+        return None
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    module = "" if last is None else str(last.tb_frame.f_globals.get("__name__", ""))
+    if module.partition(".")[0] not in _READERS or "write" in text or "flush" in text:
+        return None
+    return DataError(
+        f"damaged or truncated data ({type(error).__name__}: {text[:200]})", where=where,
+        fix="copy or make the file again",
+    )  # fmt: skip
+
+
+@contextlib.contextmanager
+def damage_named(path: os.PathLike[str] | str) -> Iterator[None]:
+    """Raise errors of libraries that read a damaged file as `DataError` with its name."""
+    try:
+        yield
+    except Exception as error:
+        found = damaged_file(error, str(path))
+        if found is None:
+            raise
+        raise found from None
 
 
 def missing_extra(package: str, extra: str, purpose: str) -> BackendError:

@@ -152,12 +152,12 @@ class RunDirectory:
         if not self.metrics_path.exists():
             return
         latest: dict[tuple[str, int], dict[str, Any]] = {}
-        for line in self.metrics_path.read_text(encoding="utf-8").splitlines():
+        for line in self.metrics_path.read_bytes().splitlines():
             try:
                 row = json.loads(line)
-            except json.JSONDecodeError:
+                latest[row["name"], row["step"]] = row
+            except (ValueError, KeyError, TypeError, RecursionError):
                 continue
-            latest[row["name"], row["step"]] = row
         yield from latest.values()
 
 

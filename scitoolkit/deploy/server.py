@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import io
 import json
+import tokenize
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
@@ -23,7 +24,10 @@ from scitoolkit.deploy.pool import Pool
 
 NPY = "application/x-npy"
 JSON = "application/json"
-_DAMAGED = (ValueError, EOFError, KeyError, TypeError, SyntaxError, OverflowError, RecursionError)
+_DAMAGED = (
+    ValueError, EOFError, KeyError, TypeError, SyntaxError, OverflowError, RecursionError,
+    tokenize.TokenError,
+)  # fmt: skip
 
 
 class Refused(Exception):

@@ -53,10 +53,16 @@ class Journal:
         self._asked: dict[int, dict[str, float]] = {}
         self._made: dict[int, Made] = {}
         if path is not None and path.exists():
-            whole = path.read_text(encoding="utf-8").rpartition("\n")[0]
-            for line in whole.splitlines():
-                self._read(json.loads(line))
-            write_atomic(path, whole + "\n" if whole else "")
+            whole = path.read_bytes().rpartition(b"\n")[0]
+            for number, line in enumerate(whole.splitlines(), 1):
+                try:
+                    self._read(json.loads(line))
+                except (ValueError, KeyError, TypeError, RecursionError) as error:
+                    raise DataError(
+                        f"damaged ({type(error).__name__}: {error})", where=f"{path}:{number}",
+                        fix="begin a new run: the samples of this one cannot be repeated",
+                    ) from None  # fmt: skip
+            write_atomic(path, whole + b"\n" if whole else b"")
 
     def asked(self, number: int) -> dict[str, float] | None:
         """Return the parameters chosen for a sample, or None."""

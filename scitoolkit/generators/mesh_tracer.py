@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field, PositiveFloat, PositiveInt
 
 from scitoolkit.core.config import DataPath
-from scitoolkit.core.errors import DataError, missing_extra
+from scitoolkit.core.errors import DataError, ScitoolkitError, missing_extra
 from scitoolkit.core.run_directory import temporary_name
 from scitoolkit.generators.base import ORIGIN, Generator, Origin, Sample
 
@@ -208,17 +208,18 @@ def load_mesh(path: Path) -> Any:
         else:
             _require_plane(path)
             mesh = skfem.Mesh.load(str(path))
-    except (OSError, ValueError, KeyError, SystemExit) as error:
-        raise DataError(f"not a mesh that scikit-fem reads ({error})", where=str(path)) from None
-    if isinstance(mesh, skfem.MeshQuad1):
-        mesh = skfem.MeshQuad1.from_mesh(mesh).to_meshtri()
-    if not isinstance(mesh, skfem.MeshTri1):
-        raise DataError(
-            f"elements {type(mesh).__name__}",
-            where=str(path),
-            allowed="triangles or quadrilaterals",
-        )
-    return skfem.MeshTri1.from_mesh(mesh).remove_unused_nodes()
+        if isinstance(mesh, skfem.MeshQuad1):
+            mesh = skfem.MeshQuad1.from_mesh(mesh).to_meshtri()
+        if isinstance(mesh, skfem.MeshTri1):
+            return skfem.MeshTri1.from_mesh(mesh).remove_unused_nodes()
+    except ScitoolkitError:
+        raise
+    except (Exception, SystemExit) as error:  # meshio raises many kinds for a damaged file
+        text = " ".join(str(error).split())[:200]
+        raise DataError(f"not a mesh that scikit-fem reads ({text})", where=str(path)) from None
+    raise DataError(
+        f"elements {type(mesh).__name__}", where=str(path), allowed="triangles or quadrilaterals"
+    )
 
 
 def _require_plane(path: Path) -> None:

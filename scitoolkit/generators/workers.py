@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scitoolkit.core.errors import EXIT_DATA, ScitoolkitError
+from scitoolkit.core.log import get_logger
 from scitoolkit.core.run_directory import write_atomic
 from scitoolkit.generators.base import Generator, Origin, generators
 from scitoolkit.generators.executors import Pool
@@ -23,6 +24,7 @@ from scitoolkit.generators.executors import Pool
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
+_logger = get_logger(__name__)
 RECORDS = ".records"
 
 
@@ -97,8 +99,12 @@ def finished(folder: Path) -> dict[int, Record]:
     """Return the records in a campaign's folder whose files are complete, by number."""
     found = {}
     for path in sorted((folder / RECORDS).glob("*.json")):
-        record = Record(**json.loads(path.read_text(encoding="utf-8")))
-        file = folder / record.file
+        try:
+            record = Record(**json.loads(path.read_text(encoding="utf-8")))
+            file = folder / record.file
+        except (OSError, ValueError, TypeError, RecursionError) as error:
+            _logger.warning("%s is damaged (%s): its sample is made again", path, error)
+            continue
         if file.is_file() and file.stat().st_size == record.size:
             found[record.index] = record
     return found

@@ -9,7 +9,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from scitoolkit.core.errors import DataError
+from scitoolkit.core.errors import DataError, damage_named
 from scitoolkit.graphs.graph import Graph
 
 Array = np.ndarray
@@ -74,7 +74,7 @@ class MeshFile:
 
     def __init__(self, path: Path, only: Sequence[str] | None = None) -> None:
         self._path = path
-        with _opened(path) as file:
+        with damage_named(path), _opened(path) as file:
             names = list(file) if only is None else list(only)
             missing = sorted(set(names) - set(file))
             if missing or not names:
@@ -112,7 +112,7 @@ class MeshFile:
         velocity = np.empty((known.num_flows, len(nodes), 2), np.float32)
         tracer = np.empty((known.num_flows, known.num_times, len(nodes)), np.float32)
         first = 0
-        with _opened(self._path) as file:
+        with damage_named(self._path), _opened(self._path) as file:
             for number, name in enumerate(known.names):
                 end = first + len(file[name]["positions"])
                 at = np.flatnonzero((nodes >= first) & (nodes < end))

@@ -87,9 +87,17 @@ class DeepmdSystem:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._types = np.loadtxt(folder / "type.raw", dtype=int, ndmin=1)
         names = folder / "type_map.raw"
-        self._names = np.array(names.read_text().split() if names.is_file() else [])
+        try:
+            self._types = np.loadtxt(folder / "type.raw", dtype=int, ndmin=1)
+        except (OSError, ValueError) as error:
+            text = " ".join(str(error).split())
+            raise DataError(f"not readable ({text})", where=str(folder / "type.raw")) from None
+        try:
+            text = names.read_text(encoding="utf-8") if names.is_file() else ""
+        except (OSError, ValueError) as error:
+            raise DataError(f"not readable ({error})", where=str(names)) from None
+        self._names = np.array(text.split())
         if self._types.size and len(self._names) <= self._types.max() and len(self._names):
             raise DataError(
                 f"type {self._types.max()} is not among {len(self._names)} names", where=str(names)
@@ -116,9 +124,19 @@ class DeepmdSystem:
         return int((np.asarray(self._array(folder, "real_atom_types")[row]) >= 0).sum())
 
     def __getitem__(self, index: int) -> Configuration:
-        """Return one frame."""
+        """Return one frame.
+
+        Raises:
+            DataError: arrays whose sizes contradict each other.
+        """
         folder, row = self._place(index)
         where = f"{folder}: frame {row}"
+        try:
+            return self._frame(folder, row, where)
+        except (IndexError, ValueError, TypeError) as error:
+            raise DataError(f"arrays that do not fit each other ({error})", where=where) from None
+
+    def _frame(self, folder: Path, row: int, where: str) -> Configuration:
         types = self._types
         if (folder / "real_atom_types.npy").is_file():
             types = np.asarray(self._array(folder, "real_atom_types")[row]).astype(int)

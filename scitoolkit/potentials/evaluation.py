@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,9 +22,11 @@ from scitoolkit.core.results import (
     Verdict,
 )
 from scitoolkit.potentials.model import Potential
+from scitoolkit.potentials.pair_potential import PairPotential
 
 MILLI = 1e3
 SHOWN_POINTS = 1500
+BASELINES = {"pair potential": "pair_potential", "zero force": "zero_force"}
 
 
 @dataclass
@@ -37,6 +39,8 @@ class Collected:
         forces: (2, N, 3) labels and predictions.
         virial: (2, 3, 3) labels and predictions per atom.
         types: (N,) types of the atoms that have forces.
+        baseline_energy: energies of the pair potential and of the elements' means, as `energy`.
+        baseline_forces: (N, 3) forces of the pair potential, as `forces`.
     """
 
     atoms: list[int] = field(default_factory=list)
@@ -44,10 +48,14 @@ class Collected:
     forces: list[np.ndarray] = field(default_factory=list)
     virial: list[np.ndarray] = field(default_factory=list)
     types: list[np.ndarray] = field(default_factory=list)
+    baseline_energy: list[tuple[float, float]] = field(default_factory=list)
+    baseline_forces: list[np.ndarray] = field(default_factory=list)
 
 
-def collect(model: Potential, graphs: Iterable[Batch]) -> Collected:
-    """Apply the model to labelled configurations one by one."""
+def collect(
+    model: Potential, graphs: Iterable[Batch], baseline: PairPotential | None = None
+) -> Collected:
+    """Apply the model, and the baseline if given, to labelled configurations one by one."""
     out = Collected()
     model.eval()
     for graph in graphs:
@@ -63,10 +71,19 @@ def collect(model: Potential, graphs: Iterable[Batch]) -> Collected:
         if "virial" in graph:
             pair = np.stack([graph["virial"][0].numpy(), found["virial"][0]])
             out.virial.append(pair / out.atoms[-1])
+        if baseline is not None:
+            energy, forces = baseline.predict(graph)
+            if "energy" in graph:
+                out.baseline_energy.append((energy, baseline.mean_energy(graph)))
+            if "forces" in graph:
+                out.baseline_forces.append(forces)
     return out
 
 
-def results(model: Potential, graphs: Iterable[Batch], title: str, note: str = "") -> Results:
+def results(
+    model: Potential, graphs: Iterable[Batch], title: str, note: str = "",
+    baseline: PairPotential | None = None,
+) -> Results:  # fmt: skip
     """Return metrics, tables and figures of the errors on labelled graphs.
 
     Args:
@@ -74,11 +91,12 @@ def results(model: Potential, graphs: Iterable[Batch], title: str, note: str = "
         graphs: batches of one configuration each.
         title: of the results.
         note: sentence to add to the summary.
+        baseline: pair potential to compare with; None for a model without one.
 
     Raises:
         DataError: no configuration has a label.
     """
-    found = collect(model, graphs)
+    found = collect(model, graphs, baseline)
     if not found.energy and not found.forces:
         raise DataError("no configuration has an energy or forces", fix="data.labels")
     metrics: dict[str, Any] = {"configurations": len(found.atoms), "atoms": sum(found.atoms)}
@@ -113,6 +131,11 @@ def results(model: Potential, graphs: Iterable[Batch], title: str, note: str = "
         virial = np.stack(found.virial)
         add("virial_per_atom", virial[:, 1] - virial[:, 0], "meV/atom")
     tables.insert(0, _table(metrics, units))
+    if baseline is not None:
+        by_method, table = _baselines(model, found)
+        metrics.update(by_method)
+        units.update({name: units[name.partition("_of_")[0]] for name in by_method})
+        tables.append(table)
     figures.insert(0, Multiples(title="Predicted against reference", panels=panels))
     return Results(
         title=title, verdict=_verdict(metrics), metrics=metrics,
@@ -124,7 +147,9 @@ def results(model: Potential, graphs: Iterable[Batch], title: str, note: str = "
 def _verdict(metrics: dict[str, Any]) -> Verdict | None:
     if "force_rmse" not in metrics:
         return None
-    return Verdict(quantity="force RMSE", ours=metrics["force_rmse"], unit="meV/Å")
+    values = {"model": metrics["force_rmse"]}
+    values |= {name: metrics.get(f"force_rmse_of_{key}") for name, key in BASELINES.items()}
+    return Verdict.among(values, "model", "force RMSE", unit="meV/Å")
 
 
 def _summary(metrics: dict[str, Any]) -> list[str]:
@@ -166,6 +191,41 @@ def _by_element(
         rows.append([name, int(chosen.sum()), rmse, float(np.abs(error).mean()) * MILLI, spread])
     columns = ["element", "atoms", "RMSE [meV/Å]", "MAE [meV/Å]", "RMS force [meV/Å]"]
     return metrics, Table(title="Forces by element", columns=columns, rows=rows)  # type: ignore[arg-type]
+
+
+def _baselines(model: Potential, found: Collected) -> tuple[dict[str, float], Table]:
+    """Return the RMSE of the baselines, and a table of them and of the model."""
+    metrics: dict[str, float] = {}
+    rows: list[list[float | int | str | None]] = []
+
+    def compare(quantity: str, unit: str, errors: Sequence[np.ndarray]) -> list[float]:
+        values = [float(np.sqrt((error**2).mean())) * MILLI for error in errors]
+        rows.append([quantity, unit, *values])
+        return values[1:]
+
+    def add(name: str, values: Sequence[float]) -> None:
+        metrics.update(zip((f"{name}_of_{k}" for k in BASELINES.values()), values, strict=True))
+
+    if found.energy:
+        label, predicted, atoms = np.array(found.energy).T
+        energies = np.column_stack([predicted, found.baseline_energy]).T
+        errors = [(energy - label) / atoms for energy in energies]
+        add("energy_per_atom_rmse", compare("energy per atom", "meV/atom", errors))
+    if found.forces:
+        label, predicted = np.concatenate(found.forces, axis=1)
+        pair = np.concatenate(found.baseline_forces)
+        types = np.concatenate(found.types)
+        errors = [predicted - label, pair - label, label]
+        add("force_rmse", compare("force", "meV/Å", errors))
+        for number, name in enumerate(model.type_map):
+            if (types == number).any():
+                compare(f"force on {name}", "meV/Å", [e[types == number] for e in errors])
+    columns = ["quantity", "unit", "model", *BASELINES]
+    note = (
+        "Pair potential: fitted to the training frames by linear least squares. "
+        "Zero force: the mean energy of each element."
+    )
+    return metrics, Table(title="RMSE against baselines", columns=columns, rows=rows, note=note)
 
 
 def _element_bars(by_element: dict[str, float]) -> Bars:

@@ -26,6 +26,8 @@ from scitoolkit.potentials.config import PotentialConfig
 from scitoolkit.potentials.data import GraphLoader, GraphSet
 from scitoolkit.potentials.export.options import LibraryOptions
 from scitoolkit.potentials.loss import PotentialTask
+from scitoolkit.potentials.pair_baseline import fit_pair_potential
+from scitoolkit.potentials.pair_potential import PairPotential
 from scitoolkit.potentials.prediction import write_predictions
 from scitoolkit.potentials.preparation import held_out_share, prepare
 from scitoolkit.potentials.reference_energies import refit_energies, training_frames
@@ -75,11 +77,19 @@ def train(config: PotentialConfig, run: RunDirectory, *, resume: bool = False) -
         resume=resume,
     )
     if current_rank() == 0:
-        ready.model.load_state_dict(best_weights(run.checkpoints))
+        stored = ready.model.state_dict()  # checkpoints also hold derived buffers, such as ZBL's
+        best = best_weights(run.checkpoints)
+        ready.model.load_state_dict({name: t for name, t in best.items() if name in stored})
         if ready.e0_fitted and config.refit_e0:
             refit_energies(ready.model, list(ready.train.spread(config.statistics_frames)))
         resolved = ready.config.model_copy(update={"data": config.data})
         save_model(ready.model, resolved, run.path / MODEL)
+        model = ready.model
+        baseline = fit_pair_potential(
+            ready.train, ready.validation, len(model.type_map), model.cutoff, config.loss
+        )
+        if baseline is not None:
+            baseline.save(run.path / MODEL)
 
 
 def evaluate(directory: Path, data: Path | None = None) -> Results:
@@ -97,7 +107,10 @@ def evaluate(directory: Path, data: Path | None = None) -> Results:
     if not note:
         note = _duplicates(config, source)
     title = f"{config.workflow}: {config.model.name} for {'-'.join(model.type_map)}"
-    found = evaluation.results(model, (graphs[i] for i in range(len(graphs))), title, note)
+    baseline = PairPotential.load(folder, len(model.type_map))
+    found = evaluation.results(
+        model, (graphs[i] for i in range(len(graphs))), title, note, baseline
+    )
     if data is None:
         add_rounds(found, config, Path(directory))
     if data is None and folder != Path(directory):

@@ -50,6 +50,8 @@ def load_model(
     model = config.model.build(config.type_map)  # type: ignore[arg-type]
     try:
         model.load_state_dict(load_file(folder / WEIGHTS))
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"cannot be read ({error})", where=str(folder / WEIGHTS)) from None
     except RuntimeError as error:
         raise CheckpointError(
             f"weights do not fit the configuration ({' '.join(str(error).split())[:200]})",

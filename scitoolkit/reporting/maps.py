@@ -415,7 +415,7 @@ def _degrees(value: float, kind: str) -> str:
 
 
 def _colour_bar(figure: Figure, layout: _Layout, drawn: list[Any], box: Any, unit: str) -> None:
-    from matplotlib.ticker import MaxNLocator
+    from matplotlib.ticker import MaxNLocator, ScalarFormatter
 
     mesh = drawn[0]
     values = np.concatenate([np.ma.compressed(one.get_array()) for one in drawn])
@@ -423,12 +423,13 @@ def _colour_bar(figure: Figure, layout: _Layout, drawn: list[Any], box: Any, uni
     high = values.size > 0 and values.max() > mesh.norm.vmax
     extend = "both" if low and high else "min" if low else "max" if high else "neither"
     axes = figure.add_axes(box)
+    formatter = ScalarFormatter()
+    formatter.set_powerlimits((-3, 4))
     bar = figure.colorbar(
         mesh, cax=axes, orientation="vertical" if layout.slots else "horizontal", extend=extend,
-        extendfrac=0.03, ticks=MaxNLocator(5 if layout.panel_height > 1.3 else 3),
+        format=formatter, extendfrac=0.03, ticks=MaxNLocator(5 if layout.panel_height > 1.3 else 3),
     )  # fmt: skip
     bar.ax.tick_params(labelsize=8)
-    bar.formatter.set_powerlimits((-3, 4))
     if layout.slots:
         bar.ax.set_title(plain(unit), loc="left", fontsize=8, weight="normal", pad=5)
     else:

@@ -7,64 +7,14 @@ must be seen too.
 
 from __future__ import annotations
 
-import json
-import random
-import resource
 import shutil
 import sys
-import tempfile
-import time
-import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
-from scitoolkit.core.errors import ScitoolkitError
-
-ROOT = Path(__file__).resolve().parents[2]
-LONGEST, MEMORY = 10.0, 8 << 30  # seconds of CPU a case; bytes of address space
-WORDS = [
-    b"", b"0", b"-1", b"1e999", b"nan", b"99999999999999999999", b"(" * 300, b"**9**9", b"\x00",
-    b"\xff\xfe", b"\n", b" ", b"'", b'"', b"{", b"}", b"[", b"]", b":", b",", b"&a *a",
-    b"!!python/none", b"<<: *a", "é☃".encode(), b"../" * 9, b"%s%n", b"u", b"dif(", b"=",
-    b'Lattice="', b"Properties=", b"true", b"null", b"1e-400", b"0x10", b"2147483648",
-    b"-9223372036854775809",
-]  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Parser:
-    """A parser with valid inputs, by the suffix of the file that it reads."""
-
-    seeds: Callable[[Path], list[bytes]]
-    parse: Callable[[Path], object]
-    suffix: str = ".txt"
-
-
-def damaged(data: bytes, rng: random.Random) -> bytes:
-    """Return data after one to four seeded changes: of bits, bytes, words, lengths or order."""
-    out = bytearray(data)
-    for _ in range(rng.randint(1, 4)):
-        # Headers are what a parser believes, hence half of the changes are near the beginning.
-        end = max(1, len(out) if rng.random() < 0.5 else min(len(out), 512))
-        at = rng.randrange(end)
-        kind = rng.randrange(7)
-        if kind == 0 and out:
-            out[at] ^= 1 << rng.randrange(8)
-        elif kind == 1 and out:
-            out[at : at + rng.choice((1, 2, 4, 8))] = rng.choice((b"\x00", b"\xff", b"\x7f")) * 4
-        elif kind == 2:
-            out[at:at] = rng.choice(WORDS)
-        elif kind == 3:
-            out[at : at + rng.randint(1, 12)] = rng.choice(WORDS)
-        elif kind == 4:
-            del out[at:]
-        elif kind == 5:
-            del out[at : at + rng.randint(1, 64)]
-        else:
-            start = rng.randrange(max(1, len(out)))
-            out[at:at] = out[start : start + rng.randint(1, 64)]
-    return bytes(out)
+from format_cases import FORMATS
+from fuzzing import ROOT, Parser, cases
+from store_cases import STORES
 
 
 def equation_texts(folder: Path) -> list[bytes]:
@@ -143,7 +93,8 @@ def parse_file(path: Path) -> object:
 def read_field(path: Path) -> object:
     from scitoolkit.io.fields import open_fields
 
-    return open_fields([path])
+    with open_fields([path]) as fields:
+        return fields.load()
 
 
 def small_fields(kind: str) -> Callable[[Path], list[bytes]]:
@@ -265,6 +216,10 @@ PARSERS = {
     "npz": Parser(small_fields("npz"), parse_file, ".npz"),
     "netcdf3": Parser(small_fields("nc"), parse_file, ".nc"),
     "hdf5": Parser(small_fields("h5"), parse_file, ".h5"),
+    "npy_values": Parser(small_fields("npy"), read_field, ".npy"),
+    "npz_values": Parser(small_fields("npz"), read_field, ".npz"),
+    "netcdf3_values": Parser(small_fields("nc"), read_field, ".nc"),
+    "hdf5_values": Parser(small_fields("h5"), read_field, ".h5"),
     "graph": Parser(graph_archives, parse_graph, ".npz"),
     "edges": Parser(edge_tables, parse_edges, ".csv"),
     "parquet": Parser(parquet_tables, parse_edges, ".parquet"),
@@ -272,40 +227,10 @@ PARSERS = {
     "model_config": Parser(model_files("config.yaml"), parse_model("config.yaml")),
     "model_fit": Parser(model_files("fit.json"), parse_model("fit.json")),
     "model_weights": Parser(model_files("weights.safetensors"), parse_model("weights.safetensors")),
+    **FORMATS,
+    **STORES,
 }
 
 
-def main(name: str, count: int, first: int = 0) -> None:
-    """Print what ended otherwise than parsed or with an error of ours."""
-    parser = PARSERS[name]
-    warnings.simplefilter("ignore")
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch)
-        seeds = parser.seeds(folder)
-        for seed in seeds:
-            path = folder / f"valid{parser.suffix}"
-            path.write_bytes(seed)
-            parser.parse(path)
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-        for number in range(first, first + count):
-            rng = random.Random(f"{name} {number}")
-            data = damaged(rng.choice(seeds), rng)
-            path = folder / f"case{parser.suffix}"
-            path.write_bytes(data)
-            print(json.dumps({"started": number}), flush=True)
-            started = time.process_time()
-            try:
-                parser.parse(path)
-            except ScitoolkitError:
-                pass
-            except Exception as error:
-                row = {"case": number, "raised": type(error).__name__, "text": str(error)[:200]}
-                print(json.dumps(row), flush=True)
-            taken = time.process_time() - started
-            if taken > LONGEST:
-                print(json.dumps({"case": number, "seconds": round(taken, 1)}), flush=True)
-    print(json.dumps({"cases": count}), flush=True)
-
-
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), *map(int, sys.argv[3:]))
+    cases(PARSERS[sys.argv[1]], sys.argv[1], *map(int, sys.argv[2:]))

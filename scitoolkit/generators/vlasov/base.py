@@ -209,9 +209,9 @@ class VlasovGenerator(Generator):
                                  role="reference"))  # fmt: skip
         picked = np.unique(np.linspace(0, frames.sizes["time"] - 1, 3).astype(int))
         is_periodic = self.walls() != "absorbing"
-        shown, what = "f", ""
+        field, what = "f", ""
         if is_periodic:
-            shown, what = "perturbation of f", "f minus its mean over x. "
+            field, what = "perturbation of f", "f minus its mean over x. "
         panels = [
             # With two velocities f is shown in the first cell of x.
             Panel(variable=PERTURBATION if is_periodic else "f",
@@ -223,7 +223,7 @@ class VlasovGenerator(Generator):
         return [
             Lines(title=f"{self.name}: field energy, first sample", x=t[::every].tolist(),
                   x_label=f"time ({TIME})", y_label="field energy", log_y=True, series=series),
-            Maps(title=f"{self.name}: {shown} in phase space, first sample", panels=panels,
+            Maps(title=f"{self.name}: {field} in phase space, first sample", panels=panels,
                  note=f"{what}One colour scale per time."),
         ]  # fmt: skip
 

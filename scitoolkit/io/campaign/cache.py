@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -53,7 +54,9 @@ class IndexCache:
         file = Path(folder) / f"index_{name}.json"
         found = None
         with suppress(OSError, ValueError):
-            found = json.loads(file.read_text(encoding="utf-8"))
+            checksum, _, body = file.read_bytes().partition(b"\n")
+            if int(checksum, 16) == zlib.crc32(body):
+                found = json.loads(body)
         return cls(file, key, found if isinstance(found, dict) else None)
 
     def unchanged(self, found: Found) -> Segments | None:
@@ -89,7 +92,8 @@ class IndexCache:
         temporary = temporary_name(self.file)
         try:
             self.file.parent.mkdir(parents=True, exist_ok=True)
-            temporary.write_text(json.dumps(kept), encoding="utf-8")
+            body = json.dumps(kept).encode()
+            temporary.write_bytes(b"%08x\n" % zlib.crc32(body) + body)
             temporary.replace(self.file)
         except OSError as error:
             _logger.warning("the index cannot be cached (%s): %s", error.strerror, self.file)

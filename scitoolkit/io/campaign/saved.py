@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from zipfile import BadZipFile
 
 import numpy as np
-import yaml
 
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.run_directory import temporary_name
+from scitoolkit.core.yaml_file import read_yaml
 from scitoolkit.io.campaign.campaign import Campaign
 from scitoolkit.io.campaign.layouts import Well
 from scitoolkit.io.campaign.measure import Measured
 from scitoolkit.io.campaign.statistics import Moments
+from scitoolkit.io.numpy_file import DAMAGED
 
 _logger = get_logger(__name__)
 _KINDS = ("values", "changes")
@@ -23,7 +23,7 @@ _KINDS = ("values", "changes")
 
 def load_moments(file: Path) -> dict[str, Measured]:
     """Return the moments in a file by the keys of their pieces; none if the file is damaged."""
-    with suppress(OSError, ValueError, KeyError, BadZipFile), np.load(file) as found:
+    with suppress(OSError, IndexError, *DAMAGED), np.load(file) as found:
         keys, zeros = found["keys"].tolist(), found["zeros"].tolist()
         rows = [Measured(z) for z in zeros]
         for kind in _KINDS:
@@ -84,7 +84,7 @@ def well_statistics(campaign: Campaign) -> dict[str, tuple[float, float, float]]
     file = folder.parent.parent / "stats.yaml"
     if folder.name != "train" or folder.parent.name != "data" or not file.is_file():
         return None
-    found = yaml.safe_load(file.read_text(encoding="utf-8"))
+    found = read_yaml(file).value
     out = {}
     for channel in campaign.channels.values():
         name = channel.array.path.partition("/")[2]
@@ -99,10 +99,9 @@ def well_statistics(campaign: Campaign) -> dict[str, tuple[float, float, float]]
     return out
 
 
-def _entry(
-    found: Mapping[str, Mapping[str, object]], kind: str, name: str, components: Sequence[int]
-) -> float | None:
-    value: object = found.get(kind, {}).get(name)
+def _entry(found: object, kind: str, name: str, components: Sequence[int]) -> float | None:
+    section = found.get(kind) if isinstance(found, Mapping) else None
+    value: object = section.get(name) if isinstance(section, Mapping) else None
     for number in components:
         if not isinstance(value, list) or number >= len(value):
             return None

@@ -37,5 +37,5 @@ def c_source(name: str, dtype: torch.dtype, spec: str = "") -> str:
         raise ConfigError(f"operation {name} has no specs in text form", fix="leave out the spec")
     try:
         return found.source(spec, dtype)
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, IndexError, TypeError, ValueError, OverflowError, MemoryError):
         raise ConfigError(f"spec {spec!r} of {name}", allowed=f"text such as {example!r}") from None

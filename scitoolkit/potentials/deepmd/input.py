@@ -69,9 +69,9 @@ def _loss(section: Section) -> dict[str, Any]:
 
 def _training(section: Section, rate: Section) -> dict[str, Any]:
     rate.only("type", "exp")
-    first = float(rate.get("start_lr", 1e-3))
-    last = float(rate.get("stop_lr", 1e-8))
-    steps = int(section.get("numb_steps", section.get("stop_batch", 0)))
+    first = rate.number("start_lr", 1e-3)
+    last = rate.number("stop_lr", 1e-8)
+    steps = int(section.number("numb_steps", section.number("stop_batch", 0)))
     if steps < 1:
         section.refuse("numb_steps", "missing, and it has no default")
     data = section.section("training_data")
@@ -86,7 +86,7 @@ def _training(section: Section, rate: Section) -> dict[str, Any]:
         "optimizer": {"name": "adam", "lr": first},
         "schedule": {
             "name": "exponential", "final_factor": last / first,
-            "hold_steps": int(rate.get("decay_steps", 5000)),
+            "hold_steps": int(rate.number("decay_steps", 5000)),
         },
         "log_every": section.get("disp_freq", 1000),
         "checkpoint": {"every_steps": section.get("save_freq", 1000), "every_epochs": None},

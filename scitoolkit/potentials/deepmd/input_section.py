@@ -41,6 +41,15 @@ class Section:
         self._left.discard(key)
         return self._values.get(key, default)
 
+    def number(self, key: str, default: float) -> float:
+        """Return a number; a value that is none is refused."""
+        value = self.get(key, default)
+        try:
+            return float(value)
+        except (TypeError, ValueError, OverflowError):
+            self.refuse(key, f"{value!r} is not a number")
+            return float(default)
+
     def section(self, key: str) -> Section:
         """Return a subsection."""
         return Section(f"{self.name}.{key}", self.get(key), self._problems)

@@ -97,10 +97,12 @@ class SumMessage:
             places = np.frombuffer(raw, np.int64, count, begin + 4 * blocks)
             begin += 4 * blocks + 8 * count
             exceptions = np.frombuffer(raw, np.float32, count, begin)
-            codes = np.frombuffer(zlib.decompress(raw[begin + 4 * count :], -15), np.int8, numbers)
-        except (struct.error, ValueError, zlib.error) as problem:
+            unpacked = zlib.decompressobj(-15).decompress(raw[begin + 4 * count :], numbers)
+            codes = np.frombuffer(unpacked, np.int8, numbers)
+            values = _decoded(codes, steps, places, exceptions)
+        except (struct.error, ValueError, IndexError, OverflowError, zlib.error) as problem:
             raise DataError(f"a message of gradients is damaged ({problem})") from None
-        return cls(_decoded(codes, steps, places, exceptions), exact, error, data)
+        return cls(values, exact, error, data)
 
 
 def _steps(blocks: NDArray[np.float32], share: float) -> NDArray[np.float32] | None:

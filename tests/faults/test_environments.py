@@ -1,0 +1,208 @@
+"""Commands in unusual environments: terminals, locales, time zones, folders, names, and company.
+
+Each ends as in an ordinary environment, or with one message that names what is wrong. Most start
+as forks of a process that has imported the package; settings that the interpreter reads when it
+starts are tested in new processes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from fault_commands import DATASETS, FORECAST, ROOT, SEARCH, SNAPSHOT
+from warm_start import WarmStart
+
+NODES = ("run", str(ROOT / "workflows" / "node_classification"), "training.epochs=2")
+VLASOV = (
+    "generate", str(ROOT / "workflows" / "vlasov_landau"), "generator.duration=1",
+    "generator.frames=2", "draw.samples=1", "draw.parameters.wavenumber=[0.5,0.4]",
+)  # fmt: skip
+COMPRESS = ("compress", str(SNAPSHOT), "small.sci", "--rel", "1e-2", "--for", "speed")
+COMMANDS = (
+    ("ls",), ("show", "rb2d_emulator"), ("inspect", str(SNAPSHOT)), ("cp", "sst_forecast", "mine"),
+    COMPRESS, ("decompress", "small.sci", "again.npy"), VLASOV, NODES,
+)  # fmt: skip
+ASCII = {"PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii", "LC_ALL": "C"}
+NAMES = (
+    "a b", "it's \"quoted\"", "new\nline", "Grüße_数据", "%s {run} $HOME", "-dash", "long" * 40,
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def start():
+    """Return a function that runs commands one after the other in a folder."""
+    server = WarmStart({**os.environ, "OMP_NUM_THREADS": "1"})
+
+    def run(folder: Path, *commands, **variables: str):
+        done = []
+        for command in commands:
+            done.append(server.run(folder, command, variables))
+            assert "Traceback" not in done[-1].stderr, f"{command}\n{done[-1].stderr}"
+        return done
+
+    yield run
+    server.close()
+
+
+def together(folder: Path, *commands) -> list[subprocess.CompletedProcess[str]]:
+    """Start commands as new processes at the same time."""
+    with ThreadPoolExecutor(len(commands)) as pool:
+        return list(pool.map(lambda command: alone(folder, command), commands))
+
+
+def alone(folder: Path, command, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a command in a new process."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), **variables}
+    return subprocess.run(
+        [sys.executable, "-m", "scitoolkit", *command], cwd=folder, env=environment, check=False,
+        capture_output=True, timeout=120, encoding="utf-8", errors="backslashreplace",
+    )  # fmt: skip
+
+
+def refused(done: subprocess.CompletedProcess[str]) -> str:
+    """Return the only message of a command that failed as it should."""
+    assert "Traceback" not in done.stderr, done.stderr
+    errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1, done.stderr
+    assert "unexpected" not in errors[0], done.stderr
+    return errors[0]
+
+
+def test_a_terminal_and_files_in_ascii(tmp_path):
+    for command in (("show", "rb2d_emulator"), COMPRESS, VLASOV):
+        done = alone(tmp_path, command, **ASCII)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.isascii(), command
+
+
+@pytest.mark.parametrize("zone", ["Pacific/Kiritimati", "America/St_Johns"])
+def test_runs_are_named_in_utc(zone, start, tmp_path):
+    first = start(tmp_path, (*NODES, "--json"), TZ="UTC0")
+    second = start(tmp_path, (*NODES, "--json"), TZ=zone)
+    runs = [Path(json.loads(done.stdout)["run"]).name for done in (*first, *second)]
+    assert all(re.fullmatch(r"\d{8}T\d{6}Z-[0-9a-f]{8}(-\d+)?", name) for name in runs)
+    assert runs == sorted(runs)
+
+
+@pytest.mark.parametrize("cache", ["file", "below a file", "no home"])
+def test_a_cache_that_cannot_be_written(cache, start, tmp_path):
+    (tmp_path / "file").write_text("")
+    home = str(tmp_path / "file" if cache == "file" else tmp_path / "file/cache")
+    variables = {"SCITOOLKIT_CACHE": home, "HOME": home, "XDG_CACHE_HOME": home}
+    if cache == "no home":
+        variables = {"HOME": "", "XDG_CACHE_HOME": ""}
+    for done in start(tmp_path, *COMMANDS, **variables):
+        assert done.returncode == 0, done.stderr
+
+
+def test_no_home_at_all(tmp_path):
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-m", "scitoolkit", *COMPRESS], cwd=tmp_path, env=environment,
+        check=False, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_folders_of_any_name(name, start, tmp_path):
+    folder = tmp_path / name
+    folder.mkdir()
+    target = str(folder / "small.sci")
+    again = (
+        ("compress", str(SNAPSHOT), target, "--rel", "1e-2", "--for", "speed"),
+        ("decompress", target, str(folder / "again.npy")), ("inspect", target),
+        ("cp", "sst_forecast", str(folder / "mine")),
+    )  # fmt: skip
+    for done in start(folder, *COMMANDS[3:], ("inspect", "again.npy")):
+        assert done.returncode == 0, done.stderr
+    for done in start(tmp_path, ("decompress", target, str(folder / "other.npy")), *again[2:3]):
+        assert done.returncode == 0, done.stderr
+    (run,) = folder.glob("runs/node_classification/*")
+    for done in start(tmp_path, ("evaluate", str(run)), ("report", str(run))):
+        assert done.returncode == 0, done.stderr
+
+
+def test_a_name_that_is_too_long_is_refused(start, tmp_path):
+    target = str(tmp_path / ("n" * 300))
+    commands = (
+        ("compress", str(SNAPSHOT), target, "--rel", "1e-2"), ("cp", "sst_forecast", target),
+        ("inspect", target), (*NODES, f"run.root={target}"), ("export", FORECAST, "-o", target),
+    )  # fmt: skip
+    for done in start(tmp_path, *commands):
+        assert done.returncode != 0
+        refused(done)
+    assert not list(tmp_path.iterdir())
+
+
+def test_two_runs_in_one_folder(tmp_path):
+    done = together(tmp_path, (*NODES, "--json"), (*NODES, "--json"))
+    runs = {json.loads(each.stdout)["run"] for each in done}
+    assert len(runs) == 2, [each.stderr for each in done]
+    results = [json.loads((tmp_path / run / "results.json").read_bytes()) for run in runs]
+    assert results[0]["metrics"]["accuracy"] == results[1]["metrics"]["accuracy"]
+
+
+def test_two_searches_in_one_folder(tmp_path):
+    (tmp_path / "search.yaml").write_text(SEARCH, encoding="utf-8")
+    done = together(tmp_path, ("search", "search.yaml"), ("search", "search.yaml"))
+    assert [each.returncode for each in done] == [0, 0], [each.stderr for each in done]
+    tables = [path.read_text() for path in tmp_path.glob("runs/*/*/results.csv")]
+    assert [len(table.splitlines()) for table in tables] == [5, 5]
+
+
+def test_two_writers_of_one_file(start, tmp_path):
+    (forecast,) = (DATASETS / "ersst_v5").glob("*.nc")
+    for one, made in (
+        (COMPRESS, "small.sci"), (("export", FORECAST, "-o", "model.c"), "model.c"),
+        (("predict", FORECAST, str(forecast), "-o", "next.nc"), "next.nc"),
+    ):  # fmt: skip
+        assert [each.returncode for each in together(tmp_path, one, one)] == [0, 0]
+        twice = (tmp_path / made).read_bytes()
+        assert start(tmp_path, one)[0].returncode == 0
+        if made != "next.nc":  # its attributes hold the time
+            assert (tmp_path / made).read_bytes() == twice
+        assert not list(tmp_path.glob(".*.tmp*"))
+
+
+def test_two_evaluations_of_one_run(start, tmp_path):
+    (made,) = start(tmp_path, (*NODES, "--json"))
+    run = json.loads(made.stdout)["run"]
+    before = json.loads((tmp_path / run / "results.json").read_bytes())["metrics"]
+    both = together(tmp_path, ("evaluate", run), ("evaluate", run))
+    assert [each.returncode for each in both] == [0, 0], [each.stderr for each in both]
+    after = json.loads((tmp_path / run / "results.json").read_bytes())["metrics"]
+    assert after["accuracy"] == before["accuracy"]
+
+
+def test_two_copies_to_one_folder(tmp_path):
+    one = ("cp", "sst_forecast", "mine")
+    done = together(tmp_path, one, one)
+    codes = sorted(each.returncode for each in done)
+    assert codes in ([0, 0], [0, 2]), [each.stderr for each in done]
+    for each in done:
+        if each.returncode:
+            assert "exists already" in refused(each)
+    assert (tmp_path / "mine" / "README.md").is_file()
+
+
+def test_a_damaged_checkpoint_is_refused_with_the_intact_one(start, tmp_path):
+    long = (*NODES[:2], "training.epochs=4", "training.checkpoint.every_epochs=1")
+    (made,) = start(tmp_path, (*long, "--json"))
+    run = tmp_path / json.loads(made.stdout)["run"]
+    kept = sorted(run.glob("checkpoints/step-*"))
+    (weights,) = kept[-1].glob("*.safetensors")
+    data = bytearray(weights.read_bytes())
+    data[-3] ^= 1
+    weights.write_bytes(data)
+    (done,) = start(tmp_path, (*long, "--resume"))
+    message = refused(done)
+    assert weights.name in message
+    assert f"continue from {kept[-2].name}" in message
