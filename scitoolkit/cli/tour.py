@@ -143,21 +143,22 @@ def _visit(name: str, output: Path) -> Stop:
 
 def _prepared(generator: str, output: Path) -> tuple[Path | None, str]:
     """Return the first sample of a generating workflow, made if necessary, or why it failed."""
-    made = sorted((output / generator).glob("*/campaign/sample_00000.*"))
+    root = output / "data"
+    made = sorted((root / generator).glob("*/campaign/sample_00000.*"))
     if made:
         return made[-1].resolve(), ""
     # `output=null`: samples are written into the run and not into the folder of data sets.
-    found, reason = _run(generator, ["output=null"], output, output / f"tour-{generator}.log")
+    found, reason = _run(generator, ["output=null"], root, output / f"tour-{generator}.log")
     if reason:
         return None, reason
     return next(Path(found["run"]).resolve().glob("campaign/sample_00000.*")), ""
 
 
 def _run(
-    name: str, settings: list[str], output: Path, log: Path
+    name: str, settings: list[str], root: Path, log: Path
 ) -> tuple[dict[str, Any], str]:  # fmt: skip
     """Run a workflow; return its JSON output and, if it failed, the reason."""
-    arguments = ["run", name, f"run.root={output.resolve()}", *settings, "--json"]
+    arguments = ["run", name, f"run.root={root.resolve()}", *settings, "--json"]
     with log.open("w", encoding="utf-8") as errors, tempfile.TemporaryFile("w+") as answer:
         process = subprocess.Popen(
             [sys.executable, "-m", "scitoolkit", *arguments], stdout=answer, stderr=errors

@@ -76,12 +76,13 @@ def test_a_workflow_without_its_data_is_left_out_with_the_reason(tmp_path, capsy
 
 
 def test_data_are_generated_below_the_output_folder(tmp_path, monkeypatch):
-    data = tmp_path / "mesh_tracer" / "1" / "campaign" / "sample_00000.h5"
+    data = tmp_path / "data" / "mesh_tracer" / "1" / "campaign" / "sample_00000.h5"
     commands = []
 
-    def run(name, settings, output, log):
+    def run(name, settings, root, log):
         commands.append((name, settings))
         if name == "mesh_tracer":
+            assert root == tmp_path / "data"
             data.parent.mkdir(parents=True)
             data.touch()
         return {"run": str(data.parents[1])}, ""
