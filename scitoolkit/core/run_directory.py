@@ -148,6 +148,9 @@ class RunDirectory:
         """Yield the lines of the metrics log; a line truncated by a crash is skipped.
 
         A resumed run logs the steps after its checkpoint again; the later line replaces the first.
+
+        Raises:
+            DataError: a line is no metric.
         """
         if not self.metrics_path.exists():
             return
@@ -157,7 +160,13 @@ class RunDirectory:
                 row = json.loads(line)
             except (ValueError, RecursionError):
                 continue
-            latest[row["name"], row["step"]] = row
+            try:
+                latest[row["name"], row["step"]] = row
+            except (KeyError, TypeError):
+                raise DataError(
+                    "not a log of metrics", where=str(self.metrics_path),
+                    allowed="one JSON object a line with name, value, unit, step",
+                ) from None  # fmt: skip
         yield from latest.values()
 
 
