@@ -22,7 +22,6 @@ from scitoolkit.core.content import (
     list_content,
 )
 from scitoolkit.core.errors import ConfigError, DataError
-from scitoolkit.core.run_directory import making_folder
 from scitoolkit.core.suggest import nearest_name
 
 if TYPE_CHECKING:
@@ -151,6 +150,8 @@ def cp(
 ) -> None:
     """Copy a dataset, surrogate or workflow to a new folder."""
     folder = _find(name)
+    from scitoolkit.core.run_directory import making_folder
+
     with making_folder(destination) as made:
         ignore = shutil.ignore_patterns("__pycache__")
         try:

@@ -89,6 +89,7 @@ _SYSTEM_FIX = {
     errno.EPERM: "choose a folder that you may write",
     errno.EMFILE: "allow more open files: ulimit -n 4096",
     errno.ENFILE: "close other programs: this machine has reached its limit of open files",
+    errno.ENAMETOOLONG: "choose a shorter name",
     errno.EIO: "check the disk, or use another one",
 }
 

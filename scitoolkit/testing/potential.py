@@ -276,7 +276,7 @@ class PotentialContract:
         model, frame = self.make(case), self.frame()
         expected = self.evaluate(model, frame)
         if not model.has_tables:
-            with pytest.raises(ConfigError, match=r"no tables.*Allowed: .*Fix: "):
+            with pytest.raises(ConfigError, match=r"no networks to tabulate.*Allowed: .*Fix: "):
                 model.compress()
             return
         model.compress(shortest=0.5, tolerance=1e-10)

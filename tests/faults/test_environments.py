@@ -22,7 +22,7 @@ from warm_start import WarmStart
 NODES = ("run", str(ROOT / "workflows" / "node_classification"), "training.epochs=2")
 VLASOV = (
     "generate", str(ROOT / "workflows" / "vlasov_landau"), "generator.duration=1",
-    "generator.frames=2", "draw.samples=1", "draw.parameters.wavenumber=[0.5,0.4]",
+    "generator.frames=2", "draw.samples=2", "draw.parameters.wavenumber=[0.5,0.4]",
 )  # fmt: skip
 COMPRESS = ("compress", str(SNAPSHOT), "small.sci", "--rel", "1e-2", "--for", "speed")
 COMMANDS = (
@@ -147,7 +147,7 @@ def test_two_runs_in_one_folder(tmp_path):
     runs = {json.loads(each.stdout)["run"] for each in done}
     assert len(runs) == 2, [each.stderr for each in done]
     results = [json.loads((tmp_path / run / "results.json").read_bytes()) for run in runs]
-    assert results[0]["metrics"]["accuracy"] == results[1]["metrics"]["accuracy"]
+    assert results[0]["metrics"]["test_accuracy"] == results[1]["metrics"]["test_accuracy"]
 
 
 def test_two_searches_in_one_folder(tmp_path):
@@ -179,7 +179,7 @@ def test_two_evaluations_of_one_run(start, tmp_path):
     both = together(tmp_path, ("evaluate", run), ("evaluate", run))
     assert [each.returncode for each in both] == [0, 0], [each.stderr for each in both]
     after = json.loads((tmp_path / run / "results.json").read_bytes())["metrics"]
-    assert after["accuracy"] == before["accuracy"]
+    assert after["test_accuracy"] == before["test_accuracy"]
 
 
 def test_two_copies_to_one_folder(tmp_path):
@@ -189,7 +189,7 @@ def test_two_copies_to_one_folder(tmp_path):
     assert codes in ([0, 0], [0, 2]), [each.stderr for each in done]
     for each in done:
         if each.returncode:
-            assert "exists already" in refused(each)
+            assert "already exists" in refused(each)
     assert (tmp_path / "mine" / "README.md").is_file()
 
 

@@ -100,7 +100,7 @@ def _matrices(axis: Axis, height: Axis) -> dict[str, np.ndarray]:
     derivative = _derivative(s) * 2 / height.length
     full, _ = axis.transform()
     number = (np.arange(axis.size) + 1) // 2
-    kept = number <= axis.size // 3
+    kept = number <= (axis.size - 1) // 3  # a wave of exactly a third aliases
     modes, waves = full[kept], 2 * np.pi * number[kept] / axis.length
     solve = np.stack([_inverse(derivative, k, s) for k in waves])
     return {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -117,7 +118,11 @@ def open_mace(
         held = torch.load(source, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise DataError("no such file", where=where) from None
-    except (pickle.UnpicklingError, RuntimeError, EOFError):
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # torch seeks beyond the bounds of a damaged file
+            raise
+        raise DataError("a damaged file of tensors", where=where, fix=CONVERT) from None
+    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError, IndexError):
         raise DataError(
             "not a file of tensors; a .model file of mace-torch is pickled code, which is not "
             "executed", where=where, fix=f"in mace-torch's environment: {CONVERT}",

@@ -101,7 +101,7 @@ def test_training_stops_at_a_held_out_error(online):
     [
         ({}, {"path": "x.nc"}, "either path"),
         ({}, {"draw": {**DRAW, "samples": 2}}, "samples 2 is less than stream.reservoir 3"),
-        ({}, {"draw": {"samples": 4, "parameters": {"lenth": [18.0]}}}, "no parameter"),
+        ({}, {"draw": {"samples": 4, "parameters": {"lenth": [18.0]}}}, "not a parameter"),
         ({}, {"draw": {**DRAW, "method": "grid"}}, "one corner of the grid first"),
         ({"mode": "active"}, {}, "uncertainty.members >= 2"),
         ({"mode": "active"}, {"parameters": []}, "must have all"),

@@ -121,7 +121,7 @@ def test_weights_that_change_are_packed_again():
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"embedding_resnet_dt": "all"}, "with a step"),
+        ({"embedding_resnet_dt": "all"}, "with a time step"),
         ({"embedding": [9, 8]}, "residual connection over the type embedding"),
         ({"embedding": [2, 8]}, "first width below 3"),
     ],
