@@ -56,7 +56,7 @@ def test_resume_with_another_config(command, quick_run):
     assert outcome.code == 2, outcome.err
     (_,) = [line for line in outcome.err.splitlines() if line.startswith("error: ")]
     assert "Traceback" not in outcome.err
-    for word in ("training.seed", "another config"):
+    for word in ("training.seed", "differs from that of the run to resume"):
         assert word in outcome.err
 
 

@@ -122,11 +122,14 @@ def open_mace(
         if error.errno != errno.EINVAL:  # torch seeks beyond the bounds of a damaged file
             raise
         raise DataError("a damaged file of tensors", where=where, fix=CONVERT) from None
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError, IndexError):
+    except (pickle.UnpicklingError, RuntimeError, EOFError, LookupError, TypeError, ValueError):
         raise DataError(
             "not a file of tensors; a .model file of mace-torch is pickled code, which is not "
             "executed", where=where, fix=f"in mace-torch's environment: {CONVERT}",
         ) from None  # fmt: skip
     if not isinstance(held, dict) or held.get("format") != FORMAT:
         raise DataError("not written by convert_mace", where=where, fix=CONVERT)
-    return held["state"], settings_of(held["settings"], where), where
+    try:
+        return held["state"], settings_of(held["settings"], where), where
+    except (KeyError, TypeError, AttributeError) as error:
+        raise DataError(f"damaged settings ({error!r})", where=where, fix=CONVERT) from None

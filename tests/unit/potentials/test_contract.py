@@ -17,6 +17,8 @@ OPTIONS = {
     "two_cutoffs": [PAIR, {**PAIR, "cutoff": 3.0, "type_one_side": False}],
 }
 
+NO_TABLES = r"no networks to tabulate.*Allowed: .*se_e2_a.*Fix: compress=False"
+
 
 class TestPotentials(PotentialContract):
     @classmethod
@@ -50,7 +52,5 @@ def test_compression_of_a_model_without_tables_is_refused(name):
     from scitoolkit.core.errors import ConfigError
 
     model = models.get(name)(**models.get(name).example).build(["O", "H"])
-    with pytest.raises(
-        ConfigError, match=r"no networks to tabulate.*Allowed: .*se_e2_a.*Fix: compress=False"
-    ):
+    with pytest.raises(ConfigError, match=NO_TABLES):
         Calculator(model, compress=True)
