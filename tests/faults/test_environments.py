@@ -111,6 +111,7 @@ def test_no_home_at_all(tmp_path):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_folders_of_any_name(name, start, tmp_path):
     folder = tmp_path / name
@@ -130,6 +131,7 @@ def test_folders_of_any_name(name, start, tmp_path):
         assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_a_name_that_is_too_long_is_refused(start, tmp_path):
     target = str(tmp_path / ("n" * 300))
     commands = (
@@ -142,6 +144,7 @@ def test_a_name_that_is_too_long_is_refused(start, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_two_runs_in_one_folder(tmp_path):
     done = together(tmp_path, (*NODES, "--json"), (*NODES, "--json"))
     runs = {json.loads(each.stdout)["run"] for each in done}
@@ -172,6 +175,7 @@ def test_two_writers_of_one_file(start, tmp_path):
         assert not list(tmp_path.glob(".*.tmp*"))
 
 
+@pytest.mark.slow
 def test_two_evaluations_of_one_run(start, tmp_path):
     (made,) = start(tmp_path, (*NODES, "--json"))
     run = json.loads(made.stdout)["run"]
@@ -182,6 +186,7 @@ def test_two_evaluations_of_one_run(start, tmp_path):
     assert after["test_accuracy"] == before["test_accuracy"]
 
 
+@pytest.mark.slow
 def test_two_copies_to_one_folder(tmp_path):
     one = ("cp", "sst_forecast", "mine")
     done = together(tmp_path, one, one)
