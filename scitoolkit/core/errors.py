@@ -89,6 +89,7 @@ _SYSTEM_FIX = {
     errno.EPERM: "choose a folder that you may write",
     errno.EMFILE: "allow more open files: ulimit -n 4096",
     errno.ENFILE: "close other programs: this machine's open files are used up",
+    errno.ENAMETOOLONG: "choose a shorter name",
     errno.EIO: "look at the disk, or choose another one",
 }
 
