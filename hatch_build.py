@@ -1,4 +1,4 @@
-"""What a wheel carries beside the package: cards and YAML of the content, and prebuilt kernels."""
+"""Build hook that adds the content's cards and YAML and the prebuilt kernels to a wheel."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ KERNELS = "scitoolkit/ops/codegen/_prebuilt"
 
 
 class ContentHook(BuildHookInterface[Any]):
-    """Adds `scitoolkit/_content` to a wheel; an editable install finds the content in its clone.
+    """Hook that adds `scitoolkit/_content` to a wheel; editable installs use the clone's content.
 
-    With the libraries of `prebuild_kernels.py` the wheel is one for this platform, and for every
-    Python, since they have a plain C interface.
+    With the libraries of `prebuild_kernels.py` the wheel is specific to this platform, but not to a
+    Python version, because they have a plain C interface.
     """
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Add the small files, the manifest of all, and the kernels if they were compiled."""
+        """Add the small files, the manifest of all files, and the kernels if they are compiled."""
         if version == "editable":
             return
         root = Path(self.root)

@@ -1,13 +1,13 @@
-"""Compile the kernels that a platform wheel brings: `python prebuild_kernels.py`, then build it.
+"""Compile the kernels for a platform wheel: run `python prebuild_kernels.py`, then build the wheel.
 
-Short runs of what is shipped say which kernels that is: each C source they ask for is written down
-with its flags, and so are those of the codecs, of the graphs' kernels in usual widths, and of the
-Vlasov generators. Every source is then compiled for each processor level of this architecture (see
-`scitoolkit.ops.codegen.prebuilt`), one without -march=native, as of the HDF5 filter, for the last.
-A wheel built afterwards is one for this platform, for any Python; without this step it is one for
-all platforms, which compiles its kernels.
+Short runs of the shipped workflows record every C source that they compile, with its flags. Sources
+of the codecs, of the graph kernels in usual widths and of the Vlasov generators are added. Every
+source is then compiled for each processor level of this architecture (see
+`scitoolkit.ops.codegen.prebuilt`); sources without -march=native, such as the HDF5 filter, only for
+the lowest level. A wheel built afterwards is specific to this platform but not to a Python version;
+without this step the wheel runs on all platforms and compiles its kernels on first use.
 
-Needs gcc, and the packages of the extras `potentials` and `graphs`.
+Requires gcc, and the packages of the extras `potentials` and `graphs`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
-FRAMES = 2  # of each data set of atoms
-# Usual widths of features, and heads x width of attention.
+FRAMES = 2  # frames of each data set of atoms
+# Usual feature widths, and heads x width of attention.
 OPERATIONS = {
     "spmm": ("1", "2", "4", "7", "8", "16", "32", "64", "128"),
     "graph_attention": ("1x7", "1x16", "4x16", "8x8"),
@@ -34,15 +34,15 @@ OPERATIONS = {
 }
 # Degree, basis and velocities of the Vlasov generators.
 VLASOV = (("2", "serendipity", "1"), ("2", "serendipity", "2"))
-# Every flag that this replaces is for the processor at hand.
+# Flags for the processor of this machine, which -march=LEVEL replaces.
 NATIVE = ("-march=native", "-mprefer-vector-width=512")
 SMALL = ("-fno-asynchronous-unwind-tables", "-fno-ident")
 
 
 def main() -> None:
-    """Make the folder of libraries anew, and print what is in it."""
+    """Rebuild the folder of libraries and print a summary."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="compilers at once")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="parallel compilers")
     jobs = parser.parse_args().jobs
     from scitoolkit.ops.codegen import prebuilt
 
@@ -52,7 +52,7 @@ def main() -> None:
             **os.environ, "PYTHONPATH": str(ROOT), prebuilt.SOURCES: str(sources),
         }  # fmt: skip
         for arguments in [[str(Path(__file__).resolve()), "--ask"], *_runs(Path(scratch))]:
-            print("asking:", *arguments[-2:], flush=True)
+            print("recording:", *arguments[-2:], flush=True)
             subprocess.run(
                 [sys.executable, *arguments], cwd=scratch, env=environment, check=True,
                 stdout=subprocess.DEVNULL,
@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def _runs(scratch: Path) -> Iterator[list[str]]:
-    """Yield arguments of Python that train, use and compress on a few frames of shipped data."""
+    """Yield Python arguments that train, evaluate and compress on a few frames of shipped data."""
     from ase.io import read, write
 
     train = scratch / "train.xyz"
@@ -80,7 +80,7 @@ def _runs(scratch: Path) -> Iterator[list[str]]:
 
 
 def ask() -> None:
-    """Ask for the kernels that need no run: fixed ones, and those of usual sizes."""
+    """Request the kernels that need no workflow: static ones, and those of usual sizes."""
     import numpy as np
     import torch
 
@@ -112,13 +112,13 @@ def ask() -> None:
         group_weights.library(field.dtype)
         activation_codec.measure(torch.zeros(4, 4, dtype=dtype))
         for name, specs in OPERATIONS.items():
-            # Graphs are trained in float32.
+            # Graph networks are trained in float32 only.
             for spec in specs if dtype == torch.float32 else [each for each in specs if not each]:
                 operations.get(name).choose(spec, like, "cpu")
 
 
 def compile_all(sources: Path, jobs: int) -> None:
-    """Compile every source that was asked for, for each processor level, into the package."""
+    """Compile every recorded source for each processor level into the package."""
     from scitoolkit.ops.codegen import prebuilt
     from scitoolkit.ops.codegen.compile import compile_portable, find_compiler
 
@@ -129,7 +129,7 @@ def compile_all(sources: Path, jobs: int) -> None:
         source, flags = prebuilt.read_note(note)
         portable = tuple(flag for flag in flags if flag not in NATIVE)
         for level in levels if NATIVE[0] in flags else levels[-1:]:
-            # -O3 doubles the size: for the usual processors only.
+            # -O3 doubles the size, so it is used for the most common processors only.
             passes = SMALL if level == levels[0] else (*SMALL, "-O2")
             target = (f"-march={level}", *portable, *(passes if "-O3" in portable else SMALL))
             path = prebuilt.PREBUILT / level / f"{note.stem}.so"

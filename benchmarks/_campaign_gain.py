@@ -1,10 +1,10 @@
-"""What more simulations are worth: an emulator of eight against one of a single simulation.
+"""Benefit of more simulations: an emulator trained on eight compared with one trained on one.
 
-Convection between two plates, 200 frames a simulation, two seeds at each of four Rayleigh numbers.
-Both emulators have the same network, steps and batch size, so the same processor time; the one of
-eight is told the Rayleigh number, in which a single simulation has nothing to learn from. Errors
-are those of one step, VRMSE as the Well defines it: the mean over frames and fields of the RMSE
-over the field's spatial standard deviation.
+Convection between two plates, 200 frames per simulation, two seeds at each of four Rayleigh
+numbers. Both emulators have the same network, steps and batch size, hence the same CPU time. Only
+the emulator of eight simulations has the Rayleigh number as an input, because it is constant in a
+single simulation. Errors are those of one step, as VRMSE by the definition of the Well: the mean
+over frames and fields of the RMSE over the field's spatial standard deviation.
 """
 
 from __future__ import annotations

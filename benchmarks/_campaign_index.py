@@ -1,7 +1,7 @@
-"""An index over many one-sample files, in processes of their own: `write`, `open` or `read`.
+"""Index of many one-sample files, in separate processes: `write`, `open` or `read`.
 
-Prints one JSON object. Files are copies of one that h5py wrote, with values, time and parameter
-put in place, so that writing them takes seconds.
+Prints one JSON object. The files are copies of one file written by h5py, with values, time and
+parameter patched in, so that writing them takes only seconds.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def first(folder: Path) -> dict:
 
 
 def read(folder: Path) -> dict:
-    """Read windows at random with the planned loader, looking at the open descriptors."""
+    """Read windows at random with the planned loader and record the open descriptors."""
     from scitoolkit.io.campaign.rows import row_sets
     from scitoolkit.io.campaign.windows import CampaignWindows
     from scitoolkit.io.loader import PlannedLoader

@@ -1,7 +1,7 @@
-"""Samples a second of one file of the Well: `write`, `ours`, or `well` (in the peer's environment).
+"""Samples per second from one file of the Well: `write`, `ours`, or `well` (peer's environment).
 
-Every process prints one JSON object: samples, seconds, and the sum of all values it was given, by
-which the two are compared. Windows of one frame in and one out, exactly shuffled.
+Every process prints one JSON object: samples, seconds, and the sum of all received values, by which
+the two readers are compared. Windows have one input and one output frame, exactly shuffled.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SIZES = {"small": (4, 48, 128, 256), "large": (2, 17, 1024, 1024)}
 
 
 def write(folder: Path, name: str) -> dict:
-    """Write a set as `docs/data_format.md` of the Well says: all that its reader asks for."""
+    """Write a set by `docs/data_format.md` of the Well, with everything its reader requires."""
     import h5py
 
     trajectories, steps, x, y = SIZES[name]

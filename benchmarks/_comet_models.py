@@ -1,4 +1,4 @@
-"""The networks, the data and the rivals of the benchmark `comet`."""
+"""Networks, data and baselines of the benchmark `comet`."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def planned_batch(model: str, data: dict[str, Tensor], size: int) -> dict[str, T
 
 
 class Residual(nn.Module):
-    """Two convolutions with batch normalisation beside a shortcut (He et al. 2016)."""
+    """Two convolutions with batch normalisation and a shortcut (He et al. 2016)."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
@@ -225,7 +225,7 @@ class Regression:
 
 
 class Quantised:
-    """ActNN's scheme (Chen et al. 2021, arXiv:2104.14129) on what any network saves.
+    """ActNN's scheme (Chen et al. 2021, arXiv:2104.14129) for the saved tensors of any network.
 
     Groups of 256 values, each with its least value and range in bfloat16, rounded stochastically
     to 2 or 4 bits; ReLU's output keeps its sign as there. A tensor saved twice is stored once.

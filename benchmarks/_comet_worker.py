@@ -1,8 +1,8 @@
-"""A part of the benchmark `comet` in a process of its own: `python _comet_worker.py '{...}'`.
+"""One part of the benchmark `comet` in a separate process: `python _comet_worker.py '{...}'`.
 
-`part` is memory (growth of the peak resident memory over what is there between two steps), errors
-(of the gradient, all methods at the same weights), timing (CPU seconds a step, alternately),
-accuracy (on the test part, after a training), planned or offload (live bytes and time of a step).
+`part` is memory (growth of the peak resident memory over the memory held between steps), errors (of
+the gradient, all methods at the same weights), timing (CPU seconds per step, alternating), accuracy
+(on the test part, after a training), planned or offload (live bytes and time per step).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def resident(key: str) -> int:
 
 
 def nothing_saved():
-    """Save nothing: wrong gradients, and the memory below which no store of activations gets."""
+    """Store no activations: wrong gradients, but the lower bound of memory for any store."""
 
     def pack(x):
         if x.numel() < 4096 or (x.is_leaf and x.requires_grad):
@@ -266,7 +266,7 @@ def planned(options: dict) -> dict:
 
 
 def offload(options: dict) -> dict:
-    """Compare live bytes and time (waiting for the disk too) of what changes no bit."""
+    """Compare live bytes and time (disk waits included) of the methods that change no bit."""
     model, gradients = warmed(options)
     stores = {"saved": PlannedMemory(model, MemoryConfig(activations="planned"))}
     stores["recompute"] = Recompute(model, MemoryConfig(activations="recompute"))

@@ -1,6 +1,6 @@
-"""Runs in deepmd-kit's environment: evaluates a model when told to, and says the CPU seconds.
+"""Worker in deepmd-kit's environment: evaluates models on request and reports the CPU seconds.
 
-Reads one JSON object a line from stdin, {"model": FILE, "frame": NPZ, "save": NPZ or null}, and
+Reads one JSON object per line from stdin, {"model": FILE, "frame": NPZ, "save": NPZ or null}, and
 answers with {"cpu": SECONDS} or {"error": TEXT}; the first call of a model is a warm-up.
 """
 

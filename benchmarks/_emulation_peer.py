@@ -1,8 +1,8 @@
-"""A peer of the emulators, trained within CPU seconds: neuraloperator's FNO, the Well's U-Nets.
+"""Peers of the emulators, trained for given CPU seconds: neuraloperator's FNO, the Well's U-Nets.
 
 `python _emulation_peer.py NAME PROBLEM.npz RATE SECONDS OUTPUT.npz` runs in the peers' environment.
-As the Well trains (AdamW, weight decay 1e-4, warm-up and cosine, mean squared error, normalised
-fields), except that the change in a step is learned, which is the easier target.
+Training follows the Well (AdamW, weight decay 1e-4, warm-up and cosine, mean squared error,
+normalised fields), except that the increment of a step is learned, which is the easier target.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Residual(nn.Module):
 
 
 def fit(model: Residual, problem: dict, rate: float, seconds: float) -> tuple[int, float]:
-    """Train for so many CPU seconds; keep the weights that validate best. Return steps and loss."""
+    """Train for a number of CPU seconds with the best validated weights; return steps and loss."""
     train, validation = (torch.from_numpy(problem[n]) for n in ("train", "validation"))
     batch = int(problem["batch"])
     optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=WEIGHT_DECAY)
@@ -104,7 +104,7 @@ def fit(model: Residual, problem: dict, rate: float, seconds: float) -> tuple[in
 
 
 def tensors(model: nn.Module) -> dict[str, Tensor]:
-    """Return a copy of the weights and buffers; neuraloperator's state holds a dict beside them."""
+    """Return a copy of the weights and buffers; neuraloperator's state also holds a dict."""
     return {n: t.clone() for n, t in model.state_dict().items() if isinstance(t, Tensor)}
 
 

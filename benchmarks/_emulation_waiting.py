@@ -1,10 +1,10 @@
-"""Train a few steps and print what part of a step is spent on waiting for data.
+"""Share of a training step spent waiting for data.
 
     python _emulation_waiting.py ours|dataloader WORKFLOW STEPS
 
-`dataloader` is what is usually written: torch's DataLoader over a data set that opens the files
-with h5py and reads one window at a time. A step is its CPU time, so that a busy machine does not
-hide the waiting.
+`dataloader` is common practice: torch's DataLoader over a data set that opens the files with h5py
+and reads one window at a time. Steps are measured in CPU time, so that the load of the machine does
+not hide the waiting.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from scitoolkit.io.fields import expand_paths
 
 
 class Windows(torch.utils.data.Dataset):
-    """Windows of `span` frames that lie in one file."""
+    """Windows of `span` frames within one file."""
 
     def __init__(self, paths, names, span):
         self.files = [h5py.File(p) for p in paths]

@@ -44,7 +44,7 @@ def _cell(problem: dict, family: str) -> str:
 
 
 def _best(problem: dict, family: str, key: str) -> str:
-    """Return an error, bold where no other family has a smaller one."""
+    """Format an error, in bold if no other family has a smaller one."""
     text = f"{problem[family][key]:.2g}"
     smallest = min(each[key] for each in problem.values())
     return f"**{text}**" if problem[family][key] == smallest else text

@@ -1,8 +1,8 @@
-"""PyDMD, pySINDy and opinf on the files of `forecast_families`: `python _forecast_peer.py FOLDER
-NAME ...`, as JSON {series: {peer: RMSE}}.
+"""PyDMD, pySINDy and opinf on the files of `forecast_families`.
 
-Each peer gets the coefficients of the same modes, the same steps to fit to, the same test windows
-(every eighth), and chooses its penalty on the same validation steps.
+`python _forecast_peer.py FOLDER NAME ...` prints JSON, {series: {peer: RMSE}}. Each peer gets the
+coefficients of the same modes, the same training steps and the same test windows (every eighth),
+and selects its penalty on the same validation steps.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ EVERY, LIMIT = 8, 1e3
 
 
 class Task:
-    """One series: standardised coefficients, what is fitted, the windows to forecast."""
+    """One series: standardised coefficients, training steps, and the windows to forecast."""
 
     def __init__(self, path: Path) -> None:
         file = np.load(path)

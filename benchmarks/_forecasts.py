@@ -1,4 +1,4 @@
-"""Series of the forecasting benchmarks, each forecast once by the shipped job in a process."""
+"""Series of the forecasting benchmarks, each forecast once per process by the shipped job."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MADE = {
 
 
 class Done(NamedTuple):
-    """A series that was forecast: the file, what was delivered, its test windows, CPU seconds."""
+    """A finished forecast of a series: its file, the delivered model, test windows, CPU seconds."""
 
     path: Path
     surrogate: object
@@ -90,7 +90,7 @@ def sc20(path: Path) -> tuple[Path, dict]:
 
 
 def trained(path: Path, rank: int, split: dict, variable: str = "u", **more):
-    """Return what the shipped job makes of a file."""
+    """Train the shipped job on a file and return the result."""
     from scitoolkit.core.model_folder import ModelFolder
     from scitoolkit.core.run_directory import RunDirectory
     from scitoolkit.forecasting.config import ForecastingConfig

@@ -1,8 +1,8 @@
-"""Everything that needs a GPU, one rung after the other: `make gpu`.
+"""All tests and benchmarks that need a GPU, in sequence: `make gpu`.
 
-The rungs are the tests marked `gpu`, a file each, then every benchmark that has `run_cuda`. Each
-is a separate process, prints its line when it ends, and is saved at once in
-`results/gpu_DEVICE_DATE.json`; a rung that fails, or takes too long, does not stop the next.
+First the files of tests marked `gpu`, then every benchmark with `run_cuda`. Each is a separate
+process, prints a line when it ends, and is saved immediately in `results/gpu_DEVICE_DATE.json`;
+failures and timeouts do not stop the following ones.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def climb(
     each: Iterable[tuple[str, list[str]]], save: Callable[[dict[str, Any]], None],
     seconds: float = SECONDS,
 ) -> dict[str, Any]:  # fmt: skip
-    """Run the rungs; return what each found, and hand it to `save` after every one."""
+    """Run the rungs and return their results, which are passed to `save` after each one."""
     found: dict[str, Any] = {}
     for name, command in each:
         start = time.time()

@@ -1,4 +1,4 @@
-"""Graphs that the benchmark makes itself: a power-law one and a mesh."""
+"""Generated graphs of the benchmark: a power-law graph and a mesh."""
 
 from __future__ import annotations
 

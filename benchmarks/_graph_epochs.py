@@ -1,4 +1,4 @@
-"""Seconds of a training epoch on one or more processes: `python -m _graph_epochs OUT EPOCHS`."""
+"""Seconds per training epoch on one or more processes: `python -m _graph_epochs OUT EPOCHS`."""
 
 from __future__ import annotations
 

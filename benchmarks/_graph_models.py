@@ -1,4 +1,4 @@
-"""Models of the reader's kind, generated from the lists of the installed torch-geometric."""
+"""Catalogue of torch-geometric models, generated from the lists of the installed version."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _convolution(name: str) -> nn.Module:
 
 
 class Called(nn.Module):
-    """Calls a layer with what the parameters of its forward are named for."""
+    """Calls a layer with arguments selected by the parameter names of its forward."""
 
     def __init__(self, layer: nn.Module) -> None:
         super().__init__()
@@ -115,7 +115,7 @@ class Between(nn.Module):
 
 
 def catalogue() -> Iterator[tuple[str, Callable[[], nn.Module]]]:
-    """Yield a name and what makes the model."""
+    """Yield the name and the constructor of every model."""
     for name in convolutions:
         if name != "MessagePassing":
             yield name, lambda name=name: _convolution(name)

@@ -1,7 +1,7 @@
-"""Models of the catalogue on real processes: `python -m _graph_ranks OUT NAME...`, by `launch`.
+"""Models of the catalogue on several processes: `python -m _graph_ranks OUT NAME...`, by `launch`.
 
-Rank 0 appends a line of JSON a model to OUT: the verdict of the proof, and how far loss, gradients
-and the input's gradient of three steps on the processes are from those of the plain model.
+Rank 0 appends one JSON line per model to OUT: the result of the equivalence check, and the
+differences of loss, gradients and the input's gradient from the plain model over three steps.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ HERE = Path(__file__).resolve().parent
 
 
 def run_models(names: list[str], size: int, folder: Path) -> dict[str, dict]:
-    """Run models one after the other on `size` processes; what ends a process is a crash."""
+    """Run models one after the other on `size` processes; an ended process counts as a crash."""
     os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
     found: dict[str, dict] = {}
     out = folder / f"ranks{size}.jsonl"

@@ -1,4 +1,4 @@
-"""Graphs on disk: partitions in a process apart, and the memory of training from the parts.
+"""Graphs on disk: partitioning in a separate process, and memory of training from the parts.
 
 `python -m _graph_stored partition EDGES FOLDER MEMORY_MIB METHOD RECORD` and, by `launch`,
 `python -m _graph_stored train FOLDER RECORDS`.

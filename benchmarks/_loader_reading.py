@@ -1,8 +1,8 @@
-"""Files read in a slow file system and from a cold disk: ours, DataLoader and other loaders.
+"""Reading from a slow file system and a cold disk: PlannedLoader, DataLoader and other loaders.
 
-All of a round run one after the other, and the rounds alternate. The others read a part of an
-epoch where a whole one would take minutes, ours three whole epochs; rates are compared. The peers
-that need a format of their own get their files converted beforehand, which is not counted.
+All loaders of a round run one after the other, and the rounds alternate. The peers read part of an
+epoch if a whole one would take minutes, PlannedLoader reads three whole epochs; rates are compared.
+Files of peers with a separate format are converted beforehand, which is not counted.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def once(arguments: list[str], python: Path | str = sys.executable) -> dict:
 
 
 def slow_rounds(contestants: dict, root: Path, library: Path) -> dict[str, list[dict]]:
-    """Return what every contestant did in every round."""
+    """Return the figures of every loader in every round."""
     found: dict[str, list[dict]] = {name: [] for name in contestants}
     names = list(contestants)
     for number in range(ROUNDS):
@@ -129,7 +129,7 @@ def slow_rounds(contestants: dict, root: Path, library: Path) -> dict[str, list[
 
 
 def rate(epochs: list[dict]) -> float:
-    """Return samples a second over some epochs."""
+    """Return samples per second over some epochs."""
     return sum(e["samples"] for e in epochs) / sum(e["seconds"] for e in epochs)
 
 

@@ -1,8 +1,7 @@
-"""One loader over one file: `python _loader_run.py LOADER FILE LAYOUT [key=value ...]`.
+"""One loader on one file: `python _loader_run.py LOADER FILE LAYOUT [key=value ...]`.
 
-Prints one JSON object: samples and seconds of every part, requests and bytes as the slow file
-system counted them, and the largest resident memory. Every sample begins with its own number,
-which is checked.
+Prints one JSON object: samples and seconds of every part, requests and bytes counted by the slow
+file system, and the peak resident memory. Every sample begins with its index, which is checked.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ BATCH, SHAPE = 16, (4, 128, 128)
 
 
 class Counters:
-    """What the slow file system counts, if there is one."""
+    """Counters of the slow file system, if there is one."""
 
     def __init__(self) -> None:
         path = os.environ.get("SLOW_STATE")
@@ -41,7 +40,7 @@ class Counters:
 
 
 class FileDataset(torch.utils.data.Dataset):
-    """What people write: the file is opened by whoever reads first."""
+    """The usual data set: the file is opened on the first read in each process."""
 
     def __init__(self, path: str, layout: str) -> None:
         self.path, self.layout, self.data = path, layout, None

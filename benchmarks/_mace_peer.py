@@ -1,11 +1,12 @@
-"""Runs in mace-torch's environment: trains its MACE for a budget of CPU seconds, then tests it.
+"""Worker in mace-torch's environment: trains its MACE for a budget of CPU seconds, then tests it.
 
 Reads one JSON object from stdin: {train, test: extxyz files, budget, model, recipe}; with `start`,
-a .model file, in the place of `model` its weights are fine-tuned. Prints
-{energy_rmse_mev, force_rmse_mev_per_angstrom, steps, epochs, parameters, cpu_seconds}. The model,
-its loss and its data are mace-torch's; the rate follows the same cosine as ours, of the share of
-the budget that is spent. Energies have their mean subtracted in float64 before float32 sees them.
-The budget buys steps alone: imports, neighbour lists and the test are not charged.
+a .model file, instead of `model` its weights are fine-tuned. Prints
+{energy_rmse_mev, force_rmse_mev_per_angstrom, steps, epochs, parameters, cpu_seconds}. Model, loss
+and data pipeline are mace-torch's; the learning rate follows the same cosine as in our training, as
+a function of the spent share of the budget. The mean of the energies is subtracted in float64
+before the conversion to float32. The budget covers training steps only, not imports, neighbour
+lists and the test.
 """
 
 from __future__ import annotations

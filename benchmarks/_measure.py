@@ -1,4 +1,4 @@
-"""What benchmarks share: alternating rounds, medians, and a description of the machine."""
+"""Helpers of the benchmarks: alternating rounds, medians, and a description of the machine."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ def alternate(
     rounds: int,
     clock: Callable[[], float] = time.process_time,
 ) -> dict[str, list[float]]:
-    """Return the seconds of every round; all run in every round, starting with another each time.
+    """Return the seconds of every round; all functions run in each round, in rotating order.
 
-    CPU time by default, so that a busy machine does not count against whoever runs at that moment.
+    CPU time by default, which is less affected by other load on the machine.
     """
     names = list(contestants)
     seconds: dict[str, list[float]] = {name: [] for name in names}
@@ -36,7 +36,7 @@ def medians(seconds: Mapping[str, list[float]]) -> dict[str, float]:
 
 
 def machine() -> dict[str, object]:
-    """Return processor, cores, load and versions, for the record beside every figure."""
+    """Return processor, cores, load and versions, which are stored with every figure."""
     model, flags = platform.processor() or platform.machine(), set()
     if os.path.exists("/proc/cpuinfo"):
         with open("/proc/cpuinfo", encoding="utf-8") as file:

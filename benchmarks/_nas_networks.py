@@ -1,8 +1,9 @@
-"""Small networks that forecast a few coordinates one step on: their space, training and sharing.
+"""Small networks for one-step forecasts of a few coordinates: space, training, weight sharing.
 
-A configuration says what is predicted (the value, the increment, what a linear map of the inputs
-leaves), whether a linear path and products of the last state run beside the body, the body's cell,
-width and activation, and how many input steps it reads. Letters: B windows, K steps, R coordinates.
+A configuration selects the target (the value, the increment, or the residual of a linear map of the
+inputs), whether a linear path and products of the last state are added to the body, the body's
+cell, width and activation, and the number of input steps. Letters: B windows, K steps,
+R coordinates.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class Net(NamedTuple):
 
 
 def all_networks() -> list[Net]:
-    """Return every point once: recurrent cells have an activation of their own."""
+    """Return every distinct point; recurrent cells ignore the activation."""
     found = (Net(*values) for values in product(*AXES.values()))
     return [n for n in found if n.cell in ("mlp", "conv") or n.activation == "tanh"]
 
@@ -126,7 +127,7 @@ class Products(nn.Module):
 
 
 class Network(nn.Module):
-    """A network of the space; parts may be shared with others."""
+    """A network of the space; parts may be shared with other networks."""
 
     def __init__(self, net: Net, task: Task, shared: dict | None = None) -> None:
         super().__init__()
@@ -241,10 +242,10 @@ def one_shot(
 
 
 def screened(ranked: list[Network], rounds: tuple[tuple[int, int], ...]) -> list[Network]:
-    """Return networks ranked anew, the best of each round trained on by themselves.
+    """Return networks ranked again after further training of the best ones in each round.
 
-    Shared weights suit no network well: an own head has seen few steps, and a body serves many
-    heads. Each round takes the best `count` with weights of their own for some epochs.
+    Shared weights rank networks poorly: each head is trained for few steps, and a body serves many
+    heads. Each round trains the best `count` with separate weights for some epochs.
 
     Args:
         ranked: networks, best first.

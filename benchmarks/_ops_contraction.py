@@ -1,8 +1,8 @@
-"""The symmetric contraction against mace-torch's at correlation 3, both in the peer's process.
+"""The symmetric contraction compared with mace-torch's at correlation 3, in the peer's process.
 
-Run by the interpreter of `.venv-peers/mace`, where scitoolkit stands beside mace-torch: the two
-alternate on the same float32 features, weights and elements, one thread, CPU time. Before any
-timing, values and gradients are compared with mace-torch in float64.
+Run by the interpreter of `.venv-peers/mace`, which has scitoolkit and mace-torch: the two alternate
+on the same float32 features, weights and elements, one thread, CPU time. Before any timing, values
+and gradients are compared with mace-torch in float64.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _backward(run):
 
 
 def _double(run):
-    """What a force loss does: a differentiable gradient, and the gradient of its square."""
+    """Operations of a force loss: a differentiable gradient, and the gradient of its square."""
     import torch
 
     out, inputs = run()

@@ -1,7 +1,7 @@
-"""Spherical harmonics with second derivatives against e3nn, in the caller's process.
+"""Spherical harmonics with second derivatives compared with e3nn, in the caller's process.
 
-What a force loss asks of them: values, their gradient kept differentiable, and the gradient of
-that. Ours and e3nn's compiled module alternate on the same float32 vectors, one thread, CPU time.
+The operations of a force loss are timed: values, their differentiable gradient, and its gradient.
+Ours and e3nn's compiled module alternate on the same float32 vectors, one thread, CPU time.
 """
 
 from __future__ import annotations

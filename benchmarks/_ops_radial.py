@@ -1,7 +1,7 @@
-"""The convolution that makes its weights as it goes, beside a layer that stores them.
+"""The convolution with radial weights computed on the fly, compared with a layer that stores them.
 
-`mace-large`, 10,000 edges, hidden width 64: time of each work, and how far the process's largest
-memory grows in a training step of each, in a process of its own.
+`mace-large`, 10,000 edges, hidden width 64: time of each, and growth of the peak memory in a
+training step of each, in separate processes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _problem():
 
 
 def measure() -> dict:
-    """Return CPU times and their ratios, and the memory of a step."""
+    """Return CPU times and their ratios, and the memory per step."""
     torch.set_num_threads(1)
     products, functions, inputs, cotangents = _problem()
     a, b = (f(*inputs) for f in functions.values())
@@ -66,7 +66,7 @@ def measure() -> dict:
 
 
 def _memory(key: str) -> float:
-    """MiB by which a step with double backward raises the largest memory of this process."""
+    """Return the growth of this process's peak memory by a step with double backward, MiB."""
     torch.set_num_threads(1)
     products, functions, inputs, cotangents = _problem()
     functions[key](*inputs)  # what is compiled and loaded is not the step's

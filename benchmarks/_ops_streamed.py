@@ -1,11 +1,11 @@
-"""A layer whose radial weights come from a table beside e3nn's with its radial network.
+"""A layer with tabulated radial weights compared with e3nn's layer with a radial network.
 
 `mace-large`, 10,000 edges, float32, one thread. e3nn: network of the distance, 64 wide and three
 deep as in MACE, tensor product of every edge, sum at receivers, gradients by autograd. Ours:
-`tabulated_convolution` with a table of that network. Both give the gradients of features, edge
-attributes and distances, as forces need; the network's weights want none. Gate: output and
-gradients of the first edges against e3nn in float64. Making the table (once per set of weights)
-is outside the timed calls and printed beside them.
+`tabulated_convolution` with a table of that network. Both compute the gradients of features, edge
+attributes and distances, as forces need, and none of the network's weights. Gate: output and
+gradients of the first edges agree with e3nn in float64. Making the table (once per set of weights)
+is outside the timed calls and reported separately.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""A training step under the equations of convection, by three ways to take derivatives.
+"""A training step under the equations of convection, with three ways to compute derivatives.
 
 All use one model and one batch: a U-Net of 1.50 million parameters (the paper has 1.46), its ImNet
-(209,924) on a 4 x 16 x 16 latent grid, 512 points a crop, four equations. `original` is the
-published layer rebuilt from its description:
-every `dif` of the text is a call of `torch.autograd.grad` through the whole decoder, none is
-shared (25 calls). `jvp` nests forward-mode derivatives, the second ones of x and z alone, since
-the equations ask for no other. `ours` is `ops.taylor`.
+(209,924) on a 4 x 16 x 16 latent grid, 512 points per crop, four equations. `original` is the
+published layer rebuilt from its description: every `dif` of the text is a separate call of
+`torch.autograd.grad` through the whole decoder (25 calls). `jvp` nests forward-mode derivatives,
+with second derivatives in x and z only, since the equations contain no others. `ours` is
+`ops.taylor`.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""The problems of `tensor_product` on a GPU: ours against OpenEquivariance and cuEquivariance.
+"""The problems of `tensor_product` on a GPU, compared with OpenEquivariance and cuEquivariance.
 
     pip install openequivariance cuequivariance-torch cuequivariance-ops-torch-cu12
     python benchmarks/run.py tensor_product --device cuda --json
 
 All run alternately in one process on one symmetric graph, in float32 and float64, through autograd
-with given cotangents; CUDA events around each call, the second-level cache overwritten before it;
-the figure is the ratio of medians to the fastest peer that is installed. Ours run twice,
+with given cotangents. CUDA events enclose each call, and the second-level cache is overwritten
+before it. The figure is the ratio of medians to the fastest installed peer. Our kernels run twice,
 deterministic and with atomics (`deterministic=False`). Before any timing both are compared with the
 reference in float64 on part of the edges, and the outputs of the peers with ours.
 """
@@ -183,7 +183,7 @@ class GpuProblem:
 
 
 def _alternate(calls: dict[str, Callable]) -> dict[str, float]:
-    """Return the median seconds of each call by CUDA events, run in turn."""
+    """Return the median seconds of each call by CUDA events, in alternating rounds."""
     cache = torch.empty(CACHE_BYTES, dtype=torch.uint8, device=DEVICE)
     times: dict[str, list[float]] = {name: [] for name in calls}
     for number in range(WARM + ROUNDS):
@@ -210,7 +210,7 @@ def _rates(dtype) -> dict[str, float]:
 
 
 def _traffic(problem: GpuProblem, touched: int) -> int:
-    """Bytes that must move: weights as often as given, rows and indices once."""
+    """Return the minimum memory traffic: weights as often as given, rows and indices once."""
     spec, edges, nodes = problem.spec, problem.num_edges, problem.nodes
     numbers = touched * edges * spec.weight_numel + edges * spec.dim_in2
     numbers += nodes * (spec.dim_in1 + spec.dim_out)

@@ -1,7 +1,7 @@
-"""Random variables and quantities of them, each as a text and as a function written in numpy.
+"""Random variables and quantities derived from them, each as text and as a function in numpy.
 
-`violations(case)` compresses, decompresses, and evaluates the function on originals and decoded
-values: the evaluation shares nothing with the package but the definition of the quantity.
+`violations(case)` compresses, decompresses, and evaluates the function on original and decoded
+values. The evaluation shares only the definition of the quantity with the package.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Runs in an environment with compression-safeguards: bytes of corrections of decoded fields.
+"""Worker in an environment with compression-safeguards: bytes of the corrections of decoded fields.
 
 Reads the path of an .npz (original, decoded_0, decoded_1, ...; variables along the first axis) and
-a safeguard as JSON from stdin; prints the bytes of the corrections of each decoded array, coded
-losslessly as the package does by default.
+a safeguard as JSON from stdin; prints the bytes of the corrections of each decoded array, with the
+package's default lossless coding.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Medians of DeepHyper's CBO: `python _search_peer_deephyper.py TRIALS`, as JSON.
 
-Its own settings: extra-trees, UCBd with periodic decay, candidates by a genetic algorithm. A
-proposal costs .4 CPU seconds, so only the first four seeds are run.
+Default settings of DeepHyper: extra-trees, UCBd with periodic decay, candidates from a genetic
+algorithm. A proposal costs 0.4 CPU seconds, so only the first four seeds are run.
 """
 
 from __future__ import annotations

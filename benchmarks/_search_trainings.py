@@ -1,8 +1,9 @@
-"""Two trainings whose settings are searched: a reservoir and a perceptron, in NumPy alone.
+"""Two trainings with searchable settings: a reservoir and a perceptron, in NumPy only.
 
-Both run in a fraction of a second and in the environment of any peer. What is minimised is the
-RMSE on a validation part in standard deviations of the series; a training that diverges has 2. The
-seed draws the series' start and the initial weights, so that no two searches have one optimum.
+Both take a fraction of a second and run in the environment of any peer. The objective is the RMSE
+on a validation part in standard deviations of the series, and 2 for trainings that diverge. The
+seed determines the start of the series and the initial weights, so that every search has another
+optimum.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def reservoir(values, seed: int) -> float:
 
 @functools.cache
 def lorenz96(seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return standardised windows of five neighbours and what the middle one gains in .1."""
+    """Return standardised windows of five neighbours and the increment of the middle one in .1."""
     rng, points, step = np.random.default_rng([17, seed]), 20, 0.025
 
     def slope(z):

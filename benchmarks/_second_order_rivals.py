@@ -1,4 +1,4 @@
-"""Jorge, AdamW, SOAP and Shampoo on one regression; run by `second_order.py` beside its peers."""
+"""Jorge, AdamW, SOAP and Shampoo on one regression; run by `second_order.py`."""
 
 from __future__ import annotations
 

@@ -1,11 +1,10 @@
 """Peer of `forecast_families`: pyshred, in a separate environment.
 
-`python _shred_peer.py FOLDER NAME ...` prints JSON, {series: {peer: RMSE}}.
-
-Every coefficient is a sensor, so that nothing has to be reconstructed: the latent states of an LSTM
-are advanced by its LSTM forecaster, and decoded. It sees as many more steps before a window as its
-lags, and stops its training on the validation steps. Its other forecaster, a sparse map of 64
-latent states, takes minutes a series.
+`python _shred_peer.py FOLDER NAME ...` prints JSON, {series: {peer: RMSE}}. Every coefficient is a
+sensor, so that nothing has to be reconstructed: the latent states of an LSTM are advanced by its
+LSTM forecaster, and decoded. It also receives as many steps before each window as it has lags, and
+stops training by the validation steps. Its other forecaster, a sparse map of 64 latent states,
+takes minutes per series and is not run.
 """
 
 from __future__ import annotations

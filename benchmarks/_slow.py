@@ -1,4 +1,4 @@
-"""A process in a slow file system, by `slow_filesystem.c`: latency, bandwidth and counters."""
+"""Processes in a slow file system (`slow_filesystem.c`): latency, bandwidth and counters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One process of the spatial inference: prints the peak of its resident set, GiB."""
+"""One process of the spatial inference: prints its peak resident memory in GiB."""
 
 from __future__ import annotations
 

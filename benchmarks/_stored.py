@@ -1,4 +1,4 @@
-"""Stored results of benchmarks, and the places in the pages that are written from them."""
+"""Stored results of benchmarks, and the marked parts of pages generated from them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Runs in mace-torch's environment: a random MACE, for scitoolkit and for symmetrix.
+"""Worker in mace-torch's environment: a random MACE model for scitoolkit and for symmetrix.
 
-`python _symmetrix_model.py SOURCE FOLDER`: SOURCE is a clone of symmetrix, whose own extraction
+`python _symmetrix_model.py SOURCE FOLDER`: SOURCE is a clone of symmetrix, whose extraction script
 writes FOLDER/symmetrix.json; `convert_mace` writes FOLDER/mace.pt. The model has the size of the
-other comparisons, and the first block without residual, the only one that symmetrix evaluates.
+other comparisons, and a first block without residual, the only type that symmetrix evaluates.
 """
 
 from __future__ import annotations

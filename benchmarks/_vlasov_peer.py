@@ -1,8 +1,8 @@
-"""Runs in an environment with numba: times a collocated nodal DG code for the 1X1V Vlasov equation.
+"""Worker in an environment with numba: a collocated nodal DG code for the 1X1V Vlasov equation.
 
 Gauss-Lobatto nodes of degree 2 in x and v, products at the nodes: the usual fast, aliased scheme.
-Upwind in x, a Lax flux in v, one pass a stage with the Runge-Kutta combination in it. Reads the
-number of rounds from each line of stdin and prints the CPU seconds a degree of freedom and stage.
+Upwind in x, a Lax flux in v, one pass per stage with the Runge-Kutta combination in it. Reads the
+number of rounds from each line of stdin and prints the CPU seconds per degree of freedom and stage.
 """
 
 from __future__ import annotations

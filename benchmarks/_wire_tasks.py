@@ -1,4 +1,4 @@
-"""Two small surrogates whose data are computed: three smooth functions, and Burgers' equation."""
+"""Two small surrogates with generated data: three smooth functions, and Burgers' equation."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Runs in an environment with tblite: frames of a molecule at a temperature, labelled by GFN2-xTB.
+"""Worker in an environment with tblite: frames of a molecule at a temperature, by GFN2-xTB.
 
 `python _xtb_frames.py MOLECULE KELVIN EVERY FILE:NUMBER ...` (a molecule of ASE's g2 collection)
-writes extxyz files of frames `EVERY` femtoseconds apart, one after the other of one trajectory.
+writes extxyz files of consecutive frames of one trajectory, `EVERY` femtoseconds apart.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Campaigns: layouts that train as they are, windows, bytes before step 1, index, speed, gain.
+"""Campaigns: layouts that train without edits, windows, bytes before step 1, index, speed, gain.
 
-A layout counts as right when every value is read as it was written and `scitoolkit init` writes a
-configuration on which five training steps run without an edit, or when it is refused for the
-reason that is true. Bytes and descriptors are counted, not timed.
+A layout passes if every value is read as it was written and `scitoolkit init` writes a
+configuration on which five training steps run without an edit, or if it is refused for the correct
+reason. Bytes and descriptors are counted, not timed.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def run() -> dict:
 
 
 def problem(write) -> str:
-    """Return what is wrong with a layout, "" for nothing."""
+    """Return the problem with a layout, "" if there is none."""
     with tempfile.TemporaryDirectory() as folder:
         written = write(Path(folder))
         if found := layouts.disagreements(written):
@@ -135,7 +135,7 @@ def check_bytes(config: EmulationConfig) -> int:
 
 
 def index() -> dict:
-    """Index one-sample files in processes of their own, under a limit of open files."""
+    """Index one-sample files in separate processes, under a limit of open files."""
     script = str(HERE / "_campaign_index.py")
 
     def limited() -> None:
@@ -169,7 +169,7 @@ def _json(text: str) -> dict:
 
 
 def resume() -> dict:
-    """Stop at every step, go on with other numbers of ranks: the same batches to the bit."""
+    """Stop at every step and resume with other numbers of ranks: batches are bit-identical."""
     with tempfile.TemporaryDirectory() as place:
         for i, rows in enumerate((9, 14, 5, 11)):
             layouts.xr.Dataset({"u": (("time", "x"), layouts.values(rows, 6, seed=i))}).to_netcdf(
@@ -209,7 +209,7 @@ def resume() -> dict:
 
 
 def against_the_well() -> dict:
-    """Read one file of the Well in the slow file system, ours and WellDataset in turn."""
+    """Read one file of the Well in the slow file system, alternating with WellDataset."""
     if not PEER.exists():
         return {"speedup_well_dataset": None, "well": "make peers first"}
     script = str(HERE / "_campaign_well.py")
@@ -241,7 +241,7 @@ def against_the_well() -> dict:
 
 
 def _cross_check(root: Path, script: str) -> None:
-    """Read what the Well's own writer made."""
+    """Read a file made by the Well's own writer."""
     subprocess.run([str(PEER), script, "dummy", str(root), "dummy.hdf5"], check=True,
                    capture_output=True)  # fmt: skip
     campaign = open_campaign(root / "dummy.hdf5", ["field", "constant_field"])

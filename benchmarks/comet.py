@@ -1,15 +1,15 @@
-"""Training memory with compressed activations (COMET), beside its rivals, on real data.
+"""Training memory with compressed activations (COMET) compared with other methods, on real data.
 
-Memory is the growth of the peak resident memory of a fresh process over what is there between two
+Memory is the growth of the peak resident memory of a fresh process over the memory held between two
 steps, everything included: temporaries of the operations, decoded tensors, the rehearsals that
-measure the gradient error. `nothing_saved` keeps no activation at all (and is useless): no store
-of activations gets below it. The C library is told to give every large tensor pages of its own
-(MALLOC_MMAP_THRESHOLD_), for all methods, so that resident memory is not its fragmentation. The
-gradient error is |g - g_exact| / |g_exact| over all parameters, the worst of several steps.
+measure the gradient error. `nothing_saved` stores no activations (and gives wrong gradients): it is
+the lower bound for any store of activations. For all methods the C library is set to allocate every
+large tensor separately (MALLOC_MMAP_THRESHOLD_), so that fragmentation does not count. The
+gradient error is |g - g_exact| / |g_exact| over all parameters, the largest of several steps.
 
 `NAME_over_checkpointing` compares the store `planned` with the best checkpointing by the live bytes
-of a step, those that tensors take: resident memory of these networks is mostly fragmentation.
-`offload` has live bytes and seconds of what changes no bit: saved, recomputed, moved to a file.
+of tensors in a step, because resident memory of these networks is mostly fragmentation. `offload`
+has live bytes and seconds of the methods that change no bit: saved, recomputed, moved to a file.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Error-bounded compression: quality at equal total bytes, never-worse, speed, damage.
 
-Peers stand at their best: the highest PSNR within our number of bytes (header, weights and all)
-over a fine grid of bounds, since their sizes are not monotone in it. The bars are over every
-shipped 3-D field of at least 64³ points; $SCITOOLKIT_FIELDS may name a folder with more fields as
-.npy files (float32 or float64), which then count as well.
+Peers are compared at their best: the highest PSNR within our number of bytes (header and weights
+included) over a fine grid of bounds, since their sizes are not monotone in the bound. The figures
+cover every shipped 3-D field of at least 64³ points; $SCITOOLKIT_FIELDS may name a folder with more
+fields as .npy files (float32 or float64).
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ def corrupt(tries: int) -> dict[str, int]:
 
 
 def corruptions() -> dict[str, int]:
-    """Run `corrupt` in a process of its own, so that a crash is counted and not suffered."""
+    """Run `corrupt` in a separate process, so that a crash is counted."""
     code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import json, "
     code += f"compression as c; print(json.dumps(c.corrupt({TRIES})))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -1,10 +1,10 @@
-"""Two containers for the same bound: files behind the HDF5 filter, and files of streams.
+"""Two containers for the same bound: files with the HDF5 filter, and files of streams.
 
 Each field of `compression_size` becomes an HDF5 file of one variable, which `compress_file` writes
 with `container="filter"`, the default, and with `container="stream"`. `filter_over_stream_*` are
-ratios of the bytes of what holds the values: chunks on one side, the stream on the other;
-`*_file_*` those of whole files. `*_cpu` are medians over fields and bounds of ratios of CPU time,
-each the median of three alternate runs with as many threads as $OMP_NUM_THREADS says.
+ratios of the bytes that hold the values (chunks, or the stream), `*_file_*` those of whole files.
+`*_cpu` are medians over fields and bounds of ratios of CPU time, each the median of three
+alternating runs with $OMP_NUM_THREADS threads.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Bounds on quantities of interest: violations over random cases, and bytes beside a peer's.
+"""Bounds on quantities of interest: violations over random cases, and bytes compared with a peer.
 
 `qoi_violations` counts points over 10,000 random cases (`_quantity_cases`) at which a quantity,
-evaluated in numpy, differs by more than its bound. `qoi_size_ratio` is the median over cases of our
-streams, headers counted, over the fewest bytes of compression-safeguards over SZ3: its streams at
-the best of a grid of bounds and the corrections of decoded values, without any header. Derivatives
-are central differences of the inner points for the peer, of all points for us.
+evaluated in numpy, differs by more than its bound. `qoi_size_ratio` is the median over cases of the
+size of our streams, headers included, over the fewest bytes of compression-safeguards with SZ3: its
+streams at the best of a grid of bounds plus the corrections of decoded values, without headers.
+Derivatives are central differences at the inner points for the peer, at all points for us.
 """
 
 from __future__ import annotations

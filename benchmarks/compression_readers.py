@@ -1,9 +1,9 @@
-"""Which programs read a compressed dataset within its bound, and what damaged chunks give.
+"""Programs that read a compressed dataset within its bound, and the outcome of damaged chunks.
 
 One file is written by h5py through the filter (`scitoolkit codec install`) and one array by Zarr;
-every program that is installed reads them. 10,000 chunks are damaged, half of them below a right
-checksum of the frame as an adversary would: a value that differs from the original's decoded one
-without an error is silent. Integers must be refused when a dataset is made.
+every installed program reads them. 10,000 chunks are damaged, half of them with a recomputed
+checksum of the frame, as by an adversary: an error is silent if a value differs from the original
+decoded value and no exception is raised. Integer datasets must be refused on creation.
 """
 
 from __future__ import annotations
@@ -69,14 +69,14 @@ def field() -> np.ndarray:
 
 
 def within(x: np.ndarray, y: np.ndarray) -> bool:
-    """Whether every value keeps the bound, missing ones bit for bit."""
+    """Whether every value is within the bound, and missing ones are equal bit for bit."""
     missing = x == np.float32(1e20)
     near = np.abs(x[~missing].astype(np.float64) - y[~missing]) <= BOUND
     return bool(near.all() and (y[missing] == x[missing]).all())
 
 
 def tool(plugins: Path, *arguments: object) -> str:
-    """Return what a program printed that was run with the filter."""
+    """Return the output of a program run with the filter."""
     if shutil.which(str(arguments[0])) is None:
         raise ModuleNotFoundError(str(arguments[0]))
     environment = {**os.environ, "HDF5_PLUGIN_PATH": str(plugins)}
@@ -131,7 +131,7 @@ def by_netcdf4(plugins: Path, path: Path, x: np.ndarray) -> bool:
 
 
 def by_program(plugins: Path, path: Path, x: np.ndarray, compiler: str, code: str) -> bool:
-    """Read with a compiled program; `compiler` is a command that links what the code needs."""
+    """Read with a compiled program; `compiler` is a command that links the required libraries."""
     source, built = path.with_suffix(".f90" if "fc" in compiler else ".c"), path.with_suffix(".exe")
     source.write_text(code)
     command = f"cd {path.parent} && {compiler} {source} -o {built}"
@@ -222,7 +222,7 @@ def integers_refused(folder: Path) -> bool:
 
 
 def damaged_chunks(data: bytes) -> Iterator[bytes]:
-    """Yield damaged copies of a chunk; every other one has a right checksum of its frame."""
+    """Yield damaged copies of a chunk; every other one has a valid checksum of its frame."""
     import zlib
 
     chance = np.random.default_rng(0)
@@ -241,7 +241,7 @@ def damaged_chunks(data: bytes) -> Iterator[bytes]:
 
 
 def damage() -> dict[str, int]:
-    """Return how many damaged chunks were tried, gave other values, or the same ones."""
+    """Return the numbers of damaged chunks tried, with other values, and with the same values."""
     from scitoolkit.compression.native import library
     from scitoolkit.core.errors import DataError
 

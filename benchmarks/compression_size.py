@@ -1,10 +1,11 @@
 """Bytes within an error bound: our whole stream over the smallest of SZ3, SPERR and ZFP.
 
-Ours is what `compress(x, rel=...)` returns by default, header and checksums counted; the peers'
-bytes are those of their plain streams, SZ3's the fewest of four shares of the bound. Missing values
-are filled beforehand, alike for all. `shipped` are the fields that the codec was tuned on, `fresh`
-took no part in it: convection and sea surface temperatures here, and every .npy in the folder
-$SCITOOLKIT_FIELDS. Unordered lines are random numbers and a real field whose order was destroyed.
+Our stream is the default of `compress(x, rel=...)`, header and checksums included; the peers' bytes
+are those of their plain streams, SZ3's the fewest of four shares of the bound. Missing values are
+filled in advance in the same way for all. `shipped` are the fields on which the codec was tuned;
+`fresh` fields were not used for tuning: convection and sea surface temperatures here, and every
+.npy in the folder $SCITOOLKIT_FIELDS. Unordered lines are random numbers and a real field in random
+order.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """MB/s, memory and random access of compression at a bound of 1e-3 of the range, one core.
 
-The field is the shipped turbulence, mirrored four times along each axis (256³ float32, 67 MB).
-MB/s are those of the array through `compress` and `decompress`, selection of the codec, checks and
-header included, in CPU time with one thread; the bound is checked at every point first. SZ3's MB/s
-and bytes are its best of four shares of the bound. A gigabyte is written as .npy, compressed by
-`compress_file` in a process with nothing else in it, and chunks of 64³ points are read from the
-file that it wrote. Two processes compress a half each, at the same time.
+The field is the shipped turbulence, mirrored four times along each axis (256³ float32, 67 MB). MB/s
+count the array through `compress` and `decompress`, including selection of the codec, checks and
+header, in CPU time with one thread; the bound is checked at every point first. SZ3's MB/s and bytes
+are its best of four shares of the bound. A gigabyte is written as .npy, compressed by
+`compress_file` in a fresh process, and chunks of 64³ points are read from the resulting file. Two
+processes compress one half each at the same time.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def over_sz3() -> dict[str, float]:
 
 
 def half() -> None:
-    """Compress a half, when told to start: what one of two processes does."""
+    """Compress one half after a start signal, as one of two processes."""
     from scitoolkit.compression import compress
 
     x = mirrored(2)
@@ -83,10 +83,10 @@ def half() -> None:
 
 
 def scaling(rounds: int = 3) -> dict[str, float]:
-    """Return the seconds of two halves one after the other, over those of both at once.
+    """Return the seconds of two halves in sequence over those of both at the same time.
 
-    By the clock, in which other work on the machine counts as well; and in CPU time, for what two
-    processes cost each other in caches and memory alone.
+    In wall time, which includes other load on the machine, and in CPU time, which includes only the
+    contention of the two processes for caches and memory.
     """
     command = [sys.executable, __file__, "half"]
     workers = [

@@ -1,9 +1,9 @@
-"""Layers in 8, 4 and 2 bits against onnxruntime and torch at equal bits: one thread, n x n.
+"""Layers in 8, 4 and 2 bits compared with onnxruntime and torch at equal bits: one thread, n x n.
 
-Ours is a whole exported surrogate called and timed in C, its checks of inputs and outputs
-included. Peers run chains of layers inside their own executors: what is reported is the time of
-one more layer, so no Python and no session is in it. Groups of 32 inputs share a scale in 4 and 2
-bits on both sides. Nothing is timed before products agree with those of the codes.
+Ours is a whole exported surrogate called and timed in C, its checks of inputs and outputs included.
+Peers run chains of layers inside their executors, and the time of one additional layer is reported,
+without the cost of Python and the session. Groups of 32 inputs share a scale in 4 and 2 bits on
+both sides. Products must agree with those of the codes before anything is timed.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def measured(n: int, folder: Path) -> dict[str, dict]:
 
 
 def peers(layer: nn.Linear, x: torch.Tensor) -> dict[str, Callable[[int], Callable]]:
-    """Return makers of chains of so many layers, by name."""
+    """Return, by name, constructors of chains of a given number of layers."""
     small = int8(layer)
     return {
         "torch_float32": lambda depth: torch_chain(layer, depth, x),

@@ -1,14 +1,13 @@
-"""Surrogates as C against onnxruntime: one thread, the same weights, alternating.
+"""Surrogates as C compared with onnxruntime: one thread, the same weights, alternating.
 
 A network 60-128-128-60 with ReLU, one sample (timed in C) and 64 (both called from Python through
 their thinnest interface: ctypes, IO binding); the shipped emulator, one step.
-`emulator_compressed_over_onnxruntime` is the same emulator in low rank, ranks chosen and weights
-trained on as in `deploy_rank` but for a shorter call, over onnxruntime's time for the emulator as
-it is; its one-step errors on the test simulation, over those of the emulator, are printed beside it
-(mean and worst variable). Few bits are no alternative here: its convolutions keep float32.
-`exports_ok` is
-whether every shipped surrogate is exported and agrees with its model. Nothing is timed before the
-outputs of both agree.
+`emulator_compressed_over_onnxruntime` is the same emulator in low rank, with ranks and fine-tuning
+as in `deploy_rank` but for a shorter call, over onnxruntime's time of the uncompressed emulator;
+its one-step errors on the test simulation relative to those of the emulator are also reported (mean
+and worst variable). Few bits are no alternative here, because convolutions keep float32.
+`exports_ok` is whether every shipped surrogate is exported and agrees with its model. The outputs
+of both must agree before anything is timed.
 """
 
 from __future__ import annotations
@@ -189,7 +188,7 @@ def exports(folder: Path) -> bool:
 
 
 def with_meshes(folder: Path) -> Path:
-    """Return the mesh surrogate beside its data, which a generator makes."""
+    """Return the mesh surrogate with its data, which a generator makes."""
     surrogate = shutil.copytree(content_root("surrogates") / "mesh_diffusion", folder / "meshes")
     maker = MeshTracer(meshes=content_root("datasets") / "mesh_diffusion")
     data = folder / "mesh_diffusion.h5"

@@ -1,15 +1,15 @@
-"""Two hundred surrogates under 100 MiB: `deploy.Pool` against LRU caches over `torch.load`.
+"""Two hundred surrogates under 100 MiB: `deploy.Pool` compared with LRU caches over `torch.load`.
 
-Networks 60-1200-1200-60 of 6 MiB each, requests of one sample drawn by Zipf's law (exponent 1),
-two threads, the same requests for all, the files in the page cache. Peers hold as many bytes of
-weights: one loads a state dict and copies it into a module, as most do; the other maps the file and
-assigns the tensors to a module without memory (`torch.load(mmap=True)`, `assign=True`).
+Networks 60-1200-1200-60 of 6 MiB each, requests of one sample drawn by Zipf's law (exponent 1), two
+threads, the same requests for all, the files in the page cache. Peers hold the same number of bytes
+of weights: one loads a state dict and copies it into a module, as is common; the other maps the
+file and assigns the tensors to a module without memory (`torch.load(mmap=True)`, `assign=True`).
 `pool_speedup` is against the first, `pool_speedup_mapped` against the second, in CPU time.
 
-`pool_p99_ratio` is wall time of a call that finds its surrogate in memory, the 99th percentile,
-over the median of calls to the same code with all weights resident, from as many threads.
-`lost` and `wrong` count 10,000 requests, from four threads, while files vanish, come back and are
-damaged, and some requests ask for what is not there or bring NaN.
+`pool_p99_ratio` is the 99th percentile of the wall time of a call whose surrogate is in memory,
+over the median of calls to the same code with all weights resident, from as many threads. `lost`
+and `wrong` count 10,000 requests, from four threads, while files disappear, return and are damaged,
+and some requests are for missing surrogates or contain NaN.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def given(model: int) -> np.ndarray:
 
 
 def make(folder: Path) -> np.ndarray:
-    """Write all surrogates for both sides, and return what each gives for its input."""
+    """Write all surrogates for both sides, and return the output of each for its input."""
     expected = np.empty((MODELS, 60), np.float32)
     for number in range(MODELS):
         torch.manual_seed(number)
@@ -226,7 +226,7 @@ def memory(folder: Path) -> dict:
 
 
 def hostile(folder: Path, expected: np.ndarray) -> dict:
-    """Send requests while files vanish and are damaged; count what was not answered as it must."""
+    """Send requests while files disappear and are damaged; count the incorrect answers."""
     pool, done = pool_of(folder, workers=2), threading.Event()
     counts = {"lost": 0, "wrong": 0, "answered": 0, "refused": 0}
     lock, touched = threading.Lock(), set(range(0, MODELS, 5))
@@ -267,7 +267,7 @@ def hostile(folder: Path, expected: np.ndarray) -> dict:
 
 
 def request(pool: Pool, number: int, expected, random, touched: set[int]) -> str:
-    """Return whether a request got what it must: `answered`, `refused`, or `lost`, `wrong`."""
+    """Return the outcome of a request: correct (`answered`, `refused`) or not (`lost`, `wrong`)."""
     kind = random.choice(
         ["call", "submit", "unknown", "nan", "shape"], p=[0.46, 0.46, *[0.08 / 3] * 3]
     )

@@ -1,14 +1,14 @@
 """The shipped convection emulator in low rank: time of its convolutions, error, prediction.
 
-The ranks are those of `scitoolkit export --time-share`, by the table measured here; the emulator
-in these ranks is trained on (`low_rank:`) for at most a tenth of the CPU time of its training, with
-the pressure, which a guard computes, in the loss (`guarded_weight`). Times are of the C, one
-thread, by its own clock, dense and low rank in turn. Errors are one-step errors over persistence on
-the dataset's test simulation, of which neither ranks nor weights know; learning rate and weight of
-the pressure are of nine pairs that were tried with that error in sight. `rank_error_ratio` is the
-mean over the variables. Uniform ranks, half of all full ones and so on, are compared before
-fine-tuning, at their own time; ranks by gates (`rank_selection=gates`) likewise, at the time of the
-exact ones.
+The ranks are those of `scitoolkit export --time-share`, from the cost table measured here. The
+emulator in these ranks is fine-tuned (`low_rank:`) for at most a tenth of the CPU time of its
+training, with the pressure, which a guard computes, in the loss (`guarded_weight`). Times are those
+of the C code, one thread, by its own clock, alternating between dense and low rank. Errors are
+one-step errors over persistence on the dataset's test simulation, which was not used for ranks or
+weights; learning rate and weight of the pressure are the best of nine pairs by that test error.
+`rank_error_ratio` is the mean over the variables. Uniform ranks (half of all full ones, and so on)
+are compared before fine-tuning, at their time; ranks by gates (`rank_selection=gates`) likewise, at
+the time of the exact ones.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def measured(folder: Path) -> dict:
 
 
 def chosen_ranks(folder: Path, share: float) -> tuple[Study, dict, dict]:
-    """Write `dense.so`; return what was measured, the choice, and the ranks for `low_rank:`."""
+    """Write `dense.so`; return the measurements, the choice, and the ranks for `low_rank:`."""
     job, path = api._job_of(NAME)
     functions = job.traced(path)
     written = export(functions, folder / "dense.so")
@@ -92,7 +92,7 @@ def chosen_ranks(folder: Path, share: float) -> tuple[Study, dict, dict]:
 
 
 def against_gates(found: Study, folder: Path, given: list, errors: dict) -> dict:
-    """Return what ranks by gates take and change at the time of the exact ones, not fine-tuned."""
+    """Return time and error of ranks by gates at the time of the exact ones, not fine-tuned."""
     start = time.process_time()
     chosen = chosen_by_gates(found, given, SHARE)
     seconds = time.process_time() - start

@@ -1,8 +1,8 @@
-"""Parameters of simulations as FiLM, as constant channels, and not given; one model of four leads.
+"""Parameters of simulations as FiLM, as constant channels, or omitted; one model of four leads.
 
-Gray-Scott patterns at feed rates drawn from .02 to .06 (kill rate .06), 24 simulations to learn
-from, 8 at other rates of the same range to test on, equal steps of training. One U-Net of the leads
-1, 2, 4 and 8 against one for each of them, and against steps of one lead in a row.
+Gray-Scott patterns at feed rates drawn from .02 to .06 (kill rate .06), 24 simulations for
+training, 8 at other rates of the same range for the test, equal training steps. One U-Net of the
+leads 1, 2, 4 and 8 compared with one U-Net per lead, and with repeated steps of one lead.
 """
 
 from __future__ import annotations

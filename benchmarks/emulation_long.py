@@ -1,13 +1,13 @@
-"""The shipped emulator of steady convection, 1,000 steps against the climate of the solver.
+"""The shipped emulator of steady convection: 1,000 steps compared with the climate of the solver.
 
-The truth are simulations that nothing was learned from (other seeds of the shipped solver, time 45
-to 270), on the emulator's grid. A rollout of 1,000 steps begins with the first frame of each; its
-climate is that of steps 101 to 900, the truth's that of the same times. Errors over persistence are
-root mean squares over starts and cells, which are weighed by volumes. Nusselt numbers are
-1 + <w b> / P over the volume. `cost_over_solver` is the emulator's CPU seconds of a step over the
-solver's of the same time, both measured here on one thread.
+The truth consists of simulations not used for training (other seeds of the shipped solver, time 45
+to 270), on the emulator's grid. A rollout of 1,000 steps starts from the first frame of each; its
+climate is that of steps 101 to 900, and that of the truth covers the same times. Errors over
+persistence are root mean squares over starts and cells, weighted by volume. Nusselt numbers are
+1 + <w b> / P over the volume. `cost_over_solver` is the emulator's CPU seconds per step over the
+solver's for the same time, both measured here on one thread.
 
-EMULATION_SURROGATE=FOLDER measures another emulator of the same variables; EMULATION_STARTS=N
+EMULATION_SURROGATE=FOLDER measures another emulator of the same variables; EMULATION_STARTS=N sets
 the number of simulations.
 """
 

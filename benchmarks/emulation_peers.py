@@ -1,11 +1,11 @@
 """Emulators within equal CPU seconds: ours, neuraloperator's FNO and TFNO, the Well's U-Nets.
 
 Kuramoto-Sivashinsky (one dim), Gray-Scott and Rayleigh-Bénard convection, from the shipped
-generators: the same trajectories for all, one frame in, the next out, models of 1 to 2 million
-parameters. Each gets three learning rates in short runs, chosen by the one-step error on
-validation trajectories, and then one long run at the best. All are scored by one code: VRMSE by the
-Well's definition (over cells of each frame and field), after one step from every test frame and as
-the mean over steps 13 to 30 of rollouts from the first.
+generators: the same trajectories for all, one input and one output frame, models of 1 to 2 million
+parameters. Each gets three learning rates in short runs, selected by the one-step error on
+validation trajectories, and then one long run at the best. All are scored by the same code: VRMSE
+by the Well's definition (over cells of each frame and field), after one step from every test frame
+and as the mean over steps 13 to 30 of rollouts from the first.
 
 `python benchmarks/emulation_peers.py --fit 20 --trial 5 --problems kuramoto_sivashinsky` runs a
 part of it within other budgets.
@@ -55,14 +55,14 @@ ALL = ("fno", "tfno", "unet_classic", "unet_convnext")
 
 @dataclass(frozen=True)
 class Problem:
-    """Trajectories of a generator, and the sections of our configuration.
+    """Trajectories of a generator, and the sections of the configuration of our emulator.
 
     Attributes:
         generator: with settings.
-        seeds: trajectories to learn from, to validate on and to test on.
-        batch: samples of a step, of all models.
-        peers: those that work in its dims.
-        sections: what is known of the equations, and the network.
+        seeds: training, validation and test trajectories.
+        batch: samples per step of all models.
+        peers: peers that support its number of dims.
+        sections: configuration of the equations and the network.
     """
 
     generator: Generator
@@ -239,7 +239,7 @@ def _settings(problem: Problem, folder: Path, rate: float, steps: int) -> list[s
 
 
 def _forecasts(emulator: Emulator, test: np.ndarray) -> dict[str, np.ndarray]:
-    """Return what `_emulation_peer.forecasts` does, of ours; NaN after the end of a rollout."""
+    """Return our forecasts like `_emulation_peer.forecasts`; NaN after the end of a rollout."""
     names = [v.name for v in emulator.layout.outputs]
 
     def named(values: np.ndarray) -> dict[str, np.ndarray]:
@@ -274,7 +274,7 @@ def scored(forecasts: dict[str, np.ndarray], test: np.ndarray) -> dict[str, floa
 
 
 def _mean_vrmse(truth: np.ndarray, forecast: np.ndarray) -> float:
-    """Return the mean over trajectories, times and fields; what is not finite counts as WORST."""
+    """Return the mean over trajectories, times and fields; non-finite values count as WORST."""
     rows, size = (-1, *truth.shape[3:]), truth.shape[:3]
     pairs = zip(truth.reshape(rows), forecast.reshape(rows), strict=True)
     found = np.array([vrmse(a.astype(float), b) for a, b in pairs]).reshape(size)

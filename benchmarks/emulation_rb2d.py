@@ -1,10 +1,10 @@
 """An emulator of Rayleigh-Bénard convection: trained on one run, tested on another one.
 
-`workflows/field_surrogate/full.yaml` learns from 34 frames of seed 42, chooses its weights on the
-six after them, and is scored on all of seed 43, which nothing is chosen on. Ratios are RMSE over
-the RMSE of persistence; each is taken with cells weighed by their volumes and with all cells alike
-(the grid is fine at the walls), and the larger one counts. Rollouts start at every frame; linear
-extrapolation is compared where it has a frame before the start.
+`workflows/field_surrogate/full.yaml` trains on 34 frames of seed 42, selects its weights on the
+next six, and is scored on all frames of seed 43, which is used for no choice. Ratios are RMSE over
+the RMSE of persistence; each is computed with cells weighted by volume and with equal weights (the
+grid is fine at the walls), and the larger one counts. Rollouts start at every frame; linear
+extrapolation is included for starts with a preceding frame.
 
 EMULATION_RUN=RUN scores a finished run of the workflow instead of training another one.
 """
@@ -65,7 +65,7 @@ def figures(scores: dict) -> dict:
 
 
 def waiting(folder: Path) -> dict:
-    """Return the share of a step that is waiting, with our loader and with a DataLoader."""
+    """Return the share of a step spent waiting, with our loader and with a DataLoader."""
     library = _slow.compiled(folder)
     root = ROOT / "datasets"
     found = {}

@@ -1,16 +1,15 @@
 """Fields divided among processes: equality with one process, bytes, memory, and a longer box.
 
-Equality and bytes are those of four simulated processes, which run one after another and give
-every message to each other; `equality_max` is the largest difference of loss, gradients and ten
-steps of a rollout from one process, each over the largest value of its kind, in float64. In
-float32 (`equality_float32`) ten steps of these random networks make a few roundings larger, those
-of positions in transport first of all. The memory of a process is the peak of its resident set in
-one step on 512 x 512 x 512 cells with four fields by four processes of gloo (SPATIAL_CELLS=N for
-another cube).
+Equality and bytes are those of four simulated processes, which run one after another and exchange
+all messages; `equality_max` is the largest difference from one process in loss, gradients and ten
+steps of a rollout, each over the largest value of its kind, in float64. In float32
+(`equality_float32`) ten steps of these random networks amplify rounding errors, those of positions
+in transport most of all. The memory of a process is its peak resident memory in one step on
+512 x 512 x 512 cells with four fields on four gloo processes (SPATIAL_CELLS=N for another cube).
 
 `size_transfer_ratio` is the one-step VRMSE (mean of b, u, w) in a box of length 8 over that in a
 box of length 4, on unseen flows at Rayleigh number 1e6 (below 1e6 flows of length 4 become steady,
-and those of length 8 later), of an emulator that learned from boxes of length 4.
+and those of length 8 later), of an emulator trained on boxes of length 4.
 """
 
 from __future__ import annotations

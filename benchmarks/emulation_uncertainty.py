@@ -1,9 +1,9 @@
-"""Intervals of rollouts of the Kuramoto-Sivashinsky equation on trajectories never seen.
+"""Intervals of rollouts of the Kuramoto-Sivashinsky equation on unseen trajectories.
 
-Four emulators are trained side by side on 32 trajectories (period 22, 64 points, a step of 1),
-calibrated on 64 others and judged on 64 more, 16 leads each. The peers are the deterministic
-forecast (a CRPS is its mean absolute error where the forecast is one number) and the members'
-spread as it is, a normal distribution that nobody calibrated.
+Four emulators are trained in parallel on 32 trajectories (period 22, 64 points, a step of 1),
+calibrated on 64 others and scored on 64 more, 16 leads each. The baselines are the deterministic
+forecast (its CRPS is the mean absolute error) and the uncalibrated spread of the members as a
+normal distribution.
 """
 
 from __future__ import annotations

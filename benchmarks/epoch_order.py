@@ -1,9 +1,9 @@
-"""What re-ordering whole epochs gains: a search for the best order, against the order as drawn.
+"""Gain from reordering whole epochs: a search for the best order, compared with the random order.
 
-SOLAR (Sun et al., PVLDB 16(1), 2022) permutes the epochs of a run so that what a buffer holds at
-the end of one is wanted at the beginning of the next. Orders drawn at random overlap by hardly
-more than chance, so there is little to find. The search here is greedy from every start, then
-improved by moving single epochs until nothing gains any more: at least as good as a swarm.
+SOLAR (Sun et al., PVLDB 16(1), 2022) permutes the epochs of a run so that the buffer's contents at
+the end of one epoch are needed at the start of the next. Random orders overlap by little more than
+chance, so the possible gain is small. The search here is greedy from every start, then improved by
+moving single epochs until nothing gains any more: at least as good as a particle swarm.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """A data-parallel step with our exchange over one with torch's DistributedDataParallel.
 
-12 layers of 1,024 x 1,024 (48 MiB of gradients), 128 samples a rank, gradient descent, gloo, one
-thread a rank, wall time between barriers; the contestants alternate and what is quoted is the ratio
-of medians. Before any speed is printed all contestants must reach DDP's weights (bf16 within its
+12 layers of 1,024 x 1,024 (48 MiB of gradients), 128 samples per rank, gradient descent, gloo, one
+thread per rank, wall time between barriers; the methods alternate, and the ratio of medians is
+reported. Before any speed is printed all methods must reach DDP's weights (bf16 within its
 rounding). `resume_equal`: on 4 ranks a training whose ranks are all killed by SIGKILL after a
-checkpoint ends with the bits of one that nothing stopped.
+checkpoint ends with the same bits as an uninterrupted one.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The families of field models beside one another: equal CPU seconds, data, training and scores.
+"""Comparison of the field-model families with equal CPU seconds, data, training and scores.
 
 The problems of `emulation_peers`: Kuramoto-Sivashinsky (one dim), Gray-Scott and Rayleigh-Bénard
-convection (two), from the shipped generators. Each family has about a million parameters, gets a
-learning rate by short runs and then one run of `--fit` CPU seconds. Scores are VRMSE after one step
+convection (two), from the shipped generators. Each family has about a million parameters, selects a
+learning rate in short runs and then trains for `--fit` CPU seconds. Scores are VRMSE after one step
 and the mean over steps 13 to 30 of rollouts; `step_ms` is the CPU time of one step, one thread.
 
 `python benchmarks/field_models.py --fit 20 --trial 5 --problems kuramoto_sivashinsky` runs a part.

@@ -1,10 +1,11 @@
-"""The shipped `auto` on series with known floors, SC20, ERSSTv5; PyDMD, pySINDy, opinf beside.
+"""The shipped `auto` compared with PyDMD, pySINDy and opinf on synthetic series, SC20 and ERSSTv5.
 
-Every series is a file; the forecaster is chosen, fitted and tested by the forecasting job, closed
-forms only, on the first 62.5 % + 12.5 % of the steps (SC20: its own 427 training weeks), and tested
-on the rest, 8 steps in, 8 out. Nothing is chosen on test. Peers get the same modes, split and test
-windows, in an environment of their own (`make peers`). `beaten_by` lists whoever is better on a
-test part by more than a block bootstrap calls noise: rows of our own tables, and peers.
+Every series is a file; the forecaster is selected, fitted and tested by the forecasting job, closed
+forms only, on the first 62.5 % + 12.5 % of the steps (SC20: its published 427 training weeks), and
+tested on the rest, 8 input and 8 output steps. Nothing is selected on test data. Peers get the same
+modes, split and test windows, in a separate environment (`make peers`). `beaten_by` lists the
+methods that are better on a test part by more than a block bootstrap attributes to noise: rows of
+our tables, and peers.
 
 Lyapunov times in steps: Lorenz-63 22.1, Lorenz-96 11.9, Kuramoto-Sivashinsky (L = 22) 83.
 """
@@ -91,7 +92,7 @@ def for_peers(surrogate, windows, path: Path, fitted: int) -> None:
 
 
 def beaten_by(name: str, results, theirs: dict[str, float]) -> list[str]:
-    """Return who is better on the test part beyond noise."""
+    """Return the methods that are better on the test part beyond noise."""
     found = [f"{name}: {line}" for line in results.summary
              if "; better: " in line and "(beyond noise" in line]  # fmt: skip
     ours = results.metrics["rmse"]

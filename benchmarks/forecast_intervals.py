@@ -1,9 +1,9 @@
-"""Coverage of the 90 % intervals that `predict` writes, at every lead, on nine series.
+"""Coverage of the 90 % intervals written by `predict`, at every lead, on nine series.
 
 The forecasters are those of `forecast_families` (`auto`, closed forms), and of two more series:
-waves whose noise grows and fades, and Lorenz-63 under noise .1. Thirds: coverage of the cells with
-the smallest, the middle and the largest spread, where intervals differ between cells at all. CRPS
-is that of the forecast dressed with the quantiles of its interval.
+waves with noise of varying amplitude, and Lorenz-63 under noise .1. Thirds: coverage of the cells
+with the smallest, the middle and the largest spread, if intervals differ between cells. CRPS is
+that of the forecast dressed with the quantiles of its interval.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """Forecasts of the POD coefficients of the SC20 POD-LSTM paper (NOAA OISST v2, 5 modes).
 
 Train: 427 weeks from 1981-11-01 (Sundays). Test: 1,487 weeks from 1990-01-03 (Wednesdays), about
-3 days after the last training week. 8 weeks in, 8 out. The code chooses by blocked validation
-inside the training weeks alone and scores the test weeks at the end. The baselines and the
-hand-made LSTM are fitted on the same weeks, and the RKHS prediction of the data file is scored
-with the same functions.
+3 days after the last training week. 8 weeks in, 8 out. The method is selected by blocked validation
+inside the training weeks alone, and the test weeks are scored at the end. The baselines and the
+hand-made LSTM are fitted on the same weeks, and the RKHS prediction of the data file is scored with
+the same functions.
 
-Caveat: test scores were seen while this procedure was designed. Averaging the autoregressions
-wins validation only narrowly over the best single one; take series that were not seen then as
-the cleaner evidence.
+Caveat: test scores were seen while this procedure was designed. The average of autoregressions wins
+on validation only narrowly over the best single one; series not seen at that time are the cleaner
+evidence.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def read():
 
 
 def candidates() -> dict:
-    """Return what is compared: each setting alone, and the average of all autoregressions."""
+    """Return the candidates: each setting alone, and the average of all autoregressions."""
     autoregression = baselines.AnomalyAutoregression
     made = {}
     for n in HARMONICS:

@@ -268,7 +268,7 @@ def _torch_csr(a) -> torch.Tensor:
 
 
 def _copy_bandwidth() -> float:
-    """Bytes a second, read and written, of one thread."""
+    """Bytes per second, read and written, of one thread."""
     source = torch.zeros(1 << 26)
     target = torch.empty_like(source)
     seconds = []
@@ -491,7 +491,7 @@ def _cora(graph: Graph) -> dict:
 
 
 def _rollout() -> dict:
-    """The shipped surrogate on trajectories made anew, on seen and unseen meshes."""
+    """The shipped surrogate on newly generated trajectories, on seen and unseen meshes."""
     folder = content_root("datasets") / "mesh_diffusion"
     maker = MeshTracer(meshes=folder, trajectories=3)
     with tempfile.TemporaryDirectory() as scratch:

@@ -1,9 +1,9 @@
-"""The loss after a training with 4 and 16 times as many samples a step, nothing tuned again.
+"""Loss after training with 4 and 16 times as many samples per step, without retuning.
 
 A surrogate of three smooth functions is trained with LAMB at its default rate and LEGW at 1, 4 and
-16 times the batch, for equally many epochs, with three seeds. A difference is the mean over seeds
-of the loss on samples not trained on over that at 1 times the batch, less one. Beside it the same
-with AdamW, and the step counts.
+16 times the batch, for the same number of epochs, with three seeds. A difference is the mean over
+seeds of the loss on unseen samples over that at 1 times the batch, minus one. The same is reported
+for AdamW, with the step counts.
 """
 
 from __future__ import annotations

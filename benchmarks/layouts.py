@@ -1,4 +1,4 @@
-"""Small campaigns written as the specification of each layout says, with what reading must give.
+"""Small campaigns written by the specification of each layout, with the expected values.
 
 Sources: the Well 1.2 `docs/data_format.md`; PDEBench `data_gen` and `models/fno/utils.py`;
 Dedalus 3 `core/evaluator.py`; CF Conventions 1.11.
@@ -28,10 +28,10 @@ class Written:
     """A campaign on disk.
 
     Attributes:
-        path: what a user would give.
-        variables: names that a user would give.
+        path: path as given by a user.
+        variables: names as given by a user.
         truth: {channel: one array (rows, *space) for each simulation}.
-        refused: what the error says where the layout is refused.
+        refused: expected text of the error if the layout must be refused.
     """
 
     path: Path | str
@@ -301,7 +301,7 @@ def npz_compressed(folder: Path) -> Written:
 
 
 def netcdf3_records(folder: Path) -> Written:
-    """Records of two variables lie one behind the other."""
+    """Records of two variables are interleaved."""
     u, v = values(ROWS, X, Y), values(ROWS, X, Y, seed=1)
     data = xr.Dataset({"u": (("time", "x", "y"), u), "v": (("time", "x", "y"), v)},
                       coords={"time": 0.5 * np.arange(ROWS)})  # fmt: skip
@@ -375,7 +375,7 @@ LAYOUTS: dict[str, Callable[[Path], Written]] = {
 
 
 def disagreements(written: Written) -> list[str]:
-    """Return the channels that are not what was written, or a refusal for another reason."""
+    """Return the channels that differ from the written values, or an unexpected error."""
     if written.refused:
         return refusal(written)
     campaign = open_campaign(written.path, written.variables, written.options)
@@ -390,7 +390,7 @@ def disagreements(written: Written) -> list[str]:
 
 
 def refusal(written: Written) -> list[str]:
-    """Return nothing if the layout is refused as it should, else what happened instead."""
+    """Return nothing if the layout is refused as expected, else the actual outcome."""
     try:
         campaign = open_campaign(written.path, written.variables, written.options)
         sets = row_sets(campaign)

@@ -1,9 +1,9 @@
-"""The planned loader: how near its reads are to the lower bound, and what that is worth.
+"""The planned loader: distance of its reads from the lower bound, and the resulting speed.
 
-Reads are counted, not timed, wherever possible: ranks are simulated by planning for all of them,
-which is what every rank does anyway. The control is what DistributedSampler with a
-least-recently-used buffer of the same size on every rank would read. Then files are read in a slow
-file system (see `slow_filesystem.c`), ours and its peers in turn.
+Reads are counted, not timed, if possible: ranks are simulated by planning for all of them, which
+every rank does anyway. The control is DistributedSampler with a least-recently-used buffer of the
+same size on every rank. Then files are read in a slow file system (see `slow_filesystem.c`),
+alternating with the peers.
 """
 
 from __future__ import annotations

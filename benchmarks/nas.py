@@ -1,19 +1,19 @@
-"""Architecture search on a table of trained networks, and whether it beats the best closed form.
+"""Architecture search on a table of trained networks, and its gain over the best closed form.
 
 Every network of a space of 576 is trained for a few epochs on one task, so that strategies can be
-played on the table with 12 seeds: `q75_excess_*` is the third quartile of (best of 60 trials / best
-of the table) - 1. One-shot: weights shared by all networks are trained along random paths, the best
-of them are trained on briefly by themselves, and the four best of these alone; its excess and its
-share of the table's CPU time, medians over three seeds of the shared training. The rounds of brief
-training were chosen between two settings on this table.
+simulated on the table with 12 seeds: `q75_excess_*` is the third quartile of (best of 60 trials /
+best of the table) - 1. One-shot: weights shared by all networks are trained along random paths, the
+best networks are briefly trained further, and the four best of these are trained alone; reported
+are its excess and its share of the table's CPU time, medians over three seeds of the shared
+training. The number of brief rounds is the better of two settings on this table.
 
 `pays_margin_in_seed_noise`: on test windows, (RMSE of the better of the best closed form, which the
 shipped `auto` delivers, and a hand-made LSTM - RMSE of the searched network) in standard deviations
-of the searched network over training seeds; the largest over the tasks tried, negative where search
-pays nowhere. `tried` lists all. Nothing is chosen on test.
+of the searched network over training seeds; the largest over the tasks tried, negative if search
+improves on no task. `tried` lists all. Nothing is selected on test data.
 
-Tasks: a ring of Mackey-Glass delay equations (feedback that is no polynomial), Kuramoto-Sivashinsky
-seen by five sensors, Lorenz-96 of which every fifth point is seen.
+Tasks: a ring of Mackey-Glass delay equations (non-polynomial feedback), Kuramoto-Sivashinsky
+observed by five sensors, Lorenz-96 with every fifth point observed.
 """
 
 from __future__ import annotations

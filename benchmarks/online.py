@@ -1,18 +1,18 @@
-"""Training on streamed simulations beside training on stored ones at equal CPU time; kill -9.
+"""Training on streamed simulations compared with stored ones at equal CPU time; kill -9.
 
-Two-stream runs, two surrogates: of phase space f(x, v) (a U-Net, whose steps are what costs:
-`online_over_stored`), and of the field energy alone (a perceptron, a step of which costs little
-beside a simulation: `online_over_stored_field_energy`).
+Two-stream runs, two surrogates: of phase space f(x, v) (a U-Net, whose training steps dominate the
+cost: `online_over_stored`), and of the field energy alone (a perceptron, whose steps cost little
+compared with a simulation: `online_over_stored_field_energy`).
 
-Both ways train the same network with the same optimizer and schedule. Stored are as many
-simulations as the reservoir of the online training holds, so both use the same memory; the CPU time
-that this saves goes into further steps. All CPU time counts: that of the worker, its start, the
-simulations made before the training. Judged on simulations at parameters drawn with another seed,
-which neither has seen. `cpu_ratio` is the CPU time of the stored training over the other's in the
-end: where it is below .97 the stored one is repeated with more steps.
+Both train the same network with the same optimizer and schedule. The stored set has as many
+simulations as the reservoir of the online training, so both use the same memory; the CPU time saved
+is used for additional steps. All CPU time counts: that of the worker, its start, and the
+simulations made before the training. Scores are on simulations at parameters drawn with another
+seed, unseen by both. `cpu_ratio` is the CPU time of the stored training over that of the online
+training; if it is below .97 the stored training is repeated with more steps.
 
-For `resume_equal` a training is killed (SIGKILL) in the middle, continued, and its weights compared
-with those of one that nobody disturbed; online, and active with a committee.
+For `resume_equal` a training is killed (SIGKILL) halfway and continued, and its weights are
+compared with those of an uninterrupted one; online, and active with a committee.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ ENOUGH, REPEATS = 0.97, 2
 
 
 class Case(NamedTuple):
-    """A surrogate of two-stream runs: what it learns, from how many simulations, in which steps."""
+    """A surrogate of two-stream runs: its targets, number of simulations and steps."""
 
     variable: str
     generator: dict

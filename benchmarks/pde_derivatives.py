@@ -1,10 +1,10 @@
-"""A training step under four equations: forward Taylor streams against two other ways.
+"""A training step under four equations: forward Taylor streams compared with two other methods.
 
 One thread, the sizes of the MeshfreeFlowNet paper (its ImNet, a 4 x 16 x 16 latent grid, 512 points
-a crop), two crops, second derivatives; see `_pde_engines.py`. CPU seconds, medians of alternating
-rounds. Residuals and gradients are compared with the original's in float64 first: float32 of ours
-against it, so that the figures hold rounding too. Memory is what a step adds to the resident size
-of a process of its own, as `VmHWM` counts it.
+per crop), two crops, second derivatives; see `_pde_engines.py`. CPU seconds, medians of alternating
+rounds. Residuals and gradients are first compared with the original's in float64, ours in float32,
+so that the differences include rounding. Memory is the growth of the resident size in a step, in a
+separate process, by `VmHWM`.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def agreement() -> dict[str, float]:
 
 
 def memory_of(engine: str) -> float:
-    """Return how much memory two steps of an engine add, MiB, in a process of its own."""
+    """Return the growth of memory by two steps of an engine in a separate process, MiB."""
     command = [sys.executable, __file__, engine]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     return float(json.loads(done.stdout))

@@ -1,13 +1,13 @@
-"""POD of a file larger than memory, beside numpy's full SVD of the same matrix.
+"""POD of a file larger than memory, compared with numpy's full SVD of the same matrix.
 
-The file has the shape of weekly NOAA OISST: 1914 weeks, 44219 ocean cells, float32 in chunks of
-64 weeks. Its leading part is the real thing where `shared/data/forecast` is at hand (the published
-POD coefficients of all 1914 weeks); otherwise an annual cycle and red noise of the same variances.
-Patterns are smooth and orthogonal; below come 60 modes of falling variance and small-scale noise,
-together about the 0.77 degC that five modes of the real data leave. The ten times longer file
-repeats the snapshots; all of it is written and all of it is read.
+The file has the shape of weekly NOAA OISST: 1914 weeks, 44219 ocean cells, float32 in chunks of 64
+weeks. Its leading part is real if `shared/data/forecast` is available (the published POD
+coefficients of all 1914 weeks); otherwise an annual cycle and red noise of the same variances.
+Patterns are smooth and orthogonal; 60 further modes of decreasing variance and small-scale noise
+are added, together about the 0.77 degC residual of five modes in the real data. The ten times
+longer file repeats the snapshots; all of it is written and read.
 
-Each fit runs in a fresh process, which reports the growth of its largest resident memory.
+Each fit runs in a fresh process, which reports the growth of its peak resident memory.
 """
 
 from __future__ import annotations

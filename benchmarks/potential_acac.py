@@ -1,10 +1,10 @@
-"""MACE trained on acetylacetone at 300 K: ours beside mace-torch, equal parameters and CPU time.
+"""MACE trained on acetylacetone at 300 K: ours and mace-torch, equal parameters and CPU time.
 
 Ours trains `STEPS` steps by the command line; all CPU seconds of that process (start, neighbour
-lists, validation) are then the budget of mace-torch's training steps alone, on the same 475 frames
-with the same model, loss weights, batch, averaging and learning rate; ours with Muon, mace-torch
-with its own Adam. Both are tested on the 650 frames of test_MD_300K.xyz; energies in meV for the
-molecule. One thread.
+lists, validation) are the budget of mace-torch's training steps alone, on the same 475 frames with
+the same model, loss weights, batch, averaging and learning rate; ours with Muon, mace-torch with
+its Adam. Both are tested on the 650 frames of test_MD_300K.xyz; energies in meV per molecule. One
+thread.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def ours(folder: Path) -> tuple[Path, float]:
 
 
 def peer(folder: Path, budget: float) -> dict:
-    """Train mace-torch for `budget` CPU seconds on the frames that ours learned from."""
+    """Train mace-torch for `budget` CPU seconds on the same training frames as ours."""
     import numpy as np
     from ase.io import read, write
 

@@ -1,10 +1,10 @@
-"""The DeePMD model se_e2_a on water, beside deepmd-kit's TensorFlow backend, in one call.
+"""The DeePMD model se_e2_a on water, compared with deepmd-kit's TensorFlow backend in one call.
 
 deepmd-kit trains 500 steps, freezes, compresses and converts; its weights are read here. Gate:
 energies, forces and virials agree to 1e-10 relative. Then both evaluate the same frames in turn
-(neighbour lists included on both sides, one thread, medians of CPU seconds by each process itself),
-and both train the same schedule as subprocesses; seconds a step are those of a long run less those
-of a short one.
+(neighbour lists included on both sides, one thread, medians of CPU seconds measured by each
+process), and both train the same schedule as subprocesses; seconds per step are the difference of a
+long and a short run.
 """
 
 from __future__ import annotations

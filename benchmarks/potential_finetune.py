@@ -1,14 +1,15 @@
-"""Fine-tuning on 50 frames of an unseen molecule: ours from weights, from scratch, and mace-torch.
+"""Fine-tuning on 50 frames of an unseen molecule: ours fine-tuned and from scratch, and mace-torch.
 
 The weights are those of the surrogate acac_mace (acetylacetone, DFT). The molecule is methoxyethane
-at 400 K, labelled by GFN2-xTB, so the level of theory is another one too; 100 later frames of the
-trajectory test. Scratch and fine-tuning take the same steps, so the same CPU time. mace-torch
-fine-tunes the same weights (`write_mace`) with the same loss, batch, averaging and shape of the
-learning rate and its own optimizer for a budget of CPU seconds of steps alone. Each of the three
-has the best of three learning rates. Our time is that of the whole call that trains, neighbour
-lists and validation included, with Muon. Ours is then trained for a sixth of its steps and up,
-until its force error is at most mace-torch's; `error_over_scratch_short` compares with a training
-from scratch of as many steps. One thread.
+at 400 K, labelled by GFN2-xTB, which is also another level of theory; 100 later frames of the
+trajectory are the test set. Training from scratch and fine-tuning take the same number of steps,
+hence the same CPU time. mace-torch fine-tunes the same weights (`write_mace`) with the same loss,
+batch, averaging and shape of the learning rate and its own optimizer, for a budget of CPU seconds
+of training steps alone. Each of the three uses the best of three learning rates. Our time is that
+of the whole training call, neighbour lists and validation included, with Muon. Ours is then trained
+for a sixth of its steps and more, until its force error is at most mace-torch's;
+`error_over_scratch_short` compares with a training from scratch of the same number of steps. One
+thread.
 """
 
 from __future__ import annotations

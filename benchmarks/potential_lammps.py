@@ -1,12 +1,12 @@
-"""Exported potentials in LAMMPS: equality with ASE on 1, 2, 4 ranks, and time an atom and step.
+"""Exported potentials in LAMMPS: equality with ASE on 1, 2, 4 ranks, and time per atom and step.
 
 The model's time is that of its C library on the graph of the same atoms, without neighbour list;
-LAMMPS' is the CPU time of a longer run less that of a shorter one. deepmd-kit's own LAMMPS runs
-the same se_e2_a weights, converted by `dp convert-backend`, in its own environment; the two
-alternate. Equality is checked first: no time is printed without it. One thread, float64.
+LAMMPS' is the difference in CPU time of a longer and a shorter run. deepmd-kit's LAMMPS runs the
+same se_e2_a weights, converted by `dp convert-backend`, in a separate environment; the two
+alternate. Equality is checked first, and no time is printed without it. One thread, float64.
 symmetrix' serial build evaluates the same random weights of mace-torch on the same graph as our
-library, in float64; our float32 library is compared with it too, because symmetrix' float32 needs
-Kokkos. Peers without environment (`make peers`) are null.
+library, in float64; our float32 library is also compared with it, because symmetrix' float32 needs
+Kokkos. Peers without an environment (`make peers`) are null.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def edge_arrays(model, atoms) -> tuple:
 
 
 def library_microseconds(folder: Path, arrays: tuple) -> tuple[float, tuple]:
-    """Return CPU microseconds an atom of the library on a given graph, and its results."""
+    """Return CPU microseconds per atom of the library on a given graph, and its results."""
     import time
 
     from scitoolkit.potentials.export.library import PotentialLibrary
@@ -163,7 +163,7 @@ def symmetrix(folder: Path, atoms) -> dict:
 
 
 def lammps_microseconds(command, environment, set_steps) -> float:
-    """Return CPU microseconds a step of a LAMMPS input, by the difference of two lengths."""
+    """Return CPU microseconds per step of a LAMMPS input, by the difference of two lengths."""
     seconds = []
     for steps in STEPS:
         set_steps(steps)

@@ -1,10 +1,10 @@
-"""MACE: energy + forces and a training step against mace-torch, on 192 atoms of water.
+"""MACE: energy + forces and a training step compared with mace-torch, on 192 atoms of water.
 
-Both run in the peer's interpreter (`make peers`), on the same weights (ours are read from the
+Both run in the peer's interpreter (`make peers`), with the same weights (ours are read from the
 peer's state dict), the same neighbours and float32, one thread; they alternate, CPU time, medians.
 Neighbour lists are outside the timed calls on both sides. Before any timing, energies and forces
-are compared with mace-torch in float64. A training step is: loss of energies and forces, its
-gradient, one step of Adam.
+are compared with mace-torch in float64. A training step consists of the loss of energies and
+forces, its gradient, and one step of Adam.
 """
 
 from __future__ import annotations

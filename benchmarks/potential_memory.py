@@ -1,11 +1,11 @@
-"""Memory an atom of MACE in inference, and what streaming over blocks of receivers costs.
+"""Memory per atom of MACE in inference, and the cost of streaming over blocks of receivers.
 
-A process of each precision builds an ASE calculator (64 channels, 52 neighbours), warms it up on a
-few atoms, and then evaluates 10,000 and 100,000 atoms: memory is the peak of the process above what
-it held before, the neighbour list included, over the number of atoms, the larger of both. Flatness
-is the CPU time an atom at 100,000 atoms, in the order of a grid, over that at 216. The streamed
-evaluation is compared with the one that stores the radial weights of all edges, in kept buffers,
-alternating in one process. Forces of both must agree first. One thread.
+A process per precision builds an ASE calculator (64 channels, 52 neighbours), warms it up on a few
+atoms, and then evaluates 10,000 and 100,000 atoms: memory is the growth of the peak over the memory
+before, the neighbour list included, per atom, the larger of both. Flatness is the CPU time per atom
+at 100,000 atoms, in the order of a grid, over that at 216. The streamed evaluation is compared with
+the one that stores the radial weights of all edges, in reused buffers, alternating in one process.
+Forces of both must agree first. One thread.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def model(precision: str):
 
 
 def microseconds(atoms) -> float:
-    """Return CPU microseconds an atom of an evaluation with a kept neighbour list."""
+    """Return CPU microseconds per atom of an evaluation with a reused neighbour list."""
     atoms.positions += 1e-4
     start = time.process_time()
     atoms.get_forces()
@@ -97,7 +97,7 @@ def stored(precision: str) -> dict:
 
 
 def apart(name: str, precision: str) -> dict:
-    """Return what a function of this file returns in a process where it alone runs."""
+    """Return the result of a function of this file, run in a separate process."""
     code = f"import json, potential_memory as p; print(json.dumps(p.{name}({precision!r})))"
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "SCITOOLKIT_BUFFERS": "16384"}
     done = subprocess.run(

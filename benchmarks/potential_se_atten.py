@@ -1,11 +1,11 @@
-"""se_atten (DPA-1) on 192 atoms of water, beside deepmd-kit's TensorFlow backend, in one call.
+"""se_atten (DPA-1) on 192 atoms of water, compared with deepmd-kit's TensorFlow backend.
 
 Models of deepmd-kit's default sizes with the statistics of the data are written as deepmd-kit's
 files, converted by it and evaluated by both in turn (float64, one thread, neighbour lists included,
 medians of CPU seconds). Gates: deepmd-kit's energies, forces and virials, and those of the plain
-torch reference, to 1e-10 relative. Its TensorFlow backend has an attention of its own and refuses
-the smooth one, so both run that one, at the same sizes. The floor is the arithmetic of the matrix
-products at the rate of torch's own.
+torch reference, to 1e-10 relative. The TensorFlow backend has another form of attention and does
+not support the smooth one, so both run that form, at the same sizes. The floor is the arithmetic of
+the matrix products at the rate of torch's matrix product.
 """
 
 from __future__ import annotations

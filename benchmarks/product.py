@@ -1,13 +1,13 @@
-"""The product as a stranger meets it: demo, reports, wheel, faults, documentation, tests.
+"""The product from a new user's perspective: demo, reports, wheel, faults, documentation, tests.
 
 `demo_*` is one `scitoolkit tour` in an empty folder; its reports are opened in headless Chromium at
 1280 and 400 px. `no_compiler_ok`: the wheel of this platform in a new environment, shipped files
-fetched from this clone, three workflows and a compression with a PATH in which there is no
-compiler. Extras, faults, mutants, glossary and types are the tests of the same name, counted. What
-could not be measured here is left out, and said on stderr.
+fetched from this clone, three workflows and a compression with a PATH without a compiler. Extras,
+faults, mutants, glossary and types count the tests of the same names. Figures that cannot be
+measured on this machine are omitted, with a note on stderr.
 
-The whole takes long. With PRODUCT_PARTS=FOLDER the figures of each part are kept there, and a later
-start measures only those parts that were not measured with this package, byte for byte.
+The whole benchmark takes long. With PRODUCT_PARTS=FOLDER the figures of each part are stored there,
+and a later start measures only the parts not yet measured with the same package, byte for byte.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Run a benchmark: `python benchmarks/run.py NAME --json`.
 
-Each file `benchmarks/NAME.py` has one function `run() -> dict` of named figures. It times ours
-and the peer alternately in one call, on the same input, and raises before any speed is printed
-when the two do not agree. `--json` prints exactly one object on stdout; everything else a
-benchmark has to say goes to stderr. `--device cuda` runs `run_cuda()` of those that have it.
+Each file `benchmarks/NAME.py` has one function `run() -> dict` of named figures. It times ours and
+the peer alternately in one call, on the same input, and raises before any speed is printed if the
+two do not agree. `--json` prints exactly one object on stdout; all other output goes to stderr.
+`--device cuda` runs `run_cuda()` of the benchmarks that have it.
 """
 
 from __future__ import annotations

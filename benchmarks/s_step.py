@@ -1,9 +1,9 @@
 """Block coordinate descent of a read-out with unrolled steps: equal iterates, fewer messages.
 
 Features are those of a reservoir-like random map of a Lorenz trajectory, with singular values over
-several orders, spread over four ranks (threads that count their messages). `iterate_difference` is
-the largest relative difference of the weights between s = 1 and s = 4, 16 and 64;
-`message_ratio` the messages of s = 16 over those of s = 1.
+several orders of magnitude, divided among four ranks (threads that count their messages).
+`iterate_difference` is the largest relative difference of the weights between s = 1 and s = 4, 16
+and 64; `message_ratio` the messages of s = 16 over those of s = 1.
 """
 
 from __future__ import annotations

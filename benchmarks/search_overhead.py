@@ -1,10 +1,10 @@
-"""What a search costs beside its trials: ours and DeepHyper's, one after the other.
+"""Overhead of a search: ours and DeepHyper's, one after the other.
 
 Trials of 1 to 3 s (2 s on average) sleep on 32 threads, for 20 s, on the space of the SC20 paper.
-The busy share is that of the workers' time between the call and the time limit, from spans noted
-by the trials themselves, also for trials that DeepHyper cancels at the limit. 10,000 trials
-without duration then go through the same manager and log, to see whether it slows down. A cost is
-CPU time of the manager's thread; its wall time, which a busy machine inflates, stands beside it.
+The busy share is that of the workers' time between the call and the time limit, from intervals
+recorded by the trials, including those that DeepHyper cancels at the limit. 10,000 trials of zero
+duration then pass through the same manager and log, to measure whether it slows down. A cost is CPU
+time of the manager's thread; its wall time, which depends on the load, is also reported.
 """
 
 from __future__ import annotations

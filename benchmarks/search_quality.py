@@ -1,13 +1,13 @@
-"""How good the best of 60 trials is: the default strategy, Optuna's samplers and DeepHyper's CBO.
+"""Quality of the best of 60 trials: the default strategy, Optuna's samplers and DeepHyper's CBO.
 
-Regrets are medians over seeds; the optimum moves with the seed, so that a sampler that starts in
-the middle gains nothing. `over_best_peer_max` is the largest ratio, over the three functions, of
+Regrets are medians over seeds; the optimum moves with the seed, so that samplers that start in the
+centre have no advantage. `over_best_peer_max` is the largest ratio, over the three functions, of
 our median to the best peer's, and `over_best_peer_trainings` the same over two trainings
-(`_search_trainings.py`), whose medians are errors, not regrets, over `training_seeds`. How often
-the Gaussian process looks anywhere was chosen among three values on the functions' seeds that are
-scored; `ours_on_unused_seeds` are medians over as many seeds that chose nothing, as the trainings
-did. SEARCH_QUALITY_SEEDS sets the number of seeds; SEARCH_QUALITY_PEERS=stored takes the peers'
-medians from the stored results of as many seeds.
+(`_search_trainings.py`), whose medians are errors, not regrets, over `training_seeds`. The
+exploration rate of the Gaussian process was selected among three values on the scored seeds of the
+functions; `ours_on_unused_seeds` are medians over the same number of unused seeds, and the
+trainings were not used either. SEARCH_QUALITY_SEEDS sets the number of seeds;
+SEARCH_QUALITY_PEERS=stored takes the peers' medians from the stored results of as many seeds.
 """
 
 from __future__ import annotations

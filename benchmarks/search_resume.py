@@ -1,11 +1,10 @@
-"""A search killed (SIGKILL) 20 times at random moments, and continued each time.
+"""A search killed (SIGKILL) 20 times at random moments and resumed each time.
 
-One worker and a seed, on the space of the SC20 paper. Counted are trials that had finished before
-a kill and are gone after it (lost), trials that were run again although they had finished
-(repeated), and whether the whole history equals that of a search nobody disturbed. "Finished" is
-what the evaluation itself has noted in a file of its own right before it returned its result;
-the one trial that was being handed over at the moment of a kill may be run again and is counted
-separately, as handed_over.
+One worker and a seed, on the space of the SC20 paper. Counted are finished trials that are missing
+after a kill (lost), finished trials that run again (repeated), and whether the whole history equals
+that of an uninterrupted search. A trial is finished once the evaluation has recorded it in a
+separate file, just before it returns its result; the one trial being delivered at the moment of a
+kill may run again and is counted separately, as handed_over.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ KILLS, TRIALS, SECONDS = 20, 400, 0.03
 
 
 def evaluate(configuration, trial):
-    """Take about 30 ms, and note what was done where no manager can lose it."""
+    """Run for about 30 ms and record the trial in a file that the manager does not write."""
     time.sleep(SECONDS * random.Random(trial.seed).uniform(0.5, 1.5))
     nodes = configuration["a"]["nodes"]
     value = sum(abs(n - 48) for n in nodes) + len(configuration["a"]["skips"])

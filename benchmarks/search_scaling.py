@@ -1,10 +1,10 @@
-"""1,000 simulated workers under one manager: where it saturates, and what the strategies reach.
+"""1,000 simulated workers under one manager: its saturation, and the results of the strategies.
 
-The workers and their trials (5 to 15 s, 10 s on average) exist on a simulated clock; the manager
-is the real one with its log on disk, and all the CPU time it takes is added to that clock. The
-landscape is synthetic: a smooth part, two interactions, and noise of the size of the gains, as
-architectures have it. So busy shares and saturation are measured; the curves compare strategies
-on this landscape only. `workers_at_saturation` is trial length / cost of a trial to the manager.
+The workers and their trials (5 to 15 s, 10 s on average) exist on a simulated clock; the manager is
+the real one with its log on disk, and its CPU time is added to that clock. The landscape is
+synthetic: a smooth part, two interactions, and noise of the size of the gains, as is typical of
+architectures. Busy shares and saturation are therefore measured; the curves compare strategies on
+this landscape only. `workers_at_saturation` is trial length / cost of a trial to the manager.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """Searched forecasters of sea-surface temperature, on the SC20 coefficients and on ERSSTv5.
 
-SC20: the closed-form forecast of `forecast_sc20` (average of autoregressions, chosen there by
-blocked validation) is the base. Its out-of-block residuals on the 427 training weeks are what
-networks of the searched space learn: trained on four of six blocks, scored on the other two, 8
-weeks apart. Evolution, random search and DeepHyper's CBO get the same CPU seconds (their own cost
-included) with three seeds each. The finalists of the first evolution are trained again with three
-new seeds each in leave-one-block-out; all nine networks together, times one factor per lead that is
-estimated there, make the forecaster. The 1,487 test weeks are looked at once, at the end.
+SC20: the closed-form forecast of `forecast_sc20` (average of autoregressions, selected there by
+blocked validation) is the base. Networks of the search space are fitted to its out-of-block
+residuals on the 427 training weeks: trained on four of six blocks, scored on the other two, 8 weeks
+apart. Evolution, random search and DeepHyper's CBO get the same CPU seconds (their overhead
+included) with three seeds each. The finalists of the first evolution are retrained with three new
+seeds each in leave-one-block-out; all nine networks together, times one factor per lead estimated
+there, make the forecaster. The 1,487 test weeks are evaluated once, at the end.
 
-ERSSTv5: `workflows/sst_search` with more trials, against the baselines of its own report.
+ERSSTv5: `workflows/sst_search` with more trials, compared with the baselines of its report.
 
 Caveat: test scores of the base were seen when `forecast_sc20` was made.
 """
@@ -348,7 +348,7 @@ def tuned_baselines(train: Series, series: Series) -> dict:
 
 
 def ersst() -> dict:
-    """Search `workflows/sst_search` a little longer; figures of its own report."""
+    """Search `workflows/sst_search` with more trials; figures of its report."""
     from scitoolkit import api
     from scitoolkit.core.results import Results
 

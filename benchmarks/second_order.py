@@ -1,13 +1,12 @@
-"""Gauss-Newton beside Adam and scipy's least_squares on three fits; Jorge beside its rivals.
+"""Gauss-Newton compared with Adam and scipy's least_squares on three fits; Jorge and its peers.
 
 Both optimizers run in the trainer, on the same task, batch (the whole set) and start, in CPU time
 on one thread. Adam has a cosine schedule and the best of three rates; the time of the other rates
 is not counted. `least_squares` gets our Jacobian and Adam's time. The small potential is fitted at
-two widths, and both count: a ratio is null where Gauss-Newton never reaches Adam's loss. Jorge's
-rivals
-come from pytorch-optimizer, each with the best of its rates, and run in their environment (`make
-peers`): `jorge_over_X` is Jorge's time to X's final test loss over X's time, the median over
-seeds, null where Jorge does not get there in most seeds.
+two widths, and both count: a ratio is null if Gauss-Newton never reaches Adam's loss. Jorge's peers
+come from pytorch-optimizer, each with the best of its rates, and run in a separate environment
+(`make peers`): `jorge_over_X` is Jorge's time to X's final test loss over X's time, the median over
+seeds, null if Jorge does not reach it in most seeds.
 """
 
 from __future__ import annotations

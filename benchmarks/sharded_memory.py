@@ -1,15 +1,15 @@
 """Peak memory of a sharded training, and bytes of a pruned one.
 
 24 linear layers of 1,024 (96 MiB of parameters), AdamW, built on torch's meta device, on one
-process and on 2 and 4 with `strategy: sharded`. Memory is the peak of the resident set less what
-the process had before, after a training of a small model has loaded what torch loads late.
-`peak_share_P` is P times the peak of the worst rank over that of the lone process after three
-steps, `built_share` P times the peak after building over the parameters, for the worse P;
-`loss_difference` the largest relative difference of the losses of three steps.
+process and on 2 and 4 with `strategy: sharded`. Memory is the growth of the peak resident memory
+after the training of a small model, which loads the lazily loaded parts of torch. `peak_share_P` is
+P times the peak of the worst rank over that of a single process after three steps, `built_share`
+P times the peak after building over the size of the parameters, for the worse P; `loss_difference`
+the largest relative difference of the losses of three steps.
 
-`samo_bytes_error`: bytes of all live tensors of a training of which 90 % of the weights are pruned,
-against 4 N + 20 k bytes (N weights, k kept: weights; kept weights, their places, gradients and two
-averages).
+`samo_bytes_error`: bytes of all live tensors of a training with 90 % of the weights pruned,
+compared with 4 N + 20 k bytes (N weights, k kept: weights; kept weights, their indices, gradients
+and two averages).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Submatrix density matrices: linearity, crossover with eigh, errors, sparse purification.
 
-A jittered periodic cubic lattice with two levels an atom and hops that end smoothly at 1.8 lattice
-constants, patterns of H², groups of eight atoms, polynomials of the submatrices; CPU time of one
-thread (OMP_NUM_THREADS=1), medians of alternating runs. `crossover_orbitals_diagonalised` and
-`seconds_diagonalised` are those of the same submatrices, diagonalised.
+A jittered periodic cubic lattice with two levels per atom and hoppings that vanish smoothly at 1.8
+lattice constants, patterns of H², groups of eight atoms, polynomials of the submatrices; CPU time
+of one thread (OMP_NUM_THREADS=1), medians of alternating runs. `crossover_orbitals_diagonalised`
+and `seconds_diagonalised` are for the same submatrices, diagonalised.
 """
 
 from __future__ import annotations

@@ -1,21 +1,21 @@
-"""What the equations and the modules are worth: four trainings of equal length, one test.
+"""Ablation of the equations and the modules: four trainings of equal length, one test.
 
-All learn from seed 42 for the same number of steps, are asked for 16 x 64 x 256 nodes of seed 43
-from 4 x 8 x 32, and are scored as `superres_rb2d` scores the full training. `STEPS` is a quarter of
-the schedule of `workflows/rayleigh_benard/full.yaml`, so figures are below those of the full one.
+All train on seed 42 for the same number of steps, predict 16 x 64 x 256 nodes of seed 43 from
+4 x 8 x 32, and are scored like the full training in `superres_rb2d`. `STEPS` is a quarter of the
+schedule of `workflows/rayleigh_benard/full.yaml`, so scores are lower than those of the full
+training.
 
 - `gamma_0`: our model without equations.
 - `ours`: our model with the equations of the workflow.
-- `swapped`: our model with the residual as the original's published code takes it: `x` and `z`
-  exchanged in derivatives but not in velocities, the Chebyshev nodes of z as if they were even,
-  time steps of half their length. It is written as equations of the workflow; nothing is patched.
-- `original`: the original's U-Net and ImNet, rebuilt from their description, in the original's
-  training: a quarter of the domain and 512 points a crop, 8 crops a step, Adam at 1e-2 (decayed as
-  a cosine, by plateaus there), no averaged weights, no symmetries; without equations.
+- `swapped`: our model with the residual of the original's published code: `x` and `z` exchanged in
+  derivatives but not in velocities, the Chebyshev nodes of z treated as uniform, time steps of half
+  their length. It is written as equations of the workflow; nothing is patched.
+- `original`: the original's U-Net and ImNet, rebuilt from their description, with the original's
+  training: a quarter of the domain and 512 points per crop, 8 crops per step, Adam at 1e-2 (decayed
+  as a cosine, by plateaus there), no averaged weights, no symmetries; without equations.
 
-One seed each: how much of the differences between the first three another seed would change was not
-measured.
-SUPERRES_ABLATION=FOLDER keeps the runs there, and scores those that are finished.
+One seed each: the variation of these differences between seeds was not measured.
+SUPERRES_ABLATION=FOLDER stores the runs there, and scores those that are finished.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def run() -> dict:
 
 
 def residuals_of_the_truth(path: Path) -> dict[str, float]:
-    """Return the residuals of a run's equations on the data that it learned from."""
+    """Return the residuals of a run's equations on its training data."""
     config = ModelFolder(path).config(SuperresolutionConfig)
     simulations = open_simulations(config.data.path, config.data)
     pde = equations_of(config, simulations, [0])
@@ -178,10 +178,10 @@ def scores_of(path: Path) -> tuple[dict, dict]:
 
 
 class Wrapped:
-    """A model that was trained on parts of the periodic x, to be asked for all of it.
+    """A model trained on parts of the periodic x, for queries over all of it.
 
-    Its coarse nodes are given with the first one again at the end, one period on; its header says
-    that x is whole, so that it is scored at the same nodes, with the same spectra, as the others.
+    The first coarse node is repeated at the end, one period further; the header declares the whole
+    x, so that the model is scored at the same nodes, with the same spectra, as the others.
     """
 
     def __init__(self, surrogate: SuperresolutionSurrogate) -> None:

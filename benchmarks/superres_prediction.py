@@ -1,20 +1,20 @@
 """Prediction streamed to file: memory, agreement with the direct query, points per second.
 
 `surrogates/rayleigh_benard_mfn` refines 4 x 8 x 32 nodes of seed 43 to 64 x 512 x 2048 nodes of
-four fields, float32, in a process of its own on one thread. Growth is the largest resident size
-while streaming, less that before it, the model being loaded and asked for one point. The file must
-equal direct queries along random rows of it to 1e-6, or nothing else is printed.
+four fields, float32, in a separate process on one thread. Growth is the peak resident memory while
+streaming, minus that before it, with the model loaded and queried at one point. The file must equal
+direct queries along random rows to 1e-6, otherwise nothing else is printed.
 
-The shipped model is a mean over 4 mirror images of its input, so the full size would take 15
-CPU-minutes: it is streamed from one image (`model.average: false`), and what is shipped at the full
-width, 512 x 2048, for one frame. The growth of both is printed, and which is which.
-SUPERRES_FRAMES=N streams N frames of the full width instead of 64; the figures say so.
+The shipped model averages over 4 mirror images of its input, so the full size would take 15
+CPU-minutes: it is streamed from one image (`model.average: false`), and the shipped model at the
+full width, 512 x 2048, for one frame. The growth of both is printed, labelled.
+SUPERRES_FRAMES=N streams N frames of the full width instead of 64, which the figures record.
 
-Points per second are CPU time, writing included. `original` is the published evaluation path:
+Points per second are in CPU time, writing included. `original` is the published evaluation path:
 its ImNet (209,924 parameters), and with every query all four residuals by 25 calls of
-`torch.autograd.grad`, as its `evaluation.py` asks for them (rebuilt from its description, see
-`_pde_engines`; its parameters are frozen here, which only helps it). `imnet` is the same decoder by
-our query, which makes derivatives when they are asked for: `imnet_residuals`.
+`torch.autograd.grad`, as in its `evaluation.py` (rebuilt from its description, see `_pde_engines`;
+its parameters are frozen here, which can only speed it up). `imnet` is the same decoder with our
+query, which computes derivatives on request: `imnet_residuals`.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def decoders() -> dict[str, float]:
 
 
 def problem(engines, points: int):
-    """Return the paper's model with so many random points to be asked for."""
+    """Return the paper's model with a number of random query points."""
     made = engines.Problem(1)
     made.model.requires_grad_(False)
     made.points = torch.rand(1, points, 3)

@@ -1,11 +1,11 @@
 """Super-resolution of turbulent convection: trained on seed 42, tested on seed 43.
 
-`workflows/rayleigh_benard/full.yaml` sees 4 x 8 x 32 nodes and is asked for 16 x 64 x 256 of a flow
-that nothing was learned from. Beside it, on the same nodes: multilinear and cubic interpolation.
-R2 counts all nodes alike; errors of kinetic energy and dissipation are means over time, relative
-to the truth; the error of the spectrum is that of its highest third, in decades. `refined` is the
-mode of `spectrum`: the waves along x get the power of a third flow (SEED, the shipped solver),
-which nothing else is learned from; `dissipation_error` and `r2_refined` are of that mode.
+`workflows/rayleigh_benard/full.yaml` receives 4 x 8 x 32 nodes and predicts 16 x 64 x 256 of a flow
+not used for training. Baselines on the same nodes: multilinear and cubic interpolation. R2 weights
+all nodes equally; errors of kinetic energy and dissipation are means over time, relative to the
+truth; the error of the spectrum is that of its highest third, in decades. `refined` is the mode of
+`spectrum`: the waves along x get the power spectrum of a third flow (SEED, the shipped solver),
+which is used for nothing else; `dissipation_error` and `r2_refined` are of that mode.
 
 SUPERRES_RUN=RUN scores a finished run of the workflow, or the shipped surrogate, instead of
 training another one.

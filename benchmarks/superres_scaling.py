@@ -1,14 +1,14 @@
-"""Weak scaling of super-resolution training: equal work a rank, on more and more ranks.
+"""Weak scaling of super-resolution training: equal work per rank on increasing numbers of ranks.
 
     python benchmarks/superres_scaling.py --ranks 1,2
     python benchmarks/superres_scaling.py --ranks 1,8,64 --launch "srun -n {ranks} python"
 
-Trains `workflows/rayleigh_benard` with CROPS crops (and all their points) a rank and step.
-Efficiency is seconds a step on the fewest ranks over those on more: 1 is ideal. Seconds a step are
-the difference of a long and a short training over that of their steps, so starting up and
-evaluation do not count. The figure means something where every rank has an accelerator of its own:
-ranks that share a processor's memory and caches scale worse than the code does, so `accelerators`
-says what was there. As a benchmark of `run.py` the ranks are those of SUPERRES_RANKS, or 1,2.
+Trains `workflows/rayleigh_benard` with CROPS crops (and all their points) per rank and step.
+Efficiency is seconds per step on the fewest ranks over those on more: 1 is ideal. Seconds per step
+are computed from the difference of a long and a short training, so start-up and evaluation do not
+count. The figure is meaningful if every rank has a separate accelerator: ranks that share a
+processor's memory and caches scale worse than the code does, so `accelerators` records the
+hardware. As a benchmark of `run.py` the ranks are those of SUPERRES_RANKS, or 1,2.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CROPS, SHORT, LONG = 2, 5, 85
 
 
 def run(ranks: str | None = None, launch: str = "") -> dict:
-    """Return seconds a step and efficiency for every number of ranks."""
+    """Return seconds per step and efficiency for every number of ranks."""
     text = ranks or os.environ.get("SUPERRES_RANKS", "1,2")
     counts = sorted({int(n) for n in text.split(",")})
     seconds = {n: seconds_per_step(n, launch) for n in counts}
@@ -54,7 +54,7 @@ def seconds_per_step(ranks: int, launch: str) -> float:
 
 
 def wall_seconds(ranks: int, steps: int, launch: str) -> float:
-    """Return how long a training of so many steps takes from start to end."""
+    """Return the wall time of a training with a given number of steps."""
     with tempfile.TemporaryDirectory() as folder:
         batch = CROPS * ranks
         overrides = [

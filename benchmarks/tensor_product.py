@@ -3,9 +3,9 @@
 Ours and the peers run alternately in one process on the same input, one thread, float32, process
 CPU time; the figure is the ratio of medians to the fastest peer. Before any timing, outputs and
 all first and second derivatives are compared with e3nn in float64. Building `Edges` (once per
-neighbour list) is outside the timed calls and printed beside them. Cotangents are given, so that
-nothing but the operators is timed. torch.compile of e3nn takes a quarter of a minute per problem:
-SCITOOLKIT_BENCH_COMPILE=0 leaves it out.
+neighbour list) is outside the timed calls and reported separately. Cotangents are given, so that
+only the operators are timed. torch.compile of e3nn takes a quarter of a minute per problem:
+SCITOOLKIT_BENCH_COMPILE=0 skips it.
 """
 
 from __future__ import annotations
@@ -166,13 +166,13 @@ def _leaves(tensors):
 
 
 def forward_backward(function, inputs, cotangents):
-    """The output's cotangent is given, so that nothing but the operator is timed."""
+    """Return the gradients for a given output cotangent, so that only the operator is timed."""
     leaves = _leaves(inputs)
     return torch.autograd.grad(function(*leaves), leaves, cotangents[0])
 
 
 def double_backward(function, inputs, cotangents):
-    """What a force loss does: forward, gradients kept differentiable, gradients of these."""
+    """Operations of a force loss: forward, differentiable gradients, and their gradients."""
     *leaves, probe = _leaves([*inputs, cotangents[0]])
     grads = torch.autograd.grad(function(*leaves), leaves, probe, create_graph=True)
     return torch.autograd.grad(grads, [*leaves, probe], cotangents[1:])
@@ -229,7 +229,7 @@ def cpu_seconds(call) -> float:
 
 
 def alternate(calls: dict, seconds: float = 2.5) -> dict[str, float]:
-    """Return the median CPU time of each call, run in turn; ours more often, it is short."""
+    """Return the median CPU time of each call in alternating rounds; ours runs more often."""
     times = {name: [] for name in calls}
     for call in calls.values():
         call()
@@ -257,7 +257,7 @@ PASSES = {"forward": ((1, 1),), "backward": ((1, 1), (2, 2)), "double": ((1, 1),
 
 
 def floor_seconds(problem: Problem, rates: tuple[float, float], work: str = "forward") -> float:
-    """Return the least time of `work`: per kernel the larger of arithmetic and memory traffic.
+    """Return a lower bound of the time of `work`: per kernel the maximum of arithmetic and traffic.
 
     The backward multiplies twice what the forward does, the double backward five times; they read
     the weights (and their cotangents) and write their gradients once.
@@ -399,7 +399,7 @@ def _where_the_peers_are() -> dict:
 
 
 def run() -> dict:
-    """Return the figures, and those of the kernels beside the product (`_ops_*.py`)."""
+    """Return the figures, including those of related kernels (`_ops_*.py`)."""
     figures = _where_the_peers_are()
     for path in sorted(Path(__file__).parent.glob("_ops_*.py")):
         figures |= importlib.import_module(path.stem).measure()

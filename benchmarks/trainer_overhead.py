@@ -1,12 +1,12 @@
-"""Microseconds a training step costs beyond a raw torch loop: ours, Fabric, Accelerate, Lightning.
+"""Overhead of a training step over a raw torch loop: ours, Fabric, Accelerate, Lightning.
 
-Every loop trains the same two-layer network on the same batches in memory, with the same
-optimizer; the loops take turns in each round, on one thread, in CPU time. Before any figure is
-printed all of them must reach the raw loop's final loss. The peers live in an environment of
-their own, in which this file then starts itself, so that all loops run in one process.
+Every loop trains the same two-layer network on the same batches in memory, with the same optimizer;
+the loops alternate in each round, on one thread, in CPU time (microseconds per step). Before any
+figure is printed all of them must reach the raw loop's final loss. The peers have a separate
+environment, in which this file starts itself, so that all loops run in one process.
 
-METG(50 %) is the time of the smallest step, over networks of growing width, that is half useful:
-the arithmetic at the rate that the widest network reaches (Task Bench, Slaughter et al. 2020).
+METG(50 %) is the time of the smallest step with 50 % efficiency, over networks of growing width,
+relative to the arithmetic rate of the widest network (Task Bench, Slaughter et al. 2020).
 """
 
 from __future__ import annotations
@@ -270,7 +270,7 @@ def _per_step(loops, setting, rounds: int) -> tuple[dict[str, float], dict[str, 
 def _metg50() -> tuple[dict[str, float | None], list[dict]]:
     """Sweep the hidden width; return METG(50 %) of both loops in microseconds, and the sweep.
 
-    The useful time of a step is what its arithmetic takes at the rate of the widest network.
+    The useful time of a step is its arithmetic at the rate of the widest network.
     """
     from scitoolkit.scaling.metg import crossing
 

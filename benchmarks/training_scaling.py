@@ -1,7 +1,7 @@
-"""How strategies of data-parallel training scale: `scitoolkit bench training --nproc 4` itself.
+"""Scaling of data-parallel training strategies, by `scitoolkit bench training --nproc 4`.
 
-METG(50 %) under Task Bench's patterns, memory of a rank by class, bytes of a step by collective,
-where the time of a step goes, and the prediction for up to 4,096 ranks with its error at 2 and 4.
+METG(50 %) under Task Bench's patterns, memory of a rank by class, bytes per step by collective, the
+time of a step by phase, and the prediction for up to 4,096 ranks with its error at 2 and 4.
 """
 
 from __future__ import annotations

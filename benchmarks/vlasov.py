@@ -1,9 +1,10 @@
-"""Vlasov: ns a degree of freedom and stage beside numba and NumPy, rates, conservation, order.
+"""Vlasov: ns per degree of freedom and stage against numba and NumPy, rates, conservation, order.
 
-The peers run on the same 1X1V grid (64 x 256 cells, degree 2) in the same call, 1X2V on one of as
-many degrees of freedom and on one whose state is beyond the second cache: numba in the environment
-of `make peers` (a collocated, aliased nodal scheme), NumPy with dense modal matrices by BLAS.
-Gkeyll's kernels are timed by whoever has their sources; they are not part of this repository.
+The peers run on the same 1X1V grid (64 x 256 cells, degree 2) in the same call; 1X2V runs on a grid
+with as many degrees of freedom and on one whose state exceeds the second-level cache. Peers: numba
+in the environment of `make peers` (a collocated, aliased nodal scheme), and NumPy with dense modal
+matrices by BLAS. Gkeyll's kernels, whose sources are not part of this repository, can be timed by
+users who have them.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""Growth rates of a surrogate trained online on two-stream runs, beside the dispersion relation.
+"""Growth rates of a surrogate trained online on two-stream runs, against the dispersion relation.
 
-The workflow `vlasov_surrogate` is trained as it is shipped. At parameters drawn with another seed
-the surrogate is rolled out from the lowest energy at which a simulation of the training begins, so
-nothing is simulated there; the rate is read off by the function that judges simulations, and
-compared with the root of the dispersion relation. The gate: the same function finds the root in
-simulations.
+The workflow `vlasov_surrogate` is trained as shipped. At parameters drawn with another seed the
+surrogate is rolled out from the lowest initial energy of the training simulations, so nothing is
+simulated there; the rate is determined by the same function as for simulations and compared with
+the root of the dispersion relation. Gate: that function finds the root in simulations.
 """
 
 from __future__ import annotations

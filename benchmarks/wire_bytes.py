@@ -1,11 +1,12 @@
-"""Bytes that data-parallel training receives, and the loss that fewer of them cost.
+"""Bytes received in data-parallel training, and the loss of accuracy by compressed exchanges.
 
 Two surrogates are trained by AdamW on four processes, as two nodes of two, with five seeds and each
-exchange of gradients; gloo. Bytes are counted at the collectives' calls (`count_traffic`), the loss
-is that on samples not trained on. A difference is the mean over seeds of the loss over that of the
-full exchange with the same seed, less one; what is printed is the larger of the two surrogates'
-(for naive 4 bits, without differences and in one level, the smaller). `powersgd` is torch's hook of
-rank 4 under DistributedDataParallel. `ranks_bit_equal`: the weights of all ranks after every run.
+exchange of gradients; gloo. Bytes are counted at the calls of the collectives (`count_traffic`);
+the loss is that on unseen samples. A difference is the mean over seeds of the loss over that of the
+full exchange with the same seed, minus one; the larger value of the two surrogates is printed (the
+smaller for naive 4 bits, without differences and in one level). `powersgd` is torch's hook of rank
+4 under DistributedDataParallel. `ranks_bit_equal`: equality of the weights of all ranks after every
+run.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ JUDGED = ("sdp4bit", "error_bounded")
 
 
 def register_naive() -> None:
-    """Add the exchange that the others are compared with: weights and gradients in 4 bits."""
+    """Register the baseline exchange: weights and gradients in 4 bits."""
     from typing import ClassVar, Literal
 
     import torch
@@ -71,7 +72,7 @@ def register_naive() -> None:
 
 
 def trained(way: str, surrogate: str, seed: int) -> dict:
-    """Train on this rank; return test loss, bytes a step and whether all ranks agree."""
+    """Train on this rank; return test loss, bytes per step and whether all ranks agree."""
     from _wire_tasks import SURROGATES
 
     from scitoolkit.core.processes import current_rank

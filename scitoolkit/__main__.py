@@ -1,4 +1,4 @@
-"""`python -m scitoolkit` is the command `scitoolkit`."""
+"""Entry point of `python -m scitoolkit`, the same as the command `scitoolkit`."""
 
 from scitoolkit.cli.main import main
 

@@ -1,7 +1,7 @@
-"""Everything a command does, as one function of the same name.
+"""Python API: one function for each command of the command line, under the command's name.
 
-A domain is found by the `domain:` key of a configuration, through the entry-point group
-`scitoolkit.domain`; our own domains come in by the same door as anybody's plug-in.
+The `domain:` key of a configuration selects the domain from the entry-point group
+`scitoolkit.domain`, which built-in domains and third-party plug-ins share.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ from scitoolkit.core.plugins import Kind
 from scitoolkit.core.processes import current_rank, world_size
 from scitoolkit.core.results import Results
 from scitoolkit.core.run_directory import RunDirectory
+from scitoolkit.core.run_list import clean_runs as clean_runs
+from scitoolkit.core.run_list import compare_runs as compare_runs
+from scitoolkit.core.run_list import list_runs as list_runs
 from scitoolkit.core.runs import discard_failed_start, open_run, run_of_restarted_launch
 from scitoolkit.core.traced import Traceable
 
@@ -53,7 +56,7 @@ def load(path: Path | str, overrides: Sequence[str] = ()) -> tuple[Job, Any]:
 
 
 def _translated(document: Document) -> Document | None:
-    """Return the document of another program's input file in our terms, None if nobody knows it."""
+    """Translate another program's input file; return None if no input format recognises it."""
     for name in input_formats.names():
         raw = input_formats.get(name)(document.raw)
         if raw is not None:
@@ -73,15 +76,18 @@ def config_file(path: Path | str) -> Path:
             return folder / name
     if len(files) == 1:
         return files[0]
-    found = ", ".join(f.name for f in files) or "none"
-    raise ConfigError(f"which file? The folder holds {found}", where=str(folder))
+    found = ", ".join(f.name for f in files)
+    raise ConfigError(
+        f"several configurations in the folder: {found}" if files else "no YAML file in the folder",
+        where=str(folder), fix=f"name one, such as {folder / files[0].name}" if files else "",
+    )  # fmt: skip
 
 
 def run(
     workflow: Path | str, overrides: Sequence[str] = (), *, resume: bool = False,
     run_dir: Path | None = None,
 ) -> RunDirectory:  # fmt: skip
-    """Train, evaluate and report in one go; the job that `scitoolkit run` does.
+    """Train, evaluate and report in one call, as `scitoolkit run` does.
 
     Args:
         workflow: see `load`.
@@ -105,27 +111,27 @@ def search(
         The run directory; None on the MPI ranks that only run trials.
 
     Raises:
-        ConfigError: the configuration is not that of a search.
+        ConfigError: the configuration is not one of a search.
     """
     job, checked = load(config, overrides)
-    allowed = "`domain: search`, with `config:` naming what is searched"
+    allowed = "`domain: search`, with `config:` naming the configuration to search"
     _require(job.searches, config, "a search", allowed)
     directory = _train(job, checked, resume, run_dir)
     return None if directory is None else _evaluated(directory)
 
 
 run_search = search
-"""`search`, under a name that the package scitoolkit.search does not take."""
+"""Alias of `search` that does not clash with the package `scitoolkit.search`."""
 
 
 def generate(
     config: Path | str, overrides: Sequence[str] = (), *, resume: bool = False,
     run_dir: Path | None = None,
 ) -> RunDirectory:  # fmt: skip
-    """Make a campaign of training data, check it and report; see `run` for the arguments.
+    """Generate a campaign of training data, check it and report; see `run` for the arguments.
 
     Raises:
-        ConfigError: the configuration is not that of a generator.
+        ConfigError: the configuration is not one of a generator.
     """
     job, _ = load(config, overrides)
     allowed = "`domain: generate`, with `generator:` naming one of `scitoolkit ls generator`"
@@ -134,7 +140,7 @@ def generate(
 
 
 def _require(holds: bool, config: Path | str, what: str, allowed: str) -> None:
-    """Refuse a configuration of another kind than the command needs."""
+    """Raise ConfigError unless the configuration is of the kind that the command requires."""
     if not holds:
         raise ConfigError(
             f"not the configuration of {what}", where=str(config_file(config)), allowed=allowed
@@ -147,13 +153,13 @@ def train(
 ) -> RunDirectory:  # fmt: skip
     """Train into a new run directory, or continue an old one; see `run` for the arguments."""
     directory = _train(*load(config, overrides), resume, run_dir)
-    if directory is None:  # a process that only served others has no run to return
+    if directory is None:  # a process that only served other ranks has no run to return
         raise SystemExit(EXIT_OK)
     return directory
 
 
 def _train(job: Job, config: Any, resume: bool, run_dir: Path | None) -> RunDirectory | None:
-    """Train; return None in a process that the job lets serve others instead."""
+    """Train; return None in a process that serves other ranks instead of training."""
     from scitoolkit.training.processes import on_rank_zero
 
     with job.processes(config) as takes_part:
@@ -162,7 +168,7 @@ def _train(job: Job, config: Any, resume: bool, run_dir: Path | None) -> RunDire
         state = job.continues_from
         again = None if resume else on_rank_zero(lambda: _path(run_of_restarted_launch(config)))
         if again is not None:
-            log.info("this launch was started again: continuing its run")
+            log.info("the launcher restarted this job: continuing its run")
             resume, run_dir = True, Path(again)
         path = on_rank_zero(
             lambda: str(open_run(config, resume=resume, run_dir=run_dir, state=state).path)
@@ -198,7 +204,7 @@ def _evaluated(directory: RunDirectory) -> RunDirectory:
 
 
 def check(config: Path | str, overrides: Sequence[str] = ()) -> Mapping[str, Any]:
-    """Do all of a training but write: open the data, build the model, run one batch."""
+    """Dry run: open the data, build the model and run one batch, without writing anything."""
     job, checked = load(config, overrides)
     with memory_errors():
         refuse_too_large(job, checked)
@@ -206,10 +212,10 @@ def check(config: Path | str, overrides: Sequence[str] = ()) -> Mapping[str, Any
 
 
 def validate(config: Path | str, overrides: Sequence[str] = ()) -> tuple[JobConfig, list[Finding]]:
-    """Return the checked configuration, and what is wrong with it beyond its schema.
+    """Return the checked configuration and the problems that its schema cannot detect.
 
-    Looked for are missing packages and files, models too large for the memory, and what the job
-    itself checks, such as equations on the true data. Nothing is trained and nothing is written.
+    Missing packages and files, models too large for the memory, and the checks of the domain,
+    such as equations on the true data. Nothing is trained and nothing is written.
 
     Raises:
         ConfigProblems: the errors of the schema, a line each.
@@ -223,11 +229,11 @@ def evaluate(directory: Path | str, data: Path | None = None) -> Results:
 
     Args:
         directory: a run directory, `surrogates/NAME`, or NAME of a shipped surrogate.
-        data: a file to evaluate on instead of the run's own test part; results are then
+        data: a file to evaluate on instead of the run's test part; results are then
             returned but not written.
 
     Raises:
-        ConfigError: several processes, for one that does not divide the work among them.
+        ConfigError: started on several processes, and this evaluation runs in one only.
     """
     job, path = _job_of(directory)
     with _together(job, path, "evaluate"):
@@ -244,13 +250,13 @@ def predict(
         directory: the run or surrogate.
         source: the file to start from.
         output: the file to write.
-        steps: steps beyond the last sample, for surrogates that advance a state; as configured
-            unless given.
-        lead: samples of a step, for surrogates that learned several leads.
+        steps: number of steps beyond the last sample, for surrogates that advance a state; by
+            default the configured number.
+        lead: samples per step, for surrogates trained on several leads.
 
     Raises:
-        ConfigError: `steps` or `lead` for a surrogate that advances nothing, or several processes
-            for one that does not divide the work among them.
+        ConfigError: `steps` or `lead` for a surrogate that does not advance a state, or started
+            on several processes, and this prediction runs in one only.
     """
     job, path = _job_of(directory)
     if not Path(source).exists():
@@ -262,8 +268,8 @@ def predict(
             job.predict_steps(path, Path(source), Path(output), steps, lead)
         else:
             raise ConfigError(
-                "steps or a lead, and a surrogate that does not advance a state",
-                where=str(directory), fix="leave --steps and --lead out",
+                "--steps and --lead apply only to surrogates that advance a state",
+                where=str(directory), fix="leave out --steps and --lead",
             )  # fmt: skip
     return Path(output)
 
@@ -271,21 +277,21 @@ def predict(
 def export(
     directory: Path | str, output: Path | str, options: Sequence[str] = ()
 ) -> Mapping[str, Any]:
-    """Write a run or surrogate for other programs, checked against the model.
+    """Export a run or surrogate for other programs, and check the export against the model.
 
     Args:
         directory: a run directory, `surrogates/NAME`, or NAME of a shipped surrogate.
-        output: `.c` or `.so` for C and Fortran, `.weights` for a `scitoolkit.deploy.Pool`; of an
-            emulator also `.pt2` or `.onnx`; of a potential the folder of its C library.
+        output: `.c` or `.so` for C and Fortran, `.weights` for a `scitoolkit.deploy.Pool`; for an
+            emulator also `.pt2` or `.onnx`; for a potential the folder of its C library.
         options: `key=value` options: of `scitoolkit.deploy.ExportConfig`, or of the domain.
 
     Raises:
-        ConfigError: the domain of this surrogate writes no such files.
+        ConfigError: surrogates of this domain cannot be exported in this form.
     """
     job, path = _job_of(directory)
     if Path(output).suffix in (".c", ".so", ".weights"):
         if not isinstance(job, Traceable):
-            raise ConfigError("a surrogate of this domain is no function of arrays",
+            raise ConfigError("surrogates of this domain cannot be written as functions of arrays",
                               where=str(path), fix=f"a folder: -o {Path(output).stem}")  # fmt: skip
         from scitoolkit.deploy.export import ExportConfig
         from scitoolkit.deploy.export import export as export_to_c
@@ -306,7 +312,7 @@ def export(
 
 
 def _export_searched(functions: Sequence[Any], output: Path, config: Any) -> Mapping[str, Any]:
-    """Search the combinations of an export's choices; write the fastest within `max_error`."""
+    """Search combinations of export options and write the fastest within `max_error`."""
     from scitoolkit.deploy.combinations import Combinations
     from scitoolkit.deploy.pareto import export_chosen
     from scitoolkit.search import Objective, Search
@@ -322,7 +328,7 @@ def _export_searched(functions: Sequence[Any], output: Path, config: Any) -> Map
 
 
 def publish(directory: Path | str, destination: Path | str) -> Path:
-    """Make a shipped surrogate of an evaluated run, with the figures of its card.
+    """Turn an evaluated run into a shipped surrogate, with its metrics in the card.
 
     Args:
         directory: the run directory.
@@ -349,11 +355,11 @@ class Surrogate:
     job: Job
 
     def evaluate(self, data: Path | None = None) -> Results:
-        """Return the tables of `evaluate`, on its own test part or on another file."""
+        """Evaluate on the run's test part or on another file; see `evaluate`."""
         return self.job.evaluate(self.path, data)
 
     def predict(self, source: Path | str, output: Path | str, steps: int | None = None) -> Path:
-        """Apply it to a file; `output` opens in xarray."""
+        """Apply the surrogate to a file; `output` opens in xarray."""
         return predict(self.path, Path(source), Path(output), steps)
 
 
@@ -371,18 +377,18 @@ def load_surrogate(name: Path | str) -> Surrogate:
 def bench_training(
     settings: Sequence[str] = (), root: Path | str = "runs"
 ) -> tuple[RunDirectory, dict[str, Any]]:
-    """Measure strategies of data-parallel training on this machine, and predict larger ones.
+    """Benchmark data-parallel training strategies here and predict them for larger machines.
 
     Args:
         settings: `key=value` of `scitoolkit.scaling.config.ScalingConfig`.
         root: folder of the runs.
 
     Returns:
-        The run, of which `report` draws a page, and the figures.
+        The run, which `report` can draw, and the measured figures.
 
     Raises:
         ConfigProblems: every error of the settings, a line each.
-        BackendError: the processes failed; they have said why.
+        BackendError: a process failed; its error is on stderr.
     """
     from scitoolkit.scaling.config import ScalingConfig
     from scitoolkit.scaling.run import bench_training as measure
@@ -391,7 +397,7 @@ def bench_training(
 
 
 def report(directory: Path | str) -> Path:
-    """Draw report/index.html from what the run directory holds, and return its path."""
+    """Draw report/index.html from the results in a run directory and return its path."""
     from scitoolkit.reporting import write_report
 
     run = RunDirectory.open(directory)
@@ -403,16 +409,16 @@ def report(directory: Path | str) -> Path:
 def check_processes(
     directory: Path | str, number: int, command: str, steps: int | None = None
 ) -> None:
-    """Refuse a number of processes that cannot share the work of a command.
+    """Raise ConfigError if a command cannot use several processes for this surrogate.
 
     Args:
         directory: a run or surrogate.
-        number: of processes.
+        number: number of processes.
         command: evaluate or predict.
-        steps: of a prediction, where they are given.
+        steps: number of steps of a prediction, if given.
 
     Raises:
-        ConfigError: more than one, and it does not divide that work among them.
+        ConfigError: more than one process, and the command runs in one only.
     """
     _check_processes(*_job_of(directory), number, command, steps)
 
@@ -424,15 +430,15 @@ def _check_processes(
         return
     if not isinstance(job, Divisible):
         raise ConfigError(
-            f"{number} processes, and {command} runs in one for this surrogate", where=str(path),
-            allowed="1", fix="start it without --nproc, torchrun or srun",
+            f"{number} processes: {command} runs in one process for this surrogate",
+            where=str(path), allowed="1", fix="start it without --nproc, torchrun or srun",
         )  # fmt: skip
     job.check_divisible(path, command, steps)
 
 
 @contextlib.contextmanager
 def _together(job: Job, path: Path, command: str, steps: int | None = None) -> Iterator[None]:
-    """Share a command's work with the other processes that it was started in, if there are any."""
+    """Join the other processes of this launch for a command, if there are any."""
     _check_processes(job, path, world_size(), command, steps)
     if world_size() == 1:
         yield
@@ -445,7 +451,13 @@ def _together(job: Job, path: Path, command: str, steps: int | None = None) -> I
 def _job_of(directory: Path | str) -> tuple[Job, Path]:
     path = Path(directory)
     if not path.exists():
-        path = find_content("surrogates", str(directory))
+        try:
+            path = find_content("surrogates", str(directory))
+        except ConfigError as error:
+            raise ConfigError(
+                f"no run directory or surrogate {str(directory)!r}",
+                allowed=f"a run listed by `scitoolkit runs`, or {error.allowed}", fix=error.fix,
+            ) from None  # fmt: skip
     opened = RunDirectory.open(path)
     return job_of(read_document(opened.config_path)), opened.path
 

@@ -1,9 +1,15 @@
-"""Settings of the whole suite: one thread for each pytest-xdist worker."""
+"""Settings of the whole suite: one thread for each pytest-xdist worker, no deadlines."""
 
 from __future__ import annotations
 
 import os
 
+from hypothesis import settings
+
 # Before torch is imported: workers that share the cores spin while they wait for each other.
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ["OMP_NUM_THREADS"] = "1"
+
+# On a shared machine an example may take any time: a deadline would be a timed assertion.
+settings.register_profile("scitoolkit", deadline=None)
+settings.load_profile("scitoolkit")

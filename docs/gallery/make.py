@@ -20,8 +20,8 @@ FOLDER = Path(__file__).parent
 SCREEN, WIDTH, QUALITY = (1280, 900), 960, 68
 HEAD = """# Gallery
 
-The first screen of the report of each workflow that `scitoolkit tour` runs, written by
-`python docs/gallery/make.py runs` from such a tour. Click a picture to see it larger.
+This page shows the first screen of the report of each workflow that `scitoolkit tour` runs. Click a
+picture to enlarge it. `python docs/gallery/make.py runs` writes the page after such a tour.
 """
 
 

@@ -1,1 +1,1 @@
-"""The command line `scitoolkit`, one file per command; each is thin around `scitoolkit.api`."""
+"""The command line `scitoolkit`: one file per command, each a thin wrapper of `scitoolkit.api`."""

@@ -1,41 +1,83 @@
-"""Options that several commands share, declared once."""
+"""Options and helpers shared by several commands."""
 
 from __future__ import annotations
 
 import inspect
 import json
+import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.log import setup_logging
 
 Overrides = Annotated[
-    list[str] | None, typer.Argument(help="Settings that win over the file: section.key=value")
+    list[str] | None,
+    typer.Argument(
+        metavar="[KEY=VALUE]...", help="Settings that override the file: section.key=value"
+    ),
 ]
-Config = Annotated[Path, typer.Argument(help="A YAML file, a workflow folder, or a name.")]
+Config = Annotated[
+    Path,
+    typer.Argument(
+        metavar="CONFIG", help="A YAML file, a workflow folder, or the name of a workflow."
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON object.")]
-NProc = Annotated[int, typer.Option("--nproc", min=1, help="Processes on this machine.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Continue the newest run, bit for bit.")]
-RunDir = Annotated[Path | None, typer.Option("--run-dir", help="The run that --resume continues.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Do all but write, then say what.")]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log details.")]
+NProc = Annotated[int, typer.Option("--nproc", min=1, help="Number of processes on this machine.")]
+Resume = Annotated[
+    bool,
+    typer.Option("--resume", help="Continue the newest run of this configuration, bit for bit."),
+]
+RunDir = Annotated[
+    Path | None, typer.Option("--run-dir", help="With --resume: the run directory to continue.")
+]
+DryRun = Annotated[
+    bool,
+    typer.Option(
+        "--dry-run", help="Open the data, build the model and run one batch; write nothing."
+    ),
+]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log more details.")]
+
+
+class Group(TyperGroup):
+    """Command group whose help shows whole sentences, which click would cut at 45 characters."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write one wrapped paragraph per command."""
+        rows = [
+            (name, command.get_short_help_str(limit=1000))
+            for name in self.list_commands(ctx)
+            if (command := self.get_command(ctx, name)) is not None
+        ]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
 
 
 def print_json(value: Any) -> None:
-    """Print one JSON object on stdout."""
-    print(json.dumps(value, default=str))
+    """Print one JSON object on stdout; NaN and infinities, which JSON lacks, become null."""
+    print(json.dumps(_finite(value), default=str, allow_nan=False))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {key: _finite(inner) for key, inner in value.items()}
+    return [_finite(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder for output.
+    """Create a folder for output.
 
     Raises:
-        ConfigError: it cannot be made.
+        ConfigError: the folder cannot be created.
     """
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -44,7 +86,7 @@ def make_folder(path: Path) -> None:
 
 
 def no_settings() -> list[str]:
-    """Return no settings, for a command without further options."""
+    """Return no settings, for a command without additional options."""
     return []
 
 
@@ -57,16 +99,17 @@ def job_command(
     settings: Callable[..., list[str]] = no_settings,
     ranks: bool = False,
 ) -> Callable[..., int | None]:
-    """Return the command that checks only, starts ranks, or does `scitoolkit.api.ACTION`.
+    """Return a command that calls `scitoolkit.api.ACTION`, with --dry-run and --resume.
 
     Args:
         action: name of the function of `scitoolkit.api`.
-        about: help of the command.
-        show: prints the outcome of a run directory, as JSON or text, on rank 0; its result is the
-            exit code.
+        about: help text of the command.
+        show: prints the outcome of a run directory as JSON or text on rank 0 and returns the exit
+            code.
         config: annotation of the first argument.
-        settings: turns the command's further options, its parameters, into settings.
-        ranks: the command has the option --nproc.
+        settings: converts the command's additional options, which are its parameters, into
+            `key=value` settings.
+        ranks: whether the command has the option --nproc.
     """
     more = inspect.signature(settings, eval_str=True).parameters
 
@@ -80,7 +123,7 @@ def job_command(
             print_json(dict(api.check(path, changes)))
             return None
         if given.get("nproc", 1) > 1:
-            api.load(path, changes)  # an error of the configuration is printed once, not by rank
+            api.load(path, changes)  # report configuration errors once, not on every rank
             return relaunch(given["nproc"])
         do = getattr(api, action)
         run = do(path, changes, resume=given["resume"], run_dir=given["run_dir"])
@@ -109,7 +152,7 @@ def job_command(
 
 
 def relaunch(nproc: int) -> int:
-    """Start this very command `nproc` times as ranks of one job; return its exit code."""
+    """Run this command again as `nproc` ranks of one job; return its exit code."""
     from scitoolkit.training.launch import launch
 
     arguments = sys.argv[1:]
@@ -123,7 +166,7 @@ def relaunch(nproc: int) -> int:
 
 
 def is_main_rank() -> bool:
-    """Return whether this process is the one that speaks."""
+    """Return whether this process is rank 0, which prints the output."""
     from scitoolkit.core.processes import current_rank
 
     return current_rank() == 0

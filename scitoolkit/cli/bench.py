@@ -1,4 +1,4 @@
-"""`scitoolkit bench`: how a training scales on this machine."""
+"""`scitoolkit bench`: benchmarks of this machine."""
 
 from __future__ import annotations
 
@@ -9,25 +9,29 @@ import typer
 
 from scitoolkit.cli import _options as options
 
-app = typer.Typer(help="Measure this machine.")
+app = typer.Typer(help="Benchmark this machine.", cls=options.Group)
 
 
 @app.callback()
-def _several() -> None:
-    """Measure this machine."""
+def _group() -> None:
+    """Benchmark this machine."""
 
 
 @app.command("training")
 def training(
     settings: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[KEY=VALUE]...", help="Such as width=512 or strategies=[ddp]."),
+        typer.Argument(
+            metavar="[KEY=VALUE]...", help="Settings, such as width=512 or strategies=[ddp]."
+        ),
     ] = None,
-    nproc: Annotated[int, typer.Option("--nproc", min=2, help="The most processes.")] = 4,
+    nproc: Annotated[
+        int, typer.Option("--nproc", min=2, help="Largest number of processes to measure.")
+    ] = 4,
     root: Annotated[Path, typer.Option("--root", help="Folder of the runs.")] = Path("runs"),
     as_json: options.Json = False,
 ) -> None:
-    """Measure strategies of data-parallel training, and predict them for up to 4,096 processes."""
+    """Measure data-parallel training strategies and predict them for up to 4,096 processes."""
     from scitoolkit import api
     from scitoolkit.core.log import setup_logging
     from scitoolkit.scaling.run import summary

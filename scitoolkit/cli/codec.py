@@ -1,4 +1,4 @@
-"""`scitoolkit codec`: the HDF5 filter for other programs."""
+"""`scitoolkit codec`: installation of the HDF5 filter for other programs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import typer
 
 from scitoolkit.cli import _options as options
 
-app: typer.Typer = typer.Typer(help="The codec for other programs.", no_args_is_help=True)
+app: typer.Typer = typer.Typer(
+    help="Install the compressor for other programs.", no_args_is_help=True, cls=options.Group
+)
 
 
 @app.command("install")
@@ -30,4 +32,4 @@ def install(
 
 @app.callback()
 def _codec() -> None:
-    """Group of commands, also while there is one."""
+    """Install the compressor for other programs."""

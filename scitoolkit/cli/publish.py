@@ -1,4 +1,4 @@
-"""`scitoolkit publish`: make a shipped surrogate of a run."""
+"""`scitoolkit publish`: turn a run into a shipped surrogate."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ NAME = "publish"
 
 
 def command(
-    directory: Annotated[Path, typer.Argument(metavar="RUN", help="An evaluated run.")],
-    destination: Annotated[Path, typer.Argument(metavar="NAME", help="A name, or a folder.")],
+    directory: Annotated[Path, typer.Argument(metavar="RUN", help="An evaluated run directory.")],
+    destination: Annotated[
+        Path, typer.Argument(metavar="NAME", help="Name in surrogates/, or a folder.")
+    ],
     as_json: options.Json = False,
 ) -> None:
-    """Make a shipped surrogate of a run, with the figures of its card."""
+    """Turn an evaluated run into a shipped surrogate, with its metrics in the card."""
     from scitoolkit import api
 
     setup_logging()

@@ -1,4 +1,4 @@
-"""`scitoolkit report`: draw the report of a run again."""
+"""`scitoolkit report`: redraw the report of a run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def command(
     directory: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
     as_json: options.Json = False,
 ) -> None:
-    """Draw report/index.html from what a run directory holds."""
+    """Draw report/index.html from the results in a run directory."""
     from scitoolkit import api
 
     setup_logging()

@@ -1,4 +1,4 @@
-"""`scitoolkit run`: train, evaluate and report in one go."""
+"""`scitoolkit run`: train, evaluate and report in one command."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NAME = "run"
 
 
 def print_outcome(path: Path, as_json: bool) -> None:
-    """Print what a finished run found: its first tables, and where the rest is."""
+    """Print the results of a finished run and the paths of its directory and report."""
     from scitoolkit.core.results import Results
 
     results = Results.read(path)
@@ -27,7 +27,7 @@ def print_outcome(path: Path, as_json: bool) -> None:
 
 
 def print_results(results: Any) -> None:
-    """Print the head and the tables of a `Results` as text."""
+    """Print the title, summary and tables of a `Results` as text."""
     from scitoolkit.reporting import text_table
 
     print(f"\n{results.title}\n")
@@ -40,11 +40,14 @@ def print_results(results: Any) -> None:
 
 command = options.job_command(
     "run",
-    "Train, evaluate and report in one go.",
+    "Train, evaluate and report in one command.",
     print_outcome,
     config=Annotated[
         Path,
-        typer.Argument(metavar="workflow", help="A workflow folder, its YAML file, or a name."),
+        typer.Argument(
+            metavar="WORKFLOW",
+            help="A YAML file, a workflow folder, or the name of a workflow.",
+        ),
     ],
     ranks=True,
 )

@@ -1,4 +1,4 @@
-"""`scitoolkit search`: search an architecture, or continue a search."""
+"""`scitoolkit search`: search a configuration space, or continue a search."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NAME = "search"
 
 
 def outcome_code(metrics: Mapping[str, Any]) -> int:
-    """Return 1 when more trials failed than gave a result: the search is not to be relied on.
+    """Return exit code 1 if more trials failed than succeeded, which makes a search unreliable.
 
     Example:
         >>> outcome_code({"trials_done": 9, "trials_failed": 1})
@@ -27,7 +27,7 @@ def outcome_code(metrics: Mapping[str, Any]) -> int:
 
 
 def print_search(path: Path, as_json: bool) -> int:
-    """Print what a search found; return its exit code."""
+    """Print the results of a search and return its exit code."""
     from scitoolkit.core.results import Results
 
     print_outcome(path, as_json)
@@ -36,7 +36,7 @@ def print_search(path: Path, as_json: bool) -> int:
 
 def settings(
     workers: Annotated[
-        int | None, typer.Option("--workers", min=1, help="Trials that run at a time.")
+        int | None, typer.Option("--workers", min=1, help="Number of trials at the same time.")
     ] = None,
 ) -> list[str]:
     """Return the settings of the options."""
@@ -45,7 +45,7 @@ def settings(
 
 command = options.job_command(
     "search",
-    "Search an architecture, train the winner and report; nothing is lost when it is killed.",
+    "Search architectures, train the best one and report; --resume continues after a kill.",
     print_search,
     settings=settings,
 )

@@ -15,18 +15,29 @@ NAME = "serve"
 
 def command(
     folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="NAME.weights files of scitoolkit export.")
+        Path,
+        typer.Argument(
+            metavar="DIR", help="Folder of NAME.weights files written by `scitoolkit export`."
+        ),
     ],
-    budget: Annotated[str, typer.Option("--budget", help="Memory for weights.")] = "1GiB",
-    host: Annotated[str, typer.Option("--host", help="0.0.0.0 for all interfaces.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", help="0 for a free one.")] = 8000,
-    workers: Annotated[int, typer.Option("--workers", min=1, help="Threads.")] = 2,
-    queue: Annotated[int, typer.Option("--queue", min=1, help="Requests that may wait.")] = 1000,
-    max_body: Annotated[str, typer.Option("--max-body", help="Of a request.")] = "16MiB",
-    timeout: Annotated[float, typer.Option("--timeout", help="Seconds of a request.")] = 60.0,
+    budget: Annotated[str, typer.Option("--budget", help="Memory for all weights.")] = "1GiB",
+    host: Annotated[
+        str, typer.Option("--host", help="Address to bind; 0.0.0.0 for all interfaces.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", help="Port; 0 for any free port.")] = 8000,
+    workers: Annotated[int, typer.Option("--workers", min=1, help="Number of threads.")] = 2,
+    queue: Annotated[
+        int, typer.Option("--queue", min=1, help="Largest number of waiting requests.")
+    ] = 1000,
+    max_body: Annotated[
+        str, typer.Option("--max-body", help="Largest size of a request.")
+    ] = "16MiB",
+    timeout: Annotated[
+        float, typer.Option("--timeout", help="Time limit of a request in seconds.")
+    ] = 60.0,
     verbose: options.Verbose = False,
 ) -> None:
-    """Answer requests for surrogates over HTTP, many under one budget of memory."""
+    """Serve surrogates over HTTP, with a shared memory budget for their weights."""
     from scitoolkit.core.errors import DataError, missing_extra
     from scitoolkit.core.units import parse_bytes
 
@@ -55,7 +66,7 @@ def command(
     config = uvicorn.Config(app, host=host, port=port, log_level=level, server_header=False)
     server = uvicorn.Server(config)
     address = config.bind_socket()
-    address.listen(config.backlog)  # who connects from now on is answered when the server is up
+    address.listen(config.backlog)  # connections from now on are answered once the server is up
     name, number = address.getsockname()[:2]
-    print(f"{len(files)} surrogates at http://{name}:{number}/docs", flush=True)
+    print(f"serving {len(files)} surrogates at http://{name}:{number}/docs", flush=True)
     server.run([address])

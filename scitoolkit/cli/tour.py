@@ -1,10 +1,12 @@
-"""`scitoolkit tour`: a workflow of every kind, one line each, then all verdicts in one table."""
+"""`scitoolkit tour`: run one workflow of each kind and tabulate the results against baselines."""
 
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,20 +19,24 @@ from scitoolkit.core.content import content_root, list_content
 from scitoolkit.core.errors import EXIT_FAILURE, ConfigError
 
 NAME = "tour"
-# One of each kind: some minutes in all. The others are longer, or show the same once more.
-STOPS = (
-    "acac_mace", "chaos", "compress_snapshot", "field_surrogate", "mesh_diffusion",
-    "node_classification", "rayleigh_benard", "sst_forecast", "sst_search", "vlasov_landau",
-    "water_deepmd",
-)  # fmt: skip
+# One workflow of each kind, with its typical run time in seconds on two cores. The other workflows
+# take longer or add nothing new.
+STOPS = {
+    "acac_mace": 20, "chaos": 16, "compress_snapshot": 22, "field_surrogate": 25,
+    "mesh_diffusion": 50, "node_classification": 12, "rayleigh_benard": 17, "sst_forecast": 42,
+    "sst_search": 60, "vlasov_landau": 6,
+}  # fmt: skip
+# Workflows whose data are generated first, below the output folder: the generating workflow.
+PREPARATIONS = {"mesh_diffusion": "mesh_tracer"}
+MOST_COLUMNS = 120
 
 
 @dataclass(frozen=True)
 class Stop:
-    """What became of one workflow of the tour.
+    """Outcome of one workflow of the tour.
 
     Attributes:
-        workflow: its name.
+        workflow: name of the workflow.
         seconds: wall-clock time, 0 if it was not started.
         run: its run directory, "" if it failed or was left out.
         reason: why it was left out or failed.
@@ -46,18 +52,23 @@ class Stop:
 
 def command(
     workflows: Annotated[
-        list[str] | None, typer.Argument(help="Names of workflows; one of each kind unless given.")
+        list[str] | None,
+        typer.Argument(
+            metavar="[WORKFLOW]...", help="Names of workflows; one of each kind by default."
+        ),
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="Every shipped workflow.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Run every shipped workflow.")] = False,
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="Folder of the runs and of the index page.")
+        Path, typer.Option("--output", "-o", help="Folder for the runs and the index page.")
     ] = Path("runs"),
     as_json: options.Json = False,
 ) -> int | None:
-    """Run every domain's small real job, and show each result beside its best rival."""
+    """Run one small workflow of every domain and compare each result with the best baseline."""
     if workflows and every:
         raise ConfigError(
-            f"{', '.join(workflows)} and all", where="tour", fix="leave the names or --all out"
+            "names of workflows together with --all",
+            where="tour",
+            fix="leave the names or --all out",
         )
     names = workflows or (list_content("workflows") if every else list(STOPS))
     output.mkdir(parents=True, exist_ok=True)
@@ -77,7 +88,7 @@ def command(
         print(f"\n{_table(stops)}\n\nopen  {index}")
         if exported:
             print(
-                "in a solver  {surrogate} as C: {milliseconds:.2f} ms a call, {path}".format(
+                "exported  {surrogate} as C: {milliseconds:.2f} ms per call, {path}".format(
                     **exported
                 )
             )
@@ -85,9 +96,9 @@ def command(
 
 
 def _exported(output: Path, name: str = "sst_forecast") -> dict[str, Any]:
-    """Write a shipped surrogate as C, call it, and return how long that takes; {} without compiler.
+    """Export a shipped surrogate as C and return the time of a call; {} without a compiler.
 
-    The export has compared it with the surrogate.
+    The export itself compares the C code with the surrogate.
     """
     import numpy as np
 
@@ -111,35 +122,104 @@ def _exported(output: Path, name: str = "sst_forecast") -> dict[str, Any]:
 
 
 def _visit(name: str, output: Path) -> Stop:
-    """Run one workflow in a separate process, with a log beside the runs."""
-    missing = _missing(name)
+    """Run one workflow in a separate process, with a log file next to the runs."""
+    start = time.monotonic()
+    log = output / f"tour-{name}.log"
+    settings: list[str] = []
+    if _missing(name) and name in PREPARATIONS:
+        data, reason = _prepared(PREPARATIONS[name], output)
+        if reason:
+            return Stop(name, time.monotonic() - start, reason=reason, failed=True)
+        settings = [f"data.path={data}"]
+    missing = _missing(name, settings)
     if missing:
         return Stop(name, reason=missing)
-    log = output / f"tour-{name}.log"
-    start = time.monotonic()
-    arguments = ["run", name, f"run.root={output.resolve()}", "--json"]
-    with log.open("w", encoding="utf-8") as errors:
-        process = subprocess.run(
-            [sys.executable, "-m", "scitoolkit", *arguments],
-            stdout=subprocess.PIPE, stderr=errors, text=True,
-        )  # fmt: skip
+    found, reason = _run(name, settings, output, log)
     seconds = time.monotonic() - start
+    if reason:
+        return Stop(name, seconds, reason=reason, failed=True)
+    return Stop(name, seconds, run=found["run"])
+
+
+def _prepared(generator: str, output: Path) -> tuple[Path | None, str]:
+    """Return the first sample of a generating workflow, made if necessary, or why it failed."""
+    root = output / "data"
+    made = sorted((root / generator).glob("*/campaign/sample_00000.*"))
+    if made:
+        return made[-1].resolve(), ""
+    # `output=null`: samples are written into the run and not into the folder of data sets.
+    found, reason = _run(generator, ["output=null"], root, output / f"tour-{generator}.log")
+    if reason:
+        return None, reason
+    return next(Path(found["run"]).resolve().glob("campaign/sample_00000.*")), ""
+
+
+def _run(
+    name: str, settings: list[str], root: Path, log: Path
+) -> tuple[dict[str, Any], str]:  # fmt: skip
+    """Run a workflow; return its JSON output and, if it failed, the reason."""
+    arguments = ["run", name, f"run.root={root.resolve()}", *settings, "--json"]
+    with log.open("w", encoding="utf-8") as errors, tempfile.TemporaryFile("w+") as answer:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "scitoolkit", *arguments], stdout=answer, stderr=errors
+        )
+        try:
+            _wait(process, STOPS.get(name))
+        except BaseException:
+            process.terminate()
+            process.wait()
+            raise
+        answer.seek(0)
+        text = answer.read()
     try:
-        found: dict[str, Any] = json.loads(process.stdout.strip().splitlines()[-1])
+        found: dict[str, Any] = json.loads(text.strip().splitlines()[-1])
     except (IndexError, ValueError):
         found = {}
     if process.returncode or "run" not in found:
         reason = found.get("error", {}).get("message", f"exit code {process.returncode}")
-        return Stop(name, seconds, reason=f"{reason} (log: {log})", failed=True)
-    return Stop(name, seconds, run=found["run"])
+        return {}, f"{reason} (log: {log})"
+    return found, ""
 
 
-def _missing(name: str) -> str:
-    """Return why a workflow cannot run here: data to be made first, or a package, "" if it can."""
+def _wait(process: subprocess.Popen[Any], typical: float | None) -> None:
+    """Wait for a process; on a terminal, show the elapsed and the remaining time meanwhile."""
+    if not sys.stdout.isatty() or not sys.stderr.isatty():
+        process.wait()
+        return
+    start, shown = time.monotonic(), ""
+    while process.poll() is None:
+        text = _progress(time.monotonic() - start, typical)
+        sys.stderr.write(text.ljust(len(shown)) + "\b" * max(len(text), len(shown)))
+        sys.stderr.flush()
+        shown = text
+        time.sleep(0.5)
+    sys.stderr.write(" " * len(shown) + "\b" * len(shown))
+    sys.stderr.flush()
+
+
+def _progress(elapsed: float, typical: float | None, width: int = 20) -> str:
+    """Return a bar with the elapsed and the expected remaining seconds.
+
+    Example:
+        >>> _progress(10, 40)
+        '[#####...............] 10 s, about 30 s left'
+        >>> _progress(50, 40)
+        '[###################.] 50 s, longer than usual'
+    """
+    if not typical:
+        return f"{elapsed:.0f} s"
+    filled = min(int(width * elapsed / typical), width - 1)
+    left = typical - elapsed
+    rest = f"about {left:.0f} s left" if left >= 0.5 else "longer than usual"
+    return f"[{'#' * filled}{'.' * (width - filled)}] {elapsed:.0f} s, {rest}"
+
+
+def _missing(name: str, settings: list[str] | None = None) -> str:
+    """Return why a workflow cannot run here (missing data or package), "" if it can."""
     from scitoolkit import api
     from scitoolkit.core.findings import cannot_start
 
-    _, config = api.load(name)
+    _, config = api.load(name, settings or [])
     reason = next((finding.message for finding in cannot_start(config)), "")
     return reason.partition(";")[0].replace(f"{content_root('workflows').parent}/", "")
 
@@ -166,25 +246,39 @@ def _row(stop: Stop) -> dict[str, Any]:
 
 
 def _table(stops: list[Stop]) -> str:
-    """Return the verdicts as text: the quantity, ours, the best rival and the margin."""
-    from scitoolkit.core.results import Table
-    from scitoolkit.reporting import text_table
-
-    rows: list[list[float | int | str | None]] = []
+    """Return the verdicts as a text table of at most `MOST_COLUMNS` columns."""
+    rows = [["workflow", "figure of merit", "scitoolkit", "best baseline", "", "difference"]]
     for stop in stops:
         verdict = _results(stop).verdict if stop.run else None
         if verdict is not None:
-            rows.append([
-                stop.workflow, verdict.quantity, verdict.shown(verdict.ours),
-                verdict.shown(verdict.rival), verdict.rival_name or "–", verdict.margin or "–",
-            ])  # fmt: skip
-    columns = ["workflow", "quantity", "ours", "best rival", "which", "margin"]
-    return text_table(Table(title="", columns=columns, rows=rows))
+            ours, baseline = verdict.values
+            quantity = re.sub(r" \(.*\)", "", verdict.quantity)
+            rows.append([stop.workflow, quantity, ours, baseline, verdict.rival_name,
+                         verdict.margin or "no baseline"])  # fmt: skip
+    widths = [max(len(row[j]) for row in rows) for j in range(6)]
+    for column, least in ((1, 27), (4, 20)):  # names are shortened, values never
+        excess = sum(widths) + 2 * len(widths) - 2 - MOST_COLUMNS
+        widths[column] -= min(max(excess, 0), max(widths[column] - least, 0))
+    lines = []
+    for row in [rows[0], ["-" * width for width in widths], *rows[1:]]:
+        cells = [_cut(cell, width) for cell, width in zip(row, widths, strict=True)]
+        cells[2] = cells[2].strip().rjust(widths[2])
+        if row is not rows[0]:
+            cells[3] = cells[3].strip().rjust(widths[3])
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)
+
+
+def _cut(text: str, width: int) -> str:
+    return text.ljust(width) if len(text) <= width else text[: width - 1] + "…"
 
 
 def _index(stops: list[Stop], output: Path) -> Path:
     from scitoolkit.reporting import write_index
 
     done = [Path(stop.run) for stop in stops if stop.run]
-    left = {stop.workflow: stop.reason for stop in stops if not stop.run}
+    left = {
+        stop.workflow: f"{'failed' if stop.failed else 'was left out'}: {stop.reason}"
+        for stop in stops if not stop.run
+    }  # fmt: skip
     return write_index(output / "index.html", done, left)

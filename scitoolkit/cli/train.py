@@ -10,7 +10,7 @@ NAME = "train"
 
 
 def print_directory(path: Path, as_json: bool) -> None:
-    """Print where the run is."""
+    """Print the path of the run."""
     if as_json:
         options.print_json({"run": str(path)})
     else:

@@ -1,9 +1,8 @@
-"""`scitoolkit validate`: every error of a configuration at once, and what its job checks."""
+"""`scitoolkit validate`: all errors of a configuration, and the checks of its domain."""
 
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -15,12 +14,12 @@ NAME = "validate"
 
 
 def command(
-    config: Annotated[Path, typer.Argument(help="A YAML file, a workflow folder, or a name.")],
+    config: options.Config,
     overrides: options.Overrides = None,
     resolved: Annotated[bool, typer.Option("--resolved", help="Print all settings.")] = False,
     as_json: options.Json = False,
 ) -> int | None:
-    """List every error of a configuration, each with the nearest valid key."""
+    """List all errors of a configuration, each with the nearest valid key."""
     from scitoolkit import api
     from scitoolkit.core.config import ConfigProblems, dump_config
 

@@ -1,4 +1,4 @@
-"""Error-bounded lossy compression with learned enhancers, strict at every point."""
+"""Error-bounded lossy compression with learned enhancers; the bound holds at every point."""
 
 from typing import TYPE_CHECKING
 

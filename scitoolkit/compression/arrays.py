@@ -1,4 +1,4 @@
-"""Arrays of other packages as numpy arrays, and the dtype that codecs work in."""
+"""Conversion of array-likes to numpy, and the working dtype of codecs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def as_numpy(array: Any) -> np.ndarray:
     Masked arrays stay masked arrays.
 
     Raises:
-        ConfigError: a dtype that no codec keeps (complex, text, objects, dates, long double).
+        ConfigError: the dtype is not supported (complex, text, objects, dates, long double).
 
     Example:
         >>> as_numpy([1.0, 2.0]).dtype
@@ -37,7 +37,7 @@ def as_numpy(array: Any) -> np.ndarray:
 
 
 def split_mask(values: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return a masked array filled with its fill value, and its mask; None for other arrays.
+    """Return a masked array's filled values and its mask; the mask is None for other arrays.
 
     Example:
         >>> split_mask(np.ma.array([1.0, 2.0], mask=[False, True], fill_value=-9.0))
@@ -49,7 +49,7 @@ def split_mask(values: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
 
 
 def working_dtype(dtype: np.dtype) -> np.dtype:
-    """Return float64 for float64, float32 for anything shorter.
+    """Return the dtype that codecs work in: float64 for 8-byte dtypes, float32 for shorter ones.
 
     Example:
         >>> working_dtype(np.dtype("f2"))

@@ -1,8 +1,8 @@
-"""From what the user asks for to one absolute bound on the values that the codec sees.
+"""Error bounds, and their conversion to the absolute bound that is passed to codecs.
 
-`abs`: |x - x'| <= value. `rel`: value times the range (max - min) of the finite values. `pw_rel`:
-|x - x'| <= value * |x| at every point, by coding log|x| with sign and zeros beside it. `psnr`: at
-least that many dB, with 20 log10(range / rmse); the error then has no pointwise bound.
+`abs`: |x - x'| <= value. `rel`: |x - x'| <= value * (max - min) of the finite values. `pw_rel`:
+|x - x'| <= value * |x| at every point; log|x| is coded, signs and zeros are stored separately.
+`psnr`: 20 log10(range / rmse) is at least that many dB, without a pointwise bound.
 """
 
 from __future__ import annotations
@@ -19,18 +19,21 @@ MODES = ("abs", "rel", "pw_rel", "psnr")
 
 @dataclass(frozen=True)
 class Bound:
-    """A bound as asked for.
+    """Error bound requested by the user.
 
     Args:
         mode: abs, rel, pw_rel or psnr.
         value: in the data's unit (abs), as a fraction (rel, pw_rel), or in dB (psnr).
+
+    Raises:
+        ConfigError: unknown mode, or a value outside the range of the mode.
     """
 
     mode: str
     value: float
 
     def __post_init__(self) -> None:
-        """Refuse what is not a bound."""
+        """Validate mode and value."""
         if self.mode not in MODES:
             raise ConfigError(f"bound mode {self.mode!r}", allowed=", ".join(MODES))
         if not math.isfinite(self.value) or self.value < 0:
@@ -72,7 +75,7 @@ class Bound:
             return self.value * (high - low)
         if self.mode == "pw_rel":
             return math.log1p(self.value) * (1 - 1e-9)
-        # The error of a quantiser of half-width e is uniform: its rmse is e / sqrt(3).
+        # Quantisation errors of a bin of half-width e are uniform, with rmse e / sqrt(3).
         return math.sqrt(3.0) * (high - low) * 10.0 ** (-self.value / 20.0)
 
 
@@ -84,7 +87,7 @@ def _number(mode: str, value: object) -> float:
 
 
 def psnr(original: np.ndarray, decoded: np.ndarray) -> float:
-    """Return 20 log10(range / rmse) in dB over the finite values; inf when they are equal.
+    """Return 20 log10(range / rmse) in dB over the finite original values; inf for equal arrays.
 
     Example:
         >>> psnr(np.array([0.0, 1.0]), np.array([0.1, 0.9]))
@@ -100,7 +103,10 @@ def psnr(original: np.ndarray, decoded: np.ndarray) -> float:
 
 
 def max_error(original: np.ndarray, decoded: np.ndarray) -> float:
-    """Return the largest |original - decoded|, computed in float64, over finite originals."""
+    """Return the largest |original - decoded| over the finite original values, in float64.
+
+    A decoded value that is not finite counts as an infinite error.
+    """
     largest = 0.0
     x, y = original.reshape(-1), decoded.reshape(-1)
     for start in range(0, x.size, 1 << 20):

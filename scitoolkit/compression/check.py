@@ -1,4 +1,4 @@
-"""Comparing what was compressed with what it was made of."""
+"""Verification of compressed files against their originals."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ RANGE_ROUNDING = 1e-6
 
 
 def describe_streams(path: Path) -> list[dict[str, Any]]:
-    """Return what the streams of a file say about themselves; empty when it holds none."""
+    """Return name and header of each compressed variable of a file; empty if it has none."""
     path = Path(path)
     if not holds_streams(path):
         return []
@@ -43,12 +43,12 @@ def describe_streams(path: Path) -> list[dict[str, Any]]:
 def verify_file(
     compressed: Path | str, original: Path | str, *, with_quality: bool = False
 ) -> list[dict[str, Any]]:
-    """Return for each compressed variable and quantity the errors against the original file.
+    """Return one error record for each compressed variable and quantity of a file.
 
     Args:
-        compressed: what `compress_file` wrote.
-        original: the file that it was made of.
-        with_quality: add the figures of `quality.quality`.
+        compressed: file written by `compress_file`.
+        original: the file that was compressed.
+        with_quality: add the metrics of `quality.quality`.
     """
     records, streams = [], []
     for one in examine(compressed, Path(original), with_quality=with_quality):
@@ -60,13 +60,13 @@ def verify_file(
 
 @dataclass(frozen=True)
 class Examined:
-    """A compressed variable beside its original.
+    """A compressed variable paired with its original.
 
     Args:
         stored: the compressed variable.
-        original: its values before.
-        decoded: its values.
-        missing: the missing values that the original's file names.
+        original: values before compression.
+        decoded: values after decompression.
+        missing: the missing values declared in the original file.
         record: see `compared`.
     """
 
@@ -80,15 +80,15 @@ class Examined:
 def examine(
     compressed: Path | str, original: Path, *, with_quality: bool = False
 ) -> Iterator[Examined]:
-    """Yield each compressed variable of a file beside its original, one in memory at a time.
+    """Yield each compressed variable paired with its original, one in memory at a time.
 
     Args:
-        compressed: what `compress_file` wrote.
-        original: the file that it was made of.
-        with_quality: add the figures of `quality.quality`.
+        compressed: file written by `compress_file`.
+        original: the file that was compressed.
+        with_quality: add the metrics of `quality.quality`.
 
     Raises:
-        DataError: nothing was compressed, or a variable that the original does not have.
+        DataError: the file has no compressed variable, or one that the original does not have.
     """
     for one, values, missing in _pairs(compressed, original):
         decoded = one.decode()
@@ -99,11 +99,11 @@ def examine(
 
 
 def quantity_records(streams: list[tuple[str, bytes]], original: Path) -> list[dict[str, Any]]:
-    """Return the records of the quantities that streams name in their headers.
+    """Return the error records of the derived quantities listed in the headers of streams.
 
     Args:
-        streams: name of a variable and its stream.
-        original: the file that they were made of.
+        streams: (variable, stream) pairs.
+        original: the file that was compressed.
     """
     if not any("quantities" in inspect_stream(stream) for _, stream in streams):
         return []
@@ -139,16 +139,8 @@ def _pairs(
                 values = np.asarray(read_array(original, tuple(one.about["shape"])))
                 yield one, values, MissingValues()
     if nothing:
-        raise DataError("nothing in it was compressed by scitoolkit", where=str(compressed),
+        raise DataError("no variable compressed by scitoolkit", where=str(compressed),
                         fix="scitoolkit verify COMPRESSED ORIGINAL, in this order")  # fmt: skip
-
-
-def verify_array(
-    name: str, stream: bytes, original: np.ndarray, missing: MissingValues | None = None
-) -> dict[str, Any]:
-    """Return the errors of one stream against its original; see `compared`."""
-    one = Stored.of_stream(name, stream)
-    return compared(name, one.about, one.decode(), original, missing)
 
 
 def compared(
@@ -159,21 +151,25 @@ def compared(
 
     Args:
         name: of the variable.
-        about: what the stream, dataset or array says about itself.
+        about: header of the stream, dataset or array.
         decoded: its values.
         original: the values that were compressed.
-        missing: the missing values that the original's file names; those in `about` are added.
-            They must be restored bit for bit, and a bound that refers to the range refers to that
-            of the others.
-        with_quality: add the figures of `quality.quality`.
+        missing: the missing values declared in the original file; those in `about` are added.
+            They must be restored bit for bit, and are excluded from the range that a relative
+            bound refers to.
+        with_quality: add the metrics of `quality.quality`.
 
     Returns:
-        name, max_error, allowed, psnr, holds, and why the bound is none (`problem`), "" if it is.
+        name, max_error, allowed, psnr, holds, and `problem`: why the bound is meaningless, "" if
+        it is not.
+
+    Raises:
+        DataError: shape or dtype differ.
     """
     if decoded.shape != original.shape or decoded.dtype != original.dtype:
         raise DataError(
-            f"{name} is {original.dtype}{original.shape}, compressed was "
-            f"{decoded.dtype}{decoded.shape}"
+            f"{name}: the original is {original.dtype}{original.shape}, "
+            f"the compressed variable {decoded.dtype}{decoded.shape}"
         )
     if decoded.dtype.kind != "f":
         same = bool((decoded == original).all())
@@ -199,9 +195,9 @@ def compared(
 
 
 def _allowed(about: Mapping[str, Any], valid: np.ndarray) -> tuple[float, str]:
-    """Return the bound that the valid values of the original set, and why it is none.
+    """Return the absolute bound recomputed from the valid original values, and its problem.
 
-    The bound in the header may refer to a range that fill values have widened.
+    The bound in the header may have been computed from a range widened by fill values.
     """
     bound = Bound(about["bound"]["mode"], about["bound"]["value"])
     allowed, problem = about.get("error_bound", 0.0), ""
@@ -209,8 +205,8 @@ def _allowed(about: Mapping[str, Any], valid: np.ndarray) -> tuple[float, str]:
     seen.add(valid)
     if bound.of_range and seen.extent and "error_bound" in about:
         problem = seen.dominated()
-        own = bound.absolute(*seen.extent)
-        allowed = own if allowed > own * (1 + RANGE_ROUNDING) else allowed
+        recomputed = bound.absolute(*seen.extent)
+        allowed = recomputed if allowed > recomputed * (1 + RANGE_ROUNDING) else allowed
     return allowed * (2 if about.get("relaxed") else 1), problem
 
 

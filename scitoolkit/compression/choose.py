@@ -1,8 +1,8 @@
-"""Which codec, which share of the bound and which enhancer: whatever measures best on the field.
+"""Selection of codec, bound factor and enhancer by measuring candidates on the field.
 
-Candidates differ in size and in quality, so they are compared at equal size: the value of a
-candidate is its PSNR minus the gain of the same codec from spending as many bytes on a tighter
-bound. That exchange rate (dB per doubling of the size) is measured on the field itself.
+Candidates differ in size and quality, so they are compared at equal size: the value of a candidate
+is its PSNR minus the PSNR that its additional bytes would gain through a tighter bound. This
+exchange rate (dB per doubling of the size) is measured on the field.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ from scitoolkit.core.log import get_logger
 from scitoolkit.core.plugins import Choice
 
 log: Logger = get_logger(__name__)
-# Bytes of header and table that a stream has in any case; matters for tiny fields alone.
+# Bytes of header and section table of any stream; they matter for tiny fields only.
 OVERHEAD = 100
 DEFAULT_EXCHANGE = 7.0
 # Drop candidates more than 1.4x the smallest: users of an error bound want small files.
 MAX_GROWTH = 1.4
-# Larger fields than this have their codec chosen on a block of about so many points.
+# For fields of more points than SAMPLED_FROM the codec is chosen on a block of SAMPLED_POINTS.
 SAMPLED_FROM, SAMPLED_POINTS = 1 << 20, 3 << 15
-# In streams as small as this, tables and settings weigh more than errors that fill the bound, and
-# a tighter bound costs few bytes.
+# In streams below TINY_STREAM bytes, tables and settings dominate and a tighter bound is cheap.
 TINY_STREAM, TIGHTER = 1 << 10, (1.0, 0.7, 0.5)
 
 
 class Options(Config):
-    """What is fixed and what is left to measurement.
+    """Codec, enhancer and objective of a compression; `auto` is decided by measurement.
 
     Attributes:
         codec: `auto` tries every installed codec that is `automatic`; a name or
             `{name: ..., setting: ...}` fixes one.
-        enhancer: `auto`, `none`, or the enhancer to put behind the codec.
-        guarantee: `strict` keeps the bound at every point; `relaxed` lets an enhancer move points
-            to at most twice the bound.
-        train_seconds: training time of enhancers that are trained; 0 leaves them out of `auto`.
-        objective: `size` writes the smallest stream that keeps the bound, `quality` the one of the
-            highest PSNR for its bytes, up to 1.4 times the smallest, `speed` that of a fast codec,
-            without enhancer. A bound in dB is always met by `quality`.
+        enhancer: `auto`, `none`, or the enhancer to apply after the codec.
+        guarantee: `strict` keeps the bound at every point; `relaxed` allows errors of up to twice
+            the bound after an enhancer.
+        train_seconds: training time (s) of trained enhancers; 0 excludes them from `auto`.
+        objective: `size` writes the smallest stream that keeps the bound, `quality` the stream
+            with the highest PSNR for its size, up to 1.4 times the smallest, `speed` the stream of
+            a fast codec, without an enhancer unless one is named. A PSNR bound always uses
+            `quality`.
 
     Example:
         >>> Options(codec="sz3", guarantee="relaxed").codec
@@ -78,12 +78,12 @@ class Options(Config):
         ]  # fmt: skip
 
     def tried_when_tiny(self) -> list[ErrorBoundedCodec]:
-        """Return the codecs that quality tries only where streams are tiny."""
+        """Return the codecs that `objective: quality` tries for tiny streams only."""
         members = [] if self.codec != "auto" else [codecs.get(name) for name in codecs]
         return [member() for member in members if member.automatic and member.fills_bound]
 
     def tried_enhancers(self) -> list[Enhancer]:
-        """Return the enhancers to try: closed-form ones in any case, trained ones on demand."""
+        """Return the enhancers to try: all closed-form ones, and trained ones if requested."""
         if self.enhancer == "none":
             return []
         found = {name: enhancers.get(name)() for name in enhancers}
@@ -99,11 +99,11 @@ class Options(Config):
 
 
 class CandidateSelection:
-    """Candidates with their measured PSNR; the best has the highest value at a common size.
+    """Candidates with their measured PSNR, ranked by value at equal size.
 
     Args:
         values: the field.
-        objective: `size` makes the smallest candidate the best, whatever its PSNR.
+        objective: `size` ranks candidates by size alone.
     """
 
     rate: float
@@ -115,7 +115,7 @@ class CandidateSelection:
         self.candidates: list[tuple[Encoded, float]] = []
 
     def add(self, encoded: Encoded | None) -> None:
-        """Measure a candidate; None stands for one that cannot keep the bound."""
+        """Measure and add a candidate; None (a candidate that cannot keep the bound) is skipped."""
         if encoded is not None:
             self.candidates.append((encoded, self._psnr(encoded.decoded)))
 
@@ -128,7 +128,7 @@ class CandidateSelection:
         return [e for e, _ in sorted(near, key=self._value, reverse=True)]
 
     def keep_enhanced(self, options: Options) -> None:
-        """Drop candidates without enhancer where one without training was asked for by name."""
+        """Drop candidates without an enhancer if a closed-form enhancer was requested by name."""
         if isinstance(options.enhancer, Enhancer) and not options.enhancer.trained:
             enhanced = [e for e in self.candidates if "enhancer" in e[0].header]
             self.candidates = enhanced or self.candidates
@@ -159,7 +159,7 @@ class CandidateSelection:
 
 
 def encode_best(values: np.ndarray, bound: float, options: Options) -> Encoded:
-    """Return the best coded field whose every point keeps the bound (2 bounds when relaxed).
+    """Return the best coded field that keeps the bound at every point (2 bounds if relaxed).
 
     Args:
         values: finite C-contiguous float32 or float64 field, not constant.
@@ -167,7 +167,8 @@ def encode_best(values: np.ndarray, bound: float, options: Options) -> Encoded:
         options: see `Options`.
 
     Raises:
-        BackendError: no codec can take the field.
+        BackendError: no codec accepts the field or keeps the bound.
+        ConfigError: the codec was named and does not accept the field.
     """
     if options.objective == "speed" and isinstance(options.enhancer, str):
         options = options.model_copy(update={"enhancer": "none"})
@@ -193,10 +194,10 @@ def encode_best(values: np.ndarray, bound: float, options: Options) -> Encoded:
 
 
 def _smallest(values: np.ndarray, bound: float, options: Options) -> Encoded:
-    """Return the smallest coded field whose every point keeps the bound.
+    """Return the smallest coded field that keeps the bound at every point.
 
-    Corrections count, so candidates are compared with theirs; an enhancer only pays where it saves
-    more corrections than its own bytes. On a large field the codec is chosen on a block of it.
+    Sizes include corrections: an enhancer pays off only if it saves more bytes of corrections than
+    it costs. For a large field the codec is chosen on a block of it.
     """
     if len(options.tried_codecs()) > 1 and values.size > SAMPLED_FROM:
         sample = _smallest(middle_block(values), bound, options)
@@ -217,7 +218,7 @@ def _smallest(values: np.ndarray, bound: float, options: Options) -> Encoded:
 def _enhanced_best(
     final: CandidateSelection, leading: Sequence[Encoded], bound: float, options: Options
 ) -> Encoded:
-    """Return the best of the candidates and of the leading ones with an enhancer behind them."""
+    """Return the best of the candidates and of `leading` with enhancers applied."""
     for enhancer in options.tried_enhancers() if leading else []:
         for found in _enhanced(enhancer, leading, final.values, bound, options):
             final.add(found)
@@ -230,7 +231,7 @@ def _enhanced_best(
 
 
 def _may_gain(encoded: Encoded, least: int, options: Options) -> bool:
-    """Whether an enhancer may make a stream the smallest: it saves corrections, nothing else."""
+    """Return whether an enhancer can reduce the size: all that it can save is corrections."""
     wanted = isinstance(options.enhancer, Enhancer) or options.guarantee == "relaxed"
     return wanted or (not codec_of(encoded).pointwise and encoded.num_bytes < least)
 
@@ -241,7 +242,7 @@ def middle_block(values: np.ndarray) -> np.ndarray:
 
 
 def middle_slices(shape: tuple[int, ...]) -> tuple[slice, ...]:
-    """Return where the block of `middle_block` lies."""
+    """Return the slices of `middle_block`."""
     side = int(SAMPLED_POINTS ** (1 / max(sum(n > 1 for n in shape), 1)))
     starts = [max(n - side, 0) // 2 for n in shape]
     return tuple(slice(i, i + side) for i in starts)
@@ -253,13 +254,13 @@ def _no_codec(values: np.ndarray, bound: float, options: Options) -> BackendErro
         if (why := codec.unavailable() or codec.refusal(values, bound))
     ]  # fmt: skip
     return BackendError(
-        f"no codec can take shape {values.shape}. {'. '.join(reasons)}".strip(),
+        f"no codec accepts shape {values.shape}. {'. '.join(reasons)}".strip(),
         fix="pip install 'scitoolkit[compression]'",
     )
 
 
 def _plain(values: np.ndarray, bound: float, options: Options) -> Iterator[Encoded]:
-    """Yield the field coded by each codec that can take it, without enhancer."""
+    """Yield the field coded by each codec that accepts it, without an enhancer."""
     fixed = options.codec != "auto"
     for codec in options.tried_codecs():
         if not fixed and codec.unavailable():
@@ -288,7 +289,7 @@ def _enhanced(
     enhancer: Enhancer, leading: Sequence[Encoded], values: np.ndarray, bound: float,
     options: Options,
 ) -> Iterator[Encoded | None]:  # fmt: skip
-    """Yield an enhancer behind the best codecs, and with a margin behind a pointwise one."""
+    """Yield the leading fields with an enhancer, and a pointwise one coded with a margin for it."""
     sizes = enhancer.sizes(values.size)
     seconds = (options.train_seconds or enhancer.default_seconds) / len(sizes)
     for encoded in leading[: enhancer.num_behind]:
@@ -306,7 +307,7 @@ def _enhanced(
 def _with_margin(
     enhancer: Enhancer, leading: Encoded, values: np.ndarray, bound: float, options: Options
 ) -> Encoded:
-    """Return the field coded so tightly that the clipped enhancer stays within the bound."""
+    """Return the field coded with a tighter bound, so that the clipped enhancer stays within it."""
     tried = [*options.tried_codecs(), *options.tried_when_tiny()]
     codec = next(c for c in tried if isinstance(c, codec_of(leading)))
     inner = bound / (1 + field.MARGIN) * (1 - field.GUARD)
@@ -317,5 +318,5 @@ def _with_margin(
 
 
 def _description(best: Encoded) -> str:
-    name: Any = best.header.get("enhancer", {}).get("name", "no enhancer gains on it")
+    name: Any = best.header.get("enhancer", {}).get("name", "no enhancer")
     return f"codec {best.header['base']['name']}, {name}: {best.num_bytes} bytes"

@@ -1,7 +1,7 @@
-"""A variable as chunks that are coded one by one, for the HDF5 filter and the Zarr codec.
+"""Checks and chunk shapes for variables that the HDF5 filter or the Zarr codec codes by chunk.
 
-They take absolute bounds and one missing value besides NaN, Inf and netCDF's fill; for anything
-else `refusal` and `Survey.refusal` say why a stream is written instead.
+Chunks support absolute bounds and one missing value besides NaN, Inf and netCDF's default fill.
+For other variables `refusal` and `Survey.refusal` return why a stream is written instead.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _ALLOWED = {"codec": ("auto", "interpolation"), "enhancer": ("auto", "none"),
 
 @dataclass(frozen=True)
 class Survey:
-    """What one pass over a variable finds.
+    """Range and missing values of a variable, found in one pass.
 
     Args:
-        bound: asked for.
+        bound: requested bound.
         missing: missing values that occur.
-        extent: smallest and largest of the other values.
+        extent: smallest and largest valid value.
         absolute: the bound in the unit of the values.
     """
 
@@ -42,12 +42,12 @@ class Survey:
 
     @property
     def fill(self) -> float | None:
-        """The missing value besides netCDF's that occurs; None if none does."""
+        """The missing value that occurs besides netCDF's default fill; None if there is none."""
         return next((v for v in self.missing.values if v != NETCDF_FILL), None)
 
     @property
     def refusal(self) -> str:
-        """Why chunks cannot keep the missing values, "" if they can."""
+        """Why chunks cannot represent the missing values, "" if they can."""
         several = sum(v != NETCDF_FILL for v in self.missing.values) > 1
         return "several missing values" if several else ""
 
@@ -60,7 +60,7 @@ class Survey:
 
 
 def unsuited(options: Options) -> tuple[str, str]:
-    """Return the first option that chunks cannot follow, and what is allowed; "" if there is none.
+    """Return the first option that chunks do not support and its allowed values, else ("", "").
 
     Example:
         >>> unsuited(Options(objective="quality"))
@@ -77,12 +77,12 @@ def unsuited(options: Options) -> tuple[str, str]:
 
 
 def refusal(item: Any, bound: Bound, missing: MissingValues) -> str:
-    """Return why a variable cannot be coded in chunks, "" if nothing but its values may forbid it.
+    """Return why a variable cannot be coded in chunks, "" if it can as far as metadata tell.
 
     Args:
         item: float variable with `shape` and `dtype`.
-        bound: asked for.
-        missing: values that count as missing, those of the file included.
+        bound: requested bound.
+        missing: values that count as missing, including those declared in the file.
     """
     if bound.mode not in ("abs", "rel") or not bound.value:
         return f"a bound {bound.mode}={bound.value:g}"
@@ -92,16 +92,16 @@ def refusal(item: Any, bound: Bound, missing: MissingValues) -> str:
 
 
 def survey(item: Any, bound: Bound, missing: MissingValues, where: str) -> Survey:
-    """Read a variable once: its range, and which missing values occur.
+    """Return the range of a variable and the missing values that occur in it, in one pass.
 
     Args:
         item: variable that `refusal` accepts.
-        bound: asked for.
+        bound: requested bound.
         missing: values that count as missing.
         where: name of the variable, for messages.
 
     Raises:
-        NumericalError: the range of a relative bound is that of a few outliers.
+        NumericalError: the range of a relative bound is set by a few outliers.
     """
     seen, occurring = ValueRange(), dict.fromkeys(missing.values, False)
     for part in slabs(item):
@@ -118,10 +118,10 @@ def survey(item: Any, bound: Bound, missing: MissingValues, where: str) -> Surve
 
 
 def chunk_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return extents of a chunk of about 2¹⁸ points, as near to a cube as the array is.
+    """Return the extents of a chunk of about 2¹⁸ points, as close to a cube as the array allows.
 
-    An array of up to twice as many is one chunk; of others the chunks are alike, as those at the
-    edges are padded.
+    An array of up to 2¹⁹ points is one chunk. Larger ones are divided evenly, because chunks at
+    the edges are padded.
 
     Example:
         >>> chunk_shape((12, 500, 500)), chunk_shape((24, 89, 180))
@@ -142,7 +142,7 @@ def chunk_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def slab_rows(item: Any, edge: int = 64) -> int:
-    """Return how many rows of an array are read at once: whole chunks, of about 64 MB.
+    """Return the number of rows to read at once: whole chunks, about 64 MiB.
 
     Args:
         item: array with `shape` and `dtype`.
@@ -154,7 +154,7 @@ def slab_rows(item: Any, edge: int = 64) -> int:
 
 
 def slabs(item: Any) -> Iterator[np.ndarray]:
-    """Yield the rows of an array, as many at once as `slab_rows` says."""
+    """Yield slabs of `slab_rows` rows of an array."""
     edge = item.chunks[0] if getattr(item, "chunks", None) else 64
     rows = slab_rows(item, edge)
     for start in range(0, item.shape[0], rows):

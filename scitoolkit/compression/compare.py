@@ -1,7 +1,8 @@
-"""Plain codecs at their best: the highest PSNR that fits into a number of bytes.
+"""Baselines: the highest PSNR of third-party codecs within a byte budget.
 
-A codec's size is not monotone in its bound, because it switches between algorithms, so a bisection
-may miss by more than a dB. The bound is first bracketed and then scanned on a fine grid.
+The size of a codec's stream is not monotone in the bound, because codecs switch between
+algorithms, and bisection alone may miss the optimum by more than a dB. The bound is therefore
+bracketed first and then scanned on a fine grid.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from scitoolkit.compression.missing import MissingValues
 from scitoolkit.core.errors import BackendError
 
 GRID = 24
-# A scan goes this far to either side of where the bisection ends, as factors of the bound.
+# Half-width of the scan around the result of the bisection, as a factor of the bound.
 SPAN = 1.35
 
 
 def plain_codecs() -> tuple[dict[str, ErrorBoundedCodec], dict[str, str]]:
-    """Return the codecs that ours are compared with, and why others of them cannot run here.
+    """Return the third-party baseline codecs, and the reason for each that is not available.
 
     Example:
         >>> found, not_run = plain_codecs()
@@ -38,16 +39,17 @@ def plain_codecs() -> tuple[dict[str, ErrorBoundedCodec], dict[str, str]]:
 def codecs_at_size(
     values: np.ndarray, budget: int, *, grid: int = GRID, missing: MissingValues | None = None
 ) -> dict[str, float]:
-    """Return the best PSNR (dB) of each plain codec within `budget` bytes; -inf when none fits.
+    """Return the best PSNR (dB) of each baseline codec within `budget` bytes; -inf if none fits.
 
     Args:
-        values: float32 or float64 field; special values are filled as ours are, and not counted.
+        values: float32 or float64 field; special values are filled before coding, and their
+            storage is not counted.
         budget: bytes.
-        grid: bounds scanned around the one that just fits.
+        grid: number of bounds scanned around the one that just fits.
         missing: the missing values of the field.
 
     Returns:
-        One entry for each codec that is installed, see `plain_codecs`.
+        PSNR by name of each installed codec of `plain_codecs`.
     """
     from scitoolkit.compression.compress import filled
 
@@ -61,7 +63,7 @@ def codecs_at_size(
 def best_within(
     codec: ErrorBoundedCodec, field: np.ndarray, budget: int, grid: int = GRID
 ) -> float:
-    """Return the best PSNR of one codec within a number of bytes, over a fine grid of bounds."""
+    """Return the best PSNR (dB) of one codec within `budget` bytes over a fine grid of bounds."""
     extent = float(field.max()) - float(field.min())
     if not extent or codec.refusal(field, 0.5 * extent):
         return -math.inf
@@ -82,7 +84,7 @@ def best_within(
 def measure(
     codec: ErrorBoundedCodec, field: np.ndarray, bound: float, budget: float = math.inf
 ) -> float:
-    """Return the PSNR of a codec at a bound, or -inf when its stream is above the budget."""
+    """Return the PSNR (dB) of a codec at a bound; -inf if its stream exceeds the budget."""
     data = b"" if codec.refusal(field, bound) else codec.encode(field, bound)
     if not data or len(data) > budget:
         return -math.inf
@@ -90,7 +92,7 @@ def measure(
 
 
 def rate_and_psnr(codec: ErrorBoundedCodec, field: np.ndarray, bound: float) -> tuple[float, float]:
-    """Return bits per value and PSNR of a codec at a bound; no finite PSNR where it cannot run."""
+    """Return bits per value and PSNR (dB) of a codec at a bound; (inf, -inf) if it cannot run."""
     try:
         data = b"" if codec.refusal(field, bound) else codec.encode(field, bound)
         if not data:

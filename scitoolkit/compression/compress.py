@@ -1,7 +1,8 @@
-"""Compress an array within an error bound that holds at every point, or not at all.
+"""Compression and decompression of single arrays within a verified error bound.
 
-Nothing is returned that was not decoded again and compared with the input in float64: the bound,
-the bits of every NaN, Inf and fill value, the dtype and the shape.
+Every stream is decoded again before it is returned. The bound is verified at every point in
+float64, and NaN, Inf and fill values are verified bit for bit; an array that no codec can code
+within its bound is stored losslessly.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from scitoolkit.compression.container import VALUES_CRC, pack, read_header, unpa
 from scitoolkit.compression.enhancers import Enhancer
 from scitoolkit.compression.field import Encoded
 from scitoolkit.compression.lossless import decode_array, encode_array, squeeze, stretch
-from scitoolkit.compression.mask import encode_mask, restore_mask, special_values
+from scitoolkit.compression.mask import bits_of, encode_mask, restore_mask, special_values
 from scitoolkit.compression.missing import MissingValues
 from scitoolkit.compression.patches import apply_patch, apply_repairs, encode_patch
 from scitoolkit.compression.pointwise import LogField, exceeds
@@ -36,7 +37,7 @@ from scitoolkit.core.log import get_logger
 
 log: Logger = get_logger(__name__)
 MAX_PATCH = 0.02
-# Below this many bytes a lossy stream has nothing to gain over a lossless one.
+# Arrays of fewer bytes are stored losslessly.
 TINY = 128
 PSNR_ROUNDS = 6
 Missing = MissingValues | float | Iterable[float] | None
@@ -56,32 +57,34 @@ def compress(
     train_seconds: float = 0.0,
     objective: Literal["size", "quality", "speed"] = "size",
 ) -> bytes:
-    """Return the array as one self-describing, checksummed stream.
+    """Compress an array into a self-describing, checksummed stream.
 
     Args:
         array: numpy, torch, xarray or dask array of any dims; float16/32/64, or integers and
-            booleans, which are kept losslessly.
-        abs: largest |x - x'| in the array's unit. 0 keeps every bit.
-        rel: largest |x - x'| as a share of the range of the finite values.
+            booleans, which are stored losslessly.
+        abs: largest |x - x'| in the array's unit. 0 is lossless.
+        rel: largest |x - x'| as a fraction of the range of the finite values.
         pw_rel: largest |x - x'| / |x| at every point; zeros stay zeros.
         psnr: least 20 log10(range / rmse), in dB, instead of a pointwise bound.
         codec: `auto`, or a codec or its name (`scitoolkit ls codec`).
         enhancer: `auto`, `none`, or an enhancer or its name (`scitoolkit ls enhancer`).
-        guarantee: strict, or relaxed: with an enhancer, errors up to 2 bounds ("2x").
-        missing: one or several values that stand for "missing", or `MissingValues`. They do not
-            count towards the range and are restored bit for bit, as NaN and Inf are; attributes of
-            an xarray array (`_FillValue`, `missing_value`, `valid_range`, ...) are honoured too.
-            A masked array comes back as a masked array.
-        train_seconds: training time of enhancer networks; 0 leaves them out of `auto`.
+        guarantee: `strict`, or `relaxed`, which allows errors of up to twice the bound after an
+            enhancer.
+        missing: one or several values that mark missing data, or `MissingValues`. They are
+            excluded from the range and restored bit for bit, as NaN and Inf are. Attributes of an
+            xarray array (`_FillValue`, `missing_value`, `valid_range`, ...) are respected too.
+            A masked array is decompressed to a masked array.
+        train_seconds: training time (s) of enhancer networks; 0 excludes them from `auto`.
         objective: `size` for the smallest stream within the bound, `quality` for the highest PSNR
-            for its bytes, `speed` for a fast codec whose blocks threads share.
+            for its size, `speed` for a fast multi-threaded codec.
 
     Returns:
-        The stream; `decompress` needs nothing else.
+        The stream, which contains all that `decompress` requires.
 
     Raises:
-        ConfigError: no or several bounds, an unknown name, a dtype that cannot be coded.
-        NumericalError: the range that `rel` or `psnr` refers to is that of a few outliers.
+        ConfigError: no or several bounds, an unknown name, or an unsupported dtype.
+        NumericalError: the range that `rel` or `psnr` refers to is set by a few outliers.
+        BackendError: no installed codec accepts the array.
 
     Example:
         >>> x = np.sin(np.linspace(0, 9, 4096, dtype=np.float32)).reshape(16, 16, 16)
@@ -116,9 +119,9 @@ def compress_within(
         values: any array that `arrays.as_numpy` returns.
         asked: the bound.
         options: codec, enhancer, guarantee.
-        missing: values that stand for "missing".
-        extent: smallest and largest valid value that `rel` and `psnr` refer to, when the array is
-            a part of a larger one.
+        missing: values that mark missing data.
+        extent: smallest and largest valid value that `rel` and `psnr` refer to, if the array is a
+            part of a larger one.
         where: name of the array, for messages.
     """
     header: dict[str, Any] = {
@@ -156,14 +159,14 @@ def compress_within(
 
 @dataclass(frozen=True)
 class PreparedField:
-    """An array on its way into a stream.
+    """An array prepared for coding.
 
     Args:
-        native: values in the machine's byte order.
+        native: values in native byte order.
         work: values in the working dtype, special points filled.
-        special: where values are restored bit for bit, None for nowhere.
-        missing: values that no other point may decode to.
-        fixed: sections that are written in any case.
+        special: True where values are restored bit for bit; None if there are none.
+        missing: missing values, to which no valid point may decode.
+        fixed: sections that every stream of the array has.
     """
 
     native: np.ndarray
@@ -174,7 +177,7 @@ class PreparedField:
 
 
 def missing_values_of(array: Any, given: Missing) -> MissingValues:
-    """Return the missing values as given, and those that attributes of the array name."""
+    """Return the given missing values together with those declared by the array's attributes."""
     known, attributes = MissingValues.of(given), getattr(array, "attrs", None)
     if isinstance(array, h5py.Dataset):
         return known | MissingValues.of_dataset(array)
@@ -184,15 +187,17 @@ def missing_values_of(array: Any, given: Missing) -> MissingValues:
 
 
 def decompress(stream: bytes | memoryview, *, max_bytes: int | None = None) -> np.ndarray:
-    """Return the array that `compress` was given, within its bound.
+    """Decompress a stream of `compress`.
 
     Args:
-        stream: bytes made by `compress`.
-        max_bytes: refuse larger arrays; half of the machine's memory unless given.
+        stream: bytes returned by `compress`.
+        max_bytes: size limit of the array; half of the machine's memory by default.
+
+    Returns:
+        The array within its bound, of the original shape and dtype.
 
     Raises:
-        DataError: the stream is damaged, foreign, of another version, or too large; never a
-            wrong array.
+        DataError: the stream is damaged, in another format or version, or the array too large.
 
     Example:
         >>> decompress(compress(np.arange(5), abs=0))
@@ -211,7 +216,7 @@ def decompress(stream: bytes | memoryview, *, max_bytes: int | None = None) -> n
 
 
 def inspect_stream(stream: bytes | memoryview) -> dict[str, Any]:
-    """Return what a stream says about itself, without decoding: header, ratio, section sizes."""
+    """Return the header of a stream, its size, compression ratio and section sizes (bytes)."""
     header = dict(read_header(stream))
     _, sections = unpack(stream)
     shape, dtype = _checked_size(header, 1 << 62)
@@ -224,7 +229,7 @@ def inspect_stream(stream: bytes | memoryview) -> dict[str, Any]:
 
 
 def error_bound_of(header: dict[str, Any]) -> float:
-    """Return the absolute bound on what the codec saw (log|x| for pw_rel) from a header."""
+    """Return the absolute bound on the codec's input (log|x| for pw_rel) from a header."""
     if "error_bound" in header:
         return float(header["error_bound"])
     low, high = header["range"]
@@ -232,20 +237,20 @@ def error_bound_of(header: dict[str, Any]) -> float:
 
 
 def max_error_of(stream: bytes) -> float:
-    """Return the largest error that a stream says was found when it was verified."""
+    """Return the largest error of a stream, as measured when it was written."""
     return float(read_header(stream)["max_error"])
 
 
 def _decode(
     header: dict[str, Any], sections: dict[str, memoryview], shape: tuple[int, ...], dtype: np.dtype
 ) -> np.ndarray:
-    # Streams of format version 1 have no checksum of their values, blocks have one each.
+    # Streams of format version 1 have no checksum of decoded values; `blocks` has one per block.
     wanted = header.get(VALUES_CRC)
     values, crc = _decode_values(header, sections, shape, dtype, with_crc=wanted is not None)
     if wanted is not None and wanted != crc:
         base = header["base"]
         raise DataError(
-            f"codec {base['name']} decodes other values here than where the bound was verified",
+            f"codec {base['name']} decodes to other values than when the bound was verified",
             allowed=f"{base['name']} in version {base.get('version', 'of the writer')}",
         )
     return _masked(values, header, sections)
@@ -259,9 +264,9 @@ def _decode_values(
     *,
     with_crc: bool = True,
 ) -> tuple[np.ndarray, int]:
-    """Return the array, and the CRC of what its codec decoded to; 0 if it is not wanted.
+    """Return the array, and the CRC of the values decoded by its codec, or 0 without `with_crc`.
 
-    For `pw_rel` that is log|x|, because libraries differ in the last digit of an exponential.
+    For `pw_rel` the CRC is that of log|x|, because math libraries round exponentials differently.
     """
     if header["base"]["name"] == "lossless":
         exact = decode_array(sections["base"], shape, dtype)
@@ -289,7 +294,7 @@ def _decode_values(
 def _masked(
     values: np.ndarray, header: dict[str, Any], sections: dict[str, memoryview]
 ) -> np.ndarray:
-    """Return a masked array when one was compressed."""
+    """Return `values` as a masked array if the header has a mask."""
     if "masked" not in header:
         return values
     packed = np.frombuffer(stretch(sections["masked"], -(-values.size // 8)), np.uint8)
@@ -305,7 +310,7 @@ def _crc(values: np.ndarray) -> int:
 def _bounded(
     prepared: PreparedField, header: dict[str, Any], options: Options, error_bound: float
 ) -> bytes | None:
-    """Return the verified stream, or None when only a lossless one keeps the bound."""
+    """Return the verified stream, or None if only lossless coding keeps the bound."""
     work = prepared.work
     low, high = float(work.min()), float(work.max())
     if low != high and (
@@ -315,7 +320,7 @@ def _bounded(
     if header["bound"]["mode"] == "psnr":
         header = {**header, "error_bound": error_bound}
     if options.guarantee == "relaxed":
-        header["relaxed"] = "2x"
+        header = {**header, "relaxed": "2x"}
     log_field = LogField.of(work) if header["bound"]["mode"] == "pw_rel" else None
     values = work if log_field is None else log_field.logarithm
     sections = {**prepared.fixed, **({} if log_field is None else log_field.sections())}
@@ -338,7 +343,7 @@ def _bounded(
 
 
 def _as_decoded(prepared: PreparedField, decoded: np.ndarray) -> bool:
-    """Whether what a codec decodes to is, unchanged, what a reader will get."""
+    """Return whether the values decoded by the codec are the final values, without changes."""
     missing = prepared.missing
     return (
         prepared.special is None
@@ -351,10 +356,11 @@ def _as_decoded(prepared: PreparedField, decoded: np.ndarray) -> bool:
 def _verified(
     prepared: PreparedField, header: dict[str, Any], sections: dict[str, bytes], error_bound: float
 ) -> bytes | None:
-    """Decode, compare, repair the few points that rounding moved out, and write the largest error.
+    """Return the stream after decoding it and patching points that rounding moved off the bound.
 
-    The dtype of the file is coarser than the working dtype (float16) or as coarse as the
-    corrections themselves, so a last rounding may pass the bound by an ulp.
+    The dtype of the array is coarser than the working dtype (float16) or as coarse as the
+    corrections, so the final rounding may exceed the bound by an ulp. Returns None if too many
+    points exceed it.
     """
     native, special = prepared.native, prepared.special
     shape, dtype = native.shape, native.dtype
@@ -384,7 +390,7 @@ def _verified(
         apply_patch(decoded, memoryview(sections["patch"]))
     if (
         special is not None
-        and _bits(native)[special].tobytes() != _bits(decoded)[special].tobytes()
+        and bits_of(native)[special].tobytes() != bits_of(decoded)[special].tobytes()
     ):
         raise NumericalError("a masked value was not restored bit for bit")
     largest = rounded_up(largest)
@@ -394,7 +400,7 @@ def _verified(
 
 
 def _turned_missing(prepared: PreparedField, decoded: np.ndarray) -> np.ndarray:
-    """Return the flat indices of valid values that a reader of the copy would take for missing."""
+    """Return the flat indices of valid points that decode to a missing value."""
     turned = prepared.missing.where(decoded)
     if prepared.special is not None:
         turned &= ~prepared.special
@@ -405,9 +411,9 @@ def _reach_psnr(
     prepared: PreparedField, header: dict[str, Any], options: Options, asked: Bound,
     extent: tuple[float, float],
 ) -> bytes | None:  # fmt: skip
-    """Return the smallest stream found that reaches the PSNR, in a few rounds."""
+    """Return the smallest stream that reaches the PSNR, from a few iterations over the bound."""
     error_bound, best = asked.absolute(*extent), None
-    # The highest PSNR for its bytes is the smallest stream at a PSNR.
+    # At a given PSNR, the stream with the highest PSNR for its size is the smallest.
     options = options.model_copy(update={"objective": "quality"})
     for _ in range(PSNR_ROUNDS):
         stream = _bounded(prepared, header, options, error_bound)
@@ -432,7 +438,11 @@ def _lossless(values: np.ndarray, header: dict[str, Any], fixed: dict[str, bytes
 def value_extent(
     values: np.ndarray, special: np.ndarray | None, asked: Bound, where: str
 ) -> tuple[float, float]:
-    """Return smallest and largest value that is not special; refuse those of a few outliers."""
+    """Return the smallest and largest value that is not special.
+
+    Raises:
+        NumericalError: the bound refers to the range, and a few outliers set the range.
+    """
     seen = ValueRange()
     seen.add(values if special is None else values[~special])
     if asked.of_range:
@@ -444,7 +454,7 @@ def value_extent(
 def filled(values: np.ndarray, special: np.ndarray | None) -> np.ndarray:
     """Return the field in the working dtype, special points filled from their nearest neighbour.
 
-    A filled-in region without edges costs the codec next to nothing.
+    Regions filled without edges cost a codec almost no bytes.
     """
     if special is None:
         return np.ascontiguousarray(values, working_dtype(values.dtype))
@@ -456,7 +466,7 @@ def filled(values: np.ndarray, special: np.ndarray | None) -> np.ndarray:
 
 
 def _constant(values: np.ndarray, error_bound: float) -> float | None:
-    """Return the one value that stands for all of them within the bound, or None."""
+    """Return the value that approximates all others within the bound, or None."""
     low, high = float(values.min()), float(values.max())
     middle = low if low == high else float(values.dtype.type(0.5 * low + 0.5 * high))
     inside = max(middle - low, high - middle) <= error_bound
@@ -464,9 +474,10 @@ def _constant(values: np.ndarray, error_bound: float) -> float | None:
 
 
 def _smallest_bound(low: float, high: float, dtype: np.dtype) -> float:
-    """Return the bound below which rounding alone would break it: an ulp of the largest value.
+    """Return the smallest supported bound: one ulp of the largest value.
 
-    Values and bounds whose sums or reciprocals leave the dtype's range are not for codecs either.
+    It is infinite for values whose sums could overflow the dtype, and never below the bounds whose
+    reciprocals could.
     """
     largest, limits = max(abs(low), abs(high)), np.finfo(dtype)
     if largest > float(limits.max) / 64:
@@ -478,17 +489,13 @@ def _finite_only(values: np.ndarray, special: np.ndarray | None) -> np.ndarray:
     return values if special is None else values[~special]
 
 
-def _bits(values: np.ndarray) -> np.ndarray:
-    return values.view(f"u{values.dtype.itemsize}")
-
-
 def _written(value: float, dtype: np.dtype) -> float:
-    """Return the shortest float that stands for the value in its dtype."""
+    """Return the float with the shortest decimals that round to the value in its dtype."""
     return float(str(dtype.type(value)))
 
 
 def rounded_up(value: float) -> float:
-    """Return a float of three digits that is not below the value."""
+    """Return a float of three significant digits that is not below the value."""
     if value == 0 or not math.isfinite(value):
         return value
     short = float(f"{value:.2e}")
@@ -498,7 +505,7 @@ def rounded_up(value: float) -> float:
 def _checked_size(
     header: dict[str, Any], max_bytes: int | None
 ) -> tuple[tuple[int, ...], np.dtype]:
-    """Return shape and dtype after checking them: nothing is allocated for what they say before."""
+    """Return shape and dtype of a header, validated before anything is allocated for them."""
     shape, dtype = tuple(header["shape"]), np.dtype(str(header["dtype"]))
     if dtype.kind not in "fiub" or not all(isinstance(n, int) and n >= 0 for n in shape):
         raise DataError(f"damaged stream: shape {shape}, dtype {dtype}")

@@ -14,12 +14,12 @@ from scitoolkit.core.job_config import JobConfig
 
 
 class FileConfig(Config):
-    """Which variables of which file.
+    """Input file and its variables.
 
     Attributes:
         path: .npy, HDF5, NetCDF, Zarr, or raw values (.f32, .f64).
-        variables: names; all float variables that are no coordinates unless given.
-        missing: values that stand for "missing", beside those that the file itself names.
+        variables: names; by default all float variables that are not coordinates.
+        missing: values that mark missing data, in addition to those declared in the file.
         shape: of raw values, the slowest dim first.
     """
 
@@ -29,29 +29,29 @@ class FileConfig(Config):
     shape: list[PositiveInt] | None = None
 
     def required_packages(self) -> tuple[str, ...]:
-        """Return the packages that reading the files needs."""
+        """Return the packages required to read the file."""
         from scitoolkit.io.fields import packages_for
 
         return packages_for(self.path)
 
 
 class BoundConfig(Config):
-    """How tightly: `mode` abs, rel, pw_rel or psnr."""
+    """Error bound: `mode` abs, rel, pw_rel or psnr, and its value; see `bounds.Bound`."""
 
     mode: Literal["abs", "rel", "pw_rel", "psnr"] = "rel"
     value: PositiveFloat = 1e-2
 
 
 class CompressionConfig(JobConfig, Options):
-    """The configuration of a compression job: that of `Options`, and the keys below.
+    """The configuration of a compression job: the keys of `Options` and those below.
 
     Attributes:
-        data: what to compress.
-        bound: how tightly; null where quantities say it.
-        quantities: bounds on what is computed from variables, `sqrt(u^2 + v^2): abs=1e-2` say.
-        container: `filter` for datasets that other programs read through our HDF5 filter or Zarr
-            codec, `stream` for streams, `auto` for `filter` where the options above allow it.
-        networks: folder of enhancer networks that `scitoolkit compress --train-once` wrote.
+        data: file and variables to compress.
+        bound: error bound of the variables; null if only quantities are bounded.
+        quantities: bounds on derived quantities, for example `sqrt(u^2 + v^2): abs=1e-2`.
+        container: `filter` for datasets that other programs read through scitoolkit's HDF5 filter
+            or Zarr codec, `stream` for streams, `auto` for `filter` if the other options allow it.
+        networks: folder of enhancer networks written by `scitoolkit compress --train-once`.
     """
 
     renamed: ClassVar[Mapping[str, str]] = {

@@ -1,12 +1,12 @@
-"""The stream: magic, version, one checksummed JSON header, sections with a length and CRC each.
+"""Stream format: magic, version, a checksummed JSON header, and sections with length and CRC.
 
     "SciC" version:u8 crc32:u32 [values:u32] varint(len) header {varint(len) crc32:u32}* sections
 
 `values`, from version 2 on, is the CRC of the decoded values that were verified against the bound.
 The first CRC covers the version, `values`, the header and the table of sections, and the table
-covers the sections, so that not one byte of a stream is believed, allocated for or handed to a C
-decoder before it was verified. The header is JSON, deflated against a fixed dictionary because a
-small field must not pay for its keys. Nothing is ever unpickled.
+has the CRCs of the sections, so that every byte is verified before memory is allocated for it or
+it is passed to a C decoder. The header is JSON, deflated with a preset dictionary to keep small
+streams short. Nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from typing import Any
 from scitoolkit.core.errors import DataError
 from scitoolkit.io.compressed import MAGIC
 
-# Version 1 has no CRC of the decoded values; streams of streams, such as slabs, are still of it.
+# Version 1 has no CRC of the decoded values; streams of slabs are still written in version 1.
 VERSIONS = (1, 2)
 VALUES_CRC = "values_crc"
 MAX_HEADER = 1 << 20
 MAX_SECTIONS = 1 << 16
-# Part of format version 1: changing a byte of it makes streams unreadable.
+# Part of the format since version 1: any change makes existing streams unreadable.
 _DICTIONARY = (
     b'"slabs":"fill":1e+20,"relaxed":"2x","error_bound":"mode":"psnr","value":"mode":"pw_rel",'
     b'"mode":"abs","value":"dtype":"|b1","dtype":"<i8","dtype":"<f2","dtype":">f4",'
@@ -51,8 +51,8 @@ def pack(header: Mapping[str, Any], sections: Mapping[str, bytes]) -> bytes:
     """Return one stream of a JSON header and named sections.
 
     Args:
-        header: JSON types; the key `sections` is ours, `VALUES_CRC` is written apart.
-        sections: name -> bytes, kept in order.
+        header: JSON types; the key `sections` is reserved, `VALUES_CRC` is stored separately.
+        sections: name -> bytes, stored in this order.
 
     Example:
         >>> header, sections = unpack(pack({"shape": [2]}, {"base": b"xy"}))
@@ -76,12 +76,12 @@ def pack(header: Mapping[str, Any], sections: Mapping[str, bytes]) -> bytes:
 def unpack(
     stream: bytes | memoryview, *, verified: bool = True
 ) -> tuple[dict[str, Any], dict[str, memoryview]]:
-    """Return header and sections of a stream, every byte verified.
+    """Return the header and sections of a stream after verifying all checksums.
 
     Args:
-        stream: what `pack` wrote.
-        verified: False leaves the checksums of sections to a reader that needs a part of them and
-            checks that part by itself.
+        stream: bytes returned by `pack`.
+        verified: False skips the checksums of sections, for readers that decode only parts of a
+            section and verify those.
 
     Raises:
         DataError: not a stream, another version, truncated, or a checksum that does not match.
@@ -112,7 +112,7 @@ def unpack(
 
 
 def read_header(stream: bytes | memoryview) -> dict[str, Any]:
-    """Return the header alone, verified; the sections need not be there."""
+    """Return the verified header of a stream, which may be truncated after it."""
     view = _bytes_of(stream)
     if len(view) < 10 or bytes(view[:4]) != MAGIC or view[4] not in VERSIONS:
         return unpack(view)[0]
@@ -124,7 +124,7 @@ def _bytes_of(stream: bytes | memoryview) -> memoryview:
         return memoryview(stream).cast("B")
     except TypeError:
         raise DataError(
-            f"a stream is bytes, not {type(stream).__name__}", fix="Path(file).read_bytes()"
+            f"a stream must be bytes, got {type(stream).__name__}", fix="Path(file).read_bytes()"
         ) from None
 
 
@@ -166,7 +166,7 @@ def _inflate(packed: memoryview) -> Any:
 
 
 def varint(value: int) -> bytes:
-    """Return an integer of at least 0 in base 128, the least significant group first."""
+    """Return a non-negative integer in LEB128: base 128, least significant group first."""
     out = bytearray()
     while value >= 0x80:
         out.append(value & 0x7F | 0x80)
@@ -175,7 +175,7 @@ def varint(value: int) -> bytes:
 
 
 def read_varint(view: memoryview, position: int) -> tuple[int, int]:
-    """Return an integer and the position behind it."""
+    """Return a LEB128 integer and the position after it."""
     value = 0
     for shift in range(0, 63, 7):
         if position >= len(view):
@@ -189,4 +189,4 @@ def read_varint(view: memoryview, position: int) -> tuple[int, int]:
 
 
 def _damaged(what: str) -> DataError:
-    return DataError(f"damaged stream: {what}", fix="get the file again from where it was made")
+    return DataError(f"damaged stream: {what}", fix="copy the file again from its source")

@@ -1,16 +1,16 @@
-"""Our own error-bounded codec: CDF 9/7 wavelet, rate-distortion quantiser, context mixing.
+"""Wavelet coder of the codec `dyadic`: CDF 9/7, rate-distortion quantiser, context mixing.
 
-SPERR's wavelet leaves its coefficients nearly uncoded and SZ3 codes its residuals without context;
-here every decision is coded with a probability mixed from six contexts (magnitudes of neighbours
-in the band, in the other bands of the level and of the parent), as image coders do. A coefficient
-is rounded down where that saves more bits than its error is worth. The transform has no pointwise
-bound, so the points outside the bound are corrected by integers that the same coder writes
-(`encode_outliers`); a coarse step and a few corrections are shorter than a fine step.
+As in image coders, every binary decision is coded with a probability mixed from six contexts:
+magnitudes of neighbours in the band, in the other bands of the level and in the parent band. (SPERR
+codes its coefficients almost without entropy coding, SZ3 its residuals without contexts.) A
+coefficient is rounded down if that saves more bits than its error is worth. The transform has no
+pointwise bound, so points outside the bound are corrected by integers coded with the same coder
+(`outliers`, `encode_integers`): a coarse step with a few corrections is shorter than a fine step.
 
-Transform and coder are C (`native/wavelet.c`, `native/entropy.c`). Integers steer the decoder, and
-floating-point contraction is off, so all IEEE machines agree.
+Transform and coder are written in C (`native/wavelet.c`, `native/entropy.c`). The coder's contexts
+depend on integers only and floating-point contraction is off, so all IEEE machines decode alike.
 
-Caveat: the coder is sequential, and it needs a C compiler at run time.
+Caveat: the coder is sequential and requires a C compiler at run time.
 
 Source: Daubechies & Sweldens 1998, doi:10.1007/BF02476026 (lifting); Mahoney 2005 (mixing).
 """
@@ -28,18 +28,18 @@ from scitoolkit.compression.native.library import call, check
 MAX_STEPS = 2**28
 RATE_WEIGHT = 0.08
 SHRINK_UNIT = 256
-# A correction stands for an error of this many bounds, a further unit for this many more.
+# Error, in bounds, that a correction of 1 represents, and the increment of each further unit.
 FIRST_OUTLIER, NEXT_OUTLIER = 1.4, 1.8
 
 
 @dataclass(frozen=True)
 class DyadicStream:
-    """What the decoder needs beside dtype and shape.
+    """Coded field; the decoder requires dtype and shape in addition.
 
     Attributes:
         step: width of a quantisation bin of the coefficients.
-        offset: mean of the field, taken off before the transform.
-        shrink: by how much (in 1/256 steps) coefficients of magnitude 1 and above are drawn in.
+        offset: mean of the field, subtracted before the transform.
+        shrink: reduction of coefficients of magnitude 1, and of larger ones, in 1/256 steps.
         data: the coded integers.
     """
 
@@ -50,13 +50,13 @@ class DyadicStream:
 
 
 def encode(values: np.ndarray, step: float) -> tuple[DyadicStream, np.ndarray]:
-    """Return the coded field and what it decodes to.
+    """Return the coded field and its decoded values.
 
     Args:
         values: finite C-contiguous float32 or float64 array, any dims.
         step: bin width of the coefficients, in the field's unit; the rmse is below 0.29 steps.
     """
-    # Any offset will do; one of few digits is short in the header.
+    # The offset need not be exact; few digits keep the header short.
     offset = float(f"{np.mean(values, dtype=np.float64):.2g}")
     work = (values - values.dtype.type(offset)).reshape(folded(values.shape))
     _wavelet(work, inverse=False)
@@ -68,21 +68,21 @@ def encode(values: np.ndarray, step: float) -> tuple[DyadicStream, np.ndarray]:
 
 
 def decode(stream: DyadicStream, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """Return the field, bit for bit what `encode` said that it decodes to."""
+    """Return the decoded field, bit for bit as `encode` returned it."""
     integers = decode_integers(stream.data, shape)
     return _reconstruct(integers, stream, shape, dtype)
 
 
 def encode_integers(integers: np.ndarray) -> bytes:
-    """Return small integers, mostly zero, as coded by the context coder."""
+    """Code small integers, most of them zero, with the context coder."""
     return _scan(integers.reshape(folded(integers.shape)).astype(np.float32), 0.0)[1]
 
 
 def decode_integers(data: bytes | memoryview, shape: tuple[int, ...]) -> np.ndarray:
-    """Return the integers (int32) that were coded.
+    """Decode the integers (int32) of `encode_integers`.
 
     Raises:
-        DataError: the data ends before the last of them.
+        DataError: the data are truncated.
     """
     dims = folded(shape)
     integers = np.empty(dims, np.int32)
@@ -95,10 +95,10 @@ def decode_integers(data: bytes | memoryview, shape: tuple[int, ...]) -> np.ndar
 
 
 def outliers(values: np.ndarray, decoded: np.ndarray, bound: float) -> np.ndarray:
-    """Return the corrections (int8, 0 within the bound) that bring every point within it.
+    """Return the corrections (int8, 0 within the bound) that bring every point within the bound.
 
     Raises:
-        OverflowError: an error is beyond what a correction can say.
+        OverflowError: an error exceeds the largest correction.
     """
     error = values.astype(np.float64)
     error -= decoded
@@ -114,7 +114,7 @@ def outliers(values: np.ndarray, decoded: np.ndarray, bound: float) -> np.ndarra
 
 
 def correct(decoded: np.ndarray, corrections: np.ndarray, bound: float) -> None:
-    """Add corrections to a decoded field, in place."""
+    """Add corrections to a decoded field in place."""
     flat = corrections.reshape(-1)
     away = np.flatnonzero(flat)
     units = flat[away].astype(np.float64)
@@ -138,7 +138,7 @@ def _reconstruct(
 
 
 def _shrink(wanted: np.ndarray, integers: np.ndarray) -> tuple[int, int]:
-    """Return how far below its integer a coefficient lies on average, for 1 and for more."""
+    """Return the mean reduction of a coefficient below its integer, for magnitude 1 and above."""
     sums = np.zeros(4)
     call(
         "sck_centroids", wanted.dtype, ctypes.c_int64(wanted.size), pointer(wanted),

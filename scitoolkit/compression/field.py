@@ -1,10 +1,9 @@
-"""One field through one base codec, one enhancer and the corrections that make the bound strict.
+"""Coding of one field by base codec, enhancer and corrections.
 
-A stream is base -> enhancer -> corrections. The enhancer lowers the mean square error and may
-push some points out of the bound; so may a transform. Those points are corrected by integers
-(`dyadic.outliers`), so that the bound holds at every point whatever came before. A little of the
-bound (`GUARD`) is kept for the rounding of other machines. `relaxed` leaves the enhancer's points
-where they are, at most 2 bounds away, and says so in the header.
+Enhancers and transform codecs may move points out of the bound. These points are corrected by
+integers (`dyadic.outliers`), so that the bound holds at every point. A fraction `GUARD` of the
+bound is reserved for rounding on other machines. With `relaxed`, enhanced points are not corrected;
+their errors are at most twice the bound, and the header records this.
 """
 
 from __future__ import annotations
@@ -22,16 +21,19 @@ from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.plugins import Kind
 
 GUARD = 1e-6
-# Share of the bound that a pointwise codec gives away so that the clipped enhancer stays within it.
+# Enhancer's margin as a fraction of the bound of a pointwise codec, so that both fit the bound.
 MARGIN = 0.5
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """A coded field, what it decodes to and what the header must say about it.
+    """Coded field with its sections, header entries and decoded values.
 
     Attributes:
-        error: see `CodedField.error`; None once anything follows the codec.
+        header: entries for the header of the stream.
+        sections: bytes by name.
+        decoded: the values that the sections decode to.
+        error: see `CodedField.error`; None if an enhancer or corrections follow the codec.
     """
 
     header: dict[str, Any]
@@ -41,20 +43,20 @@ class Encoded:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of the sections."""
+        """Total size of the sections in bytes."""
         return sum(map(len, self.sections.values()))
 
 
 def encode_base(
     codec: ErrorBoundedCodec, values: np.ndarray, bound: float, factor: float = 1.0
 ) -> Encoded:
-    """Return the field coded by one codec; the bound may not hold yet.
+    """Return the field coded by one codec; the bound may not hold before corrections.
 
     Args:
         codec: the codec and its settings.
         values: finite C-contiguous float32 or float64.
         bound: absolute error bound.
-        factor: one of `codec.factors`, the share of the bound that the codec is given.
+        factor: one of `codec.factors`, the multiple of the bound that the codec uses.
     """
     coded = codec.code(values, bound, factor)
     return Encoded({"base": coded.header}, {"base": coded.data}, coded.decoded, coded.error)
@@ -68,7 +70,7 @@ def codec_of(encoded: Encoded) -> type[ErrorBoundedCodec]:
 def with_enhancer(
     encoded: Encoded, enhancer: Enhancer, data: bytes, bound: float, clip: float
 ) -> Encoded:
-    """Return the coded field with a fitted enhancer behind its codec; `clip` in bounds."""
+    """Return the coded field with a fitted enhancer applied; `clip` is in units of the bound."""
     header: dict[str, Any] = {"name": enhancer.name, "clip": clip}
     enhanced = enhancer.apply(data, encoded.decoded, bound, clip * bound)
     return Encoded(
@@ -77,10 +79,10 @@ def with_enhancer(
 
 
 def with_corrections(encoded: Encoded, values: np.ndarray, bound: float) -> Encoded:
-    """Return the coded field with every point within the bound.
+    """Return the coded field with corrections, so that every point is within the bound.
 
     Raises:
-        OverflowError: a point is further away than a correction can say.
+        OverflowError: an error exceeds the largest correction.
     """
     inner = bound * (1 - GUARD)
     corrections = dyadic.outliers(values, encoded.decoded, inner)
@@ -100,23 +102,26 @@ def decode_field(
     dtype: np.dtype,
     bound: float,
 ) -> np.ndarray:
-    """Return the field that the sections hold, in the working dtype.
+    """Decode a field in its working dtype.
 
     Args:
         header: base and enhancer, as `Encoded.header`.
         sections: bytes by name.
         shape: of the field.
-        dtype: float32 or float64, as it was coded in.
+        dtype: working dtype of the encoder, float32 or float64.
         bound: the absolute error bound.
+
+    Raises:
+        DataError: the stream needs a codec or enhancer that is not installed, or is damaged.
     """
     base = header["base"]
     values = _decode_base(base, sections["base"], shape, dtype, bound)
     enhancer = header.get("enhancer")
     if enhancer:
-        # Streams of format version 1; later ones have a CRC of what is decoded in the end.
+        # Only in streams of format version 1; later ones have a CRC of the final values.
         if "check" in enhancer and zlib.crc32(values.data) != enhancer["check"]:
             raise DataError(
-                f"codec {base['name']} decodes other values here than where it was verified",
+                f"codec {base['name']} decodes to other values than when the bound was verified",
                 allowed=f"{base['name']} in version {base.get('version')}",
             )
         values = _enhance(enhancer, sections["enhancer"], values, bound)
@@ -143,7 +148,7 @@ def _enhance(
 
 
 def _known(kind: Kind[Any], name: str) -> Any:
-    """Return a member that a header names; an unknown one is the fault of the stream."""
+    """Return a plug-in named in a header; raise DataError if it is unknown."""
     try:
         return kind.get(name)
     except ConfigError:

@@ -1,4 +1,4 @@
-"""Quantities of the variables of a file: which they are, compressed together, verified together."""
+"""Derived quantities of a file's variables: grouping, joint compression and verification."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DEFAULT_DIMS = ("t", "z", "y", "x")
 
 @dataclass(frozen=True)
 class Group:
-    """Variables that quantities tie together, and these quantities.
+    """Quantities that share variables, and these variables.
 
     Args:
         paths: name in the texts -> path in the file.
@@ -42,14 +42,14 @@ class Group:
 
 
 def groups(floats: Mapping[str, h5py.Dataset], texts: Iterable[str]) -> list[Group]:
-    """Return the quantities of a file, those with a variable in common together.
+    """Group the quantities of a file that have variables in common.
 
     Args:
         floats: path -> dataset of floating-point numbers.
         texts: quantities; they name variables by the last part of their path.
 
     Raises:
-        ConfigError: a text that cannot be read or names no variable of the file.
+        ConfigError: a text is invalid, or names a variable that the file does not have.
     """
     dims = list(dict.fromkeys([d for item in floats.values() for d in names_of(item) or ()]
                               + list(DEFAULT_DIMS)))  # fmt: skip
@@ -69,14 +69,14 @@ def streams_of(
     file: h5py.File, group: Group, bounds: Mapping[str, Bound | None], options: Options,
     missing: MissingValues,
 ) -> dict[str, bytes]:  # fmt: skip
-    """Return path -> stream for the variables of a group.
+    """Compress the variables of a group and return path -> stream.
 
     Args:
-        file: that the paths refer to.
-        group: of variables.
-        bounds: path -> bound of the variable itself.
+        file: the file of the paths.
+        group: variables and quantities.
+        bounds: path -> additional bound of the variable.
         options: codec, enhancer, objective.
-        missing: values that stand for "missing" beside those that the file names.
+        missing: values that mark missing data, in addition to those declared in the file.
     """
     items = {name: file[path] for name, path in group.paths.items()}
     dims, coordinates = axes_of(next(iter(items.values())))
@@ -93,7 +93,7 @@ def streams_of(
 
 
 def names_of(item: h5py.Dataset) -> list[str] | None:
-    """Return the names of the dims of a dataset; None where one has none or a second one's."""
+    """Return the names of a dataset's dims; None if one has no valid name or two are equal."""
     found = []
     for dim in item.dims:
         scale = dim[0].name.rpartition("/")[2] if len(dim) else ""
@@ -103,7 +103,7 @@ def names_of(item: h5py.Dataset) -> list[str] | None:
 
 
 def axes_of(item: h5py.Dataset) -> tuple[list[str] | None, dict[str, np.ndarray]]:
-    """Return names of dims, and the positions of those that have a monotonic dimension scale."""
+    """Return the names of dims, and the positions of dims with a monotonic dimension scale."""
     dims = names_of(item)
     coordinates: dict[str, np.ndarray] = {}
     for name, dim, n in zip(dims or (), item.dims, item.shape, strict=False):
@@ -119,12 +119,12 @@ def verify_quantities(
     streams: Sequence[tuple[str, bytes]], originals: Mapping[str, Any],
     coordinates: Mapping[str, np.ndarray] | None = None,
 ) -> Iterator[dict[str, Any]]:  # fmt: skip
-    """Yield the record of each quantity that streams name in their headers.
+    """Yield the error record of each quantity listed in the headers of streams.
 
     Args:
-        streams: name of a variable and its stream.
+        streams: (variable, stream) pairs.
         originals: name -> array or HDF5 dataset.
-        coordinates: dim -> positions; those of the datasets unless given.
+        coordinates: dim -> positions; those of the datasets by default.
 
     Raises:
         DataError: a variable of a quantity is not among the streams.
@@ -140,7 +140,7 @@ def verify_quantities(
         parts = QuantityText.read(text)
         paths = {v: p for v in parts.variables(variables, dims) if (p := _path(v, text, named))}
         if missing := set(parts.variables(variables, dims)) - set(paths):
-            raise DataError(f"quantity {text!r} needs {min(missing)!r}, which has no stream")
+            raise DataError(f"quantity {text!r} requires {min(missing)!r}, which has no stream")
         original, decoded = {}, {}
         for name, path in paths.items():
             item, known = originals[path], MissingValues.from_header(named[path])

@@ -1,9 +1,10 @@
-"""Whole files: every float variable of an HDF5 or NetCDF file, or one array of a .npy file.
+"""Compression of files: all float variables of an HDF5 or NetCDF file, or the array of a .npy file.
 
-A compressed HDF5 file is a copy of the original (`hdf5_copy`) in which each compressed variable is
-a one-dimensional array of bytes, its stream. Shape, type, storage properties and attributes of the
-variable are those of a dataset without values next to it, `NAME.header`, so that other tools can
-read them; `decompress_file` copies the file back and puts the variables in place.
+A compressed HDF5 file is a copy of the original (`hdf5_copy`). A compressed variable is either a
+dataset behind scitoolkit's filter (`filtered`) or a one-dimensional array of bytes, its stream.
+Shape, type, storage properties and attributes of a stream's variable are those of an empty dataset
+`NAME.header` next to it, so that other tools can read them. `decompress_file` restores the
+original file.
 """
 
 from __future__ import annotations
@@ -52,28 +53,30 @@ from scitoolkit.io.formats import format_of
 log = get_logger(__name__)
 _AS_STREAM = "%s is written as a stream, which only scitoolkit reads: %s"
 ONE_ARRAY = "array"
-"""Name under which networks of a file of one array are kept: each snapshot has another name."""
+"""Name under which networks of single-array files are stored, whose file names vary."""
 HEADER = "scitoolkit_header"
-"""Attribute of a stream: path of the dataset without values that describes its variable."""
+"""Attribute of a stream: path of the empty dataset that describes its variable."""
 NAME = "scitoolkit_name"
 BYTES = "scitoolkit_bytes"
-"""Attribute of a stream: path of the dimension scale that netCDF readers need for it."""
+"""Attribute of a stream: path of its dimension scale, which netCDF readers require."""
 LAYOUT = 2
-# Of files of the first layout: names of the dimension scales.
+# Attribute of a stream in files of layout 1: names of the dimension scales.
 _DIMS = "scitoolkit_dims"
 
 
 def compress_file(source: Path | str, target: Path | str, plan: FilePlan) -> list[dict[str, Any]]:
-    """Write a compressed file and return one record a variable: name, bytes, ratio, max error.
+    """Compress a file and return one record per variable: name, bytes, ratio, max error.
 
     Args:
         source: a file of any installed format (`scitoolkit ls format`).
-        target: a stream file for .npy (any suffix), else an HDF5 file.
-        plan: what to compress and how.
+        target: a stream file for single arrays such as .npy (any suffix), else an HDF5 file; a
+            Zarr store for a Zarr store.
+        plan: variables, bounds and options.
 
     Raises:
-        DataError: the source is missing or of no known format.
-        ConfigError: a variable that is not in the file or holds no floats.
+        DataError: the source is missing or in an unknown format.
+        ConfigError: a variable is not in the file or not floating-point, or the target cannot be
+            written.
     """
     source, target = Path(source), Path(target)
     refuse_onto_itself(source, target)
@@ -81,11 +84,11 @@ def compress_file(source: Path | str, target: Path | str, plan: FilePlan) -> lis
         return compress_store(source, target, plan)
     refuse_folder(source)
     if plan.container == "filter" and holds_one_array(source):
-        raise ConfigError("a file of one array behind the HDF5 filter", where=str(source),
+        raise ConfigError("a single-array file with the HDF5 filter", where=str(source),
                           allowed="HDF5, NetCDF or Zarr", fix="--container stream")  # fmt: skip
     if target.suffix == ".zarr":
-        raise ConfigError("only a Zarr store is written as one", where=str(target),
-                          allowed="a file name")  # fmt: skip
+        raise ConfigError("only a Zarr store can be compressed into a Zarr store",
+                          where=str(target), allowed="a file name")  # fmt: skip
     if holds_one_array(source):
         return [_compress_array(source, target, plan)]
     records: list[dict[str, Any]] = []
@@ -95,7 +98,7 @@ def compress_file(source: Path | str, target: Path | str, plan: FilePlan) -> lis
         bounds = {object_key(file[name]): bound for name, bound in _wanted(file, plan).items()}
         together = _together(file, plan)
         if not plan.variables:
-            _tell_copied(file)
+            _warn_of_copied(file)
 
         def store(
             item: h5py.Dataset, parent: h5py.Group, name: str, copy: Hdf5Copy
@@ -133,11 +136,15 @@ def compress_file(source: Path | str, target: Path | str, plan: FilePlan) -> lis
 
 
 def decompress_file(source: Path | str, target: Path | str) -> list[str]:
-    """Write the file back and return the names of what was decompressed.
+    """Decompress a file and return the names of the decompressed variables.
 
     Args:
-        source: what `compress_file` wrote.
-        target: .npy, .f32 or .f64 for a stream file, else HDF5 (NetCDF4 when the original was).
+        source: file written by `compress_file`.
+        target: .npy, .f32 or .f64 for a stream file, else HDF5 (NetCDF4 if the original was).
+
+    Raises:
+        DataError: no such file, or it has no variable compressed by scitoolkit.
+        ConfigError: the target cannot be written or is the source.
     """
     source, target = Path(source), Path(target)
     refuse_onto_itself(source, target)
@@ -151,17 +158,20 @@ def decompress_file(source: Path | str, target: Path | str) -> list[str]:
         return [source.name]
     with damage_named(source), opened(source) as file:
         restored = _Restored(file)
-        _atomic(target, lambda path: copy_hdf5(file, path, restored.replace))
-    if not restored.names:
-        target.unlink()
-        raise DataError("nothing in it was compressed by scitoolkit", where=str(source))
-    if restored.scales:
-        _attach_scales(target, restored.scales)
+
+        def write(path: Path) -> None:
+            copy_hdf5(file, path, restored.replace)
+            if not restored.names:
+                raise DataError("no variable compressed by scitoolkit", where=str(source))
+            if restored.scales:
+                _attach_scales(path, restored.scales)
+
+        _atomic(target, write)
     return restored.names
 
 
 class _Restored:
-    """Puts the variables of a compressed file in place of their streams, while it is copied."""
+    """Replaces streams by their decompressed variables while a file is copied."""
 
     def __init__(self, file: h5py.File) -> None:
         self.file = file
@@ -172,7 +182,7 @@ class _Restored:
     def replace(
         self, item: h5py.Dataset, parent: h5py.Group, name: str, copy: Hdf5Copy
     ) -> Replacement | Left | None:
-        """Return the variable of a stream, `LEFT_OUT` for a header, None for anything else."""
+        """Return the variable of a stream, `LEFT_OUT` for a header, else None."""
         if object_key(item) in self._headers:
             return LEFT_OUT
         if FILTERED in item.attrs:
@@ -194,7 +204,7 @@ class _Restored:
     def _first_layout(
         self, item: h5py.Dataset, stream: bytes, parent: h5py.Group, name: str
     ) -> Replacement:
-        """Return the variable of a file that version 0.1 wrote, which kept shape and dims alone."""
+        """Restore a variable of a file of version 0.1, which stored only shape and dims."""
         about = inspect_stream(stream)
         shape = tuple(about["shape"])
         chunks = True if shape and math.prod(shape) else None
@@ -215,7 +225,7 @@ def _fill(made: h5py.Dataset, stream: bytes) -> None:
 
 
 def _variable_name(stream: h5py.Dataset) -> str:
-    """Return the name that a variable had when it was compressed: it may have several."""
+    """Return the name of a variable when it was compressed; hard links give it several names."""
     return str(stream.attrs.get(NAME, stream.name.lstrip("/")))
 
 
@@ -228,7 +238,7 @@ def _attach_scales(target: Path, scales: Mapping[str, list[str]]) -> None:
 
 
 def _most_dims(file: h5py.File) -> int:
-    """Return a number above those that netCDF-4 gave to the dimensions of a file."""
+    """Return the smallest number above the netCDF-4 dimension ids of a file."""
     found = [-1]
 
     def visit(_: str, item: Any) -> None:
@@ -240,9 +250,9 @@ def _most_dims(file: h5py.File) -> int:
 
 
 def _label(stream: h5py.Dataset, number: int) -> None:
-    """Give the bytes of a stream a dimension, as all variables of its file have.
+    """Attach a dimension scale to the bytes of a stream, as all variables of its file have one.
 
-    Readers of netCDF-4 else take the dimensions of other variables for nameless ones.
+    Without it, netCDF-4 readers treat the dimensions of other variables as anonymous.
     """
     path = stream.name + ".bytes"
     while path in stream.file:
@@ -255,7 +265,7 @@ def _label(stream: h5py.Dataset, number: int) -> None:
 
 
 def _header_name(item: h5py.Dataset, name: str) -> str:
-    """Return a name next to a variable that nothing in its group has."""
+    """Return an unused name for the header of a variable in its group."""
     found = f"{name}.header"
     while found in item.parent:
         found += "_"
@@ -275,7 +285,7 @@ def _header_keys(file: h5py.File) -> set[tuple[int, int]]:
 
 
 def stored_variables(path: Path | str) -> Iterator[Stored]:
-    """Yield the compressed variables of a file or store; it is open in between.
+    """Yield the compressed variables of a file or store, which is closed after the last one.
 
     Raises:
         DataError: no such file.
@@ -306,20 +316,20 @@ def stored_variables(path: Path | str) -> Iterator[Stored]:
 
 
 def refuse_onto_itself(source: Path, target: Path) -> None:
-    """Raise where a file would be replaced by what was made of it: its values would be lost."""
+    """Raise ConfigError if the target is the source, whose original values would be lost."""
     if source.resolve() == target.resolve():
         raise ConfigError("a file cannot be written onto itself", where=str(source),
                           allowed="another file or folder")  # fmt: skip
 
 
 def refuse_folder(path: Path) -> None:
-    """Refuse what is no file, with the reason.
+    """Raise for a path that is not a file.
 
     Raises:
-        DataError: nothing is there, or a folder that is no Zarr store.
+        DataError: the path does not exist or is a folder other than a Zarr store.
     """
     if path.is_dir():
-        raise DataError("a folder that is no Zarr store", where=str(path),
+        raise DataError("a folder that is not a Zarr store", where=str(path),
                         allowed="zarr.json, .zgroup or .zarray in it",
                         fix=f"name the files: {path}/*.nc")  # fmt: skip
     if not path.is_file():
@@ -328,7 +338,7 @@ def refuse_folder(path: Path) -> None:
 
 def _compress_array(source: Path, target: Path, plan: FilePlan) -> dict[str, Any]:
     if plan.variables:
-        raise ConfigError("a file of one array has no variables", where=str(source))
+        raise ConfigError("a single-array file has no named variables", where=str(source))
     values = read_array(source, plan.shape)
     if plan.quantities:
         from scitoolkit.compression.quantities import compress_quantities
@@ -363,19 +373,19 @@ def _floats(file: h5py.File) -> dict[str, h5py.Dataset]:
     return floats
 
 
-def _tell_copied(file: h5py.File) -> None:
-    """Warn of numbers that are copied as they are because no codec takes their type."""
+def _warn_of_copied(file: h5py.File) -> None:
+    """Warn of numeric datasets that are copied unchanged because no codec supports their type."""
 
     def visit(_: str, item: Any) -> None:
         if isinstance(item, h5py.Dataset) and item.shape is not None and item.dtype.kind in "fc":
             if not _is_float(item):
-                log.warning("%s is copied as it is: no codec takes %s", item.name, item.dtype)
+                log.warning("%s is copied unchanged: no codec supports %s", item.name, item.dtype)
 
     file.visititems(visit)
 
 
 def _together(file: h5py.File, plan: FilePlan) -> dict[tuple[int, int], bytes]:
-    """Return the streams of variables that quantities tie together, by `object_key`."""
+    """Return the streams of variables that occur in quantities, by `object_key`."""
     if not plan.quantities:
         return {}
     from scitoolkit.compression.file_quantities import groups, streams_of  # reads with sympy
@@ -416,7 +426,7 @@ def opened(path: Path) -> h5py.File:
 
 
 def wanted_variables(path: Path, plan: FilePlan) -> list[str]:
-    """Return the names of what would be compressed."""
+    """Return the names of the variables that would be compressed."""
     if is_store(path):
         return [name or "/" for name in wanted_arrays(StoreFiles(path), plan)]
     refuse_folder(path)
@@ -432,12 +442,12 @@ def wanted_variables(path: Path, plan: FilePlan) -> list[str]:
 
 
 def as_hdf5(path: Path) -> h5py.File:
-    """Open HDF5 or NetCDF4; another format is first rewritten as NetCDF4 in memory."""
+    """Open HDF5 or NetCDF4 for reading; other formats are converted to NetCDF4 in memory."""
     found = format_of(path)
     if found.native_hdf5:
         return opened(path)
     with found.open_dataset(path, decode=False) as dataset:
-        # xarray would otherwise give variables without a fill value one of NaN.
+        # Otherwise xarray would add a fill value of NaN to variables without one.
         none = {str(n): {"_FillValue": None} for n, v in dataset.variables.items()
                 if "_FillValue" not in v.attrs and v.dtype.kind == "f"}  # fmt: skip
         image = dataset.to_netcdf(engine="h5netcdf", encoding=none)
@@ -445,15 +455,15 @@ def as_hdf5(path: Path) -> h5py.File:
 
 
 def holds_one_array(path: Path) -> bool:
-    """Return whether a file holds one array without a name."""
+    """Return whether a file consists of one unnamed array."""
     return is_raw(path) or format_of(path).single_array
 
 
 def read_array(path: Path, shape: tuple[int, ...] | None = None) -> np.ndarray:
-    """Return the array of a file that holds a single one, lazily where the format can.
+    """Return the array of a single-array file, lazily if the format supports it.
 
     Args:
-        path: of any format of single arrays, or raw.
+        path: a single-array format, or a raw file.
         shape: of a raw file.
     """
     if is_raw(path):
@@ -469,7 +479,7 @@ def _save_npy(path: Path, values: np.ndarray) -> None:
 
 
 def _atomic(target: Path, write: Callable[[Path], Any]) -> None:
-    """Write under a temporary name beside the target, then rename."""
+    """Write to a temporary file next to the target, then rename it."""
     temporary = temporary_name(target)
     try:
         temporary.touch()

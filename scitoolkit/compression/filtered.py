@@ -1,8 +1,8 @@
-"""Variables as ordinary HDF5 datasets behind our filter, which other programs read.
+"""Variables as HDF5 datasets coded by scitoolkit's filter, readable by other programs.
 
-They need its plug-in for values; without it they see shape, type, attributes and dims. The chunks,
-filters and fill value of the original are kept in an attribute, so that `decompress` gives them
-back.
+Other programs require the filter's plug-in to read values; shape, type, attributes and dims are
+readable without it. Chunks, filters and fill value of the original are stored in an attribute, from
+which `decompress` restores them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ log: Logger = get_logger(__name__)
 
 @functools.cache
 def load_filter() -> Path:
-    """Make the filter known to h5py, built once for all processes; return its folder.
+    """Register the filter with h5py, building it if it is not cached; return its folder.
 
     Raises:
         BackendError: there is no C compiler, or the cache cannot be written.
@@ -53,17 +53,17 @@ def load_filter() -> Path:
 def write(
     item: h5py.Dataset, parent: h5py.Group, name: str, datatype: h5t.TypeID, found: Survey
 ) -> h5py.Dataset:
-    """Write a variable behind the filter and return it, without its attributes.
+    """Write a variable with the filter and return the dataset, without the original's attributes.
 
-    Chunks are coded here, by several threads, and stored as they are: the filter itself would code
-    them one after the other.
+    Chunks are coded here by several threads and written directly, because HDF5 would run the
+    filter sequentially.
 
     Args:
         item: variable that `chunked.refusal` accepts.
-        parent: group of the new one.
-        name: of the new one.
-        datatype: of the new one.
-        found: what `chunked.survey` found in it.
+        parent: group of the new dataset.
+        name: of the new dataset.
+        datatype: of the new dataset.
+        found: result of `chunked.survey`.
     """
     load_filter()
     properties = h5p.create(h5p.DATASET_CREATE)
@@ -90,7 +90,7 @@ def write(
 def _chunks_of(
     item: h5py.Dataset, made: h5py.Dataset
 ) -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
-    """Yield offset and values of each chunk of `made`, those at the edges padded with its fill."""
+    """Yield offset and values of each chunk of `made`, edge chunks padded with its fill value."""
     rows = chunked.slab_rows(made, made.chunks[0])
     for start in range(0, item.shape[0], rows):
         slab = np.asarray(item[start : start + rows], made.dtype)
@@ -103,7 +103,11 @@ def _chunks_of(
 
 
 def about(item: h5py.Dataset) -> dict[str, Any]:
-    """Return what a filtered variable says about itself, in the terms of a stream's header."""
+    """Return the header of a filtered variable, with the keys of a stream's header.
+
+    Raises:
+        DataError: its attribute is damaged.
+    """
     try:
         kept = json.loads(item.attrs[FILTERED])
     except ValueError as error:
@@ -115,7 +119,7 @@ def about(item: h5py.Dataset) -> dict[str, Any]:
 def restore(
     item: h5py.Dataset, parent: h5py.Group, name: str, datatype: h5t.TypeID
 ) -> h5py.Dataset:
-    """Write the decoded values as the original was stored, without attributes."""
+    """Write the decoded values with the original's storage properties, without attributes."""
     load_filter()
     kept = about(item)["storage"]
     properties = h5p.create(h5p.DATASET_CREATE)

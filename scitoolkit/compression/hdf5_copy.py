@@ -1,8 +1,8 @@
-"""A copy of an HDF5 file in which some datasets are replaced and everything else is as it was.
+"""Copying of HDF5 files with replacement of some datasets.
 
 Groups, hard, soft and external links, committed datatypes, object and region references,
-attributes of any type, dataspaces, storage properties and the user block are copied; references
-and hard links are redirected to the objects of the copy.
+attributes of any type, dataspaces, storage properties and the user block are copied unchanged,
+except that references and hard links point to the objects of the copy.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from scitoolkit.core.log import get_logger
 
 log = get_logger(__name__)
 _TYPES = "scitoolkit_types"
-# H5O_COPY_MERGE_COMMITTED_DTYPE_FLAG of H5Opublic.h, without a name in h5py.
+# H5O_COPY_MERGE_COMMITTED_DTYPE_FLAG of H5Opublic.h, which h5py does not define.
 _MERGE_COMMITTED_TYPES = 0x20
-# Lossy filters would break the bound of values that are written through them; these are lossless:
+# Writing decompressed values through a lossy filter would violate their bound. Lossless filters:
 # deflate, shuffle, fletcher32, szip, lzf, blosc, lz4, bitshuffle, zstd, blosc2, bzip2.
 LOSSLESS_FILTERS = frozenset({1, 2, 3, 4, 32000, 32001, 32004, 32008, 32015, 32026, 307})
 
 
 @dataclass(frozen=True)
 class Replacement:
-    """What the copy has in place of a dataset.
+    """Dataset or datasets of the copy that replace a dataset of the source.
 
     Args:
-        linked: the dataset that all hard links lead to.
-        described: the dataset that has the attributes, and that references point to.
+        linked: target of all hard links.
+        described: target of references, with the attributes.
         attributes_of: the object of the source whose attributes are copied.
-        without: attributes that are left out.
+        without: attributes that are not copied.
     """
 
     linked: h5py.Dataset
@@ -48,7 +48,7 @@ class Replacement:
 
 
 class Left(Enum):
-    """The value that leaves a dataset out of the copy."""
+    """Marker returned by `Replace` for a dataset that is not copied."""
 
     OUT = "out"
 
@@ -66,7 +66,7 @@ def copy_hdf5(source: h5py.File, path: Path, replace: Replace) -> None:
         replace: returns the replacement of a dataset, `LEFT_OUT`, or None to copy it.
 
     Raises:
-        DataError: a user-defined link or a reference of an unknown kind.
+        DataError: the file has a user-defined link.
     """
     properties = _ordered(h5p.create(h5p.FILE_CREATE), source["/"].id.get_create_plist())
     properties.set_userblock(source.userblock_size)
@@ -81,13 +81,13 @@ def copy_hdf5(source: h5py.File, path: Path, replace: Replace) -> None:
 
 
 def object_key(item: Any) -> tuple[int, int]:
-    """Return what identifies an object of an open file, whatever link led to it."""
+    """Return a key of an object of an open file that is the same for all links to it."""
     info = h5o.get_info(item.id if isinstance(item, h5py.HLObject) else item)
     return info.fileno, info.addr
 
 
 class Hdf5Copy:
-    """One copy in the making; see `copy_hdf5`."""
+    """State of one copy; see `copy_hdf5`."""
 
     def __init__(self, source: h5py.File, target: h5py.File, replace: Replace) -> None:
         self.source, self.target, self.replace = source, target, replace
@@ -98,7 +98,7 @@ class Hdf5Copy:
         self._references: list[tuple[h5py.Dataset, h5py.Dataset]] = []
 
     def run(self) -> None:
-        """Copy links and objects first, then attributes and references, which need all objects."""
+        """Copy links and objects, then attributes and references, which require all objects."""
         self._commit_types()
         self._copy_group(self.source["/"], self.target["/"])
         for source, target, without in self._attributes:
@@ -108,7 +108,7 @@ class Hdf5Copy:
         del self.target[_TYPES]
 
     def type_of(self, item: h5py.Dataset) -> h5t.TypeID:
-        """Return the datatype of a dataset as it is in the copy, committed if it was."""
+        """Return the datatype of a dataset for the copy, committed if the original is."""
         return self._in_copy(item.id.get_type())
 
     def refer(self, item: h5py.Dataset, target: h5py.Dataset) -> None:
@@ -208,7 +208,7 @@ class Hdf5Copy:
         new.write(raw, mtype=kind)
 
     def _redirected(self, value: Any) -> Any:
-        """Return references, also within arrays and compounds, to the objects of the copy."""
+        """Redirect references, also within arrays and compounds, to the objects of the copy."""
         if isinstance(value, h5r.Reference):
             return self._reference(value)
         if not isinstance(value, np.ndarray) or not value.dtype.hasobject:
@@ -236,28 +236,28 @@ class Hdf5Copy:
 def create_like(
     item: h5py.Dataset, parent: h5py.Group, name: str, datatype: h5t.TypeID
 ) -> h5py.Dataset:
-    """Return a dataset without values of the shape, type and storage properties of another.
+    """Create an empty dataset with the shape, type and storage properties of another.
 
-    External and virtual storage become storage in the file, whose values would otherwise be
-    written into the files that the original refers to; filters that are lossy or that cannot
-    write here are left out.
+    External and virtual storage is replaced by storage in the file, because values would
+    otherwise be written into the files that the original refers to. Filters that are lossy or not
+    available for writing are dropped.
 
     Args:
-        item: the dataset to follow.
-        parent: group of the new one.
-        name: of the new one.
-        datatype: of the new one.
+        item: the dataset to imitate.
+        parent: group of the new dataset.
+        name: of the new dataset.
+        datatype: of the new dataset.
     """
     properties = item.id.get_create_plist()
     if properties.get_layout() == h5d.VIRTUAL or properties.get_external_count():
-        log.warning("%s is stored in other files; the copy holds its values itself", item.name)
+        log.warning("%s is stored in other files; the copy contains its values", item.name)
         properties = _plain(item)
     elif properties.get_layout() == h5d.COMPACT:
         properties.set_layout(h5d.CONTIGUOUS)
     for number in reversed(range(properties.get_nfilters())):
         code = properties.get_filter(number)[0]
         if not usable(code):
-            log.warning("%s: filter %d is lossy or cannot write; left out", item.name, code)
+            log.warning("%s: dropped filter %d, which is lossy or cannot write", item.name, code)
             properties.remove_filter(code)
     chunked = properties.get_layout() == h5d.CHUNKED
     properties.set_alloc_time(h5d.ALLOC_TIME_INCR if chunked else h5d.ALLOC_TIME_LATE)
@@ -276,14 +276,14 @@ def _plain(item: h5py.Dataset) -> h5p.PropDCID:
 
 
 def usable(code: int) -> bool:
-    """Return whether a filter is lossless and can write here."""
+    """Return whether a filter is lossless and available for writing."""
     if code not in LOSSLESS_FILTERS or not h5z.filter_avail(code):
         return False
     return bool(h5z.get_filter_info(code) & h5z.FILTER_CONFIG_ENCODE_ENABLED)
 
 
 def _holds(kind: h5t.TypeID, wanted: int) -> bool:
-    """Return whether a datatype, or a part of it, is of a class."""
+    """Return whether a datatype, or a part of it, is of the given class."""
     found = kind.get_class()
     if found == wanted:
         return True
@@ -295,7 +295,7 @@ def _holds(kind: h5t.TypeID, wanted: int) -> bool:
 
 
 def _holds_text(kind: h5t.TypeID) -> bool:
-    """Return whether a datatype holds text of variable length."""
+    """Return whether a datatype contains variable-length strings."""
     found = kind.get_class()
     if found == h5t.STRING:
         return bool(kind.is_variable_str())
@@ -312,10 +312,10 @@ def _user_block(source: h5py.File, size: int) -> bytes:
 
 
 def _ordered(new: Any, old: Any) -> Any:
-    """Return new properties of a group with the creation order of others.
+    """Return new group properties with the creation order of `old`.
 
-    The properties that HDF5 returns of a group also have the addresses of its heaps, so that a
-    group which is created with them is damaged.
+    The properties that HDF5 returns for a group also contain the addresses of its heaps, so
+    creating a group with them would damage it.
     """
     new.set_link_creation_order(old.get_link_creation_order())
     new.set_attr_creation_order(old.get_attr_creation_order())

@@ -1,4 +1,4 @@
-"""Compression as a job of the command line and the Python API."""
+"""Compression as a job for the command line and the Python API."""
 
 from __future__ import annotations
 
@@ -21,16 +21,11 @@ class CompressionJob(PipelineJob):
     def search_trial(
         self, config: CompressionConfig, run: RunDirectory, *, resume: bool = False
     ) -> Mapping[str, float]:
-        """Compress, measure, and return figures that compare codecs and bounds.
-
-        `accuracy_gain` is log2(standard deviation / RMSE) - bits per value (Lindstrom 2017,
-        "Error distributions of lossy floating-point compressors"), the mean over variables: the
-        bits per value that the compressor saves over coding independent values.
-        """
+        """Compress a file and return the scores of the trial; see `pipeline.search_trial`."""
         from scitoolkit.compression import pipeline
 
         return pipeline.search_trial(config, run, resume=resume)
 
     def search_cost(self, config: CompressionConfig) -> Mapping[str, float]:
-        """Return nothing: size and speed are known only afterwards."""
+        """Return no costs: size and speed are unknown before a trial."""
         return {}

@@ -1,4 +1,4 @@
-"""How arrays go to compiled code: as three dims, by address, with the C name of their dtype."""
+"""Conversion of arrays to arguments of C kernels: three extents, address and C type name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scitoolkit.compression.codecs.base import fold
 
 
 def folded(shape: tuple[int, ...]) -> tuple[int, int, int]:
-    """Return a shape as three dims: longer ones folded, shorter ones led by ones.
+    """Return a shape as three extents: longer ones folded, shorter ones padded with leading ones.
 
     Example:
         >>> folded((4, 5)), folded((2, 3, 4, 5))
@@ -22,17 +22,17 @@ def folded(shape: tuple[int, ...]) -> tuple[int, int, int]:
 
 
 def extents(shape: tuple[int, ...]) -> np.ndarray:
-    """Return a shape as int64, the way kernels take it."""
+    """Return a shape as an int64 array, as kernels expect it."""
     return np.array(shape, np.int64)
 
 
 def pointer(array: np.ndarray) -> ctypes.c_void_p:
-    """Return the address of an array's first element; the array lives as long as the result."""
+    """Return the address of an array's first element; the result keeps the array alive."""
     address = ctypes.c_void_p(array.ctypes.data)
     address.array = array  # type: ignore[attr-defined]
     return address
 
 
 def real(dtype: np.dtype) -> str:
-    """Return the name in C of float32 or float64."""
+    """Return the C type name of float32 or float64."""
     return {"f4": "float", "f8": "double"}[dtype.str[1:]]

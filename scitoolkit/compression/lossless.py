@@ -1,4 +1,4 @@
-"""Lossless coding of any fixed-size dtype: bytes of equal significance together, then deflate."""
+"""Lossless coding of fixed-size dtypes: byte shuffle followed by deflate or LZMA."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LZMA_DICTIONARY, _LZMA_LIMIT = 1 << 24, 1 << 22
 
 
 def squeeze(data: bytes) -> bytes:
-    """Return the shortest of plain, deflate and (below 4 MiB) LZMA, one byte saying which.
+    """Compress bytes with the best of none, deflate and (up to 4 MiB) LZMA, after a method byte.
 
     Example:
         >>> stretch(squeeze(b"a" * 999), 999) == b"a" * 999
@@ -23,7 +23,7 @@ def squeeze(data: bytes) -> bytes:
     """
     found = [bytes([_PLAIN]) + data, bytes([_DEFLATE]) + zlib.compress(data, 6)]
     if len(data) <= _LZMA_LIMIT:
-        # A dictionary no larger than the data: clearing one of 16 MiB takes 20 ms.
+        # The dictionary is no larger than the data: clearing one of 16 MiB takes 20 ms.
         size = min(max(1 << len(data).bit_length(), 1 << 12), _LZMA_DICTIONARY)
         packed = lzma.compress(data, format=lzma.FORMAT_RAW, filters=_lzma(size))
         found.append(bytes([_LZMA]) + packed)
@@ -35,10 +35,10 @@ def _lzma(dictionary: int) -> list[dict[str, int]]:
 
 
 def stretch(packed: bytes | memoryview, size: int) -> bytes:
-    """Return the `size` bytes that `squeeze` was given; never allocates more than that.
+    """Decompress `size` bytes packed by `squeeze`; the output never exceeds `size` + 1 bytes.
 
     Raises:
-        DataError: the data does not hold exactly that many bytes.
+        DataError: the data are damaged or have another size.
     """
     packed = bytes(packed)
     kind, body = packed[:1], packed[1:]
@@ -58,13 +58,13 @@ def stretch(packed: bytes | memoryview, size: int) -> bytes:
 
 
 def encode_array(values: np.ndarray) -> bytes:
-    """Return an array of any fixed-size dtype, losslessly coded."""
+    """Code an array of any fixed-size dtype losslessly."""
     raw = np.frombuffer(np.ascontiguousarray(values).tobytes(), dtype=np.uint8)
     return squeeze(raw.reshape(-1, values.dtype.itemsize).T.tobytes())
 
 
 def decode_array(data: bytes | memoryview, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """Return the array that `encode_array` was given."""
+    """Decode an array of `encode_array`."""
     count = math.prod(shape)
     raw = np.frombuffer(stretch(data, count * dtype.itemsize), dtype=np.uint8)
     planes = raw.reshape(dtype.itemsize, count)

@@ -1,4 +1,4 @@
-"""Many files at once: where each is written, and which original a compressed one belongs to."""
+"""Compression of many files: target names, shared networks, and pairs to verify."""
 
 from __future__ import annotations
 
@@ -30,26 +30,26 @@ STREAM_SUFFIX = ".sci"
 def pairs_to_write(
     paths: Sequence[Path], *, compressing: bool
 ) -> tuple[list[tuple[Path, Path]], Path | None]:
-    """Return source and target of each file, and the folder of the targets if they share one.
+    """Return (source, target) pairs, and the folder of the targets if the target is a folder.
 
-    One source and a target that is no folder are taken as they are; else the last path is a folder,
-    made when it is not there, in which each file keeps its name. A file of one array becomes a
-    stream, NAME.sci, and NAME again.
+    One source and a target that is not a folder form the only pair. Otherwise the last path is a
+    folder, in which each file keeps its name; the stream of a single-array file NAME is NAME.sci.
 
     Args:
         paths: sources and one target.
-        compressing: whether streams are written, or read.
+        compressing: True to compress, False to decompress.
 
     Raises:
-        ConfigError: fewer than two paths, two sources of one name, or a file into itself.
-        DataError: a source is not there.
+        ConfigError: fewer than two paths, two sources of one name, or a target that is its source.
+        DataError: a source does not exist.
 
     Example:
         >>> pairs_to_write([Path("a.nc"), Path("b.nc")], compressing=True)
         ([(PosixPath('a.nc'), PosixPath('b.nc'))], None)
     """
     if len(paths) < 2:
-        raise ConfigError("one path", allowed="at least one IN and an OUT", fix="IN OUT")
+        raise ConfigError("fewer than two paths", allowed="at least one IN and an OUT",
+                          fix="IN OUT")  # fmt: skip
     *sources, target = paths
     if len(sources) == 1 and (not target.is_dir() or is_store(target)):
         return _apart([(sources[0], target)]), None
@@ -68,7 +68,7 @@ def pairs_to_write(
 
 
 def _apart(pairs: list[tuple[Path, Path]]) -> list[tuple[Path, Path]]:
-    """Return pairs of which all are written to another file than their source."""
+    """Return the pairs after checking that no target is its source."""
     for source, target in pairs:
         refuse_onto_itself(source, target)
     return pairs
@@ -77,15 +77,16 @@ def _apart(pairs: list[tuple[Path, Path]]) -> list[tuple[Path, Path]]:
 def compress_files(
     pairs: Sequence[tuple[Path, Path]], plan: FilePlan, *, train_once: Path | None = None
 ) -> Iterator[tuple[Path, Path, list[dict[str, Any]]]]:
-    """Compress files one after the other and yield source, target and the records of each.
+    """Compress files in turn and yield source, target and records of each.
 
     Args:
         pairs: sources and targets.
-        plan: for all of them.
-        train_once: folder for the enhancer networks of the first file, which the others then use.
+        plan: for all files.
+        train_once: folder to store the enhancer networks of the first file in, which are used for
+            the other files.
 
     Raises:
-        ConfigError: no network gained on the first file, or the folder has networks already.
+        ConfigError: no network gained on the first file, or the folder already has networks.
     """
     if train_once is not None:
         plan = with_training(plan, train_once)
@@ -99,7 +100,7 @@ def compress_files(
             found = [replace(one, name=ONE_ARRAY) if single else one
                      for one in stored_variables(target)]  # fmt: skip
             if not Series(train_once).keep(found, source.name):
-                raise ConfigError("no network gains on it", where=str(source),
+                raise ConfigError("no network improves the compression", where=str(source),
                                   fix="--for quality, or a longer --train-seconds")  # fmt: skip
             plan = replace(plan, networks=train_once)
         yield source, target, records
@@ -111,25 +112,25 @@ def compress_files(
 
 
 def with_training(plan: FilePlan, folder: Path) -> FilePlan:
-    """Return the plan of a file on which networks are trained for others.
+    """Return the plan of the first file of a series, on which networks are trained.
 
     Raises:
-        ConfigError: another enhancer, or the folder has networks already.
+        ConfigError: another enhancer is set, or the folder already has networks.
     """
     if Series(folder).exists:
-        raise ConfigError("it has networks already", where=str(folder),
+        raise ConfigError("the folder already has networks", where=str(folder),
                           fix=f"--enhancer {folder} to use them")  # fmt: skip
     enhancer = plan.options.enhancer
     if isinstance(enhancer, str) and enhancer == "auto":
         return replace(plan, options=plan.options.model_copy(update={"enhancer": Network()}))
     if not isinstance(enhancer, Network):
         name = enhancer if isinstance(enhancer, str) else enhancer.name
-        raise ConfigError(f"networks trained once, and enhancer {name}", allowed="network, auto")
+        raise ConfigError(f"enhancer {name} with --train-once", allowed="network, auto")
     return plan
 
 
 def pairs_to_verify(compressed: Path, original: Path) -> list[tuple[Path, Path]]:
-    """Return each compressed file with its original: two files, or two folders of such.
+    """Return (compressed, original) pairs of two files, or of two folders of files.
 
     Raises:
         DataError: a folder and a file, or a compressed file without an original of its name.
@@ -146,7 +147,7 @@ def pairs_to_verify(compressed: Path, original: Path) -> list[tuple[Path, Path]]
         if not other.exists():
             raise DataError(f"no original of {path.name}", where=str(other))
     if not found:
-        raise DataError("no file in it", where=str(compressed))
+        raise DataError("the folder is empty", where=str(compressed))
     return found
 
 

@@ -1,4 +1,4 @@
-"""Values that no codec may touch, NaN, Inf and fill values, taken out and put back bit for bit."""
+"""Storage of special values (NaN, Inf, missing and masked values), restored bit for bit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_PATTERNS = 255
 def special_values(
     values: np.ndarray, missing: MissingValues, mask: np.ndarray | None = None
 ) -> np.ndarray | None:
-    """Return where values are not finite, missing or masked, or None when nowhere."""
+    """Return True where values are not finite, missing or masked; None if they are nowhere."""
     found = missing.where(values)
     if mask is not None:
         found |= mask
@@ -22,11 +22,12 @@ def special_values(
 
 
 def encode_mask(values: np.ndarray, special: np.ndarray) -> bytes:
-    """Return positions and bit patterns of the special values.
+    """Return positions and bit patterns of the special values as bytes.
 
-    Positions are alternating run lengths over the flattened array, because masks are regions.
+    Positions are stored as alternating run lengths over the flattened array or as a bitmap,
+    whichever is shorter.
     """
-    bits = _bits(values)[special]
+    bits = bits_of(values)[special]
     patterns, codes = np.unique(bits, return_inverse=True)
     if len(patterns) > MAX_PATTERNS:
         patterns = patterns[:0]
@@ -42,7 +43,11 @@ def encode_mask(values: np.ndarray, special: np.ndarray) -> bytes:
 
 
 def restore_mask(data: bytes | memoryview, values: np.ndarray) -> None:
-    """Write the special values into `values`, in place."""
+    """Write special values into `values` in place.
+
+    Raises:
+        DataError: the data are damaged.
+    """
     data = bytes(data)
     if len(data) < 32:
         raise DataError("damaged stream: the mask is truncated")
@@ -60,7 +65,7 @@ def restore_mask(data: bytes | memoryview, values: np.ndarray) -> None:
     else:
         packed = np.frombuffer(stretch(data[32 : 32 + size], -(-values.size // 8)), np.uint8)
         special = np.unpackbits(packed, count=values.size).astype(bool)
-    word, count = _bits(values).dtype, int(special.sum())
+    word, count = bits_of(values).dtype, int(special.sum())
     after = 32 + size
     content = data[after + num_patterns * word.itemsize :]
     if num_patterns == 0:
@@ -73,8 +78,9 @@ def restore_mask(data: bytes | memoryview, values: np.ndarray) -> None:
         if count and codes.max() >= num_patterns:
             raise DataError("damaged stream: the mask names an unknown value")
         bits = patterns[codes]
-    _bits(values).reshape(-1)[special] = bits
+    bits_of(values).reshape(-1)[special] = bits
 
 
-def _bits(values: np.ndarray) -> np.ndarray:
+def bits_of(values: np.ndarray) -> np.ndarray:
+    """Return the bit patterns of an array as unsigned integers of the same size (a view)."""
     return values.view(f"u{values.dtype.itemsize}")

@@ -1,8 +1,7 @@
-"""Values that stand for "missing": by attributes, by HDF5's and netCDF's fill values, or as given.
+"""Missing values: declared by attributes, HDF5's or netCDF's fill values, or by the user.
 
-Compression and verification ask the same object, so that a convention which one of them honours
-cannot be unknown to the other. Missing values do not count towards the range, are restored bit for
-bit, and no valid value ever decodes to one of them.
+Compression and verification share this class, so that both follow the same conventions. Missing
+values are excluded from the range and restored bit for bit, and no valid value decodes to one.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ NETCDF_FILL = 9.969209968386869e36
 
 @dataclass(frozen=True)
 class MissingValues:
-    """Single values, and everything outside a valid range.
+    """Set of missing values: single values, and everything outside a valid range.
 
     Args:
-        values: finite numbers that stand for "missing", compared in the dtype of the array.
+        values: finite numbers that mark missing data, compared in the dtype of the array.
         valid_min: smallest valid value.
         valid_max: largest valid value.
 
@@ -43,7 +42,10 @@ class MissingValues:
 
     @classmethod
     def of(cls, given: MissingValues | float | Iterable[float] | None) -> MissingValues:
-        """Return missing values as given to `compress`: none, one number, several, or an object.
+        """Return missing values from the argument of `compress`: none, one or several numbers.
+
+        Raises:
+            ConfigError: not numbers.
 
         Example:
             >>> MissingValues.of([1e20, float("nan"), -999]).values
@@ -59,7 +61,7 @@ class MissingValues:
 
     @classmethod
     def from_header(cls, header: Mapping[str, Any]) -> MissingValues:
-        """Return the missing values that the header of a stream names."""
+        """Return the missing values listed in the header of a stream."""
         found = cls.of(header.get("fill"))
         low, high = header.get("valid", (None, None))
         return cls(
@@ -68,11 +70,11 @@ class MissingValues:
 
     @classmethod
     def from_attributes(cls, attributes: Mapping[str, Any], dtype: np.dtype) -> MissingValues:
-        """Return the missing values that CF and netCDF attributes name.
+        """Return the missing values declared by CF and netCDF attributes.
 
         Args:
             attributes: `_FillValue`, `missing_value` (also several), `valid_min`, `valid_max`,
-                `valid_range`; text is read as numbers.
+                `valid_range`; text is parsed as numbers.
             dtype: of the array that the attributes describe.
         """
         values = [
@@ -94,7 +96,7 @@ class MissingValues:
     def of_dataset(cls, item: h5py.Dataset) -> MissingValues:
         """Return the missing values of a dataset: its attributes, its fill value, netCDF's fill.
 
-        A fill value of 0 in the storage properties is HDF5's own default and no missing value.
+        A fill value of 0 in the storage properties is HDF5's default, not a missing value.
         """
         found = cls.from_attributes(_attributes(item), item.dtype) | cls((NETCDF_FILL,))
         stored = item.id.get_create_plist().fill_value_defined()
@@ -103,13 +105,13 @@ class MissingValues:
         return found
 
     def __or__(self, other: MissingValues) -> MissingValues:
-        """Return what is missing for one of two."""
+        """Return the union: values that are missing according to either."""
         values = tuple(dict.fromkeys((*self.values, *other.values)))
         low, high = max(self.valid_min, other.valid_min), min(self.valid_max, other.valid_max)
         return MissingValues(values, low, high)
 
     def where(self, values: np.ndarray) -> np.ndarray:
-        """Return where values of a float array are missing or not finite."""
+        """Return True where values of a float array are missing or not finite."""
         found = ~np.isfinite(values)
         for value in self.in_dtype(values.dtype):
             found |= values == value
@@ -120,13 +122,13 @@ class MissingValues:
         return found
 
     def in_dtype(self, dtype: np.dtype) -> list[np.floating]:
-        """Return the values that a dtype can hold, in that dtype."""
+        """Return the values that are finite in a dtype, in that dtype."""
         with np.errstate(over="ignore"):
             rounded = [dtype.type(value) for value in self.values]
         return [value for value in rounded if np.isfinite(value)]
 
     def clip(self, values: np.ndarray) -> np.ndarray:
-        """Return decoded values moved into the valid range, where their originals were."""
+        """Return decoded values clipped to the valid range of their originals."""
         if not self.limited:
             return values
         low = _inside(self.valid_min, values.dtype, upward=True)
@@ -134,7 +136,7 @@ class MissingValues:
         return np.clip(values, low, high) if low <= high else values
 
     def restricted_to(self, values: np.ndarray) -> MissingValues:
-        """Return what of this occurs in an array: headers name nothing that is not there."""
+        """Return the missing values that occur in an array, with the valid range."""
         low, high = self.valid_min, self.valid_max
         return MissingValues(
             tuple(v for v in self.values if MissingValues((v,)).occurs_in(values)), low, high
@@ -142,15 +144,15 @@ class MissingValues:
 
     @property
     def limited(self) -> bool:
-        """Whether valid values have a smallest or a largest one."""
+        """Whether there is a valid minimum or maximum."""
         return math.isfinite(self.valid_min) or math.isfinite(self.valid_max)
 
     def occurs_in(self, values: np.ndarray) -> bool:
-        """Return whether one of the single values is in an array."""
+        """Return whether one of the single values occurs in an array."""
         return any(bool((values == value).any()) for value in self.in_dtype(values.dtype))
 
     def header(self) -> dict[str, Any]:
-        """Return the entries that a stream's header gets."""
+        """Return the entries for the header of a stream."""
         found: dict[str, Any] = {}
         if self.values:
             found["fill"] = self.values[0] if len(self.values) == 1 else list(self.values)
@@ -165,7 +167,7 @@ def _finite(numbers: np.ndarray) -> tuple[float, ...]:
 
 
 def _inside(limit: float, dtype: np.dtype, *, upward: bool) -> np.floating:
-    """Return the number of a dtype nearest to a limit that is on the valid side of it."""
+    """Return the number of a dtype nearest to a limit on its valid side."""
     with np.errstate(over="ignore"):
         rounded = dtype.type(limit)
     if float(rounded) >= limit if upward else float(rounded) <= limit:
@@ -176,7 +178,11 @@ def _inside(limit: float, dtype: np.dtype, *, upward: bool) -> np.floating:
 def _numbers(
     key: str, attributes: Mapping[str, Any], dtype: np.dtype, *, single_precision: bool = False
 ) -> list[float]:
-    """Return the numbers of an attribute; of a float32 one for float64 data also in decimals."""
+    """Return the numbers of an attribute.
+
+    With `single_precision`, a float32 attribute of float64 data also gives the float64 of its
+    decimals: -999.9 in the data may be declared as float32.
+    """
     if key not in attributes:
         return []
     value = attributes[key]
@@ -196,12 +202,12 @@ def _from_text(key: str, text: Any) -> list[float]:
     try:
         return [float(word.strip(",fF")) for word in words]
     except ValueError:
-        log.warning("attribute %s=%r is no number and marks nothing as missing", key, text)
+        log.warning("attribute %s=%r is not a number and is ignored", key, text)
         return []
 
 
 def _attributes(item: h5py.Dataset) -> dict[str, Any]:
-    """Return the attributes that name missing values; those without a value are left out."""
+    """Return the non-empty attributes that declare missing values."""
     keys = ("_FillValue", "missing_value", "valid_min", "valid_max", "valid_range")
     found = {key: item.attrs[key] for key in keys if key in item.attrs}
     return {key: value for key, value in found.items() if not isinstance(value, h5py.Empty)}

@@ -1,4 +1,4 @@
-"""numcodecs (Zarr v2 and kerchunk): our interpolation as a codec of arrays."""
+"""Interpolation codec for numcodecs (Zarr v2 and kerchunk)."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _TYPES = ("<f4", "<f8")
 
 
 class InterpolationCodec(Codec):
-    """Interpolation within an absolute bound.
+    """Interpolation codec with an absolute bound.
 
-    numcodecs hands over arrays without their fill value, so it is a setting here.
+    numcodecs does not pass an array's fill value to codecs, so it is a setting.
 
     Args:
         bound: largest |x - x'|, in the unit of the data.
-        fill: a value that is kept bit for bit; NaN and Inf always are.
+        fill: a value that is restored bit for bit, as NaN and Inf always are.
 
     Example:
         >>> codec = InterpolationCodec(1e-2)
@@ -36,7 +36,7 @@ class InterpolationCodec(Codec):
         self.bound, self.fill = float(bound), fill
 
     def encode(self, buf: Any) -> bytes:
-        """Return type, rank and extents, and the framed chunk."""
+        """Return dtype, number of dims and extents, followed by the framed chunk."""
         values = np.asarray(buf)
         if values.dtype.kind != "f" or values.dtype.itemsize not in (4, 8):
             raise ConfigError(f"an array of {values.dtype}", allowed="float32 or float64")
@@ -50,7 +50,7 @@ class InterpolationCodec(Codec):
         """Return the values, written to `out` if it is given."""
         data = bytes(buf)
         if len(data) < 2 or data[0] >= len(_TYPES) or len(data) < 2 + 4 * data[1]:
-            raise DataError("damaged chunk: its head is cut short")
+            raise DataError("damaged chunk: its header is truncated")
         shape = struct.unpack_from(f"<{data[1]}I", data, 2)
         dtype = np.dtype(_TYPES[data[0]])
         _check_size(data, shape, dtype)
@@ -63,10 +63,10 @@ class InterpolationCodec(Codec):
 
 
 def _check_size(data: bytes, shape: tuple[int, ...], dtype: np.dtype) -> None:
-    """Refuse extents that the frame contradicts, before anything is allocated for them."""
+    """Raise if the extents do not match the size in the frame, before allocating for them."""
     said = data[2 + 4 * len(shape) + 8 :][:4]
     size = dtype.itemsize
     for n in shape:
         size *= n
     if len(said) < 4 or int.from_bytes(said, "little") != size:
-        raise DataError("damaged chunk: its extents contradict its size")
+        raise DataError("damaged chunk: its extents do not match its size")

@@ -1,4 +1,4 @@
-"""Changes to single decoded values: exact values of a few points, and whole steps added to some."""
+"""Changes to single decoded values: exact values (patches), and added steps (repairs)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scitoolkit.core.errors import DataError
 
 
 def encode_patch(values: np.ndarray, away: np.ndarray) -> bytes:
-    """Return the exact values at sorted flat indices, and these, as bytes."""
+    """Serialise sorted flat indices and the exact values there."""
     gaps = encode_array(np.diff(away, prepend=0).astype("<u8"))
     little = values.reshape(-1)[away].astype(values.dtype.newbyteorder("<"))
     return b"".join(
@@ -22,7 +22,7 @@ def encode_patch(values: np.ndarray, away: np.ndarray) -> bytes:
 
 
 def patched_points(data: bytes | memoryview, size: int) -> np.ndarray:
-    """Return the sorted flat indices that a patch of an array of `size` values has."""
+    """Return the sorted flat indices of a patch for an array of `size` values."""
     data = memoryview(data)
     count, length = (int.from_bytes(data[i : i + 8], "little") for i in (0, 8))
     if count > size or 16 + length > len(data):
@@ -32,7 +32,7 @@ def patched_points(data: bytes | memoryview, size: int) -> np.ndarray:
 
 
 def apply_patch(out: np.ndarray, data: memoryview) -> None:
-    """Write the values of a patch into an array, in place."""
+    """Write the values of a patch into an array in place."""
     away = patched_points(data, out.size)
     length = int.from_bytes(data[8:16], "little")
     values = decode_array(data[16 + length :], away.shape, out.dtype.newbyteorder("<"))
@@ -40,7 +40,7 @@ def apply_patch(out: np.ndarray, data: memoryview) -> None:
 
 
 def apply_repairs(out: np.ndarray, data: bytes | memoryview, step: float) -> None:
-    """Add coded integers times a step to an array, in place."""
+    """Add coded integers times a step to an array in place."""
     if not (isinstance(step, float) and math.isfinite(step) and step > 0):
         raise DataError(f"damaged stream: repairs in steps of {step!r}")
     units = dyadic.decode_integers(data, out.shape).reshape(-1)
@@ -49,6 +49,6 @@ def apply_repairs(out: np.ndarray, data: bytes | memoryview, step: float) -> Non
 
 
 def moved_by(values: np.ndarray, units: np.ndarray, step: float) -> np.ndarray:
-    """Return values moved by whole steps, computed in float64 and rounded to their dtype once."""
+    """Return values + units * step, computed in float64 and rounded to their dtype once."""
     with np.errstate(over="ignore"):
         return (values.astype(np.float64) + units * np.float64(step)).astype(values.dtype)

@@ -25,22 +25,23 @@ MOST_VARIABLES = 3
 MOST_PIXELS = 512
 BINS = 41
 OUR_CODEC = "interpolation"
-# Bounds at which codecs are drawn, as shares of the one that was kept.
+# Bounds of the rate-distortion curves, as multiples of the bound of the variable.
 SHARES = (8.0, 4.0, 2.0, 1.0, 0.5, 0.25, 0.125)
 
 
 @dataclass(frozen=True)
 class Shown:
-    """One variable to draw.
+    """Data of one variable for the figures.
 
     Args:
         original: its values.
         decoded: its values after compression.
-        missing: values that stand for "missing".
-        allowed: largest error allowed, 0 or inf where none is known.
-        bound: absolute bound on the values, None where it is of another kind.
+        missing: values that mark missing data.
+        allowed: largest error allowed, 0 or inf if unknown.
+        bound: absolute bound on the values, None for other kinds of bounds.
         bits: stored bits per value.
         psnr: in dB, of all values.
+        unit: unit of the values, "" if unknown.
     """
 
     original: np.ndarray
@@ -50,10 +51,11 @@ class Shown:
     bound: float | None = None
     bits: float = 0.0
     psnr: float = 0.0
+    unit: str = ""
 
     @classmethod
     def of(cls, one: Examined) -> Shown:
-        """Return what to draw of an examined variable."""
+        """Return the data of an examined variable."""
         about = one.stored.about
         absolute = about["bound"]["mode"] in ("abs", "rel") and about.get("error_bound")
         return cls(
@@ -64,10 +66,10 @@ class Shown:
 
 
 def pictures(values: Mapping[str, Shown]) -> tuple[list[Figure], xr.Dataset]:
-    """Return the figures of a report, and the fields that their maps show.
+    """Return the figures of a report, and the fields shown by their maps.
 
     Args:
-        values: variable -> what to draw; the first few are drawn.
+        values: variable -> its data; only the first `MOST_VARIABLES` are drawn.
 
     Example:
         >>> import numpy as np
@@ -80,6 +82,7 @@ def pictures(values: Mapping[str, Shown]) -> tuple[list[Figure], xr.Dataset]:
 
     fields: dict[str, tuple[tuple[str, ...], np.ndarray]] = {}
     figures: list[Figure] = []
+    sizes: dict[str, int] = {}
     histograms: list[Series] = []
     after: list[Figure] = []
     for path, shown in list(values.items())[:MOST_VARIABLES]:
@@ -87,7 +90,7 @@ def pictures(values: Mapping[str, Shown]) -> tuple[list[Figure], xr.Dataset]:
         both = (_float(shown.original), _float(shown.decoded))
         original, decoded = (np.where(gone, np.nan, values) for values in both)
         error = decoded - original
-        name = path.replace("/", " ")  # a path in HDF5, where no name may hold a slash
+        name = _short_name(path, list(values))
         histograms.append(_histogram(name, error, shown.allowed))
         if spectrum := _spectrum(name, original, decoded):
             after.append(spectrum)
@@ -95,17 +98,14 @@ def pictures(values: Mapping[str, Shown]) -> tuple[list[Figure], xr.Dataset]:
             after.append(rate)
         if original.ndim < 2:
             continue
-        maps = {"original": original, "decoded": decoded, "error": error}
-        panels = [
-            Panel(variable=f"{name}: {kind}", label=kind, scale=f"{name} {kind == 'error'}",
-                  diverging=kind == "error")
-            for kind in maps
-        ]  # fmt: skip
+        bounded = 0 < shown.allowed < np.inf
+        maps = {"original": original, "decoded": decoded,
+                "error": error / shown.allowed if bounded else error}  # fmt: skip
         for kind, array in maps.items():
             middle = _middle(array)
-            dims = tuple(f"{name} {axis}" for axis in ("row", "column"))
+            dims = _dims(original.ndim, middle.shape, sizes)
             fields[f"{name}: {kind}"] = (dims, middle)
-        figures.append(Maps(title=f"{name}: middle slice", panels=panels, columns=3))
+        figures.append(_slice(name, shown.unit, bounded))
     if histograms:
         figures.append(
             Lines(
@@ -116,12 +116,41 @@ def pictures(values: Mapping[str, Shown]) -> tuple[list[Figure], xr.Dataset]:
     return [*figures, *after], xr.Dataset(fields)
 
 
+def _slice(name: str, unit: str, bounded: bool) -> Maps:
+    """Return maps of a slice: original and decoded with one scale, the error over the bound."""
+    panels = [Panel(variable=f"{name}: {kind}", label=kind, scale=name, unit=unit)
+              for kind in ("original", "decoded")]  # fmt: skip
+    panels.append(
+        Panel(variable=f"{name}: error", label="error / bound" if bounded else "error",
+              scale=f"{name} error", diverging=True, unit="bound = 1" if bounded else unit,
+              limit=1.0 if bounded else None)
+    )  # fmt: skip
+    return Maps(title=f"{name}: middle slice", panels=panels, columns=3)
+
+
+def _short_name(path: str, paths: list[str]) -> str:
+    """Return the last part of a variable's path, or the whole path if that is ambiguous."""
+    last = path.rpartition("/")[2]
+    is_unique = sum(other.rpartition("/")[2] == last for other in paths) == 1
+    return last if is_unique else path.replace("/", " ")  # HDF5 names cannot contain slashes
+
+
+def _dims(ndim: int, shape: tuple[int, ...], sizes: dict[str, int]) -> tuple[str, str]:
+    """Return names of the two dims of a slice, unique for each size."""
+    found = []
+    for axis, size in zip((ndim - 1, ndim), shape, strict=True):
+        names = (f"dim {axis}{suffix}" for suffix in ("", *(f" ({n})" for n in range(2, 99))))
+        name = next(n for n in names if sizes.setdefault(n, size) == size)
+        found.append(name)
+    return found[0], found[1]
+
+
 def _float(values: np.ndarray) -> np.ndarray:
     return np.asarray(values, np.float64)
 
 
 def _middle(values: np.ndarray) -> np.ndarray:
-    """Return the 2-D slice in the middle of the leading dims, thinned to a picture."""
+    """Return the middle 2-D slice along the leading dims, subsampled to at most `MOST_PIXELS`."""
     plane = values[tuple(n // 2 for n in values.shape[:-2])]
     steps = tuple(max(1, -(-n // MOST_PIXELS)) for n in plane.shape)
     return plane[:: steps[0], :: steps[1]]
@@ -138,7 +167,7 @@ def _histogram(name: str, error: np.ndarray, allowed: float) -> Series:
 
 
 def _spectrum(name: str, original: np.ndarray, decoded: np.ndarray) -> Lines | None:
-    """Return the power of original, decoded and error; None where a spectrum is not defined."""
+    """Return the power spectra of original, decoded and error; None if they are undefined."""
     if original.ndim < 2 or min(original.shape[-2:]) < 8 or not np.isfinite(original).all():
         return None
     shells = min(original.shape[-2:]) // 2
@@ -151,13 +180,13 @@ def _spectrum(name: str, original: np.ndarray, decoded: np.ndarray) -> Lines | N
     return Lines(
         title=f"{name}: power spectrum", x=numbers, x_label="wavenumber (shell)",
         y_label="power", series=series, log_x=True, log_y=True,
-        note="Planes of the last two dims, summed. Where the error meets the original, the "
-        "decoded field says nothing.",
+        note="Summed over planes of the last two dims. Wavenumbers at which the error reaches "
+        "the original have no information left in the decoded field.",
     )  # fmt: skip
 
 
 def _rate(name: str, shown: Shown) -> Points | None:
-    """Return PSNR over bits per value of our codec and the plain ones on a block of the field."""
+    """Return PSNR over bits per value of this codec and the baselines on a block of the field."""
     if shown.bound is None or shown.original.dtype.itemsize < 4 or shown.original.ndim < 1:
         return None
     from scitoolkit.compression.compress import filled
@@ -185,6 +214,6 @@ def _rate(name: str, shown: Shown) -> Points | None:
     return Points(
         title=f"{name}: rate and distortion", x_label="bits per value", y_label="PSNR (dB)",
         series=series, joined=[s.label for s in series if s.label != "this file"],
-        note=f"Codecs on the {shape} points in the middle, at bounds from {max(SHARES):g} to "
-        f"{min(SHARES):g} of the one that was kept; this file as a whole.",
+        note=f"Codecs: on the middle {shape} points, at {max(SHARES):g} to {min(SHARES):g} times "
+        "the bound of the variable. This file: on all points.",
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Compression into a run directory, and its report with the plain codecs at the same size."""
+"""Stages of a compression job: compression into a run directory, and the report."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from scitoolkit.io.fields import write_fields
 
 
 def plan_of(config: CompressionConfig) -> FilePlan:
-    """Return what `compress_file` takes."""
+    """Return the plan for `compress_file`."""
     return FilePlan(
         Bound(config.bound.mode, config.bound.value) if config.bound else None,
         dict.fromkeys(config.data.variables),
@@ -43,18 +43,18 @@ def plan_of(config: CompressionConfig) -> FilePlan:
 
 
 def compressed_name(source: Path) -> str:
-    """Return the name that the compressed file has in a run directory."""
+    """Return the name of the compressed file in a run directory."""
     return "compressed.zarr" if is_store(source) else "compressed.h5"
 
 
 def check(config: CompressionConfig) -> Mapping[str, Any]:
-    """Open the file and name what would be compressed; write nothing."""
+    """Open the file and return the variables that would be compressed, without writing."""
     return {"path": str(config.data.path), "variables": wanted_variables(
         config.data.path, plan_of(config))}  # fmt: skip
 
 
 def train(config: CompressionConfig, run: RunDirectory, *, resume: bool = False) -> None:
-    """Write the compressed file into the run; a resumed run starts anew, as it is short."""
+    """Write the compressed file into the run; a resumed run starts again, as runs are short."""
     target = run.path / compressed_name(config.data.path)
     records = compress_file(config.data.path, target, plan_of(config))
     if config.networks is not None:
@@ -63,7 +63,7 @@ def train(config: CompressionConfig, run: RunDirectory, *, resume: bool = False)
 
 
 def evaluate(directory: Path, data: Path | None = None) -> Results:
-    """Verify against the original, and compare with the plain codecs at the same size."""
+    """Verify against the original, and compare with the baseline codecs at the same size."""
     directory = Path(directory)
     config = load_config(CompressionConfig, directory / "config.yaml")
     source = config.data.path
@@ -82,7 +82,7 @@ def evaluate(directory: Path, data: Path | None = None) -> Results:
 
 
 def predict(directory: Path, source: Path, output: Path) -> None:
-    """Compress another file as the run's configuration says."""
+    """Compress another file with the run's configuration."""
     config = load_config(CompressionConfig, Path(directory) / "config.yaml")
     compress_file(source, output, plan_of(config))
 
@@ -90,13 +90,15 @@ def predict(directory: Path, source: Path, output: Path) -> None:
 def search_trial(
     config: CompressionConfig, run: RunDirectory, *, resume: bool = False
 ) -> Mapping[str, float]:
-    """Compress, measure, and return figures that compare codecs and bounds.
+    """Compress a file and return `accuracy_gain`, `psnr` (dB, worst variable) and `bytes`.
 
-    `accuracy_gain` is log2(standard deviation / RMSE) - bits per value (Lindstrom 2017,
-    "Error distributions of lossy floating-point compressors"), the mean over variables: the
-    bits per value that the compressor saves over coding independent values.
+    `accuracy_gain` is the mean over variables of log2(standard deviation / RMSE) - bits per value:
+    the bits per value that the compressor saves over coding independent values.
+
+    Source:
+        Lindstrom 2017, "Error distributions of lossy floating-point compressors".
     """
-    del resume  # too short to be continued
+    del resume  # trials are too short to resume
     train(config, run)
     target = run.path / compressed_name(config.data.path)
     gains, reached, size = [], [], 0
@@ -117,5 +119,5 @@ def search_trial(
 
 
 def _asked(config: CompressionConfig) -> str:
-    own = [f"{config.bound.mode} {config.bound.value:g}"] if config.bound else []
-    return "; ".join([*own, *config.quantities])
+    bound = [f"{config.bound.mode} {config.bound.value:g}"] if config.bound else []
+    return "; ".join([*bound, *config.quantities])

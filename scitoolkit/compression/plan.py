@@ -1,8 +1,8 @@
-"""What to compress of a file or store, how tightly, and into which container."""
+"""Compression plan of a file or store: variables, bounds, options and container."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -24,20 +24,23 @@ Container = Literal["auto", "filter", "stream"]
 
 @dataclass(frozen=True)
 class FilePlan:
-    """What to compress, and how tightly.
+    """Variables of a file to compress, with their bounds and options.
 
     Args:
-        bound: for every variable without a separate one; None where quantities bound them.
+        bound: of variables without a separate bound; None if only quantities are bounded.
         variables: name (or path inside the file) -> bound or None; empty means all float
             variables of at least 1024 values that are not coordinates.
         options: codec, enhancer, guarantee.
-        missing: values that stand for "missing", beside those that the file itself names.
-        quantities: of the variables that are bounded besides, see `quantities.text`.
+        missing: values that mark missing data, in addition to those declared in the file.
+        quantities: bounds on derived quantities, see `quantities.text`.
         shape: of the array of a raw file, see `raw`.
-        container: `filter` for datasets and arrays that other programs read through our filter or
-            codec, `stream` for streams, which only scitoolkit reads; `auto` is `filter` where
-            options allow it.
-        networks: folder of enhancer networks that were trained on another file, see `series`.
+        container: `filter` for datasets and arrays that other programs read through scitoolkit's
+            filter or codec, `stream` for streams, which only scitoolkit reads, `auto` for `filter`
+            if the options allow it.
+        networks: folder of enhancer networks trained on another file, see `series`.
+
+    Raises:
+        ConfigError: nothing is bounded, or `filter` does not support the options.
     """
 
     bound: Bound | None
@@ -50,29 +53,29 @@ class FilePlan:
     networks: Path | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a plan that bounds nothing, and options that its container cannot follow."""
+        """Validate bounds, networks and container."""
         if self.bound is None and not self.quantities and not any(self.variables.values()):
             raise ConfigError("no bound and no quantity", fix="bound: {mode: rel, value: 1e-3}")
         if self.networks is not None:
             Series.open(self.networks)
         asked, allowed = self._unsuited()
         if asked and self.container == "filter":
-            raise ConfigError(f"{asked} behind the filter", allowed=allowed,
+            raise ConfigError(f"{asked} with the filter", allowed=allowed,
                               fix="--container stream")  # fmt: skip
 
     def in_chunks(self, where: str) -> bool:
-        """Whether variables are coded in chunks that other programs read; say why not.
+        """Return whether variables are coded in chunks; log why `auto` uses streams instead.
 
         Args:
             where: the file, for the message.
         """
         asked, _ = self._unsuited()
         if asked and self.container == "auto":
-            log.warning("%s: %s needs streams, which only scitoolkit reads", where, asked)
+            log.warning("%s: %s requires streams, which only scitoolkit reads", where, asked)
         return self.container != "stream" and not asked
 
     def options_of(self, variable: str) -> Options:
-        """Return the options of a variable: with its network, if there are networks."""
+        """Return the options of a variable, with its trained network if the plan has networks."""
         if self.networks is None:
             return self.options
         found = Series.open(self.networks).enhancer(variable)
@@ -102,7 +105,7 @@ class Candidate:
 
 
 def wanted(candidates: Mapping[str, Candidate], plan: FilePlan, where: str) -> dict[str, Bound]:
-    """Return the full path of each variable with a bound, and the bound.
+    """Return path -> bound of the variables to compress.
 
     Args:
         candidates: path -> float variable.
@@ -110,14 +113,15 @@ def wanted(candidates: Mapping[str, Candidate], plan: FilePlan, where: str) -> d
         where: the file, for messages.
 
     Raises:
-        ConfigError: a name that no float variable has, or a variable without bound.
-        DataError: a variable is compressed already; a second error would come on top of the first.
+        ConfigError: a name that no float variable or more than one has, or a variable without
+            bound.
+        DataError: a variable is already compressed, so that errors would accumulate.
     """
     found = _chosen(candidates, plan, where)
     for name in found:
         if FILTERED in candidates[name].attributes:
             raise DataError(
-                f"{name.lstrip('/')} is compressed already", where=where,
+                f"{name.lstrip('/')} is already compressed", where=where,
                 fix=f"scitoolkit decompress {where} FILE, or name others with --variable",
             )  # fmt: skip
     return found
@@ -134,24 +138,33 @@ def _chosen(candidates: Mapping[str, Candidate], plan: FilePlan, where: str) -> 
             and name.rpartition("/")[2] not in coordinates
         }  # fmt: skip
     found = {}
-    leaves = {name.rpartition("/")[2]: name for name in candidates}
-    for name, own in plan.variables.items():
-        paths = (name, f"/{name}", leaves.get(name))
-        path = next((p for p in paths if p in candidates), None)
-        if path is None:
-            known = [n.lstrip("/") for n in candidates]
-            raise ConfigError(
-                f"no float variable {name!r}", where=where,
-                allowed=", ".join(known) or "none", fix=nearest_name(name, known) or "",
-            )  # fmt: skip
-        if (bound := own or plan.bound) is None:
+    for name, separate in plan.variables.items():
+        if (bound := separate or plan.bound) is None:
             raise ConfigError(f"no bound for {name!r}", fix=f"--variable {name}=rel:1e-3")
-        found[path] = bound
+        found[_path_of(name, candidates, where)] = bound
     return found
 
 
+def _path_of(name: str, candidates: Iterable[str], where: str) -> str:
+    """Return the path of a variable given by its path or, if that is unique, its last part."""
+    paths = [path for path in (name, f"/{name}") if path in candidates]
+    paths = paths or [path for path in candidates if path.rpartition("/")[2] == name]
+    if len(paths) == 1:
+        return paths[0]
+    known = [path.lstrip("/") for path in paths or candidates]
+    if paths:
+        raise ConfigError(
+            f"{len(paths)} float variables {name!r}", where=where,
+            allowed=", ".join(known), fix=f"--variable {known[0]}",
+        )  # fmt: skip
+    raise ConfigError(
+        f"no float variable {name!r}", where=where,
+        allowed=", ".join(known) or "none", fix=nearest_name(name, known) or "",
+    )  # fmt: skip
+
+
 def _coordinates(candidates: Mapping[str, Candidate]) -> set[str]:
-    """Return the names that some variable calls its coordinates or bounds (CF conventions)."""
+    """Return the names listed as coordinates or bounds of variables (CF conventions)."""
     named: set[str] = set()
     for item in candidates.values():
         for key in ("coordinates", "bounds"):

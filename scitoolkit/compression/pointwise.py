@@ -1,4 +1,4 @@
-"""Pointwise relative bounds: the logarithm of |x| is coded, signs and zeros beside it."""
+"""Pointwise relative bounds: log|x| is coded, signs and zeros are stored separately."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scitoolkit.compression.lossless import squeeze, stretch
 
 @dataclass(frozen=True)
 class LogField:
-    """A field as log|x| (float64), its signs and its zeros."""
+    """Field as log|x| (float64) with masks of negative values and zeros (bool)."""
 
     logarithm: np.ndarray
     negative: np.ndarray
@@ -20,20 +20,20 @@ class LogField:
 
     @classmethod
     def of(cls, values: np.ndarray) -> LogField:
-        """Split a finite field; the logarithm of a zero is that of the smallest other value."""
+        """Split a finite field; zeros get the logarithm of the smallest nonzero magnitude."""
         zero = values == 0
         size = np.abs(values.astype(np.float64))
         least = size[~zero].min() if not zero.all() else 1.0
         return cls(np.log(np.where(zero, least, size)), np.signbit(values), zero)
 
     def sections(self) -> dict[str, bytes]:
-        """Return signs and zeros, where there are any, as bytes."""
+        """Return the sections of signs and zeros, if there are any."""
         marked = {"signs": self.negative, "zeros": self.zero}
         return {k: squeeze(np.packbits(v).tobytes()) for k, v in marked.items() if v.any()}
 
     @staticmethod
     def restore(logarithm: np.ndarray, sections: Mapping[str, memoryview]) -> np.ndarray:
-        """Return the field (float64) from its decoded logarithm."""
+        """Return the field (float64) of a decoded logarithm."""
         with np.errstate(over="ignore"):
             values = np.exp(logarithm)
         size = -(-values.size // 8)
@@ -50,7 +50,13 @@ class LogField:
 
 
 def exceeds(original: np.ndarray, decoded: np.ndarray, value: float) -> tuple[np.ndarray, float]:
-    """Return the flat indices where |x - x'| > value |x|, and the largest share elsewhere."""
+    """Return the flat indices where |x - x'| > value |x|, and the largest |x - x'| / |x| elsewhere.
+
+    Args:
+        original: x, float array.
+        decoded: x', of the same shape.
+        value: the pointwise relative bound.
+    """
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         x = original.astype(np.float64).reshape(-1)
         error = np.abs(x - decoded.astype(np.float64).reshape(-1))

@@ -1,6 +1,6 @@
-"""What a bound does not say about a decoded field: structure, distribution, spectrum, gradients.
+"""Quality metrics of decoded fields: structure, distribution, spectrum, gradients, extremes.
 
-Figures are of planes of the last two dims, so that memory does not grow with the field.
+DSSIM and spectra are computed on planes of the last two dims, which limits the memory required.
 """
 
 from __future__ import annotations
@@ -17,18 +17,19 @@ NAMES = ("dssim", "ks", "spectrum", "gradient", "extremes")
 
 
 def quality(original: np.ndarray, decoded: np.ndarray, masked: np.ndarray) -> dict[str, Figure]:
-    """Return figures of quality; None where one is not defined.
+    """Return quality metrics by name; None for metrics that are undefined.
 
     Args:
         original: float array of any dims.
         decoded: array of the same shape.
-        masked: True where values are missing, which no figure counts.
+        masked: True where values are missing, which are excluded.
 
     Returns:
-        `dssim`: data SSIM of the worst plane, 1 for equal planes. `ks`: largest distance of the two
-        distribution functions. `spectrum`: largest relative change of the power at a wavenumber
-        up to half of the highest. `gradient`: rms error of differences of neighbours over their
-        rms. `extremes`: larger change of minimum and maximum over the range.
+        `dssim`: data SSIM of the worst plane, 1 for equal planes. `ks`: Kolmogorov-Smirnov
+        distance of the two distributions. `spectrum`: largest relative change of power among
+        wavenumbers up to half of the highest. `gradient`: rms error of differences between
+        neighbours over their rms. `extremes`: larger of the changes of minimum and maximum over
+        the range.
 
     Source:
         Baker et al. 2022, arXiv:2202.02616 (data SSIM on floating-point data).
@@ -59,7 +60,7 @@ def _planes(*arrays: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
 
 
 def _dssim(original: np.ndarray, decoded: np.ndarray, masked: np.ndarray) -> Figure:
-    """Return the data SSIM of the worst plane: of both scaled by the joint range, in 256 levels."""
+    """Return the lowest data SSIM of a plane, scaled by the joint range and in 256 levels."""
     if original.ndim < 2 or min(original.shape[-2:]) <= 2 * WINDOW_RADIUS:
         return None
     found = [_plane_dssim(x, y, m) for x, y, m in _planes(original, decoded, masked)]
@@ -113,14 +114,14 @@ def _change_of_spectrum(original: np.ndarray, decoded: np.ndarray) -> Figure:
 
 
 def shell_power(*arrays: np.ndarray) -> np.ndarray:
-    """Return the power spectra of arrays of one shape: planes of their last two dims, summed.
+    """Return the power spectra of arrays, summed over planes of their last two dims.
 
     Args:
-        arrays: of at least two dims, without missing values.
+        arrays: of equal shape, with at least two dims and no missing values.
 
     Returns:
-        (arrays, shells): power of the wavenumbers within shells of equal width, of which n / 2 of
-        the shorter dim reach the highest wavenumber of that dim.
+        (arrays, shells): power by wavenumber shells of equal width; n // 2 shells span the
+        wavenumbers of the shorter dim, of extent n.
 
     Example:
         >>> wave = np.cos(2 * np.pi * 3 * np.arange(16) / 16) * np.ones((16, 1))

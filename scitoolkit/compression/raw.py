@@ -1,4 +1,4 @@
-"""Raw files of numbers without a header, as simulations and benchmark collections write them."""
+"""Raw binary files without a header, as written by simulations and benchmark collections."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DTYPES = {".f32": "<f4", ".f64": "<f8", ".d64": "<f8"}
 
 
 def is_raw(path: Path) -> bool:
-    """Return whether a file name says that it holds nothing but numbers.
+    """Return whether a file name has the suffix of a raw binary file.
 
     Example:
         >>> is_raw(Path("velocity_x.f32")), is_raw(Path("velocity_x.npy"))
@@ -31,12 +31,15 @@ def open_raw(path: Path, shape: tuple[int, ...] | None) -> np.ndarray:
         shape: slowest dim first.
 
     Raises:
-        DataError: no shape, or one of another number of values.
+        ConfigError: no shape was given.
+        DataError: the size of the file does not match dtype or shape.
     """
     dtype = np.dtype(DTYPES[path.suffix.lower()])
     size, rest = divmod(path.stat().st_size, dtype.itemsize)
     if rest or not size:
-        raise DataError(f"{path.stat().st_size} bytes are no {dtype} values", where=str(path))
+        raise DataError(
+            f"{path.stat().st_size} bytes are not a number of {dtype} values", where=str(path)
+        )
     if shape is None:
         raise ConfigError(
             f"a raw file of {size} values needs a shape", where=str(path),
@@ -50,10 +53,10 @@ def open_raw(path: Path, shape: tuple[int, ...] | None) -> np.ndarray:
 
 
 def write_raw(path: Path, target: Path, values: np.ndarray) -> None:
-    """Write an array under `path` without a header, as the suffix of `target` says.
+    """Write an array to `path` without a header, in the dtype of the suffix of `target`.
 
     Raises:
-        ConfigError: the suffix is that of another dtype.
+        ConfigError: the suffix is of another dtype than the array.
     """
     wanted = np.dtype(DTYPES[target.suffix.lower()])
     if values.dtype.newbyteorder("=") != wanted.newbyteorder("="):
@@ -65,10 +68,10 @@ def write_raw(path: Path, target: Path, values: np.ndarray) -> None:
 
 
 def shape_of(text: str) -> tuple[int, ...]:
-    """Return the shape that a text such as 64x128x128 means.
+    """Parse a shape such as 64x128x128.
 
     Raises:
-        ConfigError: it means none.
+        ConfigError: the text is not a shape.
 
     Example:
         >>> shape_of("64x128x128")

@@ -1,6 +1,7 @@
-"""A part of a compressed array, for as little decoding as its codec allows.
+"""Partial decompression of an array.
 
-Only the slabs that the part overlaps are read, and of a slab coded in `blocks` only its blocks.
+Only slabs that overlap the region are decoded, and of slabs coded with `blocks` only the
+overlapping blocks.
 """
 
 from __future__ import annotations
@@ -19,15 +20,16 @@ Spans = tuple[tuple[int, int], ...]
 
 
 def decompress_region(stream: bytes | memoryview, *slices: slice) -> np.ndarray:
-    """Return a part of a compressed array.
+    """Decompress a region of an array.
 
     Args:
-        stream: bytes made by `compress` or `compress_slabs`; a memory map reads what it needs.
-        slices: one a leading dim, without steps; dims not named are taken whole.
+        stream: bytes returned by `compress` or `compress_slabs`; of a memory map only the required
+            parts are read.
+        slices: one per leading dim, without steps; other dims are unrestricted.
 
     Raises:
         ConfigError: too many slices, or one with a step.
-        DataError: the stream is damaged where it was read.
+        DataError: the stream is damaged in the parts that were read.
 
     Example:
         >>> from scitoolkit.compression import compress
@@ -61,7 +63,7 @@ def _spans(shape: tuple[int, ...], slices: tuple[slice, ...]) -> Spans:
     if len(slices) > len(shape) or any(s.step not in (None, 1) for s in slices):
         raise ConfigError(
             f"region {slices} of an array of shape {shape}",
-            allowed="at most one slice a dim, without steps",
+            allowed="at most one slice per dim, without steps",
         )
     whole = (*slices, *(slice(None),) * (len(shape) - len(slices)))
     limits = (s.indices(n)[:2] for s, n in zip(whole, shape, strict=True))
@@ -69,7 +71,7 @@ def _spans(shape: tuple[int, ...], slices: tuple[slice, ...]) -> Spans:
 
 
 def _part(stream: bytes | memoryview, spans: Spans) -> np.ndarray:
-    """Return a part of a stream without slabs."""
+    """Decompress a region of a stream without slabs."""
     header, sections = unpack(stream, verified=False)
     window = _window(header, sections, spans)
     if window is None:
@@ -85,7 +87,7 @@ def _part(stream: bytes | memoryview, spans: Spans) -> np.ndarray:
 
 
 def _window(header: dict[str, Any], sections: dict[str, memoryview], spans: Spans) -> Any:
-    """Return the window of a codec that can decode a part; None where all has to be decoded."""
+    """Return the region as a window of a `WindowedCodec`; None if all must be decoded."""
     name = header["base"]["name"]
     simple = list(sections) == ["base"] and "valid" not in header
     kept = [span for span, n in zip(spans, header["shape"], strict=True) if n != 1]

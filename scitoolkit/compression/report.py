@@ -1,4 +1,4 @@
-"""The report of a compressed file: figures of each variable, plain codecs beside it, pictures."""
+"""Report of a compressed file: metrics of each variable, baseline codecs, and figures."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ Row = list[float | int | str | None]
 def results_of(
     compressed: Path, original: Path, asked: str = "", *, pictured: bool = True
 ) -> tuple[Results, xr.Dataset]:
-    """Return the results of comparing a compressed file with its original, and what its maps show.
+    """Return the results of comparing a compressed file with its original, and the mapped fields.
 
     Args:
-        compressed: what `compress_file` wrote.
-        original: what it was made of.
-        asked: the bounds in words, for the title.
-        pictured: draw the first variables.
+        compressed: file written by `compress_file`.
+        original: the file that was compressed.
+        asked: description of the bounds, for the title.
+        pictured: whether to draw the first variables.
     """
     runnable, not_run = plain_codecs()
     rows: list[Row] = []
@@ -49,12 +49,13 @@ def results_of(
         records.append(one.record)
         if one.stored.stream is not None:
             streams.append((name, one.stored.stream))
-        if pictured and len(shown) < MOST_VARIABLES and one.original.dtype.kind == "f":
-            shown[name] = Shown.of(one)
         peers = _peers(one, stored)
         if peers:
             gains.append(one.record["psnr"] - max(peers.values()))
             verdicts.append(_verdict(name, one.record["psnr"], peers))
+        if pictured and one.original.dtype.kind == "f":
+            is_lead = bool(peers) and gains[-1] == min(gains)
+            _add_shown(shown, name, one, is_lead)
         allowed = one.record["allowed"]
         rows.append([
             name, one.original.nbytes / stored, stored, number(one.record["psnr"]),
@@ -71,7 +72,7 @@ def results_of(
         "variables": len(rows), "broken": sum(not r["holds"] for r in records),
     }  # fmt: skip
     table = Table(
-        title="Each variable, and the plain codecs at the same number of bytes",
+        title="Variables, and baseline codecs at the same number of bytes",
         columns=["variable", "ratio", "bytes", "PSNR (dB)", "max error / bound",
                  *(f"{peer.upper()} (dB)" for peer in runnable), "gain over the best (dB)"],
         rows=rows, note=_note(runnable, not_run),
@@ -82,7 +83,7 @@ def results_of(
         verdict=verdicts[int(np.argmin(gains))] if gains else None,
         summary=[
             f"{len(rows)} variables; the file is {ratio:.1f} times smaller.",
-            f"The largest error is {share:.3f} of the bound, measured on every point.",
+            f"The largest error is {share:.4g} of the bound, measured at every point.",
         ],
         metrics=metrics, units={"gain_db_min": "dB"}, tables=[table, _quality(figures_of)],
         figures=figures,
@@ -93,9 +94,9 @@ def write_verification(compressed: Path, original: Path, folder: Path) -> Path:
     """Write the report of a compressed file into a folder and return the path of its page.
 
     Args:
-        compressed: what `compress_file` wrote.
-        original: what it was made of.
-        folder: made if it is not there.
+        compressed: file written by `compress_file`.
+        original: the file that was compressed.
+        folder: created if necessary.
 
     Raises:
         ConfigError: the folder cannot be written.
@@ -114,6 +115,16 @@ def write_verification(compressed: Path, original: Path, folder: Path) -> Path:
     return write_report(folder)
 
 
+def _add_shown(shown: dict[str, Shown], name: str, one: Examined, is_lead: bool) -> None:
+    """Add a variable to those that are drawn, first if it is the verdict's so far."""
+    if is_lead:
+        others = list(shown.items())[: MOST_VARIABLES - 1]
+        shown.clear()
+        shown.update({name: Shown.of(one), **dict(others)})
+    elif len(shown) < MOST_VARIABLES:
+        shown[name] = Shown.of(one)
+
+
 def _peers(one: Examined, stored: int) -> dict[str, float]:
     if one.original.dtype.kind != "f" or one.original.dtype.itemsize < 4 or not one.original.ndim:
         return {}
@@ -125,27 +136,27 @@ def _verdict(name: str, ours: float, peers: Mapping[str, float]) -> Verdict | No
     named = {OURS: ours, **{peer.upper(): value for peer, value in peers.items()}}
     return Verdict.among(
         {peer: number(value) for peer, value in named.items()}, OURS,
-        f"PSNR of {name} at equal bytes", unit="dB", better="max", rate=False,
+        f"PSNR of {name.rpartition('/')[2]} at equal size", unit="dB", better="max", rate=False,
     )  # fmt: skip
 
 
 def _quality(rows: list[Row]) -> Table:
     return Table(
-        title="What the bound does not say",
+        title="Limitations of the bound: other quality metrics",
         columns=["variable", "DSSIM", "K-S distance", "change of the spectrum",
                  "error of gradients", "change of extremes"],
         rows=rows,
-        note="DSSIM: data SSIM of the worst plane, 1 for equal ones (at least 0.9995 is the limit "
-        "of Baker et al. 2022). K-S: largest distance of the distribution functions. Spectrum: "
-        "largest change of the power of a shell up to half of the highest wavenumber. Gradients: "
-        "rms error over rms. Extremes: over the range. No value: not defined, as with missing "
-        "points or fewer than two dims.",
+        note="DSSIM: data SSIM of the worst plane, 1 for equal planes (Baker et al. 2022 require "
+        "at least 0.9995). K-S: Kolmogorov-Smirnov distance of the distributions. Spectrum: "
+        "largest relative change of power in a shell up to half of the highest wavenumber. "
+        "Gradients: rms error over rms. Extremes: change over the range. No value: undefined, for "
+        "example with missing points or fewer than two dims.",
     )  # fmt: skip
 
 
 def _note(runnable: Iterable[str], not_run: Mapping[str, str]) -> str:
-    """Return the sentence below the table: how codecs were run, and which could not be."""
-    parts = ["Codecs at their best over a grid of bounds; no value: none fits in that many bytes."]
+    """Return the note of the table: how codecs were run, and which were not."""
+    parts = ["Codecs: best PSNR over a grid of bounds; no value: no bound fits that many bytes."]
     if not list(runnable):
         parts = ["No other codec is installed to compare with."]
     if not_run:

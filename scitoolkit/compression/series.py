@@ -1,9 +1,9 @@
-"""Enhancer networks that are trained on one file of a series and used for all of them.
+"""Enhancer networks trained on one file of a series and used for all of its files.
 
-Training takes most of the time of a compression with networks, and neighbouring snapshots differ
-little. The networks of a file are kept in a folder, one file a variable; later files are enhanced
-by them at the cost of applying them. The streams carry their weights all the same (a few hundred
-bytes), so that each can be read alone, and networks that do not gain on a file are left out of it.
+Training dominates the time of compression with networks, and neighbouring snapshots differ little.
+The networks of the first file are stored in a folder, one file per variable, and applied to later
+files without training. Streams still contain the weights (a few hundred bytes), so that each can be
+read separately, and networks that do not gain on a file are not used for it.
 
 Source: Jia et al. 2024, arXiv:2404.13470 (group-wise enhancers).
 """
@@ -27,13 +27,13 @@ ACCOUNT = "series.json"
 
 @dataclass
 class Account:
-    """What the networks of a series cost.
+    """Training cost of the networks of a series.
 
     Args:
-        trained_on: the file they were trained on.
-        training_seconds: what training added to its compression; None if no other file was
-            compressed with it, to compare.
-        files: compressed with them so far, the first included.
+        trained_on: name of the training file.
+        training_seconds: additional time (s) for its compression compared with other files; None
+            if there was no other file.
+        files: number of files compressed with the networks, including the first.
     """
 
     trained_on: str
@@ -42,20 +42,20 @@ class Account:
 
     @property
     def sentence(self) -> str:
-        """The cost in words."""
+        """The cost as a sentence for reports."""
         if self.training_seconds is None:
             return f"Networks trained on {self.trained_on}, used for {self.files} files."
         return (
             f"Networks trained on {self.trained_on} in {self.training_seconds:.3g} s, used for "
-            f"{self.files} files: {self.training_seconds / self.files:.3g} s a file."
+            f"{self.files} files: {self.training_seconds / self.files:.3g} s per file."
         )
 
 
 class Series:
-    """A folder of trained networks.
+    """Folder of trained networks.
 
     Args:
-        folder: with one file a variable and the account.
+        folder: contains one file per variable and the account.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -63,29 +63,31 @@ class Series:
 
     @classmethod
     def open(cls, folder: Path) -> Series:
-        """Return the networks of a folder.
+        """Return the existing series of a folder.
 
         Raises:
-            ConfigError: there are none.
+            ConfigError: the folder has no networks.
         """
         series = cls(folder)
         if not series.exists:
-            raise ConfigError("no networks in it", where=str(folder),
-                              allowed="a folder that --train-once wrote")  # fmt: skip
+            raise ConfigError("the folder has no networks", where=str(folder),
+                              allowed="a folder written by --train-once")  # fmt: skip
         return series
 
     @property
     def exists(self) -> bool:
-        """Whether networks were kept in the folder."""
+        """Whether the folder has networks."""
         return (self.folder / ACCOUNT).is_file()
 
     def enhancer(self, variable: str) -> Network | None:
-        """Return the trained network of a variable; None if none gained on it."""
+        """Return the trained network of a variable; None if there is none."""
         path = self._path(variable)
         return Network(weights=path) if path.is_file() else None
 
     def keep(self, found: list[Stored], trained_on: str) -> list[str]:
-        """Write the networks of the streams of one file and return the names of their variables.
+        """Store the networks in the streams of one file; return the names of their variables.
+
+        The series exists afterwards only if there was a network to store.
 
         Args:
             found: variables of a compressed file.
@@ -105,18 +107,19 @@ class Series:
         except OSError as error:
             what = f"cannot be written ({error.strerror})"
             raise ConfigError(what, where=str(self.folder)) from None
-        self._write(Account(trained_on))
+        if kept:
+            self._write(Account(trained_on))
         return kept
 
     def account(self, files: int = 0, training_seconds: float | None = None) -> Account:
-        """Return what the networks cost, after counting further files.
+        """Update and return the training cost.
 
         Args:
-            files: compressed with the networks since the last call.
-            training_seconds: replaces the one that is known, if it is given.
+            files: number of files compressed with the networks since the last call.
+            training_seconds: new training time (s), if known.
 
         Raises:
-            DataError: the account is damaged.
+            DataError: the account cannot be read.
         """
         path = self.folder / ACCOUNT
         try:
@@ -138,7 +141,7 @@ class Series:
 
 
 def network_of(stream: bytes | memoryview) -> bytes | None:
-    """Return the trained weights in a stream, of its first slab; None if it has none."""
+    """Return the trained weights in a stream (in its first slab); None if it has none."""
     header, sections = unpack(stream)
     if "slabs" in header:
         return network_of(next(iter(sections.values())))

@@ -1,7 +1,7 @@
-"""Arrays larger than memory, slab by slab along the first dim.
+"""Compression of arrays larger than memory in slabs along the first dim.
 
-A slab is a complete stream, so slabs can be checked and decoded one at a time; the range that a
-relative bound refers to is that of the whole array, found in a first pass.
+A slab is a complete stream, so slabs are verified and decoded one at a time. Relative bounds refer
+to the range of the whole array, which is computed in a first pass.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from scitoolkit.compression.compress import (
     max_error_of,
     missing_values_of,
 )
-from scitoolkit.compression.container import pack, unpack
+from scitoolkit.compression.container import pack, read_header, unpack
 from scitoolkit.compression.mask import special_values
 from scitoolkit.compression.missing import MissingValues
 from scitoolkit.compression.threads import map_in_order, threads
 from scitoolkit.compression.value_range import ValueRange
 
 SLAB_BYTES = 1 << 26
-# Slabs of at least so many rows have a multiple of it, so that blocks are whole.
+# Slabs of more rows have a multiple of this number, so that blocks are not cut.
 WHOLE_ROWS = 64
 
 
@@ -42,16 +42,19 @@ def compress_slabs(
     slab_bytes: int = SLAB_BYTES,
     where: str = "",
 ) -> bytes:
-    """Return one stream of an array that is read a slab at a time.
+    """Compress an array slab by slab into one stream.
 
     Args:
-        array: anything with `shape`, `dtype` and slices along its first dim: numpy, memory map,
-            HDF5 dataset, dask or xarray array.
+        array: anything with `shape`, `dtype` and slicing along its first dim: numpy array, memory
+            map, HDF5 dataset, dask or xarray array.
         asked: the bound.
         options: codec, enhancer, guarantee.
         missing: see `compress`.
-        slab_bytes: largest slab; memory stays below about eight of them a thread.
+        slab_bytes: maximum size of a slab; peak memory is about eight slabs per thread.
         where: name of the array, for messages.
+
+    Raises:
+        ConfigError, NumericalError, BackendError: see `compress`.
 
     Example:
         >>> x = np.linspace(0, 1, 6000, dtype=np.float32).reshape(60, 100)
@@ -69,7 +72,7 @@ def compress_slabs(
     def coded(slab: np.ndarray) -> bytes:
         return compress_within(slab, asked, options, missing=known, extent=extent, where=where)
 
-    # The blocks of a fast codec are shared by threads already.
+    # The fast codec is multi-threaded itself.
     workers = 1 if options.objective == "speed" else threads()
     streams = map_in_order(coded, _slabs(array, rows), workers)
     sections = {str(number): stream for number, stream in enumerate(streams)}
@@ -80,15 +83,17 @@ def compress_slabs(
     }  # fmt: skip
     if options.guarantee == "relaxed":
         header["relaxed"] = "2x"
-    if isinstance(array, np.ma.MaskedArray):
-        header["masked"] = array.fill_value.item()
+    # Slabs of a dask array may be masked although the array is no np.ma.MaskedArray.
+    masked = (read_header(stream).get("masked") for stream in sections.values())
+    if (fill := next((m for m in masked if m is not None), None)) is not None:
+        header["masked"] = fill
     if extent is not None:
         header["range"] = list(extent)
     return pack(header, sections)
 
 
 def iterate_slabs(stream: bytes | memoryview) -> Iterator[np.ndarray]:
-    """Yield the slabs of a stream in order, one in memory at a time; the whole array if it is one.
+    """Yield the decoded slabs of a stream one at a time; the whole array if it has no slabs.
 
     Example:
         >>> x = np.linspace(0, 1, 6000, dtype=np.float32).reshape(60, 100)
@@ -118,7 +123,7 @@ def _slabs(array: Any, rows: int) -> Iterator[np.ndarray]:
 def _extent(
     array: Any, rows: int, missing: MissingValues, asked: Bound, where: str
 ) -> tuple[float, float] | None:
-    """Return the smallest and largest value of all slabs that is not missing; None if none is."""
+    """Return the smallest and largest valid value of all slabs; None if there is none."""
     seen = ValueRange()
     for slab in _slabs(array, rows):
         if slab.dtype.kind != "f":

@@ -1,4 +1,4 @@
-"""Search space of the compressor, as plain data; keys are those of its configuration."""
+"""Search space of the compressor; keys are those of its configuration."""
 
 from __future__ import annotations
 
@@ -13,4 +13,4 @@ COMPRESSOR: dict[str, Any] = {
     "guarantee": ["strict", "relaxed"],
     "bound.value": {"low": 1e-3, "high": 3e-2, "log": True},
 }
-"""Codec, enhancer behind it and bound; compare by `accuracy_gain`, limit by `bytes` or `psnr`."""
+"""Codec, enhancer, guarantee and bound; maximise `accuracy_gain`, constrain `bytes` or `psnr`."""

@@ -1,4 +1,4 @@
-"""A configuration for compression, written from what the file holds."""
+"""Starter configuration of a compression, generated from the variables of a file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from scitoolkit.core.starter import DataToStart, Lines
 
 
 def starter(data: DataToStart) -> str:
-    """Return a short commented configuration of a compression that runs as it is."""
+    """Return a short commented configuration that runs without changes."""
     names = wanted_variables(data.one, FilePlan(Bound("rel", 1e-2), {}, Options()))
     lines = Lines(f"Every value of {', '.join(names)} within 1 % of the range of its variable.")
     lines.key("domain", "compression")

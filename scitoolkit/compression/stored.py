@@ -1,4 +1,4 @@
-"""A compressed variable of any container: what it says about itself, and its values."""
+"""Compressed variables of any container, with header and values."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from scitoolkit.core.errors import DataError
 
 @dataclass(frozen=True)
 class Stored:
-    """One compressed variable.
+    """Compressed variable.
 
     Args:
         name: of the variable when it was compressed.
         about: the entries of a stream's header, `bytes` and `ratio`.
         decode: returns the values.
-        stream: its stream; None where chunks were coded one by one.
+        stream: its stream; None for variables coded in chunks.
     """
 
     name: str
@@ -35,11 +35,11 @@ class Stored:
 
 
 def record(name: str, about: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what `compress` reports of a variable.
+    """Return the record of a variable that `compress` reports.
 
     Args:
         name: of the variable.
-        about: as of `Stored`.
+        about: see `Stored`.
     """
     return {
         "name": name, "shape": about["shape"], "dtype": about["dtype"],
@@ -51,13 +51,13 @@ def record(name: str, about: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def about_chunks(kept: Any, item: Any, codec: str, stored_bytes: int, where: str) -> dict[str, Any]:
-    """Return what a variable coded in chunks says about itself, in the terms of a stream's header.
+    """Return the header of a variable coded in chunks, with the keys of a stream's header.
 
     Args:
-        kept: its attribute, as `chunked.Survey.header` has it, and how the original was stored.
+        kept: its attribute: the entries of `chunked.Survey.header` and the original's storage.
         item: the variable, with `shape` and `dtype`.
-        codec: named as the base.
-        stored_bytes: of its chunks.
+        codec: name of the codec.
+        stored_bytes: size of its chunks.
         where: name of the variable, for messages.
 
     Raises:
@@ -73,4 +73,4 @@ def about_chunks(kept: Any, item: Any, codec: str, stored_bytes: int, where: str
             "ratio": size / max(stored_bytes, 1),
         }  # fmt: skip
     except (ValueError, KeyError, TypeError) as error:
-        raise DataError(f"its attribute is damaged: {error!r}", where=where) from None
+        raise DataError(f"damaged attribute: {error!r}", where=where) from None

@@ -1,4 +1,4 @@
-"""Threads over blocks and slabs: the work is C, which runs without Python's lock."""
+"""Thread pool over blocks and slabs; their C code runs without the GIL."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ R = TypeVar("R")
 
 
 def threads() -> int:
-    """Return how many threads share the work: $OMP_NUM_THREADS, else one a processor."""
-    told = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
-    return int(told) if told.isdigit() and int(told) else len(os.sched_getaffinity(0))
+    """Return the number of threads: $OMP_NUM_THREADS, by default one per available processor."""
+    given = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
+    return int(given) if given.isdigit() and int(given) else len(os.sched_getaffinity(0))
 
 
 def map_in_order(work: Callable[[T], R], items: Iterable[T], workers: int) -> Iterator[R]:
-    """Yield the results in order; no more items are taken than workers have in hand, plus one.
+    """Yield results in order; at most `workers` items and results are in memory at a time.
 
     Example:
         >>> list(map_in_order(abs, [-3, 2, -1], 2))

@@ -1,4 +1,4 @@
-"""The range that `rel` and `psnr` refer to, and whether a few outliers make up all of it."""
+"""Range of values for `rel` and `psnr` bounds, with detection of outliers that dominate it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from scitoolkit.core.errors import NumericalError
 
-# A range this many times that of the other values is the range of the outliers.
+# Outliers dominate the range if it exceeds that of the other values by this factor.
 MAX_OUTLIER_RATIO = 1e6
 QUANTILES = (0.001, 0.999)
 SAMPLED_POINTS = 1 << 16
@@ -14,7 +14,7 @@ ROW = 1 << 12
 
 
 class ValueRange:
-    """Smallest and largest value of an array that is seen in parts, and of all but the extremes.
+    """Range of an array that is read in parts, with and without its extremes.
 
     Example:
         >>> seen = ValueRange()
@@ -29,7 +29,7 @@ class ValueRange:
         self._sample: list[np.ndarray] = []
 
     def add(self, values: np.ndarray) -> None:
-        """Take a part of the array, without missing values, into account."""
+        """Add a part of the array, without missing values."""
         if not values.size:
             return
         lows = _two_lowest(values)
@@ -41,14 +41,14 @@ class ValueRange:
 
     @property
     def extent(self) -> tuple[float, float] | None:
-        """Smallest and largest value, None before any was seen."""
+        """Smallest and largest value; None without values."""
         return (self._lowest[0], self._highest[0]) if self._lowest else None
 
     def inner(self) -> float:
-        """Return the smaller range of two: without the two extreme values, and of 99.8 %.
+        """Return the smaller of two ranges: without the two extremes, and of 99.8 % of points.
 
-        A value used as "missing" occurs many times, so quantiles alone would not leave it out. 0
-        stands for values that are (nearly) all alike, of which nothing can be said.
+        A marker of missing data occurs many times, so quantiles alone would not exclude it. The
+        result is 0, meaning unknown, if (nearly) all values are equal.
         """
         if len(self._lowest) < 2:
             return 0.0
@@ -61,20 +61,17 @@ class ValueRange:
         return min((r for r in ranges if r > 0), default=0.0)
 
     def dominated(self) -> str:
-        """Return why a share of the range is no bound for most of the values, "" if it is."""
+        """Return why a bound relative to the range is meaningless, "" if it is not."""
         inner = self.inner()
         if self.extent is None or not inner:
             return ""
         low, high = self.extent
         if high - low <= MAX_OUTLIER_RATIO * inner:
             return ""
-        return (
-            f"the range {low:g} to {high:g} is that of outliers: nearly all values lie within "
-            f"{inner:.3g}"
-        )
+        return f"outliers set the range {low:g} to {high:g}: nearly all values span {inner:.3g}"
 
     def refuse_outliers(self, where: str = "") -> None:
-        """Refuse a bound that refers to the range when outliers make it up.
+        """Raise if outliers dominate the range.
 
         Raises:
             NumericalError: the range is more than a million times that of the other values.
@@ -85,7 +82,7 @@ class ValueRange:
         low, high = self.extent
         suspect = high if abs(high) >= abs(low) else low
         raise NumericalError(
-            why, where=where, allowed=f"a range up to {MAX_OUTLIER_RATIO:g} times of that",
+            why, where=where, allowed=f"a range up to {MAX_OUTLIER_RATIO:g} times that",
             fix=f"name missing values (--missing {suspect:.7g}, missing={suspect:.7g}), or give "
             "--abs or --pw-rel",
         )  # fmt: skip
@@ -94,7 +91,7 @@ class ValueRange:
 def _two_lowest(values: np.ndarray, sign: int = 1) -> list[float]:
     """Return the smallest value and the next larger one, if there is one; of -x for sign -1.
 
-    Rows without the smallest value have their smallest value only looked at.
+    Of rows without the smallest value, only the minimum is considered.
     """
     flat = values.reshape(-1)
     least, without = (np.min, np.greater) if sign > 0 else (np.max, np.less)

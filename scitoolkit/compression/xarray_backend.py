@@ -1,8 +1,8 @@
-"""Compressed files as xarray datasets, decoded as far as they are looked at.
+"""xarray backend for compressed files, with lazy decoding.
 
-`xarray.open_dataset("compressed.h5", engine="scitoolkit")` lists variables, coordinates and
-attributes of the original; values are decoded when they are used, and of a variable coded in
-`blocks` (`--for speed`) only the blocks that a selection needs.
+`xarray.open_dataset("compressed.h5", engine="scitoolkit")` has the variables, coordinates and
+attributes of the original. Values are decoded on access; of a variable coded with `blocks`
+(`--for speed`), only the blocks of the selection are.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from scitoolkit.io.compressed import FILTERED, STREAM, is_store, is_stream
 
 
 class StreamArray(BackendArray):
-    """A compressed array that decodes what is asked of it.
+    """Lazy array that decodes selections of a stream.
 
     Args:
-        stream: bytes, or a memory map of them.
+        stream: (bytes,) uint8, in memory or a memory map.
         shape: of the array.
         dtype: of the array.
     """
@@ -59,18 +59,21 @@ class StreamArray(BackendArray):
             spans.append(slice(low, high))
             stop = chosen.stop - low if chosen.stop >= low else None
             inner.append(slice(chosen.start - low, stop, chosen.step) if chosen else slice(0, 0))
-        return np.asarray(decompress_region(self.stream.data, *spans))[tuple(inner)]
+        values = decompress_region(self.stream.data, *spans)
+        if isinstance(values, np.ma.MaskedArray) and values.dtype.kind == "f":
+            values = values.filled(np.nan)
+        return np.asarray(values)[tuple(inner)]
 
 
 class CompressedStore(AbstractDataStore):
-    """What `scitoolkit compress` made of an HDF5 or NetCDF file."""
+    """Data store of a compressed HDF5 or NetCDF file."""
 
     def __init__(self, path: str, group: str | None) -> None:
         self._store = H5NetCDFStore.open(path, group=group, phony_dims="access")
         self._path, self._group = path, group or "/"
 
     def load(self) -> tuple[dict[str, xr.Variable], Mapping[str, Any]]:
-        """Return variables and attributes as they were before the compression."""
+        """Return the variables and attributes of the original file."""
         variables, attributes = self._store.load()
         found = dict(variables)
         with h5py.File(self._path) as file:
@@ -91,7 +94,7 @@ class CompressedStore(AbstractDataStore):
 
 
 class CompressedEntrypoint(BackendEntrypoint):
-    """Files and streams that scitoolkit compressed."""
+    """xarray engine `scitoolkit`: compressed files, stores and streams."""
 
     description: ClassVar[str] = "Files and streams that scitoolkit compressed"
     open_dataset_parameters: ClassVar[Any] = (
@@ -107,16 +110,18 @@ class CompressedEntrypoint(BackendEntrypoint):
         group: str | None = None,
         **decoding: Any,
     ) -> xr.Dataset:
-        """Return the dataset; values are decoded when they are used.
+        """Open a compressed file as a dataset; values are decoded on access.
+
+        Masked points of float streams are NaN.
 
         Args:
-            filename_or_obj: what `scitoolkit compress` wrote, a file or a Zarr store.
-            drop_variables: names to leave out.
-            group: of the file or store; the root unless given.
-            decoding: as for any engine, see `xarray.open_dataset`.
+            filename_or_obj: file or Zarr store written by `scitoolkit compress`.
+            drop_variables: names of variables to drop.
+            group: of the file or store; the root by default.
+            decoding: see `xarray.open_dataset`.
 
         Raises:
-            DataError: no such file, or nothing in it was compressed by scitoolkit.
+            DataError: no such file, or it has no variable compressed by scitoolkit.
         """
         path = Path(filename_or_obj)
         if is_store(path):
@@ -127,7 +132,7 @@ class CompressedEntrypoint(BackendEntrypoint):
         with h5py.File(path) as file:
             marks = [set(item.attrs) & {STREAM, FILTERED} for item in file[group or "/"].values()]
             if not any(marks):
-                raise DataError("nothing in it was compressed by scitoolkit", where=str(path))
+                raise DataError("no variable compressed by scitoolkit", where=str(path))
             if any(FILTERED in mark for mark in marks):
                 load_filter()
         store = CompressedStore(str(path), group)
@@ -137,10 +142,10 @@ class CompressedEntrypoint(BackendEntrypoint):
 
 
 def _zarr_store(path: Path, group: str | None, **decoding: Any) -> xr.Dataset:
-    """Open a Zarr store, which reads what our codec coded; streams would be bytes to it."""
+    """Open a Zarr store, which decodes chunks through the codec but cannot decode streams."""
     marked = [(one.name, one.stream is not None) for one in stored_arrays(path)]
     if not marked:
-        raise DataError("nothing in it was compressed by scitoolkit", where=str(path))
+        raise DataError("no variable compressed by scitoolkit", where=str(path))
     if streams := [name for name, stream in marked if stream]:
         raise DataError(f"{streams[0]} is a stream in a Zarr store", where=str(path),
                         fix=f"scitoolkit decompress {path} OUT.zarr")  # fmt: skip
@@ -148,7 +153,7 @@ def _zarr_store(path: Path, group: str | None, **decoding: Any) -> xr.Dataset:
 
 
 def _bytes_of(item: h5py.Dataset) -> np.ndarray:
-    """Return the bytes of a stream: a map of the file where they lie in one piece."""
+    """Return the bytes of a stream, as a memory map if they are contiguous in the file."""
     offset = item.id.get_offset()
     if offset is None:
         return np.asarray(item[...])

@@ -1,7 +1,7 @@
-"""Zarr v3: our interpolation as the serializer of an array (`serializer=`).
+"""Interpolation codec as an array serializer of Zarr v3 (`serializer=`).
 
-It must turn arrays into bytes, as only such codecs see shape, type and fill value. Chunks at the
-edge arrive whole, padded with the fill value, which is kept bit for bit and costs next to nothing.
+Only array-to-bytes codecs receive shape, dtype and fill value. Edge chunks arrive padded with the
+fill value, which is stored bit for bit at negligible cost.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ NAME = "scitoolkit.interpolation"
 
 @dataclass(frozen=True)
 class InterpolationSerializer(ArrayBytesCodec):
-    """Interpolation within an absolute bound, for float32 and float64.
+    """Interpolation codec with an absolute bound for float32 and float64.
 
     Args:
         bound: largest |x - x'|, in the unit of the data.
-        fill: a value that is kept bit for bit; the fill value of the array unless given.
+        fill: a value that is restored bit for bit; by default the fill value of the array.
     """
 
     bound: float
@@ -36,7 +36,7 @@ class InterpolationSerializer(ArrayBytesCodec):
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> InterpolationSerializer:
-        """Return the codec of an array's metadata."""
+        """Return the codec from an array's metadata."""
         given = data["configuration"]
         if unknown := set(given) - {"bound", "fill"}:
             raise ConfigError(f"{NAME} with {min(unknown)!r}", allowed="bound, fill")
@@ -45,11 +45,11 @@ class InterpolationSerializer(ArrayBytesCodec):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the metadata of the codec."""
-        own = {} if self.fill is None else {"fill": self.fill}
-        return {"name": NAME, "configuration": {"bound": self.bound, **own}}
+        fill = {} if self.fill is None else {"fill": self.fill}
+        return {"name": NAME, "configuration": {"bound": self.bound, **fill}}
 
     def validate(self, *, shape: Any, dtype: Any, chunk_grid: Any) -> None:
-        """Refuse other types than float32 and float64 before anything is written."""
+        """Raise ConfigError for an unsupported dtype or bound before anything is written."""
         del shape, chunk_grid
         native = dtype.to_native_dtype()
         if native.kind != "f" or native.itemsize not in (4, 8) or not self.bound > 0:
@@ -59,7 +59,7 @@ class InterpolationSerializer(ArrayBytesCodec):
             )
 
     def compute_encoded_size(self, input_byte_length: int, chunk_spec: ArraySpec) -> int:
-        """Refuse: the size depends on the values."""
+        """Raise NotImplementedError: the size depends on the values."""
         raise NotImplementedError
 
     async def _decode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> NDBuffer:

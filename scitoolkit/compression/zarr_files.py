@@ -1,9 +1,9 @@
-"""Whole Zarr stores, versions 2 and 3, in a folder or a zip file.
+"""Compression of Zarr stores, versions 2 and 3, in a folder or a zip file.
 
-A compressed store is a copy of the original, byte for byte but for the float arrays: their metadata
-name our codec instead of the original ones, so that Zarr reads them with scitoolkit installed. What
-the codec cannot keep becomes an array of bytes, a stream. The attributes of either have the
-metadata that are needed to write the original array again.
+A compressed store is a copy of the original, identical byte for byte except for the compressed
+arrays. Their metadata name scitoolkit's codec instead of the original codecs, so that Zarr reads
+them if scitoolkit is installed. Arrays that the codec does not support become arrays of bytes,
+their streams. The attributes of both contain the metadata from which the original is restored.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 log = get_logger(__name__)
 CODEC = "scitoolkit.interpolation"
 ORIGINAL = "scitoolkit_original"
-"""Attribute of a stream: metadata of the array that it was made of."""
+"""Attribute of a stream: metadata of the original array."""
 LAYOUT = 1
-# Of chunks with fewer points, each coded alone, too many bytes are tables; larger ones cost memory.
+# Smaller chunks, which are coded separately, consist mainly of tables; larger ones cost memory.
 LEAST_CHUNK, LARGEST_CHUNK = 1 << 15, 1 << 24
-# Others may be lossy, and would break the bound of values that are written through them.
+# Writing decompressed values through other, possibly lossy codecs could violate their bound.
 LOSSLESS = frozenset(
     "bytes transpose gzip zstd blosc crc32c zlib lz4 bz2 lzma shuffle crc32 adler32 fletcher32 "
     "jenkins_lookup3 pcodec".split()
@@ -52,11 +52,11 @@ LOSSLESS = frozenset(
 
 @dataclass(frozen=True)
 class ArrayMetadata:
-    """The metadata of one array.
+    """Metadata of one array.
 
     Args:
         version: of the Zarr format, 2 or 3.
-        fields: of `.zarray` or `zarr.json`.
+        fields: content of `.zarray` or `zarr.json`.
         attributes: of the array.
     """
 
@@ -66,7 +66,7 @@ class ArrayMetadata:
 
     @classmethod
     def read(cls, files: StoreFiles, path: str) -> ArrayMetadata | None:
-        """Return the metadata at a path of a store; None if a group or nothing is there."""
+        """Return the metadata of the array at a path of a store; None if there is no array."""
         if (found := _json(files, path, "zarr.json")) is not None:
             array = found.get("node_type") == "array"
             return cls(3, found, found.get("attributes") or {}) if array else None
@@ -87,15 +87,15 @@ class ArrayMetadata:
     def coded(
         self, array: zarr.Array[Any], found: chunked.Survey, attributes: Mapping[str, Any]
     ) -> ArrayMetadata:
-        """Return the metadata of the array behind our codec.
+        """Return the metadata of the array coded with scitoolkit's codec.
 
         Args:
             array: the original.
-            found: what `chunked.survey` found in it.
+            found: result of `chunked.survey`.
             attributes: to add.
         """
         chunks, shards = _chunks(array)
-        # A fill value of 0 is Zarr's own default: it is kept bit for bit unless a missing value is.
+        # The array's fill value is restored bit for bit unless another missing value occurs.
         fill = found.fill
         fields = dict(self.fields)
         if self.version == 2:
@@ -104,8 +104,8 @@ class ArrayMetadata:
             fields |= {"chunks": list(chunks), "filters": [codec], "compressor": None,
                        "order": "C", "dtype": "<" + str(fields["dtype"])[1:]}  # fmt: skip
             return ArrayMetadata(2, fields, {**self.attributes, **attributes})
-        own = {} if fill is None else {"fill": fill}
-        codecs = [{"name": CODEC, "configuration": {"bound": found.absolute, **own}}]
+        setting = {} if fill is None else {"fill": fill}
+        codecs = [{"name": CODEC, "configuration": {"bound": found.absolute, **setting}}]
         if shards:
             (outer,) = (c for c in fields["codecs"] if c["name"] == "sharding_indexed")
             inner = {**outer["configuration"], "codecs": codecs}
@@ -115,7 +115,7 @@ class ArrayMetadata:
         return ArrayMetadata(3, fields, {**self.attributes, **attributes})
 
     def as_bytes(self, size: int, attributes: Mapping[str, Any]) -> ArrayMetadata:
-        """Return the metadata of one chunk of bytes in the place of the array."""
+        """Return the metadata of a one-chunk array of bytes that replaces the array."""
         if self.version == 2:
             fields: dict[str, Any] = {
                 "zarr_format": 2, "shape": [size], "chunks": [size], "dtype": "|u1",
@@ -131,16 +131,16 @@ class ArrayMetadata:
         return ArrayMetadata(3, fields, attributes)
 
     def storage(self) -> dict[str, Any]:
-        """Return the fields that `coded` replaces."""
+        """Return the fields that are replaced by `coded`."""
         keys = ("codecs", "chunk_grid") if self.version == 3 else (
             "chunks", "filters", "compressor", "order", "dtype")  # fmt: skip
         return {key: self.fields.get(key) for key in keys}
 
     def restored(self, where: str) -> ArrayMetadata:
-        """Return the metadata of the original; lossy codecs are left out of them.
+        """Return the metadata of the original without lossy codecs.
 
         Raises:
-            DataError: the array was not compressed, or its attribute is damaged.
+            DataError: the array was not compressed, or its attributes are damaged.
         """
         attributes = dict(self.attributes)
         try:
@@ -151,21 +151,24 @@ class ArrayMetadata:
                 storage = attributes.pop(FILTERED)["storage"]
                 found = ArrayMetadata(self.version, {**self.fields, **storage}, attributes)
         except (KeyError, TypeError, ValueError) as error:
-            raise DataError(f"its attributes are damaged: {error!r}", where=where) from None
+            raise DataError(f"damaged attributes: {error!r}", where=where) from None
         return _without_lossy(found, where)
 
 
 def compress_store(source: Path, target: Path, plan: FilePlan) -> list[dict[str, Any]]:
-    """Write the compressed copy of a Zarr store; see `files.compress_file`.
+    """Write a compressed copy of a Zarr store; see `files.compress_file`.
 
     Args:
         source: folder or zip file.
         target: folder, or zip file if its name ends with .zip; replaced if it is a store.
-        plan: what to compress and how.
+        plan: arrays, bounds and options.
+
+    Returns:
+        One record per compressed array, see `stored.record`.
 
     Raises:
-        ConfigError: quantities, a variable that is not there, a target of another kind.
-        DataError: the store holds compressed arrays already.
+        ConfigError: the plan has quantities or an unknown variable, or the target is not a store.
+        DataError: an array is already compressed.
     """
     if plan.quantities:
         raise ConfigError("quantities of a Zarr store", where=str(source), allowed="HDF5, NetCDF",
@@ -179,7 +182,7 @@ def compress_store(source: Path, target: Path, plan: FilePlan) -> list[dict[str,
             original = ArrayMetadata.read(files, path)
             assert original is not None
             if {STREAM, FILTERED} & original.attributes.keys():
-                raise DataError("it was compressed before", where=f"{source}: {_name(path)}",
+                raise DataError("already compressed", where=f"{source}: {_name(path)}",
                                 fix=f"scitoolkit decompress {source} ...")  # fmt: skip
             array = _open(files, path)
             made = _written(array, original, bound, plan, copy.folder / path, in_chunks=in_chunks)
@@ -188,11 +191,16 @@ def compress_store(source: Path, target: Path, plan: FilePlan) -> list[dict[str,
 
 
 def decompress_store(source: Path, target: Path) -> list[str]:
-    """Write the original store again and return the names of what was decompressed."""
+    """Decompress a store and return the names of the decompressed arrays.
+
+    Raises:
+        ConfigError: the target is not a store or cannot be written.
+        DataError: the store has no compressed array, or an array is damaged.
+    """
     files = StoreFiles(source)
     found = {path: meta for path, meta in arrays(files) if {STREAM, FILTERED} & {*meta.attributes}}
     if not found:
-        raise DataError("nothing in it was compressed by scitoolkit", where=str(source))
+        raise DataError("no variable compressed by scitoolkit", where=str(source))
     with _Copy(files, target, without=found) as copy:
         for path, meta in found.items():
             coded = _open(files, path)
@@ -212,7 +220,6 @@ def stored_arrays(source: Path) -> Iterator[Stored]:
     """Yield the compressed arrays of a store."""
     files = StoreFiles(source)
     for path, meta in arrays(files):
-        array = None
         if STREAM in meta.attributes:
             yield Stored.of_stream(_name(path), np.asarray(_open(files, path)[...]).tobytes())
         elif FILTERED in meta.attributes:
@@ -225,7 +232,7 @@ def stored_arrays(source: Path) -> Iterator[Stored]:
 
 
 def original_array(source: Path, name: str) -> tuple[np.ndarray, MissingValues]:
-    """Return the values of an array of a store that was not compressed, and what is missing.
+    """Return the values and missing values of an array of an uncompressed store.
 
     Raises:
         DataError: there is no such array.
@@ -239,7 +246,7 @@ def original_array(source: Path, name: str) -> tuple[np.ndarray, MissingValues]:
 
 
 def wanted_arrays(files: StoreFiles, plan: FilePlan) -> dict[str, Bound]:
-    """Return the path of each array with a bound, and the bound."""
+    """Return path -> bound of the arrays to compress; see `plan.wanted`."""
     candidates = {}
     for path, meta in arrays(files):
         array = _open(files, path)
@@ -251,7 +258,7 @@ def wanted_arrays(files: StoreFiles, plan: FilePlan) -> dict[str, Bound]:
 
 
 def arrays(files: StoreFiles) -> Iterator[tuple[str, ArrayMetadata]]:
-    """Yield path and metadata of the arrays of a store."""
+    """Yield path and metadata of each array of a store."""
     for name in files.names():
         folder, _, leaf = name.rpartition("/")
         if leaf in ("zarr.json", ".zarray"):
@@ -263,8 +270,8 @@ def arrays(files: StoreFiles) -> Iterator[tuple[str, ArrayMetadata]]:
 def missing_of(array: zarr.Array[Any], meta: ArrayMetadata) -> MissingValues:
     """Return the missing values of an array: its attributes, its fill value, netCDF's fill.
 
-    A fill value of 0 is Zarr's own default and no missing value. xarray writes `_FillValue` of
-    version 3 in base 64.
+    A fill value of 0 is Zarr's default, not a missing value. xarray encodes `_FillValue` in
+    base 64 in version 3.
     """
     attributes = dict(meta.attributes)
     if isinstance(text := attributes.get("_FillValue"), str):
@@ -277,14 +284,14 @@ def missing_of(array: zarr.Array[Any], meta: ArrayMetadata) -> MissingValues:
 
 
 class _Copy:
-    """The copy of a store without some arrays, under a temporary name until all is written."""
+    """Context manager of a store's copy without some arrays, renamed to the target at the end."""
 
     def __init__(self, files: StoreFiles, target: Path, without: Mapping[str, Any]) -> None:
         if target.suffix not in (".zarr", ".zip"):
-            raise ConfigError("a Zarr store is written as one", where=str(target),
+            raise ConfigError("the target of a Zarr store must be one", where=str(target),
                               allowed="a name that ends with .zarr or .zip")  # fmt: skip
         if target.is_dir() and any(target.iterdir()) and not is_store(target):
-            raise ConfigError("a folder that is no Zarr store", where=str(target),
+            raise ConfigError("a folder that is not a Zarr store", where=str(target),
                               fix="choose another name")  # fmt: skip
         if not target.parent.is_dir():
             raise ConfigError("cannot be written (no such folder)", where=str(target))
@@ -311,14 +318,14 @@ class _Copy:
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def _consolidate(self) -> None:
-        """Renew consolidated metadata where the original has them, the innermost first."""
+        """Update consolidated metadata of groups that have them, innermost first."""
         import zarr
 
         groups = sorted(_consolidated(self.files), key=lambda path: -path.count("/"))
         for path in groups:
             old = (self.folder / path / ".zmetadata").exists()
             with warnings.catch_warnings():
-                # Of version 3 they are no part of the specification yet; the original has them.
+                # zarr warns that they are not part of the version 3 specification yet.
                 warnings.simplefilter("ignore")
                 zarr.consolidate_metadata(str(self.folder / path), zarr_format=2 if old else 3)
 
@@ -340,7 +347,7 @@ def _written(
     array: zarr.Array[Any], original: ArrayMetadata, bound: Bound, plan: FilePlan, folder: Path,
     *, in_chunks: bool,
 ) -> Mapping[str, Any]:  # fmt: skip
-    """Write a compressed array into a folder and return what it says about itself."""
+    """Write a compressed array into a folder and return its header."""
     known, where = plan.missing | missing_of(array, original), f"/{array.path}"
     why = chunked.refusal(array, bound, known) if in_chunks else "the container"
     found = None if why else chunked.survey(array, bound, known, where)
@@ -381,7 +388,7 @@ def _open(files: StoreFiles, path: str, mode: Any = "r") -> zarr.Array[Any]:
 
 
 def _chunks(array: zarr.Array[Any]) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
-    """Return the chunks and shards of the compressed array: the original ones where they suit."""
+    """Return chunks and shards of the compressed array: the original ones if of suitable size."""
     for chunks, shards in ((array.chunks, array.shards), (array.shards, None)):
         if chunks and LEAST_CHUNK <= math.prod(chunks) <= LARGEST_CHUNK:
             return chunks, shards
@@ -422,7 +429,7 @@ def _stored_bytes(files: StoreFiles, path: str) -> int:
 
 
 def _without_lossy(meta: ArrayMetadata, where: str) -> ArrayMetadata:
-    """Return metadata without codecs that may be lossy; zarr's default ones if nothing is left."""
+    """Return metadata without codecs that may be lossy; version 3 keeps or gets a serializer."""
 
     def usable(codec: Mapping[str, Any] | None, key: str) -> bool:
         if codec is None:
@@ -430,7 +437,7 @@ def _without_lossy(meta: ArrayMetadata, where: str) -> ArrayMetadata:
         name = str(codec.get(key)).removeprefix("numcodecs.")
         if name in LOSSLESS:
             return True
-        log.warning("%s: the codec %s may be lossy; left out", where, name)
+        log.warning("%s: dropped codec %s, which may be lossy", where, name)
         return False
 
     fields = dict(meta.fields)
@@ -483,14 +490,14 @@ def _json(files: StoreFiles, path: str, leaf: str) -> dict[str, Any] | None:
     try:
         found = json.loads(files.read(name))
     except ValueError as error:
-        raise DataError(f"no JSON: {error}", where=f"{files.path}: {name}") from None
+        raise DataError(f"invalid JSON: {error}", where=f"{files.path}: {name}") from None
     if not isinstance(found, dict):
-        raise DataError("no JSON object", where=f"{files.path}: {name}")
+        raise DataError("not a JSON object", where=f"{files.path}: {name}")
     return found
 
 
 def _number(value: Any) -> float | None:
-    """Return a fill value as a number; None where it is none or not finite."""
+    """Return a fill value as a finite number, else None."""
     if value is None:
         return None
     number = float(value)

@@ -1,9 +1,9 @@
 """Configuration: pydantic models read from YAML, with every error of a file reported at once.
 
 Precedence is defaults < file < `section.key=value` on the command line. There is no `_target_`
-and no interpolation: `name:` picks a component from a registry, and the resolved config that a
-run saves is itself a valid input. Relative paths mean "beside the file they are written in", or
-the current folder when given on the command line.
+and no interpolation: `name:` selects a component from a registry, and the resolved config that a
+run saves is itself a valid input. Relative paths are resolved against the folder of the file that
+holds them, and against the current folder when given on the command line.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ else:
     ModelMetaclass = type(BaseModel)
 
 ANCHORS = "x-"
-"""A top-level key that begins so only holds sections for YAML anchors."""
+"""Prefix of top-level keys that only define YAML anchors; they are dropped after parsing."""
 
 C = TypeVar("C", bound="Config")
 log: Logger = get_logger(__name__)
 
 
 class _ConfigMeta(ModelMetaclass):
-    """Raise `ConfigProblems` where a section is made from Python, as reading a file does."""
+    """Metaclass that raises `ConfigProblems` for sections constructed in Python, as for files."""
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         try:
@@ -54,13 +54,13 @@ class _ConfigMeta(ModelMetaclass):
 class Config(BaseModel, metaclass=_ConfigMeta):
     """Base of every section of a configuration: frozen, keyword-only, no unknown keys.
 
-    A section whose default is set by the section around it keeps that default for every key
-    that a file does not write: defaults < file < override holds at every depth.
+    If the enclosing section sets a default for a nested section, keys that a file leaves out keep
+    that default: defaults < file < override holds at every depth.
 
     Attributes:
         renamed: {former key: key}; a former key is accepted with a warning for one release. Dotted
-            keys, from this section on, move a key to another section. Derived classes add to it.
-        requires: importable packages that the section needs whatever its settings.
+            keys, relative to this section, move a key to another section. Subclasses extend it.
+        requires: importable packages that the section needs regardless of its settings.
 
     Example:
         >>> class Training(Config):
@@ -84,13 +84,13 @@ class Config(BaseModel, metaclass=_ConfigMeta):
     )
 
     def required_packages(self) -> tuple[str, ...]:
-        """Return the optional packages that these settings need; `validate` looks for them."""
+        """Return the optional packages that these settings need; `validate` checks for them."""
         return self.requires
 
     @model_validator(mode="before")
     @classmethod
     def _complete(cls, data: Any) -> Any:
-        """Accept other names of keys, and fill sections from this section's own defaults."""
+        """Rename alternative keys and merge nested sections with the defaults of this section."""
         if not isinstance(data, Mapping):
             return data
         out = _with_our_keys(cls, data)
@@ -101,14 +101,14 @@ class Config(BaseModel, metaclass=_ConfigMeta):
 
 
 def refuse_unused(section: Config, reason: str, *keys: str) -> None:
-    """Refuse settings that nothing reads because of another setting.
+    """Raise ValueError for settings that another setting makes ineffective.
 
-    For a validator of `section`. A key at its default may be written, as a resolved configuration
-    writes all of them.
+    To be called from a validator of `section`. Keys at their defaults are accepted, because a
+    resolved configuration writes all keys.
 
     Args:
         section: the section that holds the keys.
-        reason: the setting that makes them unused.
+        reason: the setting that makes them ineffective.
         keys: fields of `section`.
 
     Raises:
@@ -123,7 +123,7 @@ def refuse_unused(section: Config, reason: str, *keys: str) -> None:
 
 
 def _with_our_keys(schema: type[Config], data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `data` with former keys, dotted ones too, and other programs' keys under our names.
+    """Return `data` with former keys and other programs' keys renamed to those of the schema.
 
     Raises:
         ValueError: a setting is written under two names.
@@ -156,7 +156,7 @@ def _former_keys(schema: type[Config]) -> dict[str, str]:
 
 
 def _taken(tree: dict[str, Any], path: list[str]) -> tuple[bool, Any]:
-    """Remove the value at `path`; return whether there was one, and it."""
+    """Remove the value at `path`; return whether it existed, and the value."""
     head, *rest = path
     if head not in tree:
         return False, None
@@ -164,12 +164,12 @@ def _taken(tree: dict[str, Any], path: list[str]) -> tuple[bool, Any]:
         return True, tree.pop(head)
     if not isinstance(tree[head], Mapping):
         return False, None
-    tree[head] = dict(tree[head])  # the caller's mapping stays as it is
+    tree[head] = dict(tree[head])  # leave the caller's mapping unchanged
     return _taken(tree[head], rest)
 
 
 def _put(tree: dict[str, Any], path: list[str], value: Any) -> bool:
-    """Write `value` at `path`; return False where something is written already."""
+    """Write `value` at `path`; return False if the path already holds a value."""
     *parents, leaf = path
     for parent in parents:
         below = tree.get(parent, {})
@@ -184,7 +184,7 @@ def _put(tree: dict[str, Any], path: list[str], value: Any) -> bool:
 
 
 def _overlay(default: Config, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `given` over the keys that `default` sets, unless `given` picks another member."""
+    """Merge `given` over the keys set in `default`, unless `given` selects another member."""
     name = getattr(default, "name", None)
     if given.get("name", name) != name:
         return dict(given)
@@ -200,7 +200,7 @@ def _overlay(default: Config, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def resolve_path(value: Any) -> Any:
-    """Return the path that a string of a configuration means."""
+    """Return the path that a string in a configuration refers to."""
     if isinstance(value, LocatedStr):
         return (value.base / Path(value).expanduser()).resolve()
     if isinstance(value, str):
@@ -209,7 +209,7 @@ def resolve_path(value: Any) -> Any:
 
 
 def _path_text(value: Any) -> Any:
-    """Return a path's text: JSON gives a model texts alone, and a Path to it is refused."""
+    """Return a path as text, because pydantic's JSON mode accepts strings only."""
     found = resolve_path(value)
     return str(found) if isinstance(found, Path) else found
 
@@ -234,7 +234,7 @@ class Problem:
 class ConfigProblems(ConfigError, ValueError):
     """All problems of one configuration, a line each.
 
-    A `ValueError` too, so that a section made inside a validator reports like any other value.
+    Also a `ValueError`, so that pydantic reports errors of sections built inside a validator.
     """
 
     def __init__(self, problems: Sequence[Problem]) -> None:
@@ -244,7 +244,7 @@ class ConfigProblems(ConfigError, ValueError):
 
 @dataclass
 class Document:
-    """A configuration as written, before any schema: raw values and where each key came from."""
+    """A configuration before validation: raw values, and the file and line of each key."""
 
     raw: dict[str, Any]
     path: Path | None = None
@@ -262,7 +262,7 @@ class Document:
         """Apply one `section.key=value` setting of the command line; its value is YAML.
 
         Raises:
-            ConfigError: it is not `key=value`, or goes through a value that is no section.
+            ConfigError: the text is not `key=value`, or a parent of the key is not a section.
         """
         dotted, sign, value_text = text.partition("=")
         if not sign or not dotted or any(not part for part in dotted.split(".")):
@@ -283,7 +283,7 @@ class Document:
         self.origins[dotted] = "command line"
 
     def validate(self, schema: type[C]) -> C:
-        """Return the `schema` instance of this document.
+        """Validate the document against a schema and return the `schema` instance.
 
         Raises:
             ConfigProblems: with one line for every error of the document.
@@ -325,7 +325,7 @@ def load_config(
 
 
 def dump_config(config: Config) -> str:
-    """Return the YAML text of a resolved config; it is a valid input itself."""
+    """Return the YAML text of a resolved config, which is itself a valid input."""
     return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
 
 
@@ -335,13 +335,14 @@ def config_keys(
 ) -> Iterator[str]:  # fmt: skip
     """Yield every dotted key that `schema` accepts, sections included, union members merged.
 
-    A section that may hold itself (a member of a kind made of other members) is entered once.
+    Recursive sections (a plug-in that contains other members of its kind) are entered once.
 
     Args:
-        schema: of the configuration.
-        prefix: of the keys.
-        above: the sections that hold this one.
-        only: yield the keys whose field it accepts, a section as a whole; all keys unless given.
+        schema: class of the configuration.
+        prefix: prefix of the yielded keys.
+        above: the enclosing sections.
+        only: predicate that selects fields; a selected section is yielded as a whole. All keys if
+            None.
 
     Example:
         >>> from pydantic import create_model
@@ -406,12 +407,12 @@ def _problems(
             message = _other_members_key(item["loc"], document.raw, schema) or message
         seen.setdefault(key, []).append(message)
     for key, messages in seen.items():
-        # Members of a plain union each fail in their own way: say them all, once.
+        # Each member of a plain union fails with a different message: report each once.
         yield Problem(key, " or ".join(dict.fromkeys(messages)), document.where(key))
 
 
 def _other_members_key(loc: tuple[int | str, ...], raw: Any, schema: type[BaseModel]) -> str:
-    """Return why a key of another member of a plug-in kind is refused; "" if it is no such key."""
+    """Explain a key that belongs to another member of a plug-in kind; "" if it does not."""
     section: type[BaseModel] | None = schema
     name = ""
     for part in loc[:-1]:
@@ -459,7 +460,7 @@ def _message(item: Any, key: str, valid: list[str]) -> str:
         tags = [t.strip(" '") for t in str(context.get("expected_tags", "")).split(",")]
         tag = context.get("tag")
         if tag is None:
-            return "missing; it picks the component"
+            return f"missing; it selects one of {', '.join(tags)}"
         near = nearest_name(str(tag), tags)
         hint = f" (did you mean {near}?)" if near else ""
         return f"{tag!r} is not one of {', '.join(tags)}{hint}"

@@ -1,6 +1,6 @@
-"""Where shipped datasets, surrogates and workflows are: a clone, fetched files, or cards alone.
+"""Locations of the shipped datasets, surrogates and workflows: a clone, fetched files, or cards.
 
-A wheel carries the cards, the workflows' YAML and `manifest.json`, which names every shipped file
+A wheel contains the cards, the workflows' YAML and `manifest.json`, which lists every shipped file
 with its SHA-256; `fetch_content` copies those files from a source distribution or a clone.
 """
 
@@ -33,7 +33,7 @@ def content_root(kind: str) -> Path:
     """Return the folder of one kind of content.
 
     Raises:
-        ConfigError: `kind` is none of datasets, surrogates, workflows.
+        ConfigError: `kind` is not datasets, surrogates or workflows.
     """
     if kind not in KINDS:
         raise ConfigError(
@@ -59,10 +59,10 @@ def find_content(kind: str, name: str, *, card: bool = False) -> Path:
     Args:
         kind: datasets, surrogates or workflows.
         name: name or path.
-        card: the card is enough; otherwise the files must be there too.
+        card: only the card is required; otherwise the files must be installed too.
 
     Raises:
-        ConfigError: it does not exist; the message lists what does.
+        ConfigError: it does not exist; the message lists the known names.
         DataError: only its card is installed.
     """
     direct = Path(name)
@@ -79,7 +79,7 @@ def find_content(kind: str, name: str, *, card: bool = False) -> Path:
         )
     if not card and path.is_relative_to(_CARDS):
         raise DataError(
-            "only the card is installed; the wheel does not carry data and weights",
+            "only the card is installed; the wheel does not contain data and weights",
             where=f"{kind}/{short}",
             fix="scitoolkit fetch SOURCE: the release's source archive (path or https), or a clone",
         )
@@ -87,10 +87,10 @@ def find_content(kind: str, name: str, *, card: bool = False) -> Path:
 
 
 def dataset_path(name: str) -> Path:
-    """Return the folder of a shipped dataset, in a clone and after `scitoolkit fetch` alike.
+    """Return the folder of a shipped dataset, in a clone or after `scitoolkit fetch`.
 
     Args:
-        name: as `scitoolkit ls datasets` prints it, or a file in it, as in "cora/cora.npz".
+        name: a name listed by `scitoolkit ls datasets`, or a file in it, such as "cora/cora.npz".
 
     Raises:
         ConfigError: there is no such dataset or file.
@@ -104,7 +104,7 @@ def dataset_path(name: str) -> Path:
 
 
 def fetched_folder() -> Path:
-    """Return where `fetch_content` puts the files that belong to this version of the package."""
+    """Return the folder in which `fetch_content` stores the files of this package version."""
     base = os.environ.get(FOLDER_VARIABLE)
     if base is None:
         data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
@@ -114,16 +114,16 @@ def fetched_folder() -> Path:
 
 
 def fetch_content(source: Path) -> Path:
-    """Copy the shipped files from a source archive or a clone, each checked by its SHA-256.
+    """Copy the shipped files from a source archive or a clone and verify their SHA-256.
 
-    Nothing is left behind unless every file is there and right.
+    If any file is missing or differs, nothing is installed.
 
     Args:
-        source: a .tar.gz with one top folder (source distribution, or a forge's archive of the
-            release), or a folder that holds datasets/, surrogates/ and workflows/.
+        source: a .tar.gz with one top-level folder (a source distribution or release archive), or
+            a folder that holds datasets/, surrogates/ and workflows/.
 
     Returns:
-        The folder; a second call returns it at once.
+        The folder of the installed files; repeated calls return it immediately.
 
     Raises:
         DataError: a file is missing or differs from this version's, or the source is unreadable.
@@ -182,7 +182,7 @@ def _sha256(path: Path) -> str:
 
 
 def _files_of(source: Path) -> Iterator[tuple[str, IO[bytes]]]:
-    """Yield the name, relative to the top folder, and the open stream of every file."""
+    """Yield the name relative to the top-level folder and the open stream of every file."""
     if source.is_dir():
         for name in _manifest():
             if (source / name).is_file():
@@ -199,5 +199,5 @@ def _files_of(source: Path) -> Iterator[tuple[str, IO[bytes]]]:
     except (tarfile.TarError, EOFError, OSError, lzma.LZMAError, zlib.error) as error:
         raise DataError(
             f"not a readable archive or folder: {error}", where=str(source),
-            allowed="a .tar.gz with one top folder, or a clone",
+            allowed="a .tar.gz with one top-level folder, or a clone",
         ) from error  # fmt: skip

@@ -1,4 +1,4 @@
-"""`dataset.yaml`: what a dataset's files are, where they come from, and whether they are intact."""
+"""Schema of `dataset.yaml`: the files of a dataset, their provenance and their checksums."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class VariableEntry(Config):
 
 
 class FileEntry(Config):
-    """A file of the dataset, and how to tell that it is the right one."""
+    """A file of the dataset, with its size and SHA-256."""
 
     path: str
     sha256: str = Field(pattern="^[0-9a-f]{64}$")
@@ -33,7 +33,7 @@ class FileEntry(Config):
     """Bytes."""
     variables: dict[str, VariableEntry] = Field(default_factory=dict)
     shipped: bool = True
-    """Whether the file lies in the folder; otherwise `make` says how to get it."""
+    """Whether the file is in the folder; if not, `make` explains how to obtain it."""
 
     @field_validator("path")
     @classmethod
@@ -45,7 +45,7 @@ class FileEntry(Config):
 
 
 class Provenance(Config):
-    """Where the data come from."""
+    """Provenance of the data."""
 
     source: str
     citation: str
@@ -54,14 +54,14 @@ class Provenance(Config):
 
 
 class DatasetCard(Config):
-    """The whole of a `dataset.yaml`."""
+    """Top level of a `dataset.yaml`."""
 
     name: str
     title: str
     licence: str
     provenance: Provenance
     make: str
-    """How to get or make the files again, as a command or a sentence."""
+    """How to obtain or regenerate the files: a command or a sentence."""
     files: list[FileEntry] = Field(min_length=1)
 
 
@@ -69,13 +69,13 @@ def read_card(folder: Path | str) -> DatasetCard:
     """Read `dataset.yaml` of a folder.
 
     Raises:
-        ConfigError: it is missing or does not fit the schema; every error at once.
+        ConfigError: the file is missing or violates the schema; all errors are reported at once.
     """
     return load_config(DatasetCard, Path(folder) / FILE_NAME)
 
 
 def problems(folder: Path | str) -> Iterator[str]:
-    """Yield what is wrong with the files of a dataset: missing, of another size, or changed."""
+    """Yield a message for every file of a dataset that is missing or differs from the card."""
     folder = Path(folder)
     for entry in read_card(folder).files:
         path = folder / entry.path
@@ -89,11 +89,11 @@ def problems(folder: Path | str) -> Iterator[str]:
 
 
 def verify(folder: Path | str) -> DatasetCard:
-    """Return the card of a dataset whose files are all as the card says.
+    """Verify all files of a dataset against its card and return the card.
 
     Raises:
-        ConfigError: the card itself is missing or wrong.
-        DataError: a file is missing or changed; all of them are named.
+        ConfigError: the card itself is missing or invalid.
+        DataError: files are missing or changed; the message lists all of them.
     """
     found = list(problems(folder))
     card = read_card(folder)

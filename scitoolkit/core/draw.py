@@ -1,4 +1,4 @@
-"""Drawing the parameters of a campaign: Sobol points, a grid, or independent random numbers."""
+"""Sampling of a campaign's parameters: Sobol points, a grid, or independent random numbers."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ FEWEST_STEPS = 2
 
 
 class Prior(Config):
-    """Distribution of one parameter: uniform, log-uniform, or normal cut off at `low` and `high`.
+    """Distribution of one parameter: uniform, log-uniform, or normal truncated to [low, high].
 
     Attributes:
         low: smallest value.
         high: largest value.
-        mean: of the normal distribution before it is cut off.
-        std: its standard deviation.
+        mean: mean of the normal distribution before truncation.
+        std: standard deviation of the normal distribution before truncation.
     """
 
     distribution: Literal["uniform", "log_uniform", "normal"] = "uniform"
@@ -36,7 +36,7 @@ class Prior(Config):
         if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
             raise ValueError(f"low {self.low:g} is not below high {self.high:g}")
         if self.distribution == "log_uniform" and self.low <= 0:
-            raise ValueError(f"low {self.low:g}: a log-uniform parameter is positive")
+            raise ValueError(f"low {self.low:g}: a log-uniform parameter must be positive")
         if self.distribution != "normal":
             refuse_unused(self, f"distribution {self.distribution!r}", "mean", "std")
         return self
@@ -46,7 +46,7 @@ class Prior(Config):
         return self.low, self.high
 
     def value(self, quantile: float) -> float:
-        """Return the value below which `quantile` of the distribution lies.
+        """Evaluate the quantile function (inverse cumulative distribution) at `quantile`.
 
         Example:
             >>> Prior(low=1, high=100, distribution="log_uniform").value(0.5)
@@ -63,14 +63,14 @@ class Prior(Config):
 
 
 class DrawConfig(Config):
-    """Which samples a campaign has.
+    """Sampling plan of a campaign.
 
     Attributes:
-        method: `sobol` (scrambled, fills the box evenly at any number), `grid` (the same number
-            of points in every direction, ends included) or `random`.
-        samples: number of samples; a campaign may be continued with more, but a grid.
-        parameters: for each parameter a prior or a list of values; the others keep the values of
-            the generator.
+        method: `sobol` (scrambled Sobol sequence, evenly distributed for any number of samples),
+            `grid` (the same number of points in every direction, ends included) or `random`.
+        samples: number of samples; a campaign can be extended later, except on a grid.
+        parameters: a prior or a list of values for each sampled parameter; the others keep the
+            generator's values.
     """
 
     method: Literal["sobol", "grid", "random"] = "sobol"
@@ -86,21 +86,23 @@ class DrawConfig(Config):
         return self
 
     def grid_points(self) -> int:
-        """Return the points of a grid along each prior.
+        """Return the number of grid points along each prior.
 
         Raises:
-            ValueError: `samples` is no such grid; the message names the nearest that is.
+            ValueError: no full grid has `samples` points; the message names the nearest size.
         """
         lists = math.prod(len(p) for p in self.parameters.values() if isinstance(p, list))
         priors = sum(isinstance(p, Prior) for p in self.parameters.values())
         points = max(FEWEST_STEPS, round((self.samples / lists) ** (1 / max(priors, 1))))
         needed = lists * points**priors
         if needed != self.samples:
-            raise ValueError(f"samples {self.samples} is no full grid; the nearest is {needed}")
+            raise ValueError(
+                f"samples {self.samples} does not form a full grid; the nearest is {needed}"
+            )
         return points
 
     def ends(self) -> list[dict[str, float]]:
-        """Return the two parameter sets with all smallest and all largest values."""
+        """Return two parameter sets: all smallest values, and all largest values."""
         pairs = {
             key: (min(p), max(p)) if isinstance(p, list) else p.ends()
             for key, p in self.parameters.items()
@@ -108,13 +110,13 @@ class DrawConfig(Config):
         return [{key: pair[i] for key, pair in pairs.items()} for i in (0, 1)]
 
     def require_valid(self, accept: Callable[[dict[str, float]], object]) -> None:
-        """Refuse priors that reach beyond what `accept` takes.
+        """Raise ValueError if the priors extend beyond the values that `accept` allows.
 
         Args:
-            accept: is called with both ends of the priors; raises ConfigError.
+            accept: called with both ends of the priors; raises ConfigError for invalid values.
 
         Raises:
-            ValueError: its message.
+            ValueError: with the message of `accept`.
         """
         for values in self.ends():
             try:
@@ -123,10 +125,10 @@ class DrawConfig(Config):
                 raise ValueError(f"draw.parameters: {error}") from None
 
     def draw(self, seed: int = 0) -> list[dict[str, float]]:
-        """Return the parameters of every sample; more samples begin with the same ones.
+        """Return the parameters of every sample; a larger plan starts with the same samples.
 
         Args:
-            seed: of the points; a grid needs none.
+            seed: seed of the points; unused for a grid.
 
         Example:
             >>> config = DrawConfig(samples=4, method="grid", parameters={
@@ -137,7 +139,7 @@ class DrawConfig(Config):
         return [self.values(point) for point in self._points(seed)]
 
     def values(self, point: Sequence[float]) -> dict[str, float]:
-        """Return the parameters at a point of the unit cube, one coordinate a parameter.
+        """Return the parameters at a point of the unit cube with one coordinate per parameter.
 
         Example:
             >>> DrawConfig(parameters={"a": {"low": 0, "high": 4}}).values([0.5])
@@ -149,7 +151,7 @@ class DrawConfig(Config):
         }
 
     def _points(self, seed: int) -> list[list[float]]:
-        """Return points of the unit cube, one a sample."""
+        """Return points of the unit cube, one per sample."""
         import numpy as np
 
         dims = len(self.parameters)
@@ -161,7 +163,7 @@ class DrawConfig(Config):
             return np.random.default_rng(seed).random((self.samples, dims)).tolist()
         from scipy.stats import qmc
 
-        # A power of two, as other counts are not balanced; a longer sequence begins the same.
+        # Sobol points are balanced at powers of two; a longer sequence starts with the same points.
         sequence = qmc.Sobol(dims, rng=np.random.default_rng(seed))
         return sequence.random_base2((self.samples - 1).bit_length())[: self.samples].tolist()
 

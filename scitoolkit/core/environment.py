@@ -1,4 +1,4 @@
-"""What a run ran on: versions, devices, threads, code revision."""
+"""Environment of a run: package versions, devices, threads and code revision."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from scitoolkit.core.processes import launch_name
+from scitoolkit.core.processes import launch_name, world_size
 
 _PACKAGES = ("scitoolkit", "torch", "numpy", "xarray", "h5py", "pydantic")
 
@@ -31,7 +31,7 @@ def package_version(name: str) -> str | None:
 def environment_report() -> dict[str, Any]:
     """Return versions, devices, threads and the git revision as plain JSON data.
 
-    torch is described only when it is already imported: a report must not cost a second.
+    torch is described only if it is already imported, because importing it takes a second.
     """
     torch = sys.modules.get("torch")
     devices: dict[str, Any] = {"cpu": platform.processor() or platform.machine()}
@@ -44,14 +44,14 @@ def environment_report() -> dict[str, Any]:
         "cpus": os.cpu_count(),
         "packages": {name: package_version(name) for name in _PACKAGES},
         "devices": devices,
-        "world_size": int(os.environ.get("WORLD_SIZE", "1")),
+        "world_size": world_size(),
         "launch": launch_name(),
         "git": git_revision(),
     }
 
 
 def git_revision() -> str | None:
-    """Return the commit of the checkout this code runs from, `-dirty` added, or None."""
+    """Return the commit of this code's checkout, with `-dirty` if modified, or None."""
     root = Path(__file__).resolve().parents[2]
     if not (root / ".git").exists():
         return None

@@ -1,8 +1,8 @@
-"""The one tree of errors a user can meet, and the exit code each one ends the process with.
+"""Exception classes of the toolkit and the exit code of each.
 
-A message says what was wrong (the value), where (file:key, variable, chunk, frame), what is
-allowed, and the fix as something to paste. `ScitoolkitError` puts those four parts together in
-one order, so that every message of the toolkit reads the same and every part can be tested.
+A message states what is wrong (the value), where (file:key, variable, chunk, frame), what is
+allowed, and a fix to paste. `ScitoolkitError` joins the four parts in a fixed order, so that all
+messages have the same form and each part can be tested.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ EXIT_INTERRUPTED = 130
 
 
 class ScitoolkitError(Exception):
-    """Base of all errors that scitoolkit raises on purpose.
+    """Base class of all errors raised by scitoolkit.
 
     Args:
-        what: what was wrong, with the offending value.
-        where: file:key, variable, chunk, frame or rank at which it was found.
-        allowed: what would have been accepted.
-        fix: what to do about it, best as something to paste.
+        what: description of the problem, with the offending value.
+        where: file:key, variable, chunk, frame or rank of the problem.
+        allowed: accepted values.
+        fix: remedy, preferably something to paste.
 
     Example:
         >>> print(DataError("variable 'sts' not found", where="sst.nc", allowed="sst, ice",
@@ -50,23 +50,23 @@ class ScitoolkitError(Exception):
 
 
 class ConfigError(ScitoolkitError):
-    """A configuration, command line or combination of settings that cannot be run."""
+    """An invalid configuration, command line or combination of settings."""
 
     exit_code = EXIT_USAGE
 
 
 class DataError(ScitoolkitError):
-    """Data that is missing, corrupt, or not what the configuration says it is."""
+    """Data that is missing, corrupt, or inconsistent with the configuration."""
 
     exit_code = EXIT_DATA
 
 
 class CheckpointError(DataError):
-    """A checkpoint that is truncated, foreign, or cannot restore everything it should."""
+    """A checkpoint that is truncated, of another format, or incomplete."""
 
 
 class NumericalError(ScitoolkitError):
-    """NaN or Inf where there must be none, or an error bound that does not hold."""
+    """Unexpected NaN or Inf, or a violated error bound."""
 
     exit_code = EXIT_NUMERICAL
 
@@ -88,14 +88,14 @@ _SYSTEM_FIX = {
     errno.EACCES: "choose a folder that you may write, or a file that you may read",
     errno.EPERM: "choose a folder that you may write",
     errno.EMFILE: "allow more open files: ulimit -n 4096",
-    errno.ENFILE: "close other programs: this machine's open files are used up",
+    errno.ENFILE: "close other programs: this machine has reached its limit of open files",
     errno.ENAMETOOLONG: "choose a shorter name",
-    errno.EIO: "look at the disk, or choose another one",
+    errno.EIO: "check the disk, or use another one",
 }
 
 
 def system_error(error: OSError) -> ScitoolkitError | None:
-    """Return the error in the toolkit's words if its cause is the disk, a permission or a limit.
+    """Translate an OSError caused by the disk, a permission or a limit; None for other causes.
 
     Example:
         >>> print(system_error(OSError(errno.ENOSPC, "No space left on device", "out.h5")))

@@ -1,4 +1,4 @@
-"""Equations and quantities as text to sympy expressions, by a grammar: no text is ever executed.
+"""Parser of equations and quantities into sympy expressions; no input text is ever executed.
 
     equation   := sum [ "=" sum ]
     sum        := term { ("+" | "-") term }
@@ -7,8 +7,8 @@
     power      := atom [ ("**" | "^") factor ]
     atom       := number | name | name "(" sum { "," sum } ")" | "(" sum ")"
 
-`dif(f, x)` is a derivative, `dif(f, x, x)`, `dif(f, x, 2)` and `dif(dif(f, x), x)` the second one;
-the first argument may be any expression.
+`dif(f, x)` is the first derivative; `dif(f, x, x)`, `dif(f, x, 2)` and `dif(dif(f, x), x)` are the
+second. The first argument may be any expression.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ _MAX_POWER = 20
 
 @dataclass(frozen=True)
 class Names:
-    """What names in an equation may mean.
+    """Symbol table of an equation.
 
     Attributes:
         fields: unknown functions of all dims.
         dims: coordinates.
-        constants: numbers.
-        functions: further functions; each is called with the expressions of its arguments and
-            raises ValueError with the reason why it cannot take them.
+        constants: named numbers.
+        functions: additional functions; each is called with the expressions of its arguments and
+            raises ValueError with the reason if it does not accept them.
     """
 
     fields: tuple[str, ...]
@@ -72,15 +72,15 @@ class Names:
 
 
 def parse(text: str, names: Names, where: str = "equation") -> sympy.Expr:
-    """Return the expression that is to vanish: left side minus right side.
+    """Parse an equation and return its residual: left side minus right side.
 
     Args:
-        text: see the module.
+        text: an equation in the grammar of this module.
         names: fields, dims and constants.
-        where: what to call the text in messages, a configuration key say.
+        where: name of the text in messages, such as a configuration key.
 
     Raises:
-        ConfigError: with the text and a mark below the place.
+        ConfigError: syntax error or unknown name, with a mark below its position in the text.
 
     Example:
         >>> parse("dif(u, t) + u*dif(u, x) = c*dif(u, x, x)", Names(("u",), ("t", "x"), {"c": 0.5}))
@@ -90,7 +90,7 @@ def parse(text: str, names: Names, where: str = "equation") -> sympy.Expr:
 
 
 def evaluate_constant(text: str | float, known: Mapping[str, float], where: str) -> float:
-    """Return the number that a text such as `(rayleigh*prandtl)^-0.5` means.
+    """Evaluate a constant expression such as `(rayleigh*prandtl)^-0.5`.
 
     Example:
         >>> evaluate_constant("(a*b)^-0.5", {"a": 4.0, "b": 4.0}, "pde.constants.P")
@@ -99,7 +99,8 @@ def evaluate_constant(text: str | float, known: Mapping[str, float], where: str)
     if not isinstance(text, str):
         return float(text)
     value = parse(text, Names((), (), known), where)
-    if not value.is_number or not value.is_finite or not value.is_real:
+    # sympy holds numbers beyond the range of a double, such as exp(1000).
+    if not (value.is_number and value.is_finite and value.is_real and math.isfinite(value)):
         raise ConfigError(f"{text!r} is {value}, not a finite number", where=where)
     return float(value)
 
@@ -107,7 +108,7 @@ def evaluate_constant(text: str | float, known: Mapping[str, float], where: str)
 class _Parser:
     def __init__(self, text: str, names: Names, where: str) -> None:
         if not isinstance(text, str) or not text.strip():
-            raise ConfigError("an empty equation", where=where)
+            raise ConfigError("the equation is empty", where=where)
         self.text, self.names, self.where = text, names, where
         self.tokens = list(self._tokens())
         self.place = self.depth = 0
@@ -126,7 +127,7 @@ class _Parser:
         yield "end", "", end
 
     def fail(self, what: str, at: int | None = None, allowed: str = "", fix: str = "") -> NoReturn:
-        """Raise a ConfigError that shows the place in the text."""
+        """Raise a ConfigError that shows the position in the text."""
         if at is None:
             at = self.tokens[self.place][2]
         start = max(0, at - 60)
@@ -216,7 +217,7 @@ class _Parser:
             value = self.sum()
             self.expect(")")
             return value
-        self.fail(f"unexpected {text!r}" if text else "the text ends too early", at)
+        self.fail(f"unexpected {text!r}" if text else "unexpected end of the text", at)
         raise AssertionError
 
     def name(self, text: str, at: int) -> sympy.Expr:
@@ -280,7 +281,7 @@ class _Parser:
             else:
                 near = nearest_name(text, self.names.dims) if kind == "name" else None
                 self.fail(
-                    f"cannot differentiate by {text!r}", place,
+                    f"cannot differentiate with respect to {text!r}", place,
                     allowed=", ".join(self.names.dims),
                     fix=f"did you mean {near}?" if near else "",
                 )  # fmt: skip
@@ -300,14 +301,14 @@ def _listing(names: Names) -> str:
 
 
 def unknowns(expression: sympy.Expr) -> set[sympy.Expr]:
-    """Return the fields and the derivatives of fields that an expression depends on."""
+    """Return the fields and the field derivatives in an expression."""
     derivatives = expression.atoms(sympy.Derivative)
     stand_in = expression.xreplace({d: sympy.Dummy() for d in derivatives})
     return derivatives | stand_in.atoms(sympy.core.function.AppliedUndef)
 
 
 def derivative_of(node: sympy.Expr, dims: Sequence[str]) -> tuple[str, tuple[int, ...]]:
-    """Return the field of one of `unknowns` and the order of its derivative along each dim."""
+    """Return the field name of a node from `unknowns` and its derivative order along each dim."""
     orders = dict.fromkeys(dims, 0)
     if isinstance(node, sympy.Derivative):
         for symbol, count in node.variable_count:
@@ -317,14 +318,15 @@ def derivative_of(node: sympy.Expr, dims: Sequence[str]) -> tuple[str, tuple[int
 
 
 Program = Callable[[Mapping[Any, Any], Mapping[str, Any]], Any]
-"""A function of values by key and coordinates by name: numpy arrays, torch tensors or numbers."""
+"""Function of (values by key, coordinates by name); values are numpy arrays, torch tensors or
+numbers."""
 
 
 def compiled(node: sympy.Expr, place: Mapping[sympy.Symbol, Any]) -> Program:
-    """Return the program of an expression: a tree of array operations walked in Python.
+    """Compile an expression into a Python function of arrays.
 
     Args:
-        node: of numbers, symbols, sums, products, powers and functions of one argument.
+        node: expression of numbers, symbols, sums, products, powers and one-argument functions.
         place: symbol -> key of its values; other symbols are names of coordinates.
 
     Example:

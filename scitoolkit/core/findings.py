@@ -1,10 +1,10 @@
-"""What is wrong with a configuration beyond its schema: packages, sizes, data, the job's checks."""
+"""Checks of a configuration beyond its schema: packages, memory, data files, domain checks."""
 
 from __future__ import annotations
 
 import glob
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,10 @@ _WEIGHT_BYTES = 4
 
 
 def findings(job: Job, config: Config) -> Iterator[Finding]:
-    """Yield what is wrong with a checked configuration, without training and without writing.
+    """Yield the problems of a validated configuration, without training and without writing.
 
-    Where data are missing, which is a warning as they may be on another machine, the checks that
-    need them are left out.
+    Missing data are a warning, because they may be on another machine; the checks that need them
+    are then skipped.
     """
     missing_files = list(_missing_files(config))
     yield from missing_files
@@ -40,13 +40,13 @@ def findings(job: Job, config: Config) -> Iterator[Finding]:
 
 
 def cannot_start(config: Config) -> Iterator[Finding]:
-    """Yield what keeps a run from starting here: data that are not there, missing packages."""
+    """Yield the reasons why a run cannot start on this machine: missing data or packages."""
     yield from _missing_files(config)
     yield from missing_packages(config)
 
 
 def missing_packages(config: Config) -> Iterator[Finding]:
-    """Yield an error for every optional package that the configuration needs and is not there."""
+    """Yield an error for every package that the configuration needs and that is not installed."""
     for key, section in sections(config):
         for package in section.required_packages():
             if importlib.util.find_spec(package) is None:
@@ -54,10 +54,10 @@ def missing_packages(config: Config) -> Iterator[Finding]:
 
 
 def refuse_too_large(job: Job, config: Any) -> None:
-    """Refuse a model whose weights alone do not fit into the memory, where counting is cheap.
+    """Raise ConfigError if the weights alone exceed the memory, for domains that can count them.
 
     Raises:
-        ConfigError: they do not fit.
+        ConfigError: the weights do not fit.
     """
     if not isinstance(job, Searchable):
         return
@@ -68,24 +68,31 @@ def refuse_too_large(job: Job, config: Any) -> None:
 
 
 def sections(config: Config, key: str = "") -> Iterator[tuple[str, Config]]:
-    """Yield every section of a configuration with its dotted key, the whole first."""
+    """Yield every section of a configuration with its dotted key, the top level first."""
     yield key, config
     for name, value in vars(config).items():
-        for part in value if isinstance(value, list | tuple) else (value,):
+        for part in _parts(value):
             if isinstance(part, Config):
                 yield from sections(part, f"{key}.{name}" if key else name)
 
 
+def _parts(value: Any) -> Iterable[Any]:
+    """Return the elements of a list or mapping; any other value as the only one."""
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list | tuple) else (value,)
+
+
 def _missing_files(config: Config) -> Iterator[Finding]:
-    """Yield a warning for every path of a `data` section at which nothing is."""
+    """Yield a warning for every path in a `data` section that does not exist."""
     for key, section in sections(config):
         if key.partition(".")[0] != "data":
             continue
         for name, value in vars(section).items():
-            for path in value if isinstance(value, list) else [value]:
+            for path in _parts(value):
                 if isinstance(path, Path) and not (path.exists() or glob.glob(str(path))):
                     yield Finding(
-                        f"no such file: {path}; what needs it is not checked",
+                        f"no such file: {path}; checks that need it are skipped",
                         f"{key}.{name}",
                         "warning",
                     )

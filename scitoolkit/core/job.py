@@ -1,8 +1,8 @@
-"""The contract of a domain: what the command line, a search and the Python API ask of it.
+"""Interface of a domain to the command line, the search and the Python API.
 
-A domain is one class derived from `Job`, listed in an entry-point group that `core.jobs` names.
-Everything that is called or read from outside is declared here; `scitoolkit.testing.JobContract`
-runs a domain through the command line.
+A domain is one class derived from `Job`, registered in the entry-point group named in `core.jobs`.
+Every method and attribute used from outside the domain is declared here;
+`scitoolkit.testing.JobContract` runs a domain through the command line.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from scitoolkit.core.starter import DataToStart
 
 TOLERANCE = 0.02
-"""Relative difference of metrics between processors that is no cause for concern."""
+"""Relative difference of metrics that is acceptable between processors."""
 CHAOTIC = 0.25
-"""The same where training is chaotic: other sums end in other weights of the same quality."""
+"""The same for chaotic training, where rounding leads to other weights of the same quality."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ class Finding:
     """One result of `Job.validate`.
 
     Attributes:
-        message: what was found, in a sentence.
-        key: the dotted configuration key it concerns, "" for the whole.
+        message: the finding, in a sentence.
+        key: the dotted configuration key concerned, "" for the whole configuration.
         level: `error` makes the configuration invalid; `warning` and `note` are only shown.
 
     Example:
@@ -57,14 +57,14 @@ class Finding:
 
 @dataclass(frozen=True)
 class Artifacts:
-    """What `scitoolkit publish` makes a shipped surrogate of.
+    """Parts of a run from which `scitoolkit publish` makes a shipped surrogate.
 
     Attributes:
-        files: names of the files of `model/` to copy; all but the metrics unless given.
-        config: the configuration to publish; the run's own unless given.
-        rows: rows of the card's table before those of the metrics.
-        workflow_file: file of the workflow's folder that repeats the run, "" for its default.
-        tolerance: relative difference of metrics that a repetition may show.
+        files: names of the files in `model/` to copy; all except the metrics if empty.
+        config: the configuration to publish; that of the run if None.
+        rows: rows of the card's table above the metrics.
+        workflow_file: file of the workflow's folder that reproduces the run, "" for its default.
+        tolerance: allowed relative difference of the metrics of a repeated run.
     """
 
     files: Sequence[str] = ()
@@ -77,16 +77,16 @@ class Artifacts:
 class Job(ABC):
     """A domain: configuration, checks, training, evaluation and application of its models.
 
-    All results go to the run directory, which alone a report reads.
+    All results are written to the run directory; a report reads nothing else.
 
     Attributes:
-        config_class: schema of the configuration; its field `domain` names it.
+        config_class: schema of the configuration; its field `domain` holds the domain's name.
         searches: `scitoolkit search` accepts the configuration.
         generates: `scitoolkit generate` accepts the configuration.
-        continues_from: pattern of the files of a run that a resumed training reads.
-        reports_while_running: `report` evaluates first, as results grow while the run goes on.
-        task: the word of `scitoolkit init` for it, "" if it writes no configurations.
-        starter_name: the function behind `starter`, as `module:name`.
+        continues_from: glob pattern of the files in a run from which a training is resumed.
+        reports_while_running: `report` evaluates first, because results grow during the run.
+        task: name of the task in `scitoolkit init`, "" if `init` does not support the domain.
+        starter_name: the function that implements `starter`, as `module:name`.
     """
 
     config_class: ClassVar[type[JobConfig]]
@@ -99,20 +99,20 @@ class Job(ABC):
 
     @abstractmethod
     def check(self, config: Any) -> Mapping[str, Any]:
-        """Open the data, build the model, run one batch; write nothing. Used by `--dry-run`."""
+        """Open the data, build the model and run one batch; write nothing. Used by `--dry-run`."""
 
     @abstractmethod
     def train(self, config: Any, run: RunDirectory, *, resume: bool = False) -> None:
         """Train into `run`; with `resume`, continue from its newest checkpoint.
 
-        Every process of the job calls it; only rank 0 writes outside `run.checkpoints`.
+        Called in every process of the job; only rank 0 writes outside `run.checkpoints`.
         """
 
     @abstractmethod
     def evaluate(self, directory: Path, data: Path | None = None) -> Results:
-        """Evaluate a run or surrogate directory on its own test part, or on another file.
+        """Evaluate a run or surrogate directory on its test part, or on another file.
 
-        Without `data` the results are written into a run directory.
+        Without `data`, results of a run are written into the run directory.
         """
 
     @abstractmethod
@@ -120,44 +120,44 @@ class Job(ABC):
         """Apply a run or surrogate directory to a file and write a file that xarray opens."""
 
     def validate(self, config: Any) -> Sequence[Finding]:
-        """Return what is wrong with a configuration that the schema cannot see, in seconds.
+        """Return the problems of a configuration that its schema cannot detect, within seconds.
 
-        Missing files and optional packages, settings that contradict the data, models too large
-        for the memory. Nothing is trained and nothing is written.
+        For example settings that contradict the data. Missing files and packages and models too
+        large for the memory are checked for every domain. Nothing is trained or written.
         """
         del config
         return ()
 
     def starter(self, data: DataToStart) -> str:
-        """Return a short commented configuration for some data that runs as it is.
+        """Return a short commented configuration for some data, which runs without edits.
 
         Raises:
-            ConfigError: the domain writes none.
+            ConfigError: the domain does not support `scitoolkit init`.
         """
         if self.starter_name:
             return str(load_name(self.starter_name)(data))
         raise ConfigError(
-            f"no configuration is written for {self.config_class.__name__} from data alone",
-            fix=f"scitoolkit cp a workflow, and set data.path={data.path}",
+            f"`init` does not support {self.config_class.__name__}",
+            fix=f"copy a workflow with `scitoolkit cp`, and set data.path={data.path}",
         )
 
     def processes(self, config: Any) -> AbstractContextManager[bool]:
-        """Return the context in which the processes of a training work together.
+        """Return the context that joins the processes of a training.
 
-        It yields whether this process takes part in `train`. A job runs in one process unless it
-        overrides this; with a `training` section derive from `scitoolkit.training.TrainingJob`.
+        It yields whether this process takes part in `train`. The default allows one process only;
+        domains with a `training` section derive from `scitoolkit.training.TrainingJob` instead.
         """
         del config
         return one_process()
 
     def artifacts(self, directory: Path) -> Artifacts:
-        """Return what `scitoolkit publish` copies from an evaluated run."""
+        """Return the parts of an evaluated run that `scitoolkit publish` copies."""
         del directory
         return Artifacts()
 
 
 class Pipeline(Protocol):
-    """A module that does a domain's work; its functions are those of `Job`."""
+    """Protocol of a module that implements the methods of `Job` as functions."""
 
     def check(self, config: Any) -> Mapping[str, Any]:
         """See `Job.check`."""
@@ -173,10 +173,10 @@ class Pipeline(Protocol):
 
 
 class PipelineJob(Job):
-    """Base of jobs whose work is done by a module that is imported when it is first needed.
+    """Base of jobs implemented by a module that is imported on first use.
 
     Attributes:
-        pipeline_name: of the module, which has the functions of `Pipeline`.
+        pipeline_name: name of the module, which has the functions of `Pipeline`.
     """
 
     pipeline_name: ClassVar[str]
@@ -203,49 +203,49 @@ class PipelineJob(Job):
 
 @runtime_checkable
 class Exporter(Protocol):
-    """A job whose surrogates can be written for other programs to call.
+    """A job whose surrogates can be exported for other programs.
 
     Attributes:
-        export_options: schema of the options of an export.
+        export_options: schema of the export options.
     """
 
     export_options: ClassVar[type[Config]]
 
     def export(self, directory: Path, output: Path, options: Any) -> Mapping[str, Any]:
-        """Write a run's or surrogate's model; return what a caller has to know of it.
+        """Export the model of a run or surrogate and return a description of its interface.
 
-        The mapping has `path` and `largest_difference`, from the surrogate; `inputs` and
-        `outputs`, if any, list arrays by name, dims, shape and units.
+        The mapping has `path` and `largest_difference` (to the surrogate's outputs); `inputs` and
+        `outputs`, if present, list the arrays with name, dims, shape and units.
         """
 
 
 @runtime_checkable
 class Stepper(Protocol):
-    """A job whose surrogates advance a state, so that the length of a prediction is a choice."""
+    """A job whose surrogates advance a state, so that predictions can have any length."""
 
     def predict_steps(
         self, directory: Path, source: Path, output: Path, steps: int | None, lead: int | None
     ) -> None:
-        """Go `steps` steps of `lead` samples beyond the last sample of a file, each if given.
+        """Predict `steps` steps of `lead` samples beyond the last sample of a file.
 
-        0 steps map every sample instead.
+        None means the configured value. With 0 steps, every sample is advanced once instead.
         """
 
 
 @runtime_checkable
 class Divisible(Protocol):
-    """A job whose surrogates can be evaluated or applied by several processes together."""
+    """A job whose surrogates can be evaluated or applied by several processes in parallel."""
 
     def check_divisible(self, directory: Path, command: str, steps: int | None = None) -> None:
-        """Refuse a surrogate whose `command`, evaluate or predict, runs in one process only.
+        """Raise ConfigError for a surrogate whose `command` runs in one process only.
 
         Args:
             directory: the surrogate.
             command: evaluate or predict.
-            steps: of a prediction, where they are given.
+            steps: number of steps of a prediction, if given.
 
         Raises:
-            ConfigError: with what would let several processes take part.
+            ConfigError: the message names the setting that would allow several processes.
         """
 
     def joined(self, directory: Path) -> AbstractContextManager[None]:
@@ -254,23 +254,23 @@ class Divisible(Protocol):
 
 @runtime_checkable
 class Searchable(Protocol):
-    """What a `Job` may offer to make a search of its configuration cheap and fair.
+    """Optional methods of a `Job` that make a search over its configuration cheap and fair.
 
-    Without it a search trains with `Job.train` and compares the lowest validation loss.
+    Without them a search trains with `Job.train` and compares the lowest validation loss.
     """
 
     def search_trial(
         self, config: Any, run: RunDirectory, *, resume: bool = False
     ) -> Mapping[str, float]:
-        """Train into `run` and return figures that are comparable between configurations.
+        """Train into `run` and return metrics that are comparable between configurations.
 
-        Only the validation part is looked at, never the test part; refits that a search does not
-        need are left out. A figure `NAME_base` beside NAME is that without what is searched: the
-        report says whether the winner beats it.
+        Metrics are computed on the validation part, never on the test part; refits that a search
+        does not need are skipped. A metric `NAME_base` is NAME of the model without the searched
+        part; the report states whether the winner improves on it.
         """
 
     def search_cost(self, config: Any) -> Mapping[str, float]:
-        """Return what is known without training, such as `parameters`.
+        """Return costs that are known without training, such as the number of `parameters`.
 
         It is cheap and allocates no weights: `validate` calls it before sizes are checked.
         """

@@ -1,4 +1,4 @@
-"""The keys that every domain's configuration has in common."""
+"""Configuration keys shared by all domains."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scitoolkit.core.resume import FREE_ON_RESUME
 
 
 class RunConfig(Config):
-    """Where runs are kept: `root/<workflow>/<UTC>-<hash>/`."""
+    """Location of the run directories: `root/<workflow>/<UTC>-<hash>/`."""
 
     root: DataPath = Path("runs")
 
@@ -22,9 +22,9 @@ class JobConfig(Config):
     """Base of the top-level configuration of a domain.
 
     Attributes:
-        domain: as registered under the entry-point group `scitoolkit.domain`.
-        workflow: name of the folder of runs; the workflow's own folder unless stated.
-        run: where runs are kept.
+        domain: name registered in the entry-point group `scitoolkit.domain`.
+        workflow: name of the folder of runs; by default the name of the workflow's folder.
+        run: location of the run directories.
     """
 
     renamed: ClassVar[Mapping[str, str]] = {"surrogate": "domain"}
@@ -38,13 +38,13 @@ class SeededConfig(JobConfig):
     """Base of the configuration of a domain that draws random numbers.
 
     Attributes:
-        seed: of all that the job draws. A section with a `seed` of another value keeps it.
+        seed: seed of all random draws. A section that sets its own `seed` keeps it.
     """
 
     seed: NonNegativeInt = 0
 
     def seeded_sections(self) -> tuple[str, ...]:
-        """Return the sections whose `seed` is that of the job unless they set it."""
+        """Return the names of the sections that inherit `seed` unless they set it."""
         return ("model", "training")
 
     @model_validator(mode="after")

@@ -1,7 +1,7 @@
-"""Finding the job that a configuration is for.
+"""Lookup of the job for a configuration.
 
-A domain is found by the `domain:` key, through the entry-point group `scitoolkit.domain`;
-our own domains come in by the same door as anybody's plug-in.
+The `domain:` key selects the domain from the entry-point group `scitoolkit.domain`, which built-in
+domains and third-party plug-ins share.
 """
 
 from __future__ import annotations
@@ -12,46 +12,50 @@ from scitoolkit.core.config import ConfigProblems, Document, Problem
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.job import Job
 from scitoolkit.core.plugins import Kind
+from scitoolkit.core.suggest import nearest_name
 
 domains: Kind[type[Job]] = Kind(
     "domain",
-    "a domain of the command line",
+    "trains, evaluates and applies one kind of surrogate",
     contract="scitoolkit.testing:JobContract",
     former="surrogate",
 )
 
 
 def job_of(document: Document) -> Job:
-    """Return the job that a configuration names.
+    """Return the job named by the `domain:` key of a configuration.
 
     Raises:
-        ConfigProblems: it names none.
-        ConfigError: there is no job of that name.
+        ConfigProblems: the key is missing.
+        ConfigError: no domain has that name.
     """
     name = document.raw.get("domain", document.raw.get("surrogate"))
     if name is None:
         known = ", ".join(domains.names())
         raise ConfigProblems(
-            [Problem("domain", f"missing; it picks the domain: {known}", str(document.path))]
+            [Problem("domain", f"missing; it selects one of {known}", document.where("domain"))]
         )
     return domains.get(str(name))()
 
 
 def job_for_task(task: str) -> Job:
-    """Return the job for a task of `scitoolkit init`, by its word or by its domain.
+    """Return the job for a task of `scitoolkit init`, given the task's or the domain's name.
 
     Raises:
-        ConfigError: no domain has it.
+        ConfigError: no domain has that task.
     """
     jobs = {name: domains.get(name) for name in domains.names()}
     tasks = {job.task: job for job in jobs.values() if job.task}
     found = tasks.get(task) or jobs.get(task)
     if found is None:
-        raise ConfigError(f"task {task!r}", allowed=", ".join(sorted(tasks)))
+        raise ConfigError(
+            f"unknown task {task!r}", allowed=", ".join(sorted(tasks)),
+            fix=nearest_name(task, tasks) or "",
+        )  # fmt: skip
     return found()
 
 
 def checked_job(document: Document) -> tuple[Job, Any]:
-    """Return the job and the checked configuration of a document."""
+    """Return the job and the validated configuration of a document."""
     job = job_of(document)
     return job, document.validate(job.config_class)

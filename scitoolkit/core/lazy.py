@@ -1,6 +1,6 @@
-"""Public names of a package that are imported when they are first used.
+"""Lazy imports of public names and modules.
 
-So `import scitoolkit.forecasting` costs no torch, and `scitoolkit --help` answers at once.
+They keep `import scitoolkit.forecasting` free of torch and `scitoolkit --help` fast.
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ def lazy_names(package: str, homes: Mapping[str, str | None]) -> Callable[[str],
 
 
 def load_name(reference: str) -> Any:
-    """Return the object `module:name`, importing the module; written as entry points are.
+    """Import and return the object `module:name`, in the notation of entry points.
 
-    Configurations name what they build so, as they must not import it to be read.
+    Configuration classes refer to the classes they build in this way, so that reading a
+    configuration does not import them.
 
     Example:
         >>> load_name("scitoolkit.core.errors:ConfigError").__name__
@@ -48,7 +49,7 @@ def load_name(reference: str) -> Any:
 
 
 def public_dir(module: Mapping[str, Any]) -> Callable[[], list[str]]:
-    """Return a module `__dir__` that shows the public names, imported or not, to Tab.
+    """Return a module `__dir__` that lists the public names for tab completion, imported or not.
 
     Args:
         module: the module's `globals()`, with `__all__`.
@@ -57,7 +58,7 @@ def public_dir(module: Mapping[str, Any]) -> Callable[[], list[str]]:
 
 
 class LazyModule:
-    """A module that is imported when one of its attributes is first asked for.
+    """A module that is imported on first access to one of its attributes.
 
     Example:
         >>> LazyModule("math").sqrt(4.0)

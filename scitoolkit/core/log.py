@@ -1,11 +1,12 @@
-"""Logging: to stderr and to run.log, by rank 0; results alone go to stdout."""
+"""Logging to stderr and run.log by rank 0; stdout is reserved for results."""
 
 from __future__ import annotations
 
 import logging
-import os
 import sys
 from pathlib import Path
+
+from scitoolkit.core.processes import current_rank
 
 LOGGER_NAME = "scitoolkit"
 
@@ -16,10 +17,10 @@ def get_logger(name: str = "") -> logging.Logger:
 
 
 def setup_logging(*, verbose: bool = False, rank: int | None = None) -> None:
-    """Send the toolkit's log to stderr; ranks other than 0 only say warnings and errors."""
-    rank = int(os.environ.get("RANK", "0")) if rank is None else rank
+    """Send the toolkit's log to stderr; ranks other than 0 log only warnings and errors."""
+    rank = current_rank() if rank is None else rank
     logger = logging.getLogger(LOGGER_NAME)
-    for old in list(logger.handlers):  # the last run's file is closed, not left to the collector
+    for old in list(logger.handlers):  # close the previous run's file now, not when collected
         logger.removeHandler(old)
         old.close()
     logger.propagate = False
@@ -31,17 +32,17 @@ def setup_logging(*, verbose: bool = False, rank: int | None = None) -> None:
 
 
 class _RunLog(logging.FileHandler):
-    """The log of a run; it ends where it cannot be written, and the program goes on."""
+    """Log file of a run; if it cannot be written, it is dropped and the program continues."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a record."""
+        """Write a record, or drop the file if it cannot be opened."""
         try:
             super().emit(record)
         except OSError:  # the file is opened at the first record
             logging.getLogger(LOGGER_NAME).removeHandler(self)
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """End the log where the disk is full; other failures are logging's to report."""
+        """Drop the file if the disk is full; let logging report other failures."""
         if isinstance(sys.exc_info()[1], OSError):
             logging.getLogger(LOGGER_NAME).removeHandler(self)
         else:
@@ -49,14 +50,14 @@ class _RunLog(logging.FileHandler):
 
 
 def log_to_file(path: Path) -> None:
-    """Append the log, with times, to a file of the run directory as well."""
+    """Also append the log, with timestamps, to a file in the run directory."""
     handler = _RunLog(path, encoding="utf-8", delay=True)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     logging.getLogger(LOGGER_NAME).addHandler(handler)
 
 
 def close_log_files(folder: Path) -> None:
-    """Stop logging to the files in `folder`."""
+    """Stop logging to files in `folder`."""
     logger = logging.getLogger(LOGGER_NAME)
     for handler in list(logger.handlers):
         if isinstance(handler, logging.FileHandler):

@@ -1,4 +1,4 @@
-"""Memory: refusals in words, before and instead of an allocator's error."""
+"""Memory size of the machine, and readable errors for failed allocations."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def machine_memory() -> int:
 
 
 def readable_bytes(count: float) -> str:
-    """Return a number of bytes as people write it.
+    """Format a number of bytes with a binary unit.
 
     Example:
         >>> readable_bytes(5.732e12)
@@ -35,10 +35,10 @@ def readable_bytes(count: float) -> str:
 
 
 def return_freed_memory() -> None:
-    """Let the C library of Linux give freed blocks of 64 KiB and more back to the system.
+    """Make glibc return freed blocks of 64 KiB and more to the system.
 
-    It otherwise raises the size from which it does so to that of the largest freed block, and keeps
-    what was below in its heap. Giving back costs system time at every allocation.
+    By default glibc raises this threshold to the size of the largest freed block and keeps smaller
+    blocks in its heap. The fixed threshold costs system time at every allocation.
     """
     with contextlib.suppress(AttributeError, OSError):  # another C library
         allocator = ctypes.CDLL(None)
@@ -48,10 +48,10 @@ def return_freed_memory() -> None:
 
 @contextlib.contextmanager
 def memory_errors(where: str = "") -> Iterator[None]:
-    """Turn a failed allocation within into a message that says what was asked for.
+    """Turn failed allocations inside the context into a ConfigError with the requested size.
 
     Raises:
-        ConfigError: the sizes of the model or the batch do not fit into the memory.
+        ConfigError: the model or a batch does not fit into the memory.
 
     Example:
         >>> try:
@@ -68,11 +68,11 @@ def memory_errors(where: str = "") -> Iterator[None]:
         if not isinstance(error, MemoryError) and not _is_allocation(text):
             raise
         asked = _BYTES.search(text)
-        amount = f" ({readable_bytes(int(asked[1]))} were asked for at once)" if asked else ""
+        amount = f" ({readable_bytes(int(asked[1]))} requested at once)" if asked else ""
         raise ConfigError(
             f"the model or a batch does not fit into the memory{amount}",
             where=where,
-            allowed=f"{readable_bytes(machine_memory())}, the memory of this machine",
+            allowed=f"the {readable_bytes(machine_memory())} of this machine",
             fix="smaller sizes in `model`, or a smaller training.batch_size",
         ) from error
 

@@ -1,7 +1,7 @@
 """The folder of a trained model: `model/` of a run, or all of a shipped surrogate.
 
 It holds the weights (safetensors), the record of the fit (fit.json), the configuration, and after
-an evaluation the figures of merit (metrics.json); it alone is what a surrogate is published from.
+an evaluation the metrics (metrics.json). A surrogate is published from this folder alone.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ class ModelFolder:
     """The model of a run or surrogate directory.
 
     Args:
-        directory: a run directory, whose model is in `model/`, or a surrogate's.
+        directory: a run directory, whose model is in `model/`, or a surrogate directory.
 
     Attributes:
-        directory: as given.
+        directory: the argument as a path.
         path: the folder of the weights.
 
     Example:
@@ -47,7 +47,7 @@ class ModelFolder:
 
     @classmethod
     def create(cls, run: RunDirectory) -> ModelFolder:
-        """Return the model folder of a run, made when it is not there."""
+        """Return the model folder of a run and create it if necessary."""
         (run.path / FOLDER).mkdir(exist_ok=True)
         return cls(run.path)
 
@@ -58,7 +58,7 @@ class ModelFolder:
 
     @property
     def in_run(self) -> bool:
-        """Whether this is the model of a run, into which results are written."""
+        """Whether this is the model of a run, to which evaluation results are written."""
         return self.path != self.directory
 
     def config(self, schema: type[C]) -> C:
@@ -66,24 +66,26 @@ class ModelFolder:
         return load_config(schema, self.directory / CONFIG)
 
     def record(self) -> dict[str, Any]:
-        """Return what was recorded of the fit.
+        """Return the record of the fit.
 
         Raises:
-            DataError: there is no record, or it is damaged.
+            DataError: the record is missing or damaged.
         """
         path = self.path / RECORD
         try:
             found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise DataError(
-                "no trained model in it", where=str(self.directory), fix="scitoolkit train CONFIG"
+                "no trained model in this folder",
+                where=str(self.directory),
+                fix="scitoolkit train CONFIG",
             ) from None
         except ValueError as error:
             raise DataError(f"damaged ({error})", where=str(path)) from None
         return found
 
     def digest(self) -> str:
-        """Return a digest of the files that predictions depend on: all but figures and texts."""
+        """Return a digest of the files that predictions depend on: all but metrics and texts."""
         files = sorted(f for f in self.path.rglob("*") if f.is_file())
         lines = [
             f"{f.relative_to(self.path)} {hashlib.sha256(f.read_bytes()).hexdigest()}"
@@ -92,13 +94,13 @@ class ModelFolder:
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
     def finish(self, run: RunDirectory, record: Mapping[str, Any] | None = None) -> None:
-        """Write the record of the fit and the run's configuration beside the weights."""
+        """Write the record of the fit and the run's configuration next to the weights."""
         if record is not None:
             write_atomic(self.path / RECORD, json.dumps(record, indent=1) + "\n")
         write_atomic(self.path / CONFIG, run.config_path.read_text(encoding="utf-8"))
 
     def save_weights(self, tensors: Mapping[str, Tensor]) -> None:
-        """Write the weights under a temporary name, then rename the file.
+        """Write the weights atomically: under a temporary name, then renamed.
 
         Raises:
             ScitoolkitError: the disk is full, or the folder cannot be written.
@@ -122,17 +124,18 @@ class ModelFolder:
             return dict(load_file(self.weights))
         except FileNotFoundError:
             raise CheckpointError(
-                "no weights", where=str(self.weights), fix="scitoolkit train CONFIG"
+                "no weights in this folder", where=str(self.weights), fix="scitoolkit train CONFIG"
             ) from None
         except (OSError, SafetensorError) as error:
             raise CheckpointError(f"cannot be read ({error})", where=str(self.weights)) from None
 
     def write_results(self, results: Results, data: Path | None) -> bool:
-        """Write the results of an evaluation into the run; return whether they were.
+        """Write the results of an evaluation into the run; return whether they were written.
 
         Args:
-            results: what was found.
-            data: the file other than the run's own test part, for which nothing is written.
+            results: results of the evaluation.
+            data: data file other than the run's test part, or None; results for such a file are
+                not written.
         """
         if data is not None or not self.in_run:
             return False

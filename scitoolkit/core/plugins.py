@@ -1,12 +1,12 @@
-"""Plug-in kinds: the one registry class behind every component that a user may add.
+"""Plug-in kinds: the registry of every type of component that users can add.
 
-A `Kind` (codec, optimizer, format, ...) maps names to members. Members come from entry points of
-the group `scitoolkit.<kind>`, ours as well as those of any installed package, or from the decorator
-`register`, in any order. Entries stay unimported until one is asked for, so listing names is cheap.
+A `Kind` (codec, optimizer, format, ...) maps names to members. Members come from the entry-point
+group `scitoolkit.<kind>` of this and any other installed package, or from the decorator `register`,
+in any order. A member is imported on first use, so listing names is cheap.
 
-A member of a configurable kind is a `Config` subclass: its fields are the settings (`name` picks
+A member of a configurable kind is a `Config` subclass: its fields are the settings (`name` selects
 the member), its class attributes are capabilities, its methods do the work. Code that depends on a
-difference between members asks a capability, never a name.
+difference between members reads a capability, never a name.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ GROUP = "scitoolkit."
 
 
 class NeedsPackages:
-    """Mixin of members that can be used where certain packages are installed.
+    """Mixin of members that need optional packages.
 
     Attributes:
-        requires: importable packages.
+        requires: names of the packages to import.
 
     Example:
         >>> class Scribe(NeedsPackages):
@@ -53,14 +53,14 @@ class NeedsPackages:
 
 @dataclass(frozen=True)
 class Member:
-    """One row of `scitoolkit ls KIND`: what a member is and whether it can be used here.
+    """Description of a plug-in: one row of `scitoolkit ls KIND`.
 
     Attributes:
-        name: the name that a configuration uses.
-        origin: distribution that brings it, or the module that registered it.
+        name: the name used in configurations.
+        origin: distribution that provides it, or the module that registered it.
         summary: first line of its docstring.
-        missing: packages it needs that are not installed.
-        problem: why it cannot be used, "" if it can.
+        missing: required packages that are not installed.
+        problem: why it cannot be used on this machine, "" if it can.
     """
 
     name: str
@@ -74,12 +74,12 @@ class Kind(Generic[T]):
     """The members of one plug-in kind, by name.
 
     Args:
-        name: the kind in the singular, as in messages; the entry-point group is `scitoolkit.<name>`
-            with spaces as underscores.
-        summary: what a member does, for `scitoolkit ls`.
-        contract: the suite that members inherit, `module:class`, "" if there is none.
-        former: the kind's name in the last release, whose entry points are read as well.
-        imports_torch: members import torch, so `doctor` describes them on demand only.
+        name: name of the kind in the singular; the entry-point group is `scitoolkit.<name>` with
+            spaces as underscores.
+        summary: purpose of a member, for `scitoolkit ls`.
+        contract: the test suite that members inherit, `module:class`, "" if there is none.
+        former: name of the kind in the last release, whose entry points are also read.
+        imports_torch: members import torch, so `doctor` describes them only on request.
 
     Example:
         >>> shapes = Kind[type]("shape", "a body")
@@ -143,8 +143,8 @@ class Kind(Generic[T]):
         """Return the member called `name`, importing it on first use.
 
         Raises:
-            ConfigError: no such name; the message lists all and the nearest.
-            BackendError: the package that brings the member cannot be imported.
+            ConfigError: unknown name; the message lists all names and the nearest one.
+            BackendError: the package that provides the member cannot be imported.
         """
         if name in self._registered:
             return self._registered[name]
@@ -153,7 +153,7 @@ class Kind(Generic[T]):
             known = self.names()
             raise ConfigError(
                 f"unknown {self.name} {name!r}",
-                allowed=", ".join(known) or "none is installed",
+                allowed=", ".join(known) or "nothing; none is installed",
                 fix=nearest_name(name, known) or "",
             )
         if entry in self._loaded:
@@ -164,12 +164,12 @@ class Kind(Generic[T]):
             raise BackendError(
                 f"{self.name} {name!r} cannot be loaded ({error})",
                 where=f"entry point {entry.value} of {_origin(entry)}",
-                fix=f"install what it needs, or uninstall {_origin(entry)}",
+                fix=f"install the missing package, or uninstall {_origin(entry)}",
             ) from error
         return self._loaded.setdefault(entry, member)
 
     def member(self, name: str) -> Member:
-        """Return the description of one member; a member that cannot be imported says why."""
+        """Return the description of one member, including why it cannot be used."""
         entry = self._entry_points().get(name)
         origin = _origin(entry) if entry else getattr(self._registered[name], "__module__", "")
         try:
@@ -190,14 +190,14 @@ class Kind(Generic[T]):
 
 @dataclass(frozen=True)
 class Choice:
-    """Field annotation: a value is the configuration of one member of `kind`, picked by `name:`.
+    """Field annotation: the value is the configuration of one member of `kind`, selected by `name`.
 
-    Members are looked up when a value is validated, so one that is registered after the field was
-    declared is accepted too. A string is short for `{name: string}`.
+    Members are looked up during validation, so members registered after the field was declared are
+    accepted too. A string is short for `{name: string}`.
 
     Args:
         kind: the plug-in kind.
-        words: strings that are kept as they are, such as "auto".
+        words: strings that are accepted unchanged, such as "auto".
 
     Example:
         >>> from typing import Annotated
@@ -218,7 +218,7 @@ class Choice:
     words: tuple[str, ...] = ()
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> core_schema.CoreSchema:
-        """Return the schema that validates by the member that `name` picks."""
+        """Return the schema that validates with the member selected by `name`."""
         return core_schema.no_info_plain_validator_function(self._validate)
 
     def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
@@ -258,7 +258,7 @@ class Choice:
 
 @cache
 def _installed() -> dict[str, dict[str, EntryPoint]]:
-    """Return the entry points of all groups of ours: read once, they take 50 ms."""
+    """Return the entry points of all scitoolkit groups; cached, because reading takes 50 ms."""
     found: dict[str, dict[str, EntryPoint]] = {}
     seen: set[str] = set()
     for distribution in distributions():
@@ -272,12 +272,12 @@ def _installed() -> dict[str, dict[str, EntryPoint]]:
 
 
 def refresh() -> None:
-    """Read the entry points again, after a package was installed in this process."""
+    """Read the entry points again after a package was installed while this process runs."""
     _installed.cache_clear()
 
 
 def kinds() -> dict[str, Kind[Any]]:
-    """Return every plug-in kind by name; each is listed in the entry-point group `scitoolkit.kind`.
+    """Return every plug-in kind by name, from the entry-point group `scitoolkit.kind`.
 
     Example:
         >>> kinds()["optimizer"].get("adamw").uses_closure
@@ -288,7 +288,7 @@ def kinds() -> dict[str, Kind[Any]]:
 
 
 def kind(name: str) -> Kind[Any]:
-    """Return one kind by name, importing no other.
+    """Return one kind by name without importing the others.
 
     Raises:
         ConfigError: there is no such kind.
@@ -304,7 +304,7 @@ def kind(name: str) -> Kind[Any]:
 
 
 def member_names(kind_name: str) -> list[str]:
-    """Return the members of a kind that entry points bring, without importing anything."""
+    """Return the names of a kind's entry points without importing anything."""
     return sorted(_installed().get(GROUP + kind_name.replace(" ", "_"), {}))
 
 
@@ -323,9 +323,9 @@ def _summary(member: Any) -> str:
 
 
 def _problem(member: Any) -> str:
-    """Return what the member's `unavailable()` says, "" where it has none."""
-    ask = getattr(member, "unavailable", None)
-    return str(ask() or "") if callable(ask) else ""
+    """Return the result of the member's `unavailable()`, "" if it has no such method."""
+    reason = getattr(member, "unavailable", None)
+    return str(reason() or "") if callable(reason) else ""
 
 
 def _importable(package: str) -> bool:

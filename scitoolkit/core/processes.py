@@ -1,4 +1,4 @@
-"""The place of this process among those of its job, as torchrun, Slurm or `--nproc` set it."""
+"""Rank and world size of this process, as set by torchrun, Slurm or `--nproc`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from scitoolkit.core.errors import ConfigError
 
 @dataclass(frozen=True)
 class ProcessEnvironment:
-    """This process's place among those of the job."""
+    """Rank, world size and rendezvous address of this process."""
 
     rank: int = 0
     world_size: int = 1
@@ -26,13 +26,13 @@ class ProcessEnvironment:
 
 
 def process_environment(variables: Mapping[str, str] | None = None) -> ProcessEnvironment:
-    """Read the place from torchrun's variables, or else from those of Slurm's srun.
+    """Read rank and world size from the variables of torchrun, or else from those of srun.
 
     Args:
-        variables: the environment; None means this process's.
+        variables: environment variables; those of this process if None.
 
     Raises:
-        ConfigError: a variable is missing or not a number.
+        ConfigError: a variable is not a number.
 
     Example:
         >>> process_environment({"SLURM_PROCID": "3", "SLURM_NTASKS": "4", "SLURM_LOCALID": "1",
@@ -63,7 +63,7 @@ master_port=20123)
             )
     except ValueError as error:
         raise ConfigError(
-            f"the launch environment is not a number ({error})",
+            f"a variable of the launcher is not a number ({error})",
             where="RANK, WORLD_SIZE, LOCAL_RANK, MASTER_PORT or SLURM_*",
             fix="start with --nproc N, torchrun or srun",
         ) from None
@@ -82,7 +82,7 @@ def first_node(nodes: str) -> str:
 
 
 def current_rank() -> int:
-    """Return this process's rank, 0 when it is alone."""
+    """Return the rank of this process, 0 without a launcher."""
     return process_environment().rank
 
 
@@ -92,7 +92,7 @@ def world_size() -> int:
 
 
 def node_size() -> int:
-    """Return the processes of this node, as torchrun or Slurm says; else those of the job.
+    """Return the number of processes on this node, by default those of the whole job.
 
     Example:
         >>> node_size()
@@ -103,10 +103,10 @@ def node_size() -> int:
 
 
 def launch_name(variables: Mapping[str, str] | None = None) -> str:
-    """Return what names this launch, the same after its launcher has started it again; "" for none.
+    """Return an identifier of this launch that survives restarts by the launcher, "" without one.
 
     Args:
-        variables: the environment; None means this process's.
+        variables: environment variables; those of this process if None.
 
     Example:
         >>> launch_name({"SLURM_JOB_ID": "41"}), launch_name({"TORCHELASTIC_RUN_ID": "a1"})
@@ -122,7 +122,7 @@ def launch_name(variables: Mapping[str, str] | None = None) -> str:
 
 
 def was_restarted(variables: Mapping[str, str] | None = None) -> bool:
-    """Return whether torchrun or Slurm has started this launch again.
+    """Return whether torchrun or Slurm has restarted this launch.
 
     Example:
         >>> was_restarted({"SLURM_RESTART_COUNT": "1"}), was_restarted({})
@@ -134,10 +134,10 @@ def was_restarted(variables: Mapping[str, str] | None = None) -> bool:
 
 
 def leave(code: int) -> NoReturn:
-    """End this process with an exit code, as one of several ranks without the usual shutdown.
+    """Exit with a code; with several ranks, skip the shutdown of the interpreter.
 
-    gloo's threads can abort (SIGABRT) while the interpreter shuts down, which would hide the code
-    of a rank that had saved and closed everything.
+    gloo's threads can abort (SIGABRT) during the interpreter's shutdown, which would replace the
+    exit code of a rank that has already saved and closed everything.
     """
     logging.shutdown()
     sys.stdout.flush()
@@ -152,12 +152,12 @@ def one_process() -> Iterator[bool]:
     """Yield True in the only process of a job.
 
     Raises:
-        ConfigError: there are several processes, each of which would do all of the work.
+        ConfigError: there are several processes, each of which would do the whole work.
     """
     number = world_size()
     if number > 1:
         raise ConfigError(
-            f"{number} processes for a job that runs in one", where="--nproc, torchrun or srun",
+            f"{number} processes, but this job runs in one", where="--nproc, torchrun or srun",
             allowed="1", fix="start it without --nproc",
         )  # fmt: skip
     yield True

@@ -1,7 +1,7 @@
-"""A shipped surrogate made of a run: model, relative paths, and the figures that its card quotes.
+"""Publication of a run as a shipped surrogate: model, configuration and the metrics in its card.
 
-The table between `<!-- measured -->` marks of the card is written from the run's own metrics.json,
-as is the workflow's expected.json, so that no number in them is typed by hand.
+The table between the `<!-- measured -->` marks of the card and the workflow's expected.json are
+generated from the run's metrics.json, so that no number is copied by hand.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _TABLE = re.compile(r"<!-- measured -->.*<!-- /measured -->", re.DOTALL)
 
 
 def publish(run: Path, destination: Path, config: JobConfig, artifacts: Artifacts) -> Path:
-    """Copy a finished run's model into `destination` and fill the card's table.
+    """Copy the model of an evaluated run into `destination` and fill the card's table.
 
     Args:
         run: the run directory, evaluated.
-        destination: the surrogate's folder; its README.md gets the table.
-        config: the run's configuration; its paths become relative to the destination.
-        artifacts: what the domain publishes.
+        destination: the surrogate's folder; the table is written into its README.md.
+        config: configuration of the run; its paths become relative to the destination.
+        artifacts: the files and settings that the domain publishes.
 
     Raises:
         DataError: the run was not evaluated.
@@ -67,7 +67,7 @@ def publish(run: Path, destination: Path, config: JobConfig, artifacts: Artifact
 
 
 def _relative(config: JobConfig, destination: Path) -> str:
-    """Return the configuration as YAML whose paths are relative to the destination."""
+    """Return the configuration as YAML with paths relative to the destination."""
     text = dump_config(config)
     for path in sorted(map(str, _paths(config.model_dump())), key=len, reverse=True):
         if path == str(config.run.root):

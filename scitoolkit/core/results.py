@@ -1,19 +1,19 @@
-"""Results of an evaluation as plain data: tables, and figures described but not drawn.
+"""Results of an evaluation as plain data: metrics, tables and specifications of figures.
 
-A domain writes a `Results` into its run directory as `results.json` (small numbers) and, for
-gridded fields, `results.nc` beside it; the report and the command line read only these. So a new
-domain gets its report without a line of plotting code, and a report can be drawn again years
-later without the model.
+A domain writes its `Results` into the run directory as `results.json` and gridded fields as
+`results.nc`. The report and the command line read only these files, so a new domain needs no
+plotting code, and a report can be redrawn later without the model.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.run_directory import write_atomic
@@ -22,12 +22,16 @@ FILE_NAME = "results.json"
 FIELDS_NAME = "results.nc"
 
 
+Number = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]
+"""A float that may be NaN or infinite, which JSON stores as null; null is read as NaN."""
+
+
 class _Part(BaseModel):
     model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
 
 class Table(_Part):
-    """A table: `rows[i][j]` belongs to `columns[j]`; units stand in the column's name."""
+    """A table: `rows[i][j]` belongs to `columns[j]`; units are part of the column's name."""
 
     title: str
     columns: list[str]
@@ -37,8 +41,11 @@ class Table(_Part):
     """Whether the smallest or the largest number of each numeric column is marked."""
 
 
-Role = Literal["main", "baseline", "reference"]
-"""Place of a line in a figure: ours, a baseline, or the truth."""
+Role = Literal["main", "baseline", "reference", "context"]
+"""Role of a line in a figure: the surrogate, a baseline, or the truth.
+
+`context` lines are thin, grey and unlabelled: further baselines, which a table names.
+"""
 
 
 class Series(_Part):
@@ -46,32 +53,43 @@ class Series(_Part):
 
     label: str
     y: list[float | None]
-    x: list[float] | None = None
+    x: list[Number] | None = None
     low: list[float | None] | None = None
     high: list[float | None] | None = None
     role: Role = "main"
     style: Literal["line", "points"] = "line"
-    """`points`: a cloud without a line, for what has no order along x."""
+    """`points`: a scatter plot, for values without an order along x."""
 
 
 class Lines(_Part):
-    """Lines over a common x axis."""
+    """A line plot with a common x axis."""
 
     kind: Literal["lines"] = "lines"
     title: str
-    x: list[float]
+    x: list[Number]
     x_label: str
     y_label: str
     series: list[Series]
     log_x: bool = False
     log_y: bool = False
+    equal: bool = False
+    """Whether both axes have the same scale, as in a parity plot."""
+    note: str = ""
+
+
+class Multiples(_Part):
+    """Small line plots with the same series and one shared legend."""
+
+    kind: Literal["multiples"] = "multiples"
+    title: str
+    panels: list[Lines]
     note: str = ""
 
 
 class Panel(_Part):
     """One map: a 2-D selection `variable[select]` of `results.nc`.
 
-    Panels of the same `scale` share one colour scale; `diverging` centres it on zero.
+    Panels with the same `scale` share a colour scale; `diverging` centres it on zero.
     """
 
     variable: str
@@ -79,12 +97,16 @@ class Panel(_Part):
     label: str
     scale: str = "field"
     diverging: bool = False
+    unit: str | None = None
+    """Unit of this panel's colour bar, None for the figure's."""
+    limit: float | None = None
+    """Range of the colour scale, from `-limit` if `diverging`, else from 0; None for the data's."""
 
 
 class Maps(_Part):
-    """Panels side by side; NaN is drawn as land (or as missing) in grey.
+    """Maps side by side; NaN (land or missing values) is drawn in grey.
 
-    With `animate`, the maps run through that dim of `results.nc`; panels do not select along it.
+    `animate` names a dim of `results.nc` to animate over; panels do not select along it.
     """
 
     kind: Literal["maps"] = "maps"
@@ -97,7 +119,7 @@ class Maps(_Part):
 
 
 class Points(_Part):
-    """Single points; series named in `joined` are also joined by a line, in the order given."""
+    """A scatter plot; the points of series named in `joined` are connected in the given order."""
 
     kind: Literal["points"] = "points"
     title: str
@@ -111,18 +133,20 @@ class Points(_Part):
 
 
 class Bars(_Part):
-    """One horizontal bar a label, the first on top."""
+    """Horizontal bars, one per label, the first on top."""
 
     kind: Literal["bars"] = "bars"
     title: str
     labels: list[str]
-    values: list[float]
+    values: list[Number]
     x_label: str
+    marked: int | None = None
+    """Position of the bar of the surrogate; the others are then grey."""
     note: str = ""
 
 
 class Scale(_Part):
-    """One of several parallel axes: numbers, or the positions 0, 1, ... of `ticks`."""
+    """One axis of `Parallel`: numbers, or the positions 0, 1, ... of `ticks`."""
 
     label: str
     ticks: list[str] = []
@@ -130,25 +154,25 @@ class Scale(_Part):
 
 
 class Parallel(_Part):
-    """Parallel coordinates: a line across all axes per row, coloured by `colour`.
+    """Parallel coordinates: one line across all axes per row, coloured by `colour`.
 
-    None leaves a gap where an axis does not apply; row `marked` is drawn strong.
+    None leaves a gap where an axis does not apply; row `marked` is highlighted.
     """
 
     kind: Literal["parallel"] = "parallel"
     title: str
     axes: list[Scale]
     rows: list[list[float | None]]
-    colour: list[float]
+    colour: list[Number]
     colour_label: str
     marked: int | None = None
     note: str = ""
 
 
 class Diagram(_Part):
-    """Boxes from left to right and arrows between them.
+    """Boxes from left to right, connected by arrows.
 
-    Arrows that pass over a box, or that join neighbours a second time, are bent.
+    Arrows that skip a box, or connect neighbours a second time, are curved.
     """
 
     kind: Literal["diagram"] = "diagram"
@@ -158,109 +182,188 @@ class Diagram(_Part):
     note: str = ""
 
 
-Figure = Annotated[Lines | Maps | Points | Bars | Parallel | Diagram, Field(discriminator="kind")]
+Figure = Annotated[
+    Lines | Multiples | Maps | Points | Bars | Parallel | Diagram, Field(discriminator="kind")
+]
 
 
 class Verdict(_Part):
-    """Our figure of merit beside the best rival's: the first line of a report and of the tour.
+    """Main metric of a run compared with the best baseline: the first line of its report.
 
     Attributes:
-        quantity: what both numbers are, as in "RMSE over 8 leads".
-        ours, rival: the two numbers, None where a rival was not run.
-        rival_name: the rival, as in "damped anomaly".
-        unit: unit of both, "" for a pure number.
-        better: whether the smaller or the larger number is the better one.
-        rate: the numbers may be divided (errors, times), else only subtracted (R², dB, accuracy).
+        quantity: name of the metric, such as "RMSE over 8 leads".
+        ours, rival: values of the surrogate and of the baseline, None without a baseline.
+        rival_name: name of the baseline, such as "damped anomaly".
+        unit: unit of both values, "" for a pure number.
+        better: whether smaller or larger values are better.
+        rate: whether a ratio of the values is meaningful (errors, times); otherwise the margin is
+            a difference (R², dB, accuracy).
+        tie: whether the difference is within the measured noise (a bootstrap interval, a seed
+            spread); False where the noise is not measured.
 
     Example:
         >>> verdict = Verdict(quantity="RMSE", ours=0.2, rival=0.5, rival_name="persistence",
         ...                   unit="K")
         >>> verdict.sentence
-        'RMSE 0.2 K; persistence 0.5 K (2.5 x better).'
-        >>> Verdict(quantity="accuracy", ours=0.81, rival=0.78, rival_name="features alone",
-        ...         better="max", rate=False).margin
-        '+0.03'
+        'RMSE: 0.2 K, a factor of 2.5 below persistence (0.5 K).'
+        >>> verdict.model_copy(update={"ours": 0.499, "tie": True}).sentence
+        'RMSE: 0.499 K, 0.2 % below persistence (0.500 K): a tie, within noise.'
+        >>> Verdict(quantity="accuracy", ours=0.75, rival=0.78, rival_name="features alone",
+        ...         better="max", rate=False).sentence
+        'Accuracy: 0.75, 0.03 below features alone (0.78): the baseline is better.'
     """
 
     quantity: str
-    ours: float
+    ours: Number
     rival: float | None = None
     rival_name: str = ""
     unit: str = ""
     better: Literal["min", "max"] = "min"
     rate: bool = True
+    tie: bool = False
 
     @classmethod
     def among(
         cls, values: Mapping[str, float | None], ours: str, quantity: str, **settings: Any
     ) -> Verdict | None:
-        """Return the verdict over the values of several methods, None where ours has none.
+        """Compare one method with the best of the others; None if it has no finite value.
 
         Args:
-            values: the quantity of each method, ours too.
-            ours: the key of ours.
-            quantity: what the values are.
+            values: the metric of each method.
+            ours: key of the method to compare with the others.
+            quantity: name of the metric.
             settings: other fields of `Verdict`.
 
         Example:
             >>> Verdict.among({"net": 1.0, "mean": 3.0, "last": 2.0}, "net", "RMSE").rival_name
             'last'
         """
-        known = {name: value for name, value in values.items() if value is not None}
+        known = {k: v for k, v in values.items() if v is not None and math.isfinite(v)}
         if ours not in known:
             return None
-        own = known.pop(ours)
+        value = known.pop(ours)
         pick = max if settings.get("better") == "max" else min
         best = pick(known, key=lambda name: known[name]) if known else None
         return cls(
-            quantity=quantity, ours=own, rival=None if best is None else known[best],
+            quantity=quantity, ours=value, rival=None if best is None else known[best],
             rival_name=best or "", **settings,
         )  # fmt: skip
 
     @property
-    def margin(self) -> str:
-        """Ratio or difference to the rival, "" without one; above 1 x or 0 is better."""
-        if self.rival is None:
-            return ""
-        worse, good = (self.rival, self.ours) if self.better == "max" else (self.ours, self.rival)
-        if self.rate and self.ours > 0 and self.rival > 0:
-            return f"{good / worse:.3g} x"
-        return f"{good - worse:+.3g}"
-
-    @property
     def wins(self) -> bool:
-        """Whether ours is the better number, or there is no rival."""
+        """Whether the surrogate is better than the baseline, or there is no baseline."""
         if self.rival is None:
             return True
         return self.ours < self.rival if self.better == "min" else self.ours > self.rival
 
-    def shown(self, value: float | None) -> str:
-        """Return one of the two numbers with its unit, a dash for None."""
-        if value is None:
-            return "–"
-        return f"{value:.4g}" + (f" {self.unit}" if self.unit not in ("", "1") else "")
+    @property
+    def outcome(self) -> Literal["", "better", "tie", "worse"]:
+        """Result of the comparison, "" without a baseline."""
+        if self.rival is None or not math.isfinite(self.ours):
+            return ""
+        if self.tie or self.ours == self.rival:
+            return "tie"
+        return "better" if self.wins else "worse"
+
+    @property
+    def margin(self) -> str:
+        """The difference and the outcome, such as "16 % better"; "" without a baseline."""
+        amount = self._amount
+        if not self.outcome or not amount:
+            return self.outcome
+        if self.outcome == "tie":
+            return f"tie (within {amount})"
+        return f"{amount} {self.outcome}"
+
+    @property
+    def _amount(self) -> str:
+        """Size of the difference: a ratio of 2 or more, percent, or in the unit."""
+        if self.rival is None or self.ours == self.rival or not math.isfinite(self.ours):
+            return ""
+        if not self.rate or self.ours <= 0 or self.rival <= 0:
+            return f"{abs(self.ours - self.rival):.3g} {display_unit(self.unit)}".rstrip()
+        ratio = max(self.ours / self.rival, self.rival / self.ours)
+        percent = 100 * abs(self.ours / self.rival - 1)
+        if ratio >= 2:
+            return f"{ratio:.3g} x" if ratio < 1000 else f"{ratio:.0f} x"
+        return f"{percent:.0f} %" if percent >= 10 else f"{percent:.2g} %"
+
+    @property
+    def values(self) -> tuple[str, str]:
+        """Both values with their unit and the same number of decimals; a dash for None."""
+        unit = display_unit(self.unit)
+        texts = _alike(self.ours, self.rival)
+        ours, rival = (text + (f" {unit}" if unit and text != "–" else "") for text in texts)
+        return ours, rival
 
     @property
     def sentence(self) -> str:
-        """The verdict in words, with units."""
-        text = f"{self.quantity} {self.shown(self.ours)}"
-        if self.rival is None:
+        """The verdict as a sentence, with units."""
+        ours, rival = self.values
+        text = f"{self.quantity[:1].upper()}{self.quantity[1:]}: {ours}"
+        if not self.outcome:
             return f"{text}."
-        word = "" if self.margin.startswith(("+", "-")) else " better" if self.wins else ""
-        return f"{text}; {self.rival_name} {self.shown(self.rival)} ({self.margin}{word})."
+        if self.ours == self.rival:
+            return f"{text}, equal to {self.rival_name}."
+        assert self.rival is not None
+        amount = self._amount
+        if amount.endswith(" x"):
+            amount = f"a factor of {amount.removesuffix(' x')}"
+        side = "below" if self.ours < self.rival else "above"
+        end = {"tie": ": a tie, within noise", "worse": ": the baseline is better", "better": ""}
+        return f"{text}, {amount} {side} {self.rival_name} ({rival}){end[self.outcome]}."
+
+
+def _alike(ours: float, rival: float | None) -> tuple[str, str]:
+    """Format two numbers with the same decimals: four digits of the larger, or until they differ.
+
+    Example:
+        >>> _alike(55.0512, 51.3), _alike(0.46921, 0.47004), _alike(0.5, 1.0)
+        (('55.05', '51.30'), ('0.4692', '0.4700'), ('0.5', '1.0'))
+    """
+    known = [v for v in (ours, rival) if v is not None and math.isfinite(v)]
+    largest = max(map(abs, known), default=0.0)
+    if largest >= 1e6 or largest < 1e-3 or min(map(abs, known)) < 0.1 * largest:
+        texts = [f"{v:.4g}" for v in known]
+    else:
+        decimals = max(0, 3 - math.floor(math.log10(largest)))
+        while True:
+            texts = [f"{v:.{decimals}f}" for v in known]
+            if len(set(known)) == len(set(texts)) or decimals > 9:
+                break
+            decimals += 1
+        while all("." in t and t.endswith("0") for t in texts):
+            texts = [t[:-1] for t in texts]
+        texts = [t[:-1] for t in texts] if all(t.endswith(".") for t in texts) else texts
+    shown = iter(texts)
+    ours_text, rival_text = (
+        next(shown) if v is not None and math.isfinite(v) else "–" for v in (ours, rival)
+    )
+    return ours_text, rival_text
+
+
+def display_unit(unit: str) -> str:
+    """Return a unit as it is printed: "" for a pure number, `°C` for `degC`.
+
+    Example:
+        >>> display_unit("1"), display_unit("degC"), display_unit("m s-1")
+        ('', '°C', 'm s-1')
+    """
+    known = {"1": "", "degC": "°C", "deg_C": "°C", "celsius": "°C", "degree_Celsius": "°C"}
+    return known.get(unit, known.get(unit.lower(), unit))
 
 
 class Results(_Part):
-    """All that an evaluation found.
+    """Results of an evaluation.
 
     Attributes:
-        title: one line for the head of the report.
-        verdict: our figure of merit beside the best rival's.
-        summary: a few sentences, plain text, each a fact that the tables show.
-        metrics: the figures of merit, name -> value, units in the name's suffix or `units`.
+        title: title of the report.
+        verdict: main metric compared with the best baseline.
+        summary: a few plain-text sentences, each supported by the tables.
+        metrics: name -> value; units in the name's suffix or in `units`.
         units: unit of each metric that has one.
         tables: shown first in the report.
-        figures: drawn by `scitoolkit.reporting`; the first one is to prove the verdict.
+        figures: drawn by `scitoolkit.reporting`; the first one supports the verdict.
     """
 
     title: str
@@ -278,14 +381,15 @@ class Results(_Part):
         return path
 
     def write_run(self, directory: Path, model: Path) -> None:
-        """Write `results.json` into a run and its figures of merit, as metrics.json, to its model.
+        """Write `results.json` into a run and its metrics, as metrics.json, next to its model.
 
         Args:
             directory: the run directory.
-            model: the folder of what was trained, as a surrogate is published from.
+            model: the folder of the trained model.
         """
         self.write(directory)
-        text = json.dumps({"units": self.units, **self.metrics}, indent=1)
+        metrics = json.loads(self.model_dump_json(include={"metrics"}))["metrics"]  # NaN as null
+        text = json.dumps({"units": self.units, **metrics}, indent=1)
         write_atomic(Path(model) / "metrics.json", text + "\n")
 
     @classmethod
@@ -309,6 +413,6 @@ class Results(_Part):
 
 
 def number(value: Any) -> float | None:
-    """Return `value` as a JSON-safe float: None for NaN and infinities."""
+    """Convert `value` to a JSON-safe float: None for NaN and infinities."""
     value = float(value)
     return value if value == value and abs(value) != float("inf") else None

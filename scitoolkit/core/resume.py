@@ -1,8 +1,8 @@
-"""Which settings may change when a run is resumed: the list is the fields' own metadata.
+"""Settings that may change when a run is resumed, marked in the metadata of their fields.
 
-A setting decides the numbers of a run unless its field is marked `FREE_ON_RESUME`, which stands for
-how long, where and how talkatively a run goes on. The command line, the trainer and the search for
-the newest run of a configuration all compare `identity`, so they cannot disagree.
+A setting is assumed to affect the numbers of a run unless its field is marked `FREE_ON_RESUME`, as
+are the length of a run, its location and its logging. The command line, the trainer and the lookup
+of the newest run of a configuration all compare `identity`.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class FreeOnResume:
 FREE_ON_RESUME: Final = FreeOnResume()
 """Marks a field that may change on resume: `log_every: Annotated[int, FREE_ON_RESUME] = 50`.
 
-On a section it holds for every key of the section.
+On a section it applies to every key of the section.
 """
 
 
 def identity(config: BaseModel) -> dict[str, Any]:
-    """Return the settings, as JSON values, that a resumed run must not change.
+    """Return the settings that a resumed run must not change, as JSON values.
 
     Example:
         >>> from scitoolkit.core.job_config import JobConfig
@@ -43,7 +43,7 @@ def identity(config: BaseModel) -> dict[str, Any]:
 
 
 def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Return `key: old -> new` of every setting in which two identities differ.
+    """Return `key: old -> new` for every setting in which two identities differ.
 
     Example:
         >>> changed_settings({"training": {"lr": 0.1}}, {"training": {"lr": 0.2}})
@@ -58,7 +58,7 @@ def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[
 
 
 def free_keys(schema: type[BaseModel]) -> Iterator[str]:
-    """Yield the dotted keys of `schema` that may change on resume, sections as a whole."""
+    """Yield the dotted keys of `schema` that may change on resume; sections count as one key."""
     return config_keys(schema, only=_is_free)
 
 
@@ -67,13 +67,13 @@ def _is_free(info: FieldInfo) -> bool:
 
 
 def _without_free(config: BaseModel, dumped: Mapping[str, Any]) -> dict[str, Any]:
-    kept = {}
+    fixed = {}
     for name, info in type(config).model_fields.items():
         value = getattr(config, name)
         if not _is_free(info):
             section = isinstance(value, BaseModel)
-            kept[name] = _without_free(value, dumped[name]) if section else dumped[name]
-    return kept
+            fixed[name] = _without_free(value, dumped[name]) if section else dumped[name]
+    return fixed
 
 
 def _flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -1,8 +1,8 @@
-"""The run directory: everything a run was, in one folder.
+"""The run directory: configuration, environment, logs, checkpoints and results of one run.
 
-`runs/<workflow>/<UTC>-<hash>/` holds config.yaml (resolved, a valid input itself), env.json,
+`runs/<workflow>/<UTC>-<hash>/` holds config.yaml (resolved, itself a valid input), env.json,
 run.log, metrics.jsonl, checkpoints/, results.json, results.nc, predictions.nc and report/.
-Files are written to a temporary name and then renamed, so a reader never sees half a file.
+Files are written under a temporary name and then renamed, so a reader never sees a partial file.
 """
 
 from __future__ import annotations
@@ -23,10 +23,14 @@ from scitoolkit.core.config import Config, dump_config
 from scitoolkit.core.environment import environment_report
 from scitoolkit.core.errors import ConfigError, DataError, ScitoolkitError
 
+_WRITTEN_AT_START = frozenset(
+    {"config.yaml", "env.json", "run.log", "checkpoints", "report", ".live"}
+)
+
 
 @dataclass(frozen=True)
 class RunDirectory:
-    """Paths and small files of one run; create it with `create` or `open`, on rank 0 only.
+    """Paths and small files of one run; use `create` or `open`, on rank 0 only.
 
     Example:
         >>> import tempfile
@@ -69,9 +73,11 @@ class RunDirectory:
         """Open an existing run (or surrogate) directory.
 
         Raises:
-            DataError: there is no config.yaml in it.
+            DataError: the folder does not exist or has no config.yaml.
         """
         path = Path(path)
+        if not path.exists():
+            raise DataError("no such run directory", where=str(path), fix="scitoolkit runs")
         if not (path / "config.yaml").is_file():
             raise DataError(
                 "not a run directory (no config.yaml)",
@@ -97,22 +103,28 @@ class RunDirectory:
 
     @property
     def live(self) -> Path:
-        """Empty file of a run that can be evaluated while it goes on: a report does so first."""
+        """Marker of a run that can be evaluated while it is running; `report` does so first."""
         return self.path / ".live"
 
     @property
     def metrics_path(self) -> Path:
-        """The log of metrics, one JSON object a line: name, value, unit, step."""
+        """The metrics log, one JSON object per line: name, value, unit, step."""
         return self.path / "metrics.jsonl"
 
     @property
     def launch(self) -> str:
-        """Name of the launch that made it, as `core.processes.launch_name` gives it; "" unknown."""
+        """Identifier of the launch that made the run, see `launch_name`; "" if unknown."""
         try:
             found = json.loads((self.path / "env.json").read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return ""
         return str(found.get("launch", "")) if isinstance(found, dict) else ""
+
+    def is_empty(self) -> bool:
+        """Return whether the run has produced nothing beyond the files of its start."""
+        written = {path.name for path in self.path.iterdir()}
+        folders = [folder for folder in (self.checkpoints, self.report) if folder.is_dir()]
+        return written <= _WRITTEN_AT_START and not any(any(f.iterdir()) for f in folders)
 
     def log_metrics(
         self, values: Mapping[str, float], *, step: int, units: Mapping[str, str] | None = None
@@ -134,9 +146,12 @@ class RunDirectory:
             file.write("".join(line + "\n" for line in lines))
 
     def read_metrics(self) -> Iterator[dict[str, Any]]:
-        """Yield the metric lines; a last line cut short by a crash is left out.
+        """Yield the lines of the metrics log; a line truncated by a crash is skipped.
 
-        A resumed run writes the steps after its checkpoint again: the later line counts.
+        A resumed run logs the steps after its checkpoint again; the later line replaces the first.
+
+        Raises:
+            DataError: a line is no metric.
         """
         if not self.metrics_path.exists():
             return
@@ -144,9 +159,15 @@ class RunDirectory:
         for line in self.metrics_path.read_bytes().splitlines():
             try:
                 row = json.loads(line)
-                latest[row["name"], row["step"]] = row
-            except (ValueError, KeyError, TypeError, RecursionError):
+            except (ValueError, RecursionError):
                 continue
+            try:
+                latest[row["name"], row["step"]] = row
+            except (KeyError, TypeError):
+                raise DataError(
+                    "not a log of metrics", where=str(self.metrics_path),
+                    allowed="one JSON object a line with name, value, unit, step",
+                ) from None  # fmt: skip
         yield from latest.values()
 
 
@@ -154,12 +175,12 @@ def temporary_name(path: Path) -> Path:
     """Return the hidden name in the same folder under which this process writes a file.
 
     Raises:
-        ConfigError: the path is a device, pipe or socket, which a file would take the place of.
+        ConfigError: the path is a device, pipe or socket, which the file would replace.
     """
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise ConfigError(
-            "a device or pipe, which a file would take the place of", where=str(path),
-            allowed="the name of a file",
+            "a device, pipe or socket, which the output file would replace", where=str(path),
+            allowed="the name of a regular file",
         )  # fmt: skip
     return path.with_name(f".{path.name}.{os.getpid()}.tmp")
 
@@ -190,7 +211,7 @@ def making_folder(path: Path) -> Iterator[Path]:
         ConfigError: the folder exists.
         ScitoolkitError: the disk is full, or the folder cannot be written.
     """
-    taken = ConfigError("exists already", where=str(path), fix="choose another folder")
+    taken = ConfigError("already exists", where=str(path), fix="choose another folder")
     if path.exists():
         raise taken
     temporary = temporary_name(path)
@@ -208,14 +229,14 @@ def making_folder(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def replacing(path: Path, *also: type[Exception]) -> Iterator[Path]:
-    """Yield a temporary name; the file written there takes the place of `path` at the end.
+    """Yield a temporary name; the file written there replaces `path` at the end.
 
     Args:
-        path: file to make or to replace; its folder is made.
-        also: errors of the writer that mean what an `OSError` means.
+        path: file to create or replace; its folder is created.
+        also: exceptions of the writer to treat like an `OSError`.
 
     Raises:
-        ScitoolkitError: the disk is full, or the folder cannot be written; `path` is as it was.
+        ScitoolkitError: the disk is full or the folder cannot be written; `path` is unchanged.
     """
     temporary = temporary_name(path)
     failures: tuple[type[Exception], ...] = (OSError, *also)
@@ -233,11 +254,11 @@ def replacing(path: Path, *also: type[Exception]) -> Iterator[Path]:
 
 
 def disk_error(error: OSError, path: Path) -> ScitoolkitError:
-    """Return the message for a write that failed: disk full, quota, permission."""
+    """Return the error for a failed write: disk full, quota, permission."""
     return ScitoolkitError(
         f"cannot be written ({error.strerror or error})",
         where=str(path),
-        fix="free space, or another folder with run.root=FOLDER; what was saved before is intact",
+        fix="free space, or another folder with run.root=FOLDER; files saved before are intact",
     )
 
 

@@ -1,4 +1,4 @@
-"""Which run directory a command works in: a new one, or the run that `--resume` continues."""
+"""Choice of the run directory for a command: a new one, or the run that `--resume` continues."""
 
 from __future__ import annotations
 
@@ -16,48 +16,46 @@ from scitoolkit.core.resume import changed_settings, free_keys, identity
 from scitoolkit.core.run_directory import RunDirectory, write_atomic
 
 _FAILED_START = (ConfigError, DataError, BackendError)
-_WRITTEN_AT_START = frozenset(
-    {"config.yaml", "env.json", "run.log", "checkpoints", "report", ".live"}
-)
 
 
 def open_run(
     config: JobConfig, *, resume: bool, run_dir: Path | None = None, state: str
 ) -> RunDirectory:
-    """Make a new run directory, or return the one that a resumed command continues.
+    """Create a new run directory, or return the one to resume.
 
     Args:
-        config: the checked configuration.
-        resume: continue `run_dir`, or the newest run of the same configuration that has something
-            to continue from. Runs of other configurations, and starts that failed, are left out.
+        config: the validated configuration.
+        resume: continue `run_dir`, or else the newest run of the same configuration that has saved
+            state. Runs of other configurations and failed starts are ignored.
         run_dir: the run to continue.
-        state: pattern of the files, below the run directory, that this kind of run continues from.
+        state: glob pattern, below the run directory, of the files that this kind of run resumes
+            from.
 
     Raises:
-        ConfigError: there is no run to continue, or only runs of another configuration.
+        ConfigError: there is no run to continue, or only runs of other configurations.
     """
     if not resume:
         if run_dir is not None:
-            raise ConfigError("--run-dir names a run to continue", fix="add --resume")
+            raise ConfigError("--run-dir applies only to --resume", fix="add --resume")
         return RunDirectory.create(config.run.root, config.workflow, config)
     directory = _newest(config, state) if run_dir is None else RunDirectory.open(run_dir)
     changed = _changes(config, directory)
     if changed:
         raise ConfigError(
-            "resume with another config: " + "; ".join(changed),
+            "the configuration differs from that of the run to resume: " + "; ".join(changed),
             where=str(directory.config_path),
             allowed=f"changes in {', '.join(free_keys(type(config)))}",
             fix="undo the change, or start a new run without --resume",
         )
-    write_atomic(directory.config_path, dump_config(config))  # what was free may have changed
+    write_atomic(directory.config_path, dump_config(config))  # free settings may have changed
     return directory
 
 
 def run_of_restarted_launch(config: JobConfig) -> RunDirectory | None:
-    """Return the run that this launch began before torchrun or Slurm started it again.
+    """Return the run that this launch created before torchrun or Slurm restarted it.
 
-    None for the first start, and where it had not yet begun one. Other launches' runs of the same
-    configuration are never taken.
+    None for the first start, or if no run had been created yet. Runs of other launches with the
+    same configuration are never returned.
     """
     name = launch_name()
     if not name or not was_restarted():
@@ -71,28 +69,25 @@ def run_of_restarted_launch(config: JobConfig) -> RunDirectory | None:
 
 
 def discard_failed_start(run: RunDirectory, error: BaseException) -> None:
-    """Remove a run directory whose data, settings or packages were refused before it did anything.
+    """Remove the directory of a run that failed on its data, settings or packages at the start.
 
-    Without this a mistyped path would leave an empty run that looks like the newest one.
+    Otherwise a mistyped path would leave an empty run that looks like the newest one.
     """
-    written = {path.name for path in run.path.iterdir()}
-    folders = [folder for folder in (run.checkpoints, run.report) if folder.is_dir()]
-    used = not written <= _WRITTEN_AT_START or any(any(f.iterdir()) for f in folders)
-    if used or not isinstance(error, _FAILED_START):
+    if not (run.is_empty() and isinstance(error, _FAILED_START)):
         return
     close_log_files(run.path)
-    with contextlib.suppress(OSError):  # a file that is held open elsewhere: the run stays
+    with contextlib.suppress(OSError):  # if another process holds a file open, the run remains
         shutil.rmtree(run.path)
 
 
 def _newest(config: JobConfig, state: str) -> RunDirectory:
-    """Return the newest run of this configuration with state, else the newest without."""
+    """Return the newest run of this configuration with saved state, else the newest without."""
     base = Path(config.run.root) / config.workflow
     runs = [RunDirectory(p) for p in sorted(base.glob("*")) if (p / "config.yaml").is_file()]
     if not runs:
         raise ConfigError("no run to resume", where=str(base), fix="start without --resume")
     same = [run for run in runs if _is_same(config, run)]
-    candidates = same or runs  # with none of the same, the message names what is different
+    candidates = same or runs  # without a match, the error of the caller lists the differences
     return _last_with_state(candidates, state) or candidates[-1]
 
 
@@ -103,7 +98,7 @@ def _last_with_state(runs: Sequence[RunDirectory], state: str) -> RunDirectory |
 def _is_same(config: Config, run: RunDirectory) -> bool:
     try:
         return not _changes(config, run)
-    except ConfigError:  # of a version that had other settings
+    except ConfigError:  # written by a version with other settings
         return False
 
 

@@ -1,4 +1,4 @@
-"""Random state: one place to seed it, and to take and restore all of it, exactly."""
+"""Seeding, saving and restoring the random number generators of Python, NumPy and torch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 
 def seed_everything(seed: int, *, rank: int = 0) -> None:
-    """Seed python, numpy and torch. Ranks draw different numbers, in the same way every run."""
+    """Seed Python, NumPy and torch; each rank gets a different, reproducible stream."""
     import torch
 
     mixed = int(np.random.SeedSequence([seed, rank]).generate_state(1)[0])
@@ -19,7 +19,7 @@ def seed_everything(seed: int, *, rank: int = 0) -> None:
 
 
 def derive_seed(seed: int, *keys: int) -> int:
-    """Return an independent 63-bit seed for a purpose, so that streams never share numbers.
+    """Derive an independent 63-bit seed for each combination of keys.
 
     Example:
         >>> derive_seed(0, 1) != derive_seed(0, 2)
@@ -30,7 +30,7 @@ def derive_seed(seed: int, *keys: int) -> int:
 
 
 def rng_state() -> dict[str, Any]:
-    """Return the state of python's, numpy's and torch's generators as tensors and JSON types."""
+    """Return the generator states of Python, NumPy and torch as tensors and JSON types."""
     import torch
 
     kind, keys, position, has_gauss, gauss = np.random.get_state()
@@ -45,7 +45,7 @@ def rng_state() -> dict[str, Any]:
 
 
 def set_rng_state(state: dict[str, Any]) -> None:
-    """Restore what `rng_state` returned; raises when any part is missing or malformed."""
+    """Restore a state returned by `rng_state`; raises if any part is missing or malformed."""
     import torch
 
     version, internal, gauss = state["python"]

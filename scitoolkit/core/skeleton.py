@@ -1,8 +1,8 @@
-"""Skeleton packages of plug-ins: what `scitoolkit new KIND NAME` writes.
+"""Skeleton packages of plug-ins, written by `scitoolkit new KIND NAME`.
 
 A skeleton has a pyproject.toml with the entry point, a module with the member, and a test that
-inherits the kind's contract. The member of a kind is generated from the base class that the known
-members share: its abstract methods raise NotImplementedError until they are written.
+inherits the kind's contract suite. The member derives from the common base class of the existing
+members; its abstract methods raise NotImplementedError until they are written.
 """
 
 from __future__ import annotations
@@ -65,15 +65,15 @@ class Test{cls}({contract}):
 
 
 def write_skeleton(kind: Kind[Any], name: str, folder: Path) -> list[Path]:
-    """Write the skeleton package of a member into a new folder and return its files.
+    """Write the skeleton package of a plug-in into a new folder and return its files.
 
     Args:
-        kind: the plug-in kind; it must have a contract.
-        name: of the member, a Python identifier.
-        folder: where to; it must not exist yet.
+        kind: the plug-in kind; it must have a contract suite.
+        name: name of the new member, a Python identifier.
+        folder: the folder to create.
 
     Raises:
-        ConfigError: the kind has no contract, the name is taken or no identifier, or the folder
+        ConfigError: the kind has no contract suite, the name is taken or invalid, or the folder
             exists.
     """
     _check(kind, name, folder)
@@ -92,17 +92,21 @@ def write_skeleton(kind: Kind[Any], name: str, folder: Path) -> list[Path]:
 
 def _check(kind: Kind[Any], name: str, folder: Path) -> None:
     if not kind.contract:
-        raise ConfigError(f"a {kind.name} has no contract to start from", fix="scitoolkit ls")
+        raise ConfigError(
+            f"no skeleton for kind {kind.name!r}, which has no contract suite", fix="scitoolkit ls"
+        )
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
-        raise ConfigError(f"name {name!r}", allowed="lower-case letters, digits and _")
+        raise ConfigError(
+            f"invalid name {name!r}", allowed="lower-case letters, digits and _, a letter first"
+        )
     if name in kind:
-        raise ConfigError(f"there is a {kind.name} {name!r} already", fix="choose another name")
+        raise ConfigError(f"{kind.name} {name!r} already exists", fix="choose another name")
     if folder.exists():
-        raise ConfigError("exists already", where=str(folder), fix="choose another folder")
+        raise ConfigError("already exists", where=str(folder), fix="choose another folder")
 
 
 def _sources(kind: Kind[Any], name: str, cls: str) -> dict[str, str]:
-    """Return module and test: from the contract's own example, or from the members' base class."""
+    """Return module and test, from the contract suite's example or the members' base class."""
     module, _, contract = kind.contract.partition(":")
     suite = getattr(__import__(module, fromlist=[contract]), contract)
     example = getattr(suite, "skeleton", None)
@@ -148,7 +152,7 @@ def _member(kind: Kind[Any], name: str, cls: str, base: type) -> str:
 
 
 def _imports(base: type, methods: str) -> list[str]:
-    """Return the imports of the base class and of what the signatures of its methods name."""
+    """Return the imports of the base class and of the names in its methods' signatures."""
     known = vars(sys.modules[base.__module__])
     words = dict.fromkeys(re.findall(r"\b[A-Za-z_]\w*\b", re.sub(r'""".*?"""', "", methods)))
     used = {word: known[word] for word in words if word in known}
@@ -162,7 +166,7 @@ def _imports(base: type, methods: str) -> list[str]:
 
 
 def _typing_imports(base: type, methods: str) -> list[str]:
-    """Return the imports under TYPE_CHECKING in the base's module that signatures name."""
+    """Return the TYPE_CHECKING imports of the base's module that the signatures use."""
     tree = ast.parse(inspect.getsource(sys.modules[base.__module__]))
     guarded = [
         n for n in tree.body if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING"

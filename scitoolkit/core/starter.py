@@ -1,4 +1,4 @@
-"""Short commented configurations for a user's data, as `scitoolkit init` writes them."""
+"""Helpers to write short commented configurations for a user's data (`scitoolkit init`)."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from scitoolkit.core.errors import ConfigError
 
 @dataclass(frozen=True)
 class DataToStart:
-    """What a configuration is to be written for.
+    """The data for which `scitoolkit init` writes a configuration.
 
     Attributes:
-        files: as they can be opened here.
-        written: as they are named in the configuration.
-        dims: names of the dims of files that have none.
+        files: paths or patterns relative to the current folder.
+        written: the same relative to the configuration file.
+        dims: dim names for files that do not store any.
     """
 
     files: Sequence[str]
@@ -39,12 +39,12 @@ class DataToStart:
             ConfigError: there are several.
         """
         if len(self.files) > 1:
-            raise ConfigError(f"{len(self.files)} files", allowed="one file")
+            raise ConfigError(f"{len(self.files)} files given", allowed="one file")
         return Path(self.files[0])
 
 
 class Lines:
-    """Lines of YAML with comments behind them.
+    """Builder of YAML text with trailing comments.
 
     Example:
         >>> lines = Lines("heat.h5: 3 simulations")
@@ -66,21 +66,21 @@ class Lines:
         self._lines.append(_with(f"{name}: {plain(value)}", why))
 
     def section(self, name: str, why: str = "", /, **keys: Any) -> None:
-        """Add a section with its keys, one a line; those that are None are left out."""
+        """Add a section with its keys, one per line; keys with value None are skipped."""
         self._lines.append(_with(f"{name}:", why))
         self._lines += [f"  {k}: {plain(v)}" for k, v in keys.items() if v is not None]
 
     def comment(self, text: str, why: str = "") -> None:
-        """Add a setting that is left out."""
+        """Add a setting that is commented out."""
         self._lines.append(_with(f"# {text}", why))
 
     def text(self) -> str:
-        """Return the file."""
+        """Return the YAML text."""
         return "\n".join(self._lines) + "\n"
 
 
 def plain(value: Any) -> str:
-    """Return a value as YAML in one line.
+    """Format a value as single-line YAML.
 
     Example:
         >>> plain({"train": 0.7}), plain("a: b"), plain(None)

@@ -1,11 +1,11 @@
-"""Other programs' words for our keys, and the nearest valid name for a mistyped one."""
+"""Suggestions for mistyped names and keys, with synonyms used by other programs."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
 
-# Groups of words that users of neighbouring tools write for one another.
+# Groups of keys with the same meaning in related tools.
 _SYNONYM_GROUPS = (
     ("lr", "learning_rate", "start_lr", "step_size"),
     ("cutoff", "r_max", "rcut", "r_cut"),
@@ -90,7 +90,7 @@ _SYNONYMS: dict[str, tuple[str, ...]] = {
 
 
 def nearest_name(name: str, choices: Iterable[str]) -> str | None:
-    """Return the choice closest in spelling to `name`, or None when none is close.
+    """Return the choice closest in spelling to `name`, or None if none is close.
 
     Example:
         >>> nearest_name("sts", ["sst", "ice"])
@@ -105,10 +105,10 @@ def nearest_name(name: str, choices: Iterable[str]) -> str | None:
 
 
 def nearest_key(key: str, valid: Iterable[str]) -> str | None:
-    """Return the valid dotted key that a user who wrote `key` most likely meant.
+    """Return the valid dotted key that the invalid `key` most likely stands for.
 
-    The leaf name is looked for in every section first (a right name in the wrong place is the
-    commonest mistake), then its synonyms, then spelling distance.
+    The leaf name is looked up in every section first (the right name in the wrong section is the
+    most common mistake), then its synonyms, then the closest spelling.
 
     Example:
         >>> nearest_key("training.lr", ["training.epochs", "training.optimizer.lr"])

@@ -1,4 +1,4 @@
-"""What a domain gives for a surrogate to be written as C: modules on plain arrays, described."""
+"""Surrogates as functions of plain arrays: the interface between domains and the export to C."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class ArraySpec:
-    """One array of a call.
+    """Description of one input or output array.
 
     Attributes:
-        name: for documentation and errors.
-        dims: of one sample.
-        shape: of one sample.
-        units: text for people.
-        low, high: box of the training inputs, each broadcasting to `shape`; None for no box.
-        shared: one array for all samples of a call.
+        name: name in documentation and errors.
+        dims: dims of one sample.
+        shape: shape of one sample.
+        units: unit, for documentation.
+        low, high: range of the training inputs, broadcast to `shape`; None if unknown.
+        shared: whether all samples of a call share one array.
 
     Example:
         >>> ArraySpec("u", ("x",), (64,), "m s-1").shape
@@ -44,15 +44,16 @@ class TracedFunction:
     """A module that maps float32 arrays of samples to arrays of samples.
 
     Attributes:
-        module: from tensors (samples, *shape), of shared arrays (*shape), to one tensor or several.
-        inputs, outputs: arrays in order.
-        examples: typical inputs, one tensor (samples, *shape) an input; drawn from the box or from
-            a normal distribution unless given.
-        held_out: inputs that the model was not fitted to, as `examples`, for the error of a
-            compression; drawn like examples unless given.
-        typical: inputs that the model was fitted to, as `examples`, which a compression is fitted
-            to; the examples unless given.
-        name: suffix of the C function, "" for the only one.
+        module: maps tensors of shape (samples, *shape), or (*shape) for shared arrays, to one or
+            several tensors.
+        inputs, outputs: descriptions of the arrays, in order.
+        examples: typical inputs, one array (samples, *shape) per input; if empty, drawn from the
+            range of the inputs or from a normal distribution.
+        held_out: inputs outside the training set, in the form of `examples`, on which the error of
+            a compression is measured; if empty, drawn like `examples`.
+        typical: inputs of the training set, in the form of `examples`, to which a compression is
+            fitted; `examples` if empty.
+        name: suffix of the C function, "" if there is only one.
     """
 
     module: nn.Module
@@ -66,11 +67,11 @@ class TracedFunction:
 
 @runtime_checkable
 class Traceable(Protocol):
-    """A job whose surrogates are functions of arrays, which `scitoolkit.deploy` writes as C."""
+    """A job whose surrogates are functions of arrays, which `scitoolkit.deploy` exports as C."""
 
     def traced(self, directory: Path) -> Sequence[TracedFunction]:
-        """Return the functions of a run's or surrogate's model.
+        """Return the functions of the model of a run or surrogate.
 
         Raises:
-            ConfigError: a model without such a form, named.
+            ConfigError: the model cannot be written as a function of arrays.
         """

@@ -1,4 +1,4 @@
-"""Unit names: the spellings of one unit compared, and sizes of memory read."""
+"""Comparison of unit names across spellings, and parsing of memory sizes."""
 
 from __future__ import annotations
 
@@ -12,31 +12,62 @@ _SPELLINGS = {
              "degree_celsius", "degreec", "degreesc", "celsius_degrees", "degree celsius",
              "degrees celsius", "deg c"),
     "k": ("k", "kelvin", "kelvins", "degk", "degree_kelvin", "degrees_kelvin", "deg_k"),
-    "m/s": ("m/s", "m s-1", "m s^-1", "m s**-1", "meters/second", "meter/second", "ms-1"),
+    "m/s": ("m/s", "ms-1"),
     "m": ("m", "meter", "meters", "metre", "metres"),
     "pa": ("pa", "pascal", "pascals"),
     "hpa": ("hpa", "mbar", "millibar", "millibars", "mb"),
     "1": ("1", "", "dimensionless", "none", "unitless", "-"),
     "%": ("%", "percent"),
-    "kg/kg": ("kg/kg", "kg kg-1", "kg kg**-1", "kg kg^-1"),
+    "kg/kg": ("kg/kg",),
+    "s": ("s", "sec", "second", "seconds"),
 }  # fmt: skip
 _CANONICAL = {spelling: unit for unit, names in _SPELLINGS.items() for spelling in names}
 
 
 def same_unit(first: str, second: str) -> bool:
-    """Return whether two unit strings spell the same unit.
+    """Return whether two strings are spellings of the same unit.
 
     Example:
         >>> same_unit("degrees_Celsius", "degC"), same_unit("K", "degC")
+        (True, False)
+        >>> same_unit("kg m^-3", "kg/m3"), same_unit("W m-2", "W m-1")
         (True, False)
     """
     return canonical_unit(first) == canonical_unit(second)
 
 
 def canonical_unit(unit: str) -> str:
-    """Return one lower-case spelling for a unit; unknown units are only stripped and lowered."""
+    """Return the canonical lower-case spelling of a unit.
+
+    Products and powers become sorted factors with integer exponents. Text of another form is only
+    stripped and lowered.
+
+    Example:
+        >>> canonical_unit("m s^-1"), canonical_unit("meters/second"), canonical_unit("J/(kg K)")
+        ('m/s', 'm/s', 'j/(kg k)')
+    """
     key = " ".join(unit.strip().lower().split())
-    return _CANONICAL.get(key, key)
+    return _CANONICAL.get(key) or _product(key) or key
+
+
+_FACTOR = re.compile(r"([*/. ]?) ?([a-zµ°%_]+)(?:\*\*|\^)?([+-]?[0-9]+)? ?")
+
+
+def _product(key: str) -> str:
+    """Return a product of powers as "kg m-3", "" if the text is none."""
+    powers: dict[str, int] = {}
+    place = 0
+    while place < len(key):
+        factor = _FACTOR.match(key, place)
+        if factor is None:
+            return ""
+        operator, name, power = factor.groups()
+        name = _CANONICAL.get(name, name)
+        sign = -1 if operator == "/" else 1
+        powers[name] = powers.get(name, 0) + sign * int(power or 1)
+        place = factor.end()
+    text = " ".join(f"{n}{'' if e == 1 else e}" for n, e in sorted(powers.items()) if e)
+    return "m/s" if text == "m s-1" else text or "1"
 
 
 _BYTES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
@@ -44,7 +75,7 @@ _BYTES |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
 
 
 def parse_bytes(size: int | float | str, *, key: str = "max_memory") -> int:
-    """Return a number of bytes written as a number or as text with a unit.
+    """Parse a number of bytes, given as a number or as text with a unit.
 
     Raises:
         ConfigError: the text is not a positive size.

@@ -1,8 +1,8 @@
-"""Reading YAML into plain values, with the line of every key and bounds on what a file may ask for.
+"""Safe YAML reader: plain values, the line number of every key, and limits on size and depth.
 
-Anchors, aliases and merge keys (`<<: *base`) work. A file that is too large, nested too deeply,
-refers to itself or grows without bound by its aliases is refused while it is being parsed, so the
-refusal takes milliseconds.
+Anchors, aliases and merge keys (`<<: *base`) are supported. A file that is too large, nested too
+deeply, refers to itself or expands excessively through aliases is rejected while it is parsed,
+within milliseconds.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MERGE = f"{_STANDARD}merge"
 
 
 class LocatedStr(str):
-    """A string that remembers the folder its relative paths are meant from."""
+    """A string with the folder against which it is resolved if it is a relative path."""
 
     base: Path
 
@@ -33,10 +33,14 @@ class LocatedStr(str):
         self.base = base
         return self
 
+    def __getnewargs__(self) -> tuple[str, Path]:  # type: ignore[override]
+        """Return the arguments of `__new__`, for copies and pickles."""
+        return str(self), self.base
+
 
 @dataclass
 class Parsed:
-    """The value of a YAML text, and the line of every dotted key in it."""
+    """Value of a YAML text and the line number of every dotted key."""
 
     value: Any
     lines: dict[str, int] = field(default_factory=dict)
@@ -46,7 +50,7 @@ def read_yaml(path: Path) -> Parsed:
     """Read a YAML file.
 
     Raises:
-        ConfigError: it is missing, unreadable, not YAML, or beyond the bounds of this module.
+        ConfigError: it is missing, unreadable, not YAML, or exceeds the limits of this module.
     """
     try:
         with path.open(encoding="utf-8") as file:
@@ -65,15 +69,15 @@ def read_yaml(path: Path) -> Parsed:
 
 
 def parse_yaml(text: str, base: Path, where: str) -> Parsed:
-    """Return the value of a YAML text whose relative paths are meant from `base`.
+    """Parse a YAML text.
 
     Args:
         text: one YAML document.
-        base: folder that its strings remember, see `LocatedStr`.
+        base: folder against which relative paths are resolved, see `LocatedStr`.
         where: name of the text in messages.
 
     Raises:
-        ConfigError: it is not YAML, or beyond the bounds of this module.
+        ConfigError: it is not YAML, or exceeds the limits of this module.
 
     Example:
         >>> parse_yaml("a: &x {b: 1, c: 2}\\nd: {<<: *x, c: 3}", Path(), "text").value["d"]
@@ -101,14 +105,14 @@ class _Loader(yaml.SafeLoader):
         self._sizes: dict[int, int] = {}  # values of each finished node, aliases expanded
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """Compose one node, counting the values that it stands for."""
+        """Compose one node and count its values, aliases expanded."""
         mark, alias = self.peek_event().start_mark, self.check_event(yaml.AliasEvent)
         before = self._values
         self._depth += 1
         self._bound(self._depth, mark)
         node = super().compose_node(parent, index)
         if alias and id(node) not in self._sizes:
-            raise _refusal("an alias refers to the section that it is in", mark)
+            raise _refusal("an alias refers to an enclosing section", mark)
         self._depth -= 1
         self._values += self._sizes[id(node)] if alias else 1
         self._sizes.setdefault(id(node), self._values - before)
@@ -117,7 +121,7 @@ class _Loader(yaml.SafeLoader):
         return node
 
     def fetch_flow_collection_start(self, token: Any) -> None:
-        """Bound brackets where they are scanned: the scanner looks 1024 characters ahead."""
+        """Limit nested brackets in the scanner, which looks 1024 characters ahead."""
         self._bound(self.flow_level, self.get_mark())
         super().fetch_flow_collection_start(token)
 
@@ -137,7 +141,7 @@ _Loader.add_implicit_resolver(
 def _construct(
     loader: _Loader, node: yaml.Node, key: str, lines: dict[str, int], base: Path
 ) -> Any:
-    """Build plain values from YAML nodes, noting the line of every key."""
+    """Build plain values from YAML nodes and record the line number of every key."""
     if not node.tag.startswith(_STANDARD) or node.tag.count("/"):
         raise _refusal(f"tag {node.tag!r} is not allowed", node.start_mark)
     if isinstance(node, yaml.MappingNode):
@@ -157,7 +161,7 @@ def _construct(
 
 
 def _entries(node: yaml.MappingNode, key: str) -> dict[str, tuple[yaml.Node, yaml.Node]]:
-    """Return the key and value nodes of a mapping by name; its own keys win over merged ones."""
+    """Return the key and value nodes of a mapping by name; explicit keys override merged ones."""
     merged: dict[str, tuple[yaml.Node, yaml.Node]] = {}
     own: dict[str, tuple[yaml.Node, yaml.Node]] = {}
     for key_node, value_node in node.value:
@@ -166,7 +170,7 @@ def _entries(node: yaml.MappingNode, key: str) -> dict[str, tuple[yaml.Node, yam
                 merged.setdefault(name, pair)
             continue
         if not isinstance(key_node, yaml.ScalarNode):
-            raise _refusal("a key must be a word", key_node.start_mark)
+            raise _refusal("a key must be a scalar", key_node.start_mark)
         name = str(key_node.value)
         if name in own:
             dotted = f"{key}.{name}" if key else name
@@ -176,7 +180,7 @@ def _entries(node: yaml.MappingNode, key: str) -> dict[str, tuple[yaml.Node, yam
 
 
 def _merged(value: yaml.Node, key: str) -> list[tuple[str, tuple[yaml.Node, yaml.Node]]]:
-    """Return the entries of the sections that a merge key names; of two the first one wins."""
+    """Return the entries of the sections under a merge key; the first of two equal keys wins."""
     found: list[tuple[str, tuple[yaml.Node, yaml.Node]]] = []
     for section in value.value if isinstance(value, yaml.SequenceNode) else [value]:
         if not isinstance(section, yaml.MappingNode):

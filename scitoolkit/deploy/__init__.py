@@ -1,4 +1,4 @@
-"""Trained surrogates for solvers: one C file, called from C, Fortran or Python without torch."""
+"""Export of trained surrogates to C, for calls from C, Fortran or Python without torch."""
 
 from __future__ import annotations
 

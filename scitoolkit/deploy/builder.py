@@ -1,4 +1,4 @@
-"""The program that lowerings write: statements of C, buffers, and who reads what when."""
+"""Program under construction: C statements, buffers, constants, and their uses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from scitoolkit.core.lazy import LazyModule
 from scitoolkit.deploy import loops
 from scitoolkit.deploy.bits.codes import Uniform
 from scitoolkit.deploy.values import (
-    C_TYPES,
     Buffer,
     Expr,
     Value,
@@ -33,13 +32,13 @@ ALIGN = 64
 
 @dataclass
 class Target:
-    """What the generated source is tuned for.
+    """Processor that generated code is tuned for.
 
     Attributes:
-        lanes: float32 numbers of a vector register.
-        registers: vector registers.
-        rows: of all products with constant weights, as far as packing goes; those of each product
-            unless given. Functions of one and of many samples then share packed weights.
+        lanes: float32 numbers per vector register.
+        registers: number of vector registers.
+        rows: number of rows for which constant weights are packed; by default those of each
+            product. With one value, functions of one and of many samples share packed weights.
     """
 
     lanes: int = 16
@@ -47,7 +46,7 @@ class Target:
     rows: int | None = None
 
     def width(self, dtype: str) -> int:
-        """Return the numbers of a dtype in a register."""
+        """Return the number of elements of a dtype per register."""
         return self.lanes // 2 if dtype == "float64" else self.lanes
 
 
@@ -57,13 +56,13 @@ class Builder:
 
     Attributes:
         target: processor.
-        prefix: of the names of constants and tables, which all functions of a file share.
+        prefix: prefix of the names of constants and tables, which are global in a file.
         statements: (C text, buffers read or written), in order.
-        tiles: kernels of products that the text calls: (dtype, rows, vectors).
-        work: multiplications and additions of products, an estimate of the time of a call.
-        coded: codes of the matrices that are stored in few bits, by `matrix_key`.
-        bit_tiles: kernels of few-bit products that the text calls: (bits, rows, vectors).
-        used: keys of the coded matrices that the text multiplies by.
+        tiles: product kernels that the text calls: (dtype, rows, vectors).
+        work: number of multiply-adds of products, an estimate of the time of a call.
+        coded: {`matrix_key`: codes} of quantised matrices.
+        bit_tiles: quantised product kernels that the text calls: (bits, rows, vectors).
+        used: keys of the quantised matrices in the text.
     """
 
     target: Target
@@ -83,7 +82,7 @@ class Builder:
         self.statements.append((text, {view.buffer for view in touched}))
 
     def buffer(self, size: int, dtype: str) -> Buffer:
-        """Return new workspace."""
+        """Return a new workspace buffer."""
         made = Buffer(f"b{len(self.workspace)}", size, dtype, "workspace")
         self.workspace.append(made)
         return made
@@ -91,14 +90,14 @@ class Builder:
     def new(
         self, shape: Sequence[int], dtype: str, order: Sequence[int] = (), pad: int = 0
     ) -> View:
-        """Return new workspace of a shape, its dims in memory in an order."""
+        """Return a new workspace view of a shape with a memory order of dims."""
         order = order or range(len(shape))
         inner = pad or (shape[order[-1]] if shape else 1)
         size = numel(shape) // max(1, shape[order[-1]] if shape else 1) * inner
         return ordered(self.buffer(size, dtype), shape, order, pad)
 
     def constant(self, values: torch.Tensor | np.ndarray) -> View:
-        """Return a view of a constant; equal constants share memory."""
+        """Return a view of a constant; equal constants are stored once."""
         array = values.detach().cpu().numpy() if isinstance(values, torch.Tensor) else values
         if array.dtype == bool:
             array = array.astype(np.int64)
@@ -119,23 +118,23 @@ class Builder:
         return self.tables.setdefault(entries, f"{self.prefix}t{len(self.tables)}")
 
     def value(self, given: Value | torch.Tensor) -> Value:
-        """Return a value as it is, a constant tensor as a view."""
+        """Return a value unchanged, a constant tensor as a view."""
         return self.constant(given) if isinstance(given, torch.Tensor) else given
 
     def view(self, given: Value | torch.Tensor) -> View:
-        """Return a value in memory."""
+        """Return a value as a view, computing an expression."""
         found = self.value(given)
         return self.store(found) if isinstance(found, Expr) else found
 
     def dense(self, given: Value | torch.Tensor) -> View:
-        """Return a value in memory, in C order."""
+        """Return a value as a view in C order."""
         found = self.view(given)
         if found.strides == contiguous(found.buffer, found.shape).strides:
             return found
         return self.store(found, self.new(found.shape, found.dtype))
 
     def store(self, value: Value, into: View | None = None) -> View:
-        """Compute a value, into new memory in the order of its largest argument unless given."""
+        """Write a value to a view; by default to a new one in the order of its arguments."""
         if into is None:
             into = self.new(value.shape, value.dtype, _order(value))
         text, touched = loops.nest(value, into, self.table)
@@ -159,8 +158,3 @@ def _leaves(value: Value, shape: tuple[int, ...] | None = None) -> list[View]:
     if isinstance(value, View):
         return [value] if value.shape == shape else []
     return [leaf for arg in value.args for leaf in _leaves(arg, shape)]
-
-
-def c_type(dtype: str) -> str:
-    """Return the C type of a dtype."""
-    return C_TYPES[dtype]

@@ -1,9 +1,9 @@
-"""Channels that do nothing, physically removed: of perceptrons and chains of convolutions.
+"""Removal of dead channels from perceptrons and chains of convolutions.
 
-A channel between two layers does nothing if the second does not read it, its weights there being
-zero, or if the first gives it no weights: it is then a constant, which is added to the second's
-bias. What is left computes the same numbers, summed in another order. Pruned weights
-(`training.pruning.channels`) are of this kind.
+A channel between two layers is dead if its weights in the second layer are zero, or if its weights
+in the first layer are zero: it is then constant and is folded into the bias of the second layer.
+The remaining network computes the same values up to the order of summation. Pruning
+(`training.pruning.channels`) produces such channels.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ ELEMENTWISE = (
     nn.Identity, nn.Dropout, nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.CELU, nn.SELU, nn.GELU,
     nn.SiLU, nn.Mish, nn.Tanh, nn.Sigmoid, nn.Softplus, nn.Softsign, nn.Hardtanh, nn.Hardswish,
 )  # fmt: skip
-"""Modules that treat each number by itself, the same in every channel."""
+"""Elementwise modules that are equal for all channels."""
 
 
 @dataclass(frozen=True)
 class Removed:
-    """Channels that were removed behind a layer.
+    """Channels removed from the output of a layer.
 
     Attributes:
-        layer: its name.
-        removed, channels: of so many.
+        layer: name of the layer.
+        removed, channels: number of removed channels, and of channels before.
     """
 
     layer: str
@@ -45,18 +45,18 @@ class Removed:
 def without_dead_channels(
     functions: Sequence[TracedFunction],
 ) -> tuple[list[TracedFunction], list[Removed]]:
-    """Return functions without channels that do nothing; those given are not changed.
+    """Return functions without dead channels.
 
-    Only within an `nn.Sequential`: a channel that another module reads too stays.
+    Channels are removed within an `nn.Sequential`, and only if no other module reads them.
 
     Args:
-        functions: float32.
+        functions: float32 functions; not modified.
 
     Returns:
-        The functions, and what was removed.
+        The functions, and the removed channels.
 
     Raises:
-        ConfigError: there is nothing to remove.
+        ConfigError: no dead channels.
 
     Example:
         >>> from scitoolkit.core.traced import ArraySpec
@@ -78,7 +78,7 @@ def without_dead_channels(
     told = [Removed(name, n - after[key], n) for key, (name, n) in before.items() if n > after[key]]
     if not told:
         raise ConfigError(
-            "no channel that does nothing", where="channels",
+            "no dead channels", where="channels",
             allowed="zero weights of whole channels in nn.Sequential chains of linear layers or "
             "convolutions", fix="training.pruning={share: 0.5, channels: [LAYER]}",
         )  # fmt: skip
@@ -86,7 +86,7 @@ def without_dead_channels(
 
 
 def _chains(modules: Sequence[nn.Module]) -> Iterator[tuple[nn.Module, nn.Module, nn.Sequential]]:
-    """Yield layers that follow each other, and what is between them, the last first."""
+    """Yield consecutive layers and the modules between them, the last ones first."""
     found = []
     shared = _counts(modules)
     for module in _all(modules):
@@ -103,7 +103,7 @@ def _chains(modules: Sequence[nn.Module]) -> Iterator[tuple[nn.Module, nn.Module
 
 
 def _pairs(modules: Sequence[nn.Module]) -> Iterator[tuple[nn.Module, nn.Module, str]]:
-    """Yield layers that follow each other, with the first one's name."""
+    """Yield consecutive layers, with the name of the first one."""
     names = {id(m): name for root in modules for name, m in root.named_modules()}
     for first, second, _ in reversed(list(_chains(modules))):
         yield first, second, names[id(first)]
@@ -114,7 +114,7 @@ def _all(modules: Sequence[nn.Module]) -> list[nn.Module]:
 
 
 def _counts(modules: Sequence[nn.Module]) -> dict[int, int]:
-    """Return how often each module is reached: a layer in two chains keeps its channels."""
+    """Return how often each module occurs, as a layer in two chains must keep its channels."""
     counts: dict[int, int] = {}
     for root in modules:
         for _, module in root.named_modules(remove_duplicate=False):
@@ -133,7 +133,7 @@ def _tensor(value: Any) -> Tensor:
 
 @torch.no_grad()
 def _shrink(first: nn.Module, second: nn.Module, between: nn.Sequential) -> bool:
-    """Remove the channels between two layers that do nothing; return whether there were any."""
+    """Remove dead channels between two layers; return whether there were any."""
     own, reads = _tensor(first.weight), _tensor(second.weight)
     bias = torch.zeros(len(own)) if first.bias is None else _tensor(first.bias)
     constant = between.eval()(bias)
@@ -159,7 +159,7 @@ def _shrink(first: nn.Module, second: nn.Module, between: nn.Sequential) -> bool
 
 
 def _padded_alike(layer: nn.Module) -> bool:
-    """Return whether a channel that is a constant is one for all windows, ends included."""
+    """Return whether a constant channel is constant after padding, too."""
     if not isinstance(layer, CONVOLUTIONS):
         return True
     return layer.padding_mode != "zeros" or layer.padding == "valid" or not any(

@@ -1,10 +1,9 @@
-"""Combinations of all choices of an export: bits, groups, rounding, ranks, layers kept, vectors.
+"""Search over combinations of export options: bits, groups, rounding, ranks, kept layers, vectors.
 
-What a search tries: each combination is exported, called on held-out inputs and timed beside the
-float32 form, so that ranks and few bits are measured together and not predicted from each other.
-Channels that do nothing are removed in all of them, which changes no number. Ranks are those that
-change outputs least for a share of the layers' time (`deploy.rank`), so that one number stands for
-the ranks of all layers.
+Each combination is exported, called on held-out inputs and timed together with the float32 form, so
+that ranks and quantisation are measured jointly. Dead channels are removed in all of them, which
+does not change results. Ranks are those that change outputs least for a share of the layers' time
+(`deploy.rank`), so that one number determines the ranks of all layers.
 """
 
 from __future__ import annotations
@@ -31,20 +30,20 @@ FLOAT32 = 32
 BITS = (8, 4, 2)
 GROUPS = (16, 32, 64, 128)
 SHARES = (0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3)
-"""Of the layers' time that is left in low rank."""
+"""Shares of the layers' time that low ranks are chosen for."""
 KEPT = 6
-"""Layers, those with most weights, that may each stay in float32 among others in few bits."""
+"""Number of layers, those with most weights, that may individually stay in float32."""
 
 
 class Combinations:
-    """Forms of a surrogate by their choices, measured when they are called for.
+    """Objective of a search over forms of a surrogate; forms are measured on call.
 
     Args:
-        functions: of a surrogate; they are not changed.
-        config: with `search`; `tolerance` and `keep` are those of every form.
+        functions: of a surrogate; not modified.
+        config: with `search`; `tolerance` and `keep` apply to every form.
 
     Raises:
-        ConfigError: a surrogate without anything to choose.
+        ConfigError: no layer that quantisation or ranks apply to.
 
     Example:
         >>> import numpy as np, torch
@@ -79,7 +78,7 @@ class Combinations:
         self._folder.cleanup()
 
     def _studied(self) -> Study | None:
-        """Return the options of layers with factors, None without such layers."""
+        """Return the rank options of layers; None if no layer has any."""
         about = CompiledSurrogate(self._paths["float32"]).about["functions"]
         sweep = self._found["float32"].bytes + max(f["workspace_bytes"] for f in about)
         given = [calibration(f) for f in self._base]
@@ -104,7 +103,7 @@ class Combinations:
             if shares:
                 out["time_share"] = [1.0, *shares]
         if not out:
-            raise ConfigError("no layer that few bits or ranks apply to", where="search",
+            raise ConfigError("no layer that bits or ranks apply to", where="search",
                               fix="leave search out")  # fmt: skip
         widths = [w for w in (512, 256, 128) if w <= 32 * target(self.config).lanes]
         if len(widths) > 1:
@@ -112,7 +111,7 @@ class Combinations:
         return out
 
     def _coded_layers(self) -> list[str]:
-        """Return layers that few bits apply to, those with most weights."""
+        """Return the names of the quantisable layers with most weights."""
         sizes: dict[str, int] = {}
         for root in (f.module for f in self._base):
             for name, module in root.named_modules():
@@ -126,13 +125,13 @@ class Combinations:
         return sorted(kept, key=lambda n: -sizes[n])[:KEPT]
 
     def plain(self) -> dict[str, Any]:
-        """Return the choices of the float32 form."""
+        """Return the configuration of the float32 form."""
         first = {"bits": FLOAT32, "time_share": 1.0}
         own = {name: first[name] for name in first if name in self.space}
         return own | ({"vectors": self.space["vectors"][0]} if "vectors" in self.space else {})
 
     def known(self) -> list[dict[str, Any]]:
-        """Return what a search begins with: float32, each number of bits, three shares of time."""
+        """Return initial configurations of a search: float32, all bits, three time shares."""
         out = [self.plain()]
         for bits in BITS if "bits" in self.space else ():
             flags = {n: False for n in self.space if n.startswith("float32.")}
@@ -146,12 +145,12 @@ class Combinations:
         """Export and measure a form.
 
         Returns:
-            error: largest change on held-out inputs relative to an output's range; time: of a call
-            over that of float32; bytes: of the weights.
+            error: largest change on held-out inputs relative to the range of an output; time: of a
+            call relative to float32; bytes: of the weights.
         """
         chosen = dict(configuration)
         if "vectors" in chosen and chosen["vectors"] == self.space["vectors"][0]:
-            del chosen["vectors"]  # what an export does anyway
+            del chosen["vectors"]  # the default
         options, name = self._options(chosen), _name(chosen)
         if name not in self._found:
             self._measure(name, options)
@@ -160,7 +159,7 @@ class Combinations:
         return {"error": form.error, "time": after / before, "bytes": float(form.bytes)}
 
     def forms(self) -> list[Form]:
-        """Return all forms, float32 first, timed in turn."""
+        """Return all forms, float32 first, timed alternately."""
         return timed([*self._found.values()], self._seconds([*self._paths.values()]))
 
     def _seconds(self, paths: Sequence[Path]) -> list[float]:
@@ -180,7 +179,7 @@ class Combinations:
         self._paths[name] = path
 
     def _options(self, configuration: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the options of `ExportConfig` that choices stand for."""
+        """Return the options of `ExportConfig` for a configuration of the search."""
         out = {k: configuration[k] for k in ("group", "rounding", "vectors") if k in configuration}
         if configuration.get("bits", FLOAT32) != FLOAT32:
             out["bits"] = configuration["bits"]
@@ -195,7 +194,7 @@ class Combinations:
 
 
 def _name(configuration: Mapping[str, Any]) -> str:
-    """Return the choices in words.
+    """Return the name of a configuration.
 
     Example:
         >>> _name({"bits": 8, "group": 32, "rounding": "nearest", "float32.head": True,

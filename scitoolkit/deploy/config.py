@@ -1,4 +1,4 @@
-"""How a surrogate is written as C."""
+"""Configuration of the export to C."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ class ExportConfig(Config):
     """Options of `scitoolkit export RUN -o model.c` and `-o model.so`.
 
     Attributes:
-        tolerance: largest difference from the surrogate, relative to an output's largest value;
-            nothing is written beyond it.
-        vectors: bits of the vector registers that the code is written for; those of this
-            machine unless given.
+        tolerance: largest difference from the surrogate, relative to the largest value of an
+            output; nothing is written if it is exceeded.
+        vectors: width in bits of the vector registers of the target; that of this machine unless
+            given.
         bits: of the weights of linear and recurrent layers: 8, 4 or 2; float32 unless given.
-        group: inputs that share a scale, a multiple of 16; 128 for 8 bits, otherwise 32.
-        rounding: `nearest`, or `compensated`: each input's rounding errors corrected by the
-            inputs after it, where that changes outputs less; compensated for 4 and 2 bits
-            unless given.
-        keep: names of layers that stay as they are, as `model.head`, each for all below it.
-        time_share: of the measured time of linear layers and convolutions that is left: they are
-            replaced by layers of lower rank, chosen by a table of times on this machine.
-        rank_selection: `exact`, the least sum of the changes that layers make one by one, or
-            `gates`, learned by gradient descent over all layers together, which takes minutes;
+        group: number of inputs that share a scale, a multiple of 16; by default 128 for 8 bits,
+            otherwise 32.
+        rounding: `nearest`, or `compensated`, which compensates rounding errors of an input by
+            later inputs if that changes outputs less; by default compensated for 4 and 2 bits.
+        keep: names of layers that are not changed, such as `model.head`, including their children.
+        time_share: share of the measured time of linear layers and convolutions that remains after
+            they are replaced by layers of lower rank, chosen by a latency table of this machine.
+        rank_selection: `exact`, which minimises the sum of the changes by individual layers, or
+            `gates`, trained by gradient descent over all layers together, which takes minutes;
             exact unless given.
-        ranks: of some layers, by name, as `{model.head: [16]}`: given instead of chosen. With
-            `bits`, the factors are in few bits.
+        ranks: ranks of layers by name, such as `{model.head: [16]}`, instead of chosen ones. With
+            `bits`, the factors are quantised.
         max_error: largest difference from the float32 surrogate on held-out inputs, relative to
-            the range of an output there; nothing is written beyond it.
-        channels: `remove` those of perceptrons and chains of convolutions that do nothing, as those
-            pruned in training; see `deploy.channels`.
-        fastest: try float32, few bits and low ranks, and write what is fastest on this machine
-            within `max_error`; see `deploy.pareto`.
-        search: number of combinations of bits, groups, rounding, layers kept, ranks and vectors to
-            try, of which the fastest within `max_error` is written; see `deploy.combinations`.
+            the range of an output there; nothing is written if it is exceeded.
+        channels: `remove` dead channels of perceptrons and chains of convolutions, such as pruned
+            ones; see `deploy.channels`.
+        fastest: measure float32, quantised and low-rank forms, and write the fastest one on this
+            machine within `max_error`; see `deploy.pareto`.
+        search: number of combinations of bits, groups, rounding, kept layers, ranks and vectors to
+            measure, of which the fastest within `max_error` is written; see `deploy.combinations`.
     """
 
     tolerance: float = Field(1e-4, ge=0)
@@ -58,15 +58,15 @@ class ExportConfig(Config):
     def _compressed_or_nothing(self) -> ExportConfig:
         if self.bits is not None and self.time_share is not None:
             raise ValueError(
-                "bits and time_share: times of layers are measured in float32; one, or search, "
-                "which measures both together, or bits and ranks"
+                "bits and time_share: times of layers are measured in float32; give one of them, "
+                "or search, which measures both together, or bits and ranks"
             )
         if self.ranks is not None and self.time_share is not None:
-            raise ValueError("ranks and time_share, which chooses them: one of both")
+            raise ValueError("ranks and time_share, which chooses ranks: give one of them")
         if self.rank_selection is not None and self.time_share is None:
             raise ValueError("rank_selection without time_share: no ranks are chosen")
         if self.fastest and self.search is not None:
-            raise ValueError("fastest and search: search tries what fastest does first; one")
+            raise ValueError("fastest and search, which includes it: give one of them")
         for chooser in ("fastest", "search"):
             if getattr(self, chooser):
                 self._left_to(chooser)
@@ -74,22 +74,22 @@ class ExportConfig(Config):
         return self
 
     def _left_to(self, chooser: str) -> None:
-        """Refuse what `fastest` or `search` would choose."""
+        """Reject options that `fastest` or `search` chooses."""
         chosen = ["bits", "time_share", "ranks"]
         chosen += ["group", "rounding", "vectors"] if chooser == "search" else []
         if any(getattr(self, name) is not None for name in chosen):
             raise ValueError(f"{chooser}: it chooses {', '.join(chosen)}; leave them out")
         if self.max_error is None:
-            raise ValueError(f"{chooser} without max_error, which it keeps to: max_error=0.01, say")
+            raise ValueError(f"{chooser} needs max_error, such as max_error=0.01")
         if self.channels == "remove":
             raise ValueError(
                 f"{chooser} with channels=remove: "
                 + ("export by bits or time_share instead" if chooser == "fastest"
-                   else "it removes them where there are any; leave it out")
+                   else "it always removes dead channels; leave it out")
             )  # fmt: skip
 
     def _read(self) -> None:
-        """Refuse what nothing reads."""
+        """Reject options without effect."""
         for name in ("group", "rounding"):
             if getattr(self, name) is not None and self.bits is None:
                 raise ValueError(f"{name} without bits: float32 weights are exact")

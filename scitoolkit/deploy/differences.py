@@ -1,4 +1,4 @@
-"""What a compression changed: compiled and float32 outputs on held-out inputs, and a bound.
+"""Error of a compression: compiled and float32 outputs on held-out inputs, and a bound.
 
 The bound is split-conformal (Vovk et al. 2005; Lei et al. 2018, doi:10.1080/01621459.2017.1307116):
 of n held-out samples, the k-th smallest of their largest changes with k = ceil((n + 1) LEVEL) is
@@ -27,7 +27,7 @@ class Difference:
     """|compressed - as trained| of one output over held-out samples, in the output's units.
 
     Attributes:
-        output: its name, after the function's where there are several.
+        output: name of the output, prefixed with that of a named function.
         units: of all figures.
         samples: held-out samples.
         maximum: over samples and elements.
@@ -54,7 +54,7 @@ class Difference:
         return self.maximum / max(self.range, 1e-30)
 
     def line(self) -> str:
-        """Return the figures as a line of text."""
+        """Return the differences as a line of text."""
         bound = (
             f"no bound from {self.samples} samples" if self.bound is None
             else f"{self.level:.0%} of samples within {self.bound:.3g}"
@@ -66,12 +66,12 @@ class Difference:
         )
 
     def entry(self) -> dict[str, Any]:
-        """Return all figures."""
+        """Return all attributes as JSON types."""
         return {**asdict(self), "relative": self.relative, "text": self.line()}
 
 
 def conformal_bound(scores: np.ndarray, level: float = LEVEL) -> float | None:
-    """Return the split-conformal bound of exchangeable scores, None for too few.
+    """Return the split-conformal bound of exchangeable scores; None for too few scores.
 
     Example:
         >>> conformal_bound(np.arange(1.0, 20.0)), conformal_bound(np.arange(5.0))
@@ -84,12 +84,12 @@ def conformal_bound(scores: np.ndarray, level: float = LEVEL) -> float | None:
 def differences(
     functions: Sequence[TracedFunction], call: Call, inputs: Sequence[Any]
 ) -> list[Difference]:
-    """Return the differences of all outputs of a compiled surrogate from float32 modules.
+    """Return the differences of all outputs of a compressed surrogate from float32 modules.
 
     Args:
-        functions: float32.
-        call: of what was compressed: inputs and a function's name to outputs and statuses.
-        inputs: of each function: arrays, and where they are from.
+        functions: float32 functions.
+        call: calls the compressed surrogate: inputs and name of a function to outputs and statuses.
+        inputs: arrays of each function, and their origin.
     """
     out = []
     for function, (given, source) in zip(functions, inputs, strict=True):
@@ -108,7 +108,7 @@ def differences(
 
 
 def _float32(function: TracedFunction, given: Sequence[np.ndarray], samples: int) -> list:
-    """Return the module's outputs, a sample at a time: large fields fit memory one by one."""
+    """Return the outputs of the module, computed sample by sample to limit memory."""
     parts = []
     with torch.no_grad():
         for k in range(samples):

@@ -1,4 +1,4 @@
-"""Export of a surrogate to C: written, compiled, called and compared before it has its name."""
+"""Export of a surrogate to C, compared with the surrogate before the files are written."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ from scitoolkit.ops.codegen.compile import WIDE, compile_source, find_compiler, 
 
 SUFFIXES = (".c", ".so", SUFFIX)
 SAMPLES = 3
-"""Samples of the comparison: a block's rest is among them."""
+"""Samples of the comparison, which include the remainder of a block."""
 CALIBRATION = 256
-"""Samples drawn for rounding, and as many others for its error, where no data are given."""
+"""Random samples for fitting a rounding, and as many others for its error, without data."""
 ACTIVATIONS = {8: 2e-3, 4: 5e-2, 2: 5e-2}
-"""Largest difference, relative to an output, that rounding a layer's inputs may cause, by bits of
-the weights: 16 bits of the inputs of a group of 128, otherwise 8 bits of a group of 32."""
+"""Largest difference, relative to an output, due to quantised inputs of layers, by bits of the
+weights: inputs of 16 bits for 8-bit weights, otherwise of 8 bits."""
 
 
 def export(
     functions: Sequence[TracedFunction], path: Path, config: ExportConfig | None = None
 ) -> Mapping[str, Any]:
-    """Write functions as `.c` or `.so` with a C header and a Fortran module beside it.
+    """Write functions as `.c` or `.so`, with a C header and a Fortran module.
 
-    As `.weights` for a `Pool`: the weights alone, beside `shell-KEY.so` with the code, which
-    surrogates of one architecture in one folder share, and `scitoolkit_pool.c`, `.h` and
-    `.f90`, the pool for programs in C and Fortran.
+    As `.weights` for a `Pool`: writes the weights, `shell-KEY.so` with the code, which surrogates
+    of one architecture in a folder share, and `scitoolkit_pool.c`, `.h` and `.f90`, the pool for
+    programs in C and Fortran.
 
     Args:
         functions: of a surrogate; see `Traceable`.
@@ -55,17 +55,18 @@ def export(
 
     Returns:
         `path`, `inputs` and `outputs` of the first function, `largest_difference` from the
-        modules (in few bits: from modules of the same rounded weights), `functions`,
-        `weight_bytes`; `channels` {layer: [left, of]} where some were removed; in few bits or low
-        rank also `compressed` and `dense` layers and `differences` from the surrogate on held-out
-        inputs; in low rank `ranks`, `microseconds` of a call (`dense`, `predicted`, `measured`),
-        `layers_time_share` by the table, and `pareto`: what other shares would take and change.
+        modules (if quantised, from modules with the same dequantised weights), `functions`,
+        `weight_bytes`; `channels` {layer: [remaining, total]} if some were removed; for quantised
+        or low-rank forms also `compressed` and `dense` layers and `differences` from the surrogate
+        on held-out inputs; for low rank also `ranks`, `microseconds` of a call (`dense`,
+        `predicted`, `measured`), `layers_time_share` by the latency table, and `pareto`, times and
+        changes for other shares.
 
     Raises:
-        ConfigError: an operator that cannot be exported, by name.
+        ConfigError: an unsupported operator.
         BackendError: no compiler.
-        NumericalError: what was written differs from the surrogate, in few bits or low rank
-            beyond `max_error`.
+        NumericalError: the C code differs from the surrogate by more than `tolerance`, or a
+            compressed form by more than `max_error`.
 
     Example:
         >>> import tempfile
@@ -156,7 +157,7 @@ def export(
 
 
 def _caller(library: Path, source: Source, apart: bool) -> Call:
-    """Return a call of what was compiled: inputs and a function's name to outputs and statuses."""
+    """Return a call of the compiled library: inputs and name of a function to outputs, statuses."""
     if not apart:
         return CompiledSurrogate(library).run
     shell, weights = Library(library, SHELL), aligned(len(source.weights))
@@ -165,13 +166,13 @@ def _caller(library: Path, source: Source, apart: bool) -> Call:
 
 
 def _key(source: Source) -> str:
-    """Return the name of code: it differs where source, compiler or processor do."""
+    """Return a digest of the code, the compiler flags and the processor."""
     made_of = repr((source.code, FLAGS, WIDE, sorted(_macros().items())))
     return hashlib.sha256(made_of.encode()).hexdigest()[:16]
 
 
 def _low_rank(functions: Sequence[TracedFunction], config: ExportConfig) -> Lowered:
-    """Return functions in low rank, as `config.time_share` asks for."""
+    """Return functions in low rank for `config.time_share`."""
     assert config.time_share is not None
     source = generate("dense", functions, target(config))
     scratch = max(f["workspace_bytes"] for f in source.about["functions"])
@@ -183,14 +184,14 @@ def _low_rank(functions: Sequence[TracedFunction], config: ExportConfig) -> Lowe
 
 
 def _compiled(path: Path, functions: Sequence[TracedFunction], config: ExportConfig) -> Path:
-    """Write a library to measure, and return its path."""
+    """Compile a library for measurements and return its path."""
     source = generate(path.stem, functions, target(config))
     path.write_bytes(compile_source(find_compiler(), source.code, (*FLAGS, "-march=native", *WIDE)))
     return path
 
 
 def _refuse(found: Sequence[Difference], config: ExportConfig) -> None:
-    """Refuse what was changed by more than `max_error`."""
+    """Raise NumericalError if an output changed by more than `max_error`."""
     worst = max(found, key=lambda d: d.relative)
     if config.max_error is not None and not worst.relative <= config.max_error:
         fix = "larger ranks" if config.ranks is not None else "a larger time_share"
@@ -202,7 +203,7 @@ def _refuse(found: Sequence[Difference], config: ExportConfig) -> None:
 
 
 def calibration(function: TracedFunction) -> list[np.ndarray]:
-    """Return the inputs that a compression is fitted to: what is typical, or many from the box."""
+    """Return inputs for fitting a compression: typical ones, or random ones from the box."""
     if function.typical:
         return [np.ascontiguousarray(a, np.float32) for a in function.typical]
     own = [len(e) for e, s in zip(function.examples, function.inputs, strict=False) if not s.shared]
@@ -210,7 +211,7 @@ def calibration(function: TracedFunction) -> list[np.ndarray]:
 
 
 def held_out(function: TracedFunction) -> tuple[list[np.ndarray], str]:
-    """Return the inputs that a compression's error is told on, and where they are from."""
+    """Return inputs for the error of a compression, and their origin."""
     if function.held_out:
         return [np.ascontiguousarray(a, np.float32) for a in function.held_out], "held-out data"
     if function.examples:
@@ -227,7 +228,7 @@ def _macros() -> dict[str, str]:
 
 
 def target(config: ExportConfig) -> Target:
-    """Return what code is generated for: this machine, or the vectors that are asked for."""
+    """Return the target of the generated code: this machine, or the configured vector width."""
     macros = _macros()
     bits = config.vectors or (
         512 if "__AVX512F__" in macros else 256 if "__AVX2__" in macros else 128
@@ -257,7 +258,7 @@ def _compare(functions: Sequence[TracedFunction], call: Call) -> float:
 
 
 def examples(function: TracedFunction, samples: int = SAMPLES, seed: int = 0) -> list[np.ndarray]:
-    """Return inputs of a function: its examples in turn, or numbers from the middle of the box."""
+    """Return inputs of a function: its examples, or random numbers from the middle of the box."""
     generator = np.random.default_rng(seed)
     out = []
     for place, spec in enumerate(function.inputs):

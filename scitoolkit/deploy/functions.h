@@ -1,9 +1,9 @@
 /* Elementary functions without branches, which compilers turn into vector code. */
-/* NaN in the first argument stays. */
+/* NaN in the first argument is propagated. */
 #define stk_max(a, b) ((a) < (b) ? (b) : (a))
 #define stk_min(a, b) ((a) > (b) ? (b) : (a))
 static inline float stk_exp_float(float x) {
-  /* Cephes: 2^n e^r, |r| <= ln(2)/2; below -87.3 it is 2^-126, above 88.3 near the largest number. */
+  /* Cephes: 2^n e^r, |r| <= ln(2)/2; arguments are clamped to -87.3 ... 88.3. */
   const float c = stk_min(stk_max(x, -87.3f), 88.3f);
   const float n = rintf(c * 1.44269504f);
   const float r = c - n * 0.693359375f + n * 2.12194440e-4f;
@@ -65,6 +65,8 @@ static inline double stk_gelu_tanh_double(double x) {
 #define stk_sigmoid(x) _Generic((x), float: stk_sigmoid_float, default: stk_sigmoid_double)(x)
 #define stk_gelu(x) _Generic((x), float: stk_gelu_float, default: stk_gelu_double)(x)
 #define stk_gelu_tanh(x) _Generic((x), float: stk_gelu_tanh_float, default: stk_gelu_tanh_double)(x)
+/* An index as in torch, where negative ones count from the end; clamped to the array. */
 static inline int64_t stk_within(int64_t i, int64_t size) {
+  i += i < 0 ? size : 0;
   return i < 0 ? 0 : i >= size ? size - 1 : i;
 }

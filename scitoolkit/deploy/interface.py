@@ -1,4 +1,4 @@
-"""The interface of an exported surrogate: names, types and array orders, in C and in Fortran."""
+"""C header and Fortran module of an exported surrogate."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from collections.abc import Sequence
 from scitoolkit.core.traced import ArraySpec, TracedFunction
 
 ABI = 1
-"""Raised when the meaning of a call changes."""
+"""Version of the calling convention; incremented when it changes."""
 LONGEST = 50
-"""Letters of an array's name in those of its arguments: 63 with suffixes are all of Fortran."""
+"""Largest length of an array's name in argument names, which Fortran limits to 63 letters."""
 STATUSES = {
     "OK": 0, "OUTSIDE": 1, "NOT_FINITE": 2, "TOO_SMALL": 3, "MISMATCH": 4, "CORRUPT": 5,
     "PROCESSOR": 6,
     "SHAPE": 7,
 }  # fmt: skip
-"""What a call returns; a call of many samples returns the largest of 0, 1, 2."""
+"""Return values of a call; a call of many samples returns the largest of 0, 1, 2."""
 _MEANINGS = {
-    "OK": "all inputs inside the box of the training inputs",
+    "OK": "all inputs are inside the box of the training inputs",
     "OUTSIDE": "computed, but an input is outside the box of the training inputs",
     "NOT_FINITE": "an input or output is NaN or infinite",
     "TOO_SMALL": "the workspace is too small: nothing was computed",
-    "MISMATCH": "the library is of another version, or another model, than the header",
+    "MISMATCH": "library and header are of different versions or models",
     "CORRUPT": "the weights in the library are damaged",
     "PROCESSOR": "the library was compiled for another processor",
     "SHAPE": "an array of another shape (Fortran only): nothing was computed",
@@ -29,7 +29,7 @@ _MEANINGS = {
 
 
 def symbol(name: str, function: TracedFunction) -> str:
-    """Return the C function of a traced function."""
+    """Return the name of the C function of a traced function."""
     return f"{name}_{function.name}" if function.name else name
 
 
@@ -40,12 +40,12 @@ def header(
     big = name.upper()
     lines = [
         f"/* {name}: a surrogate written by scitoolkit export. Arrays are float32, C order, the",
-        "   sample first. Thread-safe: nothing is allocated and nothing is kept between calls. */",
+        "   sample first. Thread-safe: no allocation, no state between calls. */",
         f"#ifndef {big}_H", f"#define {big}_H", "#include <stdint.h>",
         "#ifdef __cplusplus", 'extern "C" {', "#endif",
         f"#define {big}_ABI {ABI}", f"#define {big}_CHECKSUM INT64_C({checksum})",
         *(f"#define {big}_{key} {value} /* {_MEANINGS[key]} */" for key, value in STATUSES.items()),
-        "/* Call once: 0 if library and header belong together and the weights are undamaged. */",
+        "/* Call once: returns 0 if library and header match and the weights are undamaged. */",
         f"int {name}_check(int abi, int64_t checksum);",
         "/* Description of all functions, JSON. */", f"const char *{name}_about(void);",
     ]  # fmt: skip
@@ -53,18 +53,18 @@ def header(
         call = symbol(name, function)
         lines += [
             "",
-            "/* Bytes of workspace a thread; with more than one thread's, more threads work. */",
+            "/* Bytes of workspace per thread; a multiple of it enables as many threads. */",
             f"#define {call.upper()}_WORKSPACE {size}",
             *(_comment(spec, "in ") for spec in function.inputs),
             *(_comment(spec, "out") for spec in function.outputs),
-            "/* sample_status: one status a sample, or NULL. Returns a status. */",
+            "/* sample_status: one status per sample, or NULL. Returns the largest status. */",
             f"{prototype(name, function)};",
         ]
     return "\n".join([*lines, "#ifdef __cplusplus", "}", "#endif", "#endif", ""])
 
 
 def with_notes(text: str, notes: Sequence[str]) -> str:
-    """Return a header with comments after its first one.
+    """Insert comments after the first comment of a header.
 
     Example:
         >>> with_notes("/* model */", ["changed by at most 0.1"])
@@ -83,7 +83,7 @@ def prototype(name: str, function: TracedFunction) -> str:
 
 
 def identifiers(names: Sequence[str], suffix: str) -> list[str]:
-    """Return names of arguments in C and Fortran, which has no upper case and 63 letters.
+    """Return argument names for C and Fortran, distinct without regard to case.
 
     Example:
         >>> identifiers(["sea level", "2t", "T", "t", "θ"], "_in")
@@ -109,14 +109,14 @@ def _comment(spec: ArraySpec, way: str) -> str:
 
 
 def _line(text: str) -> str:
-    """Return a text without breaks, which would end a comment of Fortran."""
+    """Return a text without line breaks, which would end a Fortran comment."""
     return " ".join(text.splitlines())
 
 
 def module(
     name: str, functions: Sequence[TracedFunction], checksum: int, scratch: Sequence[int]
 ) -> str:
-    """Return the Fortran module: bindings, and functions that check the shapes of their arrays."""
+    """Return the Fortran module: bindings, and functions that check array shapes."""
     big = name.upper()
     lines = [
         f"! {name}: a surrogate written by scitoolkit export. Fortran order: the dims of the C",
@@ -142,7 +142,7 @@ def module(
 
 
 def _names(f: TracedFunction) -> list[tuple[ArraySpec, str, str]]:
-    """Return each array, its argument's name, and whether it goes `in` or `out`."""
+    """Return each array with its argument name and intent, `in` or `out`."""
     return [
         (spec, name, way)
         for way, specs in (("in", f.inputs), ("out", f.outputs))
@@ -155,7 +155,7 @@ def _fortran(value: int) -> str:
 
 
 def _wrapped(first: str, names: Sequence[str], last: str) -> list[str]:
-    """Return one Fortran statement with a name a line."""
+    """Return a Fortran statement with one name per line."""
     return [f"{first} &", *(f"        {n}, &" for n in names), f"        {last}"]
 
 

@@ -1,4 +1,4 @@
-"""The plug-in kind `lowering`: how operators of a traced model become C."""
+"""The plug-in kind `lowering`: translation of ATen operators to C."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 class Lowering(ABC):
-    """Operators of one family.
+    """Lowering of a family of operators.
 
     Attributes:
-        targets: ATen operators that it takes, as torch prints them, such as `aten.mm.default`.
+        targets: names of ATen operators as torch prints them, such as `aten.mm.default`.
     """
 
     targets: ClassVar[Sequence[str]]
@@ -25,19 +25,19 @@ class Lowering(ABC):
     @classmethod
     @abstractmethod
     def lower(cls, builder: Builder, target: str, args: Sequence[Any], like: Any) -> Value | Any:
-        """Return the value of an operator, writing what it needs into the builder.
+        """Return the value of an operator; statements and buffers are added to the builder.
 
         Args:
-            builder: the program so far.
+            builder: the program under construction.
             target: one of `targets`.
             args: all arguments of the operator's schema in order; tensors are `Value`s, or
-                `torch.Tensor`s where they are constants.
-            like: the tensor (without data) that torch says it returns; a tuple of several.
+                `torch.Tensor`s if they are constants.
+            like: fake tensor of the result, or a tuple of several.
 
         Raises:
-            ConfigError: a form of the operator that is not supported.
+            ConfigError: an unsupported form of the operator.
         """
 
 
 lowerings: Kind[type[Lowering]] = Kind("lowering", "turns operators of a traced model into C")
-"""Everything that a traced model may consist of."""
+"""All operators that can be exported."""

@@ -1,4 +1,4 @@
-"""Exported surrogates called from Python through ctypes: no torch in the call."""
+"""Calls of exported surrogates from Python through ctypes, without torch."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ Call = Callable[[Sequence[Array], str], tuple[tuple[Array, ...], Array]]
 
 
 class Library:
-    """Generated code in a shared library; several threads may call it.
+    """Generated code in a shared library; thread-safe.
 
     Args:
         path: the library.
-        name: of its functions.
-        threads: workspace is kept for so many threads of OpenMP.
+        name: prefix of its functions.
+        threads: number of OpenMP threads that workspace is allocated for.
 
     Attributes:
-        about: what the library says of its functions.
+        about: description of the functions, from the library.
 
     Raises:
-        CheckpointError: no such library, another ABI, damaged weights, another processor.
+        CheckpointError: no such library, another ABI, damaged weights, or another processor.
     """
 
     def __init__(self, path: Path, name: str, *, threads: int = 1) -> None:
@@ -47,9 +47,9 @@ class Library:
             describe = getattr(self._library, f"{name}_about")
         except AttributeError:
             raise CheckpointError(
-                f"no surrogate {name!r} in it",
+                f"it contains no surrogate {name!r}",
                 where=str(path),
-                fix="a library keeps the name that it was exported under",
+                fix="do not rename exported libraries",
             ) from None
         describe.restype = ctypes.c_char_p
         self.about: dict[str, Any] = json.loads(describe())
@@ -72,15 +72,15 @@ class Library:
     def run(
         self, inputs: Sequence[Array], function: str = "", leading: Sequence[int] = ()
     ) -> tuple[tuple[Array, ...], Array]:
-        """Return the outputs, and the status of each sample (0, 1 outside the box, 2 not finite).
+        """Return the outputs and the status of each sample (0, 1 outside the box, 2 not finite).
 
         Args:
             inputs: float32 arrays in C order, (samples, *shape); shared ones without samples.
-            function: of those in `about`.
-            leading: addresses before the arguments that every function has.
+            function: name of a function in `about`.
+            leading: addresses of additional first arguments.
 
         Raises:
-            DataError: another number of arrays, another shape, dtype or order; no such function.
+            DataError: a wrong number of arrays, shape, dtype or order, or no such function.
         """
         samples = self.samples(inputs, function)
         about = self._functions[function]
@@ -95,9 +95,9 @@ class Library:
         return outputs, status
 
     def workspace(self, function: str = "") -> tuple[int, int]:
-        """Return address and bytes of the workspace of calls from this thread of Python.
+        """Return address and size of the workspace of this Python thread.
 
-        Each thread has one, as ctypes lets several call at a time.
+        Each thread has one, as ctypes releases the GIL.
         """
         size = self._functions[function]["workspace_bytes"] * self._threads
         kept: dict[str, Array] = self._work.__dict__
@@ -106,7 +106,7 @@ class Library:
         return kept[function].ctypes.data, size
 
     def pointer(self, function: str = "", leading: int = 0) -> Any:
-        """Return the C function, its argument types set: `leading` addresses before the others."""
+        """Return the C function with its argument types set, after `leading` addresses."""
         about = self._functions[function]
         found = getattr(self._library, about["symbol"])
         arrays = len(about["inputs"]) + len(about["outputs"])
@@ -120,14 +120,14 @@ class Library:
         return found
 
     def shared(self, function: str = "") -> bool:
-        """Whether a function has inputs that all samples of a call share."""
+        """Return whether a function has inputs that all samples of a call share."""
         return any(i["shape"][:1] != [-1] for i in self._functions[function]["inputs"])
 
     def samples(self, inputs: Sequence[Array], function: str = "") -> int:
         """Return the number of samples in the arrays of a call.
 
         Raises:
-            DataError: another number of arrays, another shape, dtype or order; no such function.
+            DataError: a wrong number of arrays, shape, dtype or order, or no such function.
         """
         about = self._functions.get(function)
         if about is None:
@@ -170,17 +170,17 @@ def _told(array: Any) -> str:
 
 
 class CompiledSurrogate(Library):
-    """A surrogate in a shared library; several threads may call it.
+    """A surrogate in a shared library; thread-safe.
 
     Args:
         path: the library, under the name that it was exported with.
-        threads: workspace is kept for so many threads of OpenMP.
+        threads: number of OpenMP threads that workspace is allocated for.
 
     Attributes:
-        about: what the library says of its functions: arrays, dims, units, boxes.
+        about: description of the functions: arrays, dims, units, boxes.
 
     Raises:
-        CheckpointError: no such library, another ABI, damaged weights, another processor.
+        CheckpointError: no such library, another ABI, damaged weights, or another processor.
 
     Example:
         surrogate = CompiledSurrogate("model.so")
@@ -191,13 +191,13 @@ class CompiledSurrogate(Library):
         super().__init__(Path(path), Path(path).stem, threads=threads)
 
     def __call__(self, *inputs: Array, function: str = "") -> tuple[tuple[Array, ...], Array]:
-        """Return the outputs, and the status of each sample (0, 1 outside the box, 2 not finite).
+        """Return the outputs and the status of each sample (0, 1 outside the box, 2 not finite).
 
         Args:
             inputs: float32 arrays in C order, (samples, *shape); shared ones without samples.
-            function: of those in `about`.
+            function: name of a function in `about`.
 
         Raises:
-            DataError: another number of arrays, another shape, dtype or order; no such function.
+            DataError: a wrong number of arrays, shape, dtype or order, or no such function.
         """
         return self.run(inputs, function)

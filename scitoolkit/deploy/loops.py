@@ -1,4 +1,4 @@
-"""Loop nests: elementwise expressions into memory, dims merged and ordered by the result's."""
+"""Loop nests that store elementwise expressions, with merged dims in the order of the result."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import TypeAlias
 from scitoolkit.deploy.values import C_TYPES, Stride, Value, View, memory_order
 
 Table: TypeAlias = Callable[[tuple[int, ...]], str]
-"""Returns the name of a constant array of offsets."""
+"""Function from offsets to the name of a constant array."""
 PARALLEL = 200_000
-"""Elements from which on threads share a loop nest."""
+"""Least number of elements of a loop nest that is divided among threads."""
 
 
 def nest(value: Value, into: View, table: Table) -> tuple[str, list[View]]:
-    """Return the C text that stores a value into a view, and the views that it reads."""
+    """Return the C text that stores a value in a view, and the views that it reads."""
     body = Body(into)
     result = body.load(value)
     return loop_text(into, body.lines, f"{{into}} = {result};", body.leaves, table), body.touched
 
 
 class Body:
-    """The innermost statements of a loop nest: loads and arithmetic, each result a variable."""
+    """Innermost statements of a loop nest: loads and arithmetic, one variable per result."""
 
     def __init__(self, into: View) -> None:
 
@@ -51,10 +51,10 @@ def loop_text(
     into: View, lines: list[str], last: str, leaves: list[View], table: Table, *,
     serial: bool = False,
 ) -> str:  # fmt: skip
-    """Return nested loops over a view; lines name leaves as `{leaf0}` and the view as `{into}`.
+    """Return nested loops over a view; lines refer to leaves as `{leaf0}` and the view as `{into}`.
 
-    With `serial` several iterations may write one element, so that nothing but an innermost loop
-    over different ones may run as vectors, and dims that stay are innermost.
+    With `serial` several iterations may write the same element: dims that are not reduced are
+    innermost, and only an innermost loop over different elements is vectorised.
     """
     order = memory_order(into)
     if serial:
@@ -90,13 +90,13 @@ def loop_text(
 
 
 def _sums_outside(into: View, leaves: list[View], order: list[int]) -> list[int]:
-    """Return the order with the last contiguous dim of the result innermost, if it has one."""
+    """Return the order of dims with a contiguous dim of the result innermost, if there is one."""
     inner = [d for d in order if into.strides[d] == 1 and into.shape[d] > 1]
     return [d for d in order if d not in inner] + inner
 
 
 def _merged(dims: list[tuple[int, list[Stride]]]) -> list[tuple[int, list[Stride]]]:
-    """Return the loops with neighbours joined wherever all views walk through both as one."""
+    """Merge neighbouring loops if all views have a common stride over both."""
     out: list[tuple[int, list[Stride]]] = []
     for size, strides in dims:
         if out and all(

@@ -1,4 +1,4 @@
-"""Places of workspace buffers in one block: buffers that are never needed together share bytes."""
+"""Memory planning: buffers with disjoint lifetimes share bytes of one workspace."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from scitoolkit.deploy.builder import ALIGN, Builder
 from scitoolkit.deploy.values import Buffer
 
 BYTES = {"float32": 4, "int16": 2, "int8": 1}
-"""Bytes of an element where they are not 8."""
+"""Size of an element in bytes, unless it is 8."""
 
 
 def plan(builder: Builder) -> tuple[dict[Buffer, int], int]:
-    """Return the byte offset of each workspace buffer in use, and the bytes of the block.
+    """Return the byte offset of each workspace buffer in use, and the size of the workspace.
 
-    The largest buffer is placed first, each at the lowest place that is free while it is needed.
+    Buffers are placed in order of decreasing size at the lowest offset that is free during their
+    lifetime.
     """
     spans = _spans(builder.statements)
     placed: list[tuple[int, int, int, int]] = []
@@ -31,10 +32,10 @@ def plan(builder: Builder) -> tuple[dict[Buffer, int], int]:
 
 
 def _spans(statements: Sequence[tuple[str, set[Buffer]]]) -> dict[Buffer, tuple[int, int]]:
-    """Return the first and last statement that names each workspace buffer."""
+    """Return the lifetime of each workspace buffer: the first and last statement that uses it."""
     spans: dict[Buffer, tuple[int, int]] = {}
     for place, (_, touched) in enumerate(statements):
-        # By name: a set's order differs from run to run, and equal networks are to share code.
+        # Sorted, as the order of a set varies and equal networks must give equal code.
         for buffer in sorted(touched, key=lambda b: b.name):
             if buffer.kind == "workspace":
                 spans[buffer] = (spans.get(buffer, (place, place))[0], place)

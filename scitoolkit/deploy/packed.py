@@ -1,7 +1,7 @@
-"""The file of a surrogate's weights, apart from its code: read and written.
+"""Files of weights, separate from the generated code.
 
-A file `NAME.weights` is plain data: eight bytes that name the format, the length of a header in
-JSON (eight bytes, little-endian), the header, zeros up to a multiple of 64, the constants of the
+A file `NAME.weights` consists of eight bytes that identify the format, the length of a JSON header
+(eight bytes, little-endian), the header, zeros up to a multiple of 64, and the constants of the
 generated code. The header names the code, `shell-KEY.so` in the same folder, which all surrogates
 of one architecture share, and describes the arrays, units and boxes of this surrogate.
 """
@@ -25,7 +25,7 @@ from scitoolkit.deploy.builder import ALIGN
 
 SUFFIX = ".weights"
 SHELL = "shell"
-"""Name of the C functions of code whose weights are apart."""
+"""Prefix of the C functions of code without weights."""
 MAGIC = b"STKWTS01"
 _LENGTH = struct.Struct("<Q")
 _LARGEST_HEADER = 64 << 20
@@ -37,9 +37,9 @@ class PackedFile:
 
     Attributes:
         path: the file.
-        key: of its code.
+        key: digest of its code.
         about: functions, arrays, units, boxes.
-        start, size: where the weights are, in bytes.
+        start, size: offset and size of the weights in bytes.
         crc: CRC-32 of the weights.
         identity: changes when the file is replaced.
     """
@@ -54,12 +54,12 @@ class PackedFile:
 
     @property
     def shell(self) -> Path:
-        """The library that holds the code."""
+        """Path of the library with the code."""
         return self.path.with_name(f"{SHELL}-{self.key}.so")
 
 
 def aligned(size: int) -> np.ndarray:
-    """Return bytes at an address that generated code takes as that of weights."""
+    """Return uninitialised memory for weights, aligned as generated code requires."""
     raw = np.empty(size + ALIGN, np.uint8)
     first = -raw.ctypes.data % ALIGN
     return raw[first : first + size]
@@ -77,17 +77,17 @@ def read_header(path: Path) -> PackedFile:
     """Return the header of a file of weights.
 
     Raises:
-        CheckpointError: no such file, another format, or a header that contradicts the file.
+        CheckpointError: no such file, another format, or an invalid header.
     """
     try:
         with path.open("rb") as file:
             found = os.fstat(file.fileno())
             magic, length = file.read(len(MAGIC)), file.read(_LENGTH.size)
             if magic != MAGIC:
-                raise _wrong(path, "no file of weights")
+                raise _wrong(path, "not a file of weights")
             size = _LENGTH.unpack(length)[0] if len(length) == _LENGTH.size else 0
             if not 0 < size <= min(found.st_size, _LARGEST_HEADER):
-                raise _wrong(path, "damaged: its header is cut")
+                raise _wrong(path, "damaged: its header is truncated")
             text = file.read(size)
     except OSError as error:
         reason = "no such file" if isinstance(error, FileNotFoundError) else str(error.strerror)
@@ -117,11 +117,11 @@ def read_weights(header: PackedFile, into: np.ndarray, *, verify: bool) -> None:
 
     Args:
         header: of the file.
-        into: bytes (uint8), as many as the weights are.
-        verify: compare the CRC-32.
+        into: uint8 array of at least the size of the weights.
+        verify: whether to check the CRC-32.
 
     Raises:
-        CheckpointError: the file is gone, was replaced, is shorter, or damaged.
+        CheckpointError: the file is missing, was replaced, is truncated or damaged.
     """
     try:
         with header.path.open("rb", buffering=0) as file:

@@ -1,8 +1,7 @@
-"""The fastest form of a surrogate within an error: few bits and low ranks, tried and measured.
+"""Choice of the fastest quantised or low-rank form of a surrogate within an error, by measurement.
 
-Each form is exported, called on held-out inputs and timed on this machine, in turn with the others;
-nothing is predicted. A form is worth a look if no other one is at least as good in error, time and
-bytes.
+Each form is exported, evaluated on held-out inputs and timed on this machine alternately with the
+others. Forms on the Pareto front of error, time and size are marked.
 """
 
 from __future__ import annotations
@@ -30,20 +29,20 @@ from scitoolkit.reporting.plots import draw_plot
 log = get_logger(__name__)
 BITS = (8, 4, 2)
 SHARES = (0.8, 0.6, 0.4)
-"""Of the layers' time that is left in low rank."""
+"""Shares of the layers' time that low ranks are chosen for."""
 
 
 @dataclass(frozen=True)
 class Form:
-    """A surrogate in a form that was exported and measured.
+    """Measured form of a surrogate.
 
     Attributes:
-        name: for people.
-        options: of `ExportConfig`, that give it.
-        error: largest change on held-out inputs of any output, relative to its range.
-        microseconds: of a call with one sample.
-        bytes: of the weights.
-        worth: no other form is at least as good in all three and better in one.
+        name: display name.
+        options: options of `ExportConfig` that produce it.
+        error: largest change of any output on held-out inputs, relative to its range.
+        microseconds: time of a call with one sample.
+        bytes: size of the weights.
+        worth: whether it is on the Pareto front of error, time and size.
     """
 
     name: str
@@ -55,15 +54,15 @@ class Form:
 
 
 def forms(functions: Sequence[TracedFunction], config: ExportConfig) -> list[Form]:
-    """Export and measure a surrogate in float32, few bits and low ranks.
+    """Export and measure float32, quantised and low-rank forms of a surrogate.
 
     Args:
         functions: of a surrogate.
-        config: without `bits` and `time_share`; `keep`, `group`, `tolerance` and `vectors` are
-            those of every form.
+        config: without `bits` and `time_share`; `keep`, `tolerance` and `vectors` apply to every
+            form.
 
     Returns:
-        The forms that are possible, float32 first.
+        The possible forms, float32 first.
     """
     own = {k: v for k, v in config.model_dump().items() if k in ("tolerance", "vectors", "keep")}
     with tempfile.TemporaryDirectory(prefix="scitoolkit-") as folder:
@@ -76,7 +75,7 @@ def forms(functions: Sequence[TracedFunction], config: ExportConfig) -> list[For
             path = root / f"bits{bits}.so"
             try:
                 written = export(functions, path, ExportConfig(**own, bits=bits))
-            except ConfigError as error:  # no layer that few bits take
+            except ConfigError as error:  # no layer can be quantised
                 log.info("few bits: %s", error)
                 break
             change = max(d["relative"] for d in written["differences"])
@@ -97,7 +96,7 @@ def forms(functions: Sequence[TracedFunction], config: ExportConfig) -> list[For
 
 
 def timed(found: Sequence[Form], seconds: Sequence[float]) -> list[Form]:
-    """Return forms with their times, and whether each is worth a look among the others."""
+    """Return forms with their times, marked if they are on the Pareto front."""
     made = [replace(f, microseconds=1e6 * s) for f, s in zip(found, seconds, strict=True)]
     return [replace(f, worth=_is_worth(f, made)) for f in made]
 
@@ -105,13 +104,13 @@ def timed(found: Sequence[Form], seconds: Sequence[float]) -> list[Form]:
 def _in_low_rank(
     functions: Sequence[TracedFunction], config: ExportConfig, dense: Path, weights: int
 ) -> list[tuple[float, Sequence[TracedFunction]]]:
-    """Return the functions at each share of the layers' time that ranks reach."""
+    """Return the functions at each share of the layers' time that low ranks attain."""
     about = CompiledSurrogate(dense).about["functions"]
     scratch = max(f["workspace_bytes"] for f in about)
     given = [calibration(f) for f in functions]
     try:
         found = study(functions, given, config.keep, target(config), weights + scratch)
-    except ConfigError as error:  # no layer that has ranks
+    except ConfigError as error:  # no layer can be factorised
         log.info("low rank: %s", error)
         return []
     shares = [share for share in SHARES if share >= found.least_share()]
@@ -128,7 +127,7 @@ def _is_worth(form: Form, others: Sequence[Form]) -> bool:
 
 
 def fastest(found: Sequence[Form], max_error: float) -> Form:
-    """Return the fastest form that changes outputs by at most a share of their range.
+    """Return the fastest form with an error of at most `max_error`.
 
     Example:
         >>> slow, fast = Form("float32", {}, 0.0, 9.0, 8), Form("8 bits", {"bits": 8}, 0.1, 4.0, 2)
@@ -141,9 +140,9 @@ def fastest(found: Sequence[Form], max_error: float) -> Form:
 def export_fastest(
     functions: Sequence[TracedFunction], path: Path, config: ExportConfig
 ) -> Mapping[str, Any]:
-    """Export the fastest form within `config.max_error`, and tell all forms.
+    """Export the fastest form within `config.max_error` and report all forms.
 
-    `NAME.forms.json` and the picture `NAME.forms.png` are written beside the export.
+    Also writes `NAME.forms.json` and the figure `NAME.forms.png`.
 
     Args:
         functions: of a surrogate.
@@ -151,7 +150,7 @@ def export_fastest(
         config: with `fastest` and `max_error`.
 
     Returns:
-        What `export` returns, with `forms` and the `chosen` one's name.
+        The result of `export`, with `forms` and the name of the `chosen` one.
 
     Raises:
         NumericalError: see `export`.
@@ -172,10 +171,10 @@ def export_chosen(
     try:
         written = export(functions, path, config.model_copy(update={**kept, **chosen.options}))
     except NumericalError as error:
-        # Ranks are measured again, and may come out otherwise where forms are nearly as good.
+        # Ranks are measured again and may differ if forms are nearly equal.
         raise NumericalError(
             f"{chosen.name}, exported again: {error.what}", where=error.where,
-            fix="start again, or bits or time_share by hand",
+            fix="start again, or set bits or time_share",
         ) from None  # fmt: skip
     rows = [asdict(f) for f in found]
     write_atomic(path.with_suffix(".forms.json"), json.dumps(rows, indent=1) + "\n")
@@ -184,7 +183,7 @@ def export_chosen(
 
 
 def draw(found: Sequence[Form], chosen: Form, path: Path) -> None:
-    """Draw error over time of all forms into a PNG file."""
+    """Draw the error of all forms over their time into a PNG file."""
 
     def series(label: str, own: Sequence[Form], role: Any = "main") -> Series:
         own = sorted(own, key=lambda f: f.microseconds)
@@ -196,7 +195,7 @@ def draw(found: Sequence[Form], chosen: Form, path: Path) -> None:
         title="Forms of the surrogate", x_label="a call, µs", y_label="largest change / range",
         series=[
             series("others", [f for f in found if not f.worth], "baseline"),
-            series("none is better in error, time and bytes", front),
+            series("Pareto front of error, time and bytes", front),
             series(f"chosen: {chosen.name}", [chosen]),
         ],
     )  # fmt: skip

@@ -1,9 +1,9 @@
-"""Many surrogates in one process under a budget of bytes.
+"""Pool of surrogates in one process with a memory budget.
 
 After Computron (Zou, Zhang, Zhou, Li, Liu, "Computron: Serving Distributed Deep Learning Models
-with Model Parallel Swapping", arXiv:2306.13835): the queue whose first request is oldest is served
-first, together with all that waits for the same surrogate. Surrogates of one architecture share
-generated code, so that bringing one in means reading its weights and nothing else.
+with Model Parallel Swapping", arXiv:2306.13835): the queue with the oldest first request is served
+first, together with all requests for the same surrogate. Surrogates of one architecture share
+generated code, so that loading one means reading its weights only.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ Array = np.ndarray
 Answer = tuple[tuple[Array, ...], Array]
 """Outputs (samples, *shape) and the status of each sample: 0, 1 outside the box, 2 not finite."""
 BATCH = 256
-"""Samples of requests that are worked on in one call."""
+"""Largest number of samples of requests that are joined in one call."""
 
 
 @dataclass(eq=False)
 class _Model(Entry):
-    """An entry, its file and its code."""
+    """A cache entry with its file and code."""
 
     file: PackedFile = None  # type: ignore[assignment]
     shell: Library = None  # type: ignore[assignment]
@@ -55,15 +55,15 @@ class _Request:
 
 
 class Pool:
-    """Surrogates called by name, of which as many are in memory as fit a budget.
+    """Surrogates called by name, with a budget for the weights in memory; thread-safe.
 
-    Calls may come from several threads. A surrogate that is not in memory is read from its file;
-    those leave that cost least to read again, by how often they are used and by their bytes.
+    A surrogate that is not in memory is read from its file. Entries with the least cost of reading
+    them again, weighted by their frequency of use and relative to their size, are evicted.
 
     Args:
         budget: bytes of weights in memory, or text such as "100MiB".
-        workers: threads that serve `submit`.
-        queue: requests of `submit` that may wait.
+        workers: number of threads that serve `submit`.
+        queue: largest number of waiting requests of `submit`.
 
     Example:
         pool = Pool("100MiB")
@@ -79,7 +79,7 @@ class Pool:
         self._models: dict[str, _Model] = {}
         self._shells: dict[Path, Library] = {}
         lock = threading.Lock()
-        # Two conditions of one lock: a hit wakes nobody who waits for requests.
+        # Two conditions of one lock, so that a hit does not wake threads that wait for requests.
         self._changed, self._work = threading.Condition(lock), threading.Condition(lock)
         self._waiting: deque[object] = deque()
         self._queues: OrderedDict[str, deque[_Request]] = OrderedDict()
@@ -96,11 +96,12 @@ class Pool:
 
         Args:
             name: for calls.
-            path: a file of `scitoolkit export RUN -o NAME.weights`, its code beside it.
+            path: a file of `scitoolkit export RUN -o NAME.weights`, with its code in the same
+                folder.
 
         Raises:
-            CheckpointError: no such file, damaged, without its code, or of another processor.
-            ConfigError: the name is taken, or the weights are larger than the budget.
+            CheckpointError: a missing or damaged file, no code, or code for another processor.
+            ConfigError: the name is in use, or the weights are larger than the budget.
         """
         file = read_header(Path(path))
         if rounded(file.size) > self._memory.budget:
@@ -117,7 +118,7 @@ class Pool:
             self._models[name] = _Model(name, rounded(file.size), file=file, shell=shell)
 
     def remove(self, name: str) -> None:
-        """Take a surrogate out of the pool when calls in progress have ended."""
+        """Remove a surrogate after calls in progress have ended."""
         with self._changed:
             model = self._model(name)
             del self._models[name]
@@ -127,27 +128,27 @@ class Pool:
             self._changed.notify_all()
 
     def __call__(self, name: str, *inputs: Array, function: str = "") -> Answer:
-        """Return the outputs of a surrogate, and the status of each sample.
+        """Return the outputs of a surrogate and the status of each sample.
 
         Args:
             name: of a surrogate in the pool.
             inputs: float32 arrays in C order, (samples, *shape); shared ones without samples.
-            function: of those in `about(name)`.
+            function: name of a function in `about(name)`.
 
         Raises:
-            DataError: no such surrogate, or arrays that do not fit it.
-            CheckpointError: its file is gone or damaged.
+            DataError: no such surrogate, or arrays of wrong number, shape, dtype or order.
+            CheckpointError: its file is missing or damaged.
         """
         with self._borrowed(name) as model:
             assert model.memory is not None
             return model.shell.run(inputs, function, [model.memory.ctypes.data])
 
     def submit(self, name: str, *inputs: Array, function: str = "") -> Future[Answer]:
-        """Queue a call; requests that wait for one surrogate are worked on together.
+        """Queue a call; waiting requests for one surrogate are joined.
 
         Raises:
-            DataError: no such surrogate, or arrays that do not fit it.
-            BackendError: too many requests wait, or the pool is closed.
+            DataError: no such surrogate, or arrays of wrong number, shape, dtype or order.
+            BackendError: too many waiting requests, or a closed pool.
         """
         with self._changed:
             self._open()
@@ -166,10 +167,10 @@ class Pool:
         return request.answer
 
     def prefetch(self, *names: str) -> None:
-        """Read surrogates ahead, in the order in which they will be called.
+        """Read surrogates in advance, in the order of future calls.
 
-        What was read ahead stays until it is called or until another call needs its memory; what
-        does not fit yet follows as those before are called.
+        A prefetched surrogate stays in memory until it is called or another call needs the memory;
+        surrogates that do not fit yet are read as earlier ones are called.
         """
         with self._changed:
             self._open()
@@ -203,7 +204,7 @@ class Pool:
             }  # fmt: skip
 
     def close(self, *, finish: bool = True) -> None:
-        """End the pool: answer what waits, or cancel it with `finish=False`."""
+        """Close the pool after answering waiting requests; `finish=False` cancels them."""
         with self._changed:
             self._closed = True
             if not finish:
@@ -245,9 +246,9 @@ class Pool:
                     self._changed.notify_all()
 
     def _bring(self, name: str) -> _Model:
-        """Read a surrogate that is not in memory; called with the lock, given away meanwhile.
+        """Load a surrogate; called with the lock, which is released while reading.
 
-        Threads that need memory take it in the order of their asking.
+        Threads that need memory receive it in the order of their requests.
         """
         ticket = object()
         try:
@@ -255,7 +256,7 @@ class Pool:
                 model = self._model(name)
                 if model.resident:
                     return model
-                if model.memory is not None:  # another thread reads it, or it is about to leave
+                if model.memory is not None:  # another thread reads it, or it is being evicted
                     self._leave_line(ticket)
                 else:
                     if ticket not in self._waiting:
@@ -277,7 +278,7 @@ class Pool:
             self._changed.notify_all()
 
     def _read(self, model: _Model) -> None:
-        """Read the weights into the memory given; called with the lock, given away meanwhile."""
+        """Read the weights into memory; called with the lock, which is released while reading."""
         assert model.memory is not None
         memory, file, verified = model.memory, model.file, model.verified
         self._changed.release()
@@ -286,7 +287,7 @@ class Pool:
         try:
             file, verified = _current(file, verified)
             read_weights(file, memory, verify=not verified)
-        except BaseException as error:  # also of Ctrl-C the others that wait must learn
+        except BaseException as error:  # waiting threads must be notified of KeyboardInterrupt, too
             failure = error
         seconds = time.perf_counter() - start
         self._changed.acquire()
@@ -315,7 +316,7 @@ class Pool:
                     try:
                         self._read(model)
                     except CheckpointError:
-                        continue  # whoever calls it reads it again, and is told
+                        continue  # the next call reads it again and raises the error
                 else:
                     self._changed.wait()
 
@@ -328,7 +329,7 @@ class Pool:
                 name, queue = next(iter(self._queues.items()))
                 taken = _together(queue)
                 self._queued -= len(taken)
-                # What is left of this queue waits behind the requests of other surrogates.
+                # The rest of this queue moves behind the requests of other surrogates.
                 del self._queues[name]
                 if queue:
                     self._queues[name] = queue
@@ -357,7 +358,7 @@ class Pool:
             begin += request.samples
 
     def _shell(self, file: PackedFile) -> Library:
-        """Return the code of a file; code is opened once."""
+        """Return the code of a file; a library is loaded once."""
         path = file.shell.resolve()
         with self._changed:
             shell = self._shells.get(path)
@@ -371,7 +372,7 @@ class Pool:
             same = False
         if not same or shell.about["weights_bytes"] != file.size:
             raise CheckpointError(
-                f"its arrays are not those of {path.name}", where=str(file.path),
+                f"its arrays do not match {path.name}", where=str(file.path),
                 fix=f"scitoolkit export RUN -o {file.path.name}",
             )  # fmt: skip
         return shell
@@ -398,7 +399,7 @@ class Pool:
 
 
 def _together(queue: deque[_Request]) -> list[_Request]:
-    """Take the first request, and those after it that may be worked on in the same call."""
+    """Pop the first request, and those after it that can be joined with it."""
     taken = [queue.popleft()]
     first, samples = taken[0], taken[0].samples
     while (
@@ -411,13 +412,13 @@ def _together(queue: deque[_Request]) -> list[_Request]:
 
 
 def _current(file: PackedFile, verified: bool) -> tuple[PackedFile, bool]:
-    """Return the header as the file has it now: a file may be replaced by another of its kind."""
+    """Return the present header of a file, which may have been replaced by a compatible one."""
     try:
         found = os.stat(file.path)
         if (found.st_ino, found.st_size, found.st_mtime_ns) == file.identity:
             return file, verified
     except OSError:
-        pass  # reading the header says what is wrong
+        pass  # reading the header raises the error
     new = read_header(file.path)
     if (new.key, new.size) != (file.key, file.size) or common(new.about) != common(file.about):
         raise CheckpointError(

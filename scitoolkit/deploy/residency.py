@@ -1,8 +1,8 @@
-"""Which weights are in memory under a budget of bytes, and which leave it for others.
+"""Cache of weights with a memory budget, and its eviction policy.
 
-What leaves is worth least: seconds of reading it again, times how often it is used, per byte. How
-often is a count of calls that halves with every ten calls a surrogate, so that habits of long ago
-are forgotten.
+The entry of least value is evicted: seconds of reading it again, times its frequency of use, per
+byte. The frequency is an exponentially decaying count of uses with a half-life of ten calls per
+surrogate in the pool.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from scitoolkit.deploy.packed import aligned
 
 PAGE = 4096
 SURPRISE = 1.5
-"""Largest growth of the seconds of reading from one read to the next."""
+"""Largest factor by which the estimated seconds of a read grow in one read."""
 FORGETTING = 10
-"""Calls a surrogate after which a use counts half."""
+"""Half-life of a use, in calls per surrogate of the pool."""
 
 
 @dataclass(eq=False)
@@ -27,13 +27,13 @@ class Entry:
 
     Attributes:
         name: in the pool.
-        size: bytes of memory that its weights take.
-        memory: the weights; None while they are not in memory.
-        users: calls that read them now.
-        loading: a thread reads them from the file.
-        leaving: no further call may begin before they have left.
-        awaited: read ahead and not used yet.
-        seconds: of reading the weights.
+        size: bytes of memory of its weights.
+        memory: the weights; None if they are not in memory.
+        users: number of calls in progress.
+        loading: whether a thread is reading them.
+        leaving: whether they are to be evicted, so that no further call may begin.
+        awaited: whether they were prefetched and not used yet.
+        seconds: estimated time of reading them.
     """
 
     name: str
@@ -49,16 +49,16 @@ class Entry:
 
     @property
     def resident(self) -> bool:
-        """Whether a call may use the weights at once."""
+        """Whether a call can use the weights immediately."""
         return self.memory is not None and not self.loading and not self.leaving
 
     def use(self, now: int, half_life: float) -> None:
-        """Count a use at call number `now`."""
+        """Record a use at call number `now`."""
         self._uses = 1 + self._uses * 0.5 ** ((now - self._last) / half_life)
         self._last, self.awaited = now, False
 
     def worth(self, now: int, half_life: float) -> float:
-        """Return seconds of reading x uses per byte."""
+        """Return seconds of reading times decayed uses per byte."""
         uses = self._uses * 0.5 ** ((now - self._last) / half_life)
         return max(self.seconds, 1e-9) * uses / self.size
 
@@ -69,8 +69,8 @@ class Residency:
 
     Attributes:
         budget: bytes.
-        held: bytes of all memory in use or kept for reuse.
-        evictions: entries that left for others.
+        held: bytes of all memory in use or retained for reuse.
+        evictions: number of evicted entries.
     """
 
     budget: int
@@ -83,16 +83,15 @@ class Residency:
     _kept: dict[int, list[np.ndarray]] = field(default_factory=dict)
 
     def use(self, entry: Entry, models: int) -> None:
-        """Count a use of an entry, one of so many in the pool."""
+        """Record a use of an entry; `models` is the number of entries in the pool."""
         self._calls += 1
         self._half_life = FORGETTING * max(models, 1)
         entry.use(self._calls, self._half_life)
 
     def read(self, entry: Entry, seconds: float) -> None:
-        """Note what reading an entry took.
+        """Record the seconds of reading an entry.
 
-        One slow read, of a busy machine, is believed in part: if it is the file that is slow, the
-        reads after it say so too.
+        The growth per read is limited, as a single slow read may be due to a busy machine.
         """
         expected = entry.seconds or self._rate * entry.size or seconds
         entry.seconds = min(seconds, SURPRISE * expected)
@@ -100,14 +99,14 @@ class Residency:
         self._rate = 0.9 * self._rate + 0.1 * rate if self._rate else rate
 
     def take(self, entry: Entry, *, ahead: bool = False) -> bool:
-        """Give an entry memory, or tell that calls in progress must end before.
+        """Allocate memory for an entry; return False if calls in progress must end first.
 
-        Where memory is short, entries of least worth leave. If all are in use, those of least
-        worth are marked, so that no further call begins with them until `unmark`.
+        If memory is short, entries of least value are evicted. If all are in use, those of least
+        value are marked, so that no further call begins with them until `unmark`.
 
         Args:
-            entry: without memory.
-            ahead: nothing is marked, and what was itself read ahead and not used yet may stay.
+            entry: an entry without memory.
+            ahead: for prefetching: mark nothing, and do not evict prefetched entries.
         """
         while not self._fits(entry.size):
             if self._drop_kept(entry.size):
@@ -129,14 +128,14 @@ class Residency:
         return True
 
     def release(self, entry: Entry) -> None:
-        """Take the memory of an entry that no call uses."""
+        """Release the memory of an entry that is not in use."""
         if entry.memory is not None:
             self._entries.remove(entry)
             self._kept.setdefault(entry.size, []).append(entry.memory)
         entry.memory, entry.leaving, entry.awaited = None, False, False
 
     def unmark(self) -> None:
-        """Let calls begin again with the entries that were to leave."""
+        """Remove the marks of entries to be evicted."""
         for entry in self._entries:
             entry.leaving = False
 
@@ -151,7 +150,7 @@ class Residency:
         return bool(self._kept.get(size)) or self.held + size <= self.budget
 
     def _drop_kept(self, size: int) -> bool:
-        """Free memory kept for entries of another size."""
+        """Free memory retained for entries of another size."""
         for other, arrays in self._kept.items():
             if other != size and arrays:
                 arrays.pop()
@@ -160,7 +159,7 @@ class Residency:
         return False
 
     def _mark(self, size: int) -> None:
-        """Mark entries of least worth whose bytes suffice; those marked before count."""
+        """Mark entries of least value until their sizes suffice, including those already marked."""
         marked = _bytes(e for e in self._entries if e.leaving)
         missing = size - (self.budget - self.held) - marked
         for entry in sorted(self._entries, key=self._worth):
@@ -174,7 +173,7 @@ def _bytes(entries: Iterable[Entry]) -> int:
 
 
 def rounded(size: int) -> int:
-    """Return the bytes of memory for weights: whole pages, so that equal models share memory.
+    """Return the bytes of memory for weights, in whole pages so that memory can be reused.
 
     Example:
         >>> rounded(1), rounded(4097)

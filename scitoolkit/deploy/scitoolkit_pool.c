@@ -1,7 +1,7 @@
-/* See scitoolkit_pool.h. What leaves the memory is what is worth least: seconds of reading it again,
-   times how often it is used, per byte. A count of uses halves with every ten calls a surrogate.
-   Threads that need memory take it in the order of their asking; where all of it is in use,
-   surrogates are marked, so that no further call begins with them before they have left. */
+/* See scitoolkit_pool.h. The surrogate of least value is evicted: seconds of reading it again,
+   times its frequency of use, per byte. The frequency is a decaying count of uses with a half-life
+   of ten calls per surrogate. Threads that need memory receive it in the order of their requests;
+   if all of it is in use, surrogates are marked for eviction, so that no further call begins. */
 #define _XOPEN_SOURCE 700
 #include "scitoolkit_pool.h"
 
@@ -34,14 +34,14 @@ static int failed(int status, const char *format, ...) {
   return status;
 }
 
-/* ---- JSON: enough to find members, items, numbers and strings of what Python wrote ---- */
+/* ---- JSON: members, items, numbers and strings of headers written by Python ---- */
 
 static const char *blank(const char *at) {
   while (at && (*at == ' ' || *at == '\n' || *at == '\t' || *at == '\r')) at++;
   return at;
 }
 
-/* The character after a value, or null if it is none. */
+/* The character after a value, or null if there is no value. */
 static const char *after(const char *at) {
   at = blank(at);
   if (!at || !*at) return NULL;
@@ -106,7 +106,7 @@ static int64_t number(const char *value, int64_t otherwise) {
   return strtoll(value, NULL, 10);
 }
 
-/* Copy a string without escapes; 0 if it is none or too long. */
+/* Copy a string without escapes; returns 0 if it is not one or too long. */
 static int text(const char *value, char *into, size_t size) {
   const char *end = after(value);
   if (!end || *value != '"' || (size_t)(end - value) > size + 1) return 0;
@@ -159,7 +159,7 @@ static int same(const identity *a, const identity *b) {
          a->changed.tv_nsec == b->changed.tv_nsec;
 }
 
-/* Read bytes of a file; 0 if they are there. */
+/* Read bytes of a file; returns 0 on success. */
 static int read_bytes(int file, void *into, int64_t size, int64_t start) {
   for (int64_t filled = 0; filled < size;) {
     const ssize_t count = pread(file, (char *)into + filled, (size_t)(size - filled),
@@ -178,13 +178,13 @@ static int read_header(const char *path, header *into) {
   char *content = NULL;
   int status = STK_POOL_FILE;
   if (fstat(file, &found) || read_bytes(file, head, 16, 0) || memcmp(head, MAGIC, 8)) {
-    failed(status, "%s: no file of weights", path);
+    failed(status, "%s: not a file of weights", path);
     goto done;
   }
   int64_t size = 0;
   for (int k = 7; k >= 0; k--) size = size << 8 | head[8 + k];
   if (size <= 0 || size > found.st_size || size > LARGEST_HEADER) {
-    failed(status, "%s: damaged: its header is cut", path);
+    failed(status, "%s: damaged: its header is truncated", path);
     goto done;
   }
   content = malloc((size_t)size + 1);
@@ -193,7 +193,7 @@ static int read_header(const char *path, header *into) {
     goto done;
   }
   if (read_bytes(file, content, size, 16)) {
-    failed(status, "%s: damaged: its header is cut", path);
+    failed(status, "%s: damaged: its header is truncated", path);
     goto done;
   }
   content[size] = 0;
@@ -247,7 +247,7 @@ typedef struct entry {
 
 typedef struct waiter {
   struct waiter *next;
-} waiter; /* a thread that needs memory */
+} waiter; /* a thread that waits for memory */
 
 typedef struct workspace {
   int64_t size;
@@ -316,7 +316,7 @@ static entry *find(stk_pool *pool, const char *name) {
   return NULL;
 }
 
-/* The code of a file, opened once; called with the lock. */
+/* The code of a file, loaded once; called with the lock. */
 static shell *code_of(stk_pool *pool, const char *path, const header *file) {
   const char *slash = strrchr(path, '/');
   const size_t folder = slash ? (size_t)(slash - path) + 1 : 0;
@@ -445,7 +445,7 @@ static void use(stk_pool *pool, entry *one) {
   one->last = pool->now;
 }
 
-/* Mark surrogates of least worth whose bytes suffice; those marked before count. */
+/* Mark surrogates of least value until their sizes suffice, including those already marked. */
 static void mark(stk_pool *pool, int64_t size) {
   int64_t missing = size - (pool->budget - pool->held);
   for (entry *one = pool->entries; one; one = one->next)
@@ -461,9 +461,9 @@ static void mark(stk_pool *pool, int64_t size) {
   }
 }
 
-/* Give a surrogate memory, 0 if calls in progress must end before, -1 if there is none. */
-static int take(stk_pool *pool, entry *wants) {
-  while (pool->held + wants->size > pool->budget) {
+/* Allocate memory for a surrogate; returns 0 if calls in progress must end first, -1 on failure. */
+static int take(stk_pool *pool, entry *target) {
+  while (pool->held + target->size > pool->budget) {
     entry *least = NULL;
     for (entry *one = pool->entries; one; one = one->next) {
       if (!one->memory || one->users || one->loading) continue;
@@ -472,34 +472,34 @@ static int take(stk_pool *pool, entry *wants) {
         least = one;
     }
     if (!least) {
-      mark(pool, wants->size);
+      mark(pool, target->size);
       return 0;
     }
     pool->counts.evictions++;
-    if (least->size == wants->size) { /* pages that are there already */
-      wants->memory = least->memory;
+    if (least->size == target->size) { /* reuse its memory */
+      target->memory = least->memory;
       least->memory = NULL;
       least->leaving = 0;
       return 1;
     }
     release(pool, least);
   }
-  if (posix_memalign(&wants->memory, ALIGN, (size_t)wants->size)) {
-    wants->memory = NULL;
+  if (posix_memalign(&target->memory, ALIGN, (size_t)target->size)) {
+    target->memory = NULL;
     return -1;
   }
-  pool->held += wants->size;
+  pool->held += target->size;
   return 1;
 }
 
-/* Read the weights; without the lock. */
+/* Read the weights; called without the lock. */
 static int read_weights(entry *one) {
   const int file = open(one->path, O_RDONLY);
   struct stat found;
   if (file < 0) return failed(STK_POOL_FILE, "%s: no such file", one->path);
   int status = fstat(file, &found) ? 1 : 0;
   const identity now = identity_of(&found);
-  if (!status && !same(&now, &one->file.at)) { /* replaced by another of its kind? */
+  if (!status && !same(&now, &one->file.at)) { /* replaced, perhaps by a compatible file */
     header other = {0};
     close(file);
     status = read_header(one->path, &other);
@@ -525,7 +525,7 @@ static int read_weights(entry *one) {
   return 0;
 }
 
-/* Read a surrogate that is marked as loading; called with the lock, given away meanwhile. */
+/* Read a surrogate marked as loading; called with the lock, which is released while reading. */
 static int read_in(stk_pool *pool, entry *one) {
   struct timespec a, b;
   pthread_mutex_unlock(&pool->lock);
@@ -553,7 +553,7 @@ static int read_in(stk_pool *pool, entry *one) {
 static void leave_line(stk_pool *pool, waiter *own) {
   for (waiter **at = &pool->line; *at; at = &(*at)->next)
     if (*at == own) {
-      if (pool->line == own) /* what was marked was to leave for this one */
+      if (pool->line == own) /* the marks were for this thread */
         for (entry *one = pool->entries; one; one = one->next) one->leaving = 0;
       *at = own->next;
       pthread_cond_broadcast(&pool->changed);
@@ -561,7 +561,7 @@ static void leave_line(stk_pool *pool, waiter *own) {
     }
 }
 
-/* Bring a surrogate into memory; called with the lock, given away meanwhile. */
+/* Load a surrogate; called with the lock, which is released while reading. */
 static int bring(stk_pool *pool, const char *name, entry **found) {
   waiter own = {NULL};
   int queued = 0, status = 0;
@@ -585,7 +585,7 @@ static int bring(stk_pool *pool, const char *name, entry **found) {
         break;
       }
       if (taken) {
-        one->loading = 1; /* before others look at it */
+        one->loading = 1; /* before leave_line wakes other threads */
         leave_line(pool, &own);
         return read_in(pool, one);
       }
@@ -618,7 +618,7 @@ static workspace *take_workspace(stk_pool *pool, int64_t size) {
 #define P const void *
 typedef P const *arrays_of;
 
-/* Call generated code, whose arguments are weights, samples, arrays, workspace and statuses. */
+/* Call generated code with weights, samples, arrays, workspace and statuses. */
 static int run(void *function, const void *weights, int64_t samples, arrays_of array, int count,
                void *work, int64_t bytes, int32_t *status) {
   switch (count) {
@@ -650,7 +650,7 @@ static const char *function_of(const entry *one, const char *name) {
   return NULL;
 }
 
-/* Find the code of a call, and refuse another number of arrays; called with the lock. */
+/* Find the code of a call and check the numbers of arrays; called with the lock. */
 static int prepare(const entry *one, const char *function, int inputs, int outputs, void **code,
                    int64_t *bytes) {
   const char *about = function_of(one, function);
@@ -690,7 +690,7 @@ int stk_pool_call(stk_pool *pool, const char *name, const char *function, int64_
     pool->counts.calls++;
     if (one->memory && !one->loading && !one->leaving) pool->counts.hits++;
     else status = bring(pool, name, &one);
-    if (!status) { /* another surrogate may have the name by now */
+    if (!status) { /* the name may refer to another surrogate by now */
       status = prepare(one, function, number_of_inputs, number_of_outputs, &code, &bytes);
       if (!status && bytes > work->size)
         status = failed(STK_POOL_FILE, "%s was replaced meanwhile", name);
@@ -713,14 +713,14 @@ int stk_pool_call(stk_pool *pool, const char *name, const char *function, int64_
   return status;
 }
 
-/* Refuse an array of another number of elements than its description has. */
+/* Check the number of elements of an array against its description. */
 static int check_size(const char *about, int64_t samples, int64_t size, const char *name) {
   const char *shape = member(about, "shape"), *own;
   int64_t wanted = 1;
   char array[256] = "";
   for (int k = 0; (own = item(shape, k)); k++) {
     const int64_t count = number(own, 0);
-    wanted *= count < 0 ? samples : count; /* the sample's dim */
+    wanted *= count < 0 ? samples : count; /* the sample dim */
   }
   text(member(about, "name"), array, sizeof array);
   if (size == wanted) return 0;

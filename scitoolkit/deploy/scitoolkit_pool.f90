@@ -1,10 +1,10 @@
-! Many surrogates by name under a budget of bytes: the Fortran interface of scitoolkit_pool.c.
+! Pool of surrogates with a memory budget: Fortran interface of scitoolkit_pool.c.
 !
 ! Compile after scitoolkit_pool.c: cc -c scitoolkit_pool.c; gfortran scitoolkit_pool.f90 solver.f90
 ! scitoolkit_pool.o -ldl -lpthread -lm. Arrays are real(c_float) and contiguous, in Fortran order:
-! the dims of a surrogate's description (stk_about) reversed, so that the sample is the last one. A
-! function call returns a status: 0, 1 and 2 as the surrogate's (computed; computed, but an input is
-! outside the box of the training inputs; not finite), 16 and more as below, then stk_error says why.
+! the dims of the description (stk_about) are reversed, so that the sample is the last. Functions
+! return a status: 0, 1 and 2 as surrogates do (computed; computed, but an input is outside the box
+! of the training inputs; not finite), 16 and more as below; stk_error returns the message.
 module scitoolkit_pool
   use, intrinsic :: iso_c_binding
   implicit none
@@ -13,19 +13,19 @@ module scitoolkit_pool
   public :: stk_new, stk_free, stk_add, stk_remove, stk_call, stk_about, stk_statistics, stk_error
 
   integer(c_int), parameter, public :: STK_POOL_UNKNOWN = 16    ! no surrogate or function of this name
-  integer(c_int), parameter, public :: STK_POOL_TAKEN = 17      ! the name is in the pool already
+  integer(c_int), parameter, public :: STK_POOL_TAKEN = 17      ! the name is in use
   integer(c_int), parameter, public :: STK_POOL_TOO_LARGE = 18  ! larger than the budget
   integer(c_int), parameter, public :: STK_POOL_FILE = 19       ! no such file, damaged, no code
-  integer(c_int), parameter, public :: STK_POOL_ARGUMENTS = 20  ! other arrays: number or size
+  integer(c_int), parameter, public :: STK_POOL_ARGUMENTS = 20  ! wrong number or size of arrays
   integer(c_int), parameter, public :: STK_POOL_MEMORY = 21     ! no memory
 
-  ! A pool; made by stk_new and ended by stk_free, when no call is in progress.
+  ! A pool; created by stk_new and freed by stk_free when no call is in progress.
   type :: stk_pool
     private
     type(c_ptr) :: handle = c_null_ptr
   end type
 
-  ! An array of a call, of any rank; made by stk_view.
+  ! An array argument of any rank; created by stk_view.
   type :: stk_array
     private
     type(c_ptr) :: values = c_null_ptr
@@ -37,8 +37,8 @@ module scitoolkit_pool
         budget_bytes
   end type
 
-  ! An array as an input or output of stk_call; the array must have the attribute target. A section
-  ! with gaps, such as x(1:2, :), has no such view: stk_call refuses it with STK_POOL_ARGUMENTS.
+  ! View of an array as an input or output of stk_call; the array must have the attribute target.
+  ! For a noncontiguous section, such as x(1:2, :), stk_call returns STK_POOL_ARGUMENTS.
   interface stk_view
     module procedure view_1, view_2, view_3, view_4, view_5
   end interface
@@ -105,7 +105,7 @@ module scitoolkit_pool
 
 contains
 
-  ! Make a pool that holds at most so many bytes of weights.
+  ! Create a pool with a budget of bytes for the weights in memory.
   integer(c_int) function stk_new(budget, pool) result(status)
     integer(c_int64_t), intent(in) :: budget
     type(stk_pool), intent(out) :: pool
@@ -125,15 +125,15 @@ contains
     status = c_add(pool%handle, text(name), text(path))
   end function
 
-  ! Take a surrogate out when the calls in progress have ended.
+  ! Remove a surrogate after calls in progress have ended.
   integer(c_int) function stk_remove(pool, name) result(status)
     type(stk_pool), intent(in) :: pool
     character(*), intent(in) :: name
     status = c_remove(pool%handle, text(name))
   end function
 
-  ! Call a function of a surrogate ("" for the only one) with so many samples. Arrays of another
-  ! number of elements are refused with STK_POOL_ARGUMENTS, and nothing is computed.
+  ! Call a function of a surrogate ("" if there is only one). Returns STK_POOL_ARGUMENTS without
+  ! computing anything if arrays have a wrong number of elements.
   integer(c_int) function stk_call(pool, name, function, samples, inputs, outputs, sample_status) &
       result(status)
     type(stk_pool), intent(in) :: pool
@@ -155,7 +155,7 @@ contains
         size(inputs, kind=c_int), outputs%values, size(outputs, kind=c_int), statuses)
   end function
 
-  ! Description of a surrogate, JSON, with shapes in C order; empty if unknown.
+  ! JSON description of a surrogate, with shapes in C order; empty if unknown.
   function stk_about(pool, name) result(found)
     type(stk_pool), intent(in) :: pool
     character(*), intent(in) :: name
@@ -169,7 +169,7 @@ contains
     call c_statistics(pool%handle, counts)
   end function
 
-  ! What went wrong in the last call of this thread that returned 16 or more.
+  ! Message of the last call of this thread that returned 16 or more.
   function stk_error() result(found)
     character(:), allocatable :: found
     found = string(c_error())
@@ -205,14 +205,14 @@ contains
     if (is_contiguous(x)) made = stk_array(c_loc(x), size(x, kind=c_int64_t))
   end function
 
-  ! A Fortran text as C has it, without the blanks that fill a variable of fixed length.
+  ! A Fortran string as a C string, without trailing blanks.
   pure function text(given) result(made)
     character(*), intent(in) :: given
     character(len_trim(given) + 1, kind=c_char) :: made
     made = trim(given) // c_null_char
   end function
 
-  ! A C text as Fortran has it; empty for a null pointer.
+  ! A C string as a Fortran string; empty for a null pointer.
   function string(given) result(made)
     type(c_ptr), intent(in) :: given
     character(:), allocatable :: made

@@ -1,7 +1,7 @@
-"""A pool of surrogates over HTTP: requests of many clients, answered together where possible.
+"""HTTP server of a pool of surrogates, which joins concurrent requests.
 
-The server itself is Starlette's and uvicorn's, FastAPI writes the OpenAPI document; here are
-the forms of requests and answers. Nothing is unpickled.
+A FastAPI application served by uvicorn; this module defines requests and answers. Nothing is
+unpickled.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _DAMAGED = (
 
 
 class Refused(Exception):
-    """A request that is answered with an error.
+    """An error answer to a request.
 
     Args:
-        status: of HTTP.
-        error: what was wrong, and what to do.
+        status: HTTP status.
+        error: the error, with its fix.
     """
 
     def __init__(self, status: int, error: ScitoolkitError | str) -> None:
@@ -44,15 +44,12 @@ class Refused(Exception):
 
 
 def application(pool: Pool, *, max_bytes: int, seconds: float) -> FastAPI:
-    """Return the application that serves a pool; it closes the pool when it ends.
+    """Return the application that serves a pool and closes it at shutdown.
 
     Args:
         pool: of surrogates.
-        max_bytes: of a request's body.
-        seconds: after which a request is answered that it took too long.
-
-    Raises:
-        Refused: inside, and turned into an answer.
+        max_bytes: largest body of a request.
+        seconds: time limit of a request.
 
     Example:
         >>> app = application(Pool("1MiB"), max_bytes=1 << 20, seconds=60)
@@ -127,8 +124,8 @@ _CONTENT = {
     JSON: {"schema": {
         "type": "object", "required": ["inputs"], "additionalProperties": False,
         "properties": {"inputs": {
-            "type": "object", "description": "Nested lists by input, the sample first; an input "
-                                             "that all samples share without it.",
+            "type": "object", "description": "Nested lists by input, the sample first; without "
+                                             "samples for inputs that all samples share.",
             "additionalProperties": {"type": "array", "items": {}}}}}},
     NPY: {"schema": {"type": "string", "format": "binary",
                      "description": "float32, C order, of a surrogate with one input"}},
@@ -136,7 +133,7 @@ _CONTENT = {
 
 
 async def _body(request: Request, max_bytes: int) -> bytes:
-    """Return the body, of which no more than `max_bytes` is ever held."""
+    """Return the body, reading at most `max_bytes`."""
     told = request.headers.get("content-length", "0")
     parts, size = [], 0
     if told.isdigit() and int(told) > max_bytes:
@@ -162,10 +159,10 @@ def _described(pool: Pool, name: str, function: str) -> Mapping[str, Any]:
 
 
 def _inputs(body: bytes, kind: str, specs: Sequence[Mapping[str, Any]]) -> list[np.ndarray]:
-    """Return the arrays of a request's body.
+    """Return the arrays in the body of a request.
 
     Raises:
-        DataError: no JSON, no npy, another set of inputs, no numbers.
+        DataError: invalid JSON or npy, missing or unknown inputs, or values that are not numbers.
     """
     if kind == NPY:
         return [_array(body)]
@@ -184,13 +181,13 @@ def _inputs(body: bytes, kind: str, specs: Sequence[Mapping[str, Any]]) -> list[
         try:
             array = np.array(given[spec["name"]], dtype=np.float32, order="C")
         except (ValueError, TypeError, OverflowError, RecursionError):
-            raise DataError(f"{spec['name']} is no array of numbers") from None
+            raise DataError(f"{spec['name']} is not an array of numbers") from None
         out.append(array)
     return out
 
 
 def _array(body: bytes) -> np.ndarray:
-    """Return the array of an npy file in memory; its header must match its length."""
+    """Return the array of an npy file in memory, whose header must match its length."""
     file = io.BytesIO(body)
     try:
         version = np.lib.format.read_magic(file)
@@ -217,7 +214,7 @@ def _npy(outputs: Sequence[np.ndarray], status: np.ndarray) -> Response:
 def _json(
     specs: Sequence[Mapping[str, Any]], outputs: Sequence[np.ndarray], status: np.ndarray
 ) -> Response:
-    """Return an answer in JSON, which has no NaN: numbers that are not finite are null."""
+    """Return an answer in JSON; numbers that are not finite are null."""
     named = {
         spec["name"]: (o if (finite := np.isfinite(o)).all() else _nulls(o, finite)).tolist()
         for spec, o in zip(specs, outputs, strict=True)

@@ -1,4 +1,4 @@
-"""The C file of an exported surrogate: weights, functions, the loop over samples and its checks."""
+"""Generation of the C file of a surrogate: weights, functions, loop over samples and checks."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from scitoolkit.deploy.values import C_TYPES, Buffer, contiguous, numel
 from scitoolkit.ops.codegen.compile import read
 
 BLOCK = 16
-"""Samples that a function of few operations works on together, each weight read once for all."""
+"""Samples of a block, for which each weight is read once."""
 SMALL = 2_000_000
-"""Multiply-adds of a sample up to which samples are worked on in blocks."""
+"""Largest number of multiply-adds of a sample for which samples are computed in blocks."""
 READ_ONCE = 5
-"""Multiply-adds a stored number up to which a sample's time is that of reading few-bit weights, up
-to 4 in a byte, so that blocks pay at any size; both use the same weights."""
+"""Largest ratio of multiply-adds to stored numbers for which reading quantised weights dominates
+the time of a sample, so that blocks are faster at any size."""
 FLAGS = ("-std=gnu11", "-O3", "-fopenmp", "-ffp-contract=fast", "-fno-math-errno",
          "-fno-trapping-math", "-fno-semantic-interposition", "-fPIC", "-w")  # fmt: skip
 
@@ -43,14 +43,16 @@ class Source:
     """The files of an exported surrogate.
 
     Attributes:
-        code: the C file. header: of C. module: of Fortran.
-        about: what the library's `NAME_about` returns; where the weights are apart it returns
-            this without units and boxes, which are of one surrogate and not of all.
-        checksum: of the weights and of the code.
+        code: the C file.
+        header: the C header.
+        module: the Fortran module.
+        about: the description that `NAME_about` returns; for separate weights without units and
+            boxes, which differ between surrogates of one architecture.
+        checksum: of weights and code.
         work: multiply-adds of a call of one sample.
-        weights: the constants, where they are given with each call.
-        weight_bytes: of all constants.
-        used: keys of the matrices that are multiplied by in few bits.
+        weights: the constants, if they are passed with each call.
+        weight_bytes: size of all constants.
+        used: keys of the quantised matrices in use.
     """
 
     code: str
@@ -76,20 +78,20 @@ def generate(
     """Return the source of a surrogate.
 
     Args:
-        name: of the C functions.
+        name: prefix of the C functions.
         functions: of a surrogate.
         target: processor.
-        coded: matrices that are stored in few bits, by `matrix_key`.
-        apart: leave the weights out: the first argument of every function is the address of
+        coded: {`matrix_key`: codes} of quantised matrices.
+        apart: leave the weights out: the first argument of every function is the address of the
             weights, aligned to 64 bytes, so that surrogates of one architecture share the code.
-        bare: only one sample's operators, without checks of arrays and blocks of samples: for
-            measuring them.
+        bare: generate the operators of one sample only, without checks and blocks, for
+            measurements.
 
     Raises:
-        ConfigError: an operator that cannot be exported, or a name that is no C identifier.
+        ConfigError: an unsupported operator, or a name that is not a C identifier.
     """
     if not name.isidentifier() or not name.isascii() or name in RESERVED:
-        raise ConfigError(f"{name!r} is no name of a C function", allowed="letters, digits and _",
+        raise ConfigError(f"{name!r} is not a C function name", allowed="letters, digits and _",
                           fix="-o model.c")  # fmt: skip
     parts = [_function(name, f, target, coded or {}, apart, bare) for f in functions]
     blob, offsets = _weights([b for part in parts for b in part.builders])
@@ -153,12 +155,12 @@ def _function(
     apart: bool,
     bare: bool,
 ) -> _Part:
-    """Return the C of one function: for one sample, for a block where that pays, and the loop."""
+    """Return the C of one function: for one sample, for a block if it is faster, and the loop."""
     call = interface.symbol(name, function)
     one = _lowered(function, target, 1, f"{call}_1", coded)
     stored = sum(b.size for b in one.constants.values()) if one.used else 0
     in_blocks = not bare and one.work <= max(SMALL, READ_ONCE * stored)
-    if in_blocks and apart:  # weights that are read again and again are to be there once
+    if in_blocks and apart:  # pack weights for blocks, so that they are stored once
         target = replace(target, rows=BLOCK)
         one = _lowered(function, target, 1, f"{call}_1", coded)
     sizes, builders, texts, scratch = [1], [one], [], 0
@@ -198,7 +200,7 @@ def _shape(spec: ArraySpec, samples: int) -> tuple[int, ...]:
 
 
 def _names(function: TracedFunction) -> list[tuple[str, int]]:
-    """Return the arrays' names inside the file, and the numbers of a sample; 0 of shared ones."""
+    """Return the names of arrays in the file, and their elements per sample (0 for shared ones)."""
     return [
         *((f"in{k}", 0 if s.shared else numel(s.shape)) for k, s in enumerate(function.inputs)),
         *((f"out{k}", numel(s.shape)) for k, s in enumerate(function.outputs)),
@@ -227,7 +229,7 @@ def _body(call: str, function: TracedFunction, builder: Builder, samples: int) -
 
 
 def _weights(builders: Sequence[Builder]) -> tuple[bytes, dict[str, tuple[int, np.dtype]]]:
-    """Return all constants in one aligned block, equal ones once, and where each is."""
+    """Return all constants in one block, each aligned and stored once, and their offsets."""
     blob, offsets, seen = bytearray(), {}, {}
     for builder in builders:
         for key, buffer in builder.constants.items():
@@ -241,7 +243,7 @@ def _weights(builders: Sequence[Builder]) -> tuple[bytes, dict[str, tuple[int, n
 
 
 def _home(blob: bytes, apart: bool) -> list[str]:
-    """Return the C that says where the weights are: in the file, or at an address given."""
+    """Return the C definition of the weights: in the file, or at the caller's address."""
     if apart:
         given = ["#define STK_GIVEN const char *restrict stk_weights,",
                  "#define STK_PASSED stk_weights,"]  # fmt: skip
@@ -255,16 +257,16 @@ def _home(blob: bytes, apart: bool) -> list[str]:
 
 
 def _literal(blob: bytes) -> str:
-    """Return bytes as C string literals: they compile many times faster than arrays of numbers."""
+    """Return bytes as C string literals, which compile much faster than arrays of numbers."""
     octal = [f"\\{byte:03o}" for byte in range(256)]
     lines = (blob[k : k + 96] for k in range(0, len(blob), 96))
     return "\n".join(f'"{"".join(octal[b] for b in line)}"' for line in lines) or '""'
 
 
 def _guard(name: str, spec: ArraySpec, builder: Builder, apart: bool) -> str:
-    """Return the C that checks one input of one sample, raising `status`.
+    """Return the C that checks one input of one sample and sets `status`.
 
-    Where the weights are apart, the box is among them: code that holds it would be another one.
+    If weights are separate, the box is one of them, so that the code does not depend on it.
     """
     box = []
     for bound, sign in ((spec.low, "<"), (spec.high, ">")):
@@ -297,7 +299,7 @@ def _loop(
     apart: bool,
     bare: bool,
 ) -> str:
-    """Return the exported function: samples in blocks, over threads, each checked."""
+    """Return the exported function: a loop over blocks of samples, with threads and checks."""
     call, arrays, block = interface.symbol(name, function), _names(function), sizes[-1]
 
     def at(first: str) -> str:
@@ -346,7 +348,7 @@ int {call}(STK_GIVEN int64_t samples, {_arguments(function)}, void *workspace,
   char *base = (char *)(((uintptr_t)workspace + {ALIGN - 1}) & ~(uintptr_t){ALIGN - 1});
   const int64_t blocks = (samples + {block - 1}) / {block};
   int worst = 0;
-  if (threads == 1 || blocks < 2) {{ /* threads share the work inside a sample, if anything */
+  if (threads == 1 || blocks < 2) {{ /* threads may share the work inside a sample */
     char *work = base;
     for (int64_t b = 0; b < blocks; b++) {{
       const int status = {run};
@@ -365,10 +367,13 @@ int {call}(STK_GIVEN int64_t samples, {_arguments(function)}, void *workspace,
 
 
 def _checks(name: str, checksum: int, blob: bytes | None, about: dict[str, Any]) -> str:
-    """Return the functions that tell and check what the library is; the weights, if it has them."""
+    """Return the functions `NAME_about` and `NAME_check`."""
     needs = [
         ("__AVX512F__", "avx512f"),
         ("__AVX512BW__", "avx512bw"),
+        ("__AVX512DQ__", "avx512dq"),
+        ("__AVX512VL__", "avx512vl"),
+        ("__AVX512VNNI__", "avx512vnni"),
         ("__AVX2__", "avx2"),
         ("__FMA__", "fma"),
     ]
@@ -383,7 +388,7 @@ def _checks(name: str, checksum: int, blob: bytes | None, about: dict[str, Any])
 
 
 def common(about: dict[str, Any]) -> dict[str, Any]:
-    """Return a description without what differs between surrogates of one architecture.
+    """Return a description without units and boxes, which differ within one architecture.
 
     Example:
         >>> common({"functions": [{"name": "", "inputs": [{"units": "K"}], "outputs": []}]})

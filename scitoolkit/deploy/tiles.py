@@ -1,8 +1,8 @@
-"""Products of matrices: register tiles over packed weights, for layers, convolutions, transforms.
+"""Matrix products as register tiles over packed weights, for linear layers and convolutions.
 
-A tile holds R rows x V vectors of results in registers. A row's inputs are read one number at a
-time, at any stride, in segments: a convolution is the product whose segments are the rows of its
-window, so nothing is unfolded. Weights are packed (block of V vectors, input, output).
+A tile holds R rows x V vectors of results in registers. The inputs of a row are read one number at
+a time, at any stride, in segments: a convolution is a product whose segments are the rows of its
+window, without im2col. Weights are packed as (block of V vectors, input, output).
 """
 
 from __future__ import annotations
@@ -20,24 +20,23 @@ from scitoolkit.deploy.builder import Builder, Target
 from scitoolkit.deploy.values import C_TYPES, Stride, View
 
 LATENCY = 4
-"""Cycles of a multiply-add, two of which start in each: fewer than 8 sums wait for each other."""
+"""Latency of a multiply-add in cycles; two start per cycle, so that 8 independent sums hide it."""
 FETCH = 1.5
-"""Cycles in which a vector of weights comes from the second level of cache."""
+"""Cycles of a load of a vector of weights from the second-level cache."""
 PARALLEL = 300_000
-"""Multiply-adds from which on threads share a product."""
+"""Least number of multiply-adds of a product that is divided among threads."""
 UNROLLED = 16
-"""Blocks of outputs that are written one by one; more are a loop, as code of each takes time to
-compile."""
+"""Largest number of blocks of outputs that are unrolled; more are a loop, which compiles faster."""
 
 
 @dataclass(frozen=True)
 class Window:
-    """Where the inputs of one row of a product are, relative to its place.
+    """Positions of the inputs of a row of a product, relative to the row.
 
     Attributes:
-        length: inputs of a run.
-        step: between the inputs of a run.
-        segments: offset of each run.
+        length: inputs per segment.
+        step: stride between inputs of a segment.
+        segments: offset of each segment.
     """
 
     length: int
@@ -47,7 +46,7 @@ class Window:
 
 @functools.cache
 def best_tile(rows: int, vectors: int, registers: int) -> tuple[int, int]:
-    """Return the rows and vectors of the tiles whose loads and arithmetic take the least time.
+    """Return (rows, vectors) of the tile with the least estimated time.
 
     Example:
         >>> best_tile(1, 8, 32)
@@ -67,7 +66,7 @@ def best_tile(rows: int, vectors: int, registers: int) -> tuple[int, int]:
 
 
 def chains(rows: int, vectors: int) -> int:
-    """Return how many independent sums each result is kept as, to hide the latency."""
+    """Return the number of independent partial sums per result that hide the latency."""
     return max(1, min(4, 2 * LATENCY // (rows * vectors)))
 
 
@@ -76,7 +75,7 @@ def _parts(total: int, part: int) -> list[int]:
 
 
 def pack(weights: np.ndarray, vectors: int, lanes: int) -> np.ndarray:
-    """Return weights (inputs, outputs) by blocks of `vectors` vectors, outputs padded with 0.
+    """Pack weights (inputs, outputs) in blocks of `vectors` vectors, outputs padded with 0.
 
     Example:
         >>> pack(np.arange(6.0).reshape(2, 3), 1, 2).tolist()
@@ -100,8 +99,8 @@ def tile_name(dtype: str, rows: int, vectors: int) -> str:
 def tile_source(dtype: str, rows: int, vectors: int) -> str:
     """Return the C function of one tile.
 
-    It adds up `segments` runs of `length` inputs; run s begins at `a + at[s]`, rows are `row`
-    elements apart and inputs `step`. Constants at the call make each use its own code.
+    It sums `segments` segments of `length` inputs; segment s begins at `a + at[s]`, rows are `row`
+    elements apart and inputs `step`. Inlining with constant arguments specialises each call.
     """
     real, copies = C_TYPES[dtype], chains(rows, vectors)
     results = [(r, v) for r in range(rows) for v in range(vectors)]
@@ -154,10 +153,10 @@ class Weights:
     """Packed weights of a product.
 
     Attributes:
-        view: (matrices..., block, input, output): blocks of `vectors` vectors.
-        vectors: of a block; the last block may have fewer.
-        inputs, outputs: of the matrix.
-        bias: of constants, or None.
+        view: (matrices..., block, input, output) in blocks of `vectors` vectors.
+        vectors: vectors per block; the last block may have fewer.
+        inputs, outputs: size of a matrix.
+        bias: constant bias, or None.
     """
 
     view: View
@@ -170,7 +169,7 @@ class Weights:
 def constant_weights(
     builder: Builder, matrices: np.ndarray, bias: np.ndarray | None, rows: int
 ) -> Weights:
-    """Return packed constants (matrices..., inputs, outputs) for tiles over so many rows."""
+    """Pack constant matrices (matrices..., inputs, outputs) for tiles over `rows` rows."""
     *count, inputs, outputs = matrices.shape
     lanes = builder.target.width(str(matrices.dtype))
     vectors = -(-outputs // lanes)
@@ -182,7 +181,7 @@ def constant_weights(
 
 
 def computed_weights(builder: Builder, b: View, rows: int) -> Weights:
-    """Return a computed matrix (matrices..., inputs, outputs) packed in the call."""
+    """Pack computed matrices (matrices..., inputs, outputs) in the generated code."""
     *count, inputs, outputs = b.shape
     lanes = builder.target.width(b.dtype)
     vectors = -(-outputs // lanes)
@@ -208,13 +207,13 @@ def computed_weights(builder: Builder, b: View, rows: int) -> Weights:
 def product(
     builder: Builder, a: View, rows: Sequence[int], window: Window, weights: Weights
 ) -> View:
-    """Write a product of all rows of a view with weights.
+    """Write the product of all rows of a view with weights.
 
     Args:
         builder: the program.
-        a: inputs; dims `rows` are walked through and become dims of the result.
-        rows: dims of `a`; the first ones are also those of the matrices, if there are several.
-        window: where the inputs of a row are.
+        a: inputs; the dims `rows` become dims of the result.
+        rows: dims of `a`; the first ones also index the matrices if there are several.
+        window: positions of the inputs of a row.
         weights: packed for `a.dtype`.
 
     Returns:
@@ -278,7 +277,7 @@ def product(
 
 
 def _loops(dims: Sequence[tuple[int, Stride, Stride, Stride]]) -> list[tuple[Any, ...]]:
-    """Return the loops over rows, joined where possible; the last has integer strides."""
+    """Return the loops over rows, merged if possible; the last one has integer strides."""
     out: list[tuple[Any, ...]] = []
     for size, *strides in dims:
         if size == 1:
@@ -297,7 +296,7 @@ def _loops(dims: Sequence[tuple[int, Stride, Stride, Stride]]) -> list[tuple[Any
 
 
 def prelude(target: Target) -> str:
-    """Return the C definitions of vectors."""
+    """Return the C definitions of vector types."""
     return "\n".join(
         f"#define LANES_{real} {target.width(dtype)}\n"
         f"typedef {real} vec_{real} __attribute__((vector_size({target.width(dtype) * size}), "

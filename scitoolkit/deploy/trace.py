@@ -1,4 +1,4 @@
-"""A module as a list of ATen operators, lowered one by one; constants are computed here and now."""
+"""Tracing of modules to ATen operators and lowering of these; constants are folded."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _KEPT = (
     "native_",
 )
 _TAKEN_APART = (
-    "grid_sampler_2d", "_native_batch_norm_legit_no_training",
-    "_softmax", "_log_softmax", "addcmul", "lerp", "mish", "hardswish", "hardsigmoid",
+    "grid_sampler_2d", "_softmax", "_log_softmax", "addcmul", "lerp", "mish", "hardswish",
+    "hardsigmoid",
 )  # fmt: skip
 _EMPTY = ("full_like", "zeros_like", "ones_like", "new_zeros", "new_full", "new_ones")
 _IGNORED = (
@@ -41,10 +41,10 @@ _IGNORED = (
 
 
 def program(module: nn.Module, examples: Sequence[Tensor]) -> torch.export.ExportedProgram:
-    """Return the operators of a module for inputs of these shapes.
+    """Trace a module for inputs of the shapes of examples.
 
     Raises:
-        ConfigError: the module branches on values, or runs code that torch cannot trace.
+        ConfigError: torch cannot trace the module, for example because it branches on values.
     """
     try:
         with torch.no_grad(), warnings.catch_warnings():
@@ -68,23 +68,40 @@ def _decompositions() -> dict[Any, Any]:
         getattr(torch.ops.aten, name) for name in _TAKEN_APART if hasattr(torch.ops.aten, name)
     ]
     table.update(torch._decomp.get_decompositions(packets))
+    table[torch.ops.aten._native_batch_norm_legit_no_training.default] = _batch_norm
     return table
+
+
+def _batch_norm(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, variance: Tensor,
+    momentum: float, eps: float,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """Return batch normalisation in evaluation mode; torch's own decomposition is not functional.
+
+    The second and third result, statistics for a backward pass, are empty.
+    """
+    scale = torch.rsqrt(variance + eps)
+    scale = scale if weight is None else scale * weight
+    shift = -mean * scale if bias is None else bias - mean * scale
+    shape = (1, -1, *[1] * (x.ndim - 2))
+    empty = x.new_zeros(0)
+    return x * scale.view(shape) + shift.view(shape), empty, empty
 
 
 def lower(
     found: torch.export.ExportedProgram, inputs: Sequence[View], outputs: Sequence[View],
     builder: Builder,
 ) -> None:  # fmt: skip
-    """Write a traced program into a builder.
+    """Lower a traced program.
 
     Args:
         found: from `program`.
-        inputs: the caller's arrays, in order.
-        outputs: where the results go.
+        inputs: views of the caller's input arrays, in order.
+        outputs: views of the output arrays.
         builder: the C function.
 
     Raises:
-        ConfigError: an operator that no lowering takes, by name.
+        ConfigError: an operator without lowering.
     """
     by_target = _lowerings()
     constants = _constants(found)
@@ -131,7 +148,7 @@ def _result(node: Any, known: dict, builder: Builder, by_target: dict[str, type[
 
 
 def _all_arguments(node: Any, args: list[Any], known: dict) -> list[Any]:
-    """Return the arguments by the operator's schema, with its defaults."""
+    """Return all arguments of the operator's schema, with defaults."""
     out = []
     _, schemas = get_signature_for_torch_op(node.target, return_schemas=True)
     assert schemas

@@ -1,7 +1,7 @@
-"""Values of a program that becomes C: strided views of buffers, and expressions not yet computed.
+"""Values of a program that is lowered to C: strided views of buffers, and lazy expressions.
 
-A view has an integer stride per dim, or a table of offsets where a dim is indexed by constants:
-slices, permutations, periodic padding and gathers by constant indices move no data.
+A view has an integer stride per dim, or a table of offsets for a dim indexed by constants, so that
+slices, permutations, periodic padding and gathers at constant indices need no copy.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 Stride: TypeAlias = int | tuple[int, ...]
 C_TYPES = {"float32": "float", "float64": "double", "int64": "int64_t", "bool": "int64_t",
            "int16": "int16_t", "int8": "int8_t"}  # fmt: skip
-"""C type of each dtype that a program computes with, or keeps few-bit products in."""
+"""C type of each supported dtype; int16 and int8 hold quantised inputs."""
 
 
 @dataclass(eq=False)
@@ -24,11 +24,11 @@ class Buffer:
     """Memory of a program.
 
     Attributes:
-        name: in the C source.
-        size: elements.
+        name: name in the C source.
+        size: number of elements.
         dtype: a key of `C_TYPES`.
-        kind: where it is: the caller's, the workspace or the weights.
-        data: of constants.
+        kind: an array of the caller, workspace, or a constant.
+        data: values of a constant.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Buffer:
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """Elements of a buffer: at `offset` plus the sum of index x stride, or of table entries."""
+    """Elements of a buffer at `offset` plus the sum of index times stride, or of table entries."""
 
     buffer: Buffer
     shape: tuple[int, ...]
@@ -53,12 +53,12 @@ class View:
         return self.buffer.dtype
 
     def permute(self, dims: Sequence[int]) -> View:
-        """Return the view with its dims in another order."""
+        """Return the view with permuted dims."""
         return replace(self, shape=tuple(self.shape[d] for d in dims),
                        strides=tuple(self.strides[d] for d in dims))  # fmt: skip
 
     def take(self, dim: int, indices: Sequence[int]) -> View:
-        """Return the entries at constant indices of a dim."""
+        """Return the view of constant indices along a dim."""
         offsets = [_at(self.strides[dim], i) for i in indices]
         steps = set(np.diff(offsets).tolist())
         stride: Stride = steps.pop() if len(steps) == 1 else tuple(offsets)
@@ -73,7 +73,7 @@ class View:
         )  # fmt: skip
 
     def reshape(self, shape: Sequence[int]) -> View | None:
-        """Return the same elements in another shape, None where that needs a copy."""
+        """Return the elements in another shape; None if that needs a copy."""
         kept = [(n, s) for n, s in zip(self.shape, self.strides, strict=True) if n != 1]
         strides: list[Stride] = []
         for size in reversed(shape):
@@ -104,15 +104,15 @@ class View:
 
 @dataclass(frozen=True, eq=False)
 class Expr:
-    """An elementwise result that is computed where it is stored.
+    """Elementwise expression that is computed when it is stored.
 
     Attributes:
         text: C expression of its arguments `{0}`, `{1}`, ...
         args: values of shapes that broadcast to `shape`.
         shape: of the result.
         dtype: of the result.
-        source: view from which the expression loads at the index that the arguments give; the
-            text has its pointer as `{source}`.
+        source: view from which the expression loads at computed indices; its pointer is
+            `{source}` in the text.
     """
 
     text: str
@@ -122,7 +122,7 @@ class Expr:
     source: View | None = None
 
     def rearranged(self, change: Callable[[View], View | None]) -> Expr | None:
-        """Return the expression with a change of view applied to all arguments."""
+        """Apply a change of view to all arguments; None if it needs a copy."""
         out: list[Value] = []
         for arg in self.args:
             if isinstance(arg, Expr):
@@ -145,7 +145,7 @@ def contiguous(buffer: Buffer, shape: Sequence[int]) -> View:
 
 
 def ordered(buffer: Buffer, shape: Sequence[int], order: Sequence[int], pad: int = 0) -> View:
-    """Return a dense view whose memory order of dims is `order`, the last one padded to `pad`."""
+    """Return a dense view with memory order `order` of dims, the last of them padded to `pad`."""
     strides, step = [0] * len(shape), 1
     for dim in reversed(order):
         strides[dim] = step
@@ -154,15 +154,9 @@ def ordered(buffer: Buffer, shape: Sequence[int], order: Sequence[int], pad: int
 
 
 def memory_order(view: View) -> list[int]:
-    """Return the dims from the largest stride to the smallest."""
+    """Return the dims in order of decreasing stride."""
     steps = [abs(_at(s, 1)) if n > 1 else 0 for n, s in zip(view.shape, view.strides, strict=True)]
     return sorted(range(len(steps)), key=lambda d: -steps[d])
-
-
-def spatial_steps(view: View) -> list[int] | None:
-    """Return the strides as integers, None where one is a table."""
-    out = [s for s in view.strides if isinstance(s, int)]
-    return out if len(out) == len(view.strides) else None
 
 
 def numel(shape: Sequence[int]) -> int:

@@ -1,4 +1,4 @@
-"""Emulators: named variables of any file to other ones, one step or rolled out, and exported."""
+"""Emulators: networks that map named variables to named variables, in one step or a rollout."""
 
 from __future__ import annotations
 

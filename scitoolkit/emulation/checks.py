@@ -1,4 +1,4 @@
-"""What can only be checked once the file is open: dims that the configuration names."""
+"""Checks of a configuration against the layout of its data."""
 
 from __future__ import annotations
 
@@ -9,16 +9,19 @@ import numpy as np
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.suggest import nearest_name
 
+_SAME = 1e-2
+"""Largest difference of distances between points that count as equal, relative to their mean."""
+
 if TYPE_CHECKING:
     from scitoolkit.emulation.config import EmulationConfig
     from scitoolkit.emulation.variables import Layout
 
 
 def check_dims(config: EmulationConfig, layout: Layout) -> None:
-    """Refuse dims that the grid does not have, and a network that cannot work on it.
+    """Check the dims that the configuration names, and that the network suits the grid.
 
     Raises:
-        ConfigError: with the key, the dims there are, and the nearest name.
+        ConfigError: an unknown dim, or a network for fields where there are none, or vice versa.
     """
     named = {
         "boundary": list(config.boundary),
@@ -32,40 +35,64 @@ def check_dims(config: EmulationConfig, layout: Layout) -> None:
         for name in names:
             if name not in dims:
                 raise ConfigError(
-                    f"{name!r} is no dim of the grid", where=key,
+                    f"{name!r} is not a dim of the grid", where=key,
                     allowed=", ".join(dims) or "none: there is no field",
                     fix=nearest_name(name, dims) or "",
                 )  # fmt: skip
     if not dims and config.model.name != "mlp":
         raise ConfigError(
-            f"model {config.model.name} needs a field, and all variables are vectors",
+            f"model {config.model.name} needs fields, but all variables are vectors",
             where="model.name", allowed="mlp", fix="model={name: mlp}",
         )  # fmt: skip
     if dims and config.model.name == "mlp":
         raise ConfigError(
-            "model mlp is for vectors, and there are fields", where="model.name",
+            "model mlp is for vectors, but there are fields", where="model.name",
             allowed="unet, resnet, fno",
         )  # fmt: skip
     modes = getattr(config.model, "modes", [0])
     if len(modes) not in (1, len(dims)):
         raise ConfigError(
-            f"{len(modes)} numbers of modes", where="model.modes",
+            f"{len(modes)} entries", where="model.modes",
             allowed=f"1, or {len(dims)} for the dims {', '.join(dims)}",
         )  # fmt: skip
 
 
-def check_mask(config: EmulationConfig, layout: Layout) -> None:
-    """Refuse what cannot work where cells hold no values.
+def check_symmetries(config: EmulationConfig, layout: Layout) -> None:
+    """Check that points stay points under the configured symmetries.
+
+    Shifted and mirrored samples move values from point to point; on other points they would be
+    fields that the equations do not have.
 
     Raises:
-        ConfigError: with the key, and why.
+        ConfigError: a shift along uneven points, or a mirror along points that are not symmetric
+            about their middle.
+    """
+    for kind in ("shift", "mirror"):
+        for dim in getattr(config.symmetries, kind):
+            steps = np.diff(np.asarray(layout.coordinates.get(dim, []), dtype=np.float64))
+            other = steps.mean() if kind == "shift" and len(steps) else steps[::-1]
+            if len(steps) and np.abs(steps - other).max() > _SAME * np.abs(steps).mean():
+                what = (
+                    "not evenly spaced" if kind == "shift" else "not symmetric about their middle"
+                )
+                raise ConfigError(
+                    f"the points along {dim} are {what}", where=f"symmetries.{kind}",
+                    fix="leave the dim out, or interpolate to such points",
+                )  # fmt: skip
+
+
+def check_mask(config: EmulationConfig, layout: Layout) -> None:
+    """Check that settings are compatible with a mask.
+
+    Raises:
+        ConfigError: transport, or a guard or symmetry that needs values in all cells.
     """
     valid = layout.valid
     if valid is None:
         return
     problems = {}
     if config.transport is not None:
-        problems["transport"] = "a flow would carry values out of cells that hold none"
+        problems["transport"] = "it would move values out of cells without values"
     for position, guard in enumerate(config.guards):
         if not guard.allows_mask():
             problems[f"guards.{position}"] = f"{guard.name} needs values in all cells of the grid"
@@ -73,10 +100,10 @@ def check_mask(config: EmulationConfig, layout: Layout) -> None:
         if dim in config.symmetries.shift and (valid != valid.take([0], axis)).any():
             problems["symmetries.shift"] = f"the mask changes along {dim}"
         if dim in config.symmetries.mirror and (valid != np.flip(valid, axis)).any():
-            problems[f"symmetries.mirror.{dim}"] = f"the mask is not its own mirror image in {dim}"
+            problems[f"symmetries.mirror.{dim}"] = f"the mask is not symmetric along {dim}"
     for where, problem in problems.items():
         raise ConfigError(
-            f"not with data.mask: {problem}", where=where, fix="leave it out, or data.mask"
+            f"not possible with data.mask: {problem}", where=where, fix="leave it out, or data.mask"
         )
 
 
@@ -84,9 +111,9 @@ def check_guards(config: EmulationConfig, layout: Layout) -> list[str]:
     """Return the outputs that guards determine.
 
     Raises:
-        ConfigError: a guard reads a variable that is no field of the outputs, or not yet known
-            where it stands; or the state before a step where none is given; or it is made for
-            steps of one length, and there are several.
+        ConfigError: a guard reads a variable that is not an output field or that a later guard
+            computes, or an old value of a variable that is not an input, or it is for one lead and
+            there are several; or guards compute all outputs.
     """
     fields = [v.name for v in layout.outputs if v.is_field]
     determined = [n for guard in config.guards for n in guard.determined()]
@@ -96,7 +123,7 @@ def check_guards(config: EmulationConfig, layout: Layout) -> list[str]:
         for name in (*guard.variables(), *guard.determined()):
             if name not in fields:
                 raise ConfigError(
-                    f"{name!r} is no field of data.outputs", where=where,
+                    f"{name!r} is not a field of data.outputs", where=where,
                     allowed=", ".join(fields), fix=nearest_name(name, fields) or "",
                 )  # fmt: skip
             if name not in (*known, *guard.determined()):
@@ -107,13 +134,13 @@ def check_guards(config: EmulationConfig, layout: Layout) -> list[str]:
         for name in guard.compared():
             if name not in layout.state:
                 raise ConfigError(
-                    f"{name!r} is no input, so that its value before the step is not known",
+                    f"{name!r} is not an input, so that its value before the step is unknown",
                     where=where, allowed=", ".join(layout.state) or "none: no output is an input",
-                    fix=f"{name} among data.inputs too, or leave the guard out",
+                    fix=f"add {name} to data.inputs, or leave the guard out",
                 )  # fmt: skip
         if guard.timed and layout.leads:
             raise ConfigError(
-                f"it holds the balance of one step, and data.leads has {len(layout.leads)} leads",
+                f"it is for a single lead, but data.leads has {len(layout.leads)} leads",
                 where=where, fix="leave out data.leads, or the guard",
             )  # fmt: skip
         known += guard.determined()

@@ -1,4 +1,4 @@
-"""The climate of long rollouts: means, spectra and integral quantities against the truth's."""
+"""Climate statistics of long rollouts: means, spectra and integral quantities."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from scitoolkit.emulation.metrics import spectrum
 from scitoolkit.emulation.rollout import Frames
 
 SPIN_UP = 0.1
-"""Share of a long rollout that is left out of its climate: it still is a forecast."""
+"""Share of a long rollout that is excluded from its climate as the transient."""
 
 
 @dataclass
 class Climate:
-    """Sums over frames of one flow.
+    """Statistics accumulated over the frames of one simulation or rollout.
 
     Attributes:
         fields: names of the variables on the grid.
-        quantities: what else is averaged.
+        quantities: integral quantities that are averaged, too.
         weights: volumes of the cells, mean 1; 0 for cells without values.
-        axis: the periodic dim of the spectra, None for no spectra.
+        axis: the periodic dim of the spectra; None for no spectra.
         series: {quantity: its value in each frame}.
     """
 
@@ -40,7 +40,7 @@ class Climate:
     frames: int = 0
 
     def add(self, frame: Frames, *, settled: bool = True) -> None:
-        """Count a frame; a spectrum is averaged over settled ones alone."""
+        """Add a frame; spectra are averaged over settled frames only."""
         values = {n: np.asarray(frame[n], dtype=np.float64) for n in self.fields}
         for name in self.fields:
             low, high = self._extremes.get(name, (np.inf, -np.inf))
@@ -63,7 +63,7 @@ class Climate:
         return quantity.offset + quantity.scale * mean
 
     def mean(self, name: str) -> float:
-        """Return the mean of a quantity over the settled frames, the last ones."""
+        """Return the mean of a quantity over the settled frames."""
         return float(np.mean(self.series[name][-self.frames :])) if self.frames else float("nan")
 
     def spread(self, name: str) -> float:
@@ -71,7 +71,7 @@ class Climate:
         return float(np.std(self.series[name][-self.frames :])) if self.frames else float("nan")
 
     def ranges(self, margin: float = 0.5) -> dict[str, tuple[float, float]]:
-        """Return the ranges of the variables, widened at both ends by a share of their width."""
+        """Return {variable: (lowest, highest)}, widened at both ends by a share of the width."""
         return {
             n: (low - margin * (high - low), high + margin * (high - low))
             for n, (low, high) in self._extremes.items()
@@ -84,14 +84,14 @@ class Climate:
 
 @dataclass
 class LongRollout:
-    """A rollout past the data's end.
+    """A rollout beyond the end of the data.
 
     Attributes:
         climate: of the emulator.
-        steps: steps wanted.
-        finite: steps that were finite.
-        seconds: CPU seconds of one.
-        left: {variable: first step at which it left the range of the truth}.
+        steps: number of steps requested.
+        finite: number of finite steps.
+        seconds: CPU seconds per step.
+        left: {variable: first step outside the range of the truth}.
     """
 
     climate: Climate
@@ -107,12 +107,12 @@ def long_rollout(
     steps: int,
     ranges: Mapping[str, tuple[float, float]],
 ) -> LongRollout:
-    """Count the frames of a rollout, however it ends.
+    """Add the frames of a rollout to its climate, up to the first one that is not finite.
 
     Args:
-        frames: of a rollout, which raises where it is not finite.
-        climate: empty.
-        steps: frames wanted.
+        frames: of a rollout, which raises NumericalError if it is not finite.
+        climate: an empty one.
+        steps: number of frames requested.
         ranges: {variable: (lowest, highest)} of the truth.
     """
     left: dict[str, int] = {}
@@ -132,15 +132,15 @@ def long_rollout(
 
 
 def spectrum_factor(own: np.ndarray, truth: np.ndarray, share: float) -> float:
-    """Return how far two spectra differ over the waves that hold a share of the variance.
+    """Return the largest ratio of two spectra over the waves that hold a share of the variance.
 
     Args:
         own: power at wave numbers 0, 1, ...
         truth: likewise.
-        share: of the truth's variance, which wave numbers 1 ... K hold.
+        share: of the variance of the truth; compares the lowest wave numbers that hold it.
 
     Returns:
-        the largest factor, in either direction.
+        The largest factor, in either direction.
 
     Example:
         >>> spectrum_factor(np.array([0, 2.0, 1.0]), np.array([0, 1.0, 1.0]), 0.9)

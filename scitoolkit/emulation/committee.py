@@ -1,8 +1,8 @@
-"""Active choice of parameters: where the members of an ensemble disagree most.
+"""Active learning: simulates the parameters at which the members of an ensemble disagree most.
 
-The disagreement at a parameter set is that of the members' next states, from the states of the
-simulation in the reservoir that is nearest to it in parameters, with the parameters replaced. It
-costs no simulation. Query by committee: Seung, Opper and Sompolinsky 1992.
+The disagreement at a parameter set is measured on the states of the simulation in the reservoir
+with the nearest parameters: the spread of the members' next states with the parameters replaced. It
+needs no simulation. Query by committee: Seung, Opper and Sompolinsky 1992.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ class Committee:
     """Chooses the parameters of the next simulation from random candidates.
 
     Args:
-        model: the committee, in whatever state the training has brought it to.
+        model: the committee, at its present state of training.
         reservoir: the states.
         draw: distribution of the candidates.
-        scales: {parameter: `linear` or `log`}, as the network is given it.
+        scales: {parameter: `linear` or `log`} of the network's inputs.
         seed: of the candidates.
-        candidates: compared for each simulation.
+        candidates: number of parameter sets compared for each simulation.
     """
 
     def __init__(
@@ -41,14 +41,14 @@ class Committee:
         self._scales, self._seed, self._count = scales, seed, candidates
 
     def choose(self, number: int) -> dict[str, float]:
-        """Return the parameters of a simulation: of its candidates those of most disagreement."""
+        """Return the parameters of a simulation: the candidate with the largest disagreement."""
         rng = np.random.default_rng([self._seed, _KEY, number])
         points = rng.random((self._count, len(self._draw.parameters)))
         sets = [self._draw.values(point.tolist()) for point in points]
         return sets[int(np.argmax(self.disagreement(sets)))]
 
     def disagreement(self, sets: list[dict[str, float]]) -> np.ndarray:
-        """Return the spread of the members at each parameter set, in units of a typical change."""
+        """Return the spread of the members at each parameter set, in units of typical changes."""
         names = list(sets[0])
         asked = np.array([[self._given(n, s[n]) for n in names] for s in sets], np.float32)
         held = np.stack([
@@ -67,7 +67,7 @@ class Committee:
         return self._spread(batch).reshape(len(sets), -1).mean(1)
 
     def _spread(self, batch: Mapping[str, Tensor]) -> np.ndarray:
-        """Return the variance among the members of each sample, (samples,)."""
+        """Return the variance over the members for each sample, (samples,)."""
         members, was_training = members_of(self._model), self._model.training
         device = next(self._model.parameters()).device
         inputs = [batch[v.name].to(device) for v in self._model.layout.inputs]

@@ -28,44 +28,43 @@ from scitoolkit.emulation.variables import LEAD
 from scitoolkit.io.campaign.split import CampaignSplit
 
 FEWEST_MEMBERS = 2
-"""Members of a committee that can disagree."""
+"""Least number of members of a committee."""
 
 
 class DataConfig(Config):
-    """Which variables of which files, or of which generator's simulations, become which.
+    """Input and output variables, and the files or the generator that provide them.
 
     Attributes:
-        generator: a solver that makes the simulations, in place of `path`.
-        draw: the parameters of its simulations; `samples` counts those of the training.
-        stream: whether they are made before the training or while it runs.
-        path: a file, a directory, a pattern with `*`, or a list of files. Several files are one
-            simulation each, or parts of one where their times go on; a file may hold many
-            simulations too. No window crosses from one simulation into another.
-        test: files that nothing is learned from; the test part of `path` when not given.
-        inputs: names of the variables that the emulator is given; `velocity` stands for all its
-            components, `velocity_0` for one.
-        outputs: names of those it returns.
-        sample_dim: the dim that counts samples: time, or the member of an ensemble. `time` also
-            accepts t, step and the like.
-        lead: samples from input to output along `sample_dim`; 0 maps within one sample.
-        leads: leads that one emulator learns, `lead` among them, each given to it as the input
-            `lead`; rollouts take steps of `lead`.
-        history: times at which the state is given: now, and one, two, ... leads before.
-        grid: the space dims; those of the variables with most dims unless stated.
-        dims: names of the dims of a plain HDF5 file, which has none.
-        parameters: names of numbers that each simulation has (a viscosity, a Rayleigh number),
-            inputs beside the fields: attributes or scalars of the files, or columns of
-            `parameter_table`. A list, or {name: linear | log} where some span decades.
+        generator: a solver that computes the simulations, instead of `path`.
+        draw: parameters of its simulations; `samples` is the number of simulations for training.
+        stream: whether simulations are computed before or during the training.
+        path: a file, a directory, a pattern with `*`, or a list of files. Each of several files
+            is a simulation, or they are parts of one if their times continue; one file may also
+            hold many simulations. No window contains samples of two simulations.
+        test: files for testing; the test split of `path` if not given.
+        inputs: names of the input variables; `velocity` selects all components, `velocity_0` one.
+        outputs: names of the output variables.
+        sample_dim: the dim of the samples: time, or the members of an ensemble. `time` also matches
+            t, step and similar names.
+        lead: samples from input to output along `sample_dim`; with 0 both are of the same sample.
+        leads: leads of one emulator, `lead` among them, which it receives as the input `lead`;
+            rollouts use steps of `lead`.
+        history: number of times at which the state is an input: now, and one, two, ... leads
+            before.
+        grid: the space dims; by default those of the variable with most dims.
+        dims: names of the dims of a plain HDF5 file, which stores none.
+        parameters: names of numbers of each simulation (a viscosity, a Rayleigh number) that are
+            additional inputs: attributes or scalars of the files, or columns of
+            `parameter_table`. A list, or {name: linear | log} if some span decades.
         parameter_table: CSV file whose first column names the simulations.
-        mask: a variable without time that is 1 where the fields have values, or `missing` where
-            the other cells are NaN, or the file's fill value, in every row. Land, obstacles.
-        units: {name: unit that the file must state}.
-        files: `simulations` (one a file), `parts` of one simulation, or found by their times.
+        mask: a variable without time that is 1 where the fields have values, or `missing` if the
+            other cells (land, obstacles) are NaN or the file's fill value in every row.
+        units: {name: unit that the file must have}.
+        files: `simulations` (one per file), `parts` of one simulation, or detected by their times.
         pattern: names of files that hold one sample each, as in `run{simulation}_t{step}.h5`.
-        on_error: `skip` leaves out whole simulations that cannot be read, or differ from the
-            others in variables, units, grid or time step, and copies; the log names them.
-        allow_suspect: train although values look like unflagged fill values or frames that were
-            never written.
+        on_error: `skip` leaves out simulations that cannot be read, that differ from the others in
+            variables, units, grid or time step, or that are copies, and logs their names.
+        allow_suspect: train even if values look like unflagged fill values or unwritten frames.
     """
 
     path: DataPath | list[DataPath] | None = None
@@ -91,7 +90,7 @@ class DataConfig(Config):
     allow_suspect: bool = False
 
     def required_packages(self) -> tuple[str, ...]:
-        """Return the packages that reading the files needs."""
+        """Return the packages required to read the files."""
         from scitoolkit.io.campaign.files import campaign_packages
 
         return () if self.path is None else campaign_packages(self.path)
@@ -99,7 +98,7 @@ class DataConfig(Config):
     @model_validator(mode="after")
     def _one_origin(self) -> DataConfig:
         if (self.path is None) == (self.generator is None):
-            raise ValueError("write either path, for files, or generator")
+            raise ValueError("give either path, for files, or generator")
         if self.generator is None:
             refuse_unused(self, "data.path", "draw", "stream")
             return self
@@ -126,35 +125,36 @@ class DataConfig(Config):
         if self.leads:
             if len(set(self.leads)) < max(len(self.leads), 2) or self.lead not in self.leads:
                 raise ValueError(
-                    f"leads {self.leads} must be two or more, each once, and lead {self.lead} one "
-                    "of them"
+                    f"leads {self.leads} must be two or more distinct leads that include lead "
+                    f"{self.lead}"
                 )
             if self.history > 1:
                 raise ValueError("leads needs history: 1, whose times are one lead apart")
             if taken := {LEAD} & {*self.inputs, *self.outputs, *self.parameters}:
-                raise ValueError(f"with leads, {taken.pop()!r} names the lead and no variable")
+                raise ValueError(f"with leads, {taken.pop()!r} must not be a variable's name")
         if self.lead == 0 and (both := set(self.inputs) & set(self.outputs)):
             raise ValueError(f"with lead 0 no variable is both input and output: {sorted(both)}")
         return self
 
     @property
     def samples_before(self) -> int:
-        """Samples before the present that the history reaches back."""
+        """Number of samples before the present in the history."""
         return (self.history - 1) * self.lead
 
     @property
     def parameter_scales(self) -> dict[str, Literal["linear", "log"]]:
-        """The scale on which each parameter is given to the network."""
+        """Scale of each parameter as an input of the network."""
         names = self.parameters
         return dict(names) if isinstance(names, dict) else dict.fromkeys(names, "linear")
 
 
 class SymmetryConfig(Config):
-    """Transformations that turn a solution into a solution; samples are drawn under all of them.
+    """Symmetries of the equations, applied at random to training samples.
 
     Attributes:
-        shift: periodic dims along which the origin is arbitrary.
-        mirror: {dim: variables that change sign when the dim is reversed}.
+        shift: periodic, evenly spaced dims with an arbitrary origin.
+        mirror: {dim: variables that change sign when the dim is reversed}; its points are symmetric
+            about their middle.
     """
 
     shift: list[str] = Field(default_factory=list)
@@ -162,14 +162,14 @@ class SymmetryConfig(Config):
 
 
 class DiagnosticConfig(Config):
-    """Outputs that follow from the other outputs of the same moment, by a network of their own.
+    """Outputs that a second network computes from the other outputs of the same time.
 
-    A pressure is one: it has no memory. It is learned from the true state first, and
-    from the emulator's own state in the part of the training that `rollout.begin` starts.
+    A pressure is an example: it depends on the present state alone. It is trained on the true state
+    first, and on the emulator's state once `rollout.begin` is reached.
 
     Attributes:
-        outputs: names. One that is also an input changes by the difference of what the network
-            makes of the new state and of the old one.
+        outputs: names. An output that is also an input changes by the difference of the network's
+            values for the new and the old state.
         model: the network.
     """
 
@@ -178,12 +178,12 @@ class DiagnosticConfig(Config):
 
 
 class QuantityConfig(Config):
-    """A number that a state is judged by: the volume mean of a sum of products of variables.
+    """An integral quantity of a state: the volume mean of a sum of products of variables.
 
     Attributes:
         terms: products, each a list of variables: [[u, u], [w, w]] is u^2 + w^2.
-        scale: multiplies the mean.
-        offset: added to it.
+        scale: factor of the mean.
+        offset: added to the scaled mean.
     """
 
     terms: list[list[str]] = Field(min_length=1)
@@ -192,23 +192,24 @@ class QuantityConfig(Config):
 
 
 class RolloutConfig(Config):
-    """How the emulator learns to be fed with its own output.
+    """Autoregressive training, and rollouts in evaluation and prediction.
 
     Attributes:
-        steps: steps in a row whose errors are all learned from.
-        pushforward: steps without a gradient before them (Brandstetter et al. 2022,
+        steps: consecutive steps whose errors are all in the loss.
+        pushforward: steps without gradient before them (Brandstetter et al. 2022,
             arXiv:2202.03376).
-        draw_pushforward: draw their number from 0 to `pushforward` for each batch.
-        validation: steps of the validation's rollouts, by which the weights are chosen;
-            `steps + pushforward` unless given.
-        jitter: rollouts apply a random one of `symmetries` before each step and undo it after, so
-            that errors tied to the grid do not add up in place.
-        begin: share of the training that is done with single steps first.
-        noise: added to the state, in units of each variable's typical change in one step.
-        evaluate: steps of the rollout in the report; all that the test part has unless stated.
-        long: steps of the rollout past the data's end in the report, for the climate; 0 for none.
-        predict: steps that `scitoolkit predict` goes beyond a file's last sample; 0 maps every
-            sample of the file one step ahead instead.
+        draw_pushforward: draw the number of such steps from 0 to `pushforward` for each batch.
+        validation: steps of the validation rollouts that select the weights; by default
+            `steps + pushforward`.
+        jitter: apply a random one of `symmetries` before each step of a rollout and undo it after
+            the step, so that errors tied to the grid do not accumulate in place.
+        begin: share of the training after which rollouts begin; before, single steps are trained.
+        noise: standard deviation of noise added to the state, in units of each variable's typical
+            change in one step.
+        evaluate: steps of the rollouts in the report; by default as many as the test split has.
+        long: steps of the rollout beyond the end of the data, for climate statistics; 0 for none.
+        predict: steps that `scitoolkit predict` computes after the last sample of a file; with 0 it
+            advances every sample of the file by one step instead.
     """
 
     steps: PositiveInt = 1
@@ -224,14 +225,14 @@ class RolloutConfig(Config):
 
 
 class UncertaintyConfig(Config):
-    """Intervals of rollouts: an ensemble, and a calibration on the validation part.
+    """Prediction intervals of rollouts: an ensemble, calibrated on the validation split.
 
     Attributes:
-        members: emulators trained side by side, which differ by their initialisation; with 1 the
-            width of an interval depends on the lead alone.
-        coverage: share of truths that an interval is to hold.
-        steps: leads that are calibrated, each by itself.
-        starts: rollouts from each trajectory, evenly spread over it.
+        members: emulators that differ by their initialisation; with 1 the width of an interval
+            depends on the lead alone.
+        coverage: nominal share of true values inside an interval.
+        steps: number of steps that are calibrated, each separately.
+        starts: rollouts per trajectory, evenly spread over it.
     """
 
     members: PositiveInt = 4
@@ -241,35 +242,35 @@ class UncertaintyConfig(Config):
 
 
 class EmulationConfig(SeededConfig):
-    """An emulator: variables, division, boundaries, network and training.
+    """Configuration of an emulator: data, split, boundaries, network and training.
 
     Attributes:
-        split: division of `data.path`: by simulation where there are several, else along the
-            samples.
-        boundary: {dim: circular | zeros | edge}; `zeros` for a wall, and unless stated.
-        coordinates: dims whose position, and spacing where it varies, the network is told.
-        conditioning: how inputs that have no grid dim and that no step changes (parameters,
-            forcings) reach the network: as `channels` of one value in all cells, or by `film`,
-            which scales and shifts the channels of every block.
-        residual: learn the change where an output is also an input.
-        transport: {dim: cells} that a flow carries a field at most in one step; the network then
-            returns displacements beside corrections. For fields that move.
-        low_rank: layers in low rank, begun from a trained emulator.
-        guards: maps of the state after each step that hold it to invariants, in their order; the
-            data must obey them. `validate` proposes those that hold in the data.
-        quantities: {name: what the climate of long rollouts is judged by}, such as the kinetic
+        split: splits of `data.path`: by simulation if there are several, else along the samples.
+        boundary: {dim: circular | zeros | edge}; `zeros`, for a wall, is the default.
+        coordinates: dims whose position, and spacing if it varies, are inputs of the network.
+        conditioning: how inputs without grid dims that no step changes (parameters, forcings) enter
+            the network: as `channels` that are constant in space, or by `film`, which scales and
+            shifts the channels of every block.
+        residual: learn the change of an output that is also an input.
+        transport: {dim: cells} that a flow moves a field by at most in one step; the network then
+            returns displacements in addition to corrections.
+        low_rank: layers of low rank, initialised from a trained emulator.
+        guards: maps applied in order to the state after each step that enforce invariants; the data
+            must satisfy them. `validate` proposes those that hold in the data.
+        quantities: {name: integral quantity} of the climate of long rollouts, such as the kinetic
             energy, {terms: [[u, u], [w, w]], scale: 0.5}.
-        uncertainty: intervals around rollouts, in reports and in what `predict` writes; they are
-            calibrated on the simulations of the validation part.
-        solver_seconds: CPU seconds in which a solver advances by one lead, for comparison.
-        guarded_weight: of outputs that guards compute from others, as a pressure, in the loss,
-            where a learned output weighs 1. With 0 training does not see their errors, which may
-            grow many times while those of the others hardly change.
-        wall_weight: added to every cell's volume, mean 1, in the loss: fine cells count more.
-        weights_dtype: how the trained weights are kept; float16 halves the file, int8 quarters
-            its large kernels. What is scored is what is kept.
-        spatial_dim: the dim that `training.strategy: spatial` divides among processes; the longest
-            that can be divided unless given.
+        uncertainty: prediction intervals in reports and in the output of `predict`, calibrated
+            on the simulations of the validation split.
+        solver_seconds: CPU seconds of a solver per lead, for comparison.
+        guarded_weight: weight in the loss of outputs that guards compute from others, such as a
+            pressure; a learned output has weight 1. With 0 their errors are not in the loss and may
+            grow many times while the errors of the other outputs hardly change.
+        wall_weight: added to the volume of every cell (of mean 1) in the loss, which increases the
+            weight of fine cells.
+        weights_dtype: dtype of the stored weights; float16 halves the file, int8 quarters its large
+            kernels. Scores are those of the stored weights.
+        spatial_dim: the dim that `training.strategy: spatial` divides among processes; by default
+            the longest one that can be divided.
     """
 
     renamed: ClassVar[Mapping[str, str]] = {"weights": "weights_dtype"}
@@ -293,8 +294,8 @@ class EmulationConfig(SeededConfig):
     guarded_weight: NonNegativeFloat = 0.0
     wall_weight: NonNegativeFloat = 0.0
     rollout: RolloutConfig = RolloutConfig()
-    repeats: PositiveInt = Field(default=1, description="times a sample is drawn in an epoch")
-    buffer: str = Field(default="1GiB", description="memory for samples kept between batches")
+    repeats: PositiveInt = Field(default=1, description="how often a sample is drawn per epoch")
+    buffer: str = Field(default="1GiB", description="memory for cached samples")
     weights_dtype: Literal["float32", "float16", "int8"] = "float32"
     spatial_dim: str | None = None
     training: EmulationTrainingConfig = EmulationTrainingConfig()
@@ -344,7 +345,7 @@ class EmulationConfig(SeededConfig):
                 )
         if self.low_rank is not None:
             if self.uncertainty is not None and self.uncertainty.members > 1:
-                problems.append("low_rank is of one emulator: uncertainty.members: 1")
+                problems.append("low_rank needs a single emulator: uncertainty.members: 1")
             if self.training.divides_fields:
                 problems.append("low_rank and training.strategy spatial: choose another strategy")
         problems += self._problems_of_a_stream()
@@ -373,10 +374,10 @@ class EmulationConfig(SeededConfig):
 
 
 class ExportOptions(Config):
-    """How an emulator is exported.
+    """Options of the export of an emulator.
 
     Attributes:
-        batch: samples of a call, fixed in the file.
+        batch: number of samples of a call, fixed in the file.
     """
 
     batch: PositiveInt = 1

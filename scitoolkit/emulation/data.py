@@ -1,4 +1,4 @@
-"""From files to samples: which are for training, what normalises them, and how they are read."""
+"""Opened campaigns: variables, samples and windows of the files of a job."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ log = get_logger(__name__)
 
 @dataclass
 class Data:
-    """An opened campaign and what its variables are.
+    """An opened campaign and the layout of its variables.
 
     Attributes:
         campaign: simulations and their rows.
-        dataset: dims, coordinates and attributes of the first simulation, no values.
+        dataset: dims, coordinates and attributes of the first simulation, without values.
         layout: variables and grid.
         where: the files, for messages.
     """
@@ -44,7 +44,7 @@ class Data:
 
     @property
     def num_samples(self) -> int:
-        """Samples of all simulations."""
+        """Number of samples of all simulations."""
         return self.campaign.index.num_rows
 
     @property
@@ -62,14 +62,14 @@ class Data:
 
     @property
     def times(self) -> np.ndarray:
-        """The sample coordinate of the first simulation, or sample numbers."""
+        """Sample coordinate of the first simulation; sample numbers if it has none."""
         dim = self.layout.sample_dim
         size = len(self.blocks[0])
         return self.dataset[dim].values if dim in self.dataset.coords else np.arange(size)
 
     @cached_property
     def rows(self) -> dict[str, Rows]:
-        """The rows of each array of the files, readable in any order."""
+        """Readers of the rows of each array, in any order."""
         return row_sets(self.campaign)
 
     @cached_property
@@ -81,19 +81,19 @@ class Data:
         return {n: v[0, 0] for n, v in self._samples.read(np.array([sample])).items()}
 
     def inputs(self, sample: int, layout: Layout, lead: int) -> dict[str, np.ndarray]:
-        """Return the variables of one sample and the earlier values that an emulator is given.
+        """Return the inputs of one sample, earlier values and lead included.
 
         Args:
-            sample: at least `lead` times the largest age from the start of its simulation.
+            sample: at least `lead` times the largest age after the start of its simulation.
             layout: the emulator's.
-            lead: samples between two ages, and the lead that an emulator of several is told.
+            lead: samples between two ages; also the value of the input `lead`.
         """
         return _with_earlier(self.frame, sample, layout, lead)
 
     def inputs_of(
         self, samples: range, layout: Layout, lead: int
     ) -> Iterator[dict[str, np.ndarray]]:
-        """Yield `inputs` of consecutive samples, which are read together."""
+        """Yield `inputs` of consecutive samples, read in one go."""
         oldest = max((v.age for v in layout.earlier), default=0)
         rows = np.arange(samples.start - oldest * lead, samples.stop)
         values = self._samples.read(rows)
@@ -105,20 +105,20 @@ class Data:
             yield _with_earlier(frame, sample, layout, lead)
 
     def forcing(self, start: int, lead: int) -> Callable[[int], dict[str, np.ndarray]]:
-        """Return what gives the variables of step k of a rollout that begins at a sample."""
+        """Return a function from step k of a rollout that starts at `start` to its variables."""
         return lambda step: self.frame(start + step * lead)
 
     def source(
         self, starts: np.ndarray, offsets: Sequence[int], repeats: int = 1,
         box: Mapping[str, slice] | None = None,
     ) -> CampaignWindows:  # fmt: skip
-        """Return the windows that begin at some samples: (B, offset, *dims) float32 each.
+        """Return windows of samples: (B, offset, *dims) float32 for each variable.
 
         Args:
             starts: first sample of each window.
             offsets: samples of a window, relative to its start, ascending.
-            repeats: times that each window counts in an epoch.
-            box: {dim: the part that is read of it}; whole fields unless given.
+            repeats: how often each window occurs in an epoch.
+            box: {dim: slice to read}; whole fields unless given.
         """
         rows = row_sets(self.campaign, box) if box else self.rows
         orders = {name: v.dims for name, v in self.layout.variables.items()}
@@ -131,7 +131,7 @@ class Data:
 def _with_earlier(
     frame: Callable[[int], dict[str, np.ndarray]], sample: int, layout: Layout, lead: int
 ) -> dict[str, np.ndarray]:
-    """Return a frame with what a layout wants beside it, of frames before it and of the lead."""
+    """Return a frame with the earlier values and the lead that a layout requires."""
     found = dict(frame(sample))
     found |= {v.name: np.array(lead, np.float32) for v in layout.inputs if not v.stored}
     for age in sorted({v.age for v in layout.earlier}):
@@ -144,17 +144,17 @@ def open_data(
     config: DataConfig, path: Path | list[Path] | None = None, *, like: Layout | None = None,
     cache: Path | None = None, keep: bool = True,
 ) -> Data:  # fmt: skip
-    """Open the variables of a job; no field is read.
+    """Open the variables of a job without reading fields.
 
     Args:
-        config: which variables.
-        path: other files than the job's own.
-        like: the layout that the files must have.
-        cache: folder where the index is kept.
-        keep: write a new index there.
+        config: the data section.
+        path: files to open instead of those of `config`.
+        like: layout that the files must match.
+        cache: folder of the cached index.
+        keep: whether to write a new index there.
 
     Raises:
-        DataError: what is wrong with a file, a variable, its dims or its grid.
+        DataError: an unreadable file, a missing variable, or dims or a grid that do not match.
     """
     own = path is None
     path = config.path if path is None else path
@@ -212,7 +212,7 @@ def _require_unit(
 
 
 def _warn_outside(campaign: Campaign, like: Layout) -> None:
-    """Warn of parameters that the emulator did not learn from."""
+    """Warn of parameters outside the range of the training split."""
     for name, (low, high) in like.parameter_ranges.items():
         values = campaign.parameters[name]
         outside = np.flatnonzero((values < low) | (values > high))
@@ -226,9 +226,12 @@ def _warn_outside(campaign: Campaign, like: Layout) -> None:
 
 
 def _require_like(found: Layout, expected: Layout, where: str) -> None:
-    """Refuse a file of other dims, masks or steps than the emulator learned from.
+    """Check that dims, mask and step of a file are those of the training data.
 
-    Fields may be on another grid, which is left to `transfer.on_grid`.
+    The grid may differ; `transfer.on_grid` handles that.
+
+    Raises:
+        DataError: other dims, another mask on the same grid, or another step.
     """
     for name, variable in expected.variables.items():
         other = found.variables[name]
@@ -245,7 +248,7 @@ def _require_like(found: Layout, expected: Layout, where: str) -> None:
         ]
         raise DataError(
             f"a mask of {cells[0]} valid cells", where=where,
-            allowed=f"the mask that the emulator learned with, of {cells[1]}",
+            allowed=f"the mask of the training data, of {cells[1]}",
         )  # fmt: skip
     a, b = found.step, expected.step
     if a is not None and b is not None and abs(a - b) > 1e-2 * abs(b):

@@ -1,4 +1,4 @@
-"""The emulator: what advances the state, and what follows from the state of the same moment."""
+"""Emulator: a network that advances the state, a diagnostic network and guards."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 
 
 class Emulator(nn.Module):
-    """Named inputs to named outputs, all in their own units.
+    """Map from named inputs to named outputs, all in physical units.
 
     Args:
         layout: all variables and the grid.
-        advance: from the inputs to the outputs, the diagnostic ones left out.
-        diagnose: from these outputs, and the inputs that are no outputs, to the diagnostic ones. A
-            diagnostic output that is also an input changes by the difference of what `diagnose`
-            makes of the new state and of the old one, so that its bias cancels.
-        guards: maps of the new state, given the old one, in their order.
-        determined: outputs that the guards compute from others, which no network returns.
+        advance: network from the inputs to the outputs without the diagnostic ones.
+        diagnose: network from these outputs, and the inputs that are not outputs, to the diagnostic
+            outputs. A diagnostic output that is also an input changes by the difference of the
+            values of `diagnose` for the new and the old state, so that its bias cancels.
+        guards: maps (new state, old state) -> new state, applied in order.
+        determined: outputs that the guards compute from others and that no network returns.
     """
 
     def __init__(
@@ -63,8 +63,8 @@ class Emulator(nn.Module):
 
         Args:
             inputs: (B, *dims) each, in the order of `layout.inputs`.
-            known: true outputs, for a training in which diagnostic outputs are to be learned
-                from these instead of the emulator's own.
+            known: true outputs; if given, diagnostic outputs are computed from them instead of
+                from the emulator's outputs.
         """
         found = self._named(self.advance, self.advance(*inputs))
         if self.diagnose is not None and not self._all_determined():
@@ -79,12 +79,17 @@ class Emulator(nn.Module):
         return tuple(found[v.name] for v in self.layout.outputs)
 
     def _all_determined(self) -> bool:
-        """Return whether guards compute every diagnostic output, so that its network is idle."""
+        """Return whether guards compute all diagnostic outputs, so that `diagnose` is idle."""
         assert self.diagnose is not None
         return {v.name for v in self.diagnose.layout.outputs} <= set(self.determined)
 
     def _diagnosed(self, old: dict[str, Tensor], new: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return the diagnostic outputs from the inputs, and these overlaid by the new state."""
+        """Return the diagnostic outputs.
+
+        Args:
+            old: the inputs.
+            new: the inputs, updated with the new state.
+        """
         part = self.diagnose
         assert part is not None
         names = [v.name for v in part.layout.inputs]
@@ -102,18 +107,18 @@ class Emulator(nn.Module):
         return {v.name: x for v, x in zip(part.layout.outputs, values, strict=True)}
 
     def set_statistics(self, statistics: Statistics) -> None:
-        """Set what normalises, measured on the training part."""
+        """Set the normalisation, measured on the training split."""
         for part in (self.advance, self.diagnose):
             if part is not None:
                 part.set_statistics(statistics)
 
     @property
     def learned(self) -> list[Variable]:
-        """Return the outputs that networks return: those that no guard determines."""
+        """Outputs of the networks: those that no guard determines."""
         return [v for v in self.layout.outputs if v.name not in self.determined]
 
     def output_scales(self) -> list[Tensor]:
-        """Return the size of each learned output, of its change where that is what is learned."""
+        """Return the scale of each learned output: of its change if the change is learned."""
         scales: dict[str, Tensor] = {}
         for part in (self.advance, self.diagnose):
             if part is not None:
@@ -123,10 +128,10 @@ class Emulator(nn.Module):
 
 
 def build(config: EmulationConfig, layout: Layout) -> Emulator:
-    """Return an untrained emulator, the same for a seed.
+    """Return an untrained emulator; equal seeds give equal weights.
 
     Raises:
-        ConfigError: a boundary, coordinate or symmetry names no grid dim.
+        ConfigError: settings that do not fit the layout, such as an unknown dim.
     """
     check_dims(config, layout)
     check_mask(config, layout)
@@ -150,31 +155,31 @@ def build(config: EmulationConfig, layout: Layout) -> Emulator:
 
 
 def grid_of(config: EmulationConfig, layout: Layout) -> Grid:
-    """Return the grid of the fields, as guards see it."""
+    """Return the grid of the fields for guards."""
     periodic = [d for d in layout.grid if config.boundary.get(d) == "circular"]
     return Grid(layout.grid, layout.coordinates, periodic, layout.weights())
 
 
 def conditions_of(config: EmulationConfig, layout: Layout) -> tuple[str, ...]:
-    """Return the inputs that condition the networks by scaling and shifting their channels.
+    """Return the names of the inputs that scale and shift channels of the networks.
 
-    Parameters and whatever else has no grid dim and no step changes.
+    These are parameters and all other inputs without grid dims that no step changes.
 
     Raises:
-        ConfigError: there are none, nothing else is left, or a model that cannot be conditioned.
+        ConfigError: there are no such inputs or no others, or the model cannot be conditioned.
     """
     if config.conditioning == "channels":
         return ()
     found = [v.name for v in layout.inputs if not v.is_field and v.name not in layout.recurrent]
     if not found:
         raise ConfigError(
-            "conditioning film, and every input is a field or changes in a step",
+            "conditioning film, but every input is a field or changes in a step",
             where="conditioning", allowed="film with data.parameters, data.leads or a forcing "
             "without grid dims", fix="conditioning=channels",
         )  # fmt: skip
     if len(found) == len(layout.inputs) and not layout.grid:
         raise ConfigError(
-            f"conditioning film leaves nothing that {', '.join(found)} could condition",
+            f"conditioning film, but {', '.join(found)} are the only inputs",
             where="conditioning", fix="conditioning=channels",
         )  # fmt: skip
     models = {"model": config.model}
@@ -183,7 +188,7 @@ def conditions_of(config: EmulationConfig, layout: Layout) -> tuple[str, ...]:
     for key, model in models.items():
         if not model.conditioned:
             raise ConfigError(
-                f"{key} {model.name} takes no condition", where="conditioning",
+                f"{key} {model.name} does not support conditioning", where="conditioning",
                 fix="conditioning=channels, or `conditioned = True` in the model's section",
             )  # fmt: skip
     return tuple(found)
@@ -194,15 +199,15 @@ def network_of(
     carried: dict[str, int] | None, *, padding: Sequence[AnyPadding] | None = None,
     local: Layout | None = None, conditions: Sequence[str] = (),
 ) -> NormalizedNetwork:  # fmt: skip
-    """Return an untrained network between the variables of a layout.
+    """Return an untrained network for the variables of a layout.
 
     Args:
-        config: of the job.
-        layout: its inputs and outputs.
-        model: the network.
+        config: the job.
+        layout: inputs and outputs.
+        model: configuration of the network.
         carried: {dim: cells} of the transport, None for none.
-        padding: one entry per grid dim; that of `config.boundary` unless given.
-        local: the layout of the slab that a process holds.
+        padding: one entry per grid dim; by default from `config.boundary`.
+        local: layout of the slab of this process, for fields that processes divide.
         conditions: names of inputs that scale and shift channels.
     """
     if padding is None:

@@ -1,4 +1,4 @@
-"""Several emulators of one state, which differ by their initialisation."""
+"""Ensembles: emulators of one layout with different initialisations."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from scitoolkit.ops.low_rank import empty_factors, replaced
 
 
 class Ensemble(nn.Module):
-    """Emulators of one layout; one step is the mean of theirs.
+    """Ensemble of emulators; its step is the mean of the members' steps.
 
     Args:
         members: the emulators.
@@ -31,19 +31,19 @@ class Ensemble(nn.Module):
         self.determined: tuple[str, ...] = members[0].determined
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        """Return the members' mean of each output of the layout, (B, *dims)."""
+        """Return the mean over members of each output of the layout, (B, *dims)."""
         answers = [member(*inputs) for member in self.members]
         return tuple(torch.stack(each).mean(0) for each in zip(*answers, strict=True))
 
     def set_statistics(self, statistics: Statistics) -> None:
-        """Set what normalises, the same in all members."""
+        """Set the normalisation of all members."""
         for member in self.members:
             assert isinstance(member, Emulator)
             member.set_statistics(statistics)
 
     @property
     def learned(self) -> list[Variable]:
-        """Return the outputs that networks return."""
+        """Outputs of the networks, the same for all members."""
         first = self.members[0]
         assert isinstance(first, Emulator)
         return first.learned
@@ -53,14 +53,14 @@ AnyEmulator = Emulator | Ensemble
 
 
 def members_of(emulator: AnyEmulator) -> list[Emulator]:
-    """Return the emulators that roll out by themselves."""
+    """Return the members of an ensemble, or the emulator itself in a list."""
     if isinstance(emulator, Emulator):
         return [emulator]
     return [member for member in emulator.members if isinstance(member, Emulator)]
 
 
 def build_any(config: EmulationConfig, layout: Layout) -> AnyEmulator:
-    """Return an untrained emulator, or the ensemble that `uncertainty.members` asks for.
+    """Return an untrained emulator, or an ensemble if `uncertainty.members` > 1.
 
     Raises:
         ConfigError: see `build`.
@@ -73,7 +73,7 @@ def build_any(config: EmulationConfig, layout: Layout) -> AnyEmulator:
 
 
 def _in_low_rank(emulator: Emulator, config: EmulationConfig) -> Emulator:
-    """Put untrained factors in the place of the layers that `low_rank` names."""
+    """Replace the layers in `low_rank.ranks` by untrained factors."""
     if config.low_rank is not None:
         with torch.random.fork_rng(devices=[]):
             replaced(
@@ -83,9 +83,9 @@ def _in_low_rank(emulator: Emulator, config: EmulationConfig) -> Emulator:
 
 
 class EnsembleTask:
-    """Members trained side by side on the same batches.
+    """Training task of an ensemble: all members learn from the same batches.
 
-    The loss is the mean over members; as they share no weight, each is trained as if alone.
+    The loss is the mean over members, which share no weights and are thus trained independently.
 
     Args:
         model: the ensemble.

@@ -1,4 +1,4 @@
-"""Evaluation: one step and rollouts against what needs no network, in units and spectra."""
+"""Evaluation of one step and of rollouts against baselines: errors in units, and spectra."""
 
 from __future__ import annotations
 
@@ -33,27 +33,27 @@ MAX_STARTS, MAX_STEPS, SPECTRA = 16, 64, 8
 
 
 class Evaluation:
-    """Scores of an emulator on samples that it has not seen.
+    """Scores of an emulator on test samples.
 
-    Errors are root mean squares over samples and cells, the cells weighed by their volumes; the
-    rollout's are also averaged over where it starts.
+    Errors are root mean squares over samples and cells, weighted by cell volumes; those of rollouts
+    are also averaged over the starts.
 
     Args:
         emulator: the emulator.
         data: the opened file.
-        blocks: its samples that are for testing, each range within one simulation.
+        blocks: test samples, each range within one simulation.
         config: the job.
-        intervals: calibrated ones, to be scored too.
+        intervals: calibrated prediction intervals to score; None for none.
 
     Attributes:
-        interval_scores: {output: scores of the intervals}, None without intervals.
-        by_lead: {lead: {forecast: {output: RMSE}}}, of an emulator of several leads.
-        motion: the first rollout of the field that changes most in a step; None without one.
+        interval_scores: {output: scores of the intervals}; None without intervals.
+        by_lead: {lead: {forecast: {output: RMSE}}} of an emulator of several leads.
+        motion: planes of the first rollout, of the field with the largest relative change in a
+            step; None without rollouts of fields.
         one_step: {forecast: {output: RMSE after one step}}.
-        plain, plain_rollouts: the same as `one_step` and `rollouts` with all cells counted alike,
-            for grids that are not even.
-        rollouts: {forecast: {output: [RMSE after step 1, 2, ...]}}, None where nothing starts.
-        deviation: {output: standard deviation of the truth, with the cells' volumes}.
+        plain, plain_rollouts: as `one_step` and `rollouts`, with equal weights of all cells.
+        rollouts: {forecast: {output: [RMSE after step 1, 2, ...]}}; None for steps without a value.
+        deviation: {output: volume-weighted standard deviation of the truth}.
     """
 
     layout: Layout
@@ -109,12 +109,12 @@ class Evaluation:
 
     @property
     def has_rollout(self) -> bool:
-        """Whether the state can be fed back for two steps or more."""
+        """Whether rollouts of two steps or more are possible."""
         return bool(self.lead and self.layout.state) and self._longest > 2 * self.lead
 
     @property
     def goes_on(self) -> bool:
-        """Whether a rollout can go past the data: its other inputs are constant in time."""
+        """Whether a rollout can continue beyond the data: its other inputs are constant in time."""
         steps = self.config.rollout.long
         known = {*self.layout.recurrent, *self.data.constant}
         known |= {v.name for v in self.layout.inputs if not v.stored}
@@ -126,7 +126,7 @@ class Evaluation:
         return Climate(fields, self.config.quantities, weights, self.spectral_axis)
 
     def _long_rollout(self) -> LongRollout:
-        """Return the climate of a rollout past the data's end, from its first test sample."""
+        """Return the climate of a rollout beyond the data, from the first test sample."""
         for block in self.blocks:
             for sample in block:
                 self.truth_climate.add(self.frame(sample))
@@ -141,11 +141,11 @@ class Evaluation:
         return max(map(len, self.blocks))
 
     def frame(self, sample: int) -> Frames:
-        """Return all variables of one sample."""
+        """Return the variables of one sample."""
         return self.data.frame(sample)
 
     def inputs(self, sample: int) -> Frames:
-        """Return them with the earlier values that the emulator is given."""
+        """Return the inputs of one sample, earlier values included."""
         return self.data.inputs(sample, self.layout, self.lead)
 
     def _one_step(self) -> tuple[Any, Any, dict[str, float]]:
@@ -194,7 +194,7 @@ class Evaluation:
         return self._series(errors, length), len(chosen)
 
     def _at_lead(self, lead: int) -> dict[str, dict[str, float]]:
-        """Return the errors of a step of one lead, and of as many steps as it takes otherwise."""
+        """Return the errors of a single step of one lead and of repeated steps of `data.lead`."""
         errors, usual = _Errors(), self.lead
         starts = [s for b in self.blocks for s in b[: max(len(b) - lead, 0)]]
         if not starts:
@@ -240,7 +240,7 @@ class Evaluation:
         keep = {1, (length + 1) // 2, length}
         for step, forecast in enumerate(own, start=1):
             truth = self.frame(start + step * lead)
-            found = {OWN: forecast, **{rival: next(frames) for rival, frames in baselines.items()}}
+            found = {OWN: forecast, **{name: next(frames) for name, frames in baselines.items()}}
             if LINEAR in baselines:
                 found[MATCHED] = forecast
             for kind, frame in found.items():
@@ -259,7 +259,7 @@ class Evaluation:
                 self.motion.add(step, truth, forecast)
 
     def _activity(self, name: str) -> float:
-        """Return how much of its standard deviation an output changes in a step."""
+        """Return the change of an output in a step relative to its standard deviation."""
         return self.one_step[PERSISTENCE][name] / (self.deviation[name] or np.inf)
 
     def _show(self, step: int, truth: Frames, forecast: Frames) -> None:
@@ -286,15 +286,16 @@ class Evaluation:
              and (valid is None or (valid == valid.take([0], i)).all())), None,
         )  # fmt: skip
 
-    def ratio(self, errors: Mapping[str, Mapping[str, float]], rival: str) -> dict[str, float]:
-        """Return, per output, the emulator's error over a rival's."""
-        return {n: errors[OWN][n] / errors[rival][n] for n in self.outputs if errors[rival][n] > 0}
+    def ratio(self, errors: Mapping[str, Mapping[str, float]], baseline: str) -> dict[str, float]:
+        """Return {output: error of the emulator over that of a baseline}."""
+        other = errors[baseline]
+        return {n: errors[OWN][n] / other[n] for n in self.outputs if other[n] > 0}
 
-    def steps_better(self, name: str, rival: str) -> int:
-        """Return up to which step of the rollout the emulator beats a rival, without a gap."""
-        own = self.rollouts[MATCHED if rival == LINEAR else OWN][name]
+    def steps_better(self, name: str, baseline: str) -> int:
+        """Return the number of initial steps of a rollout with a smaller error than a baseline."""
+        own = self.rollouts[MATCHED if baseline == LINEAR else OWN][name]
         count = 0
-        for mine, other in zip(own, self.rollouts[rival][name], strict=True):
+        for mine, other in zip(own, self.rollouts[baseline][name], strict=True):
             if mine is None or other is None or mine >= other:
                 break
             count += 1

@@ -1,9 +1,9 @@
-"""Emulators for solvers: a compiled package that C++ loads, or ONNX; each checked before use.
+"""Export of emulators to AOTInductor packages and ONNX, compared with the emulator.
 
 A `.pt2` is an AOTInductor package: compiled code and weights in one file, called from C++ through
 `torch::inductor::AOTIModelPackageLoader` and from Python through
-`torch._inductor.aoti_load_package`. Tensors go in and come out in the order and in the units of
-the layout, which is in the file's metadata.
+`torch._inductor.aoti_load_package`. Inputs and outputs have the order and units of the layout,
+which is stored in the metadata of the file.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ TOLERANCE = 1e-4
 
 
 def export(emulator: Emulator, path: Path, batch: int = 1) -> dict[str, Any]:
-    """Write an emulator as `.pt2` or `.onnx`, call what was written, and compare.
+    """Write an emulator as `.pt2` or `.onnx` and compare its outputs with those of the emulator.
 
     Args:
         emulator: the trained emulator.
-        path: the file to write; its suffix says which kind.
-        batch: samples of a call, fixed in the file.
+        path: the file to write; its suffix selects the format.
+        batch: number of samples of a call, fixed in the file.
 
     Returns:
         `path`, `inputs` and `outputs` with their shapes and units, `largest_difference`.
 
     Raises:
-        ConfigError: another suffix.
+        ConfigError: an unsupported suffix, or a batch below 1.
         BackendError: no compiler, or a missing package.
-        NumericalError: the written file does not return what the emulator does.
+        NumericalError: outputs of the file differ from those of the emulator.
     """
     path = Path(path)
     if path.suffix not in SUFFIXES:
@@ -60,14 +60,14 @@ def export(emulator: Emulator, path: Path, batch: int = 1) -> dict[str, Any]:
     if not difference <= TOLERANCE:
         path.unlink(missing_ok=True)
         raise NumericalError(
-            f"what was written differs from the emulator by {difference:.2g}", where=str(path),
+            f"the exported file differs from the emulator by {difference:.2g}", where=str(path),
             allowed=f"{TOLERANCE:g}",
         )  # fmt: skip
     return {"path": str(path), **describe(emulator, batch), "largest_difference": difference}
 
 
 def describe(emulator: Emulator, batch: int = 1) -> dict[str, Any]:
-    """Return what a caller has to know (JSON types): names, dims, shapes and units, in order."""
+    """Return names, dims, shapes and units of inputs and outputs, in order, as JSON types."""
     layout = emulator.layout
 
     def entry(variable: Variable) -> dict[str, Any]:
@@ -86,7 +86,11 @@ def describe(emulator: Emulator, batch: int = 1) -> dict[str, Any]:
 
 
 def example_inputs(emulator: Emulator, batch: int, seed: int = 0) -> tuple[Tensor, ...]:
-    """Return random inputs of the size that the training data had, (batch, *dims) float32."""
+    """Return random inputs with the mean and half the spread of the training data.
+
+    Returns:
+        (batch, *dims) float32 for each input.
+    """
     part = emulator.advance
     generator = torch.Generator().manual_seed(seed)
     pieces = zip(
@@ -102,7 +106,7 @@ def example_inputs(emulator: Emulator, batch: int, seed: int = 0) -> tuple[Tenso
 
 
 class PlainEmulator(nn.Module):
-    """The emulator with tensors only in its signature."""
+    """Emulator whose forward pass takes tensors only."""
 
     def __init__(self, emulator: Emulator) -> None:
         super().__init__()
@@ -167,7 +171,7 @@ def _names(entries: list[dict[str, Any]]) -> set[str]:
 
 
 def _compare(emulator: Emulator, call: Call, batch: int) -> float:
-    """Return the largest difference on inputs that the writing has not seen."""
+    """Return the largest relative difference on inputs other than the traced ones."""
     inputs = example_inputs(emulator, batch, seed=1)
     worst = 0.0
     for own, other in zip(emulator(*inputs), call(inputs), strict=True):

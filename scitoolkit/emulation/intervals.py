@@ -1,7 +1,7 @@
-"""Intervals of rollouts, calibrated lead by lead on whole trajectories that trained nothing.
+"""Prediction intervals of rollouts, calibrated per lead on held-out trajectories.
 
-The error at a point is taken as `sqrt(a spread^2 + b)` times a standardised residual: `spread` is
-the members' standard deviation there, a and b >= 0 are fitted by least squares to the squared
+The error at a point is modelled as `sqrt(a spread^2 + b)` times a standardised residual: `spread`
+is the standard deviation of the members, a and b >= 0 are fitted by least squares to the squared
 errors of the calibration trajectories, and the residual has their empirical quantiles (a
 normalised split-conformal interval; Angelopoulos & Bates 2021, arXiv:2107.07511, section 2.3).
 With one member the width does not depend on the state.
@@ -34,14 +34,14 @@ LEVELS = (np.arange(39) + 0.5) / 39
 
 @dataclass(frozen=True)
 class Lead:
-    """How far a truth lies from the members' mean after some steps.
+    """Error model of the members' mean after a number of steps.
 
     Attributes:
-        slope: a, of the members' variance.
+        slope: a, factor of the members' variance.
         floor: b, in the variable's unit squared.
         low: quantile of the standardised residuals at the lower end of the interval.
-        high: at the upper end.
-        quantiles: those at LEVELS, ascending: the predictive distribution.
+        high: quantile at the upper end.
+        quantiles: quantiles at LEVELS, ascending: the predictive distribution.
     """
 
     slope: float
@@ -51,7 +51,7 @@ class Lead:
     quantiles: list[float]
 
     def scale(self, spread: np.ndarray) -> np.ndarray:
-        """Return the standard deviation of the error where the members' is `spread`."""
+        """Return the standard deviation of the error for a standard deviation of the members."""
         return np.sqrt(self.slope * np.asarray(spread, np.float64) ** 2 + self.floor)
 
 
@@ -60,8 +60,8 @@ class Intervals:
     """Calibrated intervals of an emulator.
 
     Attributes:
-        coverage: nominal share of truths inside.
-        trajectories: simulations that they were calibrated on.
+        coverage: nominal share of true values inside.
+        trajectories: number of calibration simulations.
         leads: {output: a `Lead` for each step}.
     """
 
@@ -71,19 +71,19 @@ class Intervals:
 
     @property
     def steps(self) -> int:
-        """Steps that are calibrated."""
+        """Number of calibrated steps."""
         return len(next(iter(self.leads.values())))
 
     def bounds(
         self, name: str, step: int, mean: np.ndarray, spread: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return (low, high) of an output, each (*dims), after `step` steps from 0 on."""
+        """Return (low, high) of an output, (*dims) each; `step` 0 is the first step."""
         lead = self.leads[name][step]
         scale = lead.scale(spread)
         return mean + lead.low * scale, mean + lead.high * scale
 
     def save(self, folder: Path) -> None:
-        """Write them beside the weights."""
+        """Write the intervals next to the weights."""
         write_atomic(folder / FILE, json.dumps(asdict(self), indent=1) + "\n")
 
     @classmethod
@@ -91,7 +91,7 @@ class Intervals:
         """Read what `save` wrote.
 
         Raises:
-            CheckpointError: missing or damaged.
+            CheckpointError: a missing or damaged file.
         """
         path = folder / FILE
         try:
@@ -99,12 +99,12 @@ class Intervals:
             leads = {n: [Lead(**lead) for lead in each] for n, each in found["leads"].items()}
             return cls(found["coverage"], found["trajectories"], leads)
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise CheckpointError(f"no intervals can be read ({error})", where=str(path)) from None
+            raise CheckpointError(f"intervals cannot be read ({error})", where=str(path)) from None
 
 
 @dataclass
 class Pairs:
-    """Truths and forecasts after one step, at drawn points of several rollouts, (points,) each.
+    """True and forecast values of one step at random points of several rollouts, (points,) each.
 
     Attributes:
         truth: of the file.
@@ -118,7 +118,7 @@ class Pairs:
 
 
 def member_statistics(frames: Sequence[Frames], name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return mean and standard deviation over members of an output, (*dims) each."""
+    """Return mean and standard deviation of an output over the members, (*dims) float64 each."""
     values = np.stack([f[name] for f in frames]).astype(np.float64)
     spread = values.std(0, ddof=1) if len(values) > 1 else np.zeros_like(values[0])
     return values.mean(0), spread
@@ -127,7 +127,7 @@ def member_statistics(frames: Sequence[Frames], name: str) -> tuple[np.ndarray, 
 def roll_on_data(
     emulator: AnyEmulator, data: Data, blocks: Sequence[range], config: EmulationConfig
 ) -> dict[str, list[Pairs]]:
-    """Roll out from starts spread over trajectories and pair forecasts with truths.
+    """Roll out from several starts per trajectory and pair the forecasts with true values.
 
     Args:
         emulator: an emulator or an ensemble.
@@ -136,7 +136,7 @@ def roll_on_data(
         config: the job.
 
     Returns:
-        {output: a `Pairs` for each step}; every step has the same starts.
+        {output: one `Pairs` per step}; all steps have the same starts.
 
     Raises:
         DataError: no trajectory is long enough.
@@ -181,7 +181,7 @@ def _drawn(
     truth: np.ndarray, members: Sequence[Frames], name: str, points: np.ndarray,
     seed: tuple[int, int],
 ) -> Pairs:  # fmt: skip
-    """Return some of the points of a frame, drawn anew for each rollout and step."""
+    """Return at most POINTS random points of a frame; `seed` differs by rollout and step."""
     mean, spread = member_statistics(members, name)
     if len(points) > POINTS:
         points = np.random.default_rng(seed).choice(points, POINTS, replace=False)
@@ -196,13 +196,13 @@ def _joined(parts: Sequence[Pairs]) -> Pairs:
 def calibrate(
     emulator: AnyEmulator, data: Data, blocks: Sequence[range], config: EmulationConfig
 ) -> Intervals:
-    """Return intervals from the errors on trajectories that trained nothing.
+    """Return intervals calibrated on the errors of held-out trajectories.
 
     Args:
         emulator: an emulator or an ensemble.
         data: the opened campaign.
-        blocks: samples of the calibration trajectories.
-        config: the job; `uncertainty` is set.
+        blocks: samples of the calibration trajectories, each range within one simulation.
+        config: the job, with `uncertainty`.
 
     Raises:
         DataError: no trajectory is long enough.
@@ -226,7 +226,7 @@ def _lead(pairs: Pairs, settings: UncertaintyConfig) -> Lead:
     squares = np.stack([pairs.spread**2, np.ones_like(error)], 1)
     unit = max(float((error**2).mean()), 1e-300)
     slope, floor = nnls(squares / unit, error**2 / unit)[0]
-    # A floor above zero: where members agree by chance the error is not zero.
+    # Members that agree by chance do not make the error zero.
     lead = Lead(float(slope), max(float(floor), 1e-3 * unit), 0.0, 0.0, [])
     residual = error / lead.scale(pairs.spread)
     tail = (1 - settings.coverage) / 2
@@ -240,11 +240,12 @@ class IntervalScores:
     """Scores of intervals on test trajectories, for each step.
 
     Attributes:
-        coverage: share of truths inside.
+        coverage: share of true values inside.
         crps: continuous ranked probability score, in the output's unit.
         mae: mean absolute error of the members' mean.
         width: mean width.
-        spread_over_error: root mean square spread of the members over that of their mean's error.
+        spread_over_error: root mean square spread of the members over the root mean square error of
+            their mean.
     """
 
     coverage: list[float]
@@ -255,7 +256,7 @@ class IntervalScores:
 
 
 def score(intervals: Intervals, pairs: dict[str, list[Pairs]]) -> dict[str, IntervalScores]:
-    """Return the scores of each output on what `roll_on_data` found."""
+    """Return the scores of each output for a result of `roll_on_data`."""
     found = {}
     for name, each in pairs.items():
         rows = [_scores(intervals, name, step, p) for step, p in enumerate(each)]
@@ -264,7 +265,7 @@ def score(intervals: Intervals, pairs: dict[str, list[Pairs]]) -> dict[str, Inte
 
 
 def crps(truth: np.ndarray, quantiles: np.ndarray) -> float:
-    """Return the mean continuous ranked probability score of forecasts given as quantiles.
+    """Return the mean continuous ranked probability score of quantile forecasts.
 
     Twice the pinball loss, averaged over levels (Gneiting & Ranjan 2011,
     doi:10.1198/jbes.2010.08110, eq. 5).

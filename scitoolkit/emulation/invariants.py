@@ -1,4 +1,4 @@
-"""Invariants on the data of a job: guards that it breaks are refused, those that hold proposed."""
+"""Checks of guards against the data of a job, and proposals of guards that the data satisfy."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from scitoolkit.io.campaign.split import SplitRows, split_campaign
 
 MAX_FRAMES = 8
 JUMP = 4.0
-"""Changes across the ends of a periodic dim are those between neighbours, up to this factor."""
+"""Largest change across the ends of a periodic dim, relative to that between neighbours."""
 
 
 def frames_of(data: Data, blocks: Sequence[range], lead: int) -> dict[str, np.ndarray]:
-    """Return consecutive frames of the first simulation of a part, fields of the outputs alone."""
+    """Return consecutive frames of the output fields from the longest block of a split."""
     block = max(blocks, key=len)
     rows = np.arange(block.start, block.stop)[:: max(lead, 1)][:MAX_FRAMES]
     read = data.source(np.arange(data.num_samples), [0]).read(rows)
@@ -30,7 +30,7 @@ def frames_of(data: Data, blocks: Sequence[range], lead: int) -> dict[str, np.nd
 
 
 def training_part(config: EmulationConfig, data: Data) -> SplitRows:
-    """Return the parts of the samples of a job."""
+    """Return the splits of the samples of a job."""
     name, campaign = config.split.parameter, data.campaign
     values = None
     if name is not None:
@@ -42,10 +42,10 @@ def training_part(config: EmulationConfig, data: Data) -> SplitRows:
 
 
 def refuse_broken_guards(config: EmulationConfig, data: Data, blocks: Sequence[range]) -> None:
-    """Refuse guards that change the data.
+    """Check that the data satisfy all guards.
 
     Raises:
-        ConfigError: the data break an invariant, with by how much.
+        ConfigError: a guard changes the data by more than its tolerance.
     """
     broken = [f for f in check_guards(config, data, blocks) if f.level == "error"]
     if broken:
@@ -53,7 +53,7 @@ def refuse_broken_guards(config: EmulationConfig, data: Data, blocks: Sequence[r
 
 
 def check_guards(config: EmulationConfig, data: Data, blocks: Sequence[range]) -> list[Finding]:
-    """Return what each guard of a job changes of the training data."""
+    """Return a finding for each guard: how much it changes the training data."""
     if not config.guards or not len(blocks):
         return []
     frames, grid = frames_of(data, blocks, config.data.lead), grid_of(config, data.layout)
@@ -71,7 +71,7 @@ def check_guards(config: EmulationConfig, data: Data, blocks: Sequence[range]) -
 
 
 def propose(config: EmulationConfig, data: Data, blocks: Sequence[range]) -> list[Finding]:
-    """Return a note for each invariant that holds in the data and that no guard holds."""
+    """Return a note for each invariant that the data satisfy and no guard enforces."""
     if not config.data.lead or not len(blocks) or not data.layout.state or data.layout.mask:
         return []
     frames, grid = frames_of(data, blocks, config.data.lead), grid_of(config, data.layout)
@@ -84,7 +84,7 @@ def propose(config: EmulationConfig, data: Data, blocks: Sequence[range]) -> lis
 
 
 def unread_walls(config: EmulationConfig, data: Data, blocks: Sequence[range]) -> list[Finding]:
-    """Return a warning for each dim that is declared periodic and does not look it."""
+    """Return a warning for each dim that is declared periodic but jumps across its ends."""
     found: list[Finding] = []
     if data.layout.mask:
         return found
@@ -104,7 +104,7 @@ def unread_walls(config: EmulationConfig, data: Data, blocks: Sequence[range]) -
 
 
 def _jump(values: np.ndarray) -> float:
-    """Return the change across the ends over that between neighbours, root mean squares."""
+    """Return the rms change across the ends over the rms change between neighbours."""
     across = float(np.sqrt(np.mean((values[..., 0] - values[..., -1]) ** 2)))
     within = float(np.sqrt(np.mean(np.diff(values, axis=-1) ** 2)))
     return across / max(within, 1e-30)

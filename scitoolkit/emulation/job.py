@@ -1,4 +1,4 @@
-"""The emulation job: what the command line, a search and a Python user call."""
+"""The emulation job, used by the command line, searches and the Python API."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from scitoolkit.training import TrainingJob
 
 
 class EmulationJob(PipelineJob, TrainingJob):
-    """Emulators of named variables."""
+    """Training, evaluation, prediction and export of emulators."""
 
     config_class: ClassVar[type[EmulationConfig]] = EmulationConfig
     pipeline_name: ClassVar[str] = "scitoolkit.emulation.pipeline"
@@ -25,7 +25,7 @@ class EmulationJob(PipelineJob, TrainingJob):
     starter_name: ClassVar[str] = "scitoolkit.emulation.starter:starter"
 
     def validate(self, config: EmulationConfig) -> Sequence[Finding]:
-        """Return what the data say of the guards and boundaries, and which invariants hold."""
+        """Check guards and boundaries against the data, and propose further invariants."""
         if config.data.generator is not None:
             return super().validate(config)  # the schema checked its settings; no data yet
 
@@ -36,15 +36,19 @@ class EmulationJob(PipelineJob, TrainingJob):
     def predict_steps(
         self, directory: Path, source: Path, output: Path, steps: int | None, lead: int | None
     ) -> None:
-        """Go `steps` steps beyond the last sample of a file; 0 maps every sample instead."""
+        """Predict `steps` steps after the last sample of a file; with 0, map every sample."""
         from scitoolkit.emulation import pipeline
 
         pipeline.predict(directory, source, output, steps, lead)
 
     def check_divisible(self, directory: Path, command: str, steps: int | None = None) -> None:
-        """Refuse what needs fields divided in space of emulators that are not of `spatial`.
+        """Check that a command can use several processes.
 
-        A map of every sample divides the samples; evaluations and rollouts need `spatial`.
+        A map of every sample divides the samples; evaluations and rollouts need the strategy
+        `spatial`, which divides the fields.
+
+        Raises:
+            ConfigError: an evaluation or rollout of an emulator of another strategy.
         """
         from scitoolkit.emulation import pipeline
 
@@ -64,7 +68,7 @@ class EmulationJob(PipelineJob, TrainingJob):
 
     @contextlib.contextmanager
     def joined(self, directory: Path) -> Iterator[None]:
-        """Join the other processes, which then compute slabs of the fields, or samples each."""
+        """Join the other processes, which compute slabs of the fields or a share of the samples."""
         from scitoolkit.training.processes import process_group
         from scitoolkit.training.ranks.rounds import joined_to_share
 
@@ -73,18 +77,18 @@ class EmulationJob(PipelineJob, TrainingJob):
             yield
 
     def export(self, directory: Path, output: Path, options: ExportOptions) -> Mapping[str, Any]:
-        """Write a compiled `.pt2`, or `.onnx`, and compare it with the emulator."""
+        """Export to a compiled `.pt2` or to `.onnx` and compare the result with the emulator."""
         from scitoolkit.emulation import pipeline
 
         return pipeline.export(directory, output, options.batch)
 
     def traced(self, directory: Path) -> Sequence[TracedFunction]:
-        """Return the surrogate as functions of arrays, which `deploy` writes as C."""
+        """Return the surrogate as functions of arrays for export to C."""
         from scitoolkit.emulation.traced import traced
 
         return traced(directory)
 
     def artifacts(self, directory: Path) -> Artifacts:
-        """Return the whole model folder; a repetition on another processor ends elsewhere."""
+        """Return the files to publish; repeated trainings differ between processors."""
         del directory
         return Artifacts(workflow_file="full.yaml", tolerance=CHAOTIC)

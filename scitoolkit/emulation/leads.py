@@ -1,4 +1,4 @@
-"""One emulator of several leads: batches hold the samples of all, and each is drawn or scored."""
+"""Training of one emulator for several leads, from batches that hold the samples of all leads."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ def offsets_of(leads: Sequence[int], steps: int) -> list[int]:
 
 @dataclass(frozen=True)
 class Leads:
-    """Leads that one emulator learns, and how far the state moves in each.
+    """Leads of one emulator and the growth of the state's change with the lead.
 
     Attributes:
         values: the leads, in samples.
-        growth: {lead: {output: size of its change over that after the lead which normalises}};
-            outputs that are not learned as changes are left out.
+        growth: {lead: {output: its typical change relative to that after `data.lead`}}; without
+            outputs that are not learned as changes.
     """
 
     values: tuple[int, ...]
     growth: Mapping[int, Mapping[str, float]]
 
     def draw(self) -> int:
-        """Return one of the leads, from torch's generator, as a resumed run draws."""
+        """Draw a lead from torch's generator, whose state is restored on resume."""
         return self.values[int(torch.randint(len(self.values), ()))]
 
     def of(self, batch: Batch, lead: int) -> Batch:
-        """Return the steps of one lead: (B, step, *dims) each, and the lead, (B, step).
+        """Return a batch of the steps of one lead: (B, step, *dims) each, and the lead, (B, step).
 
         Args:
             batch: variables at all of `offsets_of(values, steps)`.
@@ -55,7 +55,7 @@ class Leads:
         return {**chosen, LEAD: first.new_full(first.shape[:2], float(lead))}
 
     def _steps(self, columns: int) -> int:
-        """Return the steps of each lead in a window of so many samples."""
+        """Return the number of steps of each lead in a window of `columns` samples."""
         steps = 1
         while len(offsets_of(self.values, steps)) < columns:
             steps += 1

@@ -1,4 +1,4 @@
-"""Training batches by the planned loader."""
+"""Loaders of training and validation batches."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from scitoolkit.training import current_rank, world_size
 
 
 class HistoryWindows(CampaignWindows):
-    """Windows that hold earlier values of the state under names of their own.
+    """Windows with earlier values of the state as separate variables.
 
     Args:
-        windows: those of the variables, without history.
+        windows: of the variables, without history.
         offsets: samples of a window, relative to its start, ascending.
         earlier: inputs that are earlier values.
         lead: samples between two ages.
@@ -50,16 +50,16 @@ def make_loader(
     data: Data, config: EmulationConfig, starts: np.ndarray, offsets: Sequence[int], *, train: bool,
     box: Mapping[str, slice] | None = None,
 ) -> PlannedLoader:  # fmt: skip
-    """Return a loader of the windows that begin at `starts`.
+    """Return a loader of the windows that start at `starts`.
 
     Args:
         data: the opened campaign.
         config: the job.
         starts: first samples.
         offsets: samples of a window, relative to its start.
-        train: shuffled, and every window `config.repeats` times an epoch.
-        box: the part of the fields that this process holds of all samples; None where it has whole
-            fields of its share of the samples.
+        train: shuffle, and use every window `config.repeats` times per epoch.
+        box: {dim: slice} of the fields that this process reads of every sample; None if processes
+            divide the samples instead.
     """
     windows = data.source(starts, offsets, config.repeats if train else 1, box)
     if data.layout.earlier:

@@ -1,4 +1,4 @@
-"""Emulators in low rank: built with factors in place of layers, and begun from trained weights."""
+"""Low-rank emulators, initialised from the weights of a trained emulator."""
 
 from __future__ import annotations
 
@@ -16,25 +16,24 @@ from scitoolkit.io.campaign.split import SplitRows
 from scitoolkit.ops.low_rank import Moments, factors, layers_of, replaced
 
 SAMPLES = 16
-"""Samples of the training part that the inputs of layers are read from."""
+"""Samples of the training split that layers' inputs are recorded on."""
 
 
 def begin_from_trained(
     emulator: AnyEmulator, config: EmulationConfig, data: Data, parts: SplitRows
 ) -> None:
-    """Give an emulator in low rank the weights that change the trained one's outputs least.
+    """Initialise a low-rank emulator so that its outputs are closest to those of a trained one.
 
-    The normalisation is the trained one's too.
+    The normalisation is copied, too.
 
     Args:
         emulator: built with `config.low_rank.ranks`.
-        config: of the job.
-        data: what it will be trained on.
-        parts: of its samples.
+        config: the job.
+        data: the training data.
+        parts: splits of its samples.
 
     Raises:
-        ConfigError: the trained emulator is of other variables, on another grid, or another
-            network.
+        ConfigError: the trained emulator has other variables, another grid or another network.
     """
     assert config.low_rank is not None
     folder = ModelFolder(find_content("surrogates", config.low_rank.of))
@@ -59,11 +58,11 @@ def begin_from_trained(
         wrong = [" ".join(str(error).split())[:200]]
     if wrong:
         raise ConfigError(
-            f"the emulator in low_rank.of is another one: {', '.join(wrong[:3])}",
-            where="low_rank.of", fix="the data, model and coordinates of its configuration",
+            f"the emulator in low_rank.of does not match: {', '.join(wrong[:3])}",
+            where="low_rank.of", fix="use the data, model and coordinates of its configuration",
         )  # fmt: skip
 
 
 def _idle(key: str, config: EmulationConfig) -> bool:
-    """Whether a weight is of a diagnostic network that guards have made idle."""
+    """Return whether a weight belongs to a diagnostic network that guards replace."""
     return key.startswith("diagnose.") and config.diagnostic is None

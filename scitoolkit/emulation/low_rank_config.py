@@ -1,4 +1,4 @@
-"""Configuration of emulators in low rank."""
+"""Configuration of low-rank emulators."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from scitoolkit.core.config import Config
 
 
 class LowRankConfig(Config):
-    """Layers with factors of low rank, begun from a trained emulator.
+    """Layers of low rank, initialised from a trained emulator.
 
     Attributes:
-        of: run directory or name of a shipped surrogate: the trained emulator, of the same data,
-            model and coordinates.
-        ranks: {layer: ranks}, one rank of a linear layer or a convolution of single cells, ranks
-            of inputs and outputs of another; as `scitoolkit export --time-share` chooses them.
+        of: run directory or name of a shipped surrogate with the same data, model and coordinates.
+        ranks: {layer: ranks}: one rank for a linear layer or a convolution of kernel size 1, ranks
+            of inputs and outputs for other convolutions; as chosen by `scitoolkit export
+            --time-share`.
     """
 
     of: str = Field(min_length=1)

@@ -1,4 +1,4 @@
-"""Scores of fields: errors in units of what there is to know, and spectra."""
+"""Scores of fields: squared errors, VRMSE and spectra."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def squared_error(truth: np.ndarray, forecast: np.ndarray, weights: np.ndarray |
 def vrmse(truth: np.ndarray, forecast: np.ndarray, weights: np.ndarray | float = 1.0) -> float:
     """Return the root mean squared error over the standard deviation of the truth.
 
-    1 is what the truth's own mean scores (Ohana et al. 2024, arXiv:2412.00568).
+    The mean of the truth has a score of 1 (Ohana et al. 2024, arXiv:2412.00568).
 
     Example:
         >>> truth = np.array([0.0, 2.0])
@@ -34,7 +34,7 @@ def vrmse(truth: np.ndarray, forecast: np.ndarray, weights: np.ndarray | float =
 
 
 def spectrum(field: np.ndarray, axis: int, weights: np.ndarray | None = None) -> np.ndarray:
-    """Return the power at wavenumbers 0, 1, ... along a periodic dim, averaged over the others.
+    """Return the power spectrum along a periodic dim, averaged over the other dims.
 
     Args:
         field: (*space).
@@ -42,7 +42,8 @@ def spectrum(field: np.ndarray, axis: int, weights: np.ndarray | None = None) ->
         weights: (*space) cell weights of mean 1.
 
     Returns:
-        (size // 2 + 1,); by Parseval its sum is the (weighted) mean square of the field.
+        (size // 2 + 1,) power at wavenumbers 0, 1, ...; its sum is the (weighted) mean square of
+        the field (Parseval).
 
     Example:
         >>> x = np.arange(8) * 2 * np.pi / 8

@@ -1,8 +1,7 @@
-"""The rollout that a report begins with: truth, forecast and error of one field in motion.
+"""Animation of a rollout in a report: truth, forecast and error of one field.
 
-A field of two dims, or the middle plane of one of three, is animated; a field of one dim is drawn
-over position and step. Frames and cells are bounded, whatever the length of the rollout and the
-size of the grid.
+A field in two dims, or the middle plane in three, is animated; a field in one dim is drawn over
+position and step. The numbers of frames and cells are limited.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ from scitoolkit.core.results import Maps, Panel
 from scitoolkit.emulation.variables import Layout
 
 FRAMES = 16
-"""Frames of an animation, evenly chosen from the steps."""
+"""Largest number of frames of an animation, evenly spread over the steps."""
 MOST_CELLS = 256
-"""Cells along a dim: of finer fields every second, third, ... cell is shown."""
+"""Largest number of cells along a dim; of finer fields every second, third, ... cell is shown."""
 DIM = "rollout_step"
 KINDS = ("truth", "emulator", "error")
 
@@ -29,7 +28,7 @@ class Motion:
     Args:
         layout: grid of the field.
         name: of the field.
-        steps: of the rollout.
+        steps: number of steps of the rollout.
 
     Example:
         >>> from scitoolkit.emulation.variables import Variable
@@ -52,7 +51,7 @@ class Motion:
     def add(
         self, step: int, truth: Mapping[str, np.ndarray], forecast: Mapping[str, np.ndarray]
     ) -> None:
-        """Keep the planes of a step of the rollout, if it is one of those that are shown."""
+        """Store the planes of a step if it is shown."""
         if step in self.steps:
             first, second = (self._shown(frame) for frame in (truth, forecast))
             self.planes[step] = (first, second)
@@ -78,16 +77,16 @@ class Motion:
         return xr.Dataset(variables, coords={DIM: steps, **coordinates})
 
     def figure(self) -> Maps:
-        """Return the animation, or the maps of position and step of a field of one dim."""
+        """Return the animation, or for a field in one dim the maps over position and step."""
         panels = [
             Panel(variable=self._variable(kind), label=kind,
                   scale="error" if kind == "error" else "field", diverging=kind == "error")
             for kind in KINDS
         ]  # fmt: skip
         every = max(self.stride)
-        note = "The first rollout of the test part."
+        note = "The first rollout of the test split."
         if every > 1:
-            note += f" Along long dims one cell in up to {every} is shown."
+            note += f" One cell in {every} is shown along the longest dim."
         units = {v.name: v.units for v in self.layout.outputs}[self.name]
         moves = len(self.dims) > 1
         return Maps(
@@ -100,11 +99,11 @@ class Motion:
         return f"{self.name}_motion_{kind}"
 
     def _dim(self, dim: str) -> str:
-        """Return the dim of the shown cells, another one than that of all cells."""
+        """Return the name of the dim of the shown cells, which differs from that of all cells."""
         stride = self.stride[self.dims.index(dim)]
         return dim if stride == 1 else f"{dim}_shown"
 
 
 def middle_plane(values: np.ndarray, num_dims: int) -> np.ndarray:
-    """Return the middle plane of a volume; a plane or a line itself."""
+    """Return the middle plane of a volume; planes and lines are returned unchanged."""
     return values if num_dims < 3 else values[values.shape[0] // 2]

@@ -1,7 +1,7 @@
-"""A network between variables: units in, units out, everything in between normalised.
+"""Network between variables in physical units, with normalisation inside the module.
 
-Normalisation, coordinates, transport and the residual form are inside the module, so that what is
-saved, exported or called from a solver needs nothing else.
+The module also contains coordinates, transport and the residual form, so that a saved or exported
+emulator is complete.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from scitoolkit.emulation.models.transport import transport
 from scitoolkit.emulation.variables import Layout, cell_widths
 
 VECTOR_CHANNELS = 32
-"""Vector inputs longer than this are projected to so many channels."""
+"""Largest number of channels of vector inputs; longer vectors are projected to this number."""
 
 CONDITION_WIDTH = 64
-"""Values of the condition that `Film` layers see, made of the inputs that condition a network."""
+"""Size of the condition of `Film` layers."""
 
 MEASURED = ("mean", "scale", "out_mean", "out_scale")
-"""Buffers of what normalises; the others follow from the grid."""
+"""Buffers of the normalisation; all others follow from the grid."""
 
 POOL_CHANNELS = 64
-"""Channels that vector outputs are read off, as their mean and root mean square over the grid."""
+"""Channels whose mean and root mean square over the grid give the vector outputs."""
 
 
 @dataclass(frozen=True)
 class Statistics:
-    """What normalises, by variable: one number for a field, one per value for a vector.
+    """Statistics for normalisation by variable: one number for a field, one per value of a vector.
 
     Attributes:
         values: {name: (mean, standard deviation)}.
@@ -46,22 +46,22 @@ class Statistics:
 
 
 class NormalizedNetwork(nn.Module):
-    """One network between the normalised inputs and the normalised outputs of a layout.
+    """Network from the inputs to the outputs of a layout, normalised inside.
 
     Args:
         layout: variables and grid.
-        network: made for `channels_in(layout)` and `channels_out(layout)` channels, and for
-            CONDITION_WIDTH values of a condition where there are `conditions`.
-        coordinates: grid dims whose position the networks are told.
-        residual: whether an output that is also an input is learned as a change of it.
-        carried: {dim: cells} that a field may be carried in a step, for outputs that are also
-            inputs; the networks then return displacements too. None for no transport.
+        network: of `channels_in(layout)` input and `channels_out(layout)` output channels, and with
+            a condition of CONDITION_WIDTH values if there are `conditions`.
+        coordinates: grid dims whose position is an input of the network.
+        residual: whether the change of an output that is also an input is learned.
+        carried: {dim: cells} that a field may move by in a step, for outputs that are also inputs;
+            the network then returns displacements too. None for no transport.
         padding: one entry per grid dim, for the transport.
         conditions: names of vector inputs that scale and shift channels of the network (`Film`);
-            the other vector inputs are channels of one value each.
+            other vector inputs are channels that are constant in space.
 
     Buffers `mean`, `scale` (one value per input channel) and `out_mean`, `out_scale` (one per
-    output channel) are set by `set_statistics`, from the training part alone.
+    output channel) are set by `set_statistics`.
     """
 
     embed: nn.Linear | nn.Identity
@@ -110,7 +110,7 @@ class NormalizedNetwork(nn.Module):
         valid = layout.valid
         self.masked: bool = valid is not None
         cells = torch.empty(0) if valid is None else torch.from_numpy(valid)
-        # Both follow from the layout, which is saved with the weights.
+        # `valid` and `position` follow from the layout, which is saved with the weights.
         self.register_buffer("valid", cells, persistent=False)
         places = position_channels(layout, coordinates)
         self.register_buffer("position", places, persistent=False)
@@ -132,12 +132,12 @@ class NormalizedNetwork(nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def set_statistics(self, statistics: Statistics) -> None:
-        """Set what normalises: values of the inputs, values or changes of the outputs."""
+        """Set the normalisation: values of the inputs, values or changes of the outputs."""
         inputs = [statistics.values[v.stored_as] for v in self.layout.inputs]
         outputs = []
         for variable, source in zip(self.layout.outputs, self.source, strict=True):
             mean, scale = statistics.values[variable.name]
-            # No mean for a change: what does not change must be a fixed point.
+            # No mean for a change: a steady state must be a fixed point.
             mean = mean if source < 0 else torch.zeros_like(mean)
             outputs.append((mean, statistics.changes.get(variable.name, scale)))
         with torch.no_grad():
@@ -147,7 +147,7 @@ class NormalizedNetwork(nn.Module):
             self.out_scale.copy_(torch.cat([scale for _, scale in outputs]))
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        """Return the outputs (B, *dims) of the layout, in their units, from its inputs."""
+        """Return the outputs (B, *dims) of the layout in physical units from its inputs."""
         x = self._channels_in(inputs)
         if self.condition is None:
             return self._outputs(inputs, self.network(x))
@@ -155,11 +155,11 @@ class NormalizedNetwork(nn.Module):
         return self._outputs(inputs, self.network(x, condition))
 
     def hide(self, fields: Tensor) -> Tensor:
-        """Return fields, (..., *grid), that are 0 outside of the mask."""
+        """Set the invalid cells of fields, (..., *grid), to 0."""
         return torch.where(self.valid, fields, 0.0) if self.masked else fields
 
     def _channels_in(self, inputs: Sequence[Tensor]) -> Tensor:
-        """Return (B, C, *grid): fields, then vectors as constants, then positions."""
+        """Return (B, C, *grid): fields, then vectors constant in space, then positions."""
         batch = inputs[0].shape[0]
         shape = (-1, -1, *([1] * self.space))
         parts: list[Tensor] = []
@@ -167,7 +167,7 @@ class NormalizedNetwork(nn.Module):
             fields = torch.stack([inputs[i] for i in self.fields_in], 1)
             mean, scale = (self._select(t, self.fields_in).view(1, *shape[1:])
                            for t in (self.mean, self.scale))  # fmt: skip
-            # In place: beside large fields every copy counts.
+            # In place, as large fields leave no memory for copies.
             parts.append(self.hide(fields.sub_(mean).div_(scale)))
         if self.vectors_in:
             channels = self.embed(self._normalized_vectors(inputs, self.vectors_in))
@@ -178,7 +178,7 @@ class NormalizedNetwork(nn.Module):
         return torch.cat(parts, 1) if len(parts) > 1 else parts[0]
 
     def _outputs(self, inputs: Sequence[Tensor], channels: Tensor) -> tuple[Tensor, ...]:
-        """Return the outputs in their units from the networks' channels."""
+        """Return the outputs in physical units from the channels of the network."""
         out: list[Tensor | None] = [None] * len(self.layout.outputs)
         starts = np.cumsum([0, *(v.size for v in self.layout.outputs)]).tolist()
         carried = self._carried(inputs, channels)
@@ -203,7 +203,7 @@ class NormalizedNetwork(nn.Module):
         return tuple(out)  # type: ignore[arg-type]
 
     def _carried(self, inputs: Sequence[Tensor], channels: Tensor) -> dict[int, Tensor]:
-        """Return, by output, the input that it is a change of, carried by the flow if so set."""
+        """Return {output: the input that its change is added to}, transported if configured."""
         which = [i for i in self.fields_out if self.source[i] >= 0]
         if not which:
             return {}
@@ -236,7 +236,7 @@ class NormalizedNetwork(nn.Module):
 
 
 def _condition_network(values: int) -> nn.Sequential:
-    """Return what makes a condition of the normalised inputs that are one."""
+    """Return the network from `values` normalised inputs to the condition."""
     return nn.Sequential(
         nn.Linear(values, CONDITION_WIDTH), nn.GELU(approximate="tanh"),
         nn.Linear(CONDITION_WIDTH, CONDITION_WIDTH), nn.GELU(approximate="tanh"),
@@ -244,7 +244,7 @@ def _condition_network(values: int) -> nn.Sequential:
 
 
 def channels_out(layout: Layout, *, residual: bool, transports: bool) -> int:
-    """Return the channels that a network must return for a layout."""
+    """Return the number of output channels of a network for a layout."""
     fields = [v for v in layout.outputs if v.is_field]
     vectors = sum(v.size for v in layout.outputs if not v.is_field)
     moved = sum(1 for v in fields if v.name in layout.state) if residual and transports else 0
@@ -253,17 +253,17 @@ def channels_out(layout: Layout, *, residual: bool, transports: bool) -> int:
 
 
 def channels_in(layout: Layout, coordinates: Sequence[str], conditions: Sequence[str] = ()) -> int:
-    """Return the channels that the network is given, those of `conditions` left out."""
+    """Return the number of input channels of a network, without those of `conditions`."""
     fields = sum(1 for v in layout.inputs if v.is_field)
     vectors = sum(v.size for v in layout.inputs if not v.is_field and v.name not in conditions)
     return fields + min(vectors, VECTOR_CHANNELS) + position_channels(layout, coordinates).shape[0]
 
 
 def position_channels(layout: Layout, coordinates: Sequence[str]) -> Tensor:
-    """Return (C, *grid): each dim's position in [-1, 1], log spacing where it varies, the mask.
+    """Return (C, *grid): positions in [-1, 1], the logarithm of uneven spacing, and the mask.
 
-    A layout whose fields are outputs only gets the positions of all dims: there is nothing else
-    that tells one cell from another.
+    If no input is a field, the positions of all dims are included, as nothing else distinguishes
+    the cells.
     """
     sizes = tuple(layout.grid.values())
     wanted = list(coordinates)

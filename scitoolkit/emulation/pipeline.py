@@ -21,7 +21,7 @@ from scitoolkit.core.model_folder import ModelFolder
 from scitoolkit.core.results import Results
 from scitoolkit.core.run_directory import RunDirectory, write_atomic
 from scitoolkit.emulation import report, surrogate
-from scitoolkit.emulation.checks import check_mask
+from scitoolkit.emulation.checks import check_mask, check_symmetries
 from scitoolkit.emulation.config import EmulationConfig
 from scitoolkit.emulation.data import Data, open_data
 from scitoolkit.emulation.emulator import grid_of
@@ -57,12 +57,12 @@ from scitoolkit.training.processes import on_rank_zero
 
 log: Logger = get_logger(__name__)
 CACHE = ".campaigns"
-"""Folder beside the runs where indices and statistics are kept."""
+"""Folder next to the runs that caches indices and statistics."""
 
 
 @dataclass
 class Prepared:
-    """A job ready to be trained."""
+    """Opened data, model, task and loaders of a job."""
 
     data: Data
     parts: SplitRows
@@ -73,7 +73,7 @@ class Prepared:
 
 
 def validate(config: EmulationConfig) -> list[Finding]:
-    """Return what the data say of the guards and boundaries, and which invariants hold."""
+    """Check guards and boundaries against the data, and propose further invariants."""
     data = open_data(config.data)
     try:
         if not data.layout.grid:
@@ -81,6 +81,7 @@ def validate(config: EmulationConfig) -> list[Finding]:
         check_mask(config, data.layout)
         blocks = training_part(config, data)["train"]
         grid = grid_of(config, data.layout)
+        check_symmetries(config, data.layout)
         for guard in config.guards:
             guard.build(grid)
         found = check_guards(config, data, blocks)
@@ -90,9 +91,9 @@ def validate(config: EmulationConfig) -> list[Finding]:
 
 
 def check(config: EmulationConfig) -> Mapping[str, Any]:
-    """Open the data, run one batch; write nothing.
+    """Open the data and compute the loss of one batch without writing anything.
 
-    Statistics that are not kept yet are those of a few samples.
+    Statistics that are not cached are measured on a few samples.
     """
     with TemporaryDirectory() as folder:
         return _check(config, Path(folder))
@@ -126,7 +127,7 @@ def _check(config: EmulationConfig, folder: Path) -> Mapping[str, Any]:
 
 
 def train(config: EmulationConfig, run: RunDirectory, *, resume: bool = False) -> None:
-    """Train on the training part, keep the weights that validate best, save `model/`."""
+    """Train, and save the weights with the best validation loss in `model/`."""
     begin = time.process_time()
     job = prepare(config, run.path)
     if current_rank() == 0:
@@ -170,10 +171,10 @@ def train(config: EmulationConfig, run: RunDirectory, *, resume: bool = False) -
 
 
 def evaluate(directory: Path, data: Path | None = None) -> Results:
-    """Evaluate on the run's own test part, or on all of another file.
+    """Evaluate on the test split of a run, or on all samples of another file.
 
-    A run directory gets results.json, results.nc and model/metrics.json; with `data` nothing
-    is written.
+    Writes results.json, results.nc and model/metrics.json into a run directory; with `data`,
+    writes nothing.
     """
     model = ModelFolder(directory)
     config = with_files(model.config(EmulationConfig), Path(directory))
@@ -199,7 +200,7 @@ def evaluate(directory: Path, data: Path | None = None) -> Results:
 def predict(
     directory: Path, source: Path, output: Path, steps: int | None = None, lead: int | None = None
 ) -> None:
-    """Apply the emulator to every sample of a file, or roll it out from the last one."""
+    """Apply the emulator to every sample of a file, or roll it out from the last sample."""
     model = ModelFolder(directory)
     config = model.config(EmulationConfig)
     emulator = surrogate.load(model.path, config)
@@ -208,14 +209,14 @@ def predict(
 
 
 def rolls(directory: Path, steps: int | None) -> bool:
-    """Return whether a prediction of so many steps feeds the emulator with its own outputs."""
+    """Return whether a prediction of `steps` steps is a rollout."""
     model = ModelFolder(directory)
     config = model.config(EmulationConfig)
     return is_rolled(config, surrogate.load(model.path, config).layout, steps)
 
 
 def export(directory: Path, output: Path, batch: int = 1) -> Mapping[str, Any]:
-    """Write a compiled `.pt2`, or `.onnx`, and compare it with the emulator."""
+    """Export to a compiled `.pt2` or to `.onnx` and compare the result with the emulator."""
     from scitoolkit.emulation.export import export as write_program
 
     model = ModelFolder(directory)
@@ -231,12 +232,12 @@ def export(directory: Path, output: Path, batch: int = 1) -> Mapping[str, Any]:
 def prepare(
     config: EmulationConfig, directory: Path | None = None, *, sample: bool = False
 ) -> Prepared:
-    """Open the data, divide it, measure the training part, build the emulator and the loaders.
+    """Open and split the data, measure the training split, build the emulator and the loaders.
 
     Args:
         config: the job.
-        directory: where the simulations of a generator are kept; needed for one.
-        sample: measure a few samples only where no statistics are kept.
+        directory: where simulations of a generator are stored; required for a generator.
+        sample: if no statistics are cached, measure them on a few samples.
     """
     asked, cache = config, config.run.root / CACHE
     if config.data.generator is not None:
@@ -244,7 +245,7 @@ def prepare(
         make_files(config, directory)
         config = with_files(config, directory)
     if world_size() > 1:
-        # One rank looks at the files; the others find the index.
+        # Rank 0 scans the files; the others read its index.
         on_rank_zero(lambda: open_data(config.data, cache=cache).dataset.close())
     data = open_data(config.data, cache=cache, keep=not sample)
     try:
@@ -276,11 +277,12 @@ def _prepare(
         ranges |= drawn_ranges(asked)
     data.layout = replace(data.layout, parameter_ranges=ranges)
     emulator = build_any(config, data.layout)
+    check_symmetries(config, data.layout)
     refuse_broken_guards(config, data, parts["train"])
     if twice := set(emulator.determined) & set(_diagnosed(config)):
         raise ConfigError(
-            f"{sorted(twice)} are computed by a guard, and would be learned by a network for "
-            "nothing", where="diagnostic.outputs", fix="leave diagnostic out",
+            f"{sorted(twice)} are computed by a guard, so that a network would learn them "
+            "to no effect", where="diagnostic.outputs", fix="leave diagnostic out",
         )  # fmt: skip
     statistics = find_statistics(data, parts["train"], config, cache=cache, sample=sample)
     emulator.set_statistics(statistics.statistics)
@@ -312,9 +314,10 @@ def _prepare(
         starts = index.starts(parts[name], before + offsets[-1] + 1) + before
         if not len(starts):
             raise DataError(
-                f"the {name} part has {sum(map(len, parts[name]))} samples and no whole window of "
+                f"the {name} split has {sum(map(len, parts[name]))} samples and no complete "
+                f"window of "
                 f"{before + offsets[-1] + 1}", where=data.where,
-                fix="a larger part, or fewer rollout.steps",
+                fix="a larger split, or fewer rollout.steps",
             )  # fmt: skip
         if name == "train" and asked.data.streams:
             loaders[name] = stream_loader(asked, data, emulator, offsets, directory)

@@ -1,4 +1,4 @@
-"""Predictions in parts that outlive a stop: a rollout after a file's end, or one map per sample."""
+"""Resumable predictions: a rollout after the end of a file, or one step from every sample."""
 
 from __future__ import annotations
 
@@ -47,26 +47,26 @@ def predict_file(
 ) -> Path:
     """Apply the emulator to a file.
 
-    An emulator that can be fed back goes `rollout.predict` steps beyond the last sample; any
-    other one, and `rollout.predict: 0`, maps every sample to its outputs. Parts of the prediction
-    are kept beside the output until it is whole: after a stop the same call goes on, bit for bit.
-    Several processes divide the samples of a map, or compute slabs of the fields (`spatial`).
+    An emulator with a state computes `rollout.predict` steps after the last sample; an emulator
+    without one, or `rollout.predict: 0`, maps every sample to its outputs. Parts of the prediction
+    are stored next to the output until it is complete, so that the same call continues after an
+    interruption, bit for bit. Several processes divide the samples of a map, or compute slabs of
+    the fields (`spatial`).
 
     Args:
         emulator: the emulator.
         config: its job.
         source: the file to start from.
         output: the file to write.
-        steps: instead of `rollout.predict`.
-        intervals: written as NAME_low and NAME_high; NaN after the steps that are calibrated.
-        lead: samples of a step, of an emulator that learned several leads; `data.lead` unless
-            given.
-        model: what tells the emulator from others, kept with the parts.
+        steps: number of steps, instead of `rollout.predict`.
+        intervals: written as NAME_low and NAME_high; NaN after the calibrated steps.
+        lead: samples of a step, for an emulator of several leads; `data.lead` unless given.
+        model: digest of the emulator, stored with the parts.
 
     Raises:
-        ConfigError: a lead that the emulator did not learn.
-        DataError: parts of another prediction are there; the file is not on the emulator's grid,
-            or the output cannot be written.
+        ConfigError: a lead outside the range of training.
+        DataError: parts of another prediction exist, the grid of the file is not supported, or the
+            output cannot be written.
         NumericalError: the rollout is not finite.
     """
     lead = _checked_lead(emulator.layout, config, lead, intervals)
@@ -119,7 +119,7 @@ def predict_file(
 
 
 def is_rolled(config: EmulationConfig, layout: Layout, steps: int | None) -> bool:
-    """Return whether a prediction feeds the emulator with its own outputs."""
+    """Return whether a prediction is a rollout."""
     steps = config.rollout.predict if steps is None else steps
     return bool(layout.state) and config.data.lead > 0 and steps > 0
 
@@ -136,7 +136,7 @@ def _variables(layout: Layout) -> dict[str, StreamedVariable]:
 
 
 def _samples_of_a_part(variables: Mapping[str, StreamedVariable], data: Data) -> int:
-    """Return how many samples a part has: their outputs, and their inputs, fill its bytes."""
+    """Return the number of samples of a part, so that its inputs or outputs fill PART_BYTES."""
     written = sum(math.prod(v.shape) for v in variables.values())
     read = sum(math.prod(v.shape) for v in data.layout.variables.values())
     return max(1, PART_BYTES // (4 * max(written, read, 1)))
@@ -153,7 +153,7 @@ def _samples(parts: Parts, layout: Layout) -> Iterator[Frames]:
 def _checked_lead(
     layout: Layout, config: EmulationConfig, lead: int | None, intervals: Intervals | None
 ) -> int:
-    """Return the lead of a prediction: that of the configuration unless one is wanted."""
+    """Return the lead of a prediction: `lead`, or that of the configuration if it is None."""
     usual = config.data.lead
     if lead is None or lead == usual:
         return usual
@@ -180,7 +180,7 @@ def _checked_lead(
 def _bounds_of(
     variables: Mapping[str, StreamedVariable], intervals: Intervals
 ) -> dict[str, StreamedVariable]:
-    """Return the variables of the intervals' ends."""
+    """Return the variables of the lower and upper ends of the intervals."""
     return {
         f"{name}_{end}": replace(
             v, attrs={**v.attrs, "long_name": f"{side} end of the {intervals.coverage:g} interval"}
@@ -190,7 +190,7 @@ def _bounds_of(
 
 
 def _inputs_only(config: EmulationConfig) -> DataConfig:
-    """Return a data section that asks for nothing but the inputs."""
+    """Return a data section that reads only the inputs."""
     units = {n: u for n, u in config.data.units.items() if n in config.data.inputs}
     return config.data.model_copy(
         update={"outputs": config.data.inputs, "units": units, "lead": config.data.lead or 1}
@@ -202,10 +202,7 @@ def _inputs_layout(emulator: AnyEmulator) -> Layout:
 
 
 class _MappedParts:
-    """The outputs of consecutive samples.
-
-    Called with the number of a part, it returns its arrays, the samples first.
-    """
+    """Outputs of the samples of a part, called with its number; samples are the first dim."""
 
     def __init__(
         self, emulator: AnyEmulator, data: Data, pieces: Sequence[range], lead: int
@@ -219,9 +216,9 @@ class _MappedParts:
 
 
 class _RolledParts:
-    """Consecutive steps of a rollout; called with the numbers of parts in ascending order.
+    """Steps of a rollout, called with the numbers of parts in ascending order.
 
-    A part ends with the state that the next one begins with, as `MEMBER/VARIABLE`.
+    A part also holds the state at its end, as `MEMBER/VARIABLE`, from which the next one starts.
     """
 
     def __init__(
@@ -236,7 +233,8 @@ class _RolledParts:
         self._next = 0
         if intervals is not None and pieces[-1].stop > intervals.steps:
             log.warning(
-                "intervals are calibrated for %d steps and NaN after them. Fix: uncertainty.steps",
+                "intervals are calibrated for %d steps and are NaN afterwards. Fix: "
+                "uncertainty.steps",
                 intervals.steps,
             )
 
@@ -269,7 +267,7 @@ def _stacked(samples: Sequence[Frames]) -> dict[str, np.ndarray]:
 
 
 def _future(data: Data, steps: int, lead: int) -> np.ndarray:
-    """Return the sample coordinate of a rollout: the file's last step, repeated."""
+    """Return the sample coordinate of a rollout, extrapolated with the last step of the file."""
     times = data.times
     step = times[-1] - times[-2] if len(times) > 1 else np.asarray(1, dtype="int64")
     if times.dtype.kind == "M" and len(times) == 1:
@@ -278,7 +276,7 @@ def _future(data: Data, steps: int, lead: int) -> np.ndarray:
 
 
 def _valid(data: Data, lead: int) -> np.ndarray:
-    """Return the sample coordinate of what is mapped: `lead` steps after each sample."""
+    """Return the sample coordinate of mapped samples: `lead` steps after each sample."""
     times = data.times
     if not lead or len(times) < 2:
         return times

@@ -1,4 +1,4 @@
-"""The results of an evaluation as tables and figures, in the units of the file."""
+"""Tables and figures of an evaluation, in the units of the file."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from scitoolkit.core.results import (
     Figure,
     Lines,
     Maps,
+    Multiples,
     Panel,
     Results,
     Series,
@@ -26,10 +27,11 @@ from scitoolkit.emulation.motion import middle_plane
 from scitoolkit.emulation.variables import Variable
 
 MAX_FIGURES = 6
+ROWS = 4  # outputs in a figure of maps
 
 
 def make(found: Evaluation, workflow: str) -> tuple[Results, xr.Dataset | None]:
-    """Return the results of an evaluation, and the fields that its maps show."""
+    """Return the results of an evaluation and the fields of its maps."""
     tables = [_one_step(found)]
     if found.has_rollout:
         tables += [_horizons(found), _rollout_table(found)]
@@ -41,15 +43,20 @@ def make(found: Evaluation, workflow: str) -> tuple[Results, xr.Dataset | None]:
         tables.append(_climate_table(found, found.long))
     fields = _fields(found)
     figures: list[Figure] = []
+    if fields is not None:
+        figures += _maps(found, fields)
     if found.motion is not None:
         figures.append(found.motion.figure())
-    for variable in found.layout.outputs[:MAX_FIGURES]:
-        if found.has_rollout:
-            figures.append(_rollout_lines(found, variable))
-    for variable in found.layout.outputs[:MAX_FIGURES]:
-        if variable.name in found.spectra:
-            figures.append(_spectrum_lines(found, variable))
-    figures += _maps(found, fields) if fields is not None else _profiles(found)
+    if fields is None:
+        figures += _profiles(found)
+    shown = found.layout.outputs[:MAX_FIGURES]
+    if found.has_rollout:
+        panels = [_rollout_lines(found, variable) for variable in shown]
+        figures.append(Multiples(title="Rollout error against the number of steps", panels=panels))
+    spectra = [_spectrum_lines(found, v) for v in shown if v.name in found.spectra]
+    if spectra:
+        dim = list(found.layout.grid)[found.spectral_axis or 0]
+        figures.append(Multiples(title=f"Power spectra along {dim}", panels=spectra))
     if found.motion is not None:
         moving = found.motion.dataset()
         fields = moving if fields is None else fields.merge(moving)
@@ -67,7 +74,7 @@ def make(found: Evaluation, workflow: str) -> tuple[Results, xr.Dataset | None]:
 
 
 def metrics(found: Evaluation) -> dict[str, float | int | str | None]:
-    """Return the figures of merit by name."""
+    """Return {name: score} of an evaluation."""
     own = found.one_step[OWN]
     scores: dict[str, float | int | str | None] = {}
     for name in found.outputs:
@@ -82,16 +89,16 @@ def metrics(found: Evaluation) -> dict[str, float | int | str | None]:
             scores[f"one_step_over_persistence_unweighted_{name}"] = number(ratio)
     if LINEAR in found.one_step and PERSISTENCE in found.one_step:
         for name in found.outputs:
-            rival = found.one_step[PERSISTENCE][name]
-            if rival > 0:
-                ratio = found.one_step[LINEAR][name] / rival
+            baseline = found.one_step[PERSISTENCE][name]
+            if baseline > 0:
+                ratio = found.one_step[LINEAR][name] / baseline
                 scores[f"linear_over_persistence_{name}"] = number(ratio)
     if found.has_rollout:
         _rollout_scores(found, scores)
     for lead, errors in found.by_lead.items():
-        for key, rival in (("persistence", PERSISTENCE), ("repeated_steps", REPEATED)):
-            if rival in errors:
-                ratios = found.ratio(errors, rival)
+        for key, baseline in (("persistence", PERSISTENCE), ("repeated_steps", REPEATED)):
+            if baseline in errors:
+                ratios = found.ratio(errors, baseline)
                 scores |= {f"lead{lead}_over_{key}_{n}": number(r) for n, r in ratios.items()}
     if found.interval_scores is not None:
         scores |= _interval_scores(found.interval_scores)
@@ -142,8 +149,8 @@ def _lead_table(found: Evaluation) -> Table:
         title="RMSE by lead",
         columns=["lead, forecast", *map(_named, found.layout.outputs)],
         rows=rows,
-        note="Leads in samples; one step of the emulator unless said otherwise."
-        + (f" The test part is too short for {', '.join(left)}." if left else ""),
+        note="Leads in samples; one step of the emulator unless stated otherwise."
+        + (f" The test split is too short for {', '.join(left)}." if left else ""),
     )
 
 
@@ -151,15 +158,15 @@ def _rollout_scores(found: Evaluation, scores: dict[str, Any]) -> None:
     length = len(found.rollouts[OWN][found.outputs[0]])
     for name in found.outputs:
         for label, table in (("", found.rollouts), ("unweighted_", found.plain_rollouts)):
-            own, rival = table[OWN][name], table[PERSISTENCE][name]
+            own, baseline = table[OWN][name], table[PERSISTENCE][name]
             for step in sorted({8, length} & set(range(1, length + 1))):
-                ours, theirs = own[step - 1], rival[step - 1]
+                ours, theirs = own[step - 1], baseline[step - 1]
                 if ours is not None and theirs:
                     key = f"rollout{step}_over_persistence_{label}{name}"
                     scores[key] = number(ours / theirs)
-    for baseline in (PERSISTENCE, LINEAR):
-        scores[f"steps_better_than_{baseline.replace(' ', '_')}"] = min(
-            found.steps_better(name, baseline) for name in found.outputs
+    for method in (PERSISTENCE, LINEAR):
+        scores[f"steps_better_than_{method.replace(' ', '_')}"] = min(
+            found.steps_better(name, method) for name in found.outputs
         )
     scores["rollout_steps"] = length
 
@@ -190,9 +197,9 @@ def _summary(found: Evaluation, scores: dict[str, Any]) -> list[str]:
 
 def _survival(found: Evaluation, scores: dict[str, Any]) -> str:
     finite, steps = scores["finite_steps"], scores["long_steps"]
-    line = f"A rollout past the data is finite for {finite} of {steps} steps"
+    line = f"A rollout beyond the data is finite for {finite} of {steps} steps"
     errors = [f"{n} {scores[f'climate_error_{n}']:.2g}" for n in found.config.quantities
-              if f"climate_error_{n}" in scores]  # fmt: skip
+              if scores.get(f"climate_error_{n}") is not None]  # fmt: skip
     if finite == steps and errors:
         line += f"; relative errors of its means: {', '.join(errors)}"
     if "cost_over_solver" in scores:
@@ -201,7 +208,7 @@ def _survival(found: Evaluation, scores: dict[str, Any]) -> str:
 
 
 def climate_scores(found: Evaluation, long: LongRollout) -> dict[str, float | int | str | None]:
-    """Return the figures of merit of a rollout past the data."""
+    """Return {name: score} of a rollout beyond the data."""
     scores: dict[str, float | int | str | None] = {
         "long_steps": long.steps, "finite_steps": long.finite,
         "seconds_per_step": number(long.seconds),
@@ -212,7 +219,8 @@ def climate_scores(found: Evaluation, long: LongRollout) -> dict[str, float | in
         return scores
     for name in found.config.quantities:
         truth = found.truth_climate.mean(name)
-        scores[f"climate_error_{name}"] = number(abs(long.climate.mean(name) / truth - 1))
+        error = abs(long.climate.mean(name) / truth - 1) if truth else float("nan")
+        scores[f"climate_error_{name}"] = number(error)
     if found.spectral_axis is not None:
         for name in long.climate.fields:
             own, truth_power = long.climate.power(name), found.truth_climate.power(name)
@@ -230,21 +238,23 @@ def _climate_table(found: Evaluation, long: LongRollout) -> Table:
         rows.append([name, *(number(f(name)) for c in climates for f in (c.mean, c.spread))])
     left = ", ".join(f"{n} at step {s}" for n, s in long.left.items())
     return Table(
-        title=f"Climate of a rollout of {long.steps} steps, past the data's end",
+        title=f"Climate of a rollout of {long.steps} steps beyond the end of the data",
         columns=["quantity", "truth", "its spread", "emulator", "its spread "],
         rows=rows,
         note=f"{long.finite} steps are finite. "
         + (f"Left the range of the truth, widened by half: {left}. " if left else "")
-        + f"The truth are the {found.truth_climate.frames} samples of the test part; the first "
+        + f"The truth is the {found.truth_climate.frames} samples of the test split; the first "
         "tenth of the rollout is left out.",
     )
 
 
 def _verdict(found: Evaluation) -> Verdict | None:
-    """Return the verdict on the mean VRMSE of the outputs, at the end of the rollouts if any."""
+    """Return the verdict on the mean VRMSE of the outputs, of rollouts or of one step."""
     if PERSISTENCE not in found.one_step:
         return None
     scales = {name: found.deviation[name] for name in found.outputs if found.deviation[name]}
+    if not scales:  # all outputs are constant
+        return None
     methods = (OWN, PERSISTENCE, LINEAR)
     if found.has_rollout:
         rollouts = {m: r for m, r in found.rollouts.items() if m in methods}
@@ -258,7 +268,8 @@ def _verdict(found: Evaluation) -> Verdict | None:
         ratios = [np.nan if (e := error[n]) is None else e / scales[n] for n in scales]
         values[method] = number(np.mean(ratios))
     named = ", ".join(scales)
-    return Verdict.among(values, OWN, f"VRMSE, mean of {named}, after {steps} steps")
+    when = f"after {steps} steps" if steps > 1 else _after(found)
+    return Verdict.among(values, OWN, f"VRMSE {when} (mean of {named})")
 
 
 def _after(found: Evaluation) -> str:
@@ -291,7 +302,7 @@ def _one_step(found: Evaluation) -> Table:
         columns=["forecast", *map(_named, found.layout.outputs)],
         rows=rows,
         best="min",
-        note=f"VRMSE of the emulator: {vrmse}. Means over cells are weighed by their volumes.",
+        note=f"VRMSE of the emulator: {vrmse}. Means over cells are weighted by their volumes.",
     )
 
 
@@ -304,8 +315,8 @@ def _horizons(found: Evaluation) -> Table:
         title="Horizon: steps for which the rollout beats",
         columns=["output", PERSISTENCE, LINEAR],
         rows=rows,
-        note=f"Of {length} steps; {length - 1} for linear extrapolation, which needs a frame "
-        "before the first. Counted from the first step, to the first at which it does not.",
+        note=f"Of {length} steps; of {length - 1} for linear extrapolation, which needs a frame "
+        "before the first. Counted up to the first step at which the baseline is better.",
     )
 
 
@@ -323,7 +334,7 @@ def _rollout_table(found: Evaluation) -> Table:
         title="RMSE of rollouts",
         columns=["output, forecast", *(f"step {s}" for s in shown)],
         rows=rows,
-        note=f"Over {found.starts} starts in the test part; fewer reach the last steps.",
+        note=f"Over {found.starts} starts in the test split; fewer reach the last steps.",
     )
 
 
@@ -332,7 +343,7 @@ def _rollout_lines(found: Evaluation, variable: Variable) -> Lines:
     length = len(found.rollouts[OWN][name])
     unit = f" [{variable.units}]" if variable.units not in ("", "1") else ""
     return Lines(
-        title=f"Rollout error of {name}",
+        title=name,
         x=[float(s) for s in range(1, length + 1)],
         x_label="step",
         y_label=f"RMSE{unit}",
@@ -350,24 +361,26 @@ def _rollout_lines(found: Evaluation, variable: Variable) -> Lines:
 def _spectrum_lines(found: Evaluation, variable: Variable) -> Lines:
     spectra = {k: np.mean(v, axis=0) for k, v in found.spectra[variable.name].items()}
     count = len(next(iter(spectra.values())))
-    dim = list(found.layout.grid)[found.spectral_axis or 0]
+    truths = [label for label in spectra if label.startswith("truth")]
+    shown = [label for label in spectra if label not in truths[1:]]  # truths are almost equal
     return Lines(
-        title=f"Spectrum of {variable.name} along {dim}",
+        title=variable.name,
         x=[float(k) for k in range(1, count)],
-        x_label=f"waves in the period of {dim}",
+        x_label="wavenumber (waves in the period)",
         y_label="power",
         log_x=True,
         log_y=True,
         series=[
-            Series(label=label, y=[number(max(v, 1e-300)) for v in values[1:]],
+            Series(label="truth" if label in truths else label,
+                   y=[number(max(v, 1e-300)) for v in values[1:]],
                    role="reference" if label.startswith("truth") else "main")
-            for label, values in spectra.items()
+            for label, values in spectra.items() if label in shown
         ],
     )  # fmt: skip
 
 
 def _fields(found: Evaluation) -> xr.Dataset | None:
-    """Return truth, forecast and error of the shown steps, as planes; None without planes."""
+    """Return planes of truth, forecast and error of the shown steps; None in one dim."""
     dims = list(found.layout.grid)
     names = [v.name for v in found.layout.outputs if v.is_field]
     if len(dims) < 2 or not names or not found.frames:
@@ -392,29 +405,29 @@ def _fields(found: Evaluation) -> xr.Dataset | None:
 
 
 def _maps(found: Evaluation, fields: xr.Dataset) -> list[Lines | Maps]:
+    """Return maps of truth, emulator and error at the last shown step, one row per output."""
+    outputs = [v for v in found.layout.outputs if v.is_field][: 2 * ROWS]
+    last = fields.sizes["step"] - 1
+    step = int(fields["step"].values[last])
+    when = f"after {step} step{'s' * (step != 1)}" if step else "of the first test sample"
+    if step and found.layout.step:
+        when += f" ({found.layout.sample_dim} + {step * found.layout.step:g})"
     maps: list[Lines | Maps] = []
-    step_name = f"{found.layout.sample_dim} + " if found.layout.step else ""
-    for variable in [v for v in found.layout.outputs if v.is_field][:MAX_FIGURES]:
-        panels = []
-        for i, step in enumerate(fields["step"].values):
-            after = f", {step_name}{step * found.layout.step:g}" if found.layout.step else ""
-            for kind in ("truth", OWN, "error"):
-                panels.append(
-                    Panel(
-                        variable=f"{variable.name}_{kind}", select={"step": i},
-                        label=f"{kind}{after}", scale="error" if kind == "error" else "field",
-                        diverging=kind == "error",
-                    )
-                )  # fmt: skip
-        maps.append(
-            Maps(title=f"{variable.name}: truth, emulator, error", panels=panels,
-                 unit=variable.units if variable.units != "1" else "")
-        )  # fmt: skip
+    for first in range(0, len(outputs), ROWS):
+        panels = [
+            Panel(
+                variable=f"{v.name}_{kind}", select={"step": last}, label=f"{v.name}: {kind}",
+                scale=f"error {v.name}" if kind == "error" else v.name,
+                diverging=kind == "error", unit=v.units,
+            )
+            for v in outputs[first : first + ROWS] for kind in ("truth", OWN, "error")
+        ]  # fmt: skip
+        maps.append(Maps(title=f"Truth, emulator and error {when}", panels=panels))
     return maps
 
 
 def _profiles(found: Evaluation) -> list[Lines | Maps]:
-    """Return truth and forecast as lines, for fields of one dim."""
+    """Return truth and forecast as lines, for fields in one dim."""
     lines: list[Lines | Maps] = []
     if len(found.layout.grid) != 1 or not found.frames:
         return lines

@@ -1,4 +1,4 @@
-"""Rollouts: the emulator fed with its own output, and the forecasts that it has to beat."""
+"""Rollouts of emulators, and the baselines persistence and linear extrapolation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Frames = Mapping[str, np.ndarray]
 
 
 def step_once(emulator: AnyEmulator, inputs: Frames) -> dict[str, np.ndarray]:
-    """Return the outputs of one sample, float32, in their units."""
+    """Return the outputs of one sample, (*dims) float32 each, in physical units."""
     tensors = [_batch(inputs[v.name]) for v in emulator.layout.inputs]
     with torch.no_grad():
         outputs = emulator.eval()(*tensors)
@@ -30,15 +30,14 @@ def step_once(emulator: AnyEmulator, inputs: Frames) -> dict[str, np.ndarray]:
 
 
 class Rollout:
-    """A rollout of one emulator, or of every member of an ensemble, that can be continued.
+    """Rollout of an emulator, or of every member of an ensemble, that can be resumed.
 
     Args:
-        emulator: an emulator, which is its one member, or an ensemble; in evaluation it is fed one
-            sample at a time, so any length fits in memory.
+        emulator: an emulator, which counts as one member, or an ensemble; called with one
+            sample at a time, so that memory does not grow with the length.
         first: the inputs at step 0.
-        forcing: returns, for step k, the inputs that are no outputs; those of step 0 are kept
-            without it.
-        jitters: one for each member: each draws a symmetry for each step.
+        forcing: returns the inputs of step k that are not outputs; without it those of step 0 stay.
+        jitters: one per member, which draws a symmetry for each step.
     """
 
     def __init__(
@@ -54,7 +53,7 @@ class Rollout:
         """Return the outputs of every member after one more step.
 
         Raises:
-            NumericalError: a state is not finite any more.
+            NumericalError: a state is no longer finite.
         """
         outputs = [self._advanced(k) for k in range(len(self._members))]
         self._step += 1
@@ -81,7 +80,7 @@ class Rollout:
         return outputs
 
     def state(self) -> dict[str, np.ndarray]:
-        """Return what each member is given next, as `NUMBER/VARIABLE`."""
+        """Return the recurrent inputs of the next step of each member, as `NUMBER/VARIABLE`."""
         return {
             f"{k}/{name}": np.asarray(given[name])
             for k, (member, given) in enumerate(zip(self._members, self._given, strict=True))
@@ -89,7 +88,7 @@ class Rollout:
         }  # fmt: skip
 
     def continue_at(self, step: int, state: Mapping[str, np.ndarray]) -> None:
-        """Go on from a state after so many steps, bit for bit."""
+        """Continue from a state after `step` steps, bit for bit."""
         self._step = step
         for key, values in state.items():
             number, _, name = key.partition("/")
@@ -105,14 +104,14 @@ def rollout_members(
     forcing: Callable[[int], Frames] | None = None,
     jitters: Sequence[Jitter] | None = None,
 ) -> Iterator[list[dict[str, np.ndarray]]]:
-    """Yield the outputs of every member after 1, 2, ... steps, each fed with its own.
+    """Yield the outputs of every member's rollout after 1, 2, ... steps.
 
     Args:
-        emulator: an emulator, which is its one member, or an ensemble.
-        first: see `Rollout`, as the following.
-        steps: how many.
-        forcing: inputs that are no outputs.
-        jitters: one for each member.
+        emulator: see `Rollout`.
+        first: the inputs at step 0.
+        steps: number of steps.
+        forcing: see `Rollout`.
+        jitters: see `Rollout`.
     """
     running = Rollout(emulator, first, forcing, jitters)
     for _ in range(steps):
@@ -126,17 +125,17 @@ def rollout(
     forcing: Callable[[int], Frames] | None = None,
     jitter: Jitter | None = None,
 ) -> Iterator[dict[str, np.ndarray]]:
-    """Yield the outputs after 1, 2, ... steps; of an ensemble the mean of its members' rollouts.
+    """Yield the outputs after 1, 2, ... steps; for an ensemble, the mean of its members' rollouts.
 
     Args:
-        emulator: see `Rollout`, as the following.
+        emulator: see `Rollout`.
         first: the inputs at step 0.
-        steps: how many.
-        forcing: inputs that are no outputs.
+        steps: number of steps.
+        forcing: see `Rollout`.
         jitter: draws a symmetry for each step, the same for all members.
 
     Raises:
-        NumericalError: the state is not finite any more.
+        NumericalError: a state is no longer finite.
     """
     jitters = copies(jitter, emulator)
     for members in rollout_members(emulator, first, steps, forcing, jitters):
@@ -144,7 +143,7 @@ def rollout(
 
 
 def copies(jitter: Jitter | None, emulator: AnyEmulator) -> list[Jitter] | None:
-    """Return a jitter for each member, all with the same draws."""
+    """Return one jitter per member, all with the same draws; None without jitter."""
     return None if jitter is None else [copy.deepcopy(jitter) for _ in members_of(emulator)]
 
 
@@ -156,10 +155,10 @@ def mean_of(emulator: AnyEmulator, members: Sequence[Frames]) -> dict[str, np.nd
 
 
 class Jitter:
-    """Steps of an emulator in frames of reference drawn at random.
+    """Random symmetries applied around each step of an emulator.
 
-    A network's errors are tied to its grid and its mirror image; in another frame for each step
-    they do not add up in place.
+    Errors of a network are tied to its grid; in a different frame of reference for each step they
+    do not accumulate in place.
 
     Args:
         config: the symmetries of the equations.
@@ -172,7 +171,7 @@ class Jitter:
         self._generator = np.random.default_rng(seed)
 
     def skip(self, steps: int) -> None:
-        """Draw for so many steps that were made before."""
+        """Advance the random draws by `steps` steps."""
         for _ in range(steps):
             self._drawn()
 
@@ -182,7 +181,7 @@ class Jitter:
         return shifts, [d for d in config.mirror if self._generator.random() < 0.5]
 
     def step(self, emulator: Emulator, inputs: Frames) -> dict[str, np.ndarray]:
-        """Return the outputs of one sample, in the frame of the inputs."""
+        """Return the outputs of one sample, transformed back to the frame of the inputs."""
         shifts, mirrors = self._drawn()
         sample = {n: torch.from_numpy(np.asarray(v))[None, None] for n, v in inputs.items()}
         for dim, cells in shifts.items():
@@ -199,18 +198,18 @@ class Jitter:
 
 
 def jitter_of(config: EmulationConfig, layout: Layout) -> Jitter | None:
-    """Return the jitter that a configuration asks for."""
+    """Return the jitter of a configuration; None without `rollout.jitter`."""
     return Jitter(config.symmetries, layout, config.seed) if config.rollout.jitter else None
 
 
 def persistence(first: Frames, steps: int) -> Iterator[Frames]:
-    """Yield the first frame again and again."""
+    """Yield the first frame `steps` times."""
     for _ in range(steps):
         yield first
 
 
 def linear_extrapolation(before: Frames, first: Frames, steps: int) -> Iterator[Frames]:
-    """Yield what the difference of the last two frames leads to."""
+    """Yield linear extrapolations of the last two frames."""
     for step in range(1, steps + 1):
         yield {n: first[n] + step * (first[n] - before[n]) for n in first}
 

@@ -1,4 +1,4 @@
-"""A configuration for an emulator of a campaign, written from what its files hold."""
+"""Starter configuration of an emulator, derived from data files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SMALL = 64
 
 
 def starter(data: DataToStart) -> str:
-    """Return a short commented configuration of an emulation that runs as it is."""
+    """Return a short commented configuration of an emulator that runs without changes."""
     found = survey(data.files, data.dims)
     campaign, options = found.campaign, found.options
     rows = np.diff(campaign.index.bounds)
@@ -34,14 +34,14 @@ def starter(data: DataToStart) -> str:
     )  # fmt: skip
     for name, (low, high) in varying(campaign).items():
         lines.comment(
-            f"data.parameters: [{name}]", f"{low:g} to {high:g}: give it to the emulator?"
+            f"data.parameters: [{name}]", f"{low:g} to {high:g}: an input of the emulator?"
         )
     _split(lines, found, rows)
     dim = next(iter(campaign.channels.values())).dims[-1]
     lines.comment(f"boundary: {{{dim}: circular}}", f"if {dim} is periodic; else a wall")
     lines.key("model", {"name": "unet", "widths": _widths(grid)})
     if options.lead:
-        lines.comment("rollout: {steps: 2}", "also learn from its own output: longer rollouts")
+        lines.comment("rollout: {steps: 2}", "also train on rollouts, for longer predictions")
     _training(lines, rows, grid)
     return lines.text()
 
@@ -52,13 +52,13 @@ def _range(rows: np.ndarray) -> str:
 
 
 def _widths(grid: tuple[int, ...]) -> list[int]:
-    """Return fewer levels for small grids: each level halves it."""
+    """Return the widths of a U-Net; small grids get fewer levels, as each halves the grid."""
     levels = int(np.clip(np.log2(max(min(grid), 2)) - 2, 1, 4))
     return [32, 64, 96, 128][:levels]
 
 
 def _split(lines: Lines, found: Survey, rows: np.ndarray) -> None:
-    """Divide by simulation where there are enough, else in time."""
+    """Write a split by simulation if there are three or more, else by time."""
     if len(rows) >= 3:
         lines.key("split", {"train": 0.7, "validation": 0.15, "test": 0.15}, "whole simulations")
         return
@@ -69,7 +69,7 @@ def _split(lines: Lines, found: Survey, rows: np.ndarray) -> None:
         lines.key("split", split, "of each simulation")
     else:
         split = {"by": "time", "train": int(rows.min()), "validation": 0, "test": 0}
-        lines.key("split", split, "too few rows to test on")
+        lines.key("split", split, "too few rows for a test split")
 
 
 def _training(lines: Lines, rows: np.ndarray, grid: tuple[int, ...]) -> None:

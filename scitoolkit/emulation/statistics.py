@@ -1,4 +1,4 @@
-"""What normalises the variables: mean, spread and typical change of the training part."""
+"""Statistics that normalise the variables: mean, standard deviation and typical change."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _logger = get_logger(__name__)
 
 @dataclass
 class Found:
-    """Statistics of the training part and where they are from.
+    """Statistics of the training split and their origin.
 
     Attributes:
         source: `measured`, `saved`, `stats.yaml` or `sample`.
-        split: hash of the rows that they were measured over.
+        split: hash of the rows that they were measured on.
     """
 
     statistics: Statistics
@@ -40,7 +40,7 @@ class Found:
     split: str
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON types: {variable: mean, std, change} where they are single numbers."""
+        """Return JSON types: source, split, and mean, std and change of each variable."""
         found = {
             name: {"mean": mean.tolist(), "std": std.tolist()}
             for name, (mean, std) in self.statistics.values.items()
@@ -54,14 +54,14 @@ def find_statistics(
     data: Data, blocks: Sequence[range], config: EmulationConfig, *, cache: Path | None = None,
     sample: bool = False,
 ) -> Found:  # fmt: skip
-    """Return the statistics of the training part: those of the Well, kept ones, or measured.
+    """Return the statistics of the training split: from stats.yaml, from the cache, or measured.
 
     Args:
         data: the opened campaign.
-        blocks: samples of the training part, each range within one simulation.
+        blocks: samples of the training split, each range within one simulation.
         config: the job.
-        cache: folder where they are kept.
-        sample: measure a few rows only where nothing is kept, and keep nothing.
+        cache: folder of cached statistics.
+        sample: if nothing is cached, measure a few rows and do not cache the result.
 
     Raises:
         DataError: values that look like unflagged fill values, or frames never written.
@@ -81,15 +81,15 @@ def find_statistics(
 def guarded_scales(
     emulator: AnyEmulator, statistics: Statistics, weight: float
 ) -> dict[str, float]:
-    """Return the size of an error that counts as 1, of each output that a guard computes.
+    """Return the scale of the errors of each output that a guard computes.
 
     Args:
         emulator: with the guards.
-        statistics: of the training part.
-        weight: `guarded_weight` of the configuration; 0 gives nothing.
+        statistics: of the training split.
+        weight: `guarded_weight` of the configuration; with 0 the result is empty.
 
     Raises:
-        ConfigError: a weight, and no guard computes an output.
+        ConfigError: a weight although no guard computes an output.
     """
     if not weight:
         return {}
@@ -109,14 +109,14 @@ def find_leads(
     data: Data, blocks: Sequence[range], config: EmulationConfig, *, cache: Path | None = None,
     sample: bool = False,
 ) -> Leads | None:  # fmt: skip
-    """Return the leads that the emulator learns with the growth of changes, None for one lead.
+    """Return the leads and the growth of changes with the lead; None for a single lead.
 
     Args:
-        data: see `find_statistics`, as the following.
-        blocks: of the training part.
+        data: the opened campaign.
+        blocks: samples of the training split, each range within one simulation.
         config: the job.
-        cache: folder where statistics are kept.
-        sample: measure a few rows only.
+        cache: folder of cached statistics.
+        sample: measure a few rows.
     """
     if not config.data.leads:
         return None
@@ -136,7 +136,7 @@ def find_leads(
 
 
 def measure(data: Data, blocks: Sequence[range], config: EmulationConfig) -> Statistics:
-    """Measure the training part once; see `find_statistics`."""
+    """Return the statistics of the training split; see `find_statistics`."""
     return find_statistics(data, blocks, config).statistics
 
 
@@ -160,7 +160,7 @@ def _statistics(data: Data, found: Measured, state: Sequence[str]) -> Statistics
 
 
 def _with_lead(statistics: Statistics, data: Data) -> Statistics:
-    """Return statistics that hold the mean and spread of the leads, where there are several."""
+    """Add mean and standard deviation of the leads if there are several."""
     leads = data.layout.leads
     if not leads:
         return statistics

@@ -1,4 +1,4 @@
-"""How an emulator is trained on what a generator makes: stored, online, or chosen actively."""
+"""Configuration of training on simulations of a generator: stored, online or active."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ _ONLINE = ("reservoir", "ahead", "repeats")
 
 
 class StreamConfig(Config):
-    """Simulations of `data.generator` for a training; `data.draw.samples` counts those of training.
+    """Simulations of `data.generator` for training, `data.draw.samples` of them, and for testing.
 
     Attributes:
-        mode: `online` makes simulations while the training runs; `active` lets the disagreement
-            of `uncertainty.members` choose their parameters; `stored` makes all of them as files
-            first, and trains on these.
-        workers: processes that make simulations; 0 makes them in the training itself.
-        reservoir: simulations held in memory; one is replaced once all of its windows were drawn.
-        repeats: times that each window is drawn before its simulation may be replaced.
-        ahead: simulations made before they are due; memory is held for them.
-        validation: simulations that the training is judged by, made before it.
-        test: simulations for the report, made before it.
+        mode: `online` computes simulations during the training; `active` chooses their parameters
+            by the disagreement of `uncertainty.members`; `stored` writes all simulations to files
+            first and trains on the files.
+        workers: processes that compute simulations; 0 computes them in the training process.
+        reservoir: simulations in memory; one is replaced once all of its windows have been drawn.
+        repeats: how often each window is drawn before its simulation may be replaced.
+        ahead: simulations computed in advance, which need additional memory.
+        validation: simulations for validation, computed before the training.
+        test: simulations for testing, computed before the training.
         candidates: parameter sets that the committee compares for each simulation.
-        timeout: seconds after which a worker counts as dead.
+        timeout: seconds without an answer after which a worker is considered dead.
     """
 
     mode: Literal["online", "active", "stored"] = "online"
@@ -52,33 +52,31 @@ class StreamConfig(Config):
 
     @property
     def held_out(self) -> int:
-        """Simulations that are made before the training and nothing is learned from."""
+        """Number of simulations for validation and testing."""
         return self.validation + self.test
 
 
 def refuse_generator(
     generator: Any, draw: DrawConfig, stream: StreamConfig, inputs: Sequence[str]
 ) -> None:
-    """Refuse a generator and draws that cannot feed a training, before anything runs.
+    """Check that a generator and its draw suit a training, before anything runs.
 
     Args:
         generator: member of the kind `generator`.
         draw: the parameters of its samples.
         stream: how they are used.
-        inputs: parameters that the network is given.
+        inputs: parameters that are inputs of the network.
 
     Raises:
-        ValueError: what does not go together.
+        ValueError: settings that contradict each other.
     """
     if generator.suffix != FIELDS:
-        raise ValueError(
-            f"generator {generator.name} makes no fields, but {generator.suffix} files"
-        )
+        raise ValueError(f"generator {generator.name} writes {generator.suffix} files, not fields")
     draw.require_valid(generator.with_parameters)
     if stream.mode == "stored":
         return
     if draw.method == "grid":
-        raise ValueError("draw.method grid: a stream would see one corner first; sobol or random")
+        raise ValueError("draw.method grid streams one corner of the grid first: sobol or random")
     if stream.reservoir > draw.samples:
         raise ValueError(
             f"draw.samples {draw.samples} is less than stream.reservoir {stream.reservoir}"

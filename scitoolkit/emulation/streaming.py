@@ -1,8 +1,8 @@
-"""Simulations of a generator as the data of an emulator: held-out files, and a stream for training.
+"""Simulations of a generator as training data: files, and a stream of simulations in memory.
 
-All simulations of a job have one numbering, that of `data.draw`. The first ones fill the reservoir,
-the next are for validation and test; these are files of the run directory, opened like any
-campaign, and the statistics are those of the first. All others exist in memory alone.
+Simulations are numbered as in `data.draw`. The first ones fill the reservoir, the next ones are for
+validation and testing; both are files in the run directory, opened like any campaign. Statistics
+are measured on the former. All other simulations exist in memory only.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FOLDER, JOURNAL = "simulations", "stream.jsonl"
 
 
 def with_files(config: EmulationConfig, directory: Path) -> EmulationConfig:
-    """Return the configuration that reads the files of a run; of files, the same."""
+    """Return the configuration that reads a run's simulations; unchanged without a generator."""
     if config.data.generator is None:
         return config
     stream, trained = config.data.stream, _stored(config)
@@ -44,11 +44,12 @@ def with_files(config: EmulationConfig, directory: Path) -> EmulationConfig:
 
 
 def make_files(config: EmulationConfig, directory: Path) -> None:
-    """Make the simulations that a training starts from, those that are not there yet.
+    """Compute the simulations that a training starts from, unless they exist already.
 
     Raises:
-        NumericalError: a simulation and all that were to replace it failed.
-        DataError: the disk is full; finished simulations are kept.
+        ConfigError: a stream with several training processes.
+        NumericalError: a simulation and all its replacements failed.
+        DataError: the disk is full; finished simulations stay on disk.
     """
     data = config.data
     if data.generator is None:
@@ -76,12 +77,12 @@ def _make(config: EmulationConfig, directory: Path) -> None:
 
 
 def _stored(config: EmulationConfig) -> int:
-    """Return the simulations of the training that are files."""
+    """Return the number of training simulations that are files."""
     return config.data.stream.reservoir if config.data.streams else config.data.draw.samples
 
 
 def _whole_draw(config: EmulationConfig) -> Any:
-    """Return the draw of all simulations: of the training, for validation, for test."""
+    """Return the draw of all simulations: for training, validation and testing."""
     draw = config.data.draw
     return draw.model_copy(update={"samples": draw.samples + config.data.stream.held_out})
 
@@ -90,18 +91,18 @@ def stream_loader(
     config: EmulationConfig, data: Data, emulator: AnyEmulator, offsets: Sequence[int],
     directory: Path | None,
 ) -> ReservoirLoader:  # fmt: skip
-    """Return the loader of a training on streamed simulations; close it at the end.
+    """Return the loader of a training on streamed simulations, which the caller closes.
 
     Args:
         config: the job, with its generator.
         data: the files of the run.
-        emulator: what is trained, the committee of an active training.
+        emulator: the model in training, which is the committee in mode `active`.
         offsets: samples of a window, relative to its start.
-        directory: of the run; None to keep no journal.
+        directory: of the run; None for no journal.
 
     Raises:
-        ConfigError: a batch does not fit into the reservoir.
-        DataError: a simulation is not what was read from its file.
+        ConfigError: a batch is larger than the reservoir.
+        DataError: a simulation in memory differs from its file.
     """
     asked, layout = config.data.stream, data.layout
     first = _Files(data)
@@ -133,7 +134,7 @@ def stream_loader(
 
 
 def drawn_ranges(config: EmulationConfig) -> dict[str, tuple[float, float]]:
-    """Return the range of each parameter that is drawn, on the scale that the network is given."""
+    """Return the range of each drawn parameter, on the scale of the network's input."""
     scales, (low, high) = config.data.parameter_scales, config.data.draw.ends()
 
     def given(name: str, value: float) -> float:
@@ -158,16 +159,16 @@ def _stream(
 
 
 def _require_same(stream: SimulationStream, data: Data, read: Mapping[str, np.ndarray]) -> None:
-    """Refuse a generator whose simulations in memory are not what a file gives.
+    """Check that a simulation in memory equals the one read from its file.
 
     Raises:
-        DataError: with the variable.
+        DataError: a variable differs.
     """
     path = data.campaign.files[0]
     for name, values in stream.extracted(path).items():
         if not np.array_equal(values, read[name]):
             raise DataError(
-                f"{name} of a simulation differs from what is read of its file",
+                f"{name} of a simulation differs from its file",
                 where=str(path),
                 fix="data.stream.mode=stored",
             )
@@ -182,7 +183,7 @@ def _columns(layout: Layout, offsets: Sequence[int], lead: int) -> dict[str, Col
 
 
 class _Files:
-    """The simulations that are files, as arrays."""
+    """Arrays of the simulations that are files."""
 
     def __init__(self, data: Data) -> None:
         self._data = data

@@ -1,4 +1,4 @@
-"""A trained emulator on disk: `weights.safetensors` with the layout in its header."""
+"""Trained emulators on disk: `weights.safetensors` with the layout in its header."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ WEIGHTS = "weights.safetensors"
 
 
 def save(emulator: AnyEmulator, folder: Path, dtype: str = "float32") -> Path:
-    """Write weights, normalisation and layout into `folder`, under a temporary name first.
+    """Write weights, normalisation and layout into `folder`, atomically.
 
     Args:
-        emulator: what to write.
-        folder: where to.
+        emulator: the emulator to write.
+        folder: the destination.
         dtype: of the weights: float32, float16 or int8; see `rounded_weights`. The normalisation
             stays float32.
 
@@ -41,10 +41,10 @@ def save(emulator: AnyEmulator, folder: Path, dtype: str = "float32") -> Path:
 
 
 def load(folder: Path, config: EmulationConfig) -> AnyEmulator:
-    """Read what `save` wrote; the emulator is ready to be called.
+    """Read an emulator written by `save`, in evaluation mode.
 
     Raises:
-        CheckpointError: missing, damaged, or of another configuration.
+        CheckpointError: a missing or damaged file, or weights of another configuration.
     """
     path = Path(folder) / WEIGHTS
     try:

@@ -1,4 +1,4 @@
-"""Samples under the symmetries of their equations: each draw is another, equally true, sample."""
+"""Random symmetries of the equations, applied to training samples."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from scitoolkit.emulation.variables import Layout
 
 
 class Symmetries:
-    """Draws transformations from torch's generator, so that a resumed run draws the same.
+    """Random shifts and mirrors, drawn from torch's generator so that resumed runs draw the same.
 
     Args:
-        config: which shifts and mirrors.
-        layout: dims of the variables; those that do not hold a dim keep their values, but change
-            sign under its mirror if so configured.
+        config: shifts and mirrors.
+        layout: dims of the variables; a variable without a dim keeps its values, but changes sign
+            under the mirror of that dim if so configured.
 
     Example:
         >>> from scitoolkit.emulation.variables import Variable
@@ -35,7 +35,7 @@ class Symmetries:
         self.sizes: dict[str, int] = layout.grid
 
     def draw(self, batch: Batch) -> Batch:
-        """Return every sample of (B, step, *dims) under a transformation drawn for it."""
+        """Return a batch of (B, step, *dims) with each sample under a random transformation."""
         if not self.config.shift and not self.config.mirror:
             return batch
         names = [n for n in self.dims if n in batch]
@@ -51,14 +51,14 @@ class Symmetries:
         return {**batch, **{n: torch.cat([s[n] for s in samples]) for n in names}}
 
     def shift(self, sample: dict[str, Tensor], dim: str, cells: int) -> dict[str, Tensor]:
-        """Return a sample whose origin along a periodic dim has moved."""
+        """Return a sample shifted by `cells` along a periodic dim."""
         return {
             n: torch.roll(v, cells, 2 + self.dims[n].index(dim)) if dim in self.dims[n] else v
             for n, v in sample.items()
         }
 
     def mirror(self, sample: dict[str, Tensor], dim: str) -> dict[str, Tensor]:
-        """Return a sample seen in a mirror across a dim."""
+        """Return a sample mirrored along a dim."""
         out = {}
         for name, value in sample.items():
             if dim in self.dims[name]:

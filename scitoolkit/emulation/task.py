@@ -1,4 +1,4 @@
-"""The emulation task of the trainer: normalised squared error, over one or more steps."""
+"""Training task of emulators: normalised squared error over one or more steps."""
 
 from __future__ import annotations
 
@@ -20,18 +20,17 @@ from scitoolkit.emulation.variables import Layout
 class EmulationTask:
     """One-step and autoregressive (rollout) training.
 
-    The error of each output is divided by its typical size, that of its change in one step where
-    it is learned as a change, so that 1 is the error of a forecast that knows nothing.
+    Errors are relative to the typical size of an output, or of its change in one step if the change
+    is learned, so that predicting the mean or no change has an error of about 1.
 
     Args:
         model: the emulator.
-        rollout: steps in a row, pushforward, noise.
-        symmetries: drawn anew for every training batch; None for none.
+        rollout: consecutive steps, pushforward, noise.
+        symmetries: applied at random to training batches; None for none.
         weights: (*grid) weights of cells of mean 1; None for equal ones.
-        leads: those of an emulator of several: one is drawn for each training batch, and the
-            metrics are means over all; None for one lead.
-        guarded: {output that a guard computes from others: size of an error that counts as 1};
-            none of them is in the loss unless given.
+        leads: for an emulator of several leads: one is drawn for each training batch, and metrics
+            are means over all; None for one lead.
+        guarded: {output that a guard computes from others: scale of its errors} in the loss.
 
     Batches hold every variable of the layout as (B, step, *dims): step 0 is the first input, step
     k the output after k steps. With lead 0 there is a single step, with `leads` the samples of
@@ -59,7 +58,7 @@ class EmulationTask:
         self._share_done = 0.0
 
     def at(self, progress: Progress) -> None:
-        """Receive the position of the training, which decides on rollouts (`rollout.begin`)."""
+        """Receive the progress of the training, which starts rollouts at `rollout.begin`."""
         self._share_done = progress.share
 
     def loss(self, batch: Batch) -> tuple[Tensor, Mapping[str, Tensor | float]]:
@@ -89,9 +88,9 @@ class EmulationTask:
         return torch.stack(errors).mean(), {}
 
     def metrics(self, batch: Batch) -> Mapping[str, Tensor | float]:
-        """Return `loss`, the mean over all steps that the batch holds, and one per output.
+        """Return `loss`, the mean over all steps of the batch, and `mse_NAME` of each output.
 
-        With several leads all are means over them, and there is a `loss_leadN` for each.
+        With several leads these are means over the leads, with a `loss_leadN` for each lead.
         """
         if self.leads is None:
             return self._metrics(batch, {})
@@ -120,13 +119,13 @@ class EmulationTask:
         return len(batch[self.layout.inputs[0].name])
 
     def _drawn(self, pushforward: int) -> int:
-        """Return the steps without a gradient, from torch's generator, as a resumed run draws."""
+        """Draw the number of steps without gradient from torch's generator."""
         if not self.rollout.draw_pushforward or not pushforward:
             return pushforward
         return int(torch.randint(pushforward + 1, ()))
 
     def _start(self, batch: Batch) -> dict[str, Tensor]:
-        """Return the state at step 0, with noise while training."""
+        """Return the state at step 0, with noise during training."""
         state = {name: batch[name][:, 0] for name in self.layout.recurrent}
         if self.rollout.noise and self.model.training:
             scales = self.model.output_scales()
@@ -138,7 +137,7 @@ class EmulationTask:
         return state
 
     def _inputs(self, batch: Batch, state: dict[str, Tensor], step: int) -> list[Tensor]:
-        """Return the inputs: what is fed back, and what the file says of the rest."""
+        """Return the inputs of a step: recurrent ones from `state`, others from the batch."""
         return [
             state[v.name] if v.name in state else batch[v.name][:, step] for v in self.layout.inputs
         ]
@@ -153,13 +152,13 @@ class EmulationTask:
     def _errors(
         self, batch: Batch, answer: tuple[Tensor, ...], step: int, growth: Mapping[str, float]
     ) -> Tensor:
-        """Return (learned and guarded output,) mean squared errors in units of each one's scale.
+        """Return the scaled mean squared errors of learned and guarded outputs, (outputs,).
 
         Args:
             batch: the truth.
             answer: the outputs.
-            step: of the truth.
-            growth: {output: factor of its scale}, 1 where not named.
+            step: index of the truth in the batch.
+            growth: {output: factor of its scale}; 1 if not given.
         """
         out = []
         values = {v.name: a for v, a in zip(self.layout.outputs, answer, strict=True)}
@@ -181,7 +180,7 @@ class EmulationTask:
 def cell_weights(volumes: np.ndarray, floor: float) -> np.ndarray:
     """Return the weights of cells in the loss, mean 1: their volumes, mean 1, plus a floor.
 
-    Cells without a volume, outside of a mask, weigh nothing.
+    Cells without volume, outside of a mask, have weight 0.
 
     Example:
         >>> cell_weights(np.array([0.5, 1.5]), 1.0).tolist()
@@ -194,5 +193,5 @@ def cell_weights(volumes: np.ndarray, floor: float) -> np.ndarray:
 
 
 def _ones(value: Tensor, scale: Tensor) -> list[int]:
-    """Return the shape that a scale is broadcast with: one for all, or one per vector value."""
+    """Return the shape of a scale for broadcasting: one number, or one per value of a vector."""
     return [1] * (value.ndim - 1) if len(scale) == 1 else list(value.shape[1:])

@@ -1,4 +1,4 @@
-"""An emulator as a function of arrays, with the box of its training inputs, for `deploy`."""
+"""Emulators as functions of arrays with the range of their training inputs, for export to C."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from scitoolkit.emulation.variables import LEAD, Layout, Variable
 
 log: Logger = get_logger(__name__)
 MOST_FRAMES = 256
-"""Samples of the training part that the box is read from, evenly spread."""
+"""Samples of the training split for the ranges of the inputs, evenly spread."""
 EXAMPLES = 3
 TYPICAL = 16
-"""Samples of the training part that a compression is fitted to."""
+"""Samples of the training split for fitting a compression."""
 TYPICAL_BYTES = 64 << 20
-"""Bytes of them at most, but for the least number."""
+"""Largest size of these samples, unless EXAMPLES samples are larger."""
 HELD_OUT = 32
-"""Samples of the validation part that the error of a compression is told on."""
+"""Samples of the validation split for the error of a compression."""
 
 
 def traced(directory: Path) -> Sequence[TracedFunction]:
-    """Return one step of an emulator.
+    """Return one step of an emulator as a traced function.
 
     Raises:
         ConfigError: an ensemble.
@@ -56,7 +56,7 @@ def traced(directory: Path) -> Sequence[TracedFunction]:
     number = max(EXAMPLES, min(TYPICAL, TYPICAL_BYTES // each))
     typical = _frames(folder, config, emulator.layout, "train", number)
     examples = [
-        # Normal deviates of many cells have a tail, which ranges such as a wall's |b| <= 1/2 cut.
+        # Tails of the random examples would exceed ranges such as |b| <= 1/2.
         np.clip(t.numpy(), low.get(v.name), high.get(v.name)) if v.name in low else t.numpy()
         for v, t in zip(emulator.layout.inputs, example_inputs(emulator, EXAMPLES), strict=True)
     ]
@@ -72,7 +72,7 @@ def _spec(variable: Variable) -> ArraySpec:
 def _box(
     folder: ModelFolder, config: EmulationConfig, layout: Layout
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Return the least and largest value of each input over the training part, where it is here."""
+    """Return the range of each input in the training split, if it is available."""
     low: dict[str, np.ndarray] = {}
     high: dict[str, np.ndarray] = {}
     try:
@@ -107,7 +107,7 @@ def _box(
 def _frames(
     folder: ModelFolder, config: EmulationConfig, layout: Layout, part: str, most: int
 ) -> list[np.ndarray]:
-    """Return inputs from a part of the samples, evenly spread; none where the data are not here."""
+    """Return evenly spread inputs of a split; empty if the data are not available."""
     try:
         edges = folder.record()["parts"][part]
         data = open_data(config.data, like=layout)

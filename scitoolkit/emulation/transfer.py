@@ -1,7 +1,7 @@
-"""An emulator applied to another box or resolution, where its layers allow it.
+"""Transfer of an emulator to another box or resolution, if its layers allow it.
 
-Convolutions know neighbours and not lengths: they work in a longer or shorter box of the same
-cells. Spectral layers know waves of a box: they work on finer or coarser cells of the same box.
+Convolutions depend on the cell width: they apply to a longer or shorter box of equal cells.
+Spectral layers depend on the length of the box: they apply to finer or coarser cells in it.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _SAME = 1e-3
 
 @dataclass(frozen=True)
 class _Change:
-    """One dim of a grid that is not as in training.
+    """A dim whose cells differ from those in training.
 
     Attributes:
         dim: its name.
-        cells: (in training, here).
-        widths: mean widths of the cells, likewise; None where a coordinate is missing.
-        even: whether all cells of both have one width.
+        cells: numbers of cells (in training, in the file).
+        widths: mean widths of the cells, likewise; None without coordinates.
+        even: whether both grids are evenly spaced.
     """
 
     dim: str
@@ -62,7 +62,7 @@ class _Change:
 def on_grid(
     emulator: AnyEmulator, config: EmulationConfig, found: Layout, where: str = ""
 ) -> AnyEmulator:
-    """Return the emulator for the grid of a file, with the same weights.
+    """Return the emulator with the same weights on the grid of a file.
 
     Args:
         emulator: trained on `emulator.layout`.
@@ -71,9 +71,8 @@ def on_grid(
         where: file to name in messages.
 
     Raises:
-        DataError: a layer, guard or setting that belongs to the grid of the training, with both
-            numbers of cells and widths.
-        ConfigError: a guard that cannot be made for the grid.
+        DataError: a layer, guard or setting that is tied to the grid of the training.
+        ConfigError: a guard that does not support the grid.
     """
     trained = emulator.layout
     changes = list(_changes(trained, found))
@@ -91,8 +90,8 @@ def on_grid(
         )  # fmt: skip
     for change in changes:
         log.warning(
-            "%s: the emulator learned on another grid (%s); its layers allow it, its error here "
-            "is what an evaluation on such data measures", where, change,
+            "%s: the grid differs from that of the training (%s); the layers allow it, but the "
+            "error is unknown until it is evaluated on such data", where, change,
         )  # fmt: skip
     moved = build_any(config, on_cells(trained, found.grid, found.coordinates))
     for old, new in zip(members_of(emulator), members_of(moved), strict=True):
@@ -106,7 +105,7 @@ def on_grid(
 def on_cells(
     layout: Layout, grid: Mapping[str, int], coordinates: Mapping[str, list[float]]
 ) -> Layout:
-    """Return a layout whose fields are on other cells."""
+    """Return a layout with its fields on other cells."""
     return replace(
         layout, grid=dict(grid), coordinates=dict(coordinates),
         inputs=tuple(_on(v, grid) for v in layout.inputs),
@@ -129,7 +128,7 @@ def _changes(trained: Layout, found: Layout) -> Iterator[_Change]:
                 yield _Change(dim, (cells, here), None, old is None and new is None)
             continue
         first, second = np.asarray(old), np.asarray(new)
-        # The origin counts: what depends on the position was learned at these positions.
+        # The origin counts: dependence on the position was learned at these positions.
         slack = 1e-4 * float(np.ptp(first))
         if here == cells and np.allclose(first, second, rtol=1e-4, atol=slack):
             continue
@@ -139,13 +138,13 @@ def _changes(trained: Layout, found: Layout) -> Iterator[_Change]:
 
 
 def _problems(change: _Change, config: EmulationConfig) -> Iterator[str]:
-    """Yield what forbids a change of one dim, each by name."""
+    """Yield the reasons against a change of one dim."""
     dim = change.dim
     before, here = change.lengths
     if not change.even:
         yield f"{dim}: points that are not even, or without coordinates, cannot be compared"
     if dim in config.coordinates:
-        yield f"coordinates: the network is told its position along {dim}"
+        yield f"coordinates: the position along {dim} is an input of the network"
     if (config.transport or {}).get(dim) and not change.same_width:
         yield "transport: displacements are counted in cells"
     models = {"model": config.model}
@@ -156,9 +155,9 @@ def _problems(change: _Change, config: EmulationConfig) -> Iterator[str]:
         name = f"{key} {model.name}"
         if model.tied_to_cells and change.widths is not None and not change.same_width:
             width = f"{change.widths[0]:.4g}, not {change.widths[1]:.4g}"
-            yield f"{name}: its convolutions learned of neighbours {width} apart"
+            yield f"{name}: its convolutions were trained on points {width} apart"
         if model.tied_to_box and not change.same_length:
-            yield f"{name}: its waves are those of a box {before:.4g} long, not {here:.4g}"
+            yield f"{name}: its modes are those of a box of length {before:.4g}, not {here:.4g}"
         whole = model.whole_cells()
         if change.cells[0] % whole == 0 and change.cells[1] % whole:
             yield f"{name}: multiples of {whole} cells, as in training, halve evenly"

@@ -1,7 +1,7 @@
-"""What an emulator's variables are: fields on one grid, or vectors, with their units.
+"""Variables and layout of an emulator: fields on one grid, and vectors, with units.
 
-A field has all grid dims. Whatever has others, or none, is a vector: its values are flattened
-and reach every cell alike.
+A field has all grid dims. A variable with other dims, or none, is a vector: its values are
+flattened and are the same for every cell.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from scitoolkit.io.campaign.mask import unpack
 
 MAX_GRID_DIMS = 3
 LEAD = "lead"
-"""Name of the input that tells an emulator of several leads which one is wanted, in samples."""
+"""Name of the input that holds the lead, in samples, of an emulator of several leads."""
 T = TypeVar("T")
 
 
@@ -29,14 +29,15 @@ class Variable:
 
     Attributes:
         name: name in the file.
-        dims: names of its dims, without that of the samples; a field's are in the grid's order.
+        dims: names of its dims without the sample dim; those of a field are in the order of the
+            grid.
         shape: their lengths.
-        units: "" when the file states none.
-        is_field: whether it lives on the grid.
-        long_name: for titles; "" when the file states none.
-        earlier_of: the variable that this is an earlier value of; "" for one of the files.
-        age: by how many leads it is earlier than the input.
-        stored: whether files hold it; the lead is told by whoever calls.
+        units: "" if the file states none.
+        is_field: whether it has all dims of the grid.
+        long_name: for titles; "" if the file states none.
+        earlier_of: the variable that this is an earlier value of; "" for a variable of the files.
+        age: number of leads before the present.
+        stored: whether files hold it; the lead is supplied by the caller.
     """
 
     name: str
@@ -51,29 +52,29 @@ class Variable:
 
     @property
     def stored_as(self) -> str:
-        """Its name in the files, which earlier values share with the present one."""
+        """Name in the files; earlier values have the name of the present one."""
         return self.earlier_of or self.name
 
     @property
     def size(self) -> int:
-        """Values of a vector; 1 channel for a field."""
+        """Number of values of a vector; 1, a channel, for a field."""
         return 1 if self.is_field else math.prod(self.shape)
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Variables and grid of an emulator; saved beside its weights.
+    """Variables and grid of an emulator; saved with its weights.
 
     Attributes:
-        inputs: in the order of the network's channels.
-        outputs: likewise.
-        grid: {dim: length}, in the order of the channels' space dims.
-        coordinates: {dim: its coordinate values}, for grid dims that have one.
+        inputs: in the order of the input channels.
+        outputs: in the order of the output channels.
+        grid: {dim: number of cells}, in the order of the space dims of a tensor.
+        coordinates: {dim: coordinate values}, for grid dims with a coordinate.
         sample_dim: the dim that counts samples.
-        step: difference of `sample_dim` between input and output where it is even, else None.
-        mask: the valid cells as a text, "" where all are.
-        parameter_ranges: {parameter: its least and largest value in the training part}.
-        leads: those that the emulator learns, in samples, where there are several.
+        step: difference of `sample_dim` between input and output; None if it varies.
+        mask: the valid cells as text; "" if all cells are valid.
+        parameter_ranges: {parameter: (least, largest) value in the training split}.
+        leads: leads in samples of an emulator of several leads, else empty.
     """
 
     inputs: tuple[Variable, ...]
@@ -88,7 +89,7 @@ class Layout:
 
     @property
     def state(self) -> tuple[str, ...]:
-        """Names that are both input and output: what a rollout feeds back."""
+        """Names that are both input and output, fed back in a rollout."""
         names = {v.name for v in self.inputs}
         return tuple(v.name for v in self.outputs if v.name in names)
 
@@ -99,16 +100,16 @@ class Layout:
 
     @property
     def earlier(self) -> tuple[Variable, ...]:
-        """The inputs that are earlier values of the state."""
+        """Inputs that are earlier values of the state."""
         return tuple(v for v in self.inputs if v.age)
 
     @property
     def recurrent(self) -> tuple[str, ...]:
-        """Names of the inputs that a rollout makes itself: the state and its earlier values."""
+        """Names of the inputs that a rollout computes: the state and its earlier values."""
         return (*self.state, *(v.name for v in self.earlier))
 
     def with_history(self, frames: int) -> Layout:
-        """Return the layout whose state is given at `frames` times: now and leads before.
+        """Return the layout whose inputs include `frames - 1` earlier values of the state.
 
         Example:
             >>> u = Variable("u", ("x",), (4,), "m/s", True)
@@ -124,7 +125,7 @@ class Layout:
         return replace(self, inputs=(*self.inputs, *added))
 
     def with_leads(self, leads: Sequence[int]) -> Layout:
-        """Return the layout whose last input is the lead, one of several; itself without leads.
+        """Return the layout with the lead as its last input; the same layout if `leads` is empty.
 
         Example:
             >>> u = Variable("u", ("x",), (4,), "m/s", True)
@@ -141,8 +142,8 @@ class Layout:
         """Return the recurrent inputs of the next step.
 
         Args:
-            given: the inputs of this step, by name.
-            new: its outputs.
+            given: inputs of this step, by name.
+            new: outputs of this step, by name.
         """
         older = {v.name: given[earlier_name(v.earlier_of, v.age - 1)] for v in self.earlier}
         return {**{name: new[name] for name in self.state}, **older}
@@ -154,11 +155,11 @@ class Layout:
 
     @property
     def valid(self) -> np.ndarray | None:
-        """The cells that hold values, (*grid) bool; None where all do."""
+        """Cells that hold values, (*grid) bool; None if all do."""
         return unpack(self.mask, tuple(self.grid.values())) if self.mask else None
 
     def blank(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return variables whose fields are NaN outside of the mask."""
+        """Return the variables with NaN in the invalid cells of fields."""
         valid = self.valid
         if valid is None:
             return dict(values)
@@ -166,9 +167,9 @@ class Layout:
         return {n: np.where(valid, v, np.nan) if n in fields else v for n, v in values.items()}
 
     def weights(self) -> np.ndarray:
-        """Return the cells' volumes, shape = grid, mean 1: half-way faces between coordinates.
+        """Return cell volumes, (*grid) of mean 1, with faces halfway between coordinates.
 
-        Cells outside of the mask weigh nothing.
+        Invalid cells have weight 0.
         """
         out = np.ones(tuple(self.grid.values()))
         for axis, (dim, size) in enumerate(self.grid.items()):
@@ -187,7 +188,7 @@ class Layout:
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Layout:
-        """Return the layout that `to_json` described."""
+        """Return the layout of a result of `to_json`."""
 
         def variable(entry: dict[str, Any]) -> Variable:
             lists: dict[str, Any] = {
@@ -210,7 +211,7 @@ def earlier_name(name: str, age: int) -> str:
 
 
 def cell_widths(coordinate: np.ndarray) -> np.ndarray:
-    """Return the widths of the cells around points, whose outer faces mirror the inner ones.
+    """Return the widths of the cells around points; the outer faces mirror the inner ones.
 
     Example:
         >>> cell_widths(np.array([0.0, 1.0, 3.0])).tolist()
@@ -233,19 +234,19 @@ def read_layout(
     lead: int = 1,
     where: str = "",
 ) -> Layout:
-    """Find grid, fields and vectors among the variables of an opened dataset.
+    """Return the layout of the variables of an opened dataset: grid, fields and vectors.
 
     Args:
-        dataset: lazily opened; nothing but coordinates is read.
+        dataset: lazily opened; only coordinates are read.
         inputs: names.
         outputs: names.
         sample_dim: the dim that counts samples.
-        grid: names of the grid dims; those of the variable with most dims unless given.
+        grid: names of the grid dims; by default those of the variable with most dims.
         lead: samples from input to output.
         where: file to name in messages.
 
     Raises:
-        DataError: a variable without the sample dim, or fields that do not fit on one grid.
+        DataError: a variable without the sample dim, or fields on different grids.
         ConfigError: more than three grid dims.
     """
     arrays = {name: dataset[name] for name in (*inputs, *outputs)}
@@ -309,7 +310,7 @@ def _grid_sizes(
 
 
 def _even_step(dataset: xr.Dataset, sample_dim: str, lead: int) -> float | None:
-    """Return the coordinate's step times `lead`, for plain numbers that are evenly spaced."""
+    """Return the step of the sample coordinate times `lead`; None unless numeric and even."""
     if sample_dim not in dataset.coords or dataset[sample_dim].dtype.kind not in "fiu" or not lead:
         return None
     steps = np.diff(np.asarray(dataset[sample_dim].values, dtype=np.float64))

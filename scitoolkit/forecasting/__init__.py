@@ -1,4 +1,4 @@
-"""Forecasts of gridded series: POD, baselines, LSTM surrogates, honest scores."""
+"""Forecasting of gridded time series: POD, baselines, LSTM surrogates, validation and scores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user should know of a field before trusting a forecast of it."""
+"""Warnings about a field's data: unflagged fill values, constant cells, irregular time steps."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from scitoolkit.io.campaign.statistics import fill_value_in
 from scitoolkit.io.time_axis import decimal_years
 
 UNEVEN = 0.05
-"""Share of uneven steps above which they are worth a warning."""
+"""Share of uneven steps above which a warning is given."""
 CONSTANT = 0.02
-"""Share of cells that never change above which an RMSE is lower by a hundredth or more."""
+"""Share of constant cells above which a warning is given: they lower the RMSE by 1 % or more."""
 _SAMPLES = 64
 
 
 def field_warnings(data: FieldData, config: ForecastingConfig) -> list[str]:
-    """Return warnings: unflagged fill values, constant cells, irregular steps.
+    """Return warnings about unflagged fill values, constant cells and irregular steps.
 
     Raises:
-        DataError: steps so irregular that no stretch holds a window.
+        DataError: no stretch of even steps is long enough for a window.
     """
     return [*_fill_values(data), *_constant_cells(data), *_irregular_steps(data, config)]
 
@@ -35,8 +35,8 @@ def _fill_values(data: FieldData) -> list[str]:
         return []
     cells = int((data.series.values == fill).any(axis=0).sum())
     return [
-        f"{data.name}: {cells} of {len(data.weights)} cells hold {fill:g}, far outside all other "
-        "values: a fill value that the file does not flag? Set its attribute _FillValue"
+        f"{data.name}: {cells} of {len(data.weights)} cells contain {fill:g}, far outside all "
+        "other values: probably an unflagged fill value. Set the attribute _FillValue in the file"
     ]
 
 
@@ -45,35 +45,35 @@ def _constant_cells(data: FieldData) -> list[str]:
     if cells <= CONSTANT * len(data.weights):
         return []
     return [
-        f"{data.name}: {cells} of {len(data.weights)} cells never change; they are forecast "
-        "without error and lower every score. Mask them (NaN) where they are no data"
+        f"{data.name}: {cells} of {len(data.weights)} cells are constant; they are forecast "
+        "without error and lower every score. Mask them as NaN if they are not data"
     ]
 
 
 def _irregular_steps(data: FieldData, config: ForecastingConfig) -> list[str]:
-    """Return a warning of many uneven steps; simulations that follow one another are none."""
+    """Return a warning if many steps within simulations are uneven."""
     joins = {s.start for s in data.simulations}
     uneven = [b for b in data.breakpoints if b not in joins]
     count, window = len(data.series.values), config.inputs + config.leads
     longest = max(b - a for a, b in pairwise([0, *data.breakpoints, count]))
     if not uneven or (len(uneven) < UNEVEN * count and longest >= window):
         return []
-    said = (
+    problem = (
         f"{len(uneven)} of {count - 1} time steps are uneven ({_steps(data)}), and no window "
         f"crosses an uneven step; the longest even stretch has {longest} steps"
     )
     fix = "interpolate to even times, or round the time stamps"
     if longest < window:
         raise DataError(
-            said, where=str(config.data.path),
+            problem, where=str(config.data.path),
             allowed=f"a stretch of {window} even steps (inputs {config.inputs} + leads "
             f"{config.leads})", fix=fix,
         )  # fmt: skip
-    return [f"{data.name}: {said}. {fix[0].upper()}{fix[1:]}"]
+    return [f"{data.name}: {problem}. {fix[0].upper()}{fix[1:]}"]
 
 
 def _steps(data: FieldData) -> str:
-    """Return the range of the steps in words."""
+    """Return the range and median of the time steps as text."""
     times = data.times.values
     years = decimal_years(times)
     dated = bool(np.isfinite(years).all())

@@ -1,4 +1,4 @@
-"""The choice of a closed-form forecaster: every family's best, compared out of fold, stacked."""
+"""Selection of a closed-form forecaster by blocked cross-validation, with optional stacking."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ from scitoolkit.forecasting.windows import Array, join_windows
 log: Logger = get_logger(__name__)
 
 LONG = 1000
-"""Steps from which one validation part tells candidates of a family apart, without folds."""
+"""Number of steps from which settings are tuned on the validation part instead of on folds."""
 NEAR = 3.0
-"""A family whose best is this many times worse than the best of all is not cross-validated."""
+"""Families whose error exceeds the least error by this factor are not cross-validated."""
 MOST_WORK = 15_000
-"""Multiplications a step above which a family is fitted only when it is asked for by name."""
+"""Multiplications per step above which a family is fitted only if selected by name."""
 STACKED = 4
 STACKING_GAIN = 0.001
 
 
 @dataclass
 class Entry:
-    """One row of the selection: the best of a family.
+    """Best candidate of a family.
 
     Attributes:
         config: with all settings chosen.
-        validation: RMSE on the validation part after fitting on the train part.
-        blocked: RMSE out of fold over train + validation; None where it was not measured.
+        validation: RMSE on the validation part, fitted to the train part.
+        blocked: out-of-fold RMSE over train + validation; None if not measured.
         stable: whether long rollouts stay bounded.
-        seconds: CPU seconds of choosing its settings.
+        seconds: CPU seconds for tuning its settings.
     """
 
     config: ForecasterConfig
@@ -58,22 +58,22 @@ class Entry:
 
     @property
     def error(self) -> float:
-        """Return the error to rank by."""
+        """Error used for ranking: `blocked` if measured, else `validation`."""
         return self.validation if self.blocked is None else self.blocked
 
 
 @dataclass
 class Selection:
-    """What was compared, and what won.
+    """Result of the comparison of forecasters.
 
     Attributes:
-        setting: what forecasters are built for.
-        entries: rows, one a family.
-        winner: the row that is delivered.
-        errors: (window, lead, cell) of the winner out of fold.
-        refused: why families were left out, by name.
-        tried: settings of the damped anomaly with their errors out of fold.
-        cpu_seconds: of the whole choice.
+        setting: of all forecasters.
+        entries: one per family.
+        winner: the selected entry.
+        errors: (window, lead, cell) out-of-fold errors of the winner.
+        refused: reasons why families were excluded, by name.
+        tried: settings of the damped anomaly with their out-of-fold errors.
+        cpu_seconds: of the whole selection.
     """
 
     setting: Setting
@@ -88,9 +88,9 @@ class Selection:
 def setting_of(
     data: FieldData, parts: FieldSplits, rank: int, config: ForecastingConfig
 ) -> Setting:
-    """Return the setting, with the most harmonics that the calendar resolves."""
+    """Return the setting, with the largest number of harmonics that the time steps resolve."""
     years = np.concatenate([s.years for s in data.segments(parts.fit_steps)])
-    # Variables one after another are no dim of space: points lack neighbours across them.
+    # The dim of concatenated variables is not a spatial one: it has no neighbours.
     whole = bool(data.grid.values.all()) and VARIABLE not in data.grid.dims
     return Setting(
         inputs=config.inputs, leads=config.leads, weights=data.weights / data.weights.mean(),
@@ -104,10 +104,10 @@ def choose_harmonics(
     setting: Setting, folds: list[Fold], config: ForecastingConfig,
     tried: list[tuple[str, float]] | None = None,
 ) -> Setting:  # fmt: skip
-    """Return the setting with the number of harmonics that suits the damped anomaly best."""
+    """Return the setting with the harmonics of the damped anomaly's least out-of-fold error."""
     options = sorted({min(n, setting.harmonics) for n in config.harmonics})
     if not folds:
-        log.warning("too few training steps to choose by validation: defaults are used")
+        log.warning("too few training steps for blocked validation: default harmonics are used")
         return replace(setting, harmonics=options[min(2, len(options) - 1)])
     start = MemoryConfig(memory=(), folds=1, shrinkage=10.0)
 
@@ -121,12 +121,12 @@ def choose_harmonics(
 
 
 class Chooser:
-    """Compares families on train + validation; the test part is never looked at.
+    """Comparison of forecaster families on the train and validation parts.
 
     Args:
-        data: the field.
-        parts: its division.
-        setting: what forecasters are built for.
+        data: coded field.
+        parts: its split.
+        setting: of all forecasters.
         config: of the job.
     """
 
@@ -148,7 +148,11 @@ class Chooser:
         self._known: dict[str, tuple[float, bool]] = {}
 
     def families(self) -> list[ForecasterConfig]:
-        """Return what is to be compared: the family that was asked for, or all."""
+        """Return the families to compare: the configured one, or all applicable ones.
+
+        Raises:
+            ConfigError: the configured family cannot be used.
+        """
         wanted = self.config.forecaster
         if not isinstance(wanted, str):
             if why := wanted.refuses(self.setting) or wanted.unavailable():
@@ -165,7 +169,7 @@ class Chooser:
             config = family(name=name)
             why = family.unavailable() or config.refuses(self.setting)
             if not why and (work := config.work(self.setting)) > MOST_WORK:
-                why = f"{work:.2g} multiplications a step; forecaster={name} fits it alone"
+                why = f"{work:.2g} multiplications per step; forecaster={name} fits it alone"
             if why:
                 self.refused[name] = why
             else:
@@ -173,7 +177,7 @@ class Chooser:
         return found
 
     def entry(self, family: ForecasterConfig) -> Entry:
-        """Return the best of a family, with its error on the validation part."""
+        """Tune a family; return its best candidate with its error on the validation part."""
         begun = time.process_time()
         scores: dict[str, tuple[float, bool]] = {}
 
@@ -195,7 +199,11 @@ class Chooser:
         return Entry(chosen, rmse, None, stable, time.process_time() - begun)
 
     def select(self) -> Selection:
-        """Return every family's best, and the winner: one of them, or their stacking."""
+        """Return the best candidate of every family and the winner, possibly a stacking.
+
+        Raises:
+            NumericalError: no forecaster is stable and finite.
+        """
         begun = time.process_time()
         entries = [self.entry(family) for family in self.families()]
         best = min(e.validation if e.stable else np.inf for e in entries)
@@ -216,7 +224,7 @@ class Chooser:
         measured = [e for e in sound if e.blocked is not None]
         if not sound:
             raise NumericalError(
-                "no forecaster stays finite on the validation part",
+                "no forecaster is finite and stable on the validation part",
                 where=", ".join(e.config.name for e in entries), fix="forecaster=auto",
             )  # fmt: skip
         if not measured:
@@ -238,7 +246,7 @@ class Chooser:
     def _stacked(
         self, ranked: Sequence[Entry], errors: Sequence[list[Array]]
     ) -> tuple[Entry, Array] | None:
-        """Return the stacking and its errors, each fold's with the weights of the others."""
+        """Return the stacking and its errors, with each fold's weights from the other folds."""
         weights = self.setting.weights
         folds = [np.stack(fold) for fold in zip(*errors, strict=True)]
         products = [error_products(fold, weights) for fold in folds]

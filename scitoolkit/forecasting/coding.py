@@ -1,8 +1,8 @@
-"""Between the values of a file and what forecasters work on: transforms, scales, drivers, bounds.
+"""Coding of fields for forecasters: transforms, scales, bounds and effects of drivers.
 
-Forecasters see one array (time, cell) of finite numbers without limits. Transforms keep a rain
-rate positive, scales make a temperature and a humidity count alike, and the part of the field that
-external series explain is taken off first and put back onto the forecast.
+Forecasters receive one array (time, cell) of unbounded values. Transforms keep, for example, a rain
+rate positive; scales give temperature and humidity equal weight; the linear effect of drivers is
+removed from the field and added to the forecast.
 """
 
 from __future__ import annotations
@@ -27,16 +27,15 @@ _FOLDS = 4
 
 @dataclass(frozen=True)
 class VariableCode:
-    """How one variable becomes what forecasters work on: `(transform(u) - center) / scale`.
+    """Coding of one variable: `(transform(u) - center) / scale`.
 
     Attributes:
         name, units: of the variable.
-        cells: its number of unmasked cells.
-        transform: applied to u - minimum (u, where no minimum is given).
-        minimum, maximum: what values cannot leave.
-        center, scale: of the transformed values; 0 and 1 for a variable alone.
-        seen: of a parameter of simulations, its least and largest value on the train part; None for
-            a field.
+        cells: number of unmasked cells.
+        transform: applied to u - minimum, or to u without a minimum.
+        minimum, maximum: bounds of the values; None for no bound.
+        center, scale: of the transformed values; 0 and 1 for a single variable.
+        seen: range of a simulation parameter on the train part; None for a field.
     """
 
     name: str
@@ -50,10 +49,10 @@ class VariableCode:
     seen: tuple[float, float] | None = None
 
     def encode(self, values: Array) -> Array:
-        """Return coded values.
+        """Return the coded values, same shape.
 
         Raises:
-            DataError: a value beyond the bounds.
+            DataError: a value is outside the bounds.
 
         Example:
             >>> code = VariableCode("rain", "mm/day", 2, "sqrt")
@@ -75,7 +74,7 @@ class VariableCode:
         return (values - self.center) / self.scale
 
     def decode(self, coded: Array) -> Array:
-        """Return values in the variable's unit, inside its bounds."""
+        """Return values in the variable's unit, clipped to its bounds; the inverse of `encode`."""
         values = coded * self.scale + self.center
         if self.transform != "none":
             inverse = np.square if self.transform == "sqrt" else np.expm1
@@ -86,18 +85,18 @@ class VariableCode:
 
     @property
     def low(self) -> float | None:
-        """Return the smallest value: roots and logarithms begin at 0 where nothing else is said."""
+        """Lower bound of the values; 0 by default for `sqrt` and `log1p`."""
         return 0.0 if self.minimum is None and self.transform != "none" else self.minimum
 
 
 @dataclass(frozen=True)
 class Coding:
-    """The codes of all variables, whose cells follow one another, and the effects of drivers.
+    """Coding of all variables, whose cells are concatenated, and effects of drivers.
 
     Attributes:
-        variables: codes.
-        effects: (driver, cell) change of the coded field per deviation of a driver.
-        drivers: (name, mean, deviation) of each driver on the train part.
+        variables: code of each variable, parameters last.
+        effects: (driver, cell) change of the coded field per standard deviation of a driver.
+        drivers: (name, mean, standard deviation) of each driver on the train part.
     """
 
     variables: tuple[VariableCode, ...]
@@ -106,7 +105,7 @@ class Coding:
 
     @property
     def trivial(self) -> bool:
-        """Whether coded values are those of the file."""
+        """Whether coded values equal those of the file."""
         plain = all(
             v.transform == "none" and v.minimum is None and v.maximum is None
             and v.center == 0 and v.scale == 1 for v in self.variables
@@ -115,37 +114,37 @@ class Coding:
 
     @property
     def fields(self) -> tuple[VariableCode, ...]:
-        """Return the codes without those of parameters, which come last."""
+        """Codes of the fields, without those of simulation parameters."""
         return tuple(v for v in self.variables if v.seen is None)
 
     @property
     def slices(self) -> list[slice]:
-        """Return the cells of each variable."""
+        """Cells of each variable."""
         edges = np.cumsum([0, *(v.cells for v in self.variables)]).tolist()
         return [slice(a, b) for a, b in pairwise(edges)]
 
     def encode(self, values: Array) -> Array:
-        """Return (..., cell) coded values, drivers not yet taken off."""
+        """Return coded values (..., cell), before the effects of drivers are removed."""
         return self._each("encode", values)
 
     def decode(self, coded: Array) -> Array:
-        """Return (..., cell) values in the units of the variables."""
+        """Return values (..., cell) in the units of the variables."""
         return self._each("decode", coded)
 
     def explained(self, drivers: Array | None) -> Array | float:
-        """Return (..., cell): what (..., driver) raw drivers explain of the coded field."""
+        """Return the effect (..., cell) of raw drivers (..., driver) on the coded field."""
         if not self.drivers or drivers is None:
             return 0.0
         _, mean, deviation = zip(*self.drivers, strict=True)
         return (drivers - np.array(mean)) / np.array(deviation) @ self.effects
 
     def header(self) -> dict[str, Any]:
-        """Return all but the effects, as plain data."""
+        """Return the coding without its effects as plain data."""
         return {"variables": [asdict(v) for v in self.variables], "drivers": list(self.drivers)}
 
     @classmethod
     def from_header(cls, header: Mapping[str, Any], effects: Array) -> Coding:
-        """Return the coding that `header` describes."""
+        """Return the coding from the data of `header` and the effects (driver, cell)."""
         drivers = tuple((str(n), float(m), float(d)) for n, m, d in header["drivers"])
         return cls(tuple(VariableCode(**v) for v in header["variables"]), effects, drivers)
 
@@ -160,7 +159,15 @@ class Coding:
 
 
 def scaled(codes: Sequence[VariableCode], values: Array) -> tuple[VariableCode, ...]:
-    """Return codes by which several variables have mean 0 and deviation 1 on (time, cell)."""
+    """Return codes that standardise several variables; a single variable is not scaled.
+
+    Args:
+        codes: unscaled codes.
+        values: (time, cell) on the train part.
+
+    Raises:
+        DataError: a variable is constant.
+    """
     if len(codes) == 1:
         return tuple(codes)
     found, first = [], 0
@@ -176,10 +183,10 @@ def scaled(codes: Sequence[VariableCode], values: Array) -> tuple[VariableCode, 
 
 
 def with_drivers(coding: Coding, names: Sequence[str], train: Series, drivers: Array) -> Coding:
-    """Return the coding with the effects of drivers, regressed beside mean and season.
+    """Return the coding with the effects of drivers, estimated jointly with mean and season.
 
-    Drivers that do not lower the error of blocks of time that they were not fitted to are left
-    out, with a warning: a series that happens to drift as the field does explains nothing later.
+    If the drivers do not lower the error on held-out blocks of time they are not used, and a
+    warning is logged: a driver may drift like the field without predicting it.
 
     Args:
         coding: of the variables.
@@ -188,7 +195,7 @@ def with_drivers(coding: Coding, names: Sequence[str], train: Series, drivers: A
         drivers: (time, driver) on the train part.
 
     Raises:
-        DataError: a driver that does not vary.
+        DataError: a driver is constant.
     """
     mean, deviation = drivers.mean(axis=0), drivers.std(axis=0)
     for name, spread in zip(names, deviation, strict=True):
@@ -196,7 +203,7 @@ def with_drivers(coding: Coding, names: Sequence[str], train: Series, drivers: A
             raise DataError("does not vary on the train part", where=f"driver {name}")
     known, forcing = _season(train.years), (drivers - mean) / deviation
     if not _proven(known, forcing, train.values):
-        log.warning("%s: no skill on blocks that were left out; not used", ", ".join(names))
+        log.warning("%s: no skill on held-out blocks; not used", ", ".join(names))
         return coding
     both = np.linalg.lstsq(np.hstack([known, forcing]), train.values, rcond=None)[0]
     stated = tuple(zip(names, mean.tolist(), deviation.tolist(), strict=True))
@@ -204,7 +211,7 @@ def with_drivers(coding: Coding, names: Sequence[str], train: Series, drivers: A
 
 
 def _season(years: Array) -> Array:
-    """Return (time, column): 1, and two annual harmonics where there are dates."""
+    """Return regressors (time, column): 1 and, with dates, two annual harmonics."""
     columns = [np.ones(len(years))]
     if np.isfinite(years).all():
         columns += [f(2 * np.pi * k * years) for k in (1, 2) for f in (np.cos, np.sin)]
@@ -212,7 +219,7 @@ def _season(years: Array) -> Array:
 
 
 def _proven(known: Array, forcing: Array, values: Array) -> bool:
-    """Return whether drivers lower the squared error of blocks that were left out."""
+    """Return whether drivers lower the squared error on held-out blocks."""
     edges = np.linspace(0, len(values), _FOLDS + 1).astype(int)
     errors = np.zeros(2)
     for begin, end in pairwise(edges):
@@ -225,18 +232,18 @@ def _proven(known: Array, forcing: Array, values: Array) -> bool:
 
 @dataclass(frozen=True)
 class Physical:
-    """Coded windows and forecasts in the units of the file.
+    """Decoder of forecasts into the units of the file.
 
     Attributes:
         coding: of the field.
-        drivers: (time, driver) at the steps of the series and after, None without drivers.
+        drivers: (time, driver) at the steps of the series and the leads; None without drivers.
     """
 
     coding: Coding
     drivers: Array | None = None
 
     def __call__(self, coded: Array, windows: Windows) -> Array:
-        """Return (window, lead, cell) of coded values at the leads of windows."""
+        """Return decoded values (window, lead, cell) at the leads of windows."""
         if self.coding.trivial:
             return coded
         if self.drivers is not None:

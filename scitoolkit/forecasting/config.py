@@ -1,4 +1,4 @@
-"""The configuration of a forecasting job."""
+"""Configuration of a forecasting job."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ __all__ = [
 
 
 class DriverConfig(Config):
-    """A series in time that acts on the field and is known in advance: a forcing, an index.
+    """Driver: a time series that influences the field and is known in advance, such as a forcing.
 
     Attributes:
-        variable: name in the file, of dim time only.
-        path: its file; that of the field unless given.
+        variable: name in the file; its only dim is time.
+        path: file of the driver; None for the file of the field.
     """
 
     variable: str
@@ -39,26 +39,28 @@ class DriverConfig(Config):
 
 
 class FieldConfig(Config):
-    """Which field of which files.
+    """Field to forecast and the files that contain it.
 
     Attributes:
-        path: a file, a directory, a pattern with `*`, or a list of files. Several are one
-            simulation each, or parts of one where their times go on; no window crosses from one
-            simulation into another.
+        path: a file, a directory, a pattern with `*`, or a list of files. Several files are one
+            simulation each, or parts of one simulation if their times are consecutive; no window
+            spans two simulations.
         variable: name in the file.
-        variables: several names instead, on one grid; each counts by its own deviation.
-        units: unit that the file must state; taken at the user's word where it states none.
-        transform: `sqrt` or `log1p` of u - minimum is what is forecast; one for all variables, or
-            by name.
-        minimum, maximum: what values, forecasts and intervals cannot leave; likewise.
-        drivers: series that are regressed out and put back onto the forecast, whose values must
-            be given for the times that are forecast too.
-        parameters: numbers that differ by simulation (attributes, scalars in the files, or columns
-            of `parameter_table`). Forecasters see each as one more variable that does not change.
-        parameter_table: CSV file, one line a simulation.
-        dims: names of the dims of a plain HDF5 file, which has none.
-        files: `simulations` (one a file), `parts` of one simulation, or found by their times.
-        memory: arrays of the field above this size are kept in files of the temporary folder.
+        variables: several names instead, on a common grid; each is scaled by its standard
+            deviation.
+        units: unit that the file must state; assumed if the file states none.
+        transform: `sqrt` or `log1p` of u - minimum, applied before forecasting; one for all
+            variables, or a mapping by name.
+        minimum, maximum: bounds of values, forecasts and intervals; one for all variables, or a
+            mapping by name.
+        drivers: series whose linear effect is removed before and added after forecasting; they
+            must cover the forecast times.
+        parameters: numbers that differ between simulations (attributes or scalars of the files,
+            or columns of `parameter_table`). Each is an additional, constant variable.
+        parameter_table: CSV file with one line per simulation.
+        dims: dim names for a plain HDF5 file, which stores none.
+        files: `simulations` (one per file), `parts` of one simulation, or `auto` (by their times).
+        memory: arrays of the field larger than this are mapped to files in the temporary folder.
     """
 
     path: DataPath | list[DataPath]
@@ -78,15 +80,17 @@ class FieldConfig(Config):
     @model_validator(mode="after")
     def _one_or_several(self) -> FieldConfig:
         if bool(self.variable) == bool(self.variables):
-            raise ValueError("set either variable (one) or variables (a list of names)")
+            raise ValueError("set either variable (one name) or variables (a list of names)")
         if len(set(self.variables)) < len(self.variables) or len(self.variables) == 1:
-            raise ValueError("variables: two different names or more; variable names a single one")
+            raise ValueError(
+                "variables needs two or more different names; use variable for a single one"
+            )
         if self.variables and self.units:
-            raise ValueError("units is read with a single variable; leave it out")
+            raise ValueError("units applies to a single variable; leave it out with variables")
         names = self.variables or [self.variable]
         twice = [n for i, n in enumerate(self.parameters) if n in [*names, *self.parameters[:i]]]
         if twice:
-            raise ValueError(f"parameters: {twice[0]} is there twice, or a variable too")
+            raise ValueError(f"parameters: {twice[0]} is listed twice or is a variable")
         if not self.parameters:
             refuse_unused(self, "no parameters", "parameter_table")
         for key in ("transform", "minimum", "maximum"):
@@ -98,18 +102,18 @@ class FieldConfig(Config):
 
     @staticmethod
     def of(given: Any, name: str) -> Any:
-        """Return the setting of a variable: the one for all, or the one under its name."""
+        """Return the setting of a variable from a common value or a mapping by name."""
         return given.get(name) if isinstance(given, dict) else given
 
     def required_packages(self) -> tuple[str, ...]:
-        """Return the packages that reading the files needs."""
+        """Return the packages required to read the files."""
         from scitoolkit.io.campaign.files import campaign_packages
 
         return campaign_packages(self.path)
 
     @property
     def changed(self) -> int:
-        """Time of the last change of the files in ns, 0 where they are not here."""
+        """Last modification time of the files in ns, 0 if they do not exist."""
         from scitoolkit.io.campaign.files import find_files
 
         try:
@@ -119,11 +123,11 @@ class FieldConfig(Config):
 
 
 class PodConfig(Config):
-    """The subspace in which the network works.
+    """POD subspace of the network.
 
     Attributes:
-        rank: number of modes, a share of variance, or `forecast` (least validated error).
-        max_memory: what the decomposition may hold at once.
+        rank: number of modes, a share of variance, or `forecast` (least validation error).
+        max_memory: memory limit of the decomposition, such as `1GiB`.
     """
 
     rank: PositiveInt | Annotated[float, Field(gt=0, lt=1)] | Literal["forecast"] = 5
@@ -131,17 +135,22 @@ class PodConfig(Config):
 
 
 class ForecastingConfig(SeededConfig):
-    """A forecasting job: the field, its division, the window, the model and its training.
+    """Forecasting job: field, split, window, forecaster, network and training.
 
     Attributes:
-        inputs: steps that a forecast sees.
-        leads: steps that it forecasts.
-        harmonics: numbers of annual harmonics to choose from by blocked validation.
-        forecaster: one family (settings that are not given are chosen by validation), or `auto`:
-            all closed forms are compared, and the best, or a stacking of the best, is delivered.
-        intervals: `static` widths from errors before the test part, or `adaptive` ones, which
-            follow the errors of the forecasts whose time has come.
-        ensemble: number of networks; they differ by their initialisation.
+        data: field and files.
+        split: training, validation and test parts.
+        inputs: number of input steps.
+        leads: number of forecast steps.
+        harmonics: candidate numbers of annual harmonics, selected by blocked validation.
+        forecaster: one family, whose unset settings are selected by validation, or `auto`, which
+            compares all closed forms and selects the best one or a stacking of the best.
+        intervals: `static` widths from errors before the test part, or `adaptive` widths, which
+            follow the errors of verified forecasts.
+        pod: subspace of the network.
+        model: network that corrects the forecaster.
+        ensemble: number of networks, which differ by their initialisation.
+        training: of the networks.
     """
 
     domain: Literal["forecasting"] = "forecasting"
@@ -160,7 +169,7 @@ class ForecastingConfig(SeededConfig):
     training: TrainingConfig = TrainingConfig()
 
     def seeded_sections(self) -> tuple[str, ...]:
-        """Return the sections whose `seed` is that of the job unless they set it."""
+        """Return the sections that inherit the job's `seed` unless they set their own."""
         split = ("split",) if self.split.name == "random" else ()
         return (*super().seeded_sections(), "forecaster", *split)
 
@@ -176,11 +185,11 @@ class ForecastingConfig(SeededConfig):
                 "forecaster must be auto; model.name auto corrects any forecaster"
             )
         if self.model.name == "none":
-            # A search switches progress off for its trials, whatever they fit.
+            # A search disables progress in its trials, with or without a network.
             plain = TrainingConfig(seed=self.seed, progress=self.training.progress)
             written = [key for key, value in self.training if value != getattr(plain, key)]
             if written:
                 raise ValueError(
-                    f"training.{written[0]}: nothing is trained with model.name none; leave out"
+                    f"training.{written[0]}: model.name none trains no network; leave it out"
                 )
         return self

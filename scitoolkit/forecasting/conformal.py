@@ -1,8 +1,8 @@
-"""Prediction intervals from past forecast errors, recalibrated as time goes on.
+"""Conformal prediction intervals from past forecast errors, adapted online.
 
-Residuals of the training years are too small for later ones (drift, overfitting), so the
-half-width at each step is adapted online: wider after a miss, narrower after a hit. Only errors
-whose verification time has been reached may be used.
+Errors on the training years underestimate later ones (drift, overfitting), so the width is adapted
+at each step: wider after a miss, narrower after a hit. Only errors whose verification time has
+passed are used.
 """
 
 from __future__ import annotations
@@ -22,20 +22,23 @@ def rolling_intervals(
     memory: int = 150,
     rate: float = 0.02,
 ) -> tuple[Array, Array]:
-    """Return (low, high) offsets to add to the forecasts, known when each was issued.
+    """Return offsets (low, high) of the intervals, computed from errors known at issue time.
 
-    The interval is the pair of equal-tailed quantiles of the last `memory` known errors, at a
-    nominal level that itself follows the observed misses, per lead and channel.
+    The bounds are equal-tailed quantiles of the last `memory` known errors, at a nominal level
+    that is adapted to the observed misses, per lead and channel.
 
     Args:
-        errors: (window, lead, channel) truth - forecast; an entry is read only by windows
+        errors: (window, lead, channel) truth - forecast; an entry is used only for windows
             issued at or after its verification step.
         verified: (window, lead) step at which each error becomes known.
-        issued: (window,) step at which each forecast is made, ascending.
-        past_errors: (past, lead, channel) validation errors, all known beforehand.
-        level: wanted coverage.
-        memory: number of latest errors the quantiles are taken of.
+        issued: (window,) step at which each forecast is issued, ascending.
+        past_errors: (past, lead, channel) errors known before the first forecast.
+        level: nominal coverage.
+        memory: number of latest errors used for the quantiles.
         rate: learning rate of the level.
+
+    Returns:
+        Two arrays (window, lead, channel) to add to the forecasts.
 
     Source:
         Adaptive conformal inference, Gibbs & Candès 2021, arXiv:2106.00170, eq. 2.
@@ -63,21 +66,21 @@ def width_factors(
     error: Array, low: Array, high: Array, weights: Array, starts: np.ndarray, *,
     level: float = 0.9, rate: float = 0.2,
 ) -> Array:  # fmt: skip
-    """Return (window, lead) factors of the widths of given intervals, known when each was issued.
+    """Return width factors (window, lead) of given intervals from errors known at issue time.
 
-    A factor grows after forecasts that missed on more than their share of the area and shrinks
-    after those that missed on less. Only errors whose time has come count.
+    A factor increases after forecasts whose misses cover more than the nominal share of the area
+    and decreases after others. Only errors whose verification time has passed are used.
 
     Args:
-        error: (window, lead, cell) truth - forecast; NaN where the truth is not known.
+        error: (window, lead, cell) truth - forecast; NaN where the truth is unknown.
         low, high: (lead, cell) offsets of the intervals, below and above 0.
         weights: (cell,) area weights.
-        starts: (window,) ascending first steps of the windows.
-        level: wanted coverage.
-        rate: change of the logarithm of a factor per share of area that was missed too much.
+        starts: (window,) first steps of the windows, ascending.
+        level: nominal coverage.
+        rate: change of a factor's logarithm per excess share of missed area.
 
     Source:
-        Online quantile tracking, Angelopoulos et al. 2023, arXiv:2307.16895, in the logarithm.
+        online quantile tracking, Angelopoulos et al. 2023, arXiv:2307.16895, in the logarithm.
 
     Example:
         >>> error = np.full((200, 1, 1), 2.0) * np.where(np.arange(200) % 2, 1, -1)[:, None, None]
@@ -103,7 +106,7 @@ def width_factors(
 
 
 def _tails(errors: Array, miss_rate: Array) -> tuple[Array, Array]:
-    """Return both quantiles per channel, with the finite-sample correction of conformal sets."""
+    """Return lower and upper quantile per channel, with the conformal finite-sample correction."""
     count = len(errors)
     ordered = np.sort(errors, axis=0)
     position = np.clip((count + 1) * miss_rate / 2 - 1, 0, count - 1)

@@ -1,4 +1,4 @@
-"""From a file to what forecasters work on: unmasked cells as columns, time by the calendar."""
+"""Reading of a field as unmasked cells over time, and its split into windows."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ from scitoolkit.io.time_axis import decimal_years, read_time_axis
 
 @dataclass(frozen=True)
 class FieldData:
-    """A field as (time, cell), and the inverse map to its grid.
+    """Field as a matrix (time, cell) with its grid.
 
     Attributes:
         series: values (time, cell) of the unmasked cells, and decimal years.
-        times: (time,) coordinate as in the file.
+        times: (time,) coordinate of the file.
         grid: (*space) True at unmasked cells, with the coordinates of the file.
-        weights: (cell,) area weights: cos(latitude) where there is one.
-        breakpoints: steps that no window may cross.
+        weights: (cell,) area weights: cos(latitude), or 1 without a latitude.
+        breakpoints: steps across which no window may extend.
         time_name: name of the time dim.
         name: name of the variable.
-        units: unit of the values, "" when unknown.
-        partly_missing: cells left out although some of their times hold values.
-        simulations: the steps of each simulation; they follow one another in the series.
-        memory: bytes from which arrays of the field are kept in files.
-        parameters: number of cells of each parameter of simulations; these cells come last, and the
-            grid has a variable for each.
+        units: unit of the values, "" if unknown.
+        partly_missing: number of cells excluded because some of their times are missing.
+        simulations: step range of each simulation; simulations are concatenated in the series.
+        memory: size in bytes above which arrays of the field are mapped to files.
+        parameters: number of cells of each simulation parameter; these are the last cells, and the
+            grid has one variable for each.
     """
 
     series: Series
@@ -61,7 +61,7 @@ class FieldData:
     parameters: tuple[int, ...] = ()
 
     def fields(self) -> FieldData:
-        """Return the same without the cells of parameters."""
+        """Return the field without the cells of parameters."""
         if not self.parameters:
             return self
         cells = len(self.weights) - sum(self.parameters)
@@ -74,11 +74,11 @@ class FieldData:
         )  # fmt: skip
 
     def to_grid(self, values: Array, dims: Sequence[str]) -> xr.DataArray:
-        """Return (*dims, *space) with NaN at masked cells from (..., cell)."""
+        """Return values (..., cell) on the grid, (*dims, *space), NaN at masked cells."""
         return to_grid(self.grid, values, dims, self.memory)
 
     def segments(self, steps: range) -> list[Series]:
-        """Return the unbroken stretches of some steps."""
+        """Return the stretches between breakpoints within a range of steps."""
         cuts = [steps.start, *(s for s in self.breakpoints if s in steps[1:]), steps.stop]
         return [Series(self.series.values[a:b], self.series.years[a:b]) for a, b in pairwise(cuts)]
 
@@ -86,13 +86,13 @@ class FieldData:
 def to_grid(
     grid: xr.DataArray, values: Array, dims: Sequence[str], memory: int = 2**62
 ) -> xr.DataArray:
-    """Return (*dims, *space) on the grid of a mask, NaN where it is False.
+    """Return values on the grid of a mask, (*dims, *space) float32, NaN where the mask is False.
 
     Args:
         grid: (*space) bool.
-        values: (..., cell) at its true cells.
+        values: (..., cell) at the True cells.
         dims: names of the leading dims.
-        memory: bytes from which the result is kept in a file.
+        memory: size in bytes above which the result is mapped to a file.
     """
     outer, mask = values.shape[:-1], grid.values.ravel()
     flat = values.reshape(-1, values.shape[-1])
@@ -106,16 +106,16 @@ def to_grid(
 
 
 def read_field(config: FieldConfig, grid: xr.DataArray | None = None) -> FieldData:
-    """Read a field as float64 columns, a block of times at a time.
+    """Read a field as float64 matrix (time, cell), one block of times at a time.
 
-    What is larger than `config.memory` lies in files of the temporary folder.
+    Arrays larger than `config.memory` are mapped to files in the temporary folder.
 
     Args:
-        config: which field.
-        grid: mask of a fitted surrogate, to be used instead of the file's own.
+        config: field and files.
+        grid: mask of a fitted surrogate; None for the cells with values at all times.
 
     Raises:
-        DataError: what is wrong with the file, the variable, its times, units or grid.
+        DataError: unusable file, variable, times, units or grid.
     """
     memory = parse_bytes(config.memory, key="data.memory")
     several = [_stretch(field, where, memory) for where, field in fields_of(config)]
@@ -152,7 +152,7 @@ def read_field(config: FieldConfig, grid: xr.DataArray | None = None) -> FieldDa
 
 
 def _columns(several: list[_Stretch], mask: np.ndarray, memory: int) -> Array:
-    """Return the unmasked cells of all simulations, (time, cell); what was read is let go."""
+    """Return the unmasked cells of all simulations, (time, cell)."""
     rows, cells = sum(len(s.values) for s in several), int(mask.sum())
     if len(several) == 1 and mask.all() and several[0].values.dtype == np.float64:
         return several[0].values
@@ -168,7 +168,7 @@ def _columns(several: list[_Stretch], mask: np.ndarray, memory: int) -> Array:
 
 @dataclass(frozen=True)
 class _Finite:
-    """Which cells, (cell,) bool, hold values at some time, and at all times."""
+    """Cells (cell,) bool with finite values at any time, and at all times."""
 
     sometimes: np.ndarray
     always: np.ndarray
@@ -176,12 +176,16 @@ class _Finite:
 
 @dataclass(frozen=True)
 class _Stretch:
-    """A simulation as it was read.
+    """Data of one simulation.
 
     Attributes:
-        field: (time, *space) coordinates and attributes; of its values only the shape counts.
-        values: (time, cell).
-        finite: cells that hold values.
+        field: (time, *space) for coordinates, attributes and shape.
+        values: (time, cell) including cells without values.
+        finite: cells with values.
+        times: (time,) coordinate.
+        time: name of the time dim.
+        space: names of the spatial dims.
+        breakpoints: steps after a gap in time.
     """
 
     field: xr.DataArray
@@ -194,7 +198,11 @@ class _Stretch:
 
 
 def _stretch(field: xr.DataArray, where: str, memory: int) -> _Stretch:
-    """Read a simulation."""
+    """Read and check one simulation.
+
+    Raises:
+        DataError: infinite values, empty steps, additional dims or an unusable time axis.
+    """
     check = check_field(field, where=where)
     if check.infinite:
         raise DataError(f"{check.infinite} infinite values", where=f"{where}: {field.name}")
@@ -209,7 +217,7 @@ def _stretch(field: xr.DataArray, where: str, memory: int) -> _Stretch:
 
 
 def _read(reader: FieldReader, memory: int) -> tuple[np.ndarray, _Finite]:
-    """Return the rows of a field, and the cells that hold values."""
+    """Return all rows of a field, and its cells with values."""
     found = _Finite(np.zeros(reader.num_cells, bool), np.ones(reader.num_cells, bool))
     dtype = reader.da.dtype if reader.da.dtype.kind == "f" else np.dtype(np.float64)
     values = allocate((reader.num_times, reader.num_cells), dtype, memory)
@@ -227,16 +235,16 @@ def _only_time_and_space(field: xr.DataArray, time: str, space: tuple[str, ...],
         raise DataError(
             f"dims {', '.join(map(str, more))} are neither time nor space",
             where=f"{where}: variable {field.name}",
-            fix="write a file with one of them selected",
+            fix="write a file with one index of each selected",
         )
 
 
 def _no_empty_steps(empty: Sequence[int], field: xr.DataArray, where: str) -> None:
     if empty:
         raise DataError(
-            f"{len(empty)} time steps hold no value at all, the first at index {empty[0]}",
+            f"{len(empty)} time steps have no values, the first at index {empty[0]}",
             where=f"{where}: variable {field.name}",
-            fix="drop them from the file; windows will not cross the breakpoints",
+            fix="remove them from the file; windows do not extend across the gaps",
         )
 
 
@@ -260,7 +268,7 @@ def _mask_of(
     if not always[mask].all():
         count = int((~always[mask]).sum())
         raise DataError(
-            f"{count} cells that the surrogate needs hold missing values",
+            f"{count} cells of the surrogate have missing values",
             where=f"{where}: variable {field.name}",
         )
     return mask
@@ -276,12 +284,12 @@ def _area_weights(cells: xr.DataArray) -> Array:
 
 @dataclass(frozen=True)
 class FieldSplits:
-    """The division of a series.
+    """Split of a series into train, validation and test parts.
 
     Attributes:
-        steps: train, validation and test steps.
-        windows: the windows of each. Inputs of validation and test windows may reach back into
-            the part before, as a forecaster's would; what they forecast never does.
+        steps: step range of each part.
+        windows: windows of each part. Inputs of validation and test windows may extend into the
+            previous part, as in operational use; their targets never do.
     """
 
     steps: dict[str, range]
@@ -289,16 +297,16 @@ class FieldSplits:
 
     @property
     def fit_steps(self) -> range:
-        """Train and validation steps: what the final closed-form fit may see."""
+        """Train and validation steps, to which the final closed form is fitted."""
         return range(self.steps["train"].start, self.steps["validation"].stop)
 
 
 def split_field(data: FieldData, config: ForecastingConfig) -> FieldSplits:
-    """Return train, validation and test parts.
+    """Return the train, validation and test parts of a series.
 
     Raises:
-        DataError: the series is too short; the message says how many steps are needed.
-        ConfigError: a split that cannot be made, or that leaks.
+        DataError: the series is too short; the message states the required number of steps.
+        ConfigError: a split that is impossible or leaks between parts.
     """
     if len(data.simulations) > 1:
         return _split_simulations(data, config)
@@ -315,26 +323,26 @@ def split_field(data: FieldData, config: ForecastingConfig) -> FieldSplits:
         count, 1, config.leads, config.split, breakpoints=data.breakpoints, times=data.times
     )
     if split.steps is None:
-        raise DataError("a random split leaves no test part in time", fix="split.name=blocked")
+        raise DataError("a random split has no test part in time", fix="split.name=blocked")
     return _with_windows(data, config, split.steps)
 
 
 def _split_simulations(data: FieldData, config: ForecastingConfig) -> FieldSplits:
-    """Return whole simulations, in their order, as train, validation and test parts.
+    """Return the parts of several simulations: whole simulations, in their order.
 
     Raises:
-        DataError: two simulations.
-        ConfigError: a split in time, or a rank whose choice pairs steps of two simulations.
+        DataError: exactly two simulations.
+        ConfigError: a split in time, a part without a simulation, or `pod.rank: forecast`.
     """
     if config.pod.rank == "forecast":
         raise ConfigError(
-            "forecast is validated on pairs of steps, some of two simulations", where="pod.rank",
-            allowed="a number of modes or a share of variance, with several simulations",
+            "forecast requires a single continuous series", where="pod.rank",
+            allowed="a number of modes or a share of variance for several simulations",
         )  # fmt: skip
     if len(data.simulations) == 2:
         raise DataError(
-            "2 simulations, and 3 parts: train, validation, test", where=str(config.data.path),
-            allowed="one simulation, divided in time, or three and more",
+            "2 simulations for 3 parts (train, validation, test)", where=str(config.data.path),
+            allowed="one simulation, which is split in time, or at least three",
         )  # fmt: skip
     index = SampleIndex(range(len(data.simulations)), [len(s) for s in data.simulations])
     given = config.split.model_dump(include=config.split.model_fields_set)
@@ -352,10 +360,10 @@ def _split_simulations(data: FieldData, config: ForecastingConfig) -> FieldSplit
 def _with_windows(
     data: FieldData, config: ForecastingConfig, parts: dict[str, range]
 ) -> FieldSplits:
-    """Return the windows of each part.
+    """Return the parts with their windows.
 
     Raises:
-        DataError: a part without a window.
+        DataError: a part is too short for a window.
     """
     length = config.inputs + config.leads
     several, windows = len(data.simulations) > 1, {}
@@ -367,9 +375,9 @@ def _with_windows(
         )
         if not len(starts):
             raise DataError(
-                f"the {name} part of {len(steps)} steps holds no whole window",
+                f"the {name} part of {len(steps)} steps contains no complete window",
                 where=str(config.data.path),
-                allowed=f"{length} steps without a breakpoint",
+                allowed=f"{length} steps without a gap",
                 fix=f"a larger split.{name}, or smaller inputs and leads",
             )
         windows[name] = Windows(data.series, starts, config.inputs, config.leads)

@@ -1,4 +1,4 @@
-"""What an evaluation says: tables first, then figures, as plain data."""
+"""Evaluation of a forecast surrogate on test windows: metrics, tables, figures and maps."""
 
 from __future__ import annotations
 
@@ -9,7 +9,19 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from scitoolkit.core.results import Lines, Maps, Panel, Results, Series, Table, Verdict, number
+from scitoolkit.core.results import (
+    Figure,
+    Lines,
+    Maps,
+    Panel,
+    Results,
+    Role,
+    Series,
+    Table,
+    Verdict,
+    display_unit,
+    number,
+)
 from scitoolkit.forecasting import metrics, scores
 from scitoolkit.forecasting.data import FieldData
 from scitoolkit.forecasting.fields import CodedField, named_parts, unit_of
@@ -25,11 +37,14 @@ _DAMPED = "climatology + damped anomaly"
 
 @dataclass
 class Evaluation:
-    """A surrogate and its baselines on test windows.
+    """Evaluation of a surrogate and its baselines on test windows.
 
     Attributes:
-        surrogate: what is evaluated. coded: the field. windows: of the test part.
-        baselines: fitted baselines. record: what was found while fitting.
+        surrogate: the surrogate.
+        coded: coded field.
+        windows: test windows of the coded field.
+        baselines: fitted baselines by name.
+        record: of the selection and the fit.
         adaptive: whether intervals follow the errors of earlier test windows.
     """
 
@@ -41,19 +56,21 @@ class Evaluation:
     adaptive: bool = False
 
     def results(self, workflow: str) -> tuple[Results, xr.Dataset]:
-        """Return the results, and the fields that their maps show."""
+        """Return the results and the fields shown in their maps."""
         coding = self.surrogate.coding
         self.field: FieldData = self.coded.data.fields()
-        # Parameters of simulations come last, and are neither scored nor shown.
+        # Parameters of simulations are the last cells; they are neither scored nor shown.
         self.cells: int = sum(v.cells for v in coding.fields)
         self.weights: Array = self.surrogate.weights[: self.cells]
-        # Modes and intervals belong to coded values, scores to those of the file.
-        self.own: dict[str, Array] = {
+        # Modes and intervals are defined for coded values, scores for values of the file.
+        self.coded_forecasts: dict[str, Array] = {
             name: m.predict(self.windows) for name, m in self.baselines.items()
         }
-        self.own[SURROGATE] = self.surrogate.forecast(self.windows)
-        self.truth: Array = self._shown(self.windows.targets())
-        self.forecasts: dict[str, Array] = {n: self._shown(f) for n, f in self.own.items()}
+        self.coded_forecasts[SURROGATE] = self.surrogate.forecast(self.windows)
+        self.truth: Array = self._as_scored(self.windows.targets())
+        self.forecasts: dict[str, Array] = {
+            n: self._as_scored(f) for n, f in self.coded_forecasts.items()
+        }
         self.climatology: Array = self.surrogate.climatology.predict(self.windows)
         self.unit: str = unit_of(coding)
         self.rmse: dict[str, Array] = {
@@ -71,20 +88,24 @@ class Evaluation:
             units={name: self.unit for name in found if name.startswith(("rmse", "crps"))},
             tables=[self._rmse_table(), *self._variables(), self._score_table(),
                     self._r2_table(), self._selection(), self._base_table(), self._pod_table()],
-            figures=[self._skill(), self._calibration(), self._spectrum(), *self._maps(maps)],
+            figures=self._figures(maps),
         ), maps  # fmt: skip
 
-    def _shown(self, coded: Array) -> Array:
-        """Return the fields' coded values as they are scored: several by their deviations."""
+    def _figures(self, maps: xr.Dataset) -> list[Figure]:
+        shown = self._maps(maps)
+        return [self._skill(), *shown[:1], self._calibration(), self._spectrum(), *shown[1:]]
+
+    def _as_scored(self, coded: Array) -> Array:
+        """Return values as scored: in the file's unit, or coded (scaled) for several variables."""
         several = len(self.surrogate.coding.fields) > 1
         shown = coded if several else self.coded.physical(coded, self.windows)
         return shown[..., : self.cells]
 
     def _floor(self) -> Array:
-        """Return (lead,) RMSE of the truth's own projection on the modes: a subspace's limit."""
+        """Return (lead,) RMSE of the truth projected on the modes: the truncation error."""
         anomaly = self.windows.targets() - self.climatology
         kept = self.surrogate.project(anomaly) @ self.surrogate.modes
-        shown = self._shown(self.climatology + kept)
+        shown = self._as_scored(self.climatology + kept)
         return metrics.rmse_per_lead(self.truth, shown, self.weights)
 
     def _bounds(self, level: float) -> tuple[Array, Array]:
@@ -92,8 +113,8 @@ class Evaluation:
         if self.adaptive:
             factors = self.surrogate.factors(self.windows, level)[..., None]
             low, high = factors * low, factors * high
-        centre = self.own[SURROGATE]
-        return self._shown(centre + low), self._shown(centre + high)
+        centre = self.coded_forecasts[SURROGATE]
+        return self._as_scored(centre + low), self._as_scored(centre + high)
 
     def _coverage(self, level: float) -> float:
         low, high = self._bounds(level)
@@ -101,15 +122,15 @@ class Evaluation:
         return float(inside @ self.weights / self.weights.sum())
 
     def _crps(self) -> Array:
-        """Return (lead,) CRPS of the forecast dressed with its interval's quantiles."""
+        """Return (lead,) CRPS of the forecast dressed with ten quantiles of its errors."""
         out = []
         weights = self.weights / self.weights.sum()
         levels = np.linspace(0.05, 0.95, 10)
         rows = self.surrogate.quantiles
         steps = np.stack([[np.interp(q, QUANTILES, row) for row in rows] for q in levels])
         dressed = [
-            self._shown(self.own[SURROGATE] + own[:, None] * self.surrogate.spread)
-            for own in steps
+            self._as_scored(self.coded_forecasts[SURROGATE] + step[:, None] * self.surrogate.spread)
+            for step in steps
         ]  # fmt: skip
         for lead in range(self.windows.leads):
             members = np.stack([member[:, lead] for member in dressed])
@@ -119,12 +140,13 @@ class Evaluation:
         return np.array(out)
 
     def _scores(self) -> dict[str, float | int | str | None]:
-        own = self.forecasts[SURROGATE]
         acc = metrics.anomaly_correlation(
-            self.truth, own, self._shown(self.climatology), self.weights
+            self.truth, self.forecasts[SURROGATE], self._as_scored(self.climatology), self.weights
         )
         targets = self.windows.targets()
-        truth, forecast = (self._coefficients(x) for x in (targets, self.own[SURROGATE]))
+        truth, forecast = (
+            self.surrogate.project(x) for x in (targets, self.coded_forecasts[SURROGATE])
+        )
         found: dict[str, float | int | str | None] = {
             f"rmse_lead{lead + 1}": number(v) for lead, v in enumerate(self.rmse[SURROGATE])
         }
@@ -143,11 +165,8 @@ class Evaluation:
             found["largest_ratio_to_damped_anomaly"] = number(ratio.max())
         return found
 
-    def _coefficients(self, values: Array) -> Array:
-        return self.surrogate.project(values)
-
     def _summary(self, found: Mapping[str, Any]) -> list[str]:
-        unit = f" {self.unit}" if self.unit else ""
+        unit = f" {display_unit(self.unit)}".rstrip()
         lines = [
             f"Test RMSE over {self.windows.leads} leads: {found['rmse']:.4g}{unit} "
             f"({len(self.windows)} windows, area-weighted){self._best_other()}.",
@@ -162,7 +181,7 @@ class Evaluation:
         return lines
 
     def _chosen(self) -> str:
-        """Return the winner, and the best of the others on the same data."""
+        """Return a sentence with the selected forecaster and the best alternative."""
         entries = self.record["entries"]
         winner = next(e for e in entries if e["label"] == self.record["winner"])
         candidates = [e for e in entries if e is not winner and e["stable"] and e["closed_form"]]
@@ -175,37 +194,37 @@ class Evaluation:
         second = min(others, key=lambda e: e[key])
         gain = 100 * (1 - winner[key] / second[key])
         return (
-            f"Chosen on validation: {winner['label']}, {abs(gain):.2g} % "
-            f"{'below' if gain >= 0 else 'above'} {second['title']}, the best of the others."
+            f"Chosen on validation: {winner['label']}, with an error {abs(gain):.2g} % "
+            f"{'below' if gain >= 0 else 'above'} that of the best alternative, {second['title']}."
         )
 
     def _network(self) -> list[str]:
-        """Return a line that says whether the network earns its place."""
+        """Return a sentence if the network does not improve the forecast, else nothing."""
         found = self.record.get("network")
         if found is None or found["delivered"]:
             return []
         return [
-            "The network does not beat the forecast without one on validation: "
-            f"{found['validation_full']:.4g} with all of its correction, "
-            f"{found['validation_without']:.4g} without; it is not used."
+            "The network is not used because it does not improve the forecast on validation: RMSE "
+            f"{found['validation_full']:.4g} with its full correction, "
+            f"{found['validation_without']:.4g} without."
         ]
 
     def _best_other(self) -> str:
-        """Return the best baseline on the test part, and whether the difference is noise."""
+        """Return a clause with the best baseline on the test part and the significance."""
         others = {n: _overall(values) for n, values in self.rmse.items() if n != SURROGATE}
         if not others:
             return ""
-        best = min(others, key=lambda name: others[name])
+        best = self._best_baseline()
         low, high = self._difference(best)
         better = _overall(self.rmse[SURROGATE]) <= others[best]
         noise = "within noise" if low <= 0 <= high else "beyond noise"
         return (
             f"; {'best baseline' if better else 'better'}: {best}, {others[best]:.4g} ({noise}: "
-            f"90 % of block bootstrap differences of RMSE lie in {low:.2g} to {high:.2g})"
+            f"90 % interval of the RMSE difference by block bootstrap: {low:.2g} to {high:.2g})"
         )
 
     def _difference(self, other: str) -> tuple[float, float]:
-        """Return the 90 % interval of our RMSE minus another's, over blocks of test windows."""
+        """Return the 90 % block-bootstrap interval of the surrogate's RMSE minus another's."""
         ours, theirs = (self._squares(self.forecasts[name]) for name in (SURROGATE, other))
         return metrics.rmse_difference(ours, theirs, 2 * self.windows.leads)
 
@@ -215,24 +234,24 @@ class Evaluation:
         return ((self.truth - forecast) ** 2).mean(axis=1) @ share
 
     def _score_table(self) -> Table:
-        weights, climatology = self.weights, self._shown(self.climatology)
+        weights, climatology = self.weights, self._as_scored(self.climatology)
         reference, away = self._squares(climatology), self.truth - climatology
         scale = float(np.sqrt(reference.mean()))
         rows: list[list[Any]] = []
         for name, forecast in self.forecasts.items():
-            own, low, high = scores.skill(
+            skill, low, high = scores.skill(
                 self._squares(forecast), reference, 2 * self.windows.leads
             )
             acc = metrics.anomaly_correlation(self.truth, forecast, climatology, weights)
             spectrum = scores.spectral_error(self.truth, forecast, self.field.grid.shape)
             rows.append([
-                name, number(own), number(low), number(high), number(acc[-1]),
+                name, number(skill), number(low), number(high), number(acc[-1]),
                 number(scores.extremes(away, forecast - climatology)),
                 None if spectrum is None else number(spectrum),
                 number(scores.valid_steps(self.truth, forecast, weights, scale)),
             ])  # fmt: skip
         return Table(
-            title="Skill on the test part",
+            title="Skill on the test split",
             columns=["forecast", "skill", "5 %", "95 %", f"ACC at lead {self.windows.leads}",
                      "extremes", "spectrum", "valid leads"], rows=rows,
             note="Skill: 1 - RMSE / RMSE of the climatology, with a 90 % interval by bootstrap "
@@ -244,12 +263,22 @@ class Evaluation:
 
     def _verdict(self) -> Verdict | None:
         overall = {name: _overall(values) for name, values in self.rmse.items()}
+        best = self._best_baseline()
+        low, high = self._difference(best) if best else (0.0, 0.0)
         return Verdict.among(
-            overall, SURROGATE, f"RMSE over {self.windows.leads} leads", unit=self.unit
-        )
+            overall, SURROGATE, f"RMSE over {self.windows.leads} leads", unit=self.unit,
+            tie=bool(best) and low <= 0 <= high,
+        )  # fmt: skip
+
+    def _best_baseline(self) -> str:
+        """Return the baseline with the lowest RMSE over all leads, "" without a baseline."""
+        overall = {name: _overall(values) for name, values in self.rmse.items()}
+        others = [name for name in overall if name != SURROGATE]
+        return min(others, key=lambda name: overall[name]) if others else ""
 
     def _title(self, text: str) -> str:
-        return f"{text} [{self.unit}]" if self.unit else text
+        unit = display_unit(self.unit)
+        return f"{text} [{unit}]" if unit else text
 
     def _leads(self) -> list[str]:
         return [f"lead {lead + 1}" for lead in range(self.windows.leads)]
@@ -260,23 +289,23 @@ class Evaluation:
         ]
         limit = ["(truncation floor of the modes)", *map(number, self.floor), _overall(self.floor)]
         return Table(
-            title=self._title("RMSE on the test part"),
+            title=self._title("RMSE on the test split"),
             columns=["forecast", *self._leads(), "all"],
             rows=rows,
             best="min",
-            note="Area-weighted over the unmasked cells. A forecast inside the "
-            f"{len(self.surrogate.modes)} modes alone cannot be better than their truncation "
-            f"floor: {', '.join(f'{v:.3g}' for v in limit[1:])}.",
+            note="Area-weighted over the unmasked cells. A forecast within the "
+            f"{len(self.surrogate.modes)} modes has at least their truncation error: "
+            f"{', '.join(f'{v:.3g}' for v in limit[1:])}.",
         )
 
     def _variables(self) -> list[Table]:
-        """Return a table of the RMSE of each variable in its unit, where there are several."""
+        """Return a table of the RMSE of each variable in its unit, if there are several."""
         parts = named_parts(self.surrogate.coding)
         if len(parts) == 1:
             return []
         truth, rows = self.coded.physical(self.windows.targets(), self.windows), []
-        for name, own in self.own.items():
-            forecast = self.coded.physical(own, self.windows)
+        for name, coded in self.coded_forecasts.items():
+            forecast = self.coded.physical(coded, self.windows)
             found = [
                 metrics.rmse_per_lead(
                     truth[..., at], forecast[..., at], self.weights[at]
@@ -289,15 +318,16 @@ class Evaluation:
             Table(
                 title="RMSE of each variable over all leads", columns=["forecast", *titles],
                 rows=rows, best="min",
-                note="Elsewhere every variable counts in units of its deviation on the train part.",
+                note="All other scores use variables divided by their deviations on the train "
+                "split.",
             )
         ]  # fmt: skip
 
     def _r2_table(self) -> Table:
-        truth = self._coefficients(self.windows.targets())
+        truth = self.surrogate.project(self.windows.targets())
         rows: list[list[Any]] = []
-        for name, forecast in self.own.items():
-            coefficients = self._coefficients(forecast)
+        for name, forecast in self.coded_forecasts.items():
+            coefficients = self.surrogate.project(forecast)
             per_mode = np.nanmean(metrics.r2_per_output(truth, coefficients), axis=0)
             rows.append([
                 name, number(metrics.r2_uniform(truth, coefficients)),
@@ -306,7 +336,7 @@ class Evaluation:
             ])  # fmt: skip
         modes = [f"mode {k + 1}" for k in range(min(8, truth.shape[2]))]
         return Table(
-            title="R² of the mode coefficients on the test part",
+            title="R² of the mode coefficients on the test split",
             columns=["forecast", "uniform", "variance-weighted", *modes], rows=rows, best="max",
             note="Uniform: mean over modes and leads of 1 - SSres/SStot.",
         )  # fmt: skip
@@ -323,16 +353,16 @@ class Evaluation:
         ]  # fmt: skip
         left_out = "; ".join(f"{name}: {why}" for name, why in self.record["refused"].items())
         return Table(
-            title=self._title("Selection, before the test part was looked at: RMSE"),
-            columns=["candidate", "blocks of train + validation", "validation part", "stable"],
+            title=self._title("Selection on the train and validation splits: RMSE"),
+            columns=["candidate", "blocks of train + validation", "validation split", "stable"],
             rows=rows,
             best="min",
-            note=f"Chosen: {self.record['winner']}. Each row is the best of its family. Closed "
-            "forms are judged by blocked cross-validation over train + validation, and long "
-            "rollouts must stay in the range of the record; networks by what they add on the "
-            f"validation part to the best closed form fitted to the train part.{self._factors()} "
-            "After the choice all but the networks was fitted again on train + validation."
-            + (f" Left out: {left_out}." if left_out else ""),
+            note=f"Chosen: {self.record['winner']}. Each row is the best candidate of its family. "
+            "Closed forms are compared by blocked cross-validation over train + validation, and "
+            "their long rollouts must stay in the range of the record. Networks are judged by "
+            "their correction of the best closed form (fitted to the train split) on the "
+            f"validation split.{self._factors()} The selected closed form was then refitted to "
+            "train + validation." + (f" Excluded: {left_out}." if left_out else ""),
         )
 
     def _factors(self) -> str:
@@ -340,7 +370,7 @@ class Evaluation:
         if found is None:
             return ""
         factors = ", ".join(f"{f:.2f}" for f in found["factors"])
-        return f" The networks' part is multiplied by (lead 1, 2, ...): {factors}."
+        return f" The correction is multiplied by (lead 1, 2, ...): {factors}."
 
     def _base_table(self) -> Table:
         rows: list[list[Any]] = [[n, number(v)] for n, v in self.record["base_candidates"]]
@@ -360,7 +390,7 @@ class Evaluation:
             )
         ]
         return Table(
-            title="POD of the train part",
+            title="POD of the train split",
             columns=["mode", "singular value", "share of variance", "cumulative"], rows=rows[:20],
             note="Truncation error on train: "
             + _with_unit(pod["truncation_rmse_train"], self.unit)
@@ -368,26 +398,41 @@ class Evaluation:
         )  # fmt: skip
 
     def _skill(self) -> Lines:
+        """Return the error against lead: the surrogate, main baselines labelled, others in grey."""
         x = [float(lead + 1) for lead in range(self.windows.leads)]
-        series = [
-            Series(
-                label=name,
-                y=[number(v) for v in values],
-                role="main" if name == SURROGATE else "baseline",
-            )
-            for name, values in self.rmse.items()
-        ]
+        best = self._best_baseline()
+        labelled = {SURROGATE, best, "climatology", self._persistence()}
+        scale = max(self.rmse[name].max() for name in labelled if name in self.rmse)
+        far = [n for n, values in self.rmse.items() if n not in labelled and values.max() > scale]
+        series = []
+        for name, values in self.rmse.items():
+            if name in far:
+                continue
+            role: Role = "main" if name == SURROGATE else "baseline"
+            label = f"best baseline: {name}" if name == best else name
+            series.append(
+                Series(label=label, y=[number(v) for v in values],
+                       role=role if name in labelled else "context")
+            )  # fmt: skip
         floor = [number(v) for v in self.floor]
         series.append(Series(label="truncation floor", y=floor, role="reference"))
+        notes = ["Thin grey lines: the other baselines of the table."]
+        if far:
+            notes.append(f"Larger errors are not drawn: {', '.join(far)}.")
         return Lines(
-            title="Error against lead", x=x, x_label="lead [steps]",
-            y_label=self._title("RMSE"), series=series, log_y=self._wide(),
+            title="Error against lead", x=x, x_label="lead [steps]", y_label=self._title("RMSE"),
+            series=series, log_y=self._wide(scale), note=" ".join(notes),
         )  # fmt: skip
 
-    def _wide(self) -> bool:
-        """Return whether one bad rival would press all other curves together."""
-        values = np.concatenate(list(self.rmse.values()))
-        return bool(values.min() > 0 and values.max() > 4 * np.median(values))
+    def _persistence(self) -> str:
+        """Return the better of persistence and persistence of the anomaly."""
+        names = [n for n in ("climatology + anomaly persistence", "persistence") if n in self.rmse]
+        return min(names, key=lambda name: _overall(self.rmse[name]), default="")
+
+    def _wide(self, largest: float) -> bool:
+        """Return whether the surrogate's errors would be at zero on a linear axis."""
+        smallest = float(self.rmse[SURROGATE].min())
+        return bool(smallest > 0 and largest > 100 * smallest)
 
     def _calibration(self) -> Lines:
         found = [number(self._coverage(level)) for level in NOMINAL]
@@ -402,7 +447,7 @@ class Evaluation:
         share = self.record["pod"]["variance_share"]
         return Lines(
             title="POD spectrum", x=[float(k + 1) for k in range(len(share))], x_label="mode",
-            y_label="share of variance", series=[Series(label="train part", y=share)], log_y=True,
+            y_label="share of variance", series=[Series(label="train split", y=share)], log_y=True,
         )  # fmt: skip
 
     def _fields(self) -> xr.Dataset:
@@ -416,14 +461,27 @@ class Evaluation:
         out["modes"] = self.field.to_grid(self.surrogate.modes[:, : self.cells], ("mode",))
         per_cell = np.sqrt(((self.truth - self.forecasts[SURROGATE]) ** 2).mean(axis=0))
         out["rmse"] = self.field.to_grid(per_cell, ("lead",)).assign_attrs(unit)
-        return xr.Dataset(out)
+        return xr.Dataset(out, coords={"lead": np.arange(1, self.windows.leads + 1)})
+
+    def _along_the_dim(self) -> Maps:
+        """Return maps of lead and position of the last test window of a field with one dim."""
+        panels = [
+            Panel(variable=name, label=name, scale="error" if name == "error" else "field",
+                  diverging=name == "error")
+            for name in ("truth", "forecast", "error")
+        ]  # fmt: skip
+        return Maps(
+            title="Last test window: truth, forecast, error", panels=panels, unit=self.unit,
+        )  # fmt: skip
 
     def _maps(self, maps: xr.Dataset) -> list[Maps]:
-        """Return maps for two space dims; other fields have none to draw."""
+        """Return maps of a field with one or two spatial dims, else nothing."""
         sizes = [maps.sizes[d] for d in self.field.grid.dims]
+        if len(sizes) == 1 and min(sizes[0], self.windows.leads) > 1:
+            return [self._along_the_dim()]
         if len(sizes) != 2 or min(sizes) < 2:
             return []
-        leads = sorted({0, (self.windows.leads - 1) // 2, self.windows.leads - 1})
+        leads = sorted({0, self.windows.leads - 1})
         steps = self.windows.starts[-1] + self.windows.inputs + np.asarray(leads)
         panels = [
             Panel(
@@ -443,7 +501,7 @@ class Evaluation:
         ]  # fmt: skip
         return [
             Maps(title="Last test window: truth, forecast, error", panels=panels, unit=self.unit),
-            Maps(title="POD modes", panels=modes, unit="unit variance"),
+            Maps(title="POD modes, scaled to unit variance", panels=modes, unit=""),
         ]
 
 
@@ -452,7 +510,7 @@ def _overall(values: Array) -> float:
 
 
 def _with_unit(value: float, unit: str) -> str:
-    return f"{value:.4g} {unit}".rstrip()
+    return f"{value:.4g} {display_unit(unit)}".rstrip()
 
 
 def _date(time: Any) -> str:

@@ -1,8 +1,8 @@
-"""A gridded field of any shape, seen as a matrix (time, cell) that is read a block at a time.
+"""Block-wise access to a gridded field as a matrix (time, cell).
 
-Nothing here holds more of the field than one block, so a file larger than memory, a dask array
-and an array in memory go the same way. Cells are the space dimensions flattened in their order
-in the field; dimensions are found by name, never by position.
+At most one block of the field is in memory, so that files larger than memory, dask arrays and
+in-memory arrays are treated alike. Cells are the flattened spatial dimensions in the order of the
+field; dimensions are identified by name, never by position.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ def find_time_dim(da: xr.DataArray, time_dim: Hashable | None = None) -> Hashabl
 
     Args:
         da: the field.
-        time_dim: its name where the caller knows it; otherwise a dimension called `time`, or the
-            one whose coordinate holds dates or says that it is time by CF attributes.
+        time_dim: its name, if known; otherwise it is the dimension called `time`, or the one whose
+            coordinate has dates or CF attributes of time.
 
     Raises:
-        DataError: there is no such dimension, or not just one.
+        DataError: no such dimension, or several.
 
     Example:
         >>> find_time_dim(xr.DataArray(np.zeros((2, 3)), dims=("x", "time")))
@@ -44,7 +44,7 @@ def find_time_dim(da: xr.DataArray, time_dim: Hashable | None = None) -> Hashabl
 def find_latitude(da: xr.DataArray, space_dims: tuple[Hashable, ...]) -> xr.DataArray | None:
     """Return the latitude coordinate (degrees) over the space dimensions, or None.
 
-    It is known by its CF `standard_name`, its units (`degrees_north`) or its usual names, and may
+    It is identified by its CF `standard_name`, its units (`degrees_north`) or common names, and may
     be one-dimensional or curvilinear.
     """
     off_grid = [
@@ -57,13 +57,13 @@ def find_latitude(da: xr.DataArray, space_dims: tuple[Hashable, ...]) -> xr.Data
 
 
 def area_weights(latitude: xr.DataArray) -> np.ndarray:
-    """Return cos(latitude), the area of a cell up to a constant; same shape, never zero.
+    """Return cos(latitude), the cell area up to a constant factor; same shape, always positive.
 
-    A row of points on the pole itself stands for a cap of half a cell's radius, whose area is
-    that of a row at an eighth of the spacing from the pole; cos(90°) = 0 would lose it.
+    A row of points at the pole represents a polar cap with a radius of half a cell, whose area is
+    that of a row at 1/8 of the spacing from the pole; cos(90°) = 0 would ignore it.
 
     Raises:
-        DataError: a latitude is outside -90..90 or not finite.
+        DataError: a latitude is outside -90..90 degrees or not finite.
 
     Example:
         >>> area_weights(xr.DataArray([0.0, 60.0], dims="lat")).round(3)
@@ -86,17 +86,17 @@ def calendar_design(
 ) -> np.ndarray:
     """Return the regressors of mean and seasonal cycle, float64 of shape (*time.shape, k).
 
-    The columns are 1 (with `mean`), then cos and sin of 1..num_harmonics cycles a year. The phase
-    is the date's place in its own year, so leap years, months of different length and calendars
-    of 360 days come out right.
+    The columns are 1 (with `mean`), then cos and sin of 1..num_harmonics cycles per year. The phase
+    is the elapsed fraction of the date's calendar year, so that leap years, months of different
+    lengths and 360-day calendars are correct.
 
     Args:
-        time: dates (datetime64 or cftime) of any shape; only its shape counts without harmonics.
-        num_harmonics: harmonics of the year; None or 0 for none.
-        mean: whether there is a constant column.
+        time: dates (datetime64 or cftime) of any shape; without harmonics only its shape is used.
+        num_harmonics: number of annual harmonics; None or 0 for none.
+        mean: whether to include a constant column.
 
     Raises:
-        DataError: harmonics are wanted and `time` holds no dates.
+        DataError: `num_harmonics` is positive and `time` has no dates.
 
     Example:
         >>> days = xr.date_range("2001-01-01", periods=3, freq="D")
@@ -119,12 +119,12 @@ def calendar_design(
 
 @dataclass(frozen=True)
 class FieldReader:
-    """Reads a field as rows (time, cell) of a matrix, one block of time at a time.
+    """Reader of a field as a matrix (time, cell), one block of times at a time.
 
     Args:
-        da: the field, in memory, lazily opened or dask; its time dimension may be anywhere.
-        time_dim: its time dimension.
-        space_dims: the other dimensions, in the order in which cells are numbered.
+        da: the field, in memory, lazily opened or dask, with its dimensions in any order.
+        time_dim: time dimension.
+        space_dims: spatial dimensions, in the order in which cells are numbered.
     """
 
     da: xr.DataArray
@@ -138,11 +138,11 @@ class FieldReader:
 
     @property
     def num_cells(self) -> int:
-        """Number of columns, masked cells included."""
+        """Number of columns, including masked cells."""
         return math.prod(int(self.da.sizes[d]) for d in self.space_dims)
 
     def read(self, start: int, stop: int) -> np.ndarray:
-        """Return rows start..stop, shape (stop - start, num_cells), in a floating dtype."""
+        """Return rows start..stop, shape (stop - start, num_cells), with a floating-point dtype."""
         part = self.da.isel({self.time_dim: slice(start, stop)})
         block = part.transpose(self.time_dim, *self.space_dims).values
         if not np.issubdtype(block.dtype, np.floating) or block.dtype.itemsize < 4:
@@ -152,15 +152,15 @@ class FieldReader:
     def blocks(
         self, rows: int, start: int = 0, stop: int | None = None
     ) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield (first row, block) over start..stop, at most `rows` rows at a time."""
+        """Yield (first row, block) over start..stop in blocks of at most `rows` rows."""
         stop = self.num_times if stop is None else stop
         for first in range(start, stop, rows):
             yield first, self.read(first, min(first + rows, stop))
 
     def rows_within(self, budget: int, *, copies: int = 3) -> int:
-        """Return how many rows fit into `budget` bytes when `copies` of a block exist at once.
+        """Return the number of rows for which `copies` of a block fit into `budget` bytes.
 
-        Whole storage chunks are read where the budget allows it, because a compressed chunk read
+        It is a multiple of the storage chunk if possible, because a compressed chunk that is read
         in two parts is decompressed twice.
         """
         itemsize = max(self.da.dtype.itemsize, 4)
@@ -177,7 +177,11 @@ class FieldReader:
 
 
 def check_numeric(da: xr.DataArray) -> None:
-    """Raise a DataError unless the field holds real numbers."""
+    """Check that a field has real numbers.
+
+    Raises:
+        DataError: another dtype.
+    """
     kinds = (np.floating, np.integer, np.bool_)
     if not any(np.issubdtype(da.dtype, kind) for kind in kinds):
         raise DataError(

@@ -1,7 +1,7 @@
-"""Arrays for fields that may be larger than memory: beyond a limit, in a file.
+"""Arrays for fields larger than memory, mapped to temporary files above a size limit.
 
-Such a file is in the temporary folder, has no name, and goes with the array. The system keeps of
-it in memory what there is room for, and writes the rest back.
+The files are unnamed, are stored in the temporary folder and disappear with the array. The
+operating system pages them in and out.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from scitoolkit.core.errors import DataError
 
 
 def allocate(shape: tuple[int, ...], dtype: DTypeLike, limit: int) -> np.ndarray:
-    """Return an array of zeros, in memory up to `limit` bytes, else mapped to a nameless file.
+    """Return an array of zeros, in memory up to `limit` bytes, else mapped to an unnamed file.
 
     Raises:
-        DataError: the temporary folder has no room for it.
+        DataError: the temporary folder has too little free space.
 
     Example:
         >>> isinstance(allocate((4, 8), np.float64, 100), np.memmap)
@@ -32,18 +32,18 @@ def allocate(shape: tuple[int, ...], dtype: DTypeLike, limit: int) -> np.ndarray
         return np.zeros(shape, dtype)
     with tempfile.TemporaryFile(prefix="scitoolkit-field-") as file:
         try:
-            # Reserved at once: a full disk is an error here, and would be a SIGBUS later.
+            # Reserve the space now: writing to a full disk through the map would raise SIGBUS.
             os.posix_fallocate(file.fileno(), 0, size)
         except OSError as error:
             raise DataError(
-                f"no room for {size / 2**30:.1f} GiB of the field ({error.strerror})",
+                f"no space for {size / 2**30:.1f} GiB of the field ({error.strerror})",
                 where=tempfile.gettempdir(), fix="TMPDIR=another folder, or a larger data.memory",
             ) from None  # fmt: skip
         return np.memmap(file, dtype, "r+", shape=shape)
 
 
 def row_blocks(rows: int, row_bytes: int, limit: int) -> Iterator[slice]:
-    """Yield slices of rows, each of at most a quarter of `limit` bytes, or one row."""
+    """Yield slices of rows of at most a quarter of `limit` bytes each, at least one row."""
     size = max(1, limit // 4 // max(1, row_bytes))
     for first in range(0, rows, size):
         yield slice(first, min(first + size, rows))

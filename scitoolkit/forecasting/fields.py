@@ -1,4 +1,4 @@
-"""The field of a job, coded: one variable or several, bounded or not, with drivers or without."""
+"""Coded field of a job: variables, transforms, drivers and parameters as one matrix."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _NEAR = 0.51
 
 @dataclass(frozen=True)
 class CodedField:
-    """A field in coded values, and the function that decodes them.
+    """Field in coded values, with the function that decodes them.
 
     Attributes:
-        data: coded values.
-        physical: returns to the units of the file.
-        warnings: what a user should know of the values in the file.
+        data: field in coded values.
+        physical: converts coded forecasts to the units of the file.
+        warnings: about the values in the file.
     """
 
     data: FieldData
@@ -48,37 +48,37 @@ class CodedField:
 def open_field(
     config: ForecastingConfig, coding: Coding | None = None, grid: xr.DataArray | None = None
 ) -> CodedField:
-    """Read the field of a job and code it.
+    """Read and encode the field of a job.
 
     Args:
-        config: of the job; scales and effects of drivers are found on its train part alone.
-        coding: of a fitted surrogate, which is used instead.
-        grid: of a fitted surrogate, whose cells are used.
+        config: of the job. Scales and effects of drivers are estimated on its train part.
+        coding: of a fitted surrogate; None estimates it.
+        grid: mask of a fitted surrogate; None uses the cells with values at all times.
 
     Raises:
-        DataError: what is wrong with a file, a variable or a driver.
-        ConfigError: a split that cannot be made.
+        DataError: unusable file, variable or driver.
+        ConfigError: impossible split.
     """
     data, units = read_variables(config.data, grid)
     if coding is not None:
         warn_outside(coding, data.series.values)
         return coded(data, coding, read_drivers(config.data, data.times))
-    said = tuple(field_warnings(data, config))
-    for line in said:
+    warnings = tuple(field_warnings(data, config))
+    for line in warnings:
         log.warning(line)
-    return replace(_coded_anew(data, units, config), warnings=said)
+    return replace(_fit_coding(data, units, config), warnings=warnings)
 
 
-def _coded_anew(
+def _fit_coding(
     data: FieldData, units: Sequence[str], config: ForecastingConfig
 ) -> CodedField:  # fmt: skip
-    """Return a field whose scales and drivers' effects are found on its train part."""
+    """Return a coded field, with scales and effects of drivers estimated on its train part."""
     drivers = read_drivers(config.data, data.times)
     codes = codes_of(config.data, data, units)
     if config.data.parameters and len(data.simulations) < 2:
         raise DataError(
-            "one simulation, in which a parameter has one value", where="data.parameters",
-            allowed="three simulations and more", fix="data.parameters=[]",
+            "a parameter is constant in a single simulation", where="data.parameters",
+            allowed="three or more simulations", fix="data.parameters=[]",
         )  # fmt: skip
     if len(codes) == 1 and drivers is None:
         return coded(data, Coding(codes, np.zeros((0, len(data.weights)))), None)
@@ -93,20 +93,29 @@ def _coded_anew(
 
 
 def coded(data: FieldData, coding: Coding, drivers: Array | None) -> CodedField:
-    """Return a field in coded values; `drivers` (time, driver) may go on after its end."""
+    """Return a field in coded values.
+
+    Args:
+        data: field in the units of the file.
+        coding: of the variables and drivers.
+        drivers: (time, driver), which may extend beyond the field; None without drivers.
+
+    Raises:
+        DataError: the coding needs drivers and none are given.
+    """
     physical = Physical(coding, drivers if coding.drivers else None)
     if coding.trivial:
         return CodedField(data, physical)
     values = coding.encode(data.series.values)
     if coding.drivers:
         if drivers is None:
-            raise DataError("no drivers given, and the surrogate needs them", fix="data.drivers")
+            raise DataError("the surrogate requires drivers", fix="data.drivers")
         values = values - coding.explained(drivers[: len(values)])
     return CodedField(replace(data, series=Series(values, data.series.years)), physical)
 
 
 def open_split(config: ForecastingConfig) -> tuple[CodedField, FieldSplits]:
-    """Return the coded field of a job, and its parts."""
+    """Return the coded field of a job and its split."""
     field = open_field(config)
     return field, split_field(field.data, config)
 
@@ -114,7 +123,11 @@ def open_split(config: ForecastingConfig) -> tuple[CodedField, FieldSplits]:
 def read_variables(
     config: FieldConfig, grid: xr.DataArray | None = None
 ) -> tuple[FieldData, tuple[str, ...]]:
-    """Return the field and the unit of each variable; cells of several follow one another.
+    """Return the field, with the cells of several variables concatenated, and the units.
+
+    Args:
+        config: field and files.
+        grid: mask of a fitted surrogate; None uses the cells with values at all times.
 
     Raises:
         DataError: variables on different grids or times.
@@ -135,7 +148,7 @@ def read_variables(
         same = part.grid.dims == first.grid.dims and part.grid.shape == first.grid.shape
         if not same or not np.array_equal(part.times.values, first.times.values):
             raise DataError(
-                f"another grid or other times than {first.name}", where=f"variable {part.name}",
+                f"grid or times differ from those of {first.name}", where=f"variable {part.name}",
                 fix="write the variables on one grid and one time axis",
             )  # fmt: skip
     parts += _parameters(config, first)
@@ -155,7 +168,7 @@ def read_variables(
 
 
 def _parameters(config: FieldConfig, like: FieldData) -> list[FieldData]:
-    """Return each parameter as a field on the cells of a variable, constant in a simulation."""
+    """Return each parameter as a field that is constant within a simulation."""
     out = []
     for name in config.parameters:
         values = simulation_parameters(config, name)
@@ -174,7 +187,7 @@ def _parameters(config: FieldConfig, like: FieldData) -> list[FieldData]:
 
 
 def warn_outside(coding: Coding, values: Array) -> None:
-    """Warn of parameters (time, cell) beyond those of the training."""
+    """Log a warning for simulation parameters outside their training range."""
     for code, cells in zip(coding.variables, coding.slices, strict=True):
         if code.seen is None:
             continue
@@ -182,7 +195,7 @@ def warn_outside(coding: Coding, values: Array) -> None:
         low, high = code.seen
         if found.min() < low or found.max() > high:
             log.warning(
-                "%s is %g to %g, and was %g to %g in the training: the forecast extrapolates",
+                "%s is %g to %g, outside its training range %g to %g: the forecast extrapolates",
                 code.name, found.min(), found.max(), low, high,
             )  # fmt: skip
 
@@ -190,7 +203,7 @@ def warn_outside(coding: Coding, values: Array) -> None:
 def codes_of(
     config: FieldConfig, data: FieldData, units: Sequence[str]
 ) -> tuple[VariableCode, ...]:
-    """Return the code of each variable as the configuration has it, not yet scaled."""
+    """Return the unscaled code of each variable and parameter of the configuration."""
     names = config.variables or [config.variable]
     several = bool(config.variables or config.parameters)
     grid = data.grid.values if several else data.grid.values[None]
@@ -211,15 +224,15 @@ def codes_of(
 def read_drivers(
     config: FieldConfig, times: xr.DataArray, ahead: np.ndarray | None = None
 ) -> Array | None:
-    """Return (time, driver) values at the times of a field, None without drivers.
+    """Return the drivers (time, driver) at the times of a field; None without drivers.
 
     Args:
         config: of the field.
         times: of the field.
-        ahead: times after its end, whose drivers are wanted too.
+        ahead: forecast times after the end of the field, which are appended.
 
     Raises:
-        DataError: a driver with other dims than time, or without a value near a time.
+        DataError: a driver has dims other than time, missing values, or does not cover a time.
     """
     if not config.drivers:
         return None
@@ -246,19 +259,19 @@ def _driver(driver: DriverConfig, config: FieldConfig, wanted: np.ndarray) -> Ar
         raise DataError(
             f"no value near {wanted[late.argmax()]} and {int(late.sum()) - 1} other times",
             where=where, allowed=f"{known[0]} to {known[-1]}",
-            fix="a driver that covers the field and the leads after its end",
+            fix="a driver that covers the field and the forecast times",
         )  # fmt: skip
     return values[nearest]
 
 
 def _clock(times: np.ndarray) -> Array:
-    """Return dates as decimal years, other times as they are."""
+    """Return dates as decimal years, and numeric times unchanged."""
     years = decimal_years(times)
     return years if np.isfinite(years).all() else times.astype(np.float64)
 
 
 def unit_of(coding: Coding) -> str:
-    """Return the unit of scores: that of the one field, none for several that are scaled."""
+    """Return the unit of scores: that of a single field, "" for several, which are scaled."""
     return coding.fields[0].units if len(coding.fields) == 1 else ""
 
 

@@ -1,4 +1,4 @@
-"""Fitting a field surrogate: the closed-form choice, the network's start, the final refit."""
+"""Fitting of a forecast surrogate: selection of the closed form, networks, final refit."""
 
 from __future__ import annotations
 
@@ -34,20 +34,23 @@ from scitoolkit.forecasting.windows import Array
 log: Logger = get_logger(__name__)
 
 NETWORK_GAIN = 0.005
-"""Share by which networks must lower the validation error: less is noise on a short part."""
+"""Relative reduction of the validation error required to use networks; less may be noise."""
 
 
 @dataclass
 class Prepared:
-    """What is known before the networks are trained.
+    """State before the training of networks.
 
     Attributes:
-        data: the field, coded. coding: its code. parts: its division. pod: of the training part.
-        selection: the closed forms that were compared.
+        data: coded field.
+        coding: of the field.
+        parts: split of the field.
+        pod: of the train part.
+        selection: compared closed forms.
         modes: (mode, cell), orthonormal under the area weights.
-        correction: untrained networks on the chosen closed form, which is fitted to the train
-            part; None where no network is wanted.
-        warnings: of the field.
+        correction: untrained networks on the selected closed form, which is fitted to the train
+            part; None without networks.
+        warnings: about the data.
     """
 
     data: FieldData
@@ -61,14 +64,19 @@ class Prepared:
 
 
 def prepare(field: CodedField, parts: FieldSplits, config: ForecastingConfig) -> Prepared:
-    """Choose the closed form on train + validation, never on test; make the networks, untrained.
+    """Select the closed form on the train and validation parts; create untrained networks.
 
-    What the networks correct is fitted to the train part alone, so that the correction can be
-    judged on validation.
+    The closed form that the networks correct is fitted to the train part only, so that the
+    correction can be evaluated on the validation part.
+
+    Raises:
+        ConfigError: a forecaster that cannot be used.
+        DataError: the validation part has no window.
+        NumericalError: no forecaster is stable and finite.
     """
     data = field.data
     if not len(parts.windows["validation"]):
-        raise DataError("the validation part holds no window", fix="a larger split.validation")
+        raise DataError("the validation part has no window", fix="a larger split.validation")
     rank = config.pod.rank if isinstance(config.pod.rank, int) else 1
     setting = setting_of(data, parts, rank, config)
     fields = data.fields()
@@ -87,7 +95,7 @@ def prepare(field: CodedField, parts: FieldSplits, config: ForecastingConfig) ->
 
 
 def _select(chooser: Chooser, config: ForecastingConfig) -> Selection:
-    """Return the selection; a network on a given base needs that family alone."""
+    """Return the selection; a model with a fixed base compares that family only."""
     bases: dict[str, ForecasterConfig] = {
         "damped_residual_lstm": MemoryConfig(), "pod_lstm": ClimatologyConfig(),
         "increment_lstm": AnomalyPersistenceConfig(),
@@ -99,7 +107,7 @@ def _select(chooser: Chooser, config: ForecastingConfig) -> Selection:
 
 
 def begin_network(prepared: Prepared, config: ForecastingConfig) -> LstmCorrection:
-    """Return untrained networks on the chosen closed form, fitted to the train part."""
+    """Return untrained networks on the selected closed form, fitted to the train part."""
     setting = prepared.selection.setting
     wanted = network_config(prepared.selection.winner.config, config)
     model = wanted.build(setting).begin(
@@ -109,7 +117,7 @@ def begin_network(prepared: Prepared, config: ForecastingConfig) -> LstmCorrecti
 
 
 def network_config(base: ForecasterConfig, config: ForecastingConfig) -> LstmCorrectionConfig:
-    """Return the forecaster of networks on a closed form."""
+    """Return the configuration of networks that correct a closed form."""
     return LstmCorrectionConfig(
         base=base, network=config.model.model_dump(exclude={"name"}), members=config.ensemble,
         seed=config.seed,
@@ -117,7 +125,7 @@ def network_config(base: ForecasterConfig, config: ForecastingConfig) -> LstmCor
 
 
 def fit_pod(data: FieldData, steps: range, harmonics: int, config: ForecastingConfig) -> POD:
-    """Return the POD of the training steps' anomalies."""
+    """Return the POD of the anomalies of the training steps."""
     part = slice(steps.start, steps.stop)
     field = data.to_grid(data.series.values[part], (data.time_name,))
     field = field.assign_coords({data.time_name: data.times.values[part]})
@@ -134,12 +142,12 @@ def fit_pod(data: FieldData, steps: range, harmonics: int, config: ForecastingCo
 
 @dataclass
 class Judged:
-    """The network's part in the choice.
+    """Validation of the networks' correction.
 
     Attributes:
-        factors: (lead,) share of the correction that validation supports.
-        full: RMSE on the validation part with all of the correction.
-        entry: the row of the corrected forecast.
+        factors: (lead,) factors of the correction; see `lead_factors`.
+        full: RMSE on the validation part with the unscaled correction.
+        entry: of the corrected forecast in the selection.
         errors: (window, lead, cell) on the validation part.
     """
 
@@ -152,7 +160,7 @@ class Judged:
 def judge_network(
     prepared: Prepared, correction: LstmCorrection, config: ForecastingConfig
 ) -> Judged:
-    """Return what trained networks add to the closed form on the validation part."""
+    """Evaluate the correction by trained networks on the validation part."""
     windows, weights = prepared.parts.windows["validation"], correction.setting.weights
     truth, base = windows.targets(), correction.base.predict(windows)
     added = correction.correction(windows)
@@ -171,10 +179,10 @@ def rmse(errors: Array, weights: Array) -> float:
 def finalize(
     prepared: Prepared, config: ForecastingConfig
 ) -> tuple[ForecastSurrogate, dict[str, Any]]:
-    """Choose between the closed form and its correction, refit on train + validation.
+    """Select the closed form with or without correction; refit it on train + validation.
 
     Returns:
-        The surrogate, and the record of all that was compared.
+        The surrogate, and the record of the selection.
     """
     selection, correction = prepared.selection, prepared.correction
     setting, winner, errors = selection.setting, selection.winner, selection.errors
@@ -200,7 +208,7 @@ def finalize(
 
 
 def _network_wins(network: Judged, winner: Entry, config: ForecastingConfig) -> bool:
-    """Return whether the correction is delivered: never one that validation switched off."""
+    """Return whether the correction is used; never if all its factors are zero."""
     asked = config.model.name in FIXED_BASES
     better = network.entry.error < (1 - NETWORK_GAIN) * winner.validation
     return bool(network.factors.any()) and (asked or better)

@@ -1,4 +1,4 @@
-"""The distribution of errors that intervals are made of: per lead, scaled by cell if that helps."""
+"""Error distribution for prediction intervals: quantiles per lead, scaled by cell if supported."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ import numpy as np
 from scitoolkit.forecasting.windows import Array
 
 QUANTILES = (0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.5, 0.75, 0.8, 0.85, 0.9, 0.95, 0.975)
-"""Levels at which the distribution of forecast errors is kept; 0.05 and 0.95 bound 90 %."""
+"""Quantile levels of the stored error distribution; 0.05 and 0.95 bound the 90 % interval."""
 
 EXPONENTS = (0.0, 0.5, 1.0)
 PROVEN = 0.99
 
 
 def error_model(errors: Array) -> tuple[Array, Array]:
-    """Return spread (cell,) and quantiles (lead, level) of errors / spread.
+    """Return the spread (cell,) and the quantiles (lead, level) of errors / spread.
 
-    The spread is one number for all cells unless spreads by cell, to the power 1/2 or 1, lower the
-    quantile score by 1 % on errors that they were not estimated from: with few windows the spread
-    of a cell is noise, and its intervals cover too little.
+    The spread is uniform unless the cells' RMS errors to the power 1/2 or 1 lower the quantile
+    score by 1 % in two-fold cross-validation: with few windows the RMS error of a cell is noisy
+    and its intervals have too little coverage.
 
     Args:
-        errors: (window, lead, cell) on data that was not learned from, in the order of time.
+        errors: (window, lead, cell) out-of-sample errors in chronological order.
 
     Source:
         Split-conformal prediction, Lei et al. 2018, doi:10.1080/01621459.2017.1307116.
@@ -41,7 +41,7 @@ def error_model(errors: Array) -> tuple[Array, Array]:
 def _model(errors: Array, exponent: float) -> tuple[Array, Array]:
     by_cell = np.sqrt((errors**2).mean(axis=(0, 1)))
     mean = float(np.sqrt((by_cell**2).mean())) + 1e-12
-    # A cell that never varied (sea ice) says nothing of how it will: not below a tenth of the rest.
+    # A cell without errors so far (sea ice) may have some later: at least a tenth of the mean.
     spread = mean * (np.maximum(by_cell, 0.1 * mean) / mean) ** exponent
     scaled = errors / spread
     quantiles = [np.quantile(scaled[:, lead], QUANTILES) for lead in range(errors.shape[1])]

@@ -1,4 +1,4 @@
-"""The forecasting job: what the command line, a search and a Python user call."""
+"""Forecasting job, used by the command line, by searches and from Python."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from scitoolkit.training import TrainingJob
 
 
 class ForecastingJob(PipelineJob, TrainingJob):
-    """Forecasts of gridded series."""
+    """Training and evaluation of forecasts of a gridded time series."""
 
     config_class: ClassVar[type[ForecastingConfig]] = ForecastingConfig
     pipeline_name: ClassVar[str] = "scitoolkit.forecasting.pipeline"
@@ -26,22 +26,22 @@ class ForecastingJob(PipelineJob, TrainingJob):
     def search_trial(
         self, config: ForecastingConfig, run: RunDirectory, *, resume: bool = False
     ) -> Mapping[str, float]:
-        """Train the network alone; return `validation_rmse` of the corrected forecast."""
+        """Train the network of a trial; return its scores on the validation part."""
         from scitoolkit.forecasting import pipeline
 
         return pipeline.search_trial(config, run, resume=resume)
 
     def search_cost(self, config: ForecastingConfig) -> Mapping[str, float]:
-        """Return the number of trained parameters; 40 modes are assumed where a rank is chosen."""
+        """Return the number of network parameters; 40 modes are assumed for an automatic rank."""
         return network_cost(config)
 
     def traced(self, directory: Path) -> Sequence[TracedFunction]:
-        """Return the surrogate as functions of arrays, which `deploy` writes as C."""
+        """Return the surrogate as functions of arrays, which `deploy` exports to C."""
         from scitoolkit.forecasting.traced import traced
 
         return traced(directory)
 
     def artifacts(self, directory: Path) -> Artifacts:
-        """Return the whole model folder, and the forecaster that was chosen."""
+        """Return the files to publish and the selected forecaster for the model card."""
         winner = ModelFolder(directory).record()["winner"]
         return Artifacts(rows=[f"| chosen on validation | {winner} |"])

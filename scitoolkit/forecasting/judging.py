@@ -1,4 +1,4 @@
-"""Validation of forecasters: errors out of fold, and whether long rollouts stay bounded."""
+"""Validation of forecasters: out-of-fold errors and stability of long rollouts."""
 
 from __future__ import annotations
 
@@ -30,30 +30,36 @@ from scitoolkit.forecasting.windows import (
 FOLDS = 4
 ROLLOUTS, ROLLOUT_STEPS, LATE = 12, 300, 100
 EXCURSION = 1.5
-"""Largest excursion and late spread of a stable rollout, in units of those of the record."""
+"""Largest excursion and late spread of a stable rollout, relative to those of the record."""
 UNSTABLE = 10.0
-"""Factor on the error of a forecaster whose rollouts leave the range of the record."""
+"""Factor applied to the error of a forecaster whose rollouts leave the range of the record."""
 SHARED = ("frame", "record", "range", "truth", "inputs")
-"""What all families share of a fold: coordinates of the record and of the windows."""
+"""First entries of the memo keys that all families share: coordinates of record and windows."""
 _MOST_VALUES = 4_000_000
 
 
 @dataclass
 class Fold:
-    """Stretches to learn from, windows to forecast, and what candidates share."""
+    """Training stretches, held-out windows, and a cache shared by candidates.
+
+    Attributes:
+        train: stretches without gaps.
+        windows: held-out windows.
+        memo: results shared by candidates fitted to this fold.
+    """
 
     train: list[Series]
     windows: Windows
     memo: dict[Any, Any] = field(default_factory=dict)
 
     def forget(self) -> None:
-        """Drop what candidates of one family share; fitted frames stay."""
+        """Drop cached results of a single family; fitted frames are retained."""
         for key in [k for k in self.memo if k[0] not in SHARED]:
             del self.memo[key]
 
 
 def blocked(segments: Sequence[Series], setting: Setting) -> list[Fold]:
-    """Return blocked folds, gaps of `leads` steps apart; [] where the record is too short."""
+    """Return blocked folds separated by gaps of `leads` steps; [] if the record is too short."""
     length = setting.inputs + setting.leads
     longest = max(len(s.values) for s in segments)
     folds = min(FOLDS, longest // length)
@@ -67,25 +73,25 @@ def blocked(segments: Sequence[Series], setting: Setting) -> list[Fold]:
 
 
 def thinned(windows: Windows) -> Windows:
-    """Return evenly chosen windows, so that their values fit in memory many times."""
+    """Return evenly spaced windows with at most 4 million target values."""
     values = len(windows) * windows.leads * windows.series.values.shape[1]
     return windows.take(slice(None, None, max(1, -(-values // _MOST_VALUES))))
 
 
 @dataclass
 class Judge:
-    """Scores candidates on folds of the record before the test part.
+    """Scores of candidates on held-out folds of the train and validation parts.
 
     Attributes:
-        setting: what candidates are built for.
-        folds: where they are compared.
+        setting: of the candidates.
+        folds: training stretches and held-out windows.
     """
 
     setting: Setting
     folds: list[Fold]
 
     def error(self, config: ForecasterConfig) -> float:
-        """Return the RMSE over all leads, larger for a candidate whose rollouts diverge."""
+        """Return the RMSE over all leads, times `UNSTABLE` if rollouts diverge."""
         rmse, stable = self.score(config)
         return rmse if stable else UNSTABLE * rmse
 
@@ -101,7 +107,7 @@ class Judge:
         return float(np.sqrt(squares / count)), stable
 
     def errors(self, config: ForecasterConfig) -> list[Array]:
-        """Return per fold (window, lead, cell) truth - forecast."""
+        """Return truth - forecast (window, lead, cell) of every fold."""
         return [
             fold.windows.targets()
             - config.build(self.setting).fit(fold.train, fold.memo).predict(fold.windows)
@@ -109,7 +115,7 @@ class Judge:
         ]
 
     def forget(self) -> None:
-        """Drop what the candidates of one family share."""
+        """Drop cached results of a single family."""
         for fold in self.folds:
             fold.forget()
 
@@ -121,9 +127,9 @@ def overall(errors: Sequence[Array], weights: Array) -> float:
 
 
 def mean_squares(model: Forecaster, fold: Fold, weights: Array) -> Array:
-    """Return (lead,) area-weighted mean squared errors, in the model's subspace where it has one.
+    """Return (lead,) area-weighted mean squared errors, computed in the model's subspace if any.
 
-    Outside the subspace all models of one subspace forecast the same climatology.
+    The error outside the subspace is that of the climatology, which all its models forecast there.
     """
     frame = model.subspace()
     if frame is None:
@@ -136,15 +142,15 @@ def mean_squares(model: Forecaster, fold: Fold, weights: Array) -> Array:
 
 
 def encoded_inputs(frame: Subspace | Frame, fold: Fold) -> Windows:
-    """Return the fold's windows in coordinates."""
+    """Return the fold's windows in the coordinates of a frame."""
     return once(fold.memo, ("inputs", *frame.key), lambda: encoded_windows(frame, fold.windows))
 
 
 def is_stable(model: Forecaster, fold: Fold) -> bool:
-    """Return whether long rollouts stay near the range of the record.
+    """Return whether 300-step rollouts stay near the range of the record.
 
-    A model with a small error at the leads may still diverge a little later, and a polynomial that
-    diverges is not to be trusted outside the states it was fitted to.
+    A model with a small error at the leads may still diverge soon after, and a polynomial that
+    diverges is unreliable outside the states it was fitted to.
     """
     if not isinstance(model, Recursive):
         return True
@@ -157,10 +163,10 @@ def is_stable(model: Forecaster, fold: Fold) -> bool:
 
 
 def range_of(model: Recursive, fold: Fold) -> tuple[float, float]:
-    """Return the largest absolute coordinate of the record, and the mean deviation.
+    """Return the largest absolute coordinate and the mean standard deviation of the record.
 
-    The states that rollouts start from belong to the record: a held-out block may lie outside the
-    range of the rest.
+    The largest coordinate includes the rollouts' initial states, because a held-out block may
+    exceed the range of the training stretches.
     """
     key = ("range", *model.frame.key)
     if key not in fold.memo:

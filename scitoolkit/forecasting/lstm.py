@@ -1,8 +1,8 @@
-"""POD-LSTM: stacked LSTMs from a window of mode coefficients to the next ones.
+"""POD-LSTM: stacked LSTMs from a window of mode coefficients to the coefficients of all leads.
 
-An `all_steps` head maps input step i to lead i, so its first outputs have seen one input only;
-`last_state` reads all outputs off the final state and is the better default on short windows.
-Members of an ensemble are trained side by side as one module, so that one checkpoint holds all.
+The head `all_steps` maps input step i to lead i, so that its first output depends on one input
+only. `last_state` computes all outputs from the final state and is the better default for short
+windows. The members of an ensemble are trained together as one module with one checkpoint.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ Memory = dict[str, tuple[Tensor, Tensor]]
 
 
 class LSTMChain(nn.Module):
-    """LSTM layers in a row with skip connections; it is called as `nn.LSTM` is.
+    """Stack of LSTM layers with skip connections, with the interface of `nn.LSTM`.
 
-    Node i reads output i - 1, output 0 being the input. A skip (a, b) adds output a to output b
-    (through a linear map where the widths differ), and a ReLU follows the sum.
+    Node i reads output i - 1; output 0 is the input. A skip (a, b) adds output a to output b,
+    through a linear map if the widths differ, followed by a ReLU.
 
     Args:
         features: channels of an input step.
-        nodes: width of every layer; 0 passes its input on.
+        nodes: width of every layer; 0 for the identity.
         skips: pairs (a, b) with a < b.
 
     Source:
-        Maulik et al. 2020, arXiv:2004.10928: the space of stacked LSTMs that is searched there.
+        search space of stacked LSTMs, Maulik et al. 2020, arXiv:2004.10928.
 
     Example:
         >>> chain = LSTMChain(5, [16, 0, 32], [(0, 1), (1, 3)])
@@ -62,7 +62,12 @@ class LSTMChain(nn.Module):
         self.width: int = widths[-1]
 
     def forward(self, x_BIC: Tensor, memory: Memory | None = None) -> tuple[Tensor, Memory]:
-        """Return (batch, step, width) and the states with which to go on."""
+        """Return the outputs (batch, step, width) and the states of all layers.
+
+        Args:
+            x_BIC: (batch, step, feature).
+            memory: states of a previous call; None for zeros.
+        """
         outputs, after = [x_BIC], {}
         for end in range(1, self.num_nodes + 1):
             out = outputs[-1]
@@ -79,18 +84,19 @@ class LSTMChain(nn.Module):
 
 
 class PodLSTM(nn.Module):
-    """One stacked LSTM with one of three heads.
+    """Stacked LSTM with one of three heads.
 
     Args:
         features: channels of an input step.
         outputs: channels of an output step.
-        inputs: input steps.
-        leads: output steps.
+        inputs: number of input steps.
+        leads: number of output steps.
         hidden: width of every layer.
         layers: number of stacked layers.
-        head: how outputs are read off; `all_steps` needs leads <= inputs.
-        nodes: widths of an `LSTMChain` that takes the place of `layers` layers of `hidden`.
-        skips: its skip connections.
+        head: `last_state` (all leads from the final state), `all_steps` (lead i from input step i;
+            requires leads <= inputs) or `encoder_decoder` (autoregressive decoder).
+        nodes: widths of an `LSTMChain` that replaces the `layers` layers of width `hidden`.
+        skips: skip connections of the chain.
 
     Example:
         >>> PodLSTM(5, 5, inputs=8, leads=8, hidden=16)(torch.zeros(2, 8, 5)).shape
@@ -127,7 +133,7 @@ class PodLSTM(nn.Module):
         if head == "encoder_decoder":
             self.decoder: Any = stack(outputs)
         self.readout: nn.Linear = nn.Linear(width, outputs * (leads if head == "last_state" else 1))
-        # A chain without any layer is as wide as its input, which differs for the decoder.
+        # A chain without layers has the width of its input, which differs for the decoder.
         decoded = self.decoder.width if head == "encoder_decoder" and nodes is not None else width
         self.decoded_readout: nn.Linear | None = (
             nn.Linear(decoded, outputs) if decoded != width else None
@@ -150,7 +156,7 @@ class PodLSTM(nn.Module):
 
 
 class Ensemble(nn.Module):
-    """Members that differ by their initialisation; `forward` stacks their outputs first."""
+    """Networks that differ by their initialisation; outputs are stacked along a first dim."""
 
     def __init__(self, members: list[nn.Module]) -> None:
         super().__init__()
@@ -165,14 +171,14 @@ def make_ensemble(
     network: NetworkConfig, num_modes: int, inputs: int, leads: int, *, seasonal: bool,
     members: int, seed: int,
 ) -> Ensemble:  # fmt: skip
-    """Return an ensemble of untrained networks, the same for a seed.
+    """Return an ensemble of untrained networks, deterministic for a seed.
 
     Args:
-        network: of every member.
+        network: configuration of every member.
         num_modes: channels of an output step.
-        inputs: input steps.
-        leads: output steps.
-        seasonal: whether two more input channels hold cos and sin of the season.
+        inputs: number of input steps.
+        leads: number of output steps.
+        seasonal: whether cos and sin of the season are two additional input channels.
         members: number of networks.
         seed: of the initialisation.
     """
@@ -194,7 +200,20 @@ def fit_in_memory(
     network: nn.Module, x: Tensor, y: Tensor, *, epochs: int, lr: float = 3e-3, batch: int = 64,
     seed: int = 0,
 ) -> nn.Module:  # fmt: skip
-    """Fit a tiny network to tensors with Adam: for validation folds, where no run is kept."""
+    """Fit a small network to tensors with Adam, without a run directory (validation folds).
+
+    Args:
+        network: trained in place.
+        x: inputs (sample, ...).
+        y: targets (sample, ...).
+        epochs: passes over the samples.
+        lr: learning rate.
+        batch: batch size.
+        seed: of the shuffling.
+
+    Returns:
+        The network in evaluation mode.
+    """
     generator = torch.Generator().manual_seed(seed)
     optimizer = torch.optim.Adam(network.parameters(), lr=lr)
     for _ in range(epochs):

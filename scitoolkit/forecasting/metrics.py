@@ -1,6 +1,7 @@
-"""Scores of forecasts. Two R² that differ by 0.2 on the same forecast carry different names.
+"""Metrics of forecasts: RMSE, two definitions of R², anomaly correlation, CRPS, coverage.
 
-Truth and forecast are (window, lead, channel); a channel is a POD mode or a grid cell.
+Truth and forecast have shape (window, lead, channel); a channel is a POD mode or a grid cell. The
+two definitions of R² can differ by 0.2 for the same forecast.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ def _per_output(truth: Array, forecast: Array) -> tuple[Array, Array]:
 
 
 def r2_per_output(truth: Array, forecast: Array) -> Array:
-    """Return (lead, channel) R², each output against its own mean over the windows."""
+    """Return R² (lead, channel) relative to the mean over windows; NaN for constant outputs."""
     residual, total = _per_output(truth, forecast)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(total > 0, 1 - residual / total, np.nan)
@@ -26,7 +27,7 @@ def r2_per_output(truth: Array, forecast: Array) -> Array:
 def r2_uniform(truth: Array, forecast: Array) -> float:
     """Return the mean over outputs (lead and channel) of 1 - SSres/SStot.
 
-    Every output counts alike, however little variance it holds. This is DeepHyper's `r2` and
+    All outputs have equal weight, independent of their variance. This is DeepHyper's `r2` and
     scikit-learn's `uniform_average`.
 
     Example:
@@ -49,7 +50,7 @@ def rmse_per_lead(truth: Array, forecast: Array, weights: Array | None = None) -
     Args:
         truth: (window, lead, channel).
         forecast: same shape.
-        weights: (channel,) area weights; None weighs channels alike.
+        weights: (channel,) area weights; None for equal weights.
     """
     error = (truth - forecast) ** 2
     channel = np.ones(truth.shape[-1]) if weights is None else np.asarray(weights)
@@ -59,13 +60,13 @@ def rmse_per_lead(truth: Array, forecast: Array, weights: Array | None = None) -
 def anomaly_correlation(
     truth: Array, forecast: Array, climatology: Array, weights: Array | None = None
 ) -> Array:
-    """Return (lead,) centred-on-climatology correlation (ACC) over windows and channels.
+    """Return (lead,) anomaly correlation coefficient (ACC) over windows and channels.
 
     Args:
         truth: (window, lead, channel).
         forecast: same shape.
-        climatology: same shape, of the verification times.
-        weights: (channel,) area weights.
+        climatology: same shape, at the verification times.
+        weights: (channel,) area weights; None for equal weights.
     """
     a, b = truth - climatology, forecast - climatology
     w = np.ones(truth.shape[-1]) if weights is None else np.asarray(weights)
@@ -75,7 +76,7 @@ def anomaly_correlation(
 
 
 def crps_ensemble(truth: Array, members: Array) -> Array:
-    """Return the continuous ranked probability score of an ensemble, elementwise.
+    """Return the continuous ranked probability score (CRPS) of an ensemble, elementwise.
 
     Args:
         truth: (...).
@@ -85,7 +86,7 @@ def crps_ensemble(truth: Array, members: Array) -> Array:
         (...) in the data's unit; for one member it is the absolute error.
 
     Source:
-        The fair estimator, Zamo & Naveau 2018, doi:10.1007/s11004-017-9709-7, eq. 3 and 7.
+        fair estimator, Zamo & Naveau 2018, doi:10.1007/s11004-017-9709-7, eq. 3 and 7.
     """
     members = np.asarray(members)
     count = len(members)
@@ -98,7 +99,7 @@ def crps_ensemble(truth: Array, members: Array) -> Array:
 
 
 def coverage(truth: Array, low: Array, high: Array, axis: tuple[int, ...] = (0,)) -> Array:
-    """Return the share of truths inside [low, high] over `axis`; NaN bounds are left out."""
+    """Return the share of truths inside [low, high] over `axis`; NaN bounds are ignored."""
     known = np.isfinite(low) & np.isfinite(high)
     inside = (truth >= low) & (truth <= high) & known
     total = known.sum(axis=axis)
@@ -106,7 +107,13 @@ def coverage(truth: Array, low: Array, high: Array, axis: tuple[int, ...] = (0,)
 
 
 def block_resamples(count: int, block: int, *, samples: int = 500, seed: int = 0) -> np.ndarray:
-    """Return (sample, count) numbers of windows, drawn in blocks of neighbours.
+    """Return window indices (sample, count) of a moving-block bootstrap.
+
+    Args:
+        count: number of windows.
+        block: number of consecutive windows per block, at most half of all.
+        samples: number of resamples.
+        seed: of the resampling.
 
     Source:
         Künsch 1989, doi:10.1214/aos/1176347265.
@@ -120,15 +127,15 @@ def block_resamples(count: int, block: int, *, samples: int = 500, seed: int = 0
 def rmse_difference(
     ours: Array, theirs: Array, block: int, *, samples: int = 500, level: float = 0.9, seed: int = 0
 ) -> tuple[float, float]:
-    """Return the interval of RMSE(ours) - RMSE(theirs) by a moving-block bootstrap over windows.
+    """Return the moving-block bootstrap interval (low, high) of RMSE(ours) - RMSE(theirs).
 
     Args:
         ours: (window,) mean squared error of each window.
-        theirs: the same of another forecast.
-        block: windows that are drawn together, because overlapping windows are dependent.
+        theirs: (window,) of another forecast.
+        block: number of consecutive windows per block; overlapping windows are dependent.
         samples: number of resamples.
         level: share of the resamples inside the interval.
-        seed: of the draws.
+        seed: of the resampling.
     """
     rows = block_resamples(len(ours), block, samples=samples, seed=seed)
     differences = np.sqrt(ours[rows].mean(axis=1)) - np.sqrt(theirs[rows].mean(axis=1))

@@ -1,4 +1,4 @@
-"""Configuration of the networks that correct a forecast."""
+"""Configuration of the LSTM networks that correct a forecast."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from scitoolkit.core.config import Config, refuse_unused
 
 
 class ArchitectureConfig(Config):
-    """A chain of LSTM layers with skip connections, as a search finds it.
+    """Chain of LSTM layers with skip connections, usually found by a search.
 
     Attributes:
-        nodes: width of every layer, 0 for none; node i reads the output of node i - 1.
-        skips: pairs [a, b], a < b: output a is added to output b; 0 is the input.
+        nodes: width of every layer, 0 for no layer; node i reads the output of node i - 1.
+        skips: pairs [a, b] with a < b: output a is added to output b; output 0 is the input.
     """
 
     nodes: list[NonNegativeInt] = Field(min_length=1)
@@ -32,15 +32,15 @@ class ArchitectureConfig(Config):
 
 
 class NetworkConfig(Config):
-    """One network from a window of mode coefficients to the next ones.
+    """LSTM network that maps a window of mode coefficients to the coefficients of all leads.
 
     Attributes:
-        head: how outputs are read off the states.
+        head: how the leads are computed from the states; see `PodLSTM`.
         hidden: width of a layer.
-        layers: stacked layers.
-        architecture: layers of different widths with skip connections, instead of `hidden` and
+        layers: number of stacked layers.
+        architecture: layers of different widths with skip connections; replaces `hidden` and
             `layers`.
-        seasonal_inputs: whether cos and sin of the season are inputs too.
+        seasonal_inputs: whether cos and sin of the season are additional inputs.
     """
 
     head: Literal["all_steps", "last_state", "encoder_decoder"] = "last_state"
@@ -57,17 +57,17 @@ class NetworkConfig(Config):
 
 
 FIXED_BASES = ("damped_residual_lstm", "increment_lstm", "pod_lstm")
-"""Names of models that correct a certain forecast, whatever validation says."""
+"""Names of models with a fixed base forecaster, used regardless of the validation error."""
 
 
 class LSTMConfig(NetworkConfig):
-    """An ensemble of POD-LSTMs, and what they correct.
+    """Ensemble of POD-LSTMs and the forecast that they correct.
 
     Attributes:
-        name: `auto` corrects the best closed form, and is used if it wins on validation; `none`
-            trains no network; `damped_residual_lstm` corrects the damped anomaly, `increment_lstm`
-            the last anomaly, `pod_lstm` the climatology (so that it predicts the value), and these
-            are used whatever validation says.
+        name: `auto` corrects the best closed form and is used if it lowers the validation error;
+            `none` trains no network; `damped_residual_lstm` corrects the damped anomaly,
+            `increment_lstm` anomaly persistence and `pod_lstm` the climatology. The last three are
+            used regardless of the validation error.
     """
 
     name: Literal["auto", "none", "damped_residual_lstm", "increment_lstm", "pod_lstm"] = "auto"

@@ -1,4 +1,4 @@
-"""Compact storage of fitted arrays: rows over cells as 16-bit integers, equal arrays once."""
+"""Compact storage of fitted arrays: 16-bit integers over cells, deduplication of equal arrays."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _SCALE = ".row_scale"
 def pack(
     arrays: Mapping[str, np.ndarray], cells: int
 ) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    """Return the arrays to store, and {name: name of the stored array it equals}.
+    """Return the arrays to store, and a mapping from duplicates to the stored array.
 
     Args:
-        arrays: what was fitted.
-        cells: arrays whose last dim is this long, and longer than 100, are rounded.
+        arrays: fitted arrays by name.
+        cells: length of the last dim of the float64 matrices to round, if larger than 100.
     """
     stored: dict[str, np.ndarray] = {}
     shared: dict[str, str] = {}
@@ -38,7 +38,7 @@ def pack(
 
 
 def unpack(stored: Mapping[str, np.ndarray], shared: Mapping[str, str]) -> dict[str, np.ndarray]:
-    """Return what `pack` was given, rounded."""
+    """Return the (rounded) arrays from the result of `pack`."""
     arrays = {
         name: _from_int16(values, stored[name + _SCALE]) if name + _SCALE in stored else values
         for name, values in stored.items()

@@ -1,4 +1,4 @@
-"""The number of trained parameters of an ensemble, from its configuration alone."""
+"""Number of trainable parameters of an ensemble, computed from its configuration."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from collections.abc import Mapping, Sequence
 from scitoolkit.forecasting.config import ForecastingConfig
 
 LIKELY_MODES = 40
-"""Modes assumed where `pod.rank` is chosen from the data."""
+"""Number of modes assumed if `pod.rank` is selected from the data."""
 
 
 def network_cost(config: ForecastingConfig) -> Mapping[str, float]:
-    """Return `parameters` of the ensemble."""
+    """Return the number of `parameters` of the ensemble, as a cost of a search."""
     rank = config.pod.rank if isinstance(config.pod.rank, int) else LIKELY_MODES
     return {"parameters": float(num_parameters(config, rank, config.model.seasonal_inputs))}
 
 
 def num_parameters(config: ForecastingConfig, modes: int, seasonal: bool) -> int:
-    """Return the parameters of all networks that `make_ensemble` would build.
+    """Return the number of parameters of the ensemble that `make_ensemble` builds.
 
     Args:
         config: window, model and size of the ensemble.
-        modes: POD modes, the outputs of a step.
-        seasonal: whether cos and sin of the season are inputs too.
+        modes: number of POD modes, which are the outputs of a step.
+        seasonal: whether cos and sin of the season are additional inputs.
     """
     model, features = config.model, modes + 2 * seasonal
     total, width = _stack(config, features)
@@ -34,7 +34,7 @@ def num_parameters(config: ForecastingConfig, modes: int, seasonal: bool) -> int
 
 
 def _stack(config: ForecastingConfig, features: int) -> tuple[int, int]:
-    """Return (parameters, width of the last layer) of a stack of LSTM layers."""
+    """Return the number of parameters and the output width of a stack of LSTM layers."""
     chain = config.model.architecture
     if chain is not None:
         return _chain(features, chain.nodes, chain.skips)

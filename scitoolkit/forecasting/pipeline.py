@@ -1,4 +1,4 @@
-"""The work of the forecasting job: check, train, evaluate, search, predict."""
+"""Steps of the forecasting job: check, train, evaluate, search trial, predict."""
 
 from __future__ import annotations
 
@@ -42,11 +42,16 @@ from scitoolkit.training import Trainer, best_weights, current_rank, world_size
 log: Logger = get_logger(__name__)
 
 ADAPTED_FROM = 200
-"""Windows before a forecast whose errors its adaptive intervals follow."""
+"""Number of previous windows whose errors determine adaptive intervals."""
 
 
 def check(config: ForecastingConfig) -> Mapping[str, Any]:
-    """Open the data, choose the closed form, run one batch; write nothing."""
+    """Open the data, select the closed form and run one batch; nothing is written.
+
+    Raises:
+        ConfigError: settings that do not fit the data.
+        DataError: unusable files, variables or time axes.
+    """
     field, parts = open_split(config)
     data, found = field.data, fitting.prepare(field, parts, config)
     facts: dict[str, Any] = {
@@ -75,7 +80,7 @@ def check(config: ForecastingConfig) -> Mapping[str, Any]:
 
 
 def train(config: ForecastingConfig, run: RunDirectory, *, resume: bool = False) -> None:
-    """Choose on validation, train networks on what is left, refit, save `model/`."""
+    """Select a forecaster by validation, train the networks, refit and save `model/`."""
     found = prepared(config)
     log.info(
         "%d steps, %d cells, %d modes; closed form: %s", len(found.data.series.values),
@@ -92,16 +97,19 @@ def train(config: ForecastingConfig, run: RunDirectory, *, resume: bool = False)
 
 
 def evaluate(directory: Path, data: Path | None = None) -> Results:
-    """Evaluate on the run's own test part, or on all of another file after the training.
+    """Evaluate on the test part of the run, or on the part of another file after the training data.
 
-    A run directory gets results.json, results.nc and model/metrics.json; with `data` nothing
-    is written.
+    Writes results.json, results.nc and model/metrics.json to the run directory; nothing with
+    `data`.
+
+    Raises:
+        DataError: `data` has no window after the training data.
     """
     model = ModelFolder(directory)
     config, record = model.config(ForecastingConfig), model.record()
     surrogate = ForecastSurrogate.load(model.path)
     field = _field_of(surrogate, config, data)
-    windows = _test_windows(field.data, surrogate, config, own=data is None)
+    windows = _test_windows(field.data, surrogate, config, training_file=data is None)
     baselines = _baselines(surrogate, record, config)
     found = evaluation.Evaluation(
         surrogate, field, windows, baselines, record, config.intervals == "adaptive"
@@ -115,11 +123,15 @@ def evaluate(directory: Path, data: Path | None = None) -> Results:
 def search_trial(
     config: ForecastingConfig, run: RunDirectory, *, resume: bool = False
 ) -> Mapping[str, float]:
-    """Train the network alone; return `validation_rmse` of the corrected forecast."""
+    """Train the network of a trial; return its scores on the validation part and its cost.
+
+    Raises:
+        ConfigError: the configuration has no network.
+    """
     found = prepared(config)
     if found.correction is None:
         raise ConfigError(
-            "there is no network to train", where="model.name", allowed="not none",
+            "model.name none has no network to train", where="model.name", allowed="not none",
             fix="model.name=auto",
         )  # fmt: skip
     trainer = _train_networks(found, found.correction, config, run, resume=resume)
@@ -128,7 +140,11 @@ def search_trial(
 
 
 def predict(directory: Path, source: Path, output: Path) -> None:
-    """Forecast from the last steps of a file; write NetCDF with 90 % bounds."""
+    """Forecast from the last steps of a file; write NetCDF with 90 % prediction intervals.
+
+    Raises:
+        DataError: several simulations, or a break within the last `inputs` steps.
+    """
     model = ModelFolder(directory)
     config = model.config(ForecastingConfig)
     surrogate = ForecastSurrogate.load(model.path)
@@ -136,13 +152,13 @@ def predict(directory: Path, source: Path, output: Path) -> None:
     data, _ = read_variables(given, surrogate.grid)
     if len(data.simulations) > 1:
         raise DataError(
-            f"{len(data.simulations)} simulations; a forecast continues one", where=str(source),
+            f"{len(data.simulations)} simulations, but a forecast continues one", where=str(source),
             fix="predict from the file of one simulation",
         )  # fmt: skip
     start = len(data.series.values) - config.inputs
     if start < 0 or any(start < breakpoint for breakpoint in data.breakpoints):
         raise DataError(
-            f"the last unbroken stretch is shorter than the {config.inputs} input steps",
+            f"the last stretch without a gap is shorter than the {config.inputs} input steps",
             where=str(source),
             allowed=f"at least {config.inputs} steps without a breakpoint at the end",
         )
@@ -154,9 +170,9 @@ def predict(directory: Path, source: Path, output: Path) -> None:
     windows = Windows(series, np.array([start]), config.inputs, config.leads)
     factors: Any = 1.0
     if config.intervals == "adaptive":
-        own = not np.isfinite(years).all() and source == config.data.path
-        learned = model.record()["steps"]["validation"][1] if own else 0
-        factors = _factors(surrogate, field.data, config, windows, learned)
+        undated = not np.isfinite(years).all() and source == config.data.path
+        num_training = model.record()["steps"]["validation"][1] if undated else 0
+        factors = _factors(surrogate, field.data, config, windows, num_training)
     forecast = forecast_dataset(surrogate, field, windows, valid, factors)
     if data.times.encoding.get("units"):
         kept = {k: v for k, v in data.times.encoding.items() if k in ("units", "calendar")}
@@ -166,26 +182,26 @@ def predict(directory: Path, source: Path, output: Path) -> None:
 
 def _factors(
     surrogate: ForecastSurrogate, data: FieldData, config: ForecastingConfig, last: Windows,
-    learned: int,
+    num_training: int,
 ) -> np.ndarray:  # fmt: skip
-    """Return (lead, 1) factors of the widths of the last window's intervals.
+    """Return width factors (lead, 1) of the last window's adaptive intervals.
 
-    They follow the errors of the windows before it that were not learned from; without such
+    The factors follow the errors of previous windows outside the training data; without such
     windows they are 1.
 
     Args:
         surrogate: the surrogate.
-        data: the coded field that the window was taken from.
+        data: coded field of the window.
         config: of the job.
-        last: the window.
-        learned: first steps of the field that were learned from, where it has no dates.
+        last: the window to forecast.
+        num_training: number of first steps used for training, for a field without dates.
     """
     try:
-        known = _test_windows(data, surrogate, config, own=False).starts
+        known = _test_windows(data, surrogate, config, training_file=False).starts
     except DataError as error:
         log.warning("intervals are not adapted: %s", error)
         return np.ones((config.leads, 1))
-    known = known[known + config.inputs >= learned][-ADAPTED_FROM:]
+    known = known[known + config.inputs >= num_training][-ADAPTED_FROM:]
     values = data.series.values
     padded = np.concatenate([values, np.full((config.leads, values.shape[1]), np.nan)])
     starts = np.append(known[known < last.starts[0]], last.starts)
@@ -197,7 +213,7 @@ def _train_networks(
     found: fitting.Prepared, correction: LstmCorrection, config: ForecastingConfig,
     run: RunDirectory, *, resume: bool,
 ) -> Trainer:  # fmt: skip
-    """Train the networks and keep the weights of the least validation loss."""
+    """Train the networks and load the weights with the least validation loss."""
     trainer = Trainer(ForecastTask(correction.networks_), config.training, run=run)
     windows = found.parts.windows
     trainer.fit(
@@ -224,7 +240,7 @@ def _loader(
 def _field_of(
     surrogate: ForecastSurrogate, config: ForecastingConfig, path: Path | None = None
 ) -> CodedField:
-    """Return the field of a job, or the same variables of another file, as the surrogate codes."""
+    """Return the field of a job or of another file, coded as the surrogate requires."""
     if path is not None:
         data = config.data.model_copy(update={"path": path})
         config = config.model_copy(update={"data": data})
@@ -232,10 +248,18 @@ def _field_of(
 
 
 def _test_windows(
-    field: FieldData, surrogate: ForecastSurrogate, config: ForecastingConfig, *, own: bool
+    field: FieldData,
+    surrogate: ForecastSurrogate,
+    config: ForecastingConfig,
+    *,
+    training_file: bool,
 ) -> Windows:
-    """Return the windows whose outputs nothing was learned from."""
-    if own:
+    """Return the windows whose outputs are not part of the training data.
+
+    Raises:
+        DataError: there is no such window.
+    """
+    if training_file:
         return split_field(field, config).windows["test"]
     length = config.inputs + config.leads
     starts = np.arange(len(field.series.values) - length + 1)
@@ -247,8 +271,8 @@ def _test_windows(
         starts = starts[unseen]
     if not len(starts):
         raise DataError(
-            "no window of the file lies after the data that was learned from",
-            where=str(config.data.path), allowed=f"{length} steps, the last {config.leads} later",
+            "the file has no window after the training data", where=str(config.data.path),
+            allowed=f"{length} steps, the last {config.leads} after the training data",
         )  # fmt: skip
     return Windows(field.series, starts, config.inputs, config.leads)
 
@@ -256,9 +280,9 @@ def _test_windows(
 def _baselines(
     surrogate: ForecastSurrogate, record: Mapping[str, Any], config: ForecastingConfig
 ) -> dict[str, Forecaster]:
-    """Return the other rows of the selection, fitted to the steps that the surrogate saw."""
+    """Return the other compared closed forms, fitted to the surrogate's training steps."""
     if not config.data.changed:
-        log.warning("%s is not here: fitted baselines are left out", config.data.path)
+        log.warning("%s was not found: fitted baselines are omitted", config.data.path)
         return {"persistence": Persistence()}
     steps = record["steps"]
     segments = _field_of(surrogate, config).data.segments(
@@ -274,17 +298,27 @@ def _baselines(
 
 
 def _future_times(times: np.ndarray, leads: int) -> np.ndarray:
-    """Return the next times: calendar months stay calendar months, other steps are repeated."""
+    """Return the forecast times: the next calendar months, or repetitions of the median step.
+
+    The day of the month is that of the last time, or the last day where the month is shorter or
+    all times are last days of months.
+    """
     if np.issubdtype(times.dtype, np.datetime64):
         months = times.astype("datetime64[M]")
-        offset = times - months.astype(times.dtype)
         if len(times) > 1 and (np.diff(months).astype(int) == 1).all():
+            dates = times.astype("datetime64[D]")
+            days, ends = (dates - months.astype(dates.dtype)).astype(int), _last_days(months)
             ahead = months[-1] + np.arange(1, leads + 1)
-            return ahead.astype(times.dtype) + offset[-1]
+            last = _last_days(ahead)
+            day = last if (days == ends).all() else np.minimum(days[-1], last)
+            return (ahead.astype(dates.dtype) + day).astype(times.dtype) + (times[-1] - dates[-1])
     elif times.dtype == object and len(times) > 1:
         counts = [t.year * 12 + t.month for t in times]
         if (np.diff(counts) == 1).all():
-            return np.array([_month(times[-1], counts[-1] + k) for k in range(1, leads + 1)])
+            at_end = all(t.day == t.daysinmonth for t in times)
+            return np.array(
+                [_month(times[-1], counts[-1] + k, at_end) for k in range(1, leads + 1)]
+            )
     if times.dtype.kind == "M":
         unit = np.datetime_data(times.dtype)[0]
         step = np.array(np.median(np.diff(times).astype(np.int64)), f"timedelta64[{unit}]")
@@ -293,6 +327,14 @@ def _future_times(times: np.ndarray, leads: int) -> np.ndarray:
     return np.array([times[-1] + k * delta for k in range(1, leads + 1)])
 
 
-def _month(last, count: int):
+def _last_days(months: np.ndarray) -> np.ndarray:
+    """Return the index of the last day, from 0, of months (datetime64[M])."""
+    days = "datetime64[D]"
+    return ((months + 1).astype(days) - months.astype(days)).astype(int) - 1
+
+
+def _month(last: Any, count: int, at_end: bool) -> Any:
+    """Return a date of cftime in the month `count` (12 year + month) with the day of `last`."""
     year, month = divmod(count - 1, 12)
-    return last.replace(year=year, month=month + 1, day=min(last.day, 28))
+    first = last.replace(year=year, month=month + 1, day=1)
+    return first.replace(day=first.daysinmonth if at_end else min(last.day, first.daysinmonth))

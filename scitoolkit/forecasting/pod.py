@@ -1,10 +1,9 @@
 """Proper orthogonal decomposition (POD, EOF analysis) of a gridded field of any size.
 
-A field x(t, cell) becomes climatology + sum of coefficients a(t, mode) times modes(mode, cell).
-The modes are in the field's unit per unit of coefficient and orthonormal under the area weights,
-so that distances between coefficients are area-weighted distances between fields. Mean, seasonal
-cycle, mask and modes come from the data given to `fit`, and from nothing else: give it the
-training part only.
+A field x(t, cell) is the climatology plus the sum over modes of coefficients a(t, mode) times
+modes(mode, cell). The modes are orthonormal under the area weights, so that distances between
+coefficients are area-weighted distances between fields. Mean, seasonal cycle, mask and modes are
+estimated from the data passed to `fit` only, which should be the training part.
 """
 
 from __future__ import annotations
@@ -62,38 +61,39 @@ _SCALARS = (
 
 
 class POD:
-    """Proper orthogonal decomposition with scikit-learn's verbs, xarray in and out.
+    """Proper orthogonal decomposition with scikit-learn's interface for xarray fields.
 
     Args:
-        rank: number of modes; or a share of variance in (0, 1), the smallest number of modes that
-            explains it; or "forecast", the number with the least forecast error on the last part
-            of the training data (`choose_rank`).
-        area_weights: weigh cells by cos(latitude). Without a latitude all cells weigh the same,
-            which is logged.
+        rank: number of modes; or a share of variance in (0, 1), for the smallest number of modes
+            that explains it; or "forecast", for the number with the least forecast error on the
+            last part of the training data (`choose_rank`).
+        area_weights: weight cells by cos(latitude). Without a latitude all cells have equal
+            weights, which is logged.
         mean: remove each cell's mean over the training data.
-        seasonal_cycle: harmonics of the year to remove as well, by the calendar; None for none.
-        max_memory: what `fit` and `transform` may hold at once, bytes or text such as "512MiB".
-            A field that fits several times is decomposed exactly, a larger one is streamed.
+        seasonal_cycle: number of annual harmonics to remove, by the calendar; None for none.
+        max_memory: memory limit of `fit` and `transform`, in bytes or as text such as "512MiB".
+            A field that fits several times is decomposed exactly; a larger one is streamed.
         tolerance: relative error of the singular values at which streaming stops.
-        oversampling: sketch columns beyond `rank` when streaming.
-        max_passes: passes over the data at most when streaming.
-        candidate_ranks: ranks that rank="forecast" compares.
-        horizon: steps ahead at which rank="forecast" measures the error.
-        seed: of the random start of streaming.
+        oversampling: sketch columns in addition to `rank` when streaming.
+        max_passes: largest number of passes over the data when streaming.
+        candidate_ranks: ranks compared by rank="forecast".
+        horizon: largest lead, in steps, of the error measured by rank="forecast".
+        seed: of the random initial subspace when streaming.
 
     Attributes:
         modes_: (mode, *space) patterns, NaN at masked cells; the largest entry is positive.
         singular_values_: (mode,) of the weighted anomalies, in the field's unit.
         explained_variance_ratio_: (mode,) share of the weighted variance.
-        mean_: (*space) training mean. mask_: (*space) True where a cell is used.
-        weights_: (*space) area weights, up to a constant.
+        mean_: (*space) training mean.
+        mask_: (*space) True at the cells used.
+        weights_: (*space) area weights, up to a constant factor.
         rank_: number of modes.
         truncation_error_: area-weighted RMSE of the training data after truncation, field's unit.
         method_: "snapshots", "lapack" or "randomized".
-        error_estimate_, error_bound_: (mode,) relative errors of the singular values, estimated
-            and certified (see `streaming_svd.randomized_svd`).
-        num_partly_missing_: cells masked although some of their times hold values.
-        rank_table_: of rank="forecast", one row a candidate (see `choose_rank`).
+        error_estimate_, error_bound_: (mode,) estimated error and certified bound of the singular
+            values, relative (see `streaming_svd.randomized_svd`).
+        num_partly_missing_: number of cells masked because some of their times are missing.
+        rank_table_: with rank="forecast", one row per candidate (see `choose_rank`).
 
     Example:
         >>> values = np.outer(np.sin(np.arange(12.0)), [1.0, 2.0, 3.0])
@@ -139,14 +139,14 @@ class POD:
         self.seed = seed
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the constructor's arguments; `deep` is scikit-learn's and changes nothing."""
+        """Return the constructor's arguments; `deep` exists for scikit-learn and has no effect."""
         return {name: getattr(self, name) for name in _parameter_names()}
 
     def set_params(self, **params: Any) -> POD:
-        """Set constructor arguments; returns self.
+        """Set constructor arguments; return self.
 
         Raises:
-            ConfigError: an unknown name.
+            ConfigError: unknown argument.
         """
         for name, value in params.items():
             if name not in _parameter_names():
@@ -164,19 +164,20 @@ class POD:
         mask: xr.DataArray | None = None,
         process_group: Any = None,
     ) -> POD:
-        """Find mean, seasonal cycle and modes of the training data.
+        """Compute mean, seasonal cycle and modes of the training data; return self.
 
         Args:
-            da: the training field, (time, *space) in any order: in memory, lazily opened from a
-                file, or dask. Cells that are NaN at any time are masked.
-            time_dim: the time dimension, where its name does not say so.
+            da: training field, (time, *space) in any order, in memory, lazily opened or dask.
+                Cells that are NaN at any time are masked.
+            time_dim: time dimension, if it is not recognised by its name or attributes.
             mask: (*space) True where a cell may be used, for files that fill land with numbers.
-            process_group: a `torch.distributed` group, each process of which calls `fit` with the
-                same arguments, reads its part of the times, and ends with the same result.
+            process_group: `torch.distributed` group. Every process calls `fit` with the same
+                arguments, reads a part of the times, and obtains the same result.
 
         Raises:
-            DataError: no time, one time step, all cells masked, constant, infinite values.
-            ConfigError: a rank or memory limit that cannot be met.
+            DataError: no time dimension, a single time step, all cells masked, constant or
+                infinite values.
+            ConfigError: invalid parameters, more modes than the data have, or too little memory.
         """
         check_parameters(self.rank, self.seasonal_cycle)
         parse_bytes(self.max_memory)
@@ -200,10 +201,10 @@ class POD:
     def transform(self, da: xr.DataArray) -> xr.DataArray:
         """Return the coefficients (time, mode), float64, of a field on the grid of `fit`.
 
-        Values at masked cells are ignored, whatever they are.
+        Values at masked cells are ignored.
 
         Raises:
-            DataError: another grid, or a missing value at an unmasked cell.
+            DataError: different grid, or a missing or infinite value at an unmasked cell.
         """
         self._check_fitted()
         anomalies = self._anomalies(da)
@@ -223,15 +224,16 @@ class POD:
         """Return the field, in physical units, of coefficients (..., mode).
 
         Args:
-            coefficients: any dimensions beside `mode`, e.g. (sample, time, mode). Fewer modes
-                than fitted are taken as the first ones (or by their `mode` coordinate). With a
-                seasonal cycle they need the time coordinate.
+            coefficients: any dimensions in addition to `mode`, e.g. (sample, time, mode). A subset
+                of the modes is selected by the coordinate `mode` (1, 2, ...), without it the
+                first ones. With a seasonal cycle the time coordinate is required.
 
         Returns:
-            The field (..., *space), NaN at masked cells, in the dtype that `fit` was given.
+            The field (..., *space), NaN at masked cells, float32 if `fit` had float32, else
+            float64.
 
         Raises:
-            DataError: no `mode` dimension, too many modes, or no dates where they are needed.
+            DataError: no dimension `mode`, unknown modes, or no dates for the seasonal cycle.
         """
         self._check_fitted()
         if "mode" not in coefficients.dims or coefficients.sizes["mode"] > self.rank_:
@@ -242,9 +244,7 @@ class POD:
             )
         outer = [d for d in coefficients.dims if d != "mode"]
         values = coefficients.transpose(*outer, "mode").values.astype(np.float64)
-        numbers = coefficients["mode"].values - 1 if "mode" in coefficients.coords else None
-        patterns = self._patterns()
-        patterns = patterns[:, : values.shape[-1]] if numbers is None else patterns[:, numbers]
+        patterns = self._patterns()[:, self._mode_indices(coefficients)]
         cells = self._cells()
         flat = np.full((*values.shape[:-1], self.mask_.size), np.nan, dtype=self.dtype_)
         flat[..., cells] = values @ patterns.T + self._climatology(coefficients)[..., cells]
@@ -258,7 +258,7 @@ class POD:
     def anomaly_variance(self, da: xr.DataArray) -> float:
         """Return the time mean of the area-weighted sum of squared anomalies of a field.
 
-        What the squared coefficients lack of it is the truncation error.
+        Its difference from the mean squared norm of the coefficients is the truncation error.
         """
         self._check_fitted()
         return self._anomalies(da).energy() / da.sizes[self.time_dim_]
@@ -276,7 +276,7 @@ class POD:
         return self.inverse_transform(zero.assign_coords({self.time_dim_: time}))
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """Return everything fitted as plain arrays, the rest as JSON bytes under "header"."""
+        """Return the fitted state as plain arrays, with scalars as JSON bytes under "header"."""
         self._check_fitted()
         state = PODState(
             params=self.get_params(),
@@ -292,7 +292,7 @@ class POD:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> POD:
-        """Return the fitted POD that `to_arrays` took apart.
+        """Return the fitted POD from the arrays of `to_arrays`.
 
         Raises:
             DataError: the arrays are not those of a POD.
@@ -310,7 +310,7 @@ class POD:
         return pod
 
     def save(self, path: str | Path) -> Path:
-        """Write the fitted POD as one safetensors file; returns its path."""
+        """Write the fitted POD to a safetensors file; return its path."""
         from safetensors.numpy import save_file
 
         arrays = {k: np.ascontiguousarray(v) for k, v in self.to_arrays().items()}
@@ -319,10 +319,10 @@ class POD:
 
     @classmethod
     def load(cls, path: str | Path) -> POD:
-        """Read what `save` wrote.
+        """Return the fitted POD from a file written by `save`.
 
         Raises:
-            DataError: no such file, or not a POD.
+            DataError: the file cannot be read or does not contain a POD.
         """
         from safetensors import SafetensorError
         from safetensors.numpy import load_file
@@ -345,7 +345,8 @@ class POD:
             return POD(**self.get_params() | {"rank": rank}).fit(field, self.time_dim_, mask=mask)
 
         self.rank_table_: list[dict[str, float]] = choose_rank(
-            da, fit, candidates=self.candidate_ranks, horizon=self.horizon,
+            da, fit, candidates=[min(int(rank), cells.size) for rank in self.candidate_ranks],
+            horizon=self.horizon,
             harmonics=self.seasonal_cycle or 0, time_dim=self.time_dim_,
         )  # fmt: skip
         return int(min(self.rank_table_, key=lambda row: row["forecast_rmse"])["rank"])
@@ -396,7 +397,7 @@ class POD:
 
     def _rows(self, reader: FieldReader, fixed: int, num_cells: int) -> int:
         limit = parse_bytes(self.max_memory)
-        # A block, the one that it was decoded from, and its unmasked cells exist at once.
+        # A block, its encoded form and its unmasked cells exist at the same time.
         copies = 2 if num_cells == reader.num_cells else 3
         rows = reader.rows_within(limit - fixed, copies=copies)
         if rows < 1:
@@ -413,8 +414,8 @@ class POD:
     ) -> Decomposition:
         if not isinstance(wanted, float) and wanted > largest:
             raise ConfigError(
-                f"rank={wanted} is more than the {largest} modes that {anomalies.shape[0]} time "
-                f"steps of {anomalies.shape[1]} cells have", where=self.name_,
+                f"rank={wanted} exceeds the {largest} modes of {anomalies.shape[0]} time steps "
+                f"and {anomalies.shape[1]} cells", where=self.name_,
                 fix=f"rank={largest} or less",
             )  # fmt: skip
         num_times, num_cells = anomalies.shape
@@ -423,7 +424,7 @@ class POD:
         if small and alone and min(anomalies.shape) * num_times * num_cells <= _EXACT_WORK:
             anomalies.rows = num_times
             return exact_svd(anomalies, lambda values: rank_of(values, wanted, total, largest))
-        # Of an unknown rank the sketch doubles until its modes explain the share.
+        # For a share of variance, double the sketch until its modes explain the share.
         rank = min(16, largest) if isinstance(wanted, float) else wanted
         start = None
         while True:
@@ -489,7 +490,7 @@ class POD:
             mean, dims=self.space_dims_, coords=grid, name=self.name_, attrs=dict(self.attrs_)
         )
 
-    # -- helpers of the fitted object --------------------------------------------------------
+    # -- helpers after fit -------------------------------------------------------------------
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "modes_"):
@@ -509,7 +510,7 @@ class POD:
         )  # fmt: skip
 
     def _climatology(self, coefficients: xr.DataArray) -> np.ndarray:
-        """Return (*outer, all cells) or (cells,) of mean and cycle."""
+        """Return mean plus seasonal cycle, (*outer, cell), or (cell,) without a cycle."""
         outer = [d for d in coefficients.dims if d != "mode"]
         if not self.seasonal_cycle:
             return np.nan_to_num(self.mean_.values.ravel())
@@ -521,10 +522,22 @@ class POD:
         time = coefficients[self.time_dim_]
         design = calendar_design(time, self.seasonal_cycle, mean=self._uses_constant)
         values = np.einsum("...k,kc->...c", design, self._coefficients)
-        # Dimensions of the coefficients that time does not have (samples) are of length one.
+        # Dimensions of the coefficients that time lacks (samples) get length one.
         shape = [coefficients.sizes[d] if d in time.dims else 1 for d in outer]
         order = [time.dims.index(d) for d in outer if d in time.dims]
         return values.transpose(*order, values.ndim - 1).reshape(*shape, -1)
+
+    def _mode_indices(self, coefficients: xr.DataArray) -> np.ndarray:
+        """Return the indices of the modes in the coordinate `mode`, without it the first ones."""
+        if "mode" not in coefficients.coords:
+            return np.arange(coefficients.sizes["mode"])
+        numbers = coefficients["mode"].values
+        if not np.isin(numbers, self.modes_["mode"].values).all():
+            raise DataError(
+                f"the coordinate 'mode' has the values {', '.join(map(str, numbers))}",
+                allowed=f"1 to {self.rank_}", fix="coefficients.drop_vars('mode')",
+            )  # fmt: skip
+        return numbers.astype(np.int64) - 1
 
     def _cells(self) -> np.ndarray:
         return np.flatnonzero(self.mask_.values.ravel())

@@ -1,4 +1,4 @@
-"""A fitted POD as a dictionary of plain arrays, and back: what a checkpoint can hold, no pickle."""
+"""Serialisation of a fitted POD as a dictionary of plain arrays, without pickle."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ from scitoolkit.core.errors import DataError
 
 @dataclass(frozen=True)
 class PODState:
-    """Everything that a POD learned, as plain data.
+    """Fitted state of a POD as plain data.
 
     Attributes:
         params: the constructor's arguments.
         scalars: fitted attributes that JSON can hold, by name.
         vectors: fitted attributes of shape (mode,), by name.
-        mask: (*space) used cells, with the grid's coordinates.
-        modes: (mode, *space). weights: (*space). coefficients: (regressor, cell).
+        mask: (*space) True at the cells used, with the grid's coordinates.
+        modes: (mode, *space).
+        weights: (*space) area weights.
+        coefficients: (regressor, cell) of mean and seasonal cycle.
         dtype: of the training field.
     """
 
@@ -36,7 +38,7 @@ class PODState:
     dtype: np.dtype
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """Return the arrays; what is not an array is JSON, as bytes, under "header"."""
+        """Return the arrays, with all other data as JSON bytes under "header"."""
         arrays = {f"coord.{name}": coord.values for name, coord in self.mask.coords.items()}
         texts = {k: v.astype(str).tolist() for k, v in arrays.items() if v.dtype.kind not in "fiub"}
         header = self.scalars | {
@@ -55,7 +57,12 @@ class PODState:
     def from_arrays(
         cls, arrays: Mapping[str, np.ndarray], scalars: tuple[str, ...], vectors: tuple[str, ...]
     ) -> PODState:
-        """Return the state that `to_arrays` took apart.
+        """Return the state from the arrays of `to_arrays`.
+
+        Args:
+            arrays: of `to_arrays`.
+            scalars: names of the fitted attributes in the header.
+            vectors: names of the fitted arrays of shape (mode,).
 
         Raises:
             DataError: the arrays are not those of a POD.

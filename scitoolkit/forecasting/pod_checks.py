@@ -1,4 +1,4 @@
-"""What parameters, fields, statistics and coefficients must satisfy for a POD; each is refused."""
+"""Validation of the parameters, fields and coefficients of a POD."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ logger: Logger = get_logger(__name__)
 
 
 def check_parameters(rank: object, seasonal_cycle: object) -> None:
-    """Refuse a rank or a number of harmonics that means nothing.
+    """Check rank and number of harmonics.
 
     Raises:
-        ConfigError: either.
+        ConfigError: an invalid rank or number of harmonics.
     """
     is_int = isinstance(rank, (int, np.integer)) and not isinstance(rank, bool) and rank >= 1
     is_share = isinstance(rank, (float, np.floating)) and 0.0 < rank < 1.0
@@ -40,10 +40,10 @@ def check_parameters(rank: object, seasonal_cycle: object) -> None:
 
 
 def check_extents(da: xr.DataArray, time_dim: Hashable, where: str) -> None:
-    """Refuse a field without a space dimension or with less than two time steps.
+    """Check that a field has a spatial dimension and at least two time steps.
 
     Raises:
-        DataError: either.
+        DataError: it has not.
     """
     if da.ndim < 2:
         raise DataError(
@@ -58,10 +58,10 @@ def check_extents(da: xr.DataArray, time_dim: Hashable, where: str) -> None:
 
 
 def check_design(design: np.ndarray, seasonal_cycle: int | None, where: str) -> None:
-    """Refuse regressors (time, regressor) that the time steps do not determine.
+    """Check that the time steps determine the regressors (time, regressor).
 
     Raises:
-        DataError: they do not.
+        DataError: the design is rank-deficient.
     """
     regressors = design.shape[1]
     if regressors >= len(design) or np.linalg.matrix_rank(design) < regressors:
@@ -76,17 +76,17 @@ def usable_cells(
     statistics: Statistics, reader: FieldReader, mask: xr.DataArray | None,
     space_dims: Sequence[Hashable], where: str,
 ) -> tuple[np.ndarray, int]:  # fmt: skip
-    """Return the numbers of the cells to decompose, and how many are NaN at some times only.
+    """Return the indices of the cells to decompose and the number of partly missing cells.
 
     Args:
         statistics: of all cells.
         reader: of the field.
-        mask: (*space) True where a cell may be used.
+        mask: (*space) True where a cell may be used; None for all cells.
         space_dims: of the field.
         where: name of the field, for messages.
 
     Raises:
-        DataError: a mask of another grid, no cell is left, or values that are infinite or constant.
+        DataError: a mask on a different grid, no usable cell, infinite or constant values.
     """
     usable = statistics.nan_count == 0
     if mask is not None:
@@ -111,13 +111,13 @@ def usable_cells(
             f"infinite or overflowing values in {infinite} cells", where=where,
             fix="mask them as NaN: da.where(np.isfinite(da))",
         )  # fmt: skip
-    # What regression leaves of a constant is rounding of its values, never exactly zero.
+    # The regression residual of a constant field is rounding error, not exactly zero.
     level = np.abs(statistics.coefficients[:, cells]).max(initial=0.0)
     rounding = (np.finfo(np.float64).eps * level) ** 2 * reader.num_times * cells.size
     rounding += 1e-24 * statistics.scale[cells].sum()
     if statistics.residual[cells].sum() <= rounding:
         raise DataError(
-            "the field is constant in time: nothing is left to decompose", where=where,
+            "the field is constant in time and has no anomalies to decompose", where=where,
             fix="check the variable and the time range",
         )  # fmt: skip
     return cells, num_partly
@@ -130,16 +130,16 @@ def _given_mask(
     if dict(mask.sizes) != sizes:
         raise DataError(
             f"mask of dimensions {dict(mask.sizes)}", where=where, allowed=str(sizes),
-            fix="give the mask on the field's own grid",
+            fix="a mask on the grid of the field",
         )  # fmt: skip
     return mask.transpose(*space_dims).values.astype(bool).ravel()
 
 
 def check_grid(da: xr.DataArray, time_dim: Hashable, mask: xr.DataArray, where: str) -> None:
-    """Refuse a field that is not on the grid of the fit, which is that of its mask (*space).
+    """Check that a field is on the grid of the fit, given by its mask (*space).
 
     Raises:
-        DataError: other dimensions, sizes or coordinates.
+        DataError: different dimensions, sizes or coordinates.
     """
     expected = dict(mask.sizes)
     found = {d: n for d, n in da.sizes.items() if d != time_dim}
@@ -165,10 +165,10 @@ def check_grid(da: xr.DataArray, time_dim: Hashable, mask: xr.DataArray, where: 
 def check_coefficients(
     values: np.ndarray, da: xr.DataArray, time_dim: Hashable, mask: xr.DataArray, where: str
 ) -> None:
-    """Refuse coefficients (time, mode) of a field with missing values at cells of the mask.
+    """Check that coefficients (time, mode) are finite.
 
     Raises:
-        DataError: naming the first time of a missing or infinite value.
+        DataError: missing or infinite values at unmasked cells, with the first such time.
     """
     bad = np.flatnonzero(~np.isfinite(values).all(axis=1))
     if not bad.size:
@@ -180,6 +180,6 @@ def check_coefficients(
     raise DataError(
         f"{count} missing or infinite values at unmasked cells at {time_dim} {at} "
         f"({bad.size} such times)", where=where,
-        allowed="values wherever the training data had them",
-        fix="fill the gaps, or fit on data that has them (such cells are then masked)",
+        allowed="finite values at all cells with training data",
+        fix="fill the gaps, or fit on data with these gaps, which masks their cells",
     )  # fmt: skip

@@ -1,9 +1,9 @@
-"""The number of POD modes by validated forecast error, instead of by variance.
+"""Selection of the number of POD modes by validated forecast error instead of variance.
 
-A share of variance hides what matters: modes beyond some number lower the truncation error but
-cannot be forecast. Here the training data are cut in time; modes, climatology and a damped
-anomaly forecast come from the first part, and the second part says at which rank the field
-forecast, truncation included, is best.
+Modes beyond some number lower the truncation error but are unpredictable. The training data are
+therefore split in time: modes, climatology and a damped-anomaly forecast are fitted to the first
+part, and the rank with the least error of the forecast field, including truncation, on the second
+part is selected.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ logger: Logger = get_logger(__name__)
 
 
 class FittedModes(Protocol):
-    """The part of a fitted POD that `choose_rank` needs."""
+    """Interface of a fitted POD for `choose_rank`."""
 
     weights_: xr.DataArray
     mask_: xr.DataArray
@@ -45,27 +45,27 @@ def choose_rank(
     time_dim: Hashable | None = None,
     held_out: float = 0.25,
 ) -> list[dict[str, float]]:
-    """Return truncation and forecast error of each candidate rank, on the end of the training data.
+    """Return truncation and forecast error of each candidate rank at the end of the training data.
 
-    The forecast of a mode at lead j is its last anomaly times the regression of the first part
-    (clipped to 0..1). Errors add exactly, because modes are orthonormal: field error² =
-    truncation² + error of the coefficients².
+    The forecast of a mode at lead j is its last anomaly times the lag-j regression coefficient of
+    the first part, clipped to 0..1. Squared errors add because the modes are orthonormal: field
+    error² = truncation error² + coefficient error².
 
     Args:
-        da: the training field; nothing after it is looked at.
-        fit: returns the POD of a rank fitted to a field.
+        da: training field.
+        fit: returns the POD of a given rank, fitted to a field.
         candidates: ranks to compare.
         horizon: largest lead, in time steps.
-        harmonics: of the seasonal cycle that `fit` removes; each takes two modes.
-        time_dim: its time dimension, where its name does not say so.
-        held_out: share of the times, from the end, that the error is measured on.
+        harmonics: of the seasonal cycle that `fit` removes; each one uses two degrees of freedom.
+        time_dim: time dimension, if it is not recognised by its name or attributes.
+        held_out: share of the times, at the end, on which the error is measured.
 
     Returns:
-        A row per candidate: `rank`, `truncation_rmse` and `forecast_rmse` (area-weighted RMSE in
-        the field's unit, the second over leads 1..horizon and all starts).
+        One row per candidate: `rank`, `truncation_rmse` and `forecast_rmse` (area-weighted RMSE in
+        the field's unit, the latter over leads 1..horizon and all start times).
 
     Raises:
-        DataError: the series is too short to hold out a part.
+        DataError: the series is too short for a validation part.
     """
     time_dim = find_time_dim(da, time_dim)
     count = da.sizes[time_dim]
@@ -98,11 +98,18 @@ def choose_rank(
 
 
 def rank_of(values: np.ndarray, wanted: int | float, total: float, largest: int) -> int:
-    """Return how many modes a number or a share of variance asks for."""
+    """Return the number of modes for a rank or a share of variance.
+
+    Args:
+        values: singular values, descending.
+        wanted: number of modes (int) or share of variance (float).
+        total: sum of squares of all singular values.
+        largest: largest possible number of modes.
+    """
     if not isinstance(wanted, float):
         return wanted
     share = np.cumsum(values[:largest] ** 2) / total
-    # Rounding must not ask for one mode more than the data have.
+    # The tolerance avoids an additional mode due to rounding.
     return min(int(np.searchsorted(share, wanted * (1 - 1e-12))) + 1, len(share))
 
 

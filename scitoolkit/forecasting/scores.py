@@ -1,6 +1,6 @@
-"""Scores beyond the error: skill with its interval, extremes, spectra, how long a forecast holds.
+"""Scores of forecasts: skill with its interval, extremes, spectra and valid forecast time.
 
-Truth and forecast are (window, lead, cell).
+Truth and forecast have shape (window, lead, cell).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from scitoolkit.forecasting.metrics import block_resamples
 from scitoolkit.forecasting.windows import Array
 
 TOLERANCE = 0.4
-"""Error, in deviations of the truth, up to which a forecast counts as valid."""
+"""RMSE, relative to the deviation of the truth, up to which a forecast is valid."""
 EXTREME = 0.05
 _SHORTEST = 8
 
@@ -19,13 +19,14 @@ _SHORTEST = 8
 def skill(
     ours: Array, reference: Array, block: int, *, level: float = 0.9, seed: int = 0
 ) -> tuple[float, float, float]:
-    """Return 1 - RMSE / RMSE of a reference, and the ends of its interval.
+    """Return the skill 1 - RMSE / RMSE(reference) and its bootstrap interval (low, high).
 
     Args:
         ours, reference: (window,) mean squared errors.
-        block: windows that are drawn together, because overlapping windows are dependent.
+        block: number of consecutive windows per bootstrap block; overlapping windows are
+            dependent.
         level: of the interval.
-        seed: of the draws.
+        seed: of the resampling.
 
     Example:
         >>> errors = np.array([1.0, 1.0, 4.0, 1.0])
@@ -40,9 +41,15 @@ def skill(
 
 
 def valid_steps(truth: Array, forecast: Array, weights: Array, scale: float) -> float:
-    """Return the median over windows of the leads before the RMSE exceeds 0.4 `scale`.
+    """Return the median over windows of the number of leads before the RMSE exceeds 0.4 `scale`.
 
-    The number of leads where it never does: then the forecast holds for longer than was looked.
+    A window whose RMSE never exceeds it counts with all its leads.
+
+    Args:
+        truth: (window, lead, cell).
+        forecast: same shape.
+        weights: (cell,) area weights.
+        scale: deviation of the truth, in the unit of the field.
 
     Example:
         >>> error = np.array([0.1, 0.3, 0.5, 0.2])[None, :, None]
@@ -55,14 +62,14 @@ def valid_steps(truth: Array, forecast: Array, weights: Array, scale: float) -> 
 
 
 def extremes(truth: Array, forecast: Array) -> float:
-    """Return the symmetric extremal dependence index of the upper and the lower 5 %, their mean.
+    """Return the symmetric extremal dependence index, averaged over the upper and lower 5 %.
 
-    1 is perfect, 0 is chance, whatever the rarity; NaN where no event occurs. Thresholds are those
-    of the truth, so that a forecast that is too smooth misses events.
+    1 is perfect and 0 is chance, independent of the base rate; NaN without events. Thresholds are
+    quantiles of the truth, so that a forecast that is too smooth misses events.
 
     Args:
         truth: anomalies.
-        forecast: anomalies.
+        forecast: anomalies, same shape.
 
     Source:
         Ferro & Stephenson 2011, doi:10.1175/WAF-D-10-05030.1.
@@ -80,21 +87,21 @@ def extremes(truth: Array, forecast: Array) -> float:
     return float(np.mean(found))
 
 
-def _dependence(happened: np.ndarray, said: np.ndarray) -> float:
-    if not happened.any() or happened.all():
+def _dependence(observed: np.ndarray, forecast: np.ndarray) -> float:
+    if not observed.any() or observed.all():
         return float("nan")
-    edge = 0.5 / happened.size  # keeps logarithms finite where all or nothing is hit
-    hits = float(np.clip(said[happened].mean(), edge, 1 - edge))
-    alarms = float(np.clip(said[~happened].mean(), edge, 1 - edge))
+    edge = 0.5 / observed.size  # keeps the logarithms finite for rates of 0 and 1
+    hits = float(np.clip(forecast[observed].mean(), edge, 1 - edge))
+    alarms = float(np.clip(forecast[~observed].mean(), edge, 1 - edge))
     a, b, c, d = np.log(alarms), np.log(hits), np.log(1 - hits), np.log(1 - alarms)
     return float((a - b - d + c) / (a + b + c + d))
 
 
 def spectral_error(truth: Array, forecast: Array, shape: tuple[int, ...]) -> float | None:
-    """Return the root mean square of log10 of the ratio of power spectra at the last lead.
+    """Return the RMS of the log10 ratio of power spectra at the last lead.
 
-    0.3 is a factor of 2 on average over wave numbers along the last dim; fields that are smoothed
-    lack power at high ones. None where the grid is masked (`shape` does not fit) or short.
+    Spectra are along the last dim of the grid; 0.3 is a factor of 2 in power on average over wave
+    numbers. Returns None if cells are masked (`shape` does not match) or the dim is shorter than 8.
 
     Example:
         >>> truth = np.random.default_rng(0).normal(size=(5, 1, 64))

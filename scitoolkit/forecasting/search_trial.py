@@ -1,7 +1,7 @@
-"""What a search needs of a forecaster: a quick trial, a score to compare, a cost beforehand.
+"""Search trials of the forecasting job: cached preparation and validation scores.
 
-Reading the field and fitting the closed-form part take many times as long as training a small
-network, and are the same for all networks: they are kept between the trials of a process.
+Reading the field and fitting the closed-form part take much longer than training a small network
+and are the same for all networks, so they are cached between the trials of a process.
 """
 
 from __future__ import annotations
@@ -18,34 +18,34 @@ from scitoolkit.forecasting.forecasters.lstm import LstmCorrection
 from scitoolkit.training import Trainer
 
 _NETWORK_KEYS = {"model": {"hidden", "layers", "head", "architecture"}}
-_NOT_PREPARED: Any = {
+_EXCLUDED_KEYS: Any = {
     "run": True, "workflow": True, "ensemble": True, "training": True, "seed": True,
     **_NETWORK_KEYS,
 }  # fmt: skip
-_MOST_KEPT = 4
-_kept: dict[str, Prepared] = {}
+_CACHE_SIZE = 4
+_cache: dict[str, Prepared] = {}
 
 
 def prepared(config: ForecastingConfig) -> Prepared:
-    """Return what is known before training, with untrained networks.
+    """Return the state before training: field, split, closed form and untrained networks.
 
-    The last results are kept, and used again when only the network or its training differ.
+    The last four results are cached and reused if only the network or its training differ.
     """
     key = _key(config)
-    if key not in _kept:
+    if key not in _cache:
         field, parts = open_split(config)
-        while len(_kept) >= _MOST_KEPT:
-            del _kept[next(iter(_kept))]
-        # The seed is that of the networks; the decomposition has another.
-        _kept[key] = prepare(field, parts, config.model_copy(update={"seed": 0}))
-    found = _kept[key]
+        while len(_cache) >= _CACHE_SIZE:
+            del _cache[next(iter(_cache))]
+        # The job's seed initialises the networks; the cached decomposition must not depend on it.
+        _cache[key] = prepare(field, parts, config.model_copy(update={"seed": 0}))
+    found = _cache[key]
     if found.correction is None:
         return found
     return dataclasses.replace(found, correction=begin_network(found, config))
 
 
 def _key(config: ForecastingConfig) -> str:
-    plain = config.model_dump(mode="json", exclude=_NOT_PREPARED)
+    plain = config.model_dump(mode="json", exclude=_EXCLUDED_KEYS)
     plain["changed"] = config.data.changed
     return json.dumps(plain, sort_keys=True)
 
@@ -53,11 +53,11 @@ def _key(config: ForecastingConfig) -> str:
 def validation_scores(
     found: Prepared, correction: LstmCorrection, config: ForecastingConfig, trainer: Trainer
 ) -> Mapping[str, float]:
-    """Return figures of the validation part, in the unit of the field where they have one.
+    """Return metrics on the validation part; RMSEs are in the unit of the field.
 
-    `validation_rmse` is that of the forecast with all of the network's correction,
-    `validation_rmse_supported` with as much of it as has shown skill, `validation_rmse_base` with
-    none; `validation_loss` is the network's own loss.
+    `validation_rmse` is the RMSE with the full correction by the network,
+    `validation_rmse_supported` with the correction scaled by `lead_factors`,
+    `validation_rmse_base` without it; `validation_loss` is the loss of the network.
     """
     judged = judge_network(found, correction, config)
     return {

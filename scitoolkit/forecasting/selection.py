@@ -1,4 +1,4 @@
-"""Choosing among forecasters by blocked validation, before any test data is looked at."""
+"""Blocked cross-validation of forecasters and shrinkage of learned corrections."""
 
 from __future__ import annotations
 
@@ -16,7 +16,12 @@ Make = Callable[[], Forecaster]
 
 @dataclass(frozen=True)
 class Validated:
-    """Pooled out-of-block forecasts of one candidate: (window, lead, channel) each."""
+    """Pooled out-of-block forecasts of one candidate.
+
+    Attributes:
+        truth: (window, lead, channel).
+        forecast: (window, lead, channel).
+    """
 
     truth: Array
     forecast: Array
@@ -27,8 +32,15 @@ def cross_validate(
 ) -> Validated:
     """Forecast every block of the record with a model fitted to the other blocks.
 
+    Args:
+        make: returns an unfitted model.
+        segments: stretches of (time, channel) without gaps.
+        inputs: number of input steps.
+        leads: number of forecast steps.
+        folds: largest number of blocks.
+
     Raises:
-        DataError: the longest stretch is too short for two blocks that hold a window each.
+        DataError: the longest stretch is too short for two blocks of at least one window.
     """
     length = inputs + leads
     longest = max(len(s.values) for s in segments)
@@ -41,7 +53,7 @@ def cross_validate(
         )
     truth, forecast = [], []
     for train, block in blocked_folds(segments, folds, leads, length):
-        if not train:  # the block in the middle of a short record leaves only scraps
+        if not train:  # beside the middle block of a short record no stretch holds a window
             continue
         windows = all_windows(block, inputs, leads)
         truth.append(windows.targets())
@@ -50,22 +62,22 @@ def cross_validate(
 
 
 def standardised_error(validated: Validated) -> float:
-    """Return the mean over outputs of SSres/SStot: 1 - R² uniform, constant outputs left out."""
+    """Return the mean over outputs of SSres/SStot (1 - uniform R²), excluding constant outputs."""
     residual = ((validated.truth - validated.forecast) ** 2).sum(axis=0)
     total = ((validated.truth - validated.truth.mean(axis=0)) ** 2).sum(axis=0)
     return float((residual[total > 0] / total[total > 0]).mean())
 
 
 def lead_factors(residual: Array, correction: Array, weights: Array | None = None) -> Array:
-    """Return (lead,) factors in [0, 1] by which a learned correction is to be multiplied.
+    """Return factors (lead,) in [0, 1] that scale a learned correction.
 
-    The least-squares factor on validation, reduced by its own standard error, so that a
-    correction without proven skill is switched off (0) instead of doing harm.
+    The factor is the least-squares one on validation data minus its standard error, so that a
+    correction without significant skill gets the factor 0.
 
     Args:
-        residual: (window, lead, channel) truth - base forecast, on validation.
-        correction: same shape, what the network adds.
-        weights: (channel,) area or variance weights.
+        residual: (window, lead, channel) truth - base forecast, on validation data.
+        correction: same shape, the network's correction.
+        weights: (channel,) area or variance weights; None for equal weights.
     """
     w = np.ones(residual.shape[-1]) if weights is None else weights
     cross = (residual * correction * w).sum(axis=2)

@@ -1,4 +1,4 @@
-"""The field of a job as stretches of time, one for each simulation of a campaign."""
+"""Fields and parameters of the simulations of a campaign."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from scitoolkit.io.fields import open_fields
 
 
 def fields_of(config: FieldConfig) -> Iterator[tuple[str, xr.DataArray]]:
-    """Yield the name and the field of each simulation, opened and not read, one at a time.
+    """Yield the name and the lazily opened field of each simulation.
 
     Raises:
-        DataError: what is wrong with a file or the variable; simulations that differ.
+        DataError: unusable file or variable, or simulations that differ in layout or units.
     """
     files = campaign_files(config.path)
     header = read_header(files[0])
@@ -52,10 +52,10 @@ def fields_of(config: FieldConfig) -> Iterator[tuple[str, xr.DataArray]]:
 
 
 def simulation_parameters(config: FieldConfig, name: str) -> np.ndarray:
-    """Return a number of each simulation, in the order of `fields_of`.
+    """Return the values (simulation,) of a parameter, in the order of `fields_of`.
 
     Raises:
-        DataError: a simulation without it, or a value that cannot be used.
+        DataError: a simulation lacks the parameter or has an unusable value.
     """
     variable = config.variable or config.variables[0]
     options = Options(dims=config.dims, files=config.files)
@@ -74,7 +74,7 @@ def _holds_several(config: FieldConfig, arrays: dict, layout: type[Layout]) -> b
 
 
 def _coordinates(config: FieldConfig, file: Path) -> dict[str, xr.DataArray]:
-    """Return the coordinates of space of a file: latitudes in two dims, standard names."""
+    """Return the numeric spatial coordinates of a file, including two-dimensional latitudes."""
     with open_fields(file, [config.variable], dims=config.dims) as dataset:
         return {str(n): c.load() for n, c in dataset[config.variable].coords.items()
                 if c.ndim and c.dtype.kind in "fiu"}  # fmt: skip

@@ -1,7 +1,7 @@
-"""Search spaces of the forecasting domain, as plain data; keys are those of its configuration.
+"""Search spaces of the forecasting domain as plain data, by configuration key.
 
-`scitoolkit.search.spaces.pod_lstm` is the space made of `POD_LSTM`, and a search configuration
-names it by `space: pod_lstm`.
+A search configuration selects `POD_LSTM` by `space: pod_lstm`; in Python it is
+`scitoolkit.search.spaces.pod_lstm`.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import Any
 POD_LSTM: dict[str, Any] = {
     "model.architecture": {"nodes": 5, "choices": [0, 16, 32, 48, 64, 80, 96], "reach": 2},
 }
-"""Stacked LSTMs of Maulik et al. 2020 (arXiv:2004.10928): 7**5 * 2**9 = 8,605,184 of them."""
+"""Stacked LSTMs of Maulik et al. 2020 (arXiv:2004.10928): 7**5 * 2**9 = 8,605,184 networks."""
 
 POD_LSTM_FULL: dict[str, Any] = {
     **POD_LSTM,
     "model.head": ["last_state", "all_steps", "encoder_decoder"],
-    # What the network predicts: what the best closed form leaves, the increment, the value.
+    # The network predicts the residual of the best closed form, the increment or the anomaly.
     "model.name": ["auto", "damped_residual_lstm", "increment_lstm", "pod_lstm"],
     "pod.rank": [3, 5, 8, 12],
     "inputs": [8, 10, 12],  # the head all_steps needs as many as there are leads
@@ -24,4 +24,4 @@ POD_LSTM_FULL: dict[str, Any] = {
     "training.optimizer.lr": {"low": 3e-4, "high": 1e-2, "log": True},
     "training.optimizer.weight_decay": {"low": 1e-4, "high": 0.3, "log": True},
 }
-"""The same with heads, what is corrected, rank, window and training."""
+"""`POD_LSTM` plus head, base forecaster, rank, window and training parameters."""

@@ -1,4 +1,4 @@
-"""A configuration for a forecast, written from what the file holds."""
+"""Starter configuration of a forecast, derived from the contents of the data file."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _LONGEST = 8
 
 
 def starter(data: DataToStart) -> str:
-    """Return a short commented configuration of a forecast that runs as it is.
+    """Return a short, commented configuration of a forecast that runs without changes.
 
     Raises:
-        DataError: no variable has a time, or there are too few of them.
+        DataError: no variable has a time dim, or fewer than 16 steps.
     """
     given = Path(data.files[0]) if len(data.files) == 1 else [Path(f) for f in data.files]
     first = campaign_files(given)[0]
@@ -28,7 +28,7 @@ def starter(data: DataToStart) -> str:
         timed = {n: a for n, a in fields.items() if a.dtype.kind == "f" and find_time_dim(a)}
         if not timed:
             raise DataError(
-                "no field with a time", where=str(first),
+                "no field has a time dim", where=str(first),
                 allowed=", ".join(map(str, dataset.data_vars)),
             )  # fmt: skip
         name, array = max(timed.items(), key=lambda item: item[1].ndim)
@@ -45,15 +45,15 @@ def starter(data: DataToStart) -> str:
                   dims=list(data.dims) or None)  # fmt: skip
     if len(timed) > 1:
         others = ", ".join(n for n in timed if n != name)
-        lines.comment(f"  variable: one of {others} as well")
+        lines.comment(f"  variable: {others} can be forecast too")
     if count > 1:
         sizes = {"train": 0.7, "validation": 0.15, "test": 0.15}
         lines.key("split", sizes, f"of {count} simulations")
     else:
         lines.key("split", {"train": 0.625, "validation": 0.125, "test": 0.25}, "in time")
-    lines.key("inputs", length, "steps that it is given")
-    lines.key("leads", length, "steps that it returns")
-    lines.section("pod", "patterns that the network works with", rank=min(5, steps // 8))
+    lines.key("inputs", length, "number of input steps")
+    lines.key("leads", length, "number of forecast steps")
+    lines.section("pod", "modes of the network's subspace", rank=min(5, steps // 8))
     lines.section("training", epochs=60, batch_size=16, optimizer={"name": "adamw", "lr": 3e-3},
                   early_stopping={"patience": 15})  # fmt: skip
     return lines.text()

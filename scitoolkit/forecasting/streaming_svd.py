@@ -1,10 +1,10 @@
-"""Singular value decomposition of a matrix that is read block by block, with its error measured.
+"""Singular value decomposition of a matrix that is read block by block, with error estimates.
 
-The matrix is A = (X - C B) diag(w): the field X (time, cell) without what the regressors C
-explain, cells weighted. A is never formed. Subspace iteration on a random start (Halko,
-Martinsson and Tropp 2011, doi:10.1137/090771806, algorithm 4.4) needs only A Q and A'(A Q), and
-both come out of one pass over the blocks. Everything is summed in float64: a float32 Gram matrix
-loses all modes below about 3e-4 of the first.
+The matrix is A = (X - C B) diag(w): the field X (time, cell) minus its regression on C, with
+weighted cells. A is never formed. Randomised subspace iteration (Halko, Martinsson and Tropp 2011,
+doi:10.1137/090771806, algorithm 4.4) requires only A Q and A'(A Q), both computed in one pass over
+the blocks. All sums are in float64: a float32 Gram matrix loses all modes below about 3e-4 of the
+first.
 
 Letters: N times, P unmasked cells, K regressors, L sketch width.
 """
@@ -20,21 +20,21 @@ import numpy as np
 from scitoolkit.core.errors import NumericalError
 from scitoolkit.forecasting.field_matrix import FieldReader
 
-# Columns converted to float64 at a time: 64 rows of it stay in a core's second-level cache.
+# Columns converted to float64 at a time, so that 64 rows fit in a core's second-level cache.
 _TILE = 2048
-# A Gram matrix squares the condition: below this ratio its modes are no longer orthonormal to
-# 1e-10, and LAPACK's SVD of the matrix itself is taken.
+# The Gram matrix squares the condition number: for modes below this ratio to the first, its modes
+# are not orthonormal to 1e-10, and LAPACK's SVD of the matrix itself is used.
 _GRAM_SAFE = 1e-3
 
 
 @dataclass(frozen=True)
 class Processes:
-    """Sums arrays over the processes of a `torch.distributed` group; does nothing without one."""
+    """Partition of rows and sums over a `torch.distributed` group; trivial without a group."""
 
     group: Any = None
 
     def share(self, count: int) -> tuple[int, int]:
-        """Return the (start, stop) of this process's contiguous part of `count` rows."""
+        """Return (start, stop) of this process's contiguous part of `count` rows."""
         if self.group is None:
             return 0, count
         import torch.distributed as dist
@@ -43,7 +43,7 @@ class Processes:
         return count * rank // size, count * (rank + 1) // size
 
     def sum(self, array: np.ndarray) -> np.ndarray:
-        """Return the sum over processes, in place, the same bytes on each of them."""
+        """Sum an array over the processes in place and return it; all get identical bytes."""
         if self.group is not None:
             import torch
             import torch.distributed as dist
@@ -54,16 +54,16 @@ class Processes:
 
 @dataclass
 class Statistics:
-    """What one pass over the field says of each cell; arrays over all cells."""
+    """Statistics of every cell, from one pass over the field."""
 
     nan_count: np.ndarray
-    """(cells,) int64: times at which the cell is NaN."""
+    """(cells,) int64: number of NaN times."""
     coefficients: np.ndarray
     """(K, cells) float64: least-squares B of X on C."""
     residual: np.ndarray
     """(cells,) float64: sum over time of (X - C B)^2."""
     scale: np.ndarray
-    """(cells,) float64: sum over time of X^2 about the first row; tells rounding from variance."""
+    """(cells,) float64: sum over time of (X - first row)^2, the scale of rounding errors."""
 
 
 def cell_statistics(
@@ -71,18 +71,24 @@ def cell_statistics(
 ) -> Statistics:
     """Return NaN counts and the regression of every cell on `design` (N, K), in one pass.
 
-    Sums are taken about the first row, because the variance of a field of 101325 Pa would
-    otherwise drown in the square of its mean.
+    The first row is subtracted before summation to avoid cancellation: the variance of a field
+    around 101325 Pa is tiny compared with its mean square.
+
+    Args:
+        reader: of the field.
+        design: (N, K) regressors.
+        rows: number of times per block.
+        processes: that share the rows.
     """
     cells, regressors = reader.num_cells, design.shape[1]
-    # Only a constant in the design can take the shift back out.
+    # The shift can only be undone if the design has a constant column.
     shift = np.zeros(cells)
     if regressors and np.ptp(design[:, 0]) == 0:
         shift = np.nan_to_num(reader.read(0, 1)[0].astype(np.float64))
     missing = np.zeros(cells, dtype=np.int64)
     moments = np.zeros((regressors, cells))
     squares = np.zeros(cells)
-    with np.errstate(all="ignore"):  # NaN and Inf of masked cells; they stay in their column
+    with np.errstate(all="ignore"):  # NaN and Inf of masked cells do not affect other columns
         for first, block in reader.blocks(rows, *processes.share(reader.num_times)):
             part = design[first : first + len(block)].T
             missing += np.count_nonzero(np.isnan(block), axis=0)
@@ -103,16 +109,17 @@ def cell_statistics(
 
 @dataclass
 class Anomalies:
-    """The matrix A (N, P), read from the field at every use.
+    """Matrix A (N, P) of weighted anomalies, read from the field at every use.
 
     Args:
-        reader: the field.
+        reader: of the field.
         cells: (P,) indices of the unmasked cells.
         design: (N, K) regressors C.
-        coefficients: (K, P) their coefficients B at the unmasked cells.
-        weights: (P,) factors w of the columns.
-        rows: times read at once.
-        processes: who shares the rows.
+        coefficients: (K, P) regression coefficients B at the unmasked cells.
+        weights: (P,) column factors w.
+        rows: number of times per block.
+        processes: that share the rows.
+        num_passes: over the data so far.
     """
 
     reader: FieldReader
@@ -126,7 +133,7 @@ class Anomalies:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(N, P)."""
+        """Shape (N, P)."""
         return self.reader.num_times, len(self.cells)
 
     def load(self) -> np.ndarray:
@@ -198,21 +205,21 @@ class Anomalies:
 
 @dataclass
 class Decomposition:
-    """Leading singular triplets of A, with their errors."""
+    """Leading singular values and right singular vectors of A, with error estimates."""
 
     singular_values: np.ndarray
-    """(R,) float64, falling."""
+    """(R,) float64, descending."""
     patterns: np.ndarray
     """(P, R) float64 right singular vectors, orthonormal."""
     error_estimate: np.ndarray
     """(R,) estimated relative error of each singular value."""
     error_bound: np.ndarray
-    """(R,) certified: within this relative distance lies a singular value of A."""
+    """(R,) certified relative distance within which A has a singular value."""
     method: str
     num_passes: int
 
     def leading(self, rank: int) -> Decomposition:
-        """Return the first `rank` triplets."""
+        """Return the first `rank` modes."""
         return replace(
             self,
             singular_values=self.singular_values[:rank],
@@ -223,15 +230,15 @@ class Decomposition:
 
 
 def exact_svd(anomalies: Anomalies, rank_of: Callable[[np.ndarray], int]) -> Decomposition:
-    """Return the leading singular triplets of A, held in memory, by snapshots or by LAPACK.
+    """Return the leading modes of A, loaded into memory, by snapshots or LAPACK.
 
     The method of snapshots (eigenvectors of the smaller Gram matrix; Sirovich 1987,
-    doi:10.1090/qam/910462) is several times faster but squares the condition; where a wanted
-    mode is too small beside the first (`_GRAM_SAFE`) LAPACK decomposes A itself.
+    doi:10.1090/qam/910462) is several times faster but squares the condition number. If a
+    required mode is too small relative to the first (`_GRAM_SAFE`), LAPACK decomposes A itself.
 
     Args:
         anomalies: A (N, P).
-        rank_of: says from all singular values how many are wanted.
+        rank_of: returns the number of modes to retain, given all singular values.
     """
     matrix = anomalies.load()
     wide = matrix.shape[0] <= matrix.shape[1]
@@ -246,7 +253,7 @@ def exact_svd(anomalies: Anomalies, rank_of: Callable[[np.ndarray], int]) -> Dec
         _, values, rows = np.linalg.svd(matrix, full_matrices=False)
         rank, method = rank_of(values), "lapack"
         patterns = rows[:rank].T
-    # Backward stable: errors are a modest multiple of rounding, relative to the largest value.
+    # Backward stability: errors are a small multiple of rounding relative to the largest value.
     floor = np.finfo(np.float64).eps * max(matrix.shape) * values[0]
     error = floor / np.maximum(values[:rank], floor)
     return Decomposition(values[:rank], patterns, error, error, method, anomalies.num_passes)
@@ -262,25 +269,26 @@ def randomized_svd(
     seed: int = 0,
     start: np.ndarray | None = None,
 ) -> Decomposition:
-    """Return `rank` singular triplets of A by subspace iteration over its blocks.
+    """Return the first `rank` modes of A by randomised subspace iteration over its blocks.
 
     Each pass yields Ritz values s with vectors v = Q w and, from A'A v, their residuals
-    r = |A'A v - s^2 v|. By symmetry of A'A one of its eigenvalues lies within r of s^2 (the bound);
-    what s itself lacks is about r^2 / gap (Temple; the estimate), and passes stop when it is below
-    `tolerance` for all `rank` modes. The gap is taken to the sketch's last Ritz value, which lies
-    somewhat below the true one, so the estimate can be a few per cent too small.
+    r = |A'A v - s^2 v|. Because A'A is symmetric, it has an eigenvalue within r of s^2 (the bound).
+    The error of s^2 is about r^2 / gap (Temple; the estimate), and the iteration stops when the
+    estimate is below `tolerance` for all `rank` modes. The gap is measured to the last Ritz value
+    of the sketch, which is somewhat below the true one, so the estimate can be a few per cent too
+    small.
 
     Args:
         anomalies: A (N, P).
-        rank: modes wanted, at most min(N, P).
-        oversampling: sketch columns beyond `rank`.
+        rank: number of modes, at most min(N, P).
+        oversampling: sketch columns in addition to `rank`.
         tolerance: relative error of the singular values at which the iteration stops.
-        max_passes: passes over the data at most.
-        seed: of the random start.
-        start: (P, any) patterns to begin with beside random ones, e.g. of a smaller rank.
+        max_passes: largest number of passes over the data.
+        seed: of the random initial subspace.
+        start: (P, any) initial patterns, e.g. of a smaller rank; random columns are added.
 
     Returns:
-        The triplets; deterministic for a seed, independent of the block size up to rounding.
+        The modes; deterministic for a seed and independent of the block size up to rounding.
 
     Raises:
         NumericalError: `tolerance` was not reached in `max_passes`.
@@ -296,7 +304,7 @@ def randomized_svd(
         basis = np.linalg.qr(basis)[0]
         forward, backward = anomalies.multiply(basis)
         values, rotation = _small_svd(forward)
-        # Rotated in place of new arrays: these two are the largest things in memory.
+        # Reuse the names: these two arrays are the largest in memory.
         basis, backward = basis @ rotation, backward @ rotation
         bound, estimate = _errors(values, basis, backward, rank)
         if (estimate <= tolerance).all():
@@ -305,7 +313,7 @@ def randomized_svd(
             )
         basis = backward
     raise NumericalError(
-        f"singular values are only known to {estimate.max():.1e} after {max_passes} passes",
+        f"the error of the singular values is {estimate.max():.1e} after {max_passes} passes",
         allowed=f"tolerance {tolerance:.1e}",
         fix="fewer modes, a larger oversampling=, or max_memory= large enough for the exact SVD",
     )
@@ -326,7 +334,7 @@ def _errors(
     residual = np.array(
         [np.linalg.norm(backward[:, i] - squares[i] * basis[:, i]) for i in range(rank)]
     )
-    # Modes at rounding level of the first cannot be had more exactly, and need not be.
+    # Modes at the rounding level of the first cannot be computed more accurately.
     floor = np.finfo(np.float64).eps * len(basis) ** 0.5 * squares[0] + np.finfo(np.float64).tiny
     residual = np.where(residual <= 1e3 * floor, 0.0, residual)
     size = np.maximum(squares[:rank], floor)

@@ -1,4 +1,4 @@
-"""The field surrogate: a fitted forecaster with its grid, its modes and its past errors."""
+"""Forecast surrogate: a fitted forecaster with its grid, modes and error distribution."""
 
 from __future__ import annotations
 
@@ -33,24 +33,24 @@ from scitoolkit.forecasting.windows import Array, Windows
 
 WEIGHTS = "weights.safetensors"
 FORMATS = (2, 3)
-"""3: values are coded; releases that know 2 alone would write coded values as forecasts."""
+"""Readable file formats. Format 3 has coded values, which older releases would not decode."""
 
 
 @dataclass
 class ForecastSurrogate:
-    """All that is needed to forecast, and nothing of the training data.
+    """Self-contained forecast surrogate, without training data.
 
     Attributes:
-        config: of the forecaster that is delivered, all settings chosen.
-        setting: what it was built for.
+        config: of the selected forecaster, with all settings chosen.
+        setting: window, field and calendar of the forecaster.
         forecaster: the fitted forecaster.
-        climatology: of every cell, from which anomalies are counted in scores.
+        climatology: of every cell, the reference of anomalies in scores.
         modes: (mode, cell) patterns, orthonormal under the area weights, for scores and maps.
-        spread: (cell,) scale of errors on data that was not learned from.
-        quantiles: (lead, level) of error / spread at QUANTILES.
-        grid: (*space) True at the cells.
-        coding: between the values of a file and what is forecast.
-        header: name, units, winner, last year learned from.
+        spread: (cell,) scale of out-of-sample errors.
+        quantiles: (lead, level) quantiles of error / spread at QUANTILES.
+        grid: (*space) True at the cells of the field.
+        coding: conversion between values of files and coded values.
+        header: name, units, winner and last year of the training data.
     """
 
     config: ForecasterConfig
@@ -66,19 +66,19 @@ class ForecastSurrogate:
 
     @property
     def weights(self) -> Array:
-        """Return (cell,) area weights of mean 1."""
+        """Area weights (cell,) with mean 1."""
         return self.setting.weights
 
     def forecast(self, windows: Windows) -> Array:
-        """Return (window, lead, cell) of coded windows, coded; see `Physical`."""
+        """Return the coded forecast (window, lead, cell) of coded windows; see `Physical`."""
         return self.forecaster.predict(windows)
 
     def project(self, values: Array) -> Array:
-        """Return (..., mode) coefficients of (..., cell) anomalies."""
+        """Return the mode coefficients (..., mode) of anomalies (..., cell)."""
         return (values * self.weights) @ self.modes.T
 
     def intervals(self, level: float = 0.9) -> tuple[Array, Array]:
-        """Return (lead, cell) low and high offsets of the central interval of `level`."""
+        """Return lower and upper offsets (lead, cell) of the central interval with a coverage."""
         tail = (1 - level) / 2
         low, high = (
             np.array([np.interp(q, QUANTILES, row) for row in self.quantiles])
@@ -87,10 +87,10 @@ class ForecastSurrogate:
         return low[:, None] * self.spread, high[:, None] * self.spread
 
     def factors(self, windows: Windows, level: float = 0.9) -> Array:
-        """Return (window, lead) factors by which `intervals` follow the errors of earlier windows.
+        """Return width factors (window, lead) that adapt `intervals` to earlier errors.
 
         Args:
-            windows: in ascending order, none of them learned from; truths may be NaN.
+            windows: outside the training data, in ascending order; truths may be NaN.
             level: of the intervals.
         """
         low, high = self.intervals(level)
@@ -98,10 +98,10 @@ class ForecastSurrogate:
         return width_factors(error, low, high, self.weights, windows.starts, level=level)
 
     def save(self, folder: Path) -> Path:
-        """Write weights.safetensors; what varies by cell is kept as 16-bit integers.
+        """Write weights.safetensors, with arrays over cells stored as 16-bit integers; return it.
 
-        The rounding is 1/65,000 of each row's range, far below any forecast error; it halves the
-        file. Use `load` to get what others will get.
+        The rounding error is 1/65,000 of each row's range, far below any forecast error. `load`
+        returns the rounded surrogate.
         """
         arrays: dict[str, np.ndarray] = {
             **prefixed("forecaster", self.forecaster.arrays()),
@@ -132,10 +132,10 @@ class ForecastSurrogate:
 
     @classmethod
     def load(cls, folder: Path) -> ForecastSurrogate:
-        """Read what `save` wrote.
+        """Return the surrogate from a folder written by `save`.
 
         Raises:
-            CheckpointError: the file is missing, damaged or of another release.
+            CheckpointError: the file is missing, damaged or of an unsupported format.
         """
         path = Path(folder) / WEIGHTS
         try:
@@ -219,14 +219,18 @@ def forecast_dataset(
     surrogate: ForecastSurrogate, field: CodedField, windows: Windows, valid: np.ndarray,
     factors: Array | float = 1.0,
 ) -> xr.Dataset:  # fmt: skip
-    """Return the forecast of one window with its 90 % bounds, ready to be written.
+    """Return the forecast of one window with its 90 % interval as a dataset.
 
     Args:
         surrogate: the surrogate.
-        field: the field the window was taken from.
+        field: field of the window.
         windows: exactly one window.
-        valid: (lead,) times that are forecast.
-        factors: (lead, 1) of the widths of the intervals.
+        valid: (lead,) forecast times.
+        factors: (lead, 1) width factors of the intervals.
+
+    Returns:
+        For every variable `u` the forecast `u` and the bounds `u_low`, `u_high`, with dims
+        (lead, *space), in the unit of the file.
     """
     centre = surrogate.forecast(windows)
     low, high = (factors * bound for bound in surrogate.intervals())
@@ -244,5 +248,5 @@ def forecast_dataset(
     leads = np.arange(1, len(valid) + 1)
     return xr.Dataset(out).assign_coords(
         lead=("lead", leads, {"long_name": "steps after the last input"}),
-        valid_time=("lead", valid, {"long_name": "time that is forecast"}),
+        valid_time=("lead", valid, {"long_name": "forecast time"}),
     )

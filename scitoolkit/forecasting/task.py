@@ -1,4 +1,4 @@
-"""The forecasting task of the trainer: mean squared error of standardised mode coefficients."""
+"""Forecasting task of the trainer: mean squared error of standardised mode coefficients."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from scitoolkit.forecasting.lstm import Ensemble
 
 
 class ForecastTask:
-    """Members of an ensemble, each trained to the same targets.
+    """Training of an ensemble whose members have the same targets.
 
-    The loss is the mean over members; as they share no weight, each is trained as if alone.
+    The loss is the mean over members. They share no weights, so each is trained independently.
 
     Args:
         model: the ensemble. Batches have `inputs` (batch, inputs, feature) and `targets`
-            (batch, lead, mode), standardised.
+            (batch, lead, mode), both standardised.
     """
 
     def __init__(self, model: Ensemble) -> None:
@@ -27,12 +27,12 @@ class ForecastTask:
         return (error**2).mean(), {}
 
     def metrics(self, batch: Batch) -> dict[str, Tensor | float]:
-        """Return `loss`, and `mse_ensemble` of the members' mean."""
+        """Return `loss`, and `mse_ensemble` for the mean of the members."""
         members = self.model(batch["inputs"])
         error = members - batch["targets"]
         centre = members.mean(dim=0) - batch["targets"]
         return {"loss": (error**2).mean(), "mse_ensemble": (centre**2).mean()}
 
     def batch_size(self, batch: Batch) -> int:
-        """Return the number of windows."""
+        """Return the number of windows in a batch."""
         return len(batch["inputs"])

@@ -1,7 +1,7 @@
-"""Forecasters as modules of torch, for `deploy`: from coded inputs and seasons to all leads.
+"""Forecasters as torch modules for `deploy`, from coded inputs and seasons to all leads.
 
-The season of a step is the fraction of its year that has passed: float32 holds it to a second,
-a decimal year only to an hour.
+Times are passed as seasons, the elapsed fraction of the year: float32 resolves a season to a
+few seconds, but a decimal year only to about an hour.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from scitoolkit.forecasting.traced_fields import Physical, arrays_of
 
 
 def traced(directory: Path) -> Sequence[TracedFunction]:
-    """Return the forecast of a run or surrogate.
+    """Return the forecast of a run or surrogate as a traceable function.
 
     Raises:
-        ConfigError: a forecaster that has no such form, by name.
+        ConfigError: the forecaster cannot be exported.
     """
     folder = ModelFolder(directory)
     config = folder.config(ForecastingConfig)
@@ -44,10 +44,13 @@ def traced(directory: Path) -> Sequence[TracedFunction]:
 
 @functools.singledispatch
 def module(forecaster: Forecaster) -> nn.Module:
-    """Return a forecaster as a module of values, input seasons and output seasons.
+    """Return a forecaster as a torch module.
+
+    The module's inputs are values (B, inputs, cell), input seasons (B, inputs) and output seasons
+    (B, lead); it returns (B, lead, cell).
 
     Raises:
-        ConfigError: it has no such form.
+        ConfigError: the forecaster cannot be exported.
     """
     raise ConfigError(
         f"the forecaster {type(forecaster).__name__}", where="export to C",
@@ -63,12 +66,12 @@ class _Climatology(nn.Module):
         super().__init__()
         if source.trend:
             raise ConfigError("a climatology with a trend", where="export to C",
-                              allowed="seasons alone")  # fmt: skip
+                              allowed="a climatology without a trend")  # fmt: skip
         self.register_buffer("coefficients", _float(source.coefficients_))
         self.register_buffer("orders", 2 * math.pi * torch.arange(1, source.used_ + 1))
 
     def at(self, seasons: Tensor) -> Tensor:
-        """Return (B, step, cell) for (B, step)."""
+        """Return the climatology (B, step, cell) for seasons (B, step)."""
         if not len(self.orders):
             return self.coefficients[0].expand(*seasons.shape, -1)
         angle = seasons[..., None] * self.orders
@@ -111,13 +114,13 @@ class _Mean(nn.Module):
         return total / len(self.members)
 
 
-class _Held(nn.Module):
+class _Persistence(nn.Module):
     def forward(self, values: Tensor, before: Tensor, after: Tensor) -> Tensor:
         return values[:, -1:].expand(-1, after.shape[1], -1)
 
 
 class _Corrected(nn.Module):
-    """The base and the mean of recurrent networks on coefficients of modes."""
+    """Base forecast plus the mean correction by LSTMs on mode coefficients."""
 
     climatology: _Climatology
     to_modes: Tensor
@@ -150,7 +153,7 @@ def _(forecaster: Climatology) -> nn.Module:
 
 @module.register
 def _(forecaster: Persistence) -> nn.Module:
-    return _Held()
+    return _Persistence()
 
 
 @module.register

@@ -1,4 +1,4 @@
-"""The arrays of an exported forecast: one a variable, in its unit, with the box of the training."""
+"""Inputs and outputs of an exported forecast: one array per variable, with its training range."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ log: Logger = get_logger(__name__)
 
 
 class Physical(nn.Module):
-    """A forecast between values in their units; see `forecasting.coding`.
+    """Forecast in physical units; see `forecasting.coding`.
 
-    Called with (B, inputs, cell) of each variable, (B, inputs + leads) seasons, then, where the
-    forecast has them, (B, parameter) and (B, inputs + leads, driver); returns (B, leads, cell) of
-    each variable.
+    The inputs are (B, inputs, cell) of each variable, seasons (B, inputs + leads) and, if used,
+    parameters (B, parameter) and drivers (B, inputs + leads, driver). The outputs are
+    (B, leads, cell) of each variable.
 
     Args:
-        inner: from coded values, input seasons and output seasons to coded values.
-        found: the surrogate, for its coding.
+        inner: maps coded values, input seasons and output seasons to coded values.
+        found: surrogate that provides the coding.
     """
 
     effects: Tensor
@@ -51,7 +51,7 @@ class Physical(nn.Module):
         self.register_buffer("effects", torch.from_numpy(np.array(coding.effects, np.float32)))
 
     def forward(self, *arrays: Tensor) -> Tensor | tuple[Tensor, ...]:
-        """Return the forecast of each variable; one tensor for one."""
+        """Return the forecast of each variable; a single tensor for one variable."""
         count, inputs = len(self.codes), self.inputs
         seasons, rest = arrays[count], list(arrays[count + 1 :])
         parts = [_encode(code, x) for code, x in zip(self.codes, arrays, strict=False)]
@@ -77,7 +77,7 @@ class Physical(nn.Module):
 
 
 def _encode(code: VariableCode, values: Tensor) -> Tensor:
-    """Return coded values as `VariableCode.encode`, without its check: the box has the bounds."""
+    """Return coded values like `VariableCode.encode`, but without its check of the bounds."""
     if code.transform != "none":
         values = getattr(torch, code.transform)(values - (code.low or 0.0))
     return values if (code.center, code.scale) == (0, 1) else (values - code.center) / code.scale
@@ -100,9 +100,14 @@ def arrays_of(
 ) -> tuple[list[ArraySpec], list[ArraySpec], list[np.ndarray]]:
     """Return inputs, outputs, and two typical samples of each input of `Physical`.
 
-    The box of a variable has the extremes of each cell, that of drivers the extremes of each, over
-    the steps learned from; without the data, variables have the bounds that the configuration
-    sets, if any. Parameters have the range of the training, which the surrogate holds.
+    Ranges are the extremes of each cell and of each driver over the training steps. Without the
+    data, variables have the bounds of the configuration, if any. The ranges of parameters are
+    stored in the surrogate.
+
+    Args:
+        config: of the run.
+        folder: model folder, for the record of the training steps.
+        found: the surrogate.
     """
     setting, coding = found.setting, found.coding
     steps = setting.inputs + setting.leads
@@ -143,9 +148,9 @@ def arrays_of(
 def _values(
     config: ForecastingConfig, folder: ModelFolder, found: ForecastSurrogate
 ) -> tuple[np.ndarray, np.ndarray | None, bool]:
-    """Return (time, cell), (time, driver) of the steps learned from, and whether they are known.
+    """Return values (time, cell) and drivers (time, driver) of the training steps, and True.
 
-    Without the data: states near the mean, twice as many as the inputs, and no drivers.
+    Without the data: 2 `inputs` states near the mean, no drivers, and False.
     """
     try:
         steps = folder.record()["steps"]
@@ -153,7 +158,7 @@ def _values(
         data, _ = read_variables(config.data, found.grid)
         drivers = read_drivers(config.data, data.times) if found.coding.drivers else None
     except (DataError, KeyError) as error:
-        log.warning("no box of the training inputs: %s", error)
+        log.warning("the range of the training inputs is unknown: %s", error)
         near = np.linspace(0, 1, 2 * found.setting.inputs)[:, None]
         states = found.coding.decode(found.climatology.coefficients_[:1] + near)
         return states, None, False

@@ -1,9 +1,8 @@
-"""Series, windows and the true calendar: the plain data every forecaster works on.
+"""Series and windows: the input of all forecasters.
 
-A series is (time, channel), a channel being a POD mode or a grid cell, with the decimal year of
-every step. The season of a step is the fraction of its year that has passed, read from the
-calendar; it is never obtained by counting steps, because real records have breakpoints and leap
-days.
+A series has values (time, channel), where a channel is a POD mode or a grid cell, and the decimal
+year of every step. The season of a step is the elapsed fraction of its calendar year. It is never
+computed by counting steps, because records have gaps and leap days.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ Array = NDArray[np.float64]
 
 
 class Series(NamedTuple):
-    """An unbroken stretch of a record.
+    """Time series, or a stretch of one.
 
     Attributes:
         values: (time, channel).
-        years: (time,) decimal years; NaN throughout when the record has no calendar.
+        years: (time,) decimal years; all NaN if the record has no calendar.
     """
 
     values: Array
@@ -35,13 +34,13 @@ class Series(NamedTuple):
 
 @dataclass(frozen=True)
 class Windows:
-    """Input windows of a series and the steps to forecast after each.
+    """Windows of a series: consecutive input steps followed by the steps to forecast.
 
     Attributes:
-        series: the record; its values may end after the last input, its years may not.
+        series: the record; its values may end after the last input, its years must cover the leads.
         starts: (window,) first step of every window.
-        inputs: steps that are seen.
-        leads: steps to forecast.
+        inputs: number of input steps.
+        leads: number of forecast steps.
 
     Example:
         >>> series = Series(np.arange(12.0)[:, None], np.full(12, np.nan))
@@ -60,36 +59,42 @@ class Windows:
         return len(self.starts)
 
     def take(self, which: slice | NDArray[Any]) -> Windows:
-        """Return some of the windows."""
+        """Return the selected windows."""
         return Windows(self.series, self.starts[which], self.inputs, self.leads)
 
     def lagged(self, lag: int) -> Array:
-        """Return (window, channel): the input `lag` steps before the last one."""
+        """Return the input `lag` steps before the last one, (window, channel)."""
         return self.series.values[self.starts + self.inputs - 1 - lag]
 
     def input_values(self) -> Array:
-        """Return (window, inputs, channel)."""
+        """Return the inputs, (window, inputs, channel)."""
         return self.series.values[self.starts[:, None] + np.arange(self.inputs)]
 
     def targets(self) -> Array:
-        """Return (window, lead, channel): the truth."""
+        """Return the true values at the leads, (window, lead, channel)."""
         return self.series.values[self.starts[:, None] + self.inputs + np.arange(self.leads)]
 
     def input_years(self) -> Array:
-        """Return (window, inputs)."""
+        """Return the decimal years of the inputs, (window, inputs)."""
         return self.series.years[self.starts[:, None] + np.arange(self.inputs)]
 
     def output_years(self) -> Array:
-        """Return (window, lead)."""
+        """Return the decimal years of the leads, (window, lead)."""
         return self.series.years[self.starts[:, None] + self.inputs + np.arange(self.leads)]
 
     def with_values(self, values: Array) -> Windows:
-        """Return the same windows of another series on the same time axis."""
+        """Return the same windows with other values on the same time axis."""
         return Windows(Series(values, self.series.years), self.starts, self.inputs, self.leads)
 
 
 def all_windows(series: Series, inputs: int, leads: int, *, what: str = "series") -> Windows:
-    """Return every window of a series, one a step.
+    """Return all windows of a series, with a stride of one step.
+
+    Args:
+        series: stretch without gaps.
+        inputs: number of input steps.
+        leads: number of forecast steps.
+        what: name of the series, for messages.
 
     Raises:
         DataError: the series is too short for a single window.
@@ -105,23 +110,23 @@ def all_windows(series: Series, inputs: int, leads: int, *, what: str = "series"
 
 
 def join_windows(parts: Sequence[Array]) -> Array:
-    """Concatenate arrays of windows of several stretches."""
+    """Concatenate arrays (window, ...) of several stretches."""
     return np.concatenate(list(parts), axis=0)
 
 
 def blocked_folds(
     segments: Sequence[Series], folds: int, gap: int, shortest: int
 ) -> Iterator[tuple[list[Series], Series]]:
-    """Yield (train segments, held-out block): contiguous blocks, `gap` steps apart.
+    """Yield (training stretches, held-out block) for contiguous blocks of the longest stretch.
 
-    Windows overlap, so a random split would put nearly the same window on both sides and the
-    score would measure memory; whole blocks of time are held out instead.
+    Windows overlap, so a random split would place nearly identical windows in both parts and
+    reward overfitting; whole blocks of time are held out instead.
 
     Args:
-        segments: unbroken stretches of the record.
+        segments: stretches of the record without gaps.
         folds: number of blocks of the longest stretch.
-        gap: steps left out on both sides of the held-out block.
-        shortest: training stretches shorter than this are dropped.
+        gap: number of steps omitted on both sides of the held-out block.
+        shortest: minimum length of training stretches of the longest stretch.
     """
     longest = max(range(len(segments)), key=lambda i: len(segments[i].values))
     whole = segments[longest]

@@ -1,4 +1,4 @@
-"""Generators: solvers that make training data whose truth and invariants are known."""
+"""Generators: solvers that produce training data with known exact results and invariants."""
 
 from __future__ import annotations
 

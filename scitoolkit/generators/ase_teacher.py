@@ -1,4 +1,4 @@
-"""The generator `ase_teacher`: structures labelled by a calculator of ASE or of another package."""
+"""Generator `ase_teacher`: structures labelled by an ASE calculator."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from scitoolkit.core.errors import (
 from scitoolkit.generators.atom_frames import FramesGenerator, distorted, labelled
 from scitoolkit.generators.base import Sample
 
-# A configuration comes from anyone: it chooses among these and imports nothing else.
+# Configurations are untrusted: they may only select one of these modules.
 CALCULATORS = {
     "emt": ("ase", "ase.calculators.emt", "EMT"),
     "lj": ("ase", "ase.calculators.lj", "LennardJones"),
@@ -27,8 +27,8 @@ CALCULATORS = {
     "tblite": ("tblite", "tblite.ase", "TBLite"),
     "xtb": ("xtb", "xtb.ase.calculator", "XTB"),
 }
-"""By name: the package that has to be installed, the module and the class."""
-SMALLEST_FORCE = 1e-3  # eV/Å, below which the sum of forces is compared with it
+"""{name: (package to install, module, class)}."""
+SMALLEST_FORCE = 1e-3  # eV/Å, lower bound of the force that the sum of forces is divided by
 
 
 class AseTeacher(FramesGenerator):
@@ -36,14 +36,14 @@ class AseTeacher(FramesGenerator):
 
     Attributes:
         structures: extxyz file of the structures that are distorted.
-        molecule: name of a molecule of ASE's g2 collection, in place of a file.
-        calculator: who labels; pyscf, tblite and xtb are packages of these names.
+        molecule: name of a molecule of ASE's g2 collection, instead of a file.
+        calculator: computes the labels; pyscf, tblite and xtb require the packages of these names.
         options: arguments of the calculator, such as `method: GFN2-xTB`, or of PySCF `method: PBE`
             and `basis: def2-svp`; see `scitoolkit.generators.pyscf_calculator`.
-        displacement: standard deviation of each coordinate.
-        strain: standard deviation of each component of a symmetric strain, of periodic structures.
-        frames: structures of a sample.
-        force_sum: largest sum of forces over the largest force that is accepted.
+        displacement: standard deviation of each coordinate, Å.
+        strain: standard deviation of each component of the symmetric strain of periodic structures.
+        frames: number of structures in a sample.
+        force_sum: largest accepted ratio of the sum of forces to the largest force.
     """
 
     name: Literal["ase_teacher"] = "ase_teacher"
@@ -65,13 +65,13 @@ class AseTeacher(FramesGenerator):
 
     @model_validator(mode="after")
     def _one_source(self) -> AseTeacher:
-        """Refuse no structures, and both a file and a molecule."""
+        """Require either a file of structures or a molecule."""
         if (self.structures is None) == (self.molecule is None):
-            raise ValueError("either structures (an extxyz file) or molecule (a name of g2)")
+            raise ValueError("give either structures (an extxyz file) or molecule (a name of g2)")
         return self
 
     def geometries(self, seed: int) -> list[Any]:
-        """Return the distorted structures without labels."""
+        """Return the distorted structures of a sample without labels."""
         import numpy as np
 
         rng, starts, found = np.random.default_rng(seed), self._starts(), []
@@ -81,11 +81,11 @@ class AseTeacher(FramesGenerator):
         return found
 
     def generate(self, seed: int) -> Sample:
-        """Return labelled structures.
+        """Return the labelled structures.
 
         Raises:
             BackendError: the calculator's package is missing.
-            ConfigError: the calculator does not know an element, or an option.
+            ConfigError: the calculator does not support an element or an option.
             NumericalError: a label is not finite.
         """
         import numpy as np
@@ -104,7 +104,7 @@ class AseTeacher(FramesGenerator):
         return Sample(made, {"force_sum": worst})
 
     def invariant_bounds(self) -> Mapping[str, float]:
-        """Return the bound of the sum of forces, which converged calculators make zero."""
+        """Return the bound of the sum of forces, which is zero for converged calculators."""
         return {"force_sum": self.force_sum}
 
     def _labels(self, atoms: Any, calculator: Any) -> dict[str, Any]:
@@ -137,7 +137,7 @@ class AseTeacher(FramesGenerator):
             found: Any = ase.io.read(str(self.structures), ":", format="extxyz")
         except (OSError, ValueError, KeyError, IndexError) as error:
             raise DataError(
-                f"no extxyz file ({type(error).__name__}: {error})", where=str(self.structures)
+                f"not an extxyz file ({type(error).__name__}: {error})", where=str(self.structures)
             ) from None
         if not found:
             raise DataError("no structure", where=str(self.structures))
@@ -152,10 +152,10 @@ class AseTeacher(FramesGenerator):
                 f"calculator={self.calculator} needs the package {package!r} ({error})",
                 fix=f"pip install {package}, or calculator=emt",
             ) from None
-        for key in self.options:  # calculators of ASE ignore what they do not know
+        for key in self.options:  # ASE calculators ignore unknown options
             if key not in kind.default_parameters:
                 raise ConfigError(
-                    f"{key!r} is no option of {self.calculator}", where="generator.options",
+                    f"{key!r} is not an option of {self.calculator}", where="generator.options",
                     allowed=", ".join(kind.default_parameters),
                 )  # fmt: skip
         return kind(**self.options)

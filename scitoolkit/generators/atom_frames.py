@@ -1,4 +1,4 @@
-"""Base of the generators whose samples are atomic structures with labels, written as extxyz."""
+"""Base class of generators of labelled atomic structures, written as extxyz."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from scitoolkit.core.results import Figure, Points, Series
 from scitoolkit.core.run_directory import temporary_name
 from scitoolkit.generators.base import ORIGIN, Generator, Origin, Sample
 
-DECIMALS = 8  # of extxyz: what is written is what was labelled
+DECIMALS = 8  # of extxyz, so that the written structure is the labelled one
 
 
 class FramesGenerator(Generator):
-    """Base of generators of labelled structures; a sample is a file of several."""
+    """Base class of generators of labelled structures; a sample is a file of several structures."""
 
     suffix: ClassVar[str] = ".xyz"
     requires: ClassVar[tuple[str, ...]] = ("ase",)
 
     def figures(self, frames: Any) -> Sequence[Figure]:
-        """Return the energies over the largest forces."""
+        """Return a figure of the energies over the largest forces."""
         import numpy as np
 
         forces = [float(np.linalg.norm(a.get_forces(), axis=1).max()) for a in frames]
         energies = [float(a.get_potential_energy()) / len(a) for a in frames]
         series = [Series(label="first sample", x=forces, y=list(energies), style="points")]
         return [Points(title="Energies", x_label="largest force (eV/Å)",
-                       y_label="energy an atom (eV)", series=series)]  # fmt: skip
+                       y_label="energy per atom (eV)", series=series)]  # fmt: skip
 
     def write(self, sample: Sample, origin: Origin, path: Path) -> None:
-        """Write extxyz; the first frame states how all were made."""
+        """Write extxyz; the first frame has the provenance of all frames."""
         import ase.io
 
         frames: Any = list(sample.frames)
@@ -52,22 +52,22 @@ class FramesGenerator(Generator):
 
     @classmethod
     def read(cls, path: Path) -> tuple[Any, Origin]:
-        """Return the frames of a file that `write` made, and how they were made."""
+        """Return the frames and the provenance of a file written by `write`."""
         import ase.io
 
         frames: Any = ase.io.read(path, ":", format="extxyz")
         about = frames[0].info.pop(ORIGIN, None)
         if about is None:
-            raise DataError("no sample that `scitoolkit generate` made", where=str(path))
+            raise DataError("not a sample of `scitoolkit generate`", where=str(path))
         return frames, Origin.parse(json.dumps(about))
 
 
 def distorted(atoms: Any, displacement: float, strain: float, rng: Any) -> Any:
     """Return a copy with random displacements, and a random symmetric strain if it has a cell.
 
-    Only what an energy depends on is copied. Labels, constraints and other entries of a file belong
-    to the structure as it was: a virial would be read as that of the distorted one, and ASE sets
-    the forces on fixed atoms to zero.
+    Only the properties that an energy depends on are copied. Labels, constraints and other entries
+    belong to the original structure: its virial would be read as that of the distorted one, and ASE
+    sets the forces on constrained atoms to zero.
 
     Args:
         atoms: ASE atoms.
@@ -91,7 +91,7 @@ def distorted(atoms: Any, displacement: float, strain: float, rng: Any) -> Any:
 
 
 def labelled(atoms: Any, forces: Any, **labels: Any) -> Any:
-    """Give the atoms labels as they are read from a file: forces rounded as extxyz has them."""
+    """Attach labels to the atoms and return them; forces are rounded as in extxyz."""
     from ase.calculators.singlepoint import SinglePointCalculator
 
     atoms.calc = SinglePointCalculator(atoms, forces=forces.round(DECIMALS), **labels)

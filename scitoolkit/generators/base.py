@@ -1,8 +1,8 @@
-"""The plug-in kind `generator`: solvers that make training data whose truth is known.
+"""Plug-in kind `generator`: solvers that produce training data with known exact results.
 
-A generator is a `Config`: its fields are the physical parameters and the numerical settings, and
-`parameters` names those that a campaign may draw. One sample is one simulation: frames with units,
-and the drift of the invariants that its equations conserve.
+A generator is a `Config` whose fields are the physical parameters and the numerical settings;
+`parameters` names the fields that a campaign may draw. A sample is one simulation: frames with
+units, and the drift of the invariants of its equations.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from scitoolkit.io.loader.streamed import SimulationStream
 
 ORIGIN = "scitoolkit_sample"
-"""Attribute of a sample's file: generator, settings, seed and invariants, as JSON."""
+"""Attribute of a sample's file with generator settings, seed and invariants, as JSON."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,9 @@ class Sample:
     """One simulation.
 
     Attributes:
-        frames: variables with dims (time, ...), a unit on each; or ASE atoms with labels.
-        invariants: relative drift of each quantity that the equations conserve, at the end.
-        notes: what a user must know of this sample, such as particles at the edge of the grid.
+        frames: dataset of variables with dims (time, ...) and units, or labelled ASE atoms.
+        invariants: relative drift of each conserved quantity at the end of the simulation.
+        notes: warnings about this sample, such as particles at the edge of the grid.
     """
 
     frames: xr.Dataset | Sequence[Any]
@@ -48,10 +48,14 @@ class Sample:
 
 @dataclass(frozen=True)
 class Check:
-    """A quantity of a sample whose exact value is known.
+    """Comparison of a quantity of a sample with its exact value.
 
     Attributes:
-        tolerance: largest |found - exact| that the scheme promises at these settings.
+        quantity: name.
+        found: value measured in the sample.
+        exact: exact value.
+        tolerance: largest expected |found - exact| of the scheme with these settings.
+        unit: of the values.
     """
 
     quantity: str
@@ -62,13 +66,19 @@ class Check:
 
     @property
     def holds(self) -> bool:
-        """Whether the value found is within the tolerance."""
+        """Whether the found value is within the tolerance."""
         return abs(self.found - self.exact) <= self.tolerance
 
 
 @dataclass(frozen=True)
 class Origin:
-    """How a sample was made: enough to make it again, bit for bit on the same machine.
+    """Provenance of a sample, sufficient to reproduce it bit for bit on the same machine.
+
+    Attributes:
+        settings: of the generator, with its name.
+        seed: of the sample.
+        parameters: drawn parameters.
+        invariants: of the sample.
 
     Example:
         >>> made = Origin({"name": "kuramoto_sivashinsky", "length": 22.0}, 7)
@@ -82,28 +92,28 @@ class Origin:
     invariants: Mapping[str, float] = field(default_factory=dict)
 
     def text(self) -> str:
-        """Return it as JSON."""
+        """Return the provenance as JSON."""
         return json.dumps(vars(self))
 
     @classmethod
     def parse(cls, text: str) -> Origin:
-        """Return what `text` wrote."""
+        """Return the provenance from the result of `text`."""
         return cls(**json.loads(text))
 
 
 class Generator(Config):
-    """Base of a generator; fields of a subclass are its parameters and settings.
+    """Base class of generators; the fields of a subclass are its parameters and settings.
 
-    A subclass sets `name` and the class attributes, and writes `generate`. Heavy imports belong
-    into methods: a configuration is validated without them.
+    A subclass sets `name` and the class attributes, and implements `generate`. Heavy imports belong
+    in methods, because configurations are validated without them.
 
     Attributes:
         parameters: {field: unit} of the fields that a campaign may draw.
-        equations: what is solved, a line.
-        scheme: how, a line.
+        equations: the equations solved, in one line.
+        scheme: the numerical scheme, in one line.
         reference: publication of the scheme.
-        suffix: of a sample's file: `.nc` for fields, `.xyz` for atoms.
-        random: whether the seed changes the frames.
+        suffix: of a sample's file, such as `.nc` for fields and `.xyz` for atoms.
+        random: whether the frames depend on the seed.
 
     Example:
         >>> from scitoolkit.generators import generators
@@ -121,24 +131,28 @@ class Generator(Config):
 
     @abstractmethod
     def generate(self, seed: int) -> Sample:
-        """Return the simulation of these settings.
+        """Run the simulation with these settings and return its sample.
 
         Raises:
-            ConfigError: the settings cannot be solved, such as a time step beyond stability.
+            ConfigError: the settings are invalid, such as an unstable time step.
             NumericalError: the solution is not finite.
         """
 
     def invariant_bounds(self) -> Mapping[str, float]:
-        """Return {invariant: largest drift that the scheme promises}, the keys of a sample."""
+        """Return {invariant: largest expected drift} for all invariants of a sample."""
         return {}
 
     def checks(self, frames: Any) -> Sequence[Check]:
-        """Return the quantities of a sample's frames whose exact values are known."""
+        """Return comparisons of quantities of the frames with exact values."""
         del frames
         return ()
 
+    def shown_fields(self, frames: Any) -> Any:
+        """Return a sample's frames with the derived fields that `figures` maps."""
+        return frames
+
     def figures(self, frames: Any) -> Sequence[Figure]:
-        """Return figures of a sample for the report."""
+        """Return figures of a sample's frames for the report."""
         del frames
         return ()
 
@@ -146,22 +160,22 @@ class Generator(Config):
         """Return this generator with other values of its parameters.
 
         Raises:
-            ConfigError: a name is no parameter, or a value is outside the equations' validity.
+            ConfigError: a name is not a parameter, or a value is invalid.
         """
         for key in values:
             if key not in self.parameters:
                 raise ConfigError(
-                    f"{key!r} is no parameter of the generator {self.name!r}",
+                    f"{key!r} is not a parameter of the generator {self.name!r}",
                     allowed=", ".join(self.parameters) or "it has none",
                     fix=nearest_name(key, list(self.parameters)) or "",
                 )
         return type(self)(**{**dict(self), **values})
 
     def sample(self, parameters: Mapping[str, float], seed: int) -> Sample:
-        """Return the simulation with these parameters.
+        """Run the simulation with these parameters and check its invariants.
 
         Raises:
-            ConfigError: a parameter is unknown or outside the equations' validity.
+            ConfigError: a parameter is unknown or its value is invalid.
             NumericalError: the solution is not finite, or an invariant drifts beyond its bound.
         """
         generator = self.with_parameters(parameters)
@@ -176,22 +190,22 @@ class Generator(Config):
         return made
 
     def geometries(self, seed: int) -> Sequence[Any]:
-        """Return the frames of a sample without their labels, as ASE atoms.
+        """Return the unlabelled frames of a sample as ASE atoms.
 
         Raises:
-            ConfigError: the generator makes no frames of atoms.
+            ConfigError: the generator makes no atomic structures.
         """
         del seed
         raise ConfigError(f"generator {self.name} has no frames without labels to choose from")
 
     def unlabelled(self, draw: DrawConfig, seed: int, number: int, candidate: int) -> Sequence[Any]:
-        """Return `geometries` of a sample of a draw, or of what is drawn in place of it.
+        """Return `geometries` of a sample of a draw, or of another candidate for it.
 
         Args:
-            draw: with as many samples as the job has in all.
+            draw: with the total number of samples of the job.
             seed: of the job.
             number: of the sample.
-            candidate: 0 is the sample's own draw, others are independent of it.
+            candidate: 0 for the draw of this sample, others are independent draws.
         """
         order = _online("Draws")(draw, seed).order(number, candidate)
         return self.with_parameters(order.parameters).geometries(order.seed)
@@ -200,19 +214,21 @@ class Generator(Config):
         self, draw: DrawConfig, seed: int, count: int, folder: Path, processes: int,
         chosen: Mapping[int, int] | None = None,
     ) -> list[Path]:  # fmt: skip
-        """Make the first samples of a draw as files, one that fails replaced by another draw.
+        """Write the first samples of a draw to files; a failed sample is replaced by another draw.
 
         Args:
-            draw: with as many samples as the job has in all.
+            draw: with the total number of samples of the job.
             seed: of the job.
-            count: samples to make; those that are in the folder already are kept.
-            folder: where to.
-            processes: samples that are made at a time.
-            chosen: {number: candidate} of the samples that are not the first of their candidates,
-                see `unlabelled`.
+            count: number of samples; existing files are reused.
+            folder: of the files.
+            processes: number of samples that are made in parallel.
+            chosen: {number: candidate} of the samples whose candidate is not 0, see `unlabelled`.
+
+        Returns:
+            The files by number.
 
         Raises:
-            NumericalError: a sample and all that were to replace it failed.
+            NumericalError: a sample and all its replacements failed.
             DataError: the disk is full; finished samples are kept.
         """
         draws = _online("Draws")(draw, seed)
@@ -227,20 +243,20 @@ class Generator(Config):
         shapes: Mapping[str, tuple[int, ...]], offset: int, journal: Path | None, workers: int,
         ahead: int, timeout: float,
     ) -> SimulationStream:  # fmt: skip
-        """Return samples of a draw that are made in the background.
+        """Return a stream of samples of a draw that are made in the background.
 
         Args:
-            draw: with as many samples as the job has in all.
+            draw: with the total number of samples of the job.
             seed: of the job.
-            sample_dim: the dim that counts frames.
+            sample_dim: dim that counts frames.
             fields: {variable: its other dims, in the order of the arrays}.
             parameters: {name: `linear` or `log`}.
             shapes: {variable or parameter: shape of its array}, frames first.
             offset: number of the first sample of the stream within the draw.
-            journal: file of what was ordered and made, for a resumed run; None for none.
-            workers: processes; 0 for none.
-            ahead: samples that memory is held for.
-            timeout: seconds after which a worker counts as dead.
+            journal: file that records orders and samples for a resumed run, or None.
+            workers: number of processes; 0 makes samples in this process.
+            ahead: number of samples that memory is allocated for.
+            timeout: seconds without an answer after which a worker is replaced.
         """
         extract = load_name("scitoolkit.generators.extract:Extract")(
             sample_dim, dict(fields), dict(parameters), dict(shapes)
@@ -252,7 +268,7 @@ class Generator(Config):
         return made
 
     def write(self, sample: Sample, origin: Origin, path: Path) -> None:
-        """Write a sample and how it was made; the file has its name once it is complete.
+        """Write a sample and its provenance; the file appears under its name once it is complete.
 
         Raises:
             DataError: the disk is full, or the folder cannot be written.
@@ -265,27 +281,27 @@ class Generator(Config):
 
     @classmethod
     def read(cls, path: Path) -> tuple[Any, Origin]:
-        """Return the frames of a file that `write` made, in memory, and how they were made.
+        """Return the frames, in memory, and the provenance of a file written by `write`.
 
         Raises:
-            DataError: it is no file of a generated sample.
+            DataError: the file is not a generated sample.
         """
         from scitoolkit.core.errors import DataError
         from scitoolkit.io.fields import open_fields
 
         with open_fields(path) as dataset:
             if ORIGIN not in dataset.attrs:
-                raise DataError("no sample that `scitoolkit generate` made", where=str(path))
+                raise DataError("not a sample of `scitoolkit generate`", where=str(path))
             return dataset.load(), Origin.parse(dataset.attrs[ORIGIN])
 
 
 def _online(name: str) -> Any:
-    """Return a member of the file that makes samples in processes, which starts from this one."""
+    """Return a name of `generators.online`, which imports this module."""
     return load_name(f"scitoolkit.generators.online:{name}")
 
 
 generators: Kind[type[Generator]] = Kind(
     "generator",
-    "a solver that makes training data with a known truth",
+    "a solver that produces training data with known exact results",
     contract="scitoolkit.testing:GeneratorContract",
 )

@@ -1,4 +1,4 @@
-"""The card of a generated campaign: equations, scheme, seeds, and the invariants reached."""
+"""Dataset card of a generated campaign: equations, scheme, seeds and invariants."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def write_cards(folder: Path, config: GenerateConfig, records: Sequence[Record])
     Args:
         folder: the campaign's folder, with the samples' files.
         config: what was generated.
-        records: of the samples that are there, by number.
+        records: of the finished samples, by number.
     """
     write_atomic(folder / SAMPLES, _table(config, records))
     write_atomic(folder / "README.md", _text(folder, config, records))
@@ -37,7 +37,7 @@ def write_cards(folder: Path, config: GenerateConfig, records: Sequence[Record])
             citation=config.generator.reference,
             processing=f"{config.generator.equations}; {config.generator.scheme}",
         ),
-        make="scitoolkit generate config.yaml, the configuration beside this campaign",
+        make="scitoolkit generate config.yaml, the configuration next to this campaign",
         files=[FileEntry(path=r.file, sha256=sha256(folder / r.file), size=r.size)
                for r in records],
     )  # fmt: skip
@@ -55,7 +55,7 @@ def worst_invariants(records: Iterable[Record]) -> dict[str, float]:
 
 
 def _table(config: GenerateConfig, records: Sequence[Record]) -> str:
-    """Return a line a sample: number, file, seed, parameters, drifts, CPU seconds."""
+    """Return samples.csv: number, file, seed, parameters, drifts and CPU seconds of each sample."""
     drawn, drifts = list(config.draw.parameters), list(worst_invariants(records))
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
@@ -82,7 +82,7 @@ def _text(folder: Path, config: GenerateConfig, records: Sequence[Record]) -> st
     notes = "\n".join(f"- sample {r.index}: {note}" for r in records for note in r.notes)
     return f"""# {folder.name}
 
-{len(records)} samples of `{generator.name}`; one file a sample, `{SAMPLES}` lists them.
+{len(records)} samples of `{generator.name}`; one file per sample, listed in `{SAMPLES}`.
 
 - Equations: {generator.equations}
 - Scheme: {generator.scheme} ({generator.reference})
@@ -93,7 +93,7 @@ def _text(folder: Path, config: GenerateConfig, records: Sequence[Record]) -> st
 |---|---|---|
 {settings}
 
-Invariants, largest drift over all samples, and what the scheme promises:
+Invariants, largest drift over all samples, and its bound for the scheme:
 
 | invariant | drift | bound |
 |---|---|---|

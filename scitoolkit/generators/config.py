@@ -20,15 +20,15 @@ class GenerateConfig(SeededConfig):
     """A campaign of samples of one generator.
 
     Attributes:
-        generator: what is solved, and the values of parameters that are not drawn.
-        draw: which parameters the samples have.
-        seeds: of the samples, one each; derived from `seed` and the number unless given.
-        processes: samples that are made at a time.
-        executor: where: `processes` of this machine, workers of `ray` (a cluster found by
-            RAY_ADDRESS, else this machine), or `mpi`: all ranks of mpirun but the first. The
-            campaign's folder must be one that all of them write to.
-        output: folder of the campaign, such as `datasets/NAME`; `campaign` in the run directory
-            unless given.
+        generator: the generator, with the values of parameters that are not drawn.
+        draw: distribution of the parameters of the samples.
+        seeds: one for each sample; by default derived from `seed` and the number.
+        processes: number of samples that are made in parallel.
+        executor: `processes` of this machine, workers of `ray` (the cluster at RAY_ADDRESS, else
+            this machine), or `mpi`: all ranks of mpirun but the first. All workers must have
+            access to the campaign's folder.
+        output: folder of the campaign, such as `datasets/NAME`; by default `campaign` in the run
+            directory.
     """
 
     renamed: ClassVar[Mapping[str, str]] = {"draw.seed": "seed"}
@@ -49,6 +49,6 @@ class GenerateConfig(SeededConfig):
 
     @model_validator(mode="after")
     def _ends_are_valid(self) -> GenerateConfig:
-        """Refuse priors that reach beyond the validity of the equations before anything runs."""
+        """Refuse priors that extend beyond the valid parameters."""
         self.draw.require_valid(self.generator.with_parameters)
         return self

@@ -1,8 +1,8 @@
-"""Two-dimensional Rayleigh-Bénard convection between no-slip walls, as a spectral solver.
+"""Spectral solver of two-dimensional Rayleigh-Bénard convection between no-slip walls.
 
-Stream function and buoyancy: u = psi_z, w = -psi_x, omega = lap psi, so that continuity is exact.
-Fourier modes in x (2/3 rule), Chebyshev collocation in z, SBDF2: diffusion is implicit, by one
-small matrix per wave number that is inverted once. In free-fall units,
+The unknowns are stream function and buoyancy: u = psi_z, w = -psi_x, omega = lap psi, so that
+continuity is exact. Fourier modes in x (2/3 rule), Chebyshev collocation in z, SBDF2 in time with
+implicit diffusion, by one small matrix per wavenumber that is inverted once. In free-fall units,
 
     omega_t + u omega_x + w omega_z = R lap omega - b_x,   b_t + u b_x + w b_z = P lap b,
 
@@ -20,16 +20,16 @@ from scipy import fft
 
 @dataclass
 class Convection:
-    """The flow between two plates, advanced in time.
+    """Flow between two plates that is advanced in time.
 
-    The state is b and psi as (modes, nodes) complex and the mean velocity as (nodes,).
+    The state consists of b and psi, complex (modes, nodes), and the mean velocity, (nodes,).
 
     Args:
-        nx: points along x, a multiple of the period.
-        nz: order of the polynomials across the layer; there are nz + 1 nodes.
+        nx: number of points along x.
+        nz: polynomial order along z; there are nz + 1 nodes.
         rayleigh: Rayleigh number.
         prandtl: Prandtl number.
-        length: period in x, in heights of the layer.
+        length: period along x, in units of the layer height.
         dt: time step, in free-fall times.
 
     Example:
@@ -53,7 +53,7 @@ class Convection:
 
     def __post_init__(self) -> None:
         """Invert the implicit operators."""
-        self.modes: int = self.nx // 3 + 1
+        self.modes: int = (self.nx - 1) // 3 + 1  # 2/3 rule; a third itself would be aliased
         self.k: np.ndarray = 2 * np.pi * np.arange(self.modes) / self.length
         self.z, self.d = chebyshev(self.nz)
         self.diffusivity: float = (self.rayleigh * self.prandtl) ** -0.5
@@ -67,7 +67,7 @@ class Convection:
         self._omega = np.zeros(0)
 
     def _inverses(self, a: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return what advances b (k, z, z), psi (k > 0) and the mean velocity (z, z)."""
+        """Return the inverse operators of b, psi (k, z, z) and the mean velocity (z, z)."""
         n, eye, dt = self.nz, np.eye(self.nz + 1), self.dt
         heat = a * eye - dt * self.diffusivity * self.laplacian
         heat[:, [0, n]] = eye[[0, n]]
@@ -93,7 +93,7 @@ class Convection:
         self.mean, self._old = np.array(u_mean, float), None
 
     def start_at_rest(self, seed: int, amplitude: float = 0.1, waves: int = 12) -> None:
-        """Set fluid at rest whose conducting profile is disturbed in its longest waves."""
+        """Set fluid at rest with random long-wave perturbations of the conductive profile."""
         generator = np.random.default_rng(seed)
         x = 2 * np.pi * np.arange(self.nx) / self.nx
         shape = (0.25 - self.z**2) * 4
@@ -105,7 +105,7 @@ class Convection:
         self.start(b, np.zeros_like(b), np.zeros(self.nz + 1))
 
     def fields(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return b, u, w and omega at (nx, nz + 1) points."""
+        """Return b, u, w and omega, (nx, nz + 1) each."""
         u = self.psi @ self.d.T
         u[0] = self.mean
         self._omega = np.matmul(self.laplacian, self.psi[..., None])[..., 0]
@@ -131,7 +131,7 @@ class Convection:
         ]
 
     def step(self) -> None:
-        """Advance by dt."""
+        """Advance by one time step."""
         new, now, n = self._tendencies(), [self.b, self._omega, self.mean], self.nz
         if self._old is None:
             heat, flow, mean = self._first
@@ -153,7 +153,7 @@ class Convection:
         self.mean = mean @ rhs[2]
 
     def advance(self, time: float) -> None:
-        """Advance by a whole number of time steps; what overflows ends as not finite."""
+        """Advance by the nearest number of time steps; an unstable flow becomes non-finite."""
         with np.errstate(over="ignore", invalid="ignore"):
             for _ in range(round(time / self.dt)):
                 self.step()
@@ -165,7 +165,7 @@ class Convection:
         return np.linalg.inv(matrix)
 
     def pressure(self) -> np.ndarray:
-        """Return p at (nx, nz + 1) points, volume mean 0: Poisson's equation, Neumann walls."""
+        """Return the pressure, (nx, nz + 1), of zero mean, from its Poisson equation."""
         _, u, w, _ = self.fields()
         uu, uw, ww = self._modes(u * u, u * w, w * w)
         ik, n, d = 1j * self.k[:, None], self.nz, self.d.T
@@ -182,7 +182,7 @@ class Convection:
         return self._points(p)
 
     def frame(self, nx: int, nz: int) -> dict[str, np.ndarray]:
-        """Return p, b, u and w at (nx, nz) points: even along x, Chebyshev-Gauss along z."""
+        """Return p, b, u, w, (nx, nz) each: uniform in x, Chebyshev-Gauss points in z."""
         b, u, w, _ = self.fields()
         values = {"p": self.pressure(), "b": b, "u": u, "w": w}
         return {n: self._resampled(v, nx) @ self._to_gauss(nz).T for n, v in values.items()}
@@ -215,7 +215,7 @@ def chebyshev(n: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def quadrature_weights(nodes: np.ndarray) -> np.ndarray:
-    """Return weights whose sum with values at nodes of [-1/2, 1/2] is the integral."""
+    """Return quadrature weights of the integral over [-1/2, 1/2] for values at `nodes`."""
     order = len(nodes) - 1
     moments = np.zeros(order + 1)
     moments[::2] = 1 / (1 - np.arange(0, order + 1, 2) ** 2.0)
@@ -223,18 +223,18 @@ def quadrature_weights(nodes: np.ndarray) -> np.ndarray:
 
 
 def gauss_points(n: int) -> np.ndarray:
-    """Return the n Chebyshev-Gauss points of [-1/2, 1/2], ascending; none is on a wall."""
+    """Return the n Chebyshev-Gauss points of [-1/2, 1/2], ascending, without the walls."""
     return -0.5 * np.cos(np.pi * (np.arange(n) + 0.5) / n)
 
 
 def evaluation_matrix(nodes: np.ndarray, points: np.ndarray) -> np.ndarray:
-    """Return the matrix from a polynomial's values at nodes to those at points."""
+    """Return the interpolation matrix from polynomial values at `nodes` to those at `points`."""
     vander, order = np.polynomial.chebyshev.chebvander, len(nodes) - 1
     return np.linalg.solve(vander(2 * nodes, order).T, vander(2 * points, order).T).T
 
 
 def _apply(matrix: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Return matrix (k, z, z) times complex values (k, z), in real arithmetic."""
+    """Return real matrices (k, z, z) times complex vectors (k, z)."""
     pair = np.stack([values.real, values.imag], -1)
     out = np.matmul(matrix, pair)
     return out[..., 0] + 1j * out[..., 1]

@@ -1,4 +1,4 @@
-"""Decaying turbulence in two dims: vortices merge, enstrophy falls and the energy hardly."""
+"""Generator of two-dimensional decaying turbulence in a periodic box."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
 
 class DecayingTurbulence(Generator):
-    """Decaying turbulence, u, v, vorticity (time, x, y) of period 2 pi: Fourier, ETDRK4.
+    """Decaying turbulence u, v, vorticity (time, x, y) with period 2 pi.
 
     vorticity_t + u vorticity_x + v vorticity_y = nu lap vorticity, u_x + v_y = 0. The energy,
-    1/2 at the start, falls at the rate 2 nu times the enstrophy.
+    initially 1/2, decays at the rate 2 nu times the enstrophy.
 
     Attributes:
         viscosity: nu.
-        cells: points of both dims; two thirds of the waves are kept.
-        peak: wave number about which the start has its energy.
+        cells: number of points along each dim; the upper third of the wavenumbers is truncated.
+        peak: wavenumber of the maximum of the initial energy spectrum.
         time_step: of the scheme.
-        interval: steps between frames.
-        spinup: frames that are left out at the start.
-        frames: frames that are kept.
+        interval: number of steps between frames.
+        spinup: number of frames that are discarded at the start.
+        frames: number of frames.
     """
 
     name: Literal["decaying_turbulence"] = "decaying_turbulence"
@@ -46,7 +46,7 @@ class DecayingTurbulence(Generator):
     frames: PositiveInt = 50
 
     def generate(self, seed: int) -> Sample:
-        """Return the frames, and how far the energy lost is from that which viscosity takes."""
+        """Return the frames, and the mean vorticity as invariant."""
         import numpy as np
 
         from scitoolkit.generators.etdrk4 import frames_of
@@ -67,11 +67,11 @@ class DecayingTurbulence(Generator):
         return Sample(self._dataset(frames), {"circulation": float(mean / size)})
 
     def invariant_bounds(self) -> Mapping[str, float]:
-        """Return the bound of the mean vorticity over its size, which is 0 in a periodic box."""
+        """Return the bound of the mean over the rms vorticity, which is zero in a periodic box."""
         return {"circulation": 1e-10}
 
     def figures(self, frames: Any) -> Sequence[Figure]:
-        """Return the vorticity and the decay."""
+        """Return figures of the vorticity and of the decay of the energy."""
         energy = 0.5 * (frames["u"] ** 2 + frames["v"] ** 2).mean(("x", "y"))
         return [
             Maps(title="Vorticity, first frame",
@@ -82,7 +82,7 @@ class DecayingTurbulence(Generator):
         ]  # fmt: skip
 
     def start(self, seed: int) -> np.ndarray:
-        """Return the spectrum of a random vorticity about `peak`, energy 1/2."""
+        """Return the spectrum (kx, ky) of a random vorticity of energy 1/2."""
         import numpy as np
 
         noise = np.random.default_rng(seed).standard_normal((self.cells, self.cells))
@@ -95,7 +95,7 @@ class DecayingTurbulence(Generator):
         return found * np.sqrt(0.5 / energy)
 
     def fields(self, vorticity: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the velocity, (x, y) each, of a spectrum of vorticity."""
+        """Return the velocity components, (x, y) each, of a vorticity spectrum (kx, ky)."""
         import numpy as np
 
         kx, ky, square, _ = self._waves()
@@ -107,7 +107,7 @@ class DecayingTurbulence(Generator):
         }
 
     def stepper(self) -> Callable[[np.ndarray], np.ndarray]:
-        """Return one step on the spectrum of the vorticity, (kx, ky)."""
+        """Return a function that advances the vorticity spectrum (kx, ky) by one step."""
         import numpy as np
 
         from scitoolkit.generators.etdrk4 import etdrk4
@@ -123,12 +123,14 @@ class DecayingTurbulence(Generator):
         return etdrk4(-self.viscosity * square, self.time_step, advection)
 
     def _waves(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return kx, ky, k^2, and which waves are kept."""
+        """Return kx, ky, k^2, and the mask of the wavenumbers that are not truncated."""
         import numpy as np
 
         kx = np.fft.fftfreq(self.cells, 1 / self.cells)[:, None]
         ky = np.arange(self.cells // 2 + 1)[None]
-        kept = (np.abs(kx) <= self.cells // 3) & (ky <= self.cells // 3)
+        # Below a third: a sum of two wavenumbers of exactly a third would alias onto a third.
+        largest = (self.cells - 1) // 3
+        kept = (np.abs(kx) <= largest) & (ky <= largest)
         return kx, ky, kx**2 + ky**2, kept
 
     def _dataset(self, frames: Mapping[str, np.ndarray]) -> Any:

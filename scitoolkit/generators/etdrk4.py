@@ -1,4 +1,4 @@
-"""ETDRK4: exponential time differencing of fourth order for stiff diagonal linear parts."""
+"""ETDRK4: fourth-order exponential time differencing for stiff diagonal linear parts."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ Step = Callable[[np.ndarray], np.ndarray]
 
 
 def etdrk4(linear: np.ndarray, dt: float, nonlinear: Step) -> Step:
-    """Return one time step of v' = linear v + nonlinear(v); coefficients by contour integrals.
+    """Return a function that advances v' = linear v + nonlinear(v) by one time step.
+
+    The coefficients are computed by contour integrals.
 
     Args:
-        linear: real, of the shape of v; the linear part is diagonal.
+        linear: diagonal of the linear part, real, of the shape of v.
         dt: time step.
-        nonlinear: the rest of the right-hand side.
+        nonlinear: rest of the right-hand side.
 
     Source: Kassam and Trefethen 2005, SIAM J. Sci. Comput. 26(4), 1214, equations 26 to 29.
 
@@ -49,14 +51,14 @@ def etdrk4(linear: np.ndarray, dt: float, nonlinear: Step) -> Step:
 def frames_of(
     step: Step, state: np.ndarray, points: Step, *, spinup: int, frames: int, interval: int
 ) -> np.ndarray:  # fmt: skip
-    """Return the points (frames, ...) of a spectral state every `interval` steps.
+    """Advance a spectral state and return its values (frames, ...) every `interval` steps.
 
     Args:
-        step: one time step.
-        state: spectrum at the start.
-        points: turns a spectrum into values at points.
-        spinup: frames that are left out at the start.
-        frames: frames that are kept.
+        step: advances a spectrum by one time step.
+        state: initial spectrum.
+        points: converts a spectrum to values at points.
+        spinup: number of frames that are discarded at the start.
+        frames: number of frames that are returned.
         interval: steps between frames.
     """
     kept = []

@@ -1,8 +1,8 @@
-"""Where samples are made: processes of this machine, workers of a Ray cluster, or MPI ranks.
+"""Executors of samples: processes of this machine, workers of a Ray cluster, or MPI ranks.
 
-The files of the samples are the only exchange of data, so the campaign's folder must be one that
-all of them write to. An order names its sample's parameters and seed, hence nothing depends on who
-makes it.
+Workers exchange data only through the files of the samples, so all must have access to the
+campaign's folder. An order contains the parameters and the seed, so the result does not depend on
+the worker.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from scitoolkit.core.processes import one_process
 
 Place = Literal["processes", "ray", "mpi"]
 SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
-"""What the launchers of Open MPI and MPICH tell a process of the number of ranks."""
+"""Environment variables in which Open MPI and MPICH pass the number of ranks."""
 
 
 @dataclass(frozen=True)
 class Pool:
-    """Workers that are there already.
+    """Pool of workers.
 
     Attributes:
-        executor: that runs functions on them; None for processes, which are started when needed.
-        workers: samples at a time.
+        executor: runs functions on the workers; None for processes that are started when needed.
+        workers: number of samples made in parallel.
     """
 
     executor: Executor | None
@@ -37,16 +37,16 @@ class Pool:
 
 @contextmanager
 def pool(place: Place, processes: int) -> Iterator[Pool | None]:
-    """Yield the workers of a place; None in an MPI rank that has served as one.
+    """Yield the pool of workers; None in an MPI rank that was a worker.
 
     Args:
-        place: where the samples are made.
-        processes: samples at a time; MPI takes all ranks but the first, and Ray with RAY_ADDRESS
-            all processors of that cluster.
+        place: kind of workers.
+        processes: number of samples made in parallel; MPI uses all ranks but the first, and Ray
+            with RAY_ADDRESS all processors of that cluster.
 
     Raises:
         BackendError: Ray or mpi4py is missing, or there is no cluster.
-        ConfigError: several ranks would each make all samples, or MPI has a single rank.
+        ConfigError: there are several MPI ranks without `executor=mpi`, or one rank with it.
     """
     if place == "mpi":
         with _mpi() as found:
@@ -71,13 +71,13 @@ def _mpi() -> Iterator[Pool | None]:
         from mpi4py.futures import MPICommExecutor
     except ImportError as error:
         raise missing_extra("mpi4py", "mpi", f"executor=mpi ({error})") from None
-    except RuntimeError as error:  # mpi4py is there without a library of MPI
+    except RuntimeError as error:  # mpi4py is installed without an MPI library
         raise BackendError(
             f"executor=mpi does not start ({error})", fix="install MPICH or Open MPI"
         ) from None
     size = MPI.COMM_WORLD.Get_size()
     if size < 2:
-        raise ConfigError("one MPI rank: nobody would make the samples", where="executor",
+        raise ConfigError("one MPI rank: there is no worker", where="executor",
                           fix="mpirun -n N, N > 1, or executor=processes")  # fmt: skip
     # Every rank is one process to the rest of the toolkit, whatever Slurm says.
     os.environ |= {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
@@ -107,10 +107,10 @@ def _ray(processes: int) -> Iterator[Pool]:
 
 
 class RayExecutor(Executor):
-    """Runs functions on the workers of a Ray cluster, one processor each, once.
+    """Executor on the workers of a Ray cluster, one processor per function, without retries.
 
     Args:
-        ray: the package, connected.
+        ray: the package, connected to a cluster.
     """
 
     def __init__(self, ray: Any) -> None:

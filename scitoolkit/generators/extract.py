@@ -1,4 +1,4 @@
-"""A sample as the arrays that a training reads, and as one block of memory that a pipe carries."""
+"""Conversion of a sample to training arrays, and to one block of memory for a pipe."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Extract:
-    """What is taken of each sample.
+    """Arrays that are extracted from each sample.
 
     Attributes:
-        sample_dim: the dim that counts frames.
+        sample_dim: dim that counts frames.
         fields: {variable: its other dims, in the order of the arrays}.
         parameters: {name: `linear`, or `log` for the common logarithm}; the same in all frames.
         shapes: {variable or parameter: shape of its array}, frames first.
@@ -34,7 +34,7 @@ class Extract:
 
     @property
     def size(self) -> int:
-        """Values of all arrays."""
+        """Total number of values of the arrays."""
         return sum(math.prod(shape) for shape in self.shapes.values())
 
     def arrays(self, generator: Generator, sample: Sample) -> dict[str, np.ndarray]:
@@ -42,7 +42,7 @@ class Extract:
 
         Args:
             generator: with the sample's parameters.
-            sample: what it made.
+            sample: made by the generator.
 
         Raises:
             NumericalError: a value is not finite.

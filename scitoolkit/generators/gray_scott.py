@@ -1,4 +1,4 @@
-"""The Gray-Scott equations: two species that react and diffuse into spots and stripes."""
+"""Generator of patterns of the Gray-Scott reaction-diffusion equations."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ if TYPE_CHECKING:
 
 
 class GrayScott(Generator):
-    """Gray-Scott patterns a, b (time, x, y): Fourier in two dims, ETDRK4 in time.
+    """Gray-Scott patterns a, b (time, x, y) in a periodic box.
 
     a_t = Da lap a - a b^2 + F (1 - a), b_t = Db lap b + a b^2 - (F + k) b.
 
     Attributes:
         feed: F.
         kill: k.
-        length: period of both dims.
-        cells: points of both dims.
+        length: period along each dim.
+        cells: number of points along each dim.
         diffusivity_a: Da.
         diffusivity_b: Db.
         time_step: of the scheme.
-        interval: steps between frames.
-        spinup: frames that are left out at the start; patterns need some thousand steps.
-        frames: frames that are kept.
-        spots: of the initial state, at random places.
+        interval: number of steps between frames.
+        spinup: number of frames that are discarded at the start; patterns take some thousand steps.
+        frames: number of frames.
+        spots: number of spots at random positions in the initial state.
     """
 
     name: Literal["gray_scott"] = "gray_scott"
@@ -55,7 +55,7 @@ class GrayScott(Generator):
     spots: PositiveInt = 8
 
     def generate(self, seed: int) -> Sample:
-        """Return the frames; nothing is conserved."""
+        """Return the frames; there are no invariants."""
         import numpy as np
 
         from scitoolkit.generators.etdrk4 import frames_of
@@ -73,7 +73,7 @@ class GrayScott(Generator):
         return Sample(self._dataset(frames), {})
 
     def figures(self, frames: Any) -> Sequence[Figure]:
-        """Return the pattern and its mean."""
+        """Return figures of the pattern and of its mean."""
         mean = frames["b"].mean(("x", "y"))
         return [
             Maps(title="Species b, first frame",
@@ -83,7 +83,7 @@ class GrayScott(Generator):
         ]  # fmt: skip
 
     def _start(self, seed: int) -> np.ndarray:
-        """Return (2, x, y): a = 1, b = 0, and Gaussian spots of a little of b."""
+        """Return the initial state (2, x, y): a = 1, b = 0, with Gaussian spots of b."""
         import numpy as np
 
         generator = np.random.default_rng(seed)
@@ -97,7 +97,7 @@ class GrayScott(Generator):
         return np.stack([1 - 0.5 * spots, 0.25 * spots])
 
     def stepper(self) -> Callable[[np.ndarray], np.ndarray]:
-        """Return one step on the spectra (2, x, ky)."""
+        """Return a function that advances the spectra (2, kx, ky) by one step."""
         import numpy as np
 
         from scitoolkit.generators.etdrk4 import etdrk4

@@ -1,4 +1,4 @@
-"""`domain: generate`: draw parameters, make the samples in processes, check them, report."""
+"""Job of the domain `generate`: draw parameters, make samples in parallel, check and report."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from scitoolkit.core.results import FIELDS_NAME, Results, Table, Verdict, number
 from scitoolkit.core.resume import changed_settings, identity
 from scitoolkit.core.run_directory import RunDirectory, write_atomic
 from scitoolkit.core.seeds import derive_seed
-from scitoolkit.generators.base import Generator, generators
+from scitoolkit.generators.base import Check, Generator, generators
 from scitoolkit.generators.card import worst_invariants, write_cards
 from scitoolkit.generators.config import GenerateConfig
 from scitoolkit.generators.executors import Pool, pool
@@ -29,7 +29,7 @@ NAMED_FAILURES = 3
 
 
 class GenerateJob(Job):
-    """Generation of a campaign of samples by a solver."""
+    """Generation of a campaign of samples."""
 
     config_class: ClassVar[type[GenerateConfig]] = GenerateConfig
     generates: ClassVar[bool] = True
@@ -40,7 +40,7 @@ class GenerateJob(Job):
 
     @contextmanager
     def processes(self, config: GenerateConfig) -> Iterator[bool]:
-        """Yield whether this process is the one that gives orders; MPI ranks serve it."""
+        """Yield whether this process submits the work; other MPI ranks are workers."""
         with pool(config.executor, config.processes) as found:
             if found is not None:
                 self._pool = found
@@ -57,11 +57,11 @@ class GenerateJob(Job):
         }  # fmt: skip
 
     def train(self, config: GenerateConfig, run: RunDirectory, *, resume: bool = False) -> None:
-        """Make the samples that are not there yet, then write the cards.
+        """Make the missing samples, then write the cards.
 
         Raises:
-            NumericalError: samples failed; all others are kept, and a resumed run tries again.
-            DataError: the disk is full; what was finished is kept.
+            NumericalError: samples failed; the others are kept, and a resumed run retries.
+            DataError: the disk is full; finished samples are kept.
         """
         folder = campaign_folder(run.path, config)
         _claim(folder, config, resume)
@@ -69,7 +69,7 @@ class GenerateJob(Job):
         done = finished(folder)
         _require_same(folder, wanted, done)
         left = [order for order in wanted if order.index not in done]
-        log.info("%d samples to make, %d there", len(left), len(done))
+        log.info("%d samples to make, %d exist", len(left), len(done))
         failed = []
         for record in make_samples(config.generator, left, folder, self._pool):
             if record.fatal:
@@ -91,7 +91,7 @@ class GenerateJob(Job):
             raise _failure(folder, failed, len(wanted))
 
     def evaluate(self, directory: Path, data: Path | None = None) -> Results:
-        """Compare the samples with exact results; or one file of a sample."""
+        """Compare all samples, or one file of a sample, with exact results."""
         directory = Path(directory)
         config = load_config(GenerateConfig, directory / CONFIG)
         if data is not None:
@@ -109,7 +109,7 @@ class GenerateJob(Job):
         return results
 
     def predict(self, directory: Path, source: Path, output: Path) -> None:
-        """Make the sample of a file again, from the settings and the seed that it states."""
+        """Reproduce the sample of a file from the settings and the seed stored in it."""
         config = load_config(GenerateConfig, Path(directory) / CONFIG)
         _, origin = config.generator.read(source)
         generator = generators.get(origin.settings["name"]).model_validate(dict(origin.settings))
@@ -117,7 +117,7 @@ class GenerateJob(Job):
 
 
 def orders(config: GenerateConfig) -> list[Order]:
-    """Return what is to be made, in the order of the numbers."""
+    """Return the orders of all samples by number."""
     return [
         Order(i, values, config.seeds[i] if config.seeds else derive_seed(config.seed, i))
         for i, values in enumerate(config.draw.draw(config.seed))
@@ -130,10 +130,10 @@ def campaign_folder(run: Path, config: GenerateConfig) -> Path:
 
 
 def _claim(folder: Path, config: GenerateConfig, resume: bool) -> None:
-    """Make the folder, or refuse one that holds another campaign.
+    """Create the folder of a campaign, or refuse one that contains another campaign.
 
     Raises:
-        ConfigError: there are samples of other settings, or the run is not to be resumed.
+        ConfigError: the folder contains samples of other settings, or `resume` is false.
     """
     try:
         (folder / RECORDS).mkdir(parents=True, exist_ok=True)
@@ -144,20 +144,20 @@ def _claim(folder: Path, config: GenerateConfig, resume: bool) -> None:
         changed = changed_settings(identity(load_config(GenerateConfig, stated)), identity(config))
         if changed or not resume:
             raise ConfigError(
-                "holds a campaign already" + (": " + "; ".join(changed) if changed else ""),
+                "already contains a campaign" + (": " + "; ".join(changed) if changed else ""),
                 where=str(folder), fix="--resume to continue it, or another output",
             )  # fmt: skip
     write_atomic(stated, dump_config(config))
 
 
 def _require_same(folder: Path, wanted: Sequence[Order], done: Mapping[int, Record]) -> None:
-    """Refuse a campaign whose samples have other parameters than would be drawn now."""
+    """Refuse existing samples whose parameters differ from those drawn now."""
     for order in wanted:
         there = done.get(order.index)
         if there and (there.parameters, there.seed) != (order.parameters, order.seed):
             raise ConfigError(
-                f"sample {order.index} has {there.parameters}, now drawn is {order.parameters}",
-                where=str(folder), fix="undo the change of `draw`, or another output",
+                f"sample {order.index} has {there.parameters}, but {order.parameters} is drawn now",
+                where=str(folder), fix="undo the change of draw, or another output",
             )  # fmt: skip
 
 
@@ -168,12 +168,12 @@ def _failure(folder: Path, failed: Sequence[Record], number_wanted: int) -> Nume
     more = f"; and {len(failed) - NAMED_FAILURES} more" if len(failed) > NAMED_FAILURES else ""
     return NumericalError(
         f"{len(failed)} of {number_wanted} samples failed: {shown}{more}", where=str(folder),
-        fix="--resume tries them again; the finished samples are kept",
+        fix="--resume retries them; the finished samples are kept",
     )  # fmt: skip
 
 
 def _record_of(generator: Generator, path: Path) -> Record:
-    """Return the record of a file by itself."""
+    """Return the record of a single file of a sample."""
     _, origin = generator.read(path)
     return Record(0, dict(origin.parameters), origin.seed, Path(path).name,
                   invariants=dict(origin.invariants))  # fmt: skip
@@ -189,12 +189,11 @@ def _results(
     for record in records:
         frames, origin = generator.read(folder / record.file)
         made = generators.get(origin.settings["name"]).model_validate(dict(origin.settings))
-        first = frames if first is None else first
+        first = generator.shown_fields(frames) if first is None else first
         for check in made.checks(frames):
             error = abs(check.found - check.exact)
             if verdict is None or error / check.tolerance > worst:
-                quantity = f"{check.quantity} {check.found:.6g}, exact {check.exact:.6g}: error"
-                verdict = Verdict(quantity=quantity, ours=error, unit=check.unit)
+                verdict = _verdict(check, f"sample {record.index}: " if len(records) > 1 else "")
             worst = max(worst, error / check.tolerance)
             rows.append([
                 record.index, _shown(record.parameters), check.quantity, number(check.found),
@@ -208,7 +207,7 @@ def _results(
     )]  # fmt: skip
     if rows:
         tables.insert(0, Table(
-            title="Quantities with a known value",
+            title="Quantities with a known exact value",
             columns=["sample", "parameters", "quantity", "found", "exact", "error", "tolerance"],
             rows=rows,
         ))  # fmt: skip
@@ -226,6 +225,17 @@ def _results(
         ],
         metrics=metrics, tables=tables, figures=list(generator.figures(first)),
     ), first  # fmt: skip
+
+
+def _verdict(check: Check, sample: str) -> Verdict:
+    """Return the error of a quantity compared with its tolerance, in percent where possible."""
+    scale, unit = (100 / abs(check.exact), "%") if check.exact else (1.0, check.unit)
+    values = f"{sample}{check.found:.4g}; exact {check.exact:.4g}"
+    return Verdict(
+        quantity=f"error of the {check.quantity} ({values})",
+        ours=scale * abs(check.found - check.exact), rival=scale * check.tolerance,
+        rival_name="the tolerance", unit=unit,
+    )  # fmt: skip
 
 
 def _shown(parameters: Mapping[str, float]) -> str:

@@ -1,7 +1,7 @@
-"""What was ordered and made of a stream of samples: enough to repeat it bit for bit.
+"""Journal of a stream of samples, with which a resumed run repeats it bit for bit.
 
-One JSON line an event, appended before the training can see its effect. A process killed in the
-middle leaves at most a cut last line, of which no checkpoint knows.
+Each event is one JSON line, appended before it can affect the training. A process that is killed
+while writing leaves at most an incomplete last line, which no checkpoint depends on.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from scitoolkit.core.run_directory import write_atomic
 
 @dataclass(frozen=True)
 class Made:
-    """A sample that was made.
+    """Record of a finished sample.
 
     Attributes:
         number: of the sample.
-        asked: parameters that were ordered.
-        parameters: parameters that it has, others after a failure.
+        asked: ordered parameters.
+        parameters: actual parameters, which differ after a failure.
         seed: of the sample.
-        attempt: failures before it.
-        checksum: of its arrays.
+        attempt: number of failures before it.
+        checksum: CRC-32 of its arrays.
     """
 
     number: int
@@ -39,13 +39,13 @@ class Made:
 
 
 class Journal:
-    """A file of events, read at the start and appended to.
+    """Append-only file of events, which is read at the start.
 
     Args:
-        path: of the file; None keeps nothing.
+        path: of the file; None for a journal in memory.
 
     Raises:
-        DataError: it cannot be read or written; finished samples are not concerned.
+        DataError: the file cannot be written; finished samples are not affected.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -65,34 +65,34 @@ class Journal:
             write_atomic(path, whole + b"\n" if whole else b"")
 
     def asked(self, number: int) -> dict[str, float] | None:
-        """Return the parameters that were chosen for a sample, None if none were."""
+        """Return the parameters chosen for a sample, or None."""
         return self._asked.get(number)
 
     def made(self, number: int, asked: Mapping[str, float]) -> Made | None:
-        """Return what was made of an order, None if it is not finished yet."""
+        """Return the record of an order, or None if it is not finished."""
         found = self._made.get(number)
         return found if found is not None and found.asked == dict(asked) else None
 
     def choose(self, number: int, parameters: Mapping[str, float]) -> None:
-        """Write down chosen parameters."""
+        """Record the parameters chosen for a sample."""
         if self._asked.get(number) != dict(parameters):
             self._asked[number] = dict(parameters)
             self._append({"chosen": number, "parameters": dict(parameters)})
 
     def finish(self, made: Made) -> None:
-        """Write down a sample, or compare it with what was written before.
+        """Record a finished sample, or compare it with its earlier record.
 
         Raises:
-            CheckpointError: the same parameters and seed gave other bits than before.
+            CheckpointError: the same parameters and seed gave a different checksum.
         """
         before = self._made.get(made.number)
         if before == made:
             return
         if before is not None and (before.parameters, before.seed) == (made.parameters, made.seed):
             raise CheckpointError(
-                f"sample {made.number} {dict(made.parameters)} has other bits than in the run "
-                "that is resumed", where=str(self.path),
-                fix="resume on the machine and with the packages of the first run, or begin anew",
+                f"sample {made.number} {dict(made.parameters)} differs in bits from the journal",
+                where=str(self.path),
+                fix="resume with the machine and packages of the first run, or start a new run",
             )  # fmt: skip
         self._made[made.number] = made
         self._append({"made": asdict(made)})

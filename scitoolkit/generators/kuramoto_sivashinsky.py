@@ -1,4 +1,4 @@
-"""The Kuramoto-Sivashinsky equation: spatiotemporal chaos in one dim, exact in its linear part."""
+"""Generator of spatiotemporal chaos of the Kuramoto-Sivashinsky equation."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
 
 class KuramotoSivashinsky(Generator):
-    """Kuramoto-Sivashinsky chaos u(t, x): Fourier in x, ETDRK4 in time.
+    """Kuramoto-Sivashinsky chaos u(time, x) with period `length`.
 
     Attributes:
         length: period of x.
-        cells: points of x; those beyond 2/3 of the wave numbers are cut off.
+        cells: number of points; the upper third of the wavenumbers is truncated.
         time_step: of the scheme.
-        interval: steps between frames.
-        spinup: frames that are left out at the start.
-        frames: frames that are kept.
-        amplitude: of the random initial state, which has the longest eight waves.
+        interval: number of steps between frames.
+        spinup: number of frames that are discarded at the start.
+        frames: number of frames.
+        amplitude: of the random initial state, which consists of the eight longest waves.
     """
 
     name: Literal["kuramoto_sivashinsky"] = "kuramoto_sivashinsky"
@@ -57,11 +57,11 @@ class KuramotoSivashinsky(Generator):
         return Sample(self._dataset(frames), {"mean": float(np.abs(frames.mean(1)).max()) / scale})
 
     def invariant_bounds(self) -> Mapping[str, float]:
-        """Return the bound of the mean, which the scheme keeps to rounding."""
+        """Return the bound of the mean, which the scheme conserves to rounding."""
         return {"mean": 1e-10}
 
     def figures(self, frames: Any) -> Sequence[Figure]:
-        """Return the space-time map and the energy."""
+        """Return figures of u(time, x) and of its energy."""
         energy = (frames["u"] ** 2).mean("x") / 2
         return [
             Maps(title="Kuramoto-Sivashinsky, first sample",
@@ -102,14 +102,14 @@ class KuramotoSivashinsky(Generator):
 
 
 def _step(length: float, cells: int, dt: float) -> Any:
-    """Return one step of ETDRK4 on the spectrum."""
+    """Return a function that advances the spectrum by one ETDRK4 step."""
     import numpy as np
 
     from scitoolkit.generators.etdrk4 import etdrk4
 
     k = 2 * np.pi / length * np.arange(cells // 2 + 1)
     linear = k**2 - k**4
-    kept = np.arange(k.size) <= cells // 3
+    kept = np.arange(k.size) <= (cells - 1) // 3  # 2/3 rule; a third itself would be aliased
     nonlinear = np.where(kept, -0.5j * k, 0)
 
     def advection(v: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Lorenz-96: waves around a latitude circle, chaotic at the usual forcing."""
+"""Generator of the chaotic Lorenz-96 model."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 class Lorenz96(Generator):
-    """Lorenz-96 chaos u(time, x) on a ring: classical Runge-Kutta.
+    """Lorenz-96 model u(time, x) on a ring, by the classical Runge-Kutta method.
 
     Attributes:
-        forcing: constant; chaotic from about 5 upward with 40 points.
-        points: of the ring.
+        forcing: constant; chaotic above about 5 with 40 points.
+        points: number of points on the ring.
         time_step: of the scheme, and between frames.
-        spinup: steps that are left out at the start.
-        frames: steps that are kept.
+        spinup: steps before the first frame.
+        frames: number of frames.
         amplitude: standard deviation of the random initial state about u = forcing.
     """
 

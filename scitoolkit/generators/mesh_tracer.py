@@ -1,8 +1,8 @@
-"""A tracer that a closed flow carries while it diffuses, on finite-element meshes.
+"""Generator of advection and diffusion of a tracer on finite-element meshes.
 
 Flow and diffusivity are scaled with the mesh, so that a stored step moves the tracer by about one
-edge. The flow is the rotation of a stream function that is zero on the boundary, from a Poisson
-problem with random sources.
+edge. The flow is the curl of a stream function that is zero on the boundary, from a Poisson problem
+with random sources.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ DIMS = {
 }  # fmt: skip
 MESHES = (".json", ".msh")
 FLAT = 1e-6
-"""Extent along z over that along x or y, up to which it is rounding."""
+"""Largest ratio of the extents along z and x or y that counts as rounding."""
 
 
 class MeshTracer(Generator):
-    """Trajectories of a tracer on finite-element meshes, HDF5 with a group for each mesh.
+    """Tracer trajectories on finite-element meshes, as HDF5 with a group for each mesh.
 
-    A sample has all meshes of a folder; each of its trajectories has another flow and start.
+    A sample has all meshes of a folder; each trajectory has another flow and initial state.
 
     Attributes:
-        meshes: folder of meshes of triangles (squares are cut in two), as scikit-fem reads them:
-            `.json` and `.msh`.
-        trajectories: on each mesh.
-        steps: that are stored, after the start.
-        substeps: of the scheme in a stored step.
-        courant: mean edges that the fastest flow of a mesh passes in a stored step.
-        diffusion: squared mean edges a stored step.
+        meshes: folder of meshes of triangles or quadrilaterals, which are split into triangles, in
+            formats of scikit-fem: `.json` and `.msh`.
+        trajectories: number of trajectories on each mesh.
+        steps: number of stored steps after the initial state.
+        substeps: number of time steps in a stored step.
+        courant: mean edge lengths that the fastest flow covers in a stored step.
+        diffusion: diffusivity in squared mean edge lengths per stored step.
     """
 
     name: Literal["mesh_tracer"] = "mesh_tracer"
@@ -70,7 +70,7 @@ class MeshTracer(Generator):
 
         Raises:
             BackendError: scikit-fem is missing.
-            DataError: the folder has no mesh, or one cannot be read.
+            DataError: the folder has no mesh, or a mesh cannot be read.
         """
         import xarray as xr
 
@@ -89,14 +89,14 @@ class MeshTracer(Generator):
         """Return the arrays of a mesh, and the largest relative drift of the tracer's integral.
 
         Args:
-            mesh: of triangles, as scikit-fem has it.
-            seed: of the flows and starts.
+            mesh: triangle mesh of scikit-fem.
+            seed: of the flows and initial states.
 
         Returns:
             positions (N, 2), triangles (T, 3), velocity (K, N, 2) and tracer (K, steps + 1, N).
 
         Raises:
-            DataError: a mesh without flow: no node inside, or triangles without area.
+            DataError: the mesh has no interior node, or triangles without area.
         """
         import numpy as np
         import scipy.sparse.linalg as spla
@@ -116,7 +116,7 @@ class MeshTracer(Generator):
             cells = np.stack([slope[1][:, 0], -slope[0][:, 0]])
             fastest = np.linalg.norm(cells, axis=0).max()
             if not 0 < fastest < np.inf:
-                raise DataError("a mesh without flow: no node inside, or triangles without area",
+                raise DataError("a mesh without flow: no interior node, or triangles without area",
                                 where=f"mesh of {mesh.p.shape[1]} nodes")  # fmt: skip
             scale = self.courant * length / fastest
             carried = advection.assemble(basis, stream=basis.interpolate(scale * stream))
@@ -141,7 +141,7 @@ class MeshTracer(Generator):
         }, float(drift)
 
     def write(self, sample: Sample, origin: Origin, path: Path) -> None:
-        """Write HDF5: a group for each mesh, as jobs on meshes read it."""
+        """Write HDF5 with a group for each mesh, the input format of jobs on meshes."""
         import h5py
 
         frames: Any = sample.frames
@@ -164,13 +164,13 @@ class MeshTracer(Generator):
 
     @classmethod
     def read(cls, path: Path) -> tuple[Any, Origin]:
-        """Return the tree of a file that `write` made, and how it was made."""
+        """Return the tree and the provenance of a file written by `write`."""
         import h5py
         import xarray as xr
 
         with h5py.File(path, "r") as file:
             if ORIGIN not in file.attrs:
-                raise DataError("no sample that `scitoolkit generate` made", where=str(path))
+                raise DataError("not a sample of `scitoolkit generate`", where=str(path))
             nodes = {
                 mesh: _dataset({n: group[n][()] for n in DIMS}) for mesh, group in file.items()
             }
@@ -184,20 +184,20 @@ class MeshTracer(Generator):
         names = [path.stem for path in found]
         twice = [path.name for path in found if names.count(path.stem) > 1]
         if twice:
-            raise DataError(f"meshes of one name: {', '.join(twice)}", where=str(folder),
+            raise DataError(f"meshes of equal name: {', '.join(twice)}", where=str(folder),
                             fix="rename one: groups of a sample have these names")  # fmt: skip
         return found
 
 
 def load_mesh(path: Path) -> Any:
-    """Return a mesh of triangles that scikit-fem reads; squares become two triangles each.
+    """Return a triangle mesh from a file; quadrilaterals are split into two triangles.
 
-    Curved elements become straight ones. Nodes of no element, such as centres of arcs, are left
-    out.
+    Curved elements are replaced by straight ones. Nodes without element, such as centres of arcs,
+    are removed.
 
     Raises:
         BackendError: scikit-fem is missing.
-        DataError: no such mesh, another kind of elements or several kinds, or a curved surface.
+        DataError: not a mesh, other or mixed kinds of elements, or a mesh outside the x-y plane.
     """
     skfem = _skfem()
     try:
@@ -218,15 +218,15 @@ def load_mesh(path: Path) -> Any:
         text = " ".join(str(error).split())[:200]
         raise DataError(f"not a mesh that scikit-fem reads ({text})", where=str(path)) from None
     raise DataError(
-        f"elements {type(mesh).__name__}", where=str(path), allowed="triangles or squares"
+        f"elements {type(mesh).__name__}", where=str(path), allowed="triangles or quadrilaterals"
     )
 
 
 def _require_plane(path: Path) -> None:
-    """Refuse what scikit-fem would leave out: heights, and elements of a second kind.
+    """Refuse properties that scikit-fem would ignore: heights and a second kind of elements.
 
     Raises:
-        DataError: which of them.
+        DataError: the mesh has one of them.
     """
     import meshio
     import numpy as np
@@ -238,12 +238,12 @@ def _require_plane(path: Path) -> None:
     kinds = {kind for kind in ("triangle", "quad") if any(c.type.startswith(kind)
                                                           for c in found.cells)}  # fmt: skip
     if len(kinds) > 1:
-        raise DataError("triangles and squares in one mesh", where=str(path),
+        raise DataError("triangles and quadrilaterals in one mesh", where=str(path),
                         allowed="one kind of elements")  # fmt: skip
     extent = np.ptp(found.points, axis=0)
     if len(extent) > 2 and extent[2] > FLAT * extent[:2].max():
-        raise DataError("a surface that is not in the plane of x and y", where=str(path),
-                        allowed="one z of all nodes")  # fmt: skip
+        raise DataError("a surface outside the x-y plane", where=str(path),
+                        allowed="equal z of all nodes")  # fmt: skip
 
 
 def _skfem() -> Any:
@@ -255,7 +255,7 @@ def _skfem() -> Any:
 
 
 def _operators(basis: Any) -> tuple[Any, Any, Any]:
-    """Return stiffness and mass matrix, and the form of the advection by a stream function."""
+    """Return stiffness matrix, mass matrix and the form of advection by a stream function."""
     import numpy as np
     from skfem import BilinearForm
     from skfem.helpers import dot, grad
@@ -270,7 +270,7 @@ def _operators(basis: Any) -> tuple[Any, Any, Any]:
 
 
 def _bumps(rng: Any, points: np.ndarray, count: int, *, signed: bool) -> np.ndarray:
-    """Return a sum of Gaussians at random nodes, a fifth to a tenth of the mesh's size wide."""
+    """Return a sum of Gaussians at random nodes, of widths 0.1 to 0.2 of the mesh's extent."""
     import numpy as np
 
     size = np.ptp(points, axis=1).min()
@@ -285,7 +285,7 @@ def _bumps(rng: Any, points: np.ndarray, count: int, *, signed: bool) -> np.ndar
 
 
 def _at_nodes(mesh: Any, cells: np.ndarray) -> np.ndarray:
-    """Return the mean of a vector over the triangles of each node, (N, 2)."""
+    """Return the mean of a vector over the triangles at each node, (N, 2)."""
     import numpy as np
 
     total, count = np.zeros((mesh.p.shape[1], 2)), np.zeros(mesh.p.shape[1])

@@ -1,8 +1,9 @@
-"""Samples made in the background, in the order of their numbers, whatever the workers' timing.
+"""Stream of samples made in the background, in order of their numbers.
 
-A sample is a function of (seed, number, parameters). One that fails is named and replaced by
-another draw, which is written down, so that a resumed run replaces it by the same. A worker that
-dies is replaced; its sample is made again, and given up when that kills a second worker.
+A sample is a function of (seed, number, parameters), independent of the workers' timing. A failed
+sample is logged and replaced by another draw, which the journal records, so that a resumed run
+repeats the replacement. A dead worker is replaced and its sample repeated; a sample that kills two
+workers counts as failed.
 """
 
 from __future__ import annotations
@@ -39,10 +40,10 @@ POLL_SECONDS = 0.2
 
 
 class Draws:
-    """The parameters and seed of every sample of a job, and of what replaces one that fails.
+    """Parameters and seeds of the samples of a job and of their replacements.
 
     Args:
-        draw: with as many samples as the job has in all.
+        draw: with the total number of samples of the job.
         seed: of the job.
     """
 
@@ -53,7 +54,7 @@ class Draws:
     def order(
         self, number: int, attempt: int = 0, parameters: Mapping[str, float] | None = None
     ) -> Order:
-        """Return a sample's order; after failures (`attempt` > 0) an independent draw."""
+        """Return the order of a sample; an independent draw if `attempt` > 0."""
         if not attempt:
             values = self._values[number] if parameters is None else dict(parameters)
             return Order(number, values, derive_seed(self._seed, number))
@@ -68,12 +69,12 @@ class SampleStream:
     Args:
         generator: with the values of the parameters that are not drawn.
         draws: parameters and seeds.
-        extract: which arrays a sample has.
-        offset: number of sample 0 among `draws`.
-        journal: file of what was ordered and made; None for none.
-        workers: processes; 0 makes each sample in this process when it is taken.
-        ahead: samples that memory is held for, finished or under way.
-        timeout: seconds after which a worker counts as dead.
+        extract: the arrays of a sample.
+        offset: number of sample 0 in `draws`.
+        journal: file that records orders and samples, or None.
+        workers: number of processes; 0 makes each sample in this process when it is taken.
+        ahead: number of samples, finished or in progress, that memory is allocated for.
+        timeout: seconds without an answer after which a worker is replaced.
 
     Raises:
         DataError: the journal cannot be written, or workers cannot start.
@@ -100,7 +101,7 @@ class SampleStream:
         self._seconds = 0.0
 
     def order(self, number: int, parameters: Mapping[str, float] | None = None) -> None:
-        """Ask for a sample; with parameters other than those that its number is drawn with."""
+        """Order a sample, with the drawn parameters unless `parameters` are given."""
         number += self._offset
         if parameters is not None:
             self._journal.choose(number, parameters)
@@ -113,17 +114,17 @@ class SampleStream:
         return self._draws.order(number, self._attempts[number], self._asked[number])
 
     def forget(self) -> None:
-        """Drop all orders and what was made of them."""
+        """Drop all orders and their finished samples."""
         self._waiting.clear()
         self._free += self._finished.values()
         self._finished.clear()
         self._asked.clear()
 
     def take(self, number: int, out: Mapping[str, np.ndarray]) -> None:
-        """Write a sample that was ordered into arrays; wait for it if need be.
+        """Wait for an ordered sample and write it into arrays.
 
         Raises:
-            NumericalError: it and all that were to replace it failed.
+            NumericalError: the sample and all its replacements failed.
             DataError: workers cannot start, or the disk is full.
         """
         number += self._offset
@@ -140,7 +141,7 @@ class SampleStream:
         self.poll()
 
     def poll(self) -> None:
-        """Receive what is finished and give the workers the next orders; does not wait."""
+        """Receive finished samples and give the workers the next orders, without waiting."""
         for position, worker in enumerate(self._workers):
             if worker.order is None:
                 if not worker.process.is_alive():
@@ -148,7 +149,11 @@ class SampleStream:
             elif worker.ready():
                 self._receive(position)
             elif time.monotonic() - worker.begun > self._timeout:
-                log.warning("worker %d has no answer after %g s", worker.number, self._timeout)
+                log.warning(
+                    "worker %d has not answered for %g s and is killed",
+                    worker.number,
+                    self._timeout,
+                )
                 worker.process.kill()
         if self._waiting and self._count:
             self._start()
@@ -159,18 +164,18 @@ class SampleStream:
                 worker.give(order)
 
     def extracted(self, path: Path) -> dict[str, np.ndarray]:
-        """Return the arrays of a sample in a file, as those of the stream."""
+        """Return the arrays of a sample in a file, in the form of the stream."""
         frames, origin = self._generator.read(path)
         return self._extract.arrays(
             self._generator.with_parameters(origin.parameters), Sample(frames, {})
         )
 
     def describe(self) -> dict[str, Any]:
-        """Return what the samples depend on (JSON types)."""
+        """Return the settings that the samples depend on (JSON types)."""
         return {"generator": identity(self._generator), "offset": self._offset}
 
     def stats(self) -> dict[str, Any]:
-        """Return what has happened: samples made, CPU seconds of it, replacements, memory."""
+        """Return counts of samples and replacements, CPU seconds, and memory in bytes."""
         return {
             "simulations_made": self._made, "generator_cpu_seconds": self._seconds,
             "workers_replaced": self._replaced_workers,
@@ -220,7 +225,7 @@ class SampleStream:
             self._accept(order, Answer(error=f"{count} workers died of it ({cause})"))
 
     def _accept(self, order: Order, answer: Answer) -> None:
-        """Keep a sample, or order what replaces it."""
+        """Store a finished sample, or order its replacement."""
         number = order.index
         if number not in self._asked or order != self._order(number):
             self._free.append(self._under_way.pop(number))  # forgotten meanwhile
@@ -247,17 +252,17 @@ class SampleStream:
 
     def _again(self, order: Order) -> None:
         self._free.append(self._under_way.pop(order.index))
-        # Lowest first: else samples that are taken later could fill the memory before it.
+        # Lowest number first: otherwise later samples could occupy all memory.
         self._waiting = deque(sorted([*self._waiting, order], key=lambda o: o.index))
 
     def _replace(self, position: int) -> None:
-        """Start another worker in place of a dead one."""
+        """Replace a dead worker."""
         old = self._workers[position]
         self._replaced_workers += 1
         self._idle_deaths += 1
         if self._idle_deaths > DEATHS * (MOST_ATTEMPTS + self._count):
             raise DataError(
-                f"{self._idle_deaths} workers died one after the other, the last by {old.cause}",
+                f"{self._idle_deaths} workers died in succession, the last by {old.cause}",
                 where=f"generator {self._generator.name}", fix="workers=0 shows why",
             )  # fmt: skip
         old.end()
@@ -268,18 +273,18 @@ def first_samples(
     generator: Generator, draws: Draws, count: int, folder: Path, processes: int,
     chosen: Mapping[int, int],
 ) -> list[Path]:  # fmt: skip
-    """Make the first samples as files, those that are not there yet; return the files by number.
+    """Make the missing ones of the first samples as files; return the files by number.
 
     Args:
         generator: with the values of the parameters that are not drawn.
         draws: parameters and seeds.
-        count: samples in all.
-        folder: where to.
-        processes: samples that are made at a time.
-        chosen: {number: draw} of the samples that are not the first draw of their number.
+        count: number of samples.
+        folder: of the files.
+        processes: number of samples that are made in parallel.
+        chosen: {number: candidate} of the samples whose candidate is not 0.
 
     Raises:
-        NumericalError: a sample and all that were to replace it failed.
+        NumericalError: a sample and all its replacements failed.
         DataError: the disk is full; finished samples are kept.
     """
     attempts = {n: chosen.get(n, 0) for n in range(count)}

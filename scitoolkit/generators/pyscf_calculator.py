@@ -1,4 +1,4 @@
-"""ASE calculator of molecules by PySCF: Hartree-Fock or density functionals, energy and forces."""
+"""ASE calculator of molecules with PySCF: Hartree-Fock and density functional theory."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from ase.units import Bohr, Hartree
 from scitoolkit.core.errors import ConfigError, NumericalError
 
 ORBITAL_GRADIENT = 1e-6
-"""Hartree; PySCF's own, the root of the energy's tolerance, leaves 1e-3 eV/Å in forces."""
+"""Convergence of the orbital gradient, Hartree; PySCF's default leaves 1e-3 eV/Å in the forces."""
 
 
 class PySCF(Calculator):
-    """Energy (eV) and forces (eV/Å) of a molecule; open shells are unrestricted.
+    """ASE calculator of energy (eV) and forces (eV/Å) of a molecule; open shells are unrestricted.
 
     Args:
-        method: `HF`, or a functional by PySCF's name, such as `PBE` or `B3LYP`.
-        basis: by PySCF's name; where it has effective core potentials, atoms have them.
+        method: `HF`, or PySCF's name of a functional, such as `PBE` or `B3LYP`.
+        basis: PySCF's name of a basis, with its effective core potentials, if any.
         charge: of the molecule, in elementary charges.
-        multiplicity: 2 S + 1; 1 or 2 by the number of electrons unless given.
-        grid: of the functional, 0 (coarse) to 9; 3 is PySCF's own.
+        multiplicity: 2 S + 1; by default 1 or 2, by the number of electrons.
+        grid: level of the integration grid, 0 (coarse) to 9.
         convergence: of the energy between iterations, eV.
     """
 
@@ -39,9 +39,9 @@ class PySCF(Calculator):
         """Compute energy and forces.
 
         Raises:
-            ConfigError: a periodic structure, a basis of pseudopotentials (gth), or a charge and a
-                multiplicity that do not fit.
-            NumericalError: the iterations do not converge.
+            ConfigError: the structure is periodic, the basis is for pseudopotentials (gth), or
+                charge and multiplicity are inconsistent.
+            NumericalError: the self-consistent field does not converge.
         """
         from pyscf import gto
 
@@ -49,13 +49,13 @@ class PySCF(Calculator):
         system, given = self.atoms, self.parameters
         assert system is not None
         if system.pbc.any():
-            raise ConfigError("a periodic structure, and calculator=pyscf labels molecules",
+            raise ConfigError("a periodic structure; calculator=pyscf only labels molecules",
                               fix="pbc=False, or calculator=tblite")  # fmt: skip
         electrons = int(system.numbers.sum()) - given["charge"]
         unpaired = electrons % 2 if given["multiplicity"] is None else given["multiplicity"] - 1
         if unpaired < 0 or (electrons - unpaired) % 2 or unpaired > electrons:
             raise ConfigError(
-                f"multiplicity {unpaired + 1} of {electrons} electrons",
+                f"multiplicity {unpaired + 1} with {electrons} electrons",
                 allowed="odd for an even number of electrons, even for an odd one",
             )
         symbols = system.get_chemical_symbols()
@@ -77,12 +77,13 @@ class PySCF(Calculator):
 
 
 def _core_potentials(basis: str, symbols: Sequence[str]) -> dict[str, str]:
-    """Return the effective core potential of each element that the basis has one for.
+    """Return the effective core potential of each element for which the basis has one.
 
-    PySCF adds none unless told: core electrons would then fill a basis made for valence electrons.
+    PySCF does not add them by itself: core electrons would then occupy a basis for valence
+    electrons.
 
     Raises:
-        ConfigError: a basis of pseudopotentials of periodic codes.
+        ConfigError: the basis is for pseudopotentials of periodic codes.
     """
     from pyscf.data.elements import charge
     from pyscf.gto.mole import bse_predefined_ecp

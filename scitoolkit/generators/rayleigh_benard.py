@@ -1,4 +1,4 @@
-"""Rayleigh-Bénard convection in two dims as a generator of training data."""
+"""Generator of two-dimensional Rayleigh-Bénard convection."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ if TYPE_CHECKING:
 
 
 class RayleighBenard(Generator):
-    """Convection p, b, u, w (time, x, z) between no-slip walls: Fourier x Chebyshev, SBDF2.
+    """Rayleigh-Bénard convection p, b, u, w (time, x, z) between no-slip walls.
 
-    Free-fall units: the layer's height is 1, buoyancy 1/2 at the lower wall and -1/2 at the upper.
+    Free-fall units: the height of the layer is 1, the buoyancy 1/2 at the lower wall and -1/2 at
+    the upper wall.
 
     Attributes:
         rayleigh: Rayleigh number.
         prandtl: Prandtl number.
         length: period of x.
-        cells: points of x; z has Chebyshev-Gauss points.
-        levels: points of z.
-        time_step: of the scheme; unstable where the flow crosses a cell in less.
+        cells: number of points of x.
+        levels: number of Chebyshev-Gauss points of z.
+        time_step: of the scheme; unstable if the flow crosses a cell in a shorter time.
         interval: time between frames.
         spinup: time before the first frame; the transient at Ra 1e6 lasts about 30.
         frames: number of frames.
@@ -51,7 +52,7 @@ class RayleighBenard(Generator):
     frames: PositiveInt = 100
 
     def generate(self, seed: int) -> Sample:
-        """Return the frames, and the drift of the flux of mass through the planes."""
+        """Return the frames, and the mass flux through horizontal planes as invariant."""
         import numpy as np
 
         from scitoolkit.generators.convection_solver import Convection
@@ -76,11 +77,11 @@ class RayleighBenard(Generator):
         return Sample(self._dataset(flow, frames), {"flux": flux})
 
     def invariant_bounds(self) -> Mapping[str, float]:
-        """Return the bound of the mean of w in each plane, which is 0 by continuity."""
+        """Return the bound of the mean of w over horizontal planes, which is zero by continuity."""
         return {"flux": 1e-10}
 
     def figures(self, frames: Any) -> Sequence[Figure]:
-        """Return the buoyancy and the heat flux."""
+        """Return figures of the buoyancy and the heat flux."""
         flux = (frames["w"] * frames["b"]).mean(("x", "z"))
         return [
             Maps(title="Buoyancy, first frame",

@@ -1,4 +1,4 @@
-"""A process that makes samples one after the other and sends them through a pipe."""
+"""Worker process that makes samples one after another and sends them through a pipe."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ from scitoolkit.generators.workers import Order, one_thread
 
 @dataclass(frozen=True)
 class Answer:
-    """What became of an order; its arrays follow in a message of bytes unless it failed.
+    """Answer to an order; unless it failed, the arrays follow in a message of bytes.
 
     Attributes:
+        checksum: CRC-32 of the arrays.
         seconds: CPU time.
-        error: why it failed, "" otherwise.
-        fatal: every other sample would fail too.
+        error: why the sample failed, or "".
+        fatal: whether every other sample would fail too.
     """
 
     checksum: int = 0
@@ -50,12 +51,12 @@ def make(generator: Generator, extract: Extract, order: Order, block: np.ndarray
 
 
 class WorkerProcess:
-    """One process; it has at most one order.
+    """Handle of a worker process, which has at most one order.
 
     Args:
         number: of the worker, for messages.
         settings: of the generator.
-        extract: what is sent of a sample.
+        extract: the arrays that are sent.
     """
 
     def __init__(self, number: int, settings: Mapping[str, Any], extract: Extract) -> None:
@@ -70,7 +71,7 @@ class WorkerProcess:
         self.begun = 0.0
 
     def give(self, order: Order) -> None:
-        """Send an order; a dead process is noticed when its answer is read."""
+        """Send an order; the death of the process is detected when its answer is read."""
         self.order, self.begun = order, time.monotonic()
         try:
             self.pipe.send(order)
@@ -82,7 +83,7 @@ class WorkerProcess:
         return self.pipe.poll() or not self.process.is_alive()
 
     def answer(self, block: np.ndarray) -> Answer | None:
-        """Return the answer, the arrays written into `block`; None from a dead process."""
+        """Return the answer, with the arrays written into `block`; None if the process is dead."""
         try:
             if not self.pipe.poll():
                 return None
@@ -95,14 +96,14 @@ class WorkerProcess:
         return answer
 
     def end(self) -> None:
-        """Kill the process, which holds nothing that is worth keeping."""
+        """Kill the process, which has no state to preserve."""
         self.process.kill()
         self.process.join()
         self.pipe.close()
 
     @property
     def cause(self) -> str:
-        """Why the process is dead, in words."""
+        """Why the process died, for messages."""
         self.process.join(1.0)
         code = self.process.exitcode
         if code is not None and code < 0:
@@ -111,7 +112,7 @@ class WorkerProcess:
 
 
 def _serve(pipe: Connection, settings: dict[str, Any], extract: Extract) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the training ends its workers itself
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the training process ends its workers
     one_thread()
     generator = generators.get(settings["name"]).model_validate(settings)
     block = np.empty(extract.size, np.float32)

@@ -1,7 +1,7 @@
-"""Making samples in processes: one file and one record a sample, each whole or not there.
+"""Making of samples in processes, with one file and one record per sample, written atomically.
 
-A sample that fails, or whose process dies, costs no other sample. What stops everything is a full
-disk, which the next sample would meet too.
+A failed sample, or the death of its process, does not affect other samples. Only a full disk, which
+would also affect the next sample, stops everything.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ RECORDS = ".records"
 
 @dataclass(frozen=True)
 class Order:
-    """A sample to make: its number, parameters and seed."""
+    """Order of a sample: its number, parameters and seed."""
 
     index: int
     parameters: dict[str, float]
@@ -39,14 +39,19 @@ class Order:
 
 @dataclass(frozen=True)
 class Record:
-    """What became of an order.
+    """Result of an order.
 
     Attributes:
+        index: number of the sample.
+        parameters: of the sample.
+        seed: of the sample.
         file: name of the sample's file in the campaign's folder, "" if it failed.
         size: bytes of the file.
         seconds: CPU time of the process.
-        error: why it failed, "" otherwise.
-        fatal: the next sample would fail too.
+        invariants: drifts of the invariants.
+        notes: see `Sample`.
+        error: why the sample failed, or "".
+        fatal: whether the next sample would fail too.
     """
 
     index: int
@@ -62,7 +67,7 @@ class Record:
 
 
 def make_sample(settings: Mapping[str, Any], order: Order, folder: Path) -> Record:
-    """Make one sample and write its file, then its record."""
+    """Make one sample, and write its file and its record."""
     generator = generators.get(settings["name"]).model_validate(settings)
     begin = time.process_time()
     told = asdict(order)
@@ -91,7 +96,7 @@ def make_sample(settings: Mapping[str, Any], order: Order, folder: Path) -> Reco
 
 
 def finished(folder: Path) -> dict[int, Record]:
-    """Return the records of a campaign's folder whose files are there in full, by number."""
+    """Return the records in a campaign's folder whose files are complete, by number."""
     found = {}
     for path in sorted((folder / RECORDS).glob("*.json")):
         try:
@@ -108,13 +113,13 @@ def finished(folder: Path) -> dict[int, Record]:
 def make_samples(
     generator: Generator, orders: Sequence[Order], folder: Path, pool: Pool
 ) -> Iterator[Record]:
-    """Yield a record for each order as it is done, in any order.
+    """Yield a record for each order as it is finished.
 
     Args:
         generator: with the values of the parameters that the orders do not set.
-        orders: what to make.
-        folder: the campaign's folder.
-        pool: who makes them; a single process without an executor is this one.
+        orders: of the samples.
+        folder: of the campaign.
+        pool: of workers; a single worker without an executor is this process.
     """
     (folder / RECORDS).mkdir(parents=True, exist_ok=True)
     settings = generator.model_dump(mode="json")
@@ -131,7 +136,7 @@ def _in_pool(
     settings: dict[str, Any], orders: Sequence[Order], folder: Path, executor: Executor,
     workers: int,
 ) -> Iterator[Record]:  # fmt: skip
-    """Keep the workers of an executor busy; a worker that is lost costs its own sample alone."""
+    """Yield records of samples made by an executor; a lost worker only fails its sample."""
     from concurrent.futures import FIRST_COMPLETED, wait
 
     waiting, running = list(reversed(orders)), dict[Any, Order]()
@@ -155,7 +160,7 @@ def _in_pool(
 def _in_processes(
     settings: dict[str, Any], orders: list[Order], folder: Path, processes: int
 ) -> Iterator[Record]:
-    """Keep `processes` samples under way; when a process dies, find out which one killed it."""
+    """Yield records of samples made in processes; retry singly those in progress at a death."""
     waiting = list(reversed(orders))
     while waiting:
         suspects = yield from _until_one_dies(settings, waiting, folder, processes)
@@ -168,7 +173,7 @@ def _in_processes(
 def _until_one_dies(
     settings: dict[str, Any], waiting: list[Order], folder: Path, processes: int
 ) -> abc.Generator[Record, None, list[Order]]:
-    """Take orders from the end of `waiting`; return those under way when a process died."""
+    """Process orders from the end of `waiting`; return those in progress when a process died."""
     import multiprocessing
     from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
     from concurrent.futures.process import BrokenProcessPool
@@ -191,7 +196,7 @@ def _until_one_dies(
 
 
 def one_thread() -> None:
-    """Give each process one thread: they share the cores among themselves."""
+    """Limit this process to one thread, because the processes share the cores."""
     os.environ["OMP_NUM_THREADS"] = "1"
 
 

@@ -14,7 +14,7 @@ import xarray as xr
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.model_folder import ModelFolder
-from scitoolkit.core.results import Figure, Lines, Results, Series, Table, Verdict
+from scitoolkit.core.results import Lines, Multiples, Results, Series, Table, Verdict
 from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.core.traced import TracedFunction
 from scitoolkit.graphs import mesh_baselines, mesh_traced, sharing
@@ -188,7 +188,7 @@ def _errors(task: MeshDynamics, meshes: MeshSet, flows: np.ndarray) -> dict[str,
 def _results(found: dict[str, dict[str, np.ndarray]], seen: list[str], file: str) -> Results:
     rows: list[list[Any]] = []
     metrics: dict[str, Any] = {}
-    figures: list[Figure] = []
+    panels: list[Lines] = []
     for mesh, errors in found.items():
         label = f"{mesh} ({'seen' if mesh in seen else 'unseen'})" if seen else mesh
         rows.append([label, *(float(e.mean()) for e in errors.values())])
@@ -199,7 +199,7 @@ def _results(found: dict[str, dict[str, np.ndarray]], seen: list[str], file: str
             Series(label=n, y=e.tolist(), role="main" if n == "surrogate" else "baseline")
             for n, e in errors.items()
         ]
-        figures.append(
+        panels.append(
             Lines(title=label, x=x, x_label="step", y_label="RMSE", series=lines, log_y=True)
         )
     ratios = {mesh: metrics[f"error_ratio_{mesh}"] for mesh in found}
@@ -209,7 +209,7 @@ def _results(found: dict[str, dict[str, np.ndarray]], seen: list[str], file: str
         title=f"Rollouts on meshes: {file}",
         verdict=Verdict.among(
             {name: float(errors.mean()) for name, errors in found[worst].items()}, "surrogate",
-            f"RMSE of rollouts on {worst}",
+            f"rollout RMSE on {worst}",
         ),
         summary=["Errors are over all nodes and test trajectories, from the first state alone."],
         metrics=metrics,
@@ -217,5 +217,5 @@ def _results(found: dict[str, dict[str, np.ndarray]], seen: list[str], file: str
             Table(title="RMSE, mean over the steps of the rollout",
                   columns=["mesh", *next(iter(found.values()))], rows=rows)
         ],
-        figures=figures,
+        figures=[Multiples(title="Error of the rollouts on each mesh", panels=panels)],
     )  # fmt: skip

@@ -16,7 +16,7 @@ from torch import nn
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.model_folder import ModelFolder
-from scitoolkit.core.results import Lines, Results, Series, Table, Verdict
+from scitoolkit.core.results import Bars, Figure, Results, Table, Verdict
 from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.graphs import baselines, out_of_core, sharing
 from scitoolkit.graphs.config import GraphConfig
@@ -30,6 +30,7 @@ from scitoolkit.graphs.task import NodeTask, task_of
 from scitoolkit.io.fields import write_fields
 from scitoolkit.io.split import SPLITS
 from scitoolkit.training import Trainer, best_weights, current_rank
+from scitoolkit.training.processes import gather_objects
 from scitoolkit.training.ranks.communicator import SingleProcess
 
 log: Logger = get_logger(__name__)
@@ -64,6 +65,7 @@ def train(config: GraphConfig, run: RunDirectory, *, resume: bool = False) -> No
     trainer.fit(own.loaders["train"], own.loaders.get("validation"), resume=resume)
     traffic = part.ranks.traffic
     log.info("received %.1f MB in %d messages", traffic.bytes / 1e6, traffic.messages)
+    received = gather_objects(int(traffic.bytes))
     if current_rank() != 0:
         return
     model_folder = ModelFolder.create(run)
@@ -74,7 +76,8 @@ def train(config: GraphConfig, run: RunDirectory, *, resume: bool = False) -> No
     }  # fmt: skip
     if own.moments is not None:
         shape |= {"mean": own.moments[0].tolist(), "deviation": own.moments[1].tolist()}
-    record = {**shape, "processes": part.ranks.size, "grid": str(part.grid)}
+    record = {**shape, "processes": part.ranks.size, "grid": str(part.grid),
+              "received_bytes": received}  # fmt: skip
     model_folder.finish(run, record)
 
 
@@ -88,8 +91,6 @@ def evaluate(directory: Path, data: Path | None = None) -> Results:
     graph = read_whole(config.data, config.data.path if data is None else data)
     found = _infer(config, folder, record, graph)
     results = _results(graph, found, record, config)
-    if folder.in_run and data is None:
-        _add_training(results, RunDirectory.open(directory))
     folder.write_results(results, data)
     return results
 
@@ -226,36 +227,42 @@ def _results(
         verdict=Verdict.among(
             {method: each[judged][merit] for method, each in figures.items()},
             name,
-            f"{merit} of {name} on the part {judged}",
+            f"{judged} {merit} of {name}",
             better=target.better,
             rate=False,
         ),
         summary=[
             f"{graph.num_nodes} nodes, {graph.num_edges} directed edges, "
-            f"{graph.num_classes} {config.data.target}; judged on the part {judged}.",
-            f"Trained on {record['processes']} process(es), {record['grid']}.",
+            f"{graph.num_classes} {config.data.target}; evaluated on the {judged} split.",
+            f"Trained on {_processes(record['processes'])} ({record['grid']}).",
         ],
         metrics=metrics,
         tables=[
             Table(title=merit.capitalize(), columns=["method", *parts], rows=rows,
                   best=target.better)
         ],
+        figures=_figures({m: each[judged][merit] for m, each in figures.items()}, judged, merit,
+                         record),
     )  # fmt: skip
 
 
-def _add_training(results: Results, run: RunDirectory) -> None:
-    """Add the learning curve of the run."""
-    curves: dict[str, dict[int, float]] = {}
-    for row in run.read_metrics():
-        curves.setdefault(row["name"], {})[row["step"]] = row["value"]
-    watched = ("loss", "accuracy", "absolute_error")
-    wanted = {f"validation/{name}": f"validation {name.replace('_', ' ')}" for name in watched}
-    shown = {label: curves[name] for name, label in wanted.items() if name in curves}
-    if not shown:
-        return
-    steps = sorted(set().union(*shown.values()))
-    lines = [Series(label=n, y=[c.get(s) for s in steps]) for n, c in shown.items()]
-    results.figures.append(
-        Lines(title="Training", x=[float(s) for s in steps], x_label="epoch", y_label="",
-              series=lines)
-    )  # fmt: skip
+def _processes(number: int) -> str:
+    return f"{number} process{'es' * (number != 1)}"
+
+
+def _figures(
+    scores: Mapping[str, float], part: str, merit: str, record: Mapping[str, Any]
+) -> list[Figure]:
+    """Return bars of the metric of each method, and of the traffic between processes."""
+    figures: list[Figure] = [
+        Bars(title=f"{part.capitalize()} {merit} compared with the baselines", labels=list(scores),
+             values=list(scores.values()), x_label=f"{part} {merit}", marked=0)
+    ]  # fmt: skip
+    received = record.get("received_bytes", [])  # not in records of earlier versions
+    if len(received) > 1:
+        figures.append(
+            Bars(title="Data received during training", x_label="MB",
+                 labels=[f"process {rank}" for rank in range(len(received))],
+                 values=[count / 1e6 for count in received])
+        )  # fmt: skip
+    return figures

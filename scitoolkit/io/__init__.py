@@ -1,4 +1,4 @@
-"""Reading and writing: fields, time axes, splits, and the loader of training batches."""
+"""Input and output: fields, atomic configurations, splits, and loaders of training batches."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""What a NetCDF classic file holds, and how long it must be, from its header alone.
+"""Parser of NetCDF classic headers: variables, positions of rows, and the expected file size.
 
-A truncated classic file opens without complaint and then ends in a traceback, or in a bus error,
-when the missing part is mapped into memory; so its length is checked first. The same header says
-where every row lies.
+A truncated classic file opens without an error, and reading the missing part then fails with a
+traceback, or with a bus error if the file is memory-mapped; its size is therefore checked first.
 
 Source: the NetCDF classic format specification, "The NetCDF file formats", Unidata.
 """
@@ -26,16 +25,16 @@ _STREAMING = 0xFFFFFFFF
 
 @dataclass(frozen=True)
 class ClassicVariable:
-    """One variable of a classic file.
+    """Variable of a classic file.
 
     Args:
-        name: its name.
-        dims: names of its dims.
-        shape: its extent, that of the record dim included.
-        dtype: of its values, big-endian.
-        begin: position of its first row.
+        name: of the variable.
+        dims: names of the dims.
+        shape: extents, including that of the record dim.
+        dtype: of the values, big-endian.
+        begin: position (bytes) of the first row.
         stride: bytes from one row (of the first dim) to the next.
-        attrs: its attributes.
+        attrs: attributes.
     """
 
     name: str
@@ -48,18 +47,18 @@ class ClassicVariable:
 
     @property
     def row_nbytes(self) -> int:
-        """Bytes of a row; of a variable without dims, of its value."""
+        """Bytes of a row, or of the value of a scalar."""
         return int(np.prod(self.shape[1:], dtype=np.int64)) * self.dtype.itemsize
 
     @property
     def end(self) -> int:
-        """Position behind its last value."""
+        """Position (bytes) after the last value."""
         rows = self.shape[0] if self.shape else 1
         return self.begin + (rows - 1) * self.stride + self.row_nbytes if rows else self.begin
 
 
 class _Header:
-    """Reads the primitives of a header; every short read is an EOFError."""
+    """Reader of the primitives of a header; a short read raises EOFError."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.file = file
@@ -113,18 +112,18 @@ def classic_variables(path: Path) -> list[ClassicVariable]:
     """Return the variables of a CDF-1 or CDF-2 file.
 
     Raises:
-        EOFError: the header is cut.
-        ValueError: the header makes no sense.
+        EOFError: the header is truncated.
+        ValueError: the header is invalid.
     """
     return _variables(path)[0]
 
 
 def expected_size(path: Path) -> int:
-    """Return the fewest bytes that a whole CDF-1 or CDF-2 file with this header has.
+    """Return the minimum size (bytes) of a complete CDF-1 or CDF-2 file with this header.
 
     Raises:
-        EOFError: the header itself is cut.
-        ValueError: the header makes no sense.
+        EOFError: the header is truncated.
+        ValueError: the header is invalid.
     """
     variables, header_end = _variables(path)
     return max([header_end, *(variable.end for variable in variables)])
@@ -145,7 +144,7 @@ def _variables(path: Path) -> tuple[list[ClassicVariable], int]:
     sizes = [v.row_nbytes for v in records]
     stride = sizes[0] if len(sizes) == 1 else sum(map(_padded, sizes))
     if num_records == _STREAMING:
-        # The writer did not know; whole records are counted from the size.
+        # numrecs is STREAMING: infer the record count from the file size.
         first = min((v.begin for v in records), default=0)
         num_records = max(0, path.stat().st_size - first) // stride if stride else 0
     return [
@@ -155,7 +154,7 @@ def _variables(path: Path) -> tuple[list[ClassicVariable], int]:
 
 
 def _variable(header: _Header, dims: list[tuple[str, int]], wide: bool) -> ClassicVariable:
-    """Return a variable; one with records has 0 for their number and for their distance."""
+    """Return a variable; for record variables, number of records and stride are 0."""
     name = header.name()
     numbers = [header.number() for _ in range(header.number())]
     attrs = header.attributes()
@@ -172,10 +171,10 @@ def _variable(header: _Header, dims: list[tuple[str, int]], wide: bool) -> Class
 
 
 def require_whole_netcdf3(path: Path) -> None:
-    """Refuse a classic file that is shorter than its header says, before anybody maps it.
+    """Raise for a classic file that is shorter than its header requires.
 
     Raises:
-        DataError: it is too short, or its header makes no sense.
+        DataError: the file is truncated, or its header is invalid.
     """
     size = path.stat().st_size
     try:
@@ -188,7 +187,7 @@ def require_whole_netcdf3(path: Path) -> None:
         ) from None
     if size < expected:
         raise DataError(
-            f"damaged or truncated ({size} bytes; its header says {expected})",
+            f"damaged or truncated ({size} bytes; its header requires {expected})",
             where=str(path),
             fix="copy or make the file again",
         )

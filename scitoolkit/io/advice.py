@@ -1,7 +1,7 @@
-"""What the layout of a file means for training on it, and what another layout would gain.
+"""Read amplification of a file's layout in training, and the layout that would reduce it.
 
-Training takes samples in random order. A chunk can only be decompressed as a whole, so of a chunk
-with 16 samples 15 are read in vain, unless the reader knows what it will need next.
+Training reads samples in random order, but a chunk can only be decompressed as a whole: of a chunk
+with 16 samples, 15 are read in vain unless the order of samples is known in advance.
 """
 
 from __future__ import annotations
@@ -22,20 +22,19 @@ _CHUNK_BYTES = 64 << 10
 def training_reads(
     shape: tuple[int, ...], itemsize: int, chunks: tuple[int, ...] | None, filtered: bool
 ) -> dict[str, Any] | None:
-    """Return how often bytes are read when samples along the first dim come in random order.
+    """Return the read amplification for samples along the first dim in random order.
 
     Args:
-        shape: extent of a variable.
+        shape: of the variable.
         itemsize: bytes of a value.
-        chunks: extent of a chunk; None when it is stored in one piece.
-        filtered: chunks are compressed or checksummed.
+        chunks: shape of a chunk; None for contiguous storage.
+        filtered: whether chunks are compressed or checksummed.
 
     Returns:
-        `one_by_one`: bytes read a byte used when every sample is read by itself;
-        `planned`: the same in the later epochs of a `PlannedLoader` that keeps a quarter of the
-        set in memory; `rechunk`: chunks of one sample, or of so many that a chunk has 64 KiB,
-        None where they are no larger.
-        None for a variable of fewer than two dims or samples.
+        `one_by_one`: bytes read per byte used if every sample is read separately; `planned`: the
+        same in later epochs of a `PlannedLoader` that caches a quarter of the set; `rechunk`:
+        recommended chunks of one sample or of about 64 KiB, None if the chunks are no larger.
+        None for a variable with fewer than two dims or samples.
 
     Example:
         >>> found = training_reads((1024, 64, 64), 4, (16, 64, 64), filtered=True)
@@ -60,7 +59,7 @@ def training_reads(
 
 @lru_cache
 def planned_reads(together: int) -> float:
-    """Return how often a chunk of `together` samples is read in an epoch after the first."""
+    """Return the number of reads of a chunk of `together` samples per epoch after the first."""
     num_samples = max(_PLANNED_SAMPLES, 16 * together)
     order = EpochOrder(num_samples, num_samples // _STEPS)
     units = np.arange(num_samples) // together

@@ -1,11 +1,10 @@
 """Atomic configurations with reference energies, forces and virials, read frame by frame.
 
-Formats: deepmd systems (`type.raw` with `set.*/` npy, mixed_type too), extxyz and ASE databases.
-Units inside are eV, Å, eV/Å; the virial is W = -sum r ⊗ dE/dr in eV, which is -volume x stress in
-ASE's sign. A source knows where every frame lies and reads it when asked, so data larger than
-memory stay on disk. What would spoil a training silently is refused: labels that are absent or all
-zero, NaN, periodic directions without a cell, positions that cannot be in the unit they are said
-to be in.
+Formats: deepmd systems (`type.raw` with `set.*/` npy, also mixed_type), extxyz and ASE databases.
+Internal units are eV, Å and eV/Å; the virial is W = -sum r ⊗ dE/dr in eV, which is -volume x stress
+with ASE's sign. A source indexes its frames and reads them on access, so data may exceed memory.
+Data that would silently spoil a training raise DataError: labels that are missing or all zero, NaN,
+periodic directions without a lattice vector, positions whose distances contradict their unit.
 """
 
 from __future__ import annotations
@@ -34,14 +33,14 @@ CHECKED_FRAMES = 64
 
 
 class LabelConfig(Config):
-    """How labels are called in the files, and their units.
+    """Names of labels in the files, and units.
 
     Attributes:
-        energy_key: extxyz and ASE db: key of the total energy.
-        forces_key: extxyz and ASE db: name of the column of forces.
-        virial_key: key of a virial in energy units; a stress under ASE's own name is found anyway.
-        length_unit: of positions and cell; stated, it is not questioned.
-        energy_unit: of energies, virials, and of forces together with `length_unit`.
+        energy_key: key of the total energy (extxyz and ASE databases).
+        forces_key: name of the forces column (extxyz and ASE databases).
+        virial_key: key of a virial in energy units; a stress under ASE's name is always found.
+        length_unit: of positions and cell; if set, distances are not checked against it.
+        energy_unit: of energies and virials, and with `length_unit` of forces.
     """
 
     energy_key: str = "energy"
@@ -53,19 +52,19 @@ class LabelConfig(Config):
 
 @dataclass(frozen=True)
 class Configuration:
-    """One frame.
+    """One atomic configuration (frame) with its labels.
 
     Attributes:
         species: (N,) element symbols, or names of a deepmd type map.
         positions: (N, 3) Å.
-        cell: (3, 3) Å, rows are the lattice vectors; zeros where there is none.
+        cell: (3, 3) Å, rows are the lattice vectors; zeros without a lattice.
         pbc: (3,) whether each lattice direction is periodic.
-        energy: eV, None when unlabelled.
+        energy: eV, or None.
         forces: (N, 3) eV/Å, or None.
         virial: (3, 3) eV, or None.
-        frame_parameters: (F,) numbers that belong to the frame (fparam), or None.
-        atom_parameters: (N, A) numbers that belong to the atoms (aparam), or None.
         where: file and frame, for messages.
+        frame_parameters: (F,) parameters of the frame (fparam), or None.
+        atom_parameters: (N, A) parameters of the atoms (aparam), or None.
     """
 
     species: Array
@@ -81,7 +80,7 @@ class Configuration:
 
 
 class AtomsSource(Protocol):
-    """Frames that are read when asked for."""
+    """Sequence of frames that are read on access."""
 
     def __len__(self) -> int:
         """Return the number of frames."""
@@ -94,12 +93,12 @@ class AtomsSource(Protocol):
 
 
 class AtomsFormat(Protocol):
-    """A file format of atomic configurations; members are classes without settings.
+    """File format of atomic configurations; members are classes without settings.
 
     Attributes:
-        described: the files that it reads, for messages.
-        fixed_names: its labels have names that no setting changes.
-        requires: importable packages that it needs.
+        described: description of its files, for messages.
+        fixed_names: whether the names of labels are fixed, so that `LabelConfig` cannot set them.
+        requires: importable packages.
     """
 
     described: ClassVar[str]
@@ -112,21 +111,18 @@ class AtomsFormat(Protocol):
 
     @classmethod
     def sources(cls, path: Path, labels: LabelConfig | None) -> Iterator[AtomsSource]:
-        """Yield the sources that the path holds; without `labels` none is looked for."""
+        """Yield the sources of a path; if `labels` is None, frames have no labels."""
 
 
 atoms_formats: Kind[type[AtomsFormat]] = Kind("atoms format", "reads atomic configurations")
 
 
 class AtomsCollection:
-    """Several sources one after the other, each frame checked and converted to eV and Å.
+    """Concatenation of sources; frames are validated and converted to eV and Å on access.
 
     Args:
-        sources: the files.
+        sources: of the files.
         labels: names and units.
-
-    Raises:
-        DataError: from `[]`, a frame that cannot be used; from `check`, labels that teach nothing.
     """
 
     def __init__(self, sources: Sequence[AtomsSource], labels: LabelConfig | None = None) -> None:
@@ -164,7 +160,7 @@ class AtomsCollection:
 
     def subset(self, indices: Sequence[int]) -> AtomsCollection:
         """Return a collection of some of the frames, in this order."""
-        # A unit that was not stated stays open to question.
+        # Keep checking distances if the user did not set the unit explicitly.
         unit: Any = self._labels.length_unit and "angstrom"
         return AtomsCollection([_Subset(self, list(indices))], LabelConfig(length_unit=unit))
 
@@ -173,13 +169,13 @@ class AtomsCollection:
         return sorted({str(s) for frame in self for s in np.unique(frame.species)})
 
     def check(self, *, forces: bool = True) -> None:
-        """Refuse labels that teach nothing, on frames spread over the whole collection.
+        """Validate the labels of frames sampled over the whole collection.
 
         Args:
-            forces: whether every frame must have forces; where there are any, they are checked.
+            forces: whether every frame must have forces; existing forces are always checked.
 
         Raises:
-            DataError: energy or forces missing, all zero, or positions in another unit.
+            DataError: energy or forces are missing or all zero, or distances contradict the unit.
         """
         if not len(self):
             raise DataError("no frame found", where="data")
@@ -204,7 +200,7 @@ class AtomsCollection:
 
 
 class _Subset:
-    """Some frames of a collection, as a source; they are in eV and Å already."""
+    """Source of some frames of a collection, which are already in eV and Å."""
 
     def __init__(self, frames: AtomsCollection, indices: list[int]) -> None:
         self._frames, self._indices = frames, indices
@@ -224,11 +220,11 @@ def open_atoms(paths: Path | Sequence[Path], labels: LabelConfig | None = None) 
 
     Args:
         paths: deepmd system folders (or a folder of them), extxyz files, ASE databases; a path
-            that begins with `datasets/` and does not exist is looked for in the shipped data.
+            that begins with `datasets/` and does not exist is searched in the shipped data.
         labels: names and units of the labels.
 
     Raises:
-        DataError: a path is missing or of no known format.
+        DataError: a path is missing or in an unknown format.
 
     Example:
         >>> import tempfile
@@ -245,15 +241,14 @@ def open_atoms(paths: Path | Sequence[Path], labels: LabelConfig | None = None) 
 def open_structures(
     paths: Path | Sequence[Path], units: LabelConfig | None = None
 ) -> AtomsCollection:
-    """Open files as `open_atoms` does, for their structures alone.
+    """Open files as `open_atoms` does, without labels.
 
     Args:
-        paths: as for `open_atoms`; labels in extxyz files and ASE databases, under whatever names,
-            and frames without any, are passed over.
-        units: of the positions; its names of labels are not used.
+        paths: as for `open_atoms`; labels in extxyz files and ASE databases are ignored.
+        units: of the positions; the names of labels are not used.
 
     Raises:
-        DataError: a path is missing or of no known format.
+        DataError: a path is missing or in an unknown format.
 
     Example:
         >>> import tempfile
@@ -275,10 +270,10 @@ def _sources(
 
 
 def check_label_names(paths: Sequence[Path], labels: LabelConfig) -> None:
-    """Refuse names of labels where no file of a job has labels that are named.
+    """Raise if label names are set although all formats have fixed names.
 
     Raises:
-        DataError: a path is missing or of no known format.
+        DataError: a path is missing or in an unknown format.
         ConfigError: a name differs from its default, and all formats have fixed names.
     """
     formats = [_format_of(_shipped(Path(path))) for path in paths]
@@ -295,13 +290,13 @@ def check_label_names(paths: Sequence[Path], labels: LabelConfig) -> None:
 
 
 def packages_for(paths: Sequence[Path]) -> tuple[str, ...]:
-    """Return the packages that reading the files needs; files that are missing are left out."""
+    """Return the packages required to read the files; missing files are ignored."""
     formats = [_format_of(path) for path in paths if path.exists()]
     return tuple(dict.fromkeys(package for each in formats for package in each.requires))
 
 
 def _shipped(path: Path) -> Path:
-    """Return the path, in the shipped data where it names these and is not here."""
+    """Return the path, or its counterpart in the shipped data if only that exists."""
     shipped = content_root("datasets").parent / path
     if not path.exists() and path.parts[:1] == ("datasets",) and shipped.exists():
         path = shipped
@@ -311,7 +306,7 @@ def _shipped(path: Path) -> Path:
 
 
 def _format_of(path: Path) -> type[AtomsFormat]:
-    """Return the format that claims an existing path."""
+    """Return the format of an existing path."""
     members = [atoms_formats.get(name) for name in atoms_formats]
     found = next((member for member in members if member.guess(path)), None)
     if found is None:
@@ -340,10 +335,10 @@ def in_standard_units(frame: Configuration, labels: LabelConfig) -> Configuratio
 
 
 def checked(frame: Configuration) -> Configuration:
-    """Return the frame itself.
+    """Return the frame after validating it.
 
     Raises:
-        DataError: it holds NaN, shapes that do not agree, or a periodic direction without cell.
+        DataError: NaN or Inf, inconsistent shapes, or a periodic direction without lattice vector.
     """
     atoms = len(frame.species)
     given, each = frame.frame_parameters, frame.atom_parameters
@@ -364,7 +359,7 @@ def checked(frame: Configuration) -> Configuration:
                 f"{name} has shape {np.shape(value)}", where=frame.where, allowed=str(shape)
             )
         if not np.isfinite(value).all():
-            raise DataError(f"{name} holds NaN or Inf", where=frame.where, fix="drop the frame")
+            raise DataError(f"{name} has NaN or Inf", where=frame.where, fix="drop the frame")
     periodic = np.asarray(frame.pbc, dtype=bool)
     rows = np.asarray(frame.cell)[periodic]
     if len(rows) and np.linalg.matrix_rank(rows) < len(rows):
@@ -377,7 +372,7 @@ def checked(frame: Configuration) -> Configuration:
 
 
 def missing_label(kind: str, key: str, found: Sequence[str], where: str) -> DataError:
-    """Return the error for a label that a file does not hold under the name it was asked by."""
+    """Return the error for a label that a file does not have under the configured name."""
     near = nearest_name(key, found)
     return DataError(
         f"no {kind} called {key!r}", where=where, allowed=", ".join(sorted(found)) or "nothing",
@@ -389,7 +384,7 @@ def ase(purpose: str) -> Any:
     """Return the package ase.
 
     Raises:
-        BackendError: it is not installed.
+        BackendError: ase is not installed.
     """
     try:
         import ase
@@ -402,7 +397,7 @@ def ase(purpose: str) -> Any:
 
 
 def _check_lengths(frames: Sequence[Configuration], where: str) -> None:
-    """Refuse positions whose nearest neighbours are far from any chemical bond."""
+    """Raise if nearest-neighbour distances are implausible for chemical bonds in Å."""
     ratios = [r for frame in frames[:8] if (r := _bond_ratio(frame)) is not None]
     if not ratios:
         return
@@ -419,12 +414,12 @@ def _check_lengths(frames: Sequence[Configuration], where: str) -> None:
 
 
 def _bond_ratio(frame: Configuration, most: int = 256) -> float | None:
-    """Return the median over atoms of the nearest distance by the sum of covalent radii."""
+    """Return the median over atoms of nearest distance / sum of covalent radii."""
     try:
         data = ase("checking units").data
         radii = [data.covalent_radii[data.atomic_numbers[str(s)]] for s in frame.species]
     except KeyError:
-        return None  # names of a deepmd type map that are no elements
+        return None  # names of a deepmd type map need not be elements
     if len(radii) < 2:
         return None
     offsets = frame.positions[:most, None] - frame.positions[None]

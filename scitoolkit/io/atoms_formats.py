@@ -1,4 +1,4 @@
-"""The formats of atomic configurations: where frames lie in a file, and how one is read."""
+"""Formats of atomic configurations: indexing of files and reading of frames."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _FILES = {
 
 
 class DeepmdFormat:
-    """deepmd systems: folders with type.raw and set.*/*.npy, or a folder of them."""
+    """deepmd systems: folders with type.raw and set.*/*.npy, or a folder of such systems."""
 
     described: ClassVar[str] = "a deepmd folder"
     fixed_names: ClassVar[bool] = True
@@ -37,17 +37,17 @@ class DeepmdFormat:
 
     @classmethod
     def guess(cls, path: Path) -> bool:
-        """Return whether the folder holds a system at any depth."""
+        """Return whether the folder contains a system at any depth."""
         return path.is_dir() and any(path.rglob("type.raw"))
 
     @classmethod
     def sources(cls, path: Path, labels: LabelConfig | None) -> Iterator[AtomsSource]:
-        """Yield the systems in the order of their names."""
+        """Yield the systems sorted by name."""
         yield from map(DeepmdSystem, sorted(p.parent for p in path.rglob("type.raw")))
 
 
 class ExtendedXYZFormat:
-    """Extended XYZ, by suffix."""
+    """Extended XYZ files, recognised by suffix."""
 
     described: ClassVar[str] = ".xyz or .extxyz"
     fixed_names: ClassVar[bool] = False
@@ -60,12 +60,12 @@ class ExtendedXYZFormat:
 
     @classmethod
     def sources(cls, path: Path, labels: LabelConfig | None) -> Iterator[AtomsSource]:
-        """Yield the file."""
+        """Yield the source of the file."""
         yield ExtendedXYZ(path, labels)
 
 
 class AseDatabaseFormat:
-    """Databases of ASE, by suffix."""
+    """ASE databases, recognised by suffix."""
 
     described: ClassVar[str] = ".db (ASE)"
     fixed_names: ClassVar[bool] = False
@@ -78,12 +78,12 @@ class AseDatabaseFormat:
 
     @classmethod
     def sources(cls, path: Path, labels: LabelConfig | None) -> Iterator[AtomsSource]:
-        """Yield the database."""
+        """Yield the source of the database."""
         yield AseDatabase(path, labels)
 
 
 class DeepmdSystem:
-    """A folder with type.raw and set.*/{coord,box,energy,force,virial}.npy, memory-mapped."""
+    """Source of a deepmd system: type.raw and memory-mapped set.*/{coord,box,...}.npy."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -172,7 +172,7 @@ class DeepmdSystem:
 
 
 class ExtendedXYZ:
-    """An extxyz file; the offsets of its frames are found by skimming it once."""
+    """Source of an extxyz file; the offsets of frames are found in one pass."""
 
     def __init__(self, path: Path, labels: LabelConfig | None) -> None:
         self.path: Path = path
@@ -180,7 +180,7 @@ class ExtendedXYZ:
 
     @cached_property
     def _skimmed(self) -> tuple[list[int], list[int]]:
-        """Return where frames begin, with the end of the last, and their numbers of atoms."""
+        """Return the offsets of frames and of the end of the file, and the numbers of atoms."""
         offsets: list[int] = []
         sizes: list[int] = []
         line_number = 0
@@ -229,13 +229,13 @@ class ExtendedXYZ:
             text = frame.decode()
             _check_columns(text)
             atoms = package.io.read(io.StringIO(text), format="extxyz")
-        except Exception as error:  # ASE raises many kinds for a damaged frame
+        except Exception as error:  # ASE raises many exception types for a damaged frame
             raise DataError(f"not extxyz ({error})", where=where) from None
         return from_ase(atoms, self._labels, where)
 
 
 def _check_columns(frame: str) -> None:
-    """Refuse columns that the first atom lacks: ASE reserves memory for any number of them."""
+    """Raise ValueError for missing columns: ASE allocates memory for any number in Properties."""
     comment, _, rest = frame.partition("\n")[2].partition("\n")
     named = re.search(r'\bProperties="?([^\s"]+)', comment)
     columns = sum(int(n) for n in named[1].split(":")[2::3]) if named else 0
@@ -245,7 +245,7 @@ def _check_columns(frame: str) -> None:
 
 
 class AseDatabase:
-    """An ASE database (sqlite .db)."""
+    """Source of an ASE database (sqlite .db)."""
 
     def __init__(self, path: Path, labels: LabelConfig | None) -> None:
         self.path: Path = path
@@ -254,7 +254,7 @@ class AseDatabase:
             self._database = ase("reading an ASE database").db.connect(path)
             rows = self._database.select(include_data=False)
             pairs = [(row.id, row.natoms) for row in rows]
-        except Exception as error:  # sqlite raises many kinds for a damaged file
+        except Exception as error:  # sqlite raises many exception types for a damaged file
             raise DataError(f"not an ASE database ({error})", where=str(path)) from None
         self._ids, self._sizes = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
 
@@ -276,16 +276,15 @@ class AseDatabase:
 
 
 def from_ase(atoms: Any, labels: LabelConfig | None = None, where: str = "atoms") -> Configuration:
-    """Return the frame of an `ase.Atoms`.
+    """Return the configuration of an `ase.Atoms`.
 
     Args:
         atoms: the system.
-        labels: names of its labels, which are found where a calculator holds them too; without,
-            the frame has none.
+        labels: names of its labels, in `info`, `arrays` or a calculator; None for no labels.
         where: of the frame, for messages.
 
     Raises:
-        DataError: energy or forces are there, but under another name than `labels` says.
+        DataError: energy or forces exist, but under other names than in `labels`.
     """
     energy, forces, virial = (None,) * 3 if labels is None else _labels_of(atoms, labels, where)
     return Configuration(
@@ -323,7 +322,7 @@ def _labels_of(
 
 
 def given_parameters(atoms: Any) -> tuple[Array | None, Array | None]:
-    """Return (F,) and (N, A) of `info["fparam"]` and `arrays["aparam"]` of an `ase.Atoms`."""
+    """Return `info["fparam"]` as (F,) and `arrays["aparam"]` as (N, A) of an `ase.Atoms`."""
     frame, each = atoms.info.get("fparam"), atoms.arrays.get("aparam")
     return (
         None if frame is None else np.array(frame, dtype=np.float64).reshape(-1),
@@ -335,7 +334,7 @@ def _numbers(value: Any, count: int, name: str, where: str) -> Array:
     """Return a flat float64 array of `count` numbers.
 
     Raises:
-        DataError: it is text, or another number of them.
+        DataError: the value is text, or has another size.
     """
     try:
         return np.array(value, dtype=np.float64).reshape(count)
@@ -345,7 +344,7 @@ def _numbers(value: Any, count: int, name: str, where: str) -> Array:
 
 
 def _found(held: dict, others: dict, key: str, kind: str, where: str) -> Any:
-    """Return the label, None where the frame has nothing like it."""
+    """Return the label, or None if the frame has no label of this kind."""
     if key in others:
         return others[key]
     if key in held:

@@ -1,4 +1,4 @@
-"""How a file shows that it holds compressed variables, found without importing the codecs."""
+"""Detection of compressed variables in files, without importing the codecs."""
 
 from __future__ import annotations
 
@@ -12,19 +12,17 @@ from pathlib import Path
 import h5py
 
 MAGIC = b"SciC"
-"""First bytes of a stream; a compressed .npy file is one stream."""
+"""Magic number of a stream; a compressed .npy file is one stream."""
 STREAM = "scitoolkit_stream"
 """Attribute of an HDF5 dataset whose bytes are a stream."""
 FILTERED = "scitoolkit_filtered"
-"""Attribute of an HDF5 dataset whose values were compressed by our filter."""
-
-
+"""Attribute of an HDF5 dataset or Zarr array compressed by scitoolkit's filter or codec."""
 STORE_FILES = ("zarr.json", ".zgroup", ".zarray", ".zmetadata")
-"""Names of which a Zarr store has one at its root."""
+"""Metadata files, of which a Zarr store has at least one at its root."""
 
 
 class StoreFiles:
-    """The files of a Zarr store in a folder or in a zip file.
+    """Files of a Zarr store in a folder or zip file.
 
     Args:
         path: of the store.
@@ -42,11 +40,11 @@ class StoreFiles:
         return {p.relative_to(self.path).as_posix(): p.stat().st_size for p in sorted(files)}
 
     def names(self) -> list[str]:
-        """Return the names of all files, relative to the root of the store."""
+        """Return the names of all files relative to the root of the store."""
         return list(self._sizes)
 
     def __contains__(self, name: str) -> bool:
-        """Whether there is a file of a name."""
+        """Return whether a file exists."""
         return name in self._sizes if self.zipped else (self.path / name).is_file()
 
     def size(self, name: str) -> int:
@@ -61,7 +59,7 @@ class StoreFiles:
             return archive.read(name)
 
     def copy(self, names: Iterable[str], folder: Path) -> None:
-        """Write files into a folder, under their names."""
+        """Copy files into a folder under their names."""
         with contextlib.ExitStack() as stack:
             archive = stack.enter_context(zipfile.ZipFile(self.path)) if self.zipped else None
             for name in names:
@@ -90,13 +88,13 @@ def is_store(path: Path) -> bool:
 
 
 def is_stream(path: Path) -> bool:
-    """Return whether a file is one stream."""
+    """Return whether a file is a stream, by its first bytes."""
     with path.open("rb") as file:
         return file.read(len(MAGIC)) == MAGIC
 
 
 def holds_streams(path: Path) -> bool:
-    """Return whether a file is a stream, or holds compressed variables (HDF5, Zarr)."""
+    """Return whether a file is a stream, or has compressed variables (HDF5, Zarr)."""
     if is_store(path):
         files = StoreFiles(path)
         quoted = [f'"{mark}"'.encode() for mark in (STREAM, FILTERED)]

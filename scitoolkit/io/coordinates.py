@@ -1,7 +1,7 @@
-"""What the dims and coordinates of a field are, and whether its values are of use.
+"""Identification of dims and coordinates of fields, and validation of times and values.
 
-Dims and coordinates are found by what the file says of them (CF axis, standard name, units) and
-then by their usual names, never by position.
+Dims and coordinates are identified by CF attributes (axis, standard name, units) and then by common
+names, never by position.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LATITUDE_UNITS = {
 }  # fmt: skip
 _NOT_SPACE = ("member", "ensemble", "realization", "number", "sample", "channel", "variable")
 _BLOCK_BYTES = 64 * 2**20
-# What h5py, h5netcdf, scipy and zarr raise on a damaged file; all are told to the user alike.
+# Exceptions that h5py, h5netcdf, scipy and zarr raise for damaged files.
 READ_ERRORS = (
     OSError, ValueError, TypeError, KeyError, IndexError, RuntimeError, EOFError, OverflowError,
     AttributeError, MemoryError, AssertionError,
@@ -33,7 +33,7 @@ READ_ERRORS = (
 
 
 def find_time_dim(array: xr.DataArray) -> str | None:
-    """Return the time dim, or None when the array has none; see `time_dim`."""
+    """Return the time dim of an array, or None; see `time_dim`."""
     names = [str(d) for d in array.dims]
     for name in names:
         if name in array.coords and is_time(array[name].variable):
@@ -42,7 +42,7 @@ def find_time_dim(array: xr.DataArray) -> str | None:
 
 
 def time_dim(array: xr.DataArray) -> str:
-    """Return the name of the time dim: by decoded dates, CF attributes, then usual names.
+    """Return the name of the time dim, by decoded dates, CF attributes or common names.
 
     Raises:
         DataError: the array has no time dim.
@@ -65,7 +65,7 @@ def time_dim(array: xr.DataArray) -> str:
 
 
 def spatial_dims(array: xr.DataArray) -> tuple[str, ...]:
-    """Return the dims that are neither time nor a collection (member, channel, ...), as stored.
+    """Return the dims other than time and collections (member, channel, ...) in stored order.
 
     Example:
         >>> import xarray as xr
@@ -78,9 +78,9 @@ def spatial_dims(array: xr.DataArray) -> tuple[str, ...]:
 
 
 def latitude_name(array: xr.DataArray | xr.Dataset) -> str | None:
-    """Return the coordinate that holds latitudes (1-D or 2-D), or None: then no area weights.
+    """Return the name of the latitude coordinate (1-D or 2-D), or None.
 
-    A coordinate `y` counts only with units of latitude; on a plain plane it is a length.
+    A coordinate `y` is a latitude only if its units are; otherwise it is a length.
 
     Example:
         >>> import xarray as xr
@@ -97,15 +97,15 @@ def latitude_name(array: xr.DataArray | xr.Dataset) -> str | None:
 
 
 def check_time(array: xr.DataArray, *, min_steps: int = 1, where: str = "") -> None:
-    """Refuse a time coordinate that is too short, repeats, or goes backward.
+    """Raise if the time coordinate is too short, or not strictly increasing.
 
     Args:
         array: a field with a time dim.
-        min_steps: fewest steps that are of use; 2 for anything that learns a change.
-        where: file to name in messages.
+        min_steps: minimum number of steps.
+        where: file, for messages.
 
     Raises:
-        DataError: with the first index that is out of order.
+        DataError: too few steps, a missing time, or times that repeat or go backward.
     """
     dim = time_dim(array)
     where = ": ".join(part for part in (where, f"variable {array.name}, {dim}") if part)
@@ -131,15 +131,15 @@ def check_time(array: xr.DataArray, *, min_steps: int = 1, where: str = "") -> N
 
 @dataclass(frozen=True)
 class FieldCheck:
-    """What `check_field` counted.
+    """Counts and range of a field, from `check_field`.
 
     Attributes:
         values: number of values.
         non_finite: number of NaN (missing) and infinite values.
-        infinite: of those, the infinite ones.
-        empty_steps: time steps without a single finite value.
-        minimum: least finite value, in the field's unit.
-        maximum: greatest finite value, in the field's unit.
+        infinite: number of infinite values.
+        empty_steps: time steps without any finite value.
+        minimum: smallest finite value, in the field's unit.
+        maximum: largest finite value, in the field's unit.
     """
 
     values: int
@@ -151,14 +151,14 @@ class FieldCheck:
 
 
 def check_field(array: xr.DataArray, *, where: str = "") -> FieldCheck:
-    """Read a field once, in blocks of time, and refuse one that holds nothing to learn.
+    """Validate the values of a field, reading it once in blocks of time.
 
     Args:
-        array: the field; without a time dim it is read whole.
-        where: file to name in messages.
+        array: the field; without a time dim it is read at once.
+        where: file, for messages.
 
     Raises:
-        DataError: all values are NaN, all are the same, one is infinite, or it cannot be read.
+        DataError: all values are NaN, all are equal, some are infinite, or reading fails.
 
     Example:
         >>> import xarray as xr
@@ -189,7 +189,7 @@ def check_field(array: xr.DataArray, *, where: str = "") -> FieldCheck:
 
 
 def _time_blocks(array: xr.DataArray, where: str) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield (first step, values with time first) of at most `_BLOCK_BYTES`."""
+    """Yield (first step, values with time first) in blocks of about `_BLOCK_BYTES`."""
     dim = find_time_dim(array)
     steps = array.sizes[dim] if dim else 1
     size = max(1, int(_BLOCK_BYTES // max(1, array.nbytes // max(1, steps))))
@@ -205,10 +205,10 @@ def _time_blocks(array: xr.DataArray, where: str) -> Iterator[tuple[int, np.ndar
 
 
 def require_dims(array: xr.DataArray, dims: Sequence[str], *, where: str = "") -> None:
-    """Refuse an array that lacks one of `dims`.
+    """Raise if an array does not have all of `dims`.
 
     Raises:
-        DataError: naming the dim, those present and the nearest.
+        DataError: with the missing dim, those present and the nearest.
     """
     for dim in dims:
         if dim not in array.dims:
@@ -223,15 +223,15 @@ def require_dims(array: xr.DataArray, dims: Sequence[str], *, where: str = "") -
 
 
 def require_numbers(array: xr.DataArray, where: str) -> None:
-    """Refuse an array of anything but real numbers."""
+    """Raise DataError for an array of anything but real numbers."""
     if array.dtype.kind not in "biuf":
         raise DataError(
-            f"holds {array.dtype} values, not real numbers", where=f"{where}: variable {array.name}"
+            f"has {array.dtype} values, not real numbers", where=f"{where}: variable {array.name}"
         )
 
 
 def is_time(variable: xr.Variable) -> bool:
-    """Return whether a coordinate holds times: dates, or CF attributes of time."""
+    """Return whether a coordinate is a time: dates, or CF attributes of time."""
     if variable.dtype.kind == "M":
         return True
     if variable.dtype.kind == "O" and variable.size:

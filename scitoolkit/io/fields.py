@@ -1,7 +1,6 @@
-"""Gridded fields in and out as `xarray.Dataset`: lazy, with named dims and units, decoded.
+"""Reading and writing of gridded fields as lazy, decoded `xarray.Dataset`s.
 
-A file that cannot be trusted is refused here, where its name is still known, and not by a
-traceback in the middle of training.
+Damaged or inconsistent files raise DataError on opening, instead of failing during training.
 """
 
 from __future__ import annotations
@@ -44,26 +43,26 @@ def open_fields(
     dims: Dims | None = None,
     chunks: Any = None,
 ) -> xr.Dataset:
-    """Open NetCDF3, NetCDF4, HDF5, Zarr, .npy, or what an installed engine of xarray opens, lazily.
+    """Open files lazily: NetCDF3, NetCDF4, HDF5, Zarr, .npy, or any format xarray can open.
 
-    Packing (`scale_factor`, `add_offset`, `_FillValue`, `missing_value`) is undone and times are
-    decoded by the file's own calendar.
+    Packed values (`scale_factor`, `add_offset`, `_FillValue`, `missing_value`) are unpacked, and
+    times decoded with the file's calendar.
 
     Args:
         path: a file, a Zarr folder, a glob, or a list of files to join along time.
-        variables: names to keep, or {new name: name in the file}; None keeps all.
-        units: unit that each (new) name must have. A file that states none is taken at its word
-            here and the unit is written into `attrs`.
-        dims: names for dims of plain HDF5 files, which have none: one sequence for all variables
-            of that rank, or {variable: sequence}. A 1-D variable called like a dim belongs to it.
-        chunks: dask chunks, as of `xarray.open_dataset`; None means lazy without dask.
+        variables: names to select, or {new name: name in the file}; None selects all.
+        units: required unit of each (new) name. If the file does not state a unit, this one is
+            written into `attrs`.
+        dims: names for the unnamed dims of plain HDF5 files: one sequence for all variables of
+            that rank, or {variable: sequence}. A 1-D variable named like a dim is its coordinate.
+        chunks: dask chunks, see `xarray.open_dataset`; None for lazy arrays without dask.
 
     Returns:
         The dataset; use it as a context manager, or close it.
 
     Raises:
-        DataError: missing or damaged file, missing variable, wrong unit, text instead of
-            numbers, or times that do not increase.
+        DataError: missing or damaged file, missing variable, wrong unit, units that differ between
+            files, text instead of numbers, or times that do not increase.
         BackendError: Zarr, or several files, without the optional package.
 
     Example:
@@ -99,11 +98,11 @@ def open_fields(
 
 
 def write_fields(dataset: xr.Dataset, path: PathLike) -> Path:
-    """Write a dataset as NetCDF4, under a temporary name that is renamed when it is complete.
+    """Write a dataset as NetCDF4 to a temporary file, renamed when complete.
 
     Args:
-        dataset: what to write; units and calendar of its times are kept.
-        path: file to make or to replace.
+        dataset: to write; units and calendar of its times are kept.
+        path: file to create or replace.
 
     Returns:
         The path.
@@ -132,7 +131,7 @@ def write_fields(dataset: xr.Dataset, path: PathLike) -> Path:
 
 
 def encoded_times(dataset: xr.Dataset) -> xr.Dataset:
-    """Return the dataset without the encoding of its file but for units and calendar of times."""
+    """Return the dataset without encoding, except units and calendar of times."""
     plain = dataset.drop_encoding()
     for name, variable in dataset.variables.items():
         kept = {k: v for k, v in variable.encoding.items() if k in ("units", "calendar")}
@@ -141,7 +140,11 @@ def encoded_times(dataset: xr.Dataset) -> xr.Dataset:
 
 
 def expand_paths(path: PathLike | Sequence[PathLike]) -> list[Path]:
-    """Return the files meant by a path, a glob or a list, all of which exist."""
+    """Return the existing files of a path, glob or list.
+
+    Raises:
+        DataError: a file does not exist, or no file matches.
+    """
     if isinstance(path, str | os.PathLike):
         text = os.fspath(path)
         if glob.has_magic(text) and not Path(text).exists():
@@ -164,9 +167,9 @@ def expand_paths(path: PathLike | Sequence[PathLike]) -> list[Path]:
 
 
 def packages_for(path: PathLike | Sequence[PathLike]) -> tuple[str, ...]:
-    """Return the optional packages that `open_fields` needs for a path.
+    """Return the optional packages that `open_fields` requires for a path.
 
-    Of several files the first is looked at; files that are missing need nothing.
+    The format is that of the first file; missing files require nothing.
 
     Example:
         >>> packages_for("no_such_file.nc")
@@ -185,7 +188,7 @@ def _open_one(path: Path, dims: Dims | None, chunks: Any) -> xr.Dataset:
     found = format_of(path)
     try:
         with warnings.catch_warnings():
-            # Two agreeing fill values, or dates beyond datetime64, are handled: nothing to warn of.
+            # xarray warns of two equal fill values and of dates beyond datetime64.
             warnings.simplefilter("ignore")
             dataset = found.open_dataset(path, chunks=chunks)
     except ScitoolkitError:
@@ -196,7 +199,7 @@ def _open_one(path: Path, dims: Dims | None, chunks: Any) -> xr.Dataset:
 
 
 def _open_many(paths: Sequence[Path], dims: Dims | None, chunks: Any) -> xr.Dataset:
-    """Join files along time, in the order of their first times."""
+    """Join files along time in the order of their first times."""
     if importlib.util.find_spec("dask") is None:
         raise missing_extra("dask", "dask", "joining several files lazily")
     import xarray as xr
@@ -206,6 +209,7 @@ def _open_many(paths: Sequence[Path], dims: Dims | None, chunks: Any) -> xr.Data
         for path in paths:
             parts.append(_open_one(path, dims, {} if chunks is None else chunks))
         dim = _shared_time_dim(parts[0], str(paths[0]))
+        _require_same_units(parts, paths)
         if all(dim in part.coords for part in parts):
             parts.sort(key=lambda part: part[dim].values[0])
         joined = xr.concat(
@@ -232,6 +236,18 @@ def _open_many(paths: Sequence[Path], dims: Dims | None, chunks: Any) -> xr.Data
     return joined
 
 
+def _require_same_units(parts: Sequence[xr.Dataset], paths: Sequence[Path]) -> None:
+    """Raise DataError if files state different units for a variable."""
+    for part, path in zip(parts[1:], paths[1:], strict=True):
+        for name, first in parts[0].data_vars.items():
+            units = [str(a.attrs.get("units", "")) for a in (first, part.get(name, first))]
+            if all(units) and not same_unit(*units):
+                raise DataError(
+                    f"unit {units[1]!r}, but {units[0]!r} in {paths[0]}",
+                    where=f"{path}: variable {name}", fix="convert the files to one unit",
+                )  # fmt: skip
+
+
 def _shared_time_dim(dataset: xr.Dataset, where: str) -> str:
     found = {find_time_dim(array) for array in dataset.data_vars.values()} - {None}
     if len(found) != 1:
@@ -240,7 +256,7 @@ def _shared_time_dim(dataset: xr.Dataset, where: str) -> str:
 
 
 def _name_dims(dataset: xr.Dataset, dims: Dims, where: str) -> xr.Dataset:
-    """Return the dataset with its dims named as the user says."""
+    """Return the dataset with the user's names of dims."""
     import xarray as xr
 
     if isinstance(dims, Mapping):

@@ -1,7 +1,7 @@
-"""What a file holds and how it is laid out on disk, without reading its values.
+"""Description of a file's variables and their storage layout, without reading values.
 
-The layout decides how fast training reads: a contiguous variable can be read anywhere, a chunked
-one only in whole chunks, each decompressed as a whole.
+The layout determines how fast training reads: a contiguous variable can be read at any position, a
+compressed one only in whole chunks.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def describe(path: Path | str) -> dict[str, Any]:
         path: a file or store of any installed format.
 
     Raises:
-        DataError: the file is missing, or none of these formats.
+        DataError: the file is missing, damaged or in an unknown format.
     """
     path = Path(path)
     if not path.exists():
@@ -41,7 +41,7 @@ def describe(path: Path | str) -> dict[str, Any]:
 
 
 def bytes_of(path: Path) -> int:
-    """Return the size of a file, or of all files of a folder."""
+    """Return the size of a file, or the total size of the files in a folder, in bytes."""
     if path.is_dir():
         return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
     return path.stat().st_size

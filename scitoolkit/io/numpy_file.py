@@ -1,4 +1,4 @@
-"""One array of a `.npy` file, whatever damage its header has."""
+"""Reading of `.npy` files, with DataError for any damage."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 
 from scitoolkit.core.errors import DataError
 
-# What numpy raises for a damaged header, which it reads as Python's text, and zipfile for a
-# damaged, encrypted or newer archive.
+# Exceptions of numpy for a damaged header, which it parses as a Python literal, and of zipfile for
+# a damaged, encrypted or newer archive.
 DAMAGED = (
     ValueError, EOFError, KeyError, TypeError, SyntaxError, OverflowError, tokenize.TokenError,
     zipfile.BadZipFile, zlib.error, RuntimeError,
@@ -20,11 +20,11 @@ DAMAGED = (
 
 
 def load_array(path: Path | str, *, mapped: bool = False) -> np.ndarray:
-    """Return the array of a `.npy` file; nothing pickled is read.
+    """Return the array of a `.npy` file, without unpickling.
 
     Args:
         path: the file.
-        mapped: leave the values on disk until they are read.
+        mapped: whether to return a read-only memory map.
 
     Raises:
         DataError: no such file, a damaged header, a truncated file, objects or an archive.

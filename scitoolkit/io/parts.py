@@ -1,9 +1,8 @@
-"""A long result in numbered parts, of which those that were finished outlive the process.
+"""Long results in numbered parts, so that an interrupted computation can be continued.
 
-The parts are files in a folder beside the output, each written under a temporary name and renamed.
-A computation that was stopped and is started again computes the missing ones; the output is made of
-all of them at the end. Whether the parts belong to what is computed now is told by a description
-that is kept with them.
+Parts are files in a folder next to the output, each written under a temporary name and renamed. A
+restarted computation computes the missing parts; the output is assembled from all of them at the
+end. A description stored with the parts ensures that they belong to the same computation.
 """
 
 from __future__ import annotations
@@ -28,18 +27,18 @@ from scitoolkit.core.run_directory import disk_error, replacing, write_atomic
 
 Array = np.ndarray
 PART_BYTES = 8 << 20
-"""Bytes of a part, about: what a process holds, and what a stop costs at most."""
+"""Approximate size of a part: the memory of a process, and the work lost by an interruption."""
 _ABOUT = "about.json"
 log = get_logger(__name__)
 
 
 class Parts:
-    """The parts of one output file.
+    """Parts of one output file.
 
     Args:
-        output: the file that will be made of them; they are in `OUTPUT.parts` meanwhile.
+        output: the file to assemble from the parts, which are stored in `OUTPUT.parts`.
         count: number of parts.
-        about: what they depend on, as plain data: model, files, options.
+        about: inputs of the computation as plain data: model, files, options.
 
     Example:
         >>> import tempfile
@@ -59,12 +58,13 @@ class Parts:
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[Parts]:
-        """Make the folder, or take it over from a computation that was stopped.
+        """Context manager that creates the folder, or continues an interrupted computation.
 
-        One process does it, for all that compute. A folder without parts is removed at the end.
+        It is called in one process for all processes that compute. A folder without parts is
+        removed at the end.
 
         Raises:
-            DataError: its parts are of something else, or another process computes them.
+            DataError: the parts have other inputs, or another process computes them.
             ScitoolkitError: the folder cannot be written.
         """
         try:
@@ -78,7 +78,7 @@ class Parts:
                 self._compare()
                 kept = self.count - len(self.missing())
                 if kept:
-                    log.info("%d of %d parts are there from an earlier start", kept, self.count)
+                    log.info("%d of %d parts exist from an earlier run", kept, self.count)
                 yield self
             finally:
                 if self.folder.is_dir() and not any(self.folder.glob("[0-9]*.npz")):
@@ -107,17 +107,17 @@ class Parts:
                 if self._about.get(k) != (found or {}).get(k)
             )  # fmt: skip
             raise DataError(
-                f"parts of another result (other {', '.join(other)}) are there",
+                f"the folder has parts of another result (other {', '.join(other)})",
                 where=str(self.folder), fix="remove the folder, or write to another file with -o",
             )  # fmt: skip
         write_atomic(path, json.dumps(self._about, indent=1) + "\n")
 
     def missing(self) -> list[int]:
-        """Return the numbers of the parts that are still to be computed."""
+        """Return the numbers of the parts that are not computed yet."""
         return [k for k in range(self.count) if not self._path(k).is_file()]
 
     def save(self, number: int, arrays: Mapping[str, Array]) -> None:
-        """Write a part, on disk when this returns.
+        """Write a part and synchronise it to disk.
 
         Raises:
             ScitoolkitError: the disk is full, or the folder cannot be written.
@@ -131,11 +131,11 @@ class Parts:
         """Return the arrays of a part.
 
         Raises:
-            DataError: it is damaged.
+            DataError: the part is damaged.
         """
         path = self._path(number)
         try:
-            # numpy leaves a file open that is no archive.
+            # numpy does not close a file that is not an archive.
             with path.open("rb") as file, np.load(file, allow_pickle=False) as found:
                 return dict(found.items())
         except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
@@ -144,7 +144,7 @@ class Parts:
             ) from None
 
     def remove(self) -> None:
-        """Remove the folder, after the output has its name."""
+        """Remove the folder, once the output is complete."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _path(self, number: int) -> Path:
@@ -152,7 +152,7 @@ class Parts:
 
 
 def ranges(count: int, size: int) -> list[range]:
-    """Return ranges of at most `size` that cover 0 to `count`, at least one.
+    """Return ranges of at most `size` items that cover `count` items; at least one range.
 
     Example:
         >>> ranges(5, 2)
@@ -162,7 +162,7 @@ def ranges(count: int, size: int) -> list[range]:
 
 
 def by_size(sizes: Sequence[int], most: int) -> list[range]:
-    """Return ranges of consecutive items whose sizes add up to at most `most`, or of one item.
+    """Return ranges of consecutive items with a total size of at most `most`, or of one item.
 
     Example:
         >>> by_size([3, 3, 9, 1], 6)
@@ -178,10 +178,10 @@ def by_size(sizes: Sequence[int], most: int) -> list[range]:
 
 
 def identity(path: Path) -> str:
-    """Return a digest of the names, sizes and times of change of a file, or of a folder's files.
+    """Return a hash of names, sizes and modification times of a file, or of a folder's files.
 
     Raises:
-        DataError: it cannot be read.
+        DataError: the path cannot be read.
     """
     try:
         files = sorted(f for f in path.rglob("*") if f.is_file()) if path.is_dir() else [path]

@@ -1,8 +1,8 @@
-"""Train, validation and test parts as blocks of time that share no step.
+"""Split of a time series into train, validation and test blocks without common steps.
 
-Neighbouring windows of a time series overlap, so a random split puts nearly every validation
-window's steps into the training part as well: measured on weekly sea-surface temperature, such a
-validation score is 0.98 where the test score is 0.72. Blocks with a gap between them do not lie.
+Neighbouring windows of a time series overlap, so a random split puts the steps of nearly every
+validation window into the training part as well. On weekly sea-surface temperature, the validation
+score of a random split is 0.98 and the test score 0.72. Blocks with gaps avoid this leakage.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ SPLITS = ("train", "validation", "test")
 
 
 class SplitConfig(Config):
-    """How a time series is divided, in the order train, validation, test.
+    """Split of a time series, in the order train, validation, test.
 
     Attributes:
-        name: `blocked`, or `random`, which leaks and needs `force`.
-        train: fraction (a float) or number (an int) of steps.
+        name: `blocked`, or `random`, which leaks and requires `force`.
+        train: fraction (float) or number (int) of steps.
         validation: likewise.
         test: likewise.
         validation_start: first date (or time) of the validation part, instead of sizes.
         test_start: first date (or time) of the test part, instead of sizes.
-        gap: steps left out between two parts.
+        gap: number of steps skipped between two parts.
         seed: of the random split only.
-        force: take a random split, although its scores mean little.
+        force: allow a random split despite its leakage.
     """
 
     name: Literal["blocked", "random"] = "blocked"
@@ -70,11 +70,11 @@ class SplitConfig(Config):
 
 @dataclass(frozen=True)
 class Split:
-    """A divided time series.
+    """Split time series.
 
     Attributes:
         steps: time steps of each part; None for a random split, whose parts overlap.
-        starts: first step of every window of each part, int64.
+        starts: {part: (windows,) int64 first step of every window}.
     """
 
     steps: dict[str, range] | None
@@ -90,18 +90,19 @@ def blocked_split(
     breakpoints: Sequence[int] = (),
     times: xr.DataArray | None = None,
 ) -> Split:
-    """Divide a time series into windows for train, validation and test.
+    """Split a time series into windows for train, validation and test.
 
     Args:
         num_steps: length of the series.
-        inputs: input steps of a window.
-        leads: target steps of a window.
-        config: the division; default 70 / 15 / 15 %.
+        inputs: number of input steps of a window.
+        leads: number of target steps of a window.
+        config: of the split; 70 / 15 / 15 % by default.
         breakpoints: steps that no window may start before and end at or after.
-        times: decoded time coordinate, shape (num_steps,); needed for dates only.
+        times: (num_steps,) decoded time coordinate; required for dates only.
 
     Raises:
-        ConfigError: a part that is asked for gets no window, or a random split without force.
+        ConfigError: a part of nonzero size has no window, or a random split without force.
+        DataError: a date is outside of the series.
 
     Example:
         >>> split = blocked_split(20, 2, 1, SplitConfig(train=10, validation=4, test=4, gap=1))
@@ -118,7 +119,7 @@ def blocked_split(
     for name, block in steps.items():
         if not len(starts[name]) and (getattr(config, name) or config.test_start):
             raise ConfigError(
-                f"the {name} part has {len(block)} of {num_steps} steps and no whole window of "
+                f"the {name} part has {len(block)} of {num_steps} steps and no complete window of "
                 f"{inputs} + {leads} steps",
                 where="split",
                 fix="shorter windows, a smaller gap, or a larger part",
@@ -129,16 +130,16 @@ def blocked_split(
 def window_starts(
     steps: range, inputs: int, leads: int, breakpoints: Sequence[int] | None = None
 ) -> np.ndarray:
-    """Return the first step of every window that lies in `steps` and crosses no breakpoint.
+    """Return the first step of every window within `steps` that crosses no breakpoint.
 
     Args:
         steps: consecutive time steps.
-        inputs: input steps of a window.
-        leads: target steps of a window.
+        inputs: number of input steps of a window.
+        leads: number of target steps of a window.
         breakpoints: steps that no window may start before and end at or after.
 
     Returns:
-        int64, shape (num_windows,).
+        (num_windows,) int64.
 
     Example:
         >>> window_starts(range(2, 8), inputs=2, leads=1, breakpoints=[5]).tolist()
@@ -173,10 +174,10 @@ def _blocks(num_steps: int, config: SplitConfig, times: xr.DataArray | None) -> 
 
 
 def _sizes(num_steps: int, config: SplitConfig) -> list[int]:
-    """Return the steps of each part; gaps are taken off before fractions are."""
+    """Return the number of steps of each part; fractions refer to the steps without gaps."""
     wanted = [config.train, config.validation, config.test]
     usable = num_steps - config.gap * (sum(1 for w in wanted if w) - 1)
-    # floor with a little slack: 0.15 + 0.15 + 0.7 must not lose a step to rounding
+    # Tolerance, so that 0.15 + 0.15 + 0.7 does not lose a step to rounding.
     sizes = [w if isinstance(w, int) else int(w * usable + 1e-9) for w in wanted]
     if sum(sizes) > usable:
         raise ConfigError(
@@ -191,7 +192,7 @@ def _sizes(num_steps: int, config: SplitConfig) -> list[int]:
 def _step_of(date: str, key: str, times: xr.DataArray | None) -> int:
     """Return the first step at or after a date."""
     if times is None:
-        raise ConfigError("needs a field with dates", where=f"split.{key}")
+        raise ConfigError("requires a field with dates", where=f"split.{key}")
     values = times.values
     try:
         limit = _limit(date, values)
@@ -206,14 +207,22 @@ def _step_of(date: str, key: str, times: xr.DataArray | None) -> int:
 
 
 def _limit(date: str, values: np.ndarray) -> Any:
-    """Return a date as the type of `values`; in the file's calendar 30 February may exist."""
+    """Return a date in the type and calendar of `values`, in which 30 February may exist."""
     if values.dtype.kind == "O":
-        parts = [int(part) for part in date.partition("T")[0].split("-")]
+        begin, _, clock = date.partition("T")
+        year, month, day = [*_numbers(begin, "-", 3), 1, 1][:3]
+        hour, minute, second = [*_numbers(clock, ":", 3), 0, 0, 0][:3]
         return values[0].replace(
-            **dict(zip(("year", "month", "day"), [*parts, 1, 1], strict=False)),
-            hour=0, minute=0, second=0, microsecond=0,
-        )  # fmt: skip
+            year=year, month=month, day=day, hour=hour, minute=minute, second=second, microsecond=0
+        )
     return np.datetime64(date) if values.dtype.kind == "M" else float(date)
+
+
+def _numbers(text: str, separator: str, most: int) -> list[int]:
+    found = [int(part) for part in text.split(separator)] if text else []
+    if len(found) > most:
+        raise ValueError(f"{len(found)} numbers in {text!r}")
+    return found
 
 
 def _random_split(
@@ -222,10 +231,11 @@ def _random_split(
     if not config.force:
         raise ConfigError(
             "a random split of overlapping windows puts the steps of nearly every validation "
-            "window into the training part too; such a score was .98 where the test gave .72",
+            "window into the training part, too: a validation score of .98 with a test score of "
+            ".72",
             where="split.name",
             allowed="blocked",
-            fix="split.name=blocked, or split.force=true to do it all the same",
+            fix="split.name=blocked, or split.force=true to use it nevertheless",
         )
     starts = window_starts(range(num_steps), inputs, leads, breakpoints)
     mixed = np.random.default_rng(config.seed).permutation(starts)

@@ -1,4 +1,4 @@
-"""Fields written block by block, so that any number of them fits into memory."""
+"""Blockwise writing of fields larger than memory."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def stream_fields(
     dim: str,
     path: PathLike,
 ) -> Path:
-    """Write samples as they come, under a temporary name that is renamed at the end.
+    """Write samples one by one into a temporary file, renamed at the end.
 
     Args:
-        samples: as many as `coordinates` has along `dim`; each a value per variable.
-        variables: what the file holds.
-        coordinates: coordinates of all dims; that of `dim` says how many samples there are.
+        samples: {variable: array} per sample, as many as `coordinates` has along `dim`.
+        variables: variables of the file, without `dim`.
+        coordinates: coordinates of all dims; that of `dim` sets the number of samples.
         dim: the sample dim, first in the file; one sample is one chunk.
-        path: file to make or to replace; the suffix picks the format, NetCDF4 if it is unknown.
+        path: file to create or replace; the suffix selects the format, NetCDF4 if unknown.
 
     Raises:
         DataError: the disk is full, or the folder cannot be written.
@@ -64,12 +64,12 @@ def stream_fields(
 def open_writer(
     path: Path, coordinates: xr.Dataset, variables: Mapping[str, StreamedVariable]
 ) -> Iterator[FieldWriter]:
-    """Open a new file to write block by block; it has its name once the block ends without error.
+    """Context manager of a blockwise writer; without an error, the file is renamed at the end.
 
     Args:
-        path: file to make or to replace; the suffix picks the format, NetCDF4 if it is unknown.
+        path: file to create or replace; the suffix selects the format, NetCDF4 if unknown.
         coordinates: coordinates of all dims, and attributes of the file.
-        variables: what will be written, with all their dims.
+        variables: variables to write, with all their dims.
 
     Raises:
         DataError: the disk is full, or the folder cannot be written.

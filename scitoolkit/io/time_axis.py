@@ -1,8 +1,8 @@
-"""The time axis as numbers: days, phase of the year by the file's own calendar, and breakpoints.
+"""Time axes as numbers: days, phase of the year in the file's calendar, and breakpoints.
 
-Nothing is assumed about the step. A breakpoint is a step unlike the others: a week of three days
-where two files meet, a month that is missing. A model that is told "one step" there learns a wrong
-phase, so windows must not cross it.
+The step is not assumed. A breakpoint is an uneven step, for example a week of three days between
+two files, or a missing month. Windows must not cross breakpoints, where "one step" has another
+length.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ import xarray as xr
 from scitoolkit.core.errors import DataError
 from scitoolkit.io.coordinates import check_time, time_dim
 
-# Calendar months differ by 10 %, leap years by 0.3 %: no breakpoints. Shorter steps are exact.
+# Calendar months differ by 10 %, leap years by 0.3 %, which are not breakpoints; shorter steps must
+# be exact.
 _CALENDAR_STEP_DAYS, _CALENDAR_TOLERANCE, _TOLERANCE = 27.0, 0.2, 0.01
 
 
 @dataclass(frozen=True)
 class Breakpoint:
-    """An uneven step: from step `index - 1` to `index` pass `found` days, not `expected`."""
+    """Uneven step: `found` instead of `expected` days between steps `index - 1` and `index`."""
 
     index: int
     expected: float
@@ -30,13 +31,12 @@ class Breakpoint:
 
 @dataclass(frozen=True)
 class TimeAxis:
-    """A decoded time axis.
+    """Decoded time axis.
 
     Attributes:
-        days: days since the first step, float64, shape (T,); plain numbers as stored when the
-            times are not dates.
-        phases: fraction of the year passed, in [0, 1), shape (T,); None when not dates.
-        years: calendar year, shape (T,) int64; None when not dates.
+        days: (T,) float64, days since the first step; the stored numbers if they are not dates.
+        phases: (T,) fraction of the year, in [0, 1); None without dates.
+        years: (T,) int64, calendar year; None without dates.
         calendar: CF name, or "none".
         step: median step, in the unit of `days`.
         breakpoints: uneven steps.
@@ -51,19 +51,19 @@ class TimeAxis:
 
     @property
     def breakpoint_indices(self) -> tuple[int, ...]:
-        """First step after each breakpoint, as `window_starts` takes them."""
+        """First step after each breakpoint, as `window_starts` expects them."""
         return tuple(breakpoint.index for breakpoint in self.breakpoints)
 
 
 def decimal_years(times: np.ndarray) -> np.ndarray:
-    """Return decimal years of dates of any calendar, NaN for times that are plain numbers.
+    """Return decimal years of dates of any calendar; NaN for times that are plain numbers.
 
     Args:
         times: datetime64 or cftime objects (or numbers), of any shape.
 
     Returns:
-        float64 of the same shape; the fraction is the share of the date's own year that has
-        passed, so leap years and calendars of 360 days come out right.
+        float64 of the same shape. The fraction refers to the length of the date's year, which
+        handles leap years and 360-day calendars.
 
     Example:
         >>> decimal_years(np.array(["2000-01-01", "2000-07-02", "2001-07-02T12"], "M8[s]"))
@@ -84,7 +84,7 @@ def read_time_axis(array: xr.DataArray) -> TimeAxis:
     """Return the time axis of a field.
 
     Args:
-        array: a field with a time dim; without a time coordinate steps are counted.
+        array: a field with a time dim; without a time coordinate, times are step numbers.
 
     Raises:
         DataError: fewer than two steps, or times that do not increase.

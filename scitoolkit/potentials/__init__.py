@@ -1,4 +1,4 @@
-"""Interatomic potentials: DeePMD's family, data, training, an ASE calculator."""
+"""Interatomic potentials: Deep Potential, MACE and NequIP models, training, an ASE calculator."""
 
 from __future__ import annotations
 

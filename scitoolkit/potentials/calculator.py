@@ -1,4 +1,4 @@
-"""An ASE calculator: energy, forces, stress and atomic energies of a trained potential."""
+"""ASE calculator of a trained potential: energy, forces, stress and atomic energies."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from scitoolkit.io.atoms_formats import from_ase, given_parameters
 from scitoolkit.potentials.graph import configuration_graph, within_cutoff
 from scitoolkit.potentials.model import Potential
 from scitoolkit.potentials.saved import load_model
+from scitoolkit.potentials.stress import voigt_stress
 
 try:
     from ase.calculators.calculator import Calculator as _AseCalculator
@@ -26,13 +27,14 @@ except ImportError:
 
 
 class NeighbourCache:
-    """Graphs of one system as it moves: the list is made anew when atoms have moved too far.
+    """Graphs of one moving system; the neighbour list is rebuilt when atoms have moved too far.
 
     Args:
         type_map: the model's species.
         cutoff: Å.
-        skin: Å by which the kept list reaches further; it is valid until an atom has moved by half
-            of it, or the cell, the species or the boundaries change. 0 makes a list every time.
+        skin: Å by which the cached list reaches beyond the cutoff; the list is valid until an atom
+            has moved by half of it, or the cell, the species or the boundary conditions change.
+            0 rebuilds the list on every call.
     """
 
     lists_made: int
@@ -48,14 +50,15 @@ class NeighbourCache:
 
         Args:
             atoms: the system.
-            with_skin: with the longer edges of the kept list too, which are not copied then.
+            with_skin: include the longer edges of the cached list, which avoids a copy.
 
         Raises:
-            DataError: an unknown species, a periodic direction without cell, atoms on each other.
+            DataError: an unknown species, a periodic direction without a lattice vector, or
+                coinciding atoms.
         """
         if self._kept is None or self._outdated(atoms):
             frame = checked(from_ase(atoms))
-            # These may change while the list is kept: `_parameters` adds those of each call.
+            # These may change while the list is valid: `_parameters` adds those of each call.
             frame = replace(frame, frame_parameters=None, atom_parameters=None)
             self._kept = configuration_graph(frame, self._type_map, self._cutoff + self._skin)
             self._system = (atoms.numbers.copy(), atoms.cell.array.copy(), atoms.pbc.copy())
@@ -77,18 +80,18 @@ class NeighbourCache:
 
 
 class Calculator(_AseCalculator):
-    """Energies (eV), forces (eV/Å), stress (eV/Å³, ASE's sign) of a run, a surrogate or a model.
+    """Energies (eV), forces (eV/Å) and stress (eV/Å³, ASE's sign) of a trained potential.
 
     Args:
         potential: a run directory, the name of a shipped surrogate, or a `Potential`.
         skin: Å, see `NeighbourCache`.
-        compress: evaluate embedding networks from tables; refused for models without any.
-        precision: float32 or float64 instead of the one it was trained in (a run or a surrogate).
-            Long runs at constant energy want float64.
+        compress: evaluate embedding networks from tables.
+        precision: float32 or float64 instead of the precision of the training (of a run or a
+            surrogate). Use float64 for long simulations at constant energy.
 
     Raises:
-        DataError: no trained potential there.
-        ConfigError: `compress`, and the model has no tables.
+        DataError: `potential` contains no trained potential.
+        ConfigError: `compress`, and the model has no embedding networks to tabulate.
 
     Example:
         >>> from ase.build import molecule
@@ -121,11 +124,7 @@ class Calculator(_AseCalculator):
     def calculate(
         self, atoms: Any = None, properties: Any = ("energy",), system_changes: Any = all_changes
     ) -> None:
-        """Fill `results` with all properties.
-
-        A stress needs a periodic direction and three lattice vectors. That of a slab is per volume
-        of its cell, vacuum included, as in ASE; its in-plane part times the height is the tension.
-        """
+        """Fill `results` with all properties; the stress where `voigt_stress` defines one."""
         super().calculate(atoms, properties, system_changes)
         system: Any = self.atoms
         kept = self.neighbours.graph(system, with_skin=self.model.streams(len(system)))
@@ -137,10 +136,9 @@ class Calculator(_AseCalculator):
             "energy": energy, "free_energy": energy, "energies": found["atomic_energy"],
             "forces": found["forces"],
         }  # fmt: skip
-        if system.pbc.any() and system.cell.rank == 3:
-            stress = -found["virial"][0] / system.get_volume()
-            stress = 0.5 * (stress + stress.T)
-            self.results["stress"] = stress[[0, 1, 2, 1, 0, 0], [0, 1, 2, 2, 2, 1]]
+        stress = voigt_stress(found["virial"][0], system)
+        if stress is not None:
+            self.results["stress"] = stress
 
 
 def _parameters(atoms: Any) -> Batch:

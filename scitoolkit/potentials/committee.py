@@ -1,4 +1,4 @@
-"""Committees: how much several potentials disagree, which tells where they have not learned."""
+"""Disagreement of a committee of potentials, an estimate of their error on new configurations."""
 
 from __future__ import annotations
 
@@ -15,9 +15,14 @@ from scitoolkit.potentials.prediction import predict_frame
 def model_deviation(models: Sequence[Potential], frame: Configuration) -> dict[str, float]:
     """Return the disagreement of at least two potentials on one configuration.
 
-    The deviation of an atom's force is sqrt(mean over models of |F - mean F|²), as deepmd-kit's
-    model_devi; of these the largest, smallest and mean over atoms are returned, likewise of the
-    nine components of the virial per atom, and the deviation of the energy per atom.
+    The deviation of an atom's force is sqrt(mean over models of |F - mean F|²), as in deepmd-kit's
+    `model_devi`; its maximum, minimum and mean over atoms are returned. The deviation of the virial
+    per atom is the standard deviation of each of its nine components (maximum and root mean
+    square), that of the energy per atom its standard deviation.
+
+    Args:
+        models: potentials that have all species of the configuration.
+        frame: without labels.
 
     Returns:
         force_max, force_min, force_mean (eV/Å), virial_max, virial_mean, energy (eV/atom).

@@ -1,4 +1,4 @@
-"""The configuration of a job of interatomic potentials."""
+"""Configuration of a training of interatomic potentials."""
 
 from __future__ import annotations
 
@@ -28,23 +28,24 @@ Share = Annotated[float, Field(gt=0, lt=1)]
 ReferenceEnergies = (
     Literal["auto", "isolated", "least_squares"] | Annotated[dict[str, float], Field(min_length=1)]
 )
-"""`isolated`: of the training frames that are one atom without a neighbour; these are not trained
-on. `least_squares`: the best fit to the training energies. `auto`: isolated where every species
-of the frames has such a frame, else least squares. Or eV by species."""
+"""`isolated`: energies of the training frames of a single atom, which are then excluded from the
+training. `least_squares`: the best fit to the training energies. `auto`: isolated if the files have
+such a frame of every species, else least squares. Or eV by species."""
 
 
 class AtomsConfig(Config):
-    """Which configurations to train, validate and test on.
+    """Atomic configurations to train, validate and test on.
 
     Attributes:
-        generator: a teacher that makes and labels them, in place of `path`.
-        draw: the parameters of its samples; `samples` counts those of the training.
-        teaching: held-out samples, and whether a committee chooses those of the training.
-        path: what to train on: deepmd system folders (or a folder of them), extxyz files, ASE
+        generator: a teacher that makes and labels configurations, instead of `path`.
+        draw: distributions of the generator's parameters; `samples` is the number of training
+            samples.
+        teaching: held-out samples, and the committee that chooses the training samples.
+        path: training data: deepmd system folders (or a folder of them), extxyz files or ASE
             databases.
-        validation: likewise; without them a share of `path` is drawn, see `split`.
-        test: likewise; used by `evaluate`. If unset, errors are those of the validation part, and
-            the report says so.
+        validation: likewise; if unset, a share of `path` is drawn, see `split`.
+        test: likewise, for `evaluate`. If unset, the report gives the errors on the validation
+            part and states it.
         labels: names and units of energies, forces and virials.
     """
 
@@ -60,7 +61,7 @@ class AtomsConfig(Config):
 
     @model_validator(mode="after")
     def _one_source(self) -> AtomsConfig:
-        """Refuse no frames, both files and a generator, and a generator that does not fit."""
+        """Require either files or a generator that can train a potential."""
         if bool(self.path) == (self.generator is not None):
             raise ValueError("write either path, for files, or generator")
         if self.generator is None:
@@ -72,36 +73,36 @@ class AtomsConfig(Config):
 
     @property
     def files(self) -> list[Path]:
-        """All files that are named."""
+        """All files of the section."""
         return [*self.path, *self.validation, *self.test]
 
     def required_packages(self) -> tuple[str, ...]:
-        """Return the packages that reading the files needs."""
+        """Return the packages that are required to read the files."""
         return packages_for(self.files)
 
 
 class ShareConfig(Config):
-    """How `data.path` is divided where `data.validation` names no files.
+    """Split of `data.path`, for configurations without `data.validation`.
 
     Attributes:
-        validation: share of the configurations that are held out, drawn by the `seed` of the job.
+        validation: fraction of the configurations that is held out, drawn by the `seed` of the job.
     """
 
     validation: Share = 0.1
 
 
 class PotentialConfig(SeededConfig):
-    """A job of interatomic potentials.
+    """Configuration of a training of an interatomic potential.
 
     Attributes:
-        type_map: species in the order of the model's types; found in the data unless given.
-        e0: energies of the species that the model starts from: `auto`, `isolated`,
-            `least_squares`, or eV by species; see `ReferenceEnergies`. The log says which.
-        refit_e0: after training, fit E0 once more to the energies that the model predicts, where
-            it is of least squares; forces do not change.
+        type_map: species in the order of the model's types; by default those of the data.
+        e0: reference energy of each species: `auto`, `isolated`, `least_squares`, or eV by species;
+            see `ReferenceEnergies`. The source is logged.
+        refit_e0: refit E0 to the energy errors after training, if E0 is from least squares; forces
+            do not change.
         start: fine-tuning: trained weights to start from; see `StartConfig`.
-        split: share of `data.path` to validate on.
-        statistics_frames: training configurations that shifts and scales are measured on.
+        split: fraction of `data.path` to validate on.
+        statistics_frames: number of training configurations that determine shifts and scales.
     """
 
     renamed: ClassVar[Mapping[str, str]] = {"data.seed": "seed"}
@@ -119,7 +120,7 @@ class PotentialConfig(SeededConfig):
     training: TrainingConfig = TrainingConfig()
 
     def required_packages(self) -> tuple[str, ...]:
-        """Return vesin where no kernel makes the neighbour lists: neither compiled nor prebuilt."""
+        """Return the required packages: vesin too if no neighbour-list kernel is available."""
         from scitoolkit.ops.codegen.compile import find_compiler
 
         try:
@@ -134,7 +135,7 @@ class PotentialConfig(SeededConfig):
     @model_validator(mode="before")
     @classmethod
     def _former_share(cls, raw: Any) -> Any:
-        """Accept a share in `data.validation`, where it was written formerly."""
+        """Accept a fraction in `data.validation`, the former place of `split.validation`."""
         data = raw.get("data") if isinstance(raw, Mapping) else None
         if not isinstance(data, Mapping) or not isinstance(data.get("validation"), int | float):
             return raw

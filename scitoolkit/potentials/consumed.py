@@ -1,4 +1,4 @@
-"""Weights files of other codes: every key must be read, or the file is refused."""
+"""Weights files of other codes, whose every key must be read, else the file is refused."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ SHOWN = 4  # unread keys that an error names
 
 
 class ConsumedState:
-    """A state dict that remembers which keys were read.
+    """State dict that records which keys were read.
 
-    A model holds numbers that change its energies; one that a reader does not know would be lost
-    in silence. `finish` refuses a state dict with any key that was not read.
+    A key that a reader does not know may change the model's energies, so `finish` refuses a state
+    dict with unread keys.
 
     Args:
         state: tensors by name.
-        where: the file or kind of model, for errors.
+        where: file or kind of model, for error messages.
 
     Example:
         >>> import torch
@@ -43,10 +43,10 @@ class ConsumedState:
 
         Args:
             name: key.
-            shape: that it must have.
+            shape: required shape, if any.
 
         Raises:
-            DataError: no such key, or another shape.
+            DataError: the key is missing, or the tensor has another shape.
         """
         if name not in self._state:
             raise DataError(f"the state dict has no {name}", where=self.where)
@@ -66,7 +66,7 @@ class ConsumedState:
         """Refuse the state dict if a key was not read.
 
         Args:
-            allowed: what kinds of model are understood.
+            allowed: supported kinds of models, for the message.
 
         Raises:
             DataError: a key was not read.
@@ -75,10 +75,10 @@ class ConsumedState:
 
 
 class ConsumedTree(dict[str, Any]):
-    """A nested mapping that remembers which of its values were read.
+    """Nested mapping that records which of its values were read.
 
-    Mappings in it, in lists too, are of this class. A nested value counts as read when it is a
-    leaf; a mapping that was reached demands that its own keys are read.
+    Nested mappings, also those in lists, are of this class. Reading a leaf marks it as read;
+    reading a mapping does not mark the keys in it.
     """
 
     def __init__(self, tree: Mapping[str, Any]) -> None:
@@ -119,10 +119,10 @@ def _unread(value: Any, prefix: str) -> list[str]:
 
 
 def refuse_unread(unread: list[str], where: str, allowed: str) -> None:
-    """Raise for keys that were not read.
+    """Raise an error that names the unread keys, if there are any.
 
     Raises:
-        DataError: there are any.
+        DataError: `unread` is not empty.
     """
     if not unread:
         return

@@ -1,4 +1,4 @@
-"""Batches of configurations: neighbour lists made once a configuration, within a memory budget."""
+"""Batches of configurations as graphs, whose neighbour lists are cached within a memory budget."""
 
 from __future__ import annotations
 
@@ -18,14 +18,17 @@ CACHE_BYTES = 2**30
 
 
 class GraphSet:
-    """Configurations as graphs; read and listed when first asked for, then kept if there is room.
+    """Configurations as graphs, built on first access and cached while memory is left.
 
     Args:
-        frames: where the configurations come from.
-        indices: which of them.
+        frames: source of the configurations.
+        indices: of the configurations in `frames`.
         type_map: the model's species.
         cutoff: Å.
-        cache_bytes: memory for kept graphs.
+        cache_bytes: memory for cached graphs.
+
+    Attributes:
+        listed: number of neighbour lists built so far.
     """
 
     listed: int
@@ -63,17 +66,18 @@ class GraphSet:
 
 
 class GraphLoader(EpochLoader):
-    """Batches of configurations that keep the Loader contract.
+    """Loader of batches of configurations.
 
     Args:
-        graphs: the set.
+        graphs: the configurations.
         batch_size: configurations per global batch.
         seed: of the order.
-        shuffle: a new order every epoch.
-        rank: this process. world_size: number of processes; must divide `batch_size`.
+        shuffle: whether every epoch has another order.
+        rank: of this process.
+        world_size: number of processes.
 
     Raises:
-        ConfigError: it does not.
+        ConfigError: `world_size` does not divide `batch_size`.
     """
 
     def __init__(
@@ -98,5 +102,5 @@ class GraphLoader(EpochLoader):
         return batch
 
     def stats(self) -> dict[str, Any]:
-        """Return batches handed out and neighbour lists made."""
+        """Return the numbers of batches handed out and of neighbour lists built."""
         return {**super().stats(), "neighbour_lists": self._graphs.listed}

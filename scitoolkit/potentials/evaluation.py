@@ -1,8 +1,8 @@
-"""Errors of a potential on labelled configurations, with units, as tables and figures."""
+"""Errors of a potential on labelled configurations: metrics, tables and figures."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,26 +11,51 @@ import torch
 
 from scitoolkit.core.contracts import Batch
 from scitoolkit.core.errors import DataError
-from scitoolkit.core.results import Figure, Lines, Results, Series, Table, Verdict
+from scitoolkit.core.results import (
+    Bars,
+    Figure,
+    Lines,
+    Multiples,
+    Results,
+    Series,
+    Table,
+    Verdict,
+)
 from scitoolkit.potentials.model import Potential
+from scitoolkit.potentials.pair_potential import PairPotential
 
 MILLI = 1e3
 SHOWN_POINTS = 1500
+BASELINES = {"pair potential": "pair_potential", "zero force": "zero_force"}
 
 
 @dataclass
 class Collected:
-    """Labels and predictions of all configurations, in eV and Å; the virial by atom."""
+    """Labels and predictions of all configurations, in eV and Å.
+
+    Attributes:
+        atoms: number of atoms of each configuration.
+        energy: (label, prediction, number of atoms), of configurations with an energy.
+        forces: (2, N, 3) labels and predictions.
+        virial: (2, 3, 3) labels and predictions per atom.
+        types: (N,) types of the atoms that have forces.
+        baseline_energy: energies of the pair potential and of the elements' means, as `energy`.
+        baseline_forces: (N, 3) forces of the pair potential, as `forces`.
+    """
 
     atoms: list[int] = field(default_factory=list)
     energy: list[tuple[float, float, int]] = field(default_factory=list)
     forces: list[np.ndarray] = field(default_factory=list)
     virial: list[np.ndarray] = field(default_factory=list)
     types: list[np.ndarray] = field(default_factory=list)
+    baseline_energy: list[tuple[float, float]] = field(default_factory=list)
+    baseline_forces: list[np.ndarray] = field(default_factory=list)
 
 
-def collect(model: Potential, graphs: Iterable[Batch]) -> Collected:
-    """Apply the model to labelled configurations one by one."""
+def collect(
+    model: Potential, graphs: Iterable[Batch], baseline: PairPotential | None = None
+) -> Collected:
+    """Apply the model, and the baseline if given, to labelled configurations one by one."""
     out = Collected()
     model.eval()
     for graph in graphs:
@@ -46,16 +71,32 @@ def collect(model: Potential, graphs: Iterable[Batch]) -> Collected:
         if "virial" in graph:
             pair = np.stack([graph["virial"][0].numpy(), found["virial"][0]])
             out.virial.append(pair / out.atoms[-1])
+        if baseline is not None:
+            energy, forces = baseline.predict(graph)
+            if "energy" in graph:
+                out.baseline_energy.append((energy, baseline.mean_energy(graph)))
+            if "forces" in graph:
+                out.baseline_forces.append(forces)
     return out
 
 
-def results(model: Potential, graphs: Iterable[Batch], title: str, note: str = "") -> Results:
-    """Return the errors on `graphs`.
+def results(
+    model: Potential, graphs: Iterable[Batch], title: str, note: str = "",
+    baseline: PairPotential | None = None,
+) -> Results:  # fmt: skip
+    """Return metrics, tables and figures of the errors on labelled graphs.
+
+    Args:
+        model: the potential.
+        graphs: batches of one configuration each.
+        title: of the results.
+        note: sentence to add to the summary.
+        baseline: pair potential to compare with; None for a model without one.
 
     Raises:
         DataError: no configuration has a label.
     """
-    found = collect(model, graphs)
+    found = collect(model, graphs, baseline)
     if not found.energy and not found.forces:
         raise DataError("no configuration has an energy or forces", fix="data.labels")
     metrics: dict[str, Any] = {"configurations": len(found.atoms), "atoms": sum(found.atoms)}
@@ -68,6 +109,7 @@ def results(model: Potential, graphs: Iterable[Batch], title: str, note: str = "
 
     tables: list[Table] = []
     figures: list[Figure] = []
+    panels: list[Lines] = []
     if found.energy:
         energy, atoms = np.array(found.energy)[:, :2], np.array([e[2] for e in found.energy])
         error = energy[:, 1] - energy[:, 0]
@@ -75,7 +117,7 @@ def results(model: Potential, graphs: Iterable[Batch], title: str, note: str = "
         add("energy_per_atom", error / atoms, "meV/atom")
         if len(error) > 1:
             add("energy_shifted", error - error.mean(), "meV")
-        figures.append(_parity("Energy", energy / atoms[:, None], "eV/atom"))
+        panels.append(_energy_parity(energy / atoms[:, None]))
     if found.forces:
         forces = np.concatenate(found.forces, axis=1)
         add("force", forces[1] - forces[0], "meV/Å")
@@ -83,12 +125,18 @@ def results(model: Potential, graphs: Iterable[Batch], title: str, note: str = "
         metrics.update(by_element)
         units.update(dict.fromkeys(by_element, "meV/Å"))
         tables.append(table)
-        figures.append(_parity("Force components", forces.reshape(2, -1).T, "eV/Å"))
-        figures.append(_by_size(forces))
+        panels.insert(0, _force_parity(model, found, forces))
+        figures += [_element_bars(by_element), _by_size(forces)]
     if found.virial:
         virial = np.stack(found.virial)
         add("virial_per_atom", virial[:, 1] - virial[:, 0], "meV/atom")
     tables.insert(0, _table(metrics, units))
+    if baseline is not None:
+        by_method, table = _baselines(model, found)
+        metrics.update(by_method)
+        units.update({name: units[name.partition("_of_")[0]] for name in by_method})
+        tables.append(table)
+    figures.insert(0, Multiples(title="Predicted against reference", panels=panels))
     return Results(
         title=title, verdict=_verdict(metrics), metrics=metrics,
         summary=_summary(metrics) + ([note] if note else []),
@@ -99,7 +147,9 @@ def results(model: Potential, graphs: Iterable[Batch], title: str, note: str = "
 def _verdict(metrics: dict[str, Any]) -> Verdict | None:
     if "force_rmse" not in metrics:
         return None
-    return Verdict(quantity="force RMSE", ours=metrics["force_rmse"], unit="meV/Å")
+    values = {"model": metrics["force_rmse"]}
+    values |= {name: metrics.get(f"force_rmse_of_{key}") for name, key in BASELINES.items()}
+    return Verdict.among(values, "model", "force RMSE", unit="meV/Å")
 
 
 def _summary(metrics: dict[str, Any]) -> list[str]:
@@ -121,7 +171,7 @@ def _table(metrics: dict[str, Any], units: dict[str, str]) -> Table:
          metrics[f"{name}_mae"]]
         for name in names
     ]  # fmt: skip
-    note = "Energy shifted: after the mean error is taken out." if len(names) > 3 else ""
+    note = "Energy shifted: errors after their mean is subtracted." if len(names) > 3 else ""
     return Table(title="Errors", columns=["quantity", "unit", "RMSE", "MAE"], rows=rows, note=note)
 
 
@@ -143,30 +193,91 @@ def _by_element(
     return metrics, Table(title="Forces by element", columns=columns, rows=rows)  # type: ignore[arg-type]
 
 
-def _parity(what: str, pairs: np.ndarray, unit: str) -> Lines:
-    """Return a parity plot of (n, 2) labels and predictions."""
+def _baselines(model: Potential, found: Collected) -> tuple[dict[str, float], Table]:
+    """Return the RMSE of the baselines, and a table of them and of the model."""
+    metrics: dict[str, float] = {}
+    rows: list[list[float | int | str | None]] = []
+
+    def compare(quantity: str, unit: str, errors: Sequence[np.ndarray]) -> list[float]:
+        values = [float(np.sqrt((error**2).mean())) * MILLI for error in errors]
+        rows.append([quantity, unit, *values])
+        return values[1:]
+
+    def add(name: str, values: Sequence[float]) -> None:
+        metrics.update(zip((f"{name}_of_{k}" for k in BASELINES.values()), values, strict=True))
+
+    if found.energy:
+        label, predicted, atoms = np.array(found.energy).T
+        energies = np.column_stack([predicted, found.baseline_energy]).T
+        errors = [(energy - label) / atoms for energy in energies]
+        add("energy_per_atom_rmse", compare("energy per atom", "meV/atom", errors))
+    if found.forces:
+        label, predicted = np.concatenate(found.forces, axis=1)
+        pair = np.concatenate(found.baseline_forces)
+        types = np.concatenate(found.types)
+        errors = [predicted - label, pair - label, label]
+        add("force_rmse", compare("force", "meV/Å", errors))
+        for number, name in enumerate(model.type_map):
+            if (types == number).any():
+                compare(f"force on {name}", "meV/Å", [e[types == number] for e in errors])
+    columns = ["quantity", "unit", "model", *BASELINES]
+    note = (
+        "Pair potential: fitted to the training frames by linear least squares. "
+        "Zero force: the mean energy of each element."
+    )
+    return metrics, Table(title="RMSE against baselines", columns=columns, rows=rows, note=note)
+
+
+def _element_bars(by_element: dict[str, float]) -> Bars:
+    labels = [name.removeprefix("force_rmse_of_") for name in by_element]
+    return Bars(
+        title="Force error by element", labels=labels, values=list(by_element.values()),
+        x_label="force RMSE [meV/Å]",
+    )  # fmt: skip
+
+
+def _energy_parity(pairs: np.ndarray) -> Lines:
+    """Return a parity plot of (n, 2) energies per atom, relative to the mean reference."""
+    return _parity(
+        "Energy relative to the mean", MILLI * (pairs - pairs[:, 0].mean()), "meV/atom",
+        {"configurations": np.arange(len(pairs))}, is_grey=True,
+    )  # fmt: skip
+
+
+def _force_parity(model: Potential, found: Collected, forces: np.ndarray) -> Lines:
+    """Return a parity plot of force components, one colour for each element."""
+    types = np.repeat(np.concatenate(found.types), 3)
+    chosen = {name: np.flatnonzero(types == i) for i, name in enumerate(model.type_map)}
+    groups = {name: places for name, places in chosen.items() if len(places)}
+    return _parity("Force components", forces.reshape(2, -1).T, "eV/Å", groups)
+
+
+def _parity(
+    what: str, pairs: np.ndarray, unit: str, groups: dict[str, np.ndarray], is_grey: bool = False
+) -> Lines:
+    """Return a parity plot of (n, 2) labels and predictions; `groups` are rows by label."""
     rng = np.random.default_rng(0)
-    if len(pairs) > SHOWN_POINTS:
-        pairs = pairs[rng.choice(len(pairs), SHOWN_POINTS, replace=False)]
     low, high = float(pairs.min()), float(pairs.max())
+    series = [Series(label="equal", y=[low, high], role="reference")]
+    most = SHOWN_POINTS // len(groups)
+    for label, places in groups.items():
+        shown = places if len(places) <= most else rng.choice(places, most, replace=False)
+        series.append(Series(label=label, x=pairs[shown, 0].tolist(), y=pairs[shown, 1].tolist(),
+                             style="points", role="baseline" if is_grey else "main"))  # fmt: skip
     return Lines(
-        title=f"{what}: predicted against reference", x=[low, high],
-        x_label=f"reference [{unit}]", y_label=f"predicted [{unit}]",
-        series=[
-            Series(label="equal", y=[low, high], role="reference"),
-            Series(label="", x=pairs[:, 0].tolist(), y=pairs[:, 1].tolist(), style="points"),
-        ],
+        title=what, x=[low, high],
+        x_label=f"reference [{unit}]", y_label=f"predicted [{unit}]", series=series, equal=True,
     )  # fmt: skip
 
 
 def _by_size(forces: np.ndarray) -> Lines:
-    """Return the force error against the size of the reference force, in tenths of the atoms."""
+    """Return the force error against the reference force, in ten groups of equally many atoms."""
     size = np.linalg.norm(forces[0], axis=1)
     error = ((forces[1] - forces[0]) ** 2).mean(axis=1)
     groups = np.array_split(np.argsort(size), min(10, len(size)))
     rmse: list[float | None] = [float(np.sqrt(error[g].mean())) * MILLI for g in groups]
     return Lines(
-        title="Force error against the size of the force",
+        title="Force error against the magnitude of the force",
         x=[float(size[g].mean()) for g in groups],
         x_label="|reference force| [eV/Å]", y_label="RMSE of a component [meV/Å]",
         series=[Series(label="forces", y=rmse)],

@@ -1,4 +1,4 @@
-"""Fine-tuning: a model that starts from trained weights, and the frames of their training."""
+"""Fine-tuning: initial weights from a trained model, frozen parameters and replayed frames."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from scitoolkit.potentials.saved import load_model
 from scitoolkit.potentials.start_config import StartConfig
 
 CHOSEN = {"name", "precision", "seed"}
-"""Settings of a model that fine-tuning does not take from the weights."""
+"""Settings of a model that fine-tuning takes from the configuration, not from the weights."""
 
 
 def source_model(start: StartConfig) -> tuple[Potential, ModelConfig]:
     """Return the model that a training starts from, and its settings.
 
     Raises:
-        DataError: no weights there, or of a kind that is not understood.
+        DataError: `start.path` has no weights, or of an unsupported kind of model.
     """
     path = Path(start.path)
     if path.suffix == ".pt":
@@ -47,10 +47,10 @@ def source_model(start: StartConfig) -> tuple[Potential, ModelConfig]:
 
 
 def started_settings(wanted: ModelConfig, source: ModelConfig) -> ModelConfig:
-    """Return the settings of the model that starts from weights of `source`.
+    """Return the settings of the fine-tuned model: those of `source`, with `CHOSEN` of `wanted`.
 
     Raises:
-        ConfigError: the configuration asks for another model than that of the weights.
+        ConfigError: `wanted` has a setting that differs from the weights' model.
     """
     names, theirs = {source.name}, source.model_dump()
     if isinstance(source, DeepPotentialConfig) and len(source.descriptors) == 1:
@@ -77,26 +77,26 @@ def started_settings(wanted: ModelConfig, source: ModelConfig) -> ModelConfig:
 
 
 def merged_species(known: Sequence[str], found: Sequence[str], start: StartConfig) -> list[str]:
-    """Return the type map: the weights' elements, then new ones.
+    """Return the type map of the fine-tuned model: the weights' elements, then new ones.
 
     Raises:
-        DataError: new elements are to be refused.
+        DataError: there are new elements, and `start.new_elements` is `refuse`.
     """
     new = [name for name in found if name not in known]
     if new and start.new_elements == "refuse":
         raise DataError(
             f"the weights of {start.path} do not know {', '.join(new)}", where="data.path",
-            allowed=", ".join(known), fix="start.new_elements=add, which trains them from random",
+            allowed=", ".join(known), fix="start.new_elements=add (random initial weights)",
         )  # fmt: skip
     return [*known, *new]
 
 
 @torch.no_grad()
 def adopt(model: Potential, source: Potential) -> None:
-    """Copy the weights of a model of the same settings that knows the first of the elements.
+    """Copy the weights of a model with the same settings and the same or fewer elements.
 
     Raises:
-        ConfigError: `model` knows more elements, and its kind cannot be extended.
+        ConfigError: `model` has more elements, and its kind cannot be extended.
     """
     if model.type_map == source.type_map:
         model.load_state_dict(source.state_dict())
@@ -105,10 +105,10 @@ def adopt(model: Potential, source: Potential) -> None:
 
 
 def freeze(model: Potential, patterns: Sequence[str]) -> int:
-    """Stop the training of parameters by their names; return how many numbers are still trained.
+    """Freeze the parameters that match a pattern; return the number of trainable values left.
 
     Raises:
-        ConfigError: a pattern that no parameter has, or nothing left to train.
+        ConfigError: a pattern matches no parameter, or no trainable parameter is left.
     """
     names = dict(model.named_parameters())
     for pattern in patterns:
@@ -127,6 +127,23 @@ def freeze(model: Potential, patterns: Sequence[str]) -> int:
     return left
 
 
+@torch.no_grad()
+def perturb(model: Potential, relative: float, seed: int) -> None:
+    """Add Gaussian noise to the trainable parameters, in place.
+
+    Args:
+        model: with frozen parameters, which do not change.
+        relative: standard deviation of the noise over the root mean square of each parameter.
+        seed: of the noise.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+            scale = relative * parameter.double().square().mean().sqrt()
+            parameter.add_((scale * noise).to(parameter))
+
+
 def _group(name: str) -> str:
     """Return the pattern of a parameter's module: `layers.0.*` of `layers.0.convolution.up.0`."""
     parts = name.split(".")
@@ -134,16 +151,16 @@ def _group(name: str) -> str:
 
 
 def drawn_replay(frames: AtomsCollection, number: int | None, seed: int) -> list[int]:
-    """Return which frames of the former training are trained on.
+    """Return the indices of the replayed frames, all if `number` is None.
 
     Raises:
-        DataError: there are fewer than wanted.
+        DataError: there are fewer than `number` frames.
     """
     if number is None:
         return list(range(len(frames)))
     if number > len(frames):
         raise DataError(
-            f"start.replay has {len(frames)} frames, {number} are wanted",
+            f"start.replay has {len(frames)} frames, {number} are configured",
             where="start.replay_frames", fix=f"start.replay_frames={len(frames)}",
         )  # fmt: skip
     chosen = np.random.default_rng(seed).choice(len(frames), number, replace=False)
@@ -151,12 +168,12 @@ def drawn_replay(frames: AtomsCollection, number: int | None, seed: int) -> list
 
 
 class ReplayedGraphs(GraphSet):
-    """New configurations, then those of the former training with energies on the new E0.
+    """New configurations followed by those of the former training, shifted to the new E0.
 
     Args:
-        new: what is learned.
-        former: of the former training, another level of E0.
-        change: of E0 by species, eV, shape (T,).
+        new: configurations to fine-tune on.
+        former: configurations of the former training, with energies on the former E0.
+        change: new minus former E0 of each species, eV, shape (T,).
     """
 
     def __init__(self, new: GraphSet, former: GraphSet, change: Tensor) -> None:
@@ -164,11 +181,11 @@ class ReplayedGraphs(GraphSet):
 
     @property
     def listed(self) -> int:  # type: ignore[override]
-        """Neighbour lists that were made."""
+        """Number of neighbour lists built so far."""
         return self._new.listed + self._former.listed
 
     def __len__(self) -> int:
-        """Return the number of configurations of both."""
+        """Return the number of new and former configurations."""
         return len(self._new) + len(self._former)
 
     def __getitem__(self, number: int) -> Batch:
@@ -181,5 +198,5 @@ class ReplayedGraphs(GraphSet):
         return {**graph, "energy": graph["energy"] + self._change[graph["types"]].sum()}
 
     def spread(self, most: int) -> Iterator[Batch]:
-        """Yield at most `most` of the new graphs, evenly spread."""
+        """Yield at most `most` of the new graphs, evenly spread over the set."""
         return self._new.spread(most)

@@ -1,22 +1,22 @@
-"""From atomic configurations to the batch that every potential takes: atoms, edges, labels.
+"""Graphs of atomic configurations, the input of every potential: atoms, edges and labels.
 
-Keys of a batch, N atoms and E edges over B configurations, T types of the model:
+Keys of a batch with N atoms and E edges in B configurations, and T types of the model:
 
 | key | shape | meaning |
 |---|---|---|
 | `positions` | (N, 3) float64 | Å |
-| `types` | (N,) int64 | place in the model's type map |
+| `types` | (N,) int64 | index into the model's type map |
 | `frame` | (N,) int64 | configuration of the atom |
-| `num_atoms` | (B,) int64 | |
+| `num_atoms` | (B,) int64 | atoms of each configuration |
 | `cell` | (B, 3, 3) float64 | rows are lattice vectors, Å |
 | `edge_index` | (2, E) int64 | centre i, neighbour j; sorted by i, then by the type of j |
 | `edge_shift` | (E, 3) float64 | Å; the edge vector is positions[j] - positions[i] + shift |
-| `segments` | (N * T + 1,) int64 | where the edges of each centre and neighbour type begin |
-| `frame_parameters`, `atom_parameters` | (B, F), (N, A) | given numbers, if any |
-| `energy`, `forces`, `virial` | (B,), (N, 3), (B, 3, 3) | labels, where there are any; eV, eV/Å |
+| `segments` | (N * T + 1,) int64 | first edge of each pair of centre and neighbour type |
+| `frame_parameters`, `atom_parameters` | (B, F), (N, A) | external parameters, if any |
+| `energy`, `forces`, `virial` | (B,), (N, 3), (B, 3, 3) | labels, if any; eV, eV/Å, eV |
 
-Both directions of a pair are edges, and so is every periodic image within the cutoff, of the atom
-itself too.
+Both directions of a pair are edges. Every periodic image within the cutoff is a neighbour, also
+images of the atom itself.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ PARAMETERS = ("frame_parameters", "atom_parameters")
 
 
 def type_indices(frame: Configuration, type_map: Sequence[str]) -> np.ndarray:
-    """Return the place of each atom's species in the type map.
+    """Return the index of each atom's species in the type map, (N,) int64.
 
     Raises:
-        DataError: a species that the model does not know.
+        DataError: a species is not in the type map.
     """
     known = {name: number for number, name in enumerate(type_map)}
     try:
@@ -60,9 +60,15 @@ def neighbour_edges(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return (centre, neighbour, shift, segments) of all ordered pairs within `cutoff` Å.
 
+    Args:
+        frame: the configuration.
+        types: (N,) int64 type of each atom.
+        num_types: number of types of the model.
+        cutoff: Å.
+
     Raises:
         BackendError: there is neither a C compiler nor vesin.
-        DataError: two atoms at one place.
+        DataError: two atoms coincide.
     """
     cell = _whole_cell(frame)
     system = (frame.positions, types, num_types, cell, frame.pbc, cutoff)
@@ -71,7 +77,7 @@ def neighbour_edges(
         if neighbours.available() else _list_by_vesin(*system)
     )  # fmt: skip
     if distance < 1e-3:
-        raise DataError(f"atoms {one} and {other} lie {distance:.1e} Å apart", where=frame.where)
+        raise DataError(f"atoms {one} and {other} are {distance:.1e} Å apart", where=frame.where)
     return tuple(edges)
 
 
@@ -96,7 +102,7 @@ def _list_by_vesin(positions, types, num_types, cell, pbc, cutoff):
 
 
 def _whole_cell(frame: Configuration) -> np.ndarray:
-    """Return the cell with unit vectors, perpendicular to the others, where there is none."""
+    """Return the cell with missing lattice vectors of open directions set to unit normals."""
     cell = np.array(frame.cell, dtype=np.float64)
     if not frame.pbc.any():
         return np.eye(3)
@@ -110,7 +116,7 @@ def _whole_cell(frame: Configuration) -> np.ndarray:
 def configuration_graph(
     frame: Configuration, type_map: Sequence[str], cutoff: float
 ) -> dict[str, Tensor]:
-    """Return the batch of one configuration; see the module for its keys.
+    """Return the batch of one configuration; its keys are those of the module docstring.
 
     Example:
         >>> frame = Configuration(np.array(["O", "H"]), np.array([[0.0, 0, 0], [0, 0, 1]]),
@@ -144,7 +150,7 @@ def configuration_graph(
 
 
 def collate(graphs: Sequence[Batch]) -> Batch:
-    """Return one batch of several; labels and parameters are kept where all of them have it."""
+    """Return the batch of several graphs, with the labels and parameters that all of them have."""
     if len(graphs) == 1:
         return dict(graphs[0])
     atoms = np.cumsum([0, *(len(g["types"]) for g in graphs)]).tolist()
@@ -166,7 +172,7 @@ def collate(graphs: Sequence[Batch]) -> Batch:
 
 
 def without_edges(graph: Batch, kept: Tensor) -> Batch:
-    """Return the graph with the edges where `kept` (E,) is true."""
+    """Return the graph with only the edges where `kept`, (E,) bool, is true."""
     below = torch.cat([kept.new_zeros(1, dtype=torch.int64), kept.cumsum(0)])
     return {
         **graph,
@@ -182,7 +188,7 @@ def within_cutoff(graph: Batch, cutoff: float) -> Batch:
 
 
 def edge_vectors(graph: Batch) -> Tensor:
-    """Return (E, 3) vectors from centre to neighbour, Å."""
+    """Return the vectors from centre to neighbour, (E, 3), Å."""
     positions, shift = graph["positions"], graph["edge_shift"]
     if not positions.requires_grad and positions.device.type == "cpu" and neighbours.available():
         return sums.edge_vectors(

@@ -1,4 +1,4 @@
-"""The job of interatomic potentials, called by the command line, a search or from Python."""
+"""Job of the domain `potentials`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from scitoolkit.training import TrainingJob
 
 
 class PotentialJob(PipelineJob, TrainingJob):
-    """Interatomic potentials."""
+    """Training, evaluation, prediction and export of interatomic potentials."""
 
     config_class: ClassVar[type[PotentialConfig]] = PotentialConfig
     pipeline_name: ClassVar[str] = "scitoolkit.potentials.pipeline"
@@ -27,20 +27,20 @@ class PotentialJob(PipelineJob, TrainingJob):
     starter_name: ClassVar[str] = "scitoolkit.potentials.starter:starter"
 
     def validate(self, config: PotentialConfig) -> Sequence[Finding]:
-        """Refuse names of labels that no file of the configuration has."""
+        """Refuse label names that occur in no file of the configuration."""
         check_label_names(config.data.files, config.data.labels)
         return super().validate(config)
 
     def check_divisible(self, directory: Path, command: str, steps: int | None = None) -> None:
-        """Refuse evaluations: a prediction divides its configurations, the comparison not."""
+        """Refuse several processes for commands other than `predict`."""
         if command != "predict":
             raise ConfigError(
-                f"several processes, and {command} of a potential runs in one",
+                f"{command} of a potential runs in one process",
                 where=str(directory), allowed="predict", fix="leave --nproc out",
             )  # fmt: skip
 
     def joined(self, directory: Path) -> AbstractContextManager[None]:
-        """Join the other processes, each of which then computes configurations."""
+        """Join the other processes, which divide the configurations of a prediction."""
         from scitoolkit.training.ranks.rounds import joined_to_share
 
         return joined_to_share()
@@ -52,6 +52,6 @@ class PotentialJob(PipelineJob, TrainingJob):
         return pipeline.export(directory, output, options)
 
     def artifacts(self, directory: Path) -> Artifacts:
-        """Return weights and the model's own configuration, which has the type map filled in."""
+        """Return the weights and the saved configuration, whose type map is filled in."""
         config = load_config(PotentialConfig, ModelFolder(directory).path / "config.yaml")
         return Artifacts(config=config, workflow_file="full.yaml", tolerance=CHAOTIC)

@@ -1,4 +1,4 @@
-"""The loss of energies, forces and virials, its weights moving with the learning rate."""
+"""Loss of energies, forces and virials, whose weights follow the learning rate."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from scitoolkit.training.optim.schedules import ScheduleConfig
 
 
 class PotentialTask:
-    """The trainer's task: energies, forces and virials of batches of configurations.
+    """Training task of a potential: loss of energies, forces and virials.
 
     Args:
         model: a `Potential`.
         loss: weights of the parts.
-        schedule: of the learning rate, which the weights follow; None for the first weights.
+        schedule: learning-rate schedule that the weights follow; None for constant `start` weights.
     """
 
     model: nn.Module
@@ -31,15 +31,15 @@ class PotentialTask:
         self._rate_factor = 1.0
 
     def at(self, progress: Progress) -> None:
-        """Receive the position of the training: the weights follow the learning rate there."""
+        """Set the weights of the parts for this position of the training."""
         if self._schedule is not None:
             self._rate_factor = self._schedule.factor(progress.step, progress.total_steps)
 
     def loss(self, batch: Batch) -> tuple[Tensor, Mapping[str, Tensor | float]]:
-        """Return the weighted loss, a mean over configurations, and the mean squares of its parts.
+        """Return the weighted loss, averaged over configurations, and its unweighted parts.
 
         Raises:
-            DataError: a part has a weight, and the batch no labels for it.
+            DataError: a part has a weight, but the batch has no labels for it.
         """
         parts = self._parts(batch, self._loss.huber)
         weights = self._loss.weights(self._rate_factor)
@@ -47,9 +47,9 @@ class PotentialTask:
         return total, {f"{name}_loss": value.detach() for name, value in parts.items()}
 
     def metrics(self, batch: Batch) -> Mapping[str, Tensor | float]:
-        """Return mean squares: energy in eV² an atom, forces in (eV/Å)², and `loss`.
+        """Return `loss` and mean squared errors: energy, virial in eV² per atom, forces in (eV/Å)².
 
-        `loss` has the last weights of the schedule throughout, so that epochs can be compared.
+        `loss` always has the `limit` weights, so that epochs can be compared.
         """
         parts = self._parts(batch, None)
         weights = self._loss.weights(0.0)
@@ -71,7 +71,7 @@ class PotentialTask:
                 continue
             if name not in batch:
                 raise DataError(
-                    f"a batch without labels of {name}", where="loss",
+                    f"a batch has no labels of {name}", where="loss",
                     fix=f"loss.start_pref_{name[0]}=0 loss.limit_pref_{name[0]}=0",
                 )  # fmt: skip
             error = _penalty(found[name] - batch[name].to(found[name].dtype), huber)

@@ -1,4 +1,4 @@
-"""Weights of energies, forces and virials in the loss."""
+"""Configuration of the loss of potentials."""
 
 from __future__ import annotations
 
@@ -8,13 +8,18 @@ from scitoolkit.core.config import Config
 
 
 class LossConfig(Config):
-    """Weights of the parts, as deepmd-kit's: from `start` to `limit` as the learning rate falls.
+    """Weights of energy, forces and virial in the loss, as in deepmd-kit.
 
-    At learning rate a the weight is limit + (start - limit) a/a0, with a0 the first one.
+    At learning rate a the weight is limit + (start - limit) a/a0, where a0 is the initial one.
 
     Attributes:
-        start_pref_e: weight of (energy error)²/atoms at the first learning rate; and so on.
-        huber: None for squares, else the error in eV (eV/Å) beyond which it counts linearly.
+        start_pref_e: weight of (energy error)²/atoms at the initial learning rate.
+        limit_pref_e: the same at learning rate zero.
+        start_pref_f: initial weight of the mean square error of the force components.
+        limit_pref_f: the same at learning rate zero.
+        start_pref_v: initial weight of (error of a virial component)²/atoms, averaged.
+        limit_pref_v: the same at learning rate zero.
+        huber: error in eV (forces: eV/Å) beyond which the loss is linear; None for squares.
     """
 
     start_pref_e: float = Field(default=0.02, ge=0)
@@ -26,7 +31,7 @@ class LossConfig(Config):
     huber: PositiveFloat | None = None
 
     def weights(self, factor: float) -> dict[str, float]:
-        """Return the weight of each part when the learning rate is `factor` of the first.
+        """Return the weight of each part when the learning rate is `factor` times the initial one.
 
         Example:
             >>> LossConfig().weights(0.5)["forces"]
@@ -40,5 +45,5 @@ class LossConfig(Config):
         return {name: limit + (start - limit) * factor for name, (start, limit) in pairs.items()}
 
     def uses(self, part: str) -> bool:
-        """Return whether a part has a weight at any time."""
+        """Return whether a part has a nonzero weight at any time."""
         return self.weights(0.0)[part] > 0 or self.weights(1.0)[part] > 0

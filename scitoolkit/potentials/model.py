@@ -1,4 +1,4 @@
-"""Base of interatomic potentials: a module from a batch of atoms to energies and forces."""
+"""Base class of interatomic potentials."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
 class Potential(nn.Module, ABC):
-    """Energy as a sum over atoms of functions of the neighbours within a cutoff.
+    """Interatomic potential: a sum over atoms of energies that depend on the neighbours.
 
-    A model gives the atoms' energies and the derivative of their sum with respect to every edge
-    vector; forces and virial follow from these in one place. All in eV and Å.
+    A subclass returns the atomic energies and the derivative of their sum with respect to every
+    edge vector; `forward` computes forces and virial from these. Units are eV and Å.
 
     Attributes:
         type_map: species by type index.
         cutoff: Å.
-        zbl: repulsion of nuclei added to the learned energy, or None.
+        zbl: ZBL repulsion added to the learned energy, or None.
     """
 
     def __init__(
@@ -45,14 +45,15 @@ class Potential(nn.Module, ABC):
     def edge_gradients(self, graph: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """Return atomic energies (N,), edge vectors (E, 3) and dE/d(edge vector) (E, 3).
 
-        In training mode both can be differentiated with respect to the parameters.
+        In training mode the energies and derivatives can be differentiated with respect to the
+        parameters.
         """
 
     @abstractmethod
     def fit_statistics(self, graphs: Iterable[Batch]) -> None:
         """Set the constants that are not trained (shifts, scales, counts) from labelled graphs.
 
-        The labels must be those that the model learns, see `residual_labels`.
+        The labels must be those that the model is fitted to, see `residual_labels`.
         """
 
     @property
@@ -61,28 +62,28 @@ class Potential(nn.Module, ABC):
         return False
 
     def compress(self, *, shortest: float = 0.5, tolerance: float = 1e-10) -> Self:
-        """Evaluate networks from tables from now on, not in training; return self.
+        """Tabulate networks for inference (training still evaluates them); return self.
 
         Args:
-            shortest: Å, down to where the tables reach; nearer pairs take the networks themselves.
-            tolerance: of the tabulated functions, relative.
+            shortest: smallest tabulated distance, Å; closer pairs evaluate the networks.
+            tolerance: relative error of the tabulated functions.
 
         Raises:
             ConfigError: the model has nothing to tabulate.
-            BackendError: the kernels that read tables cannot run here.
-            NumericalError: the tolerance cannot be met.
+            BackendError: the table kernels are not available.
+            NumericalError: the tolerance cannot be reached.
         """
         raise no_tables(type(self).__name__)
 
     def streams(self, num_atoms: int) -> bool:
-        """Whether so many atoms are evaluated over blocks of receivers, in little memory.
+        """Return whether `num_atoms` atoms are evaluated in blocks of receivers to save memory.
 
-        Edges of the cutoff and longer are then allowed, and contribute nothing.
+        Edges beyond the cutoff are then allowed and contribute nothing.
         """
         return False
 
     def extend(self, source: Potential) -> None:
-        """Copy the weights of a model that knows the first elements of this one, not all.
+        """Copy the weights of a model that has only the first elements of this one.
 
         Energies of its elements do not change; the other elements keep their random weights.
 
@@ -95,7 +96,7 @@ class Potential(nn.Module, ABC):
         )  # fmt: skip
 
     def residual_labels(self, graph: Batch) -> Batch:
-        """Return a labelled graph with the repulsion of nuclei subtracted from its labels."""
+        """Return a graph with the ZBL repulsion subtracted from its labels."""
         if self.zbl is None:
             return graph
         out = dict(graph)
@@ -137,11 +138,11 @@ class Potential(nn.Module, ABC):
 
 
 def no_tables(model: str) -> ConfigError:
-    """Return the error for a table of a model that has none."""
+    """Return the error for compressing a model without networks to tabulate."""
     models = plugins.kind("potential")
     tabulated = [name for name in models if models.get(name).tables]
     return ConfigError(
-        f"{model} has no tables, so that it cannot be compressed", where="compress=True",
+        f"{model} has no networks to tabulate: it cannot be compressed", where="compress=True",
         allowed=f"models {', '.join(tabulated)}", fix="compress=False",
     )  # fmt: skip
 
@@ -159,10 +160,10 @@ def _virial(graph: Batch, vectors: Tensor, gradient: Tensor) -> Tensor:
 def autograd_edge_gradients(
     model: nn.Module, vectors: Tensor, energies: Callable[[Tensor], Tensor]
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the result of `Potential.edge_gradients` by torch's autograd.
+    """Compute the result of `Potential.edge_gradients` by automatic differentiation.
 
     Args:
-        model: its `training` flag says whether derivatives must be differentiable again.
+        model: in training mode the derivatives are differentiable again.
         vectors: (E, 3).
         energies: function from edge vectors to atomic energies (N,).
     """

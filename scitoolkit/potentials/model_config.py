@@ -1,4 +1,4 @@
-"""Configuration of a potential: the plug-in kind `potential` and its base class."""
+"""Plug-in kind `potential` and the base class of its configurations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ModelConfig(Config, ABC):
     A member also has `cutoff` (Å) and `precision`, as fields or properties.
 
     Attributes:
-        tables: whether `Potential.compress` can replace networks by tables in some models of it.
+        tables: whether `Potential.compress` can tabulate networks of some of its models.
         library: function that returns a model's `LibrarySource` without `zbl`, as `module:name`;
             empty for models that cannot be exported.
         example: settings of a small model, float64; tests and `scitoolkit new` start from it.
@@ -38,7 +38,7 @@ class ModelConfig(Config, ABC):
         def cutoff(self) -> float: ...
 
     def resolve_auto_sel(self, graphs: Sequence[Batch], type_map: Sequence[str]) -> Self:
-        """Return the configuration with numbers that are counted in `graphs` where it says `auto`.
+        """Return the configuration with every `auto` replaced by a number counted in `graphs`.
 
         Args:
             graphs: training configurations with the edges within `cutoff`.
@@ -47,12 +47,12 @@ class ModelConfig(Config, ABC):
         return self
 
     def summary(self) -> dict[str, Any]:
-        """Return the entries of `validate`'s report on the model."""
+        """Return entries about the model for the report of `validate`."""
         return {}
 
     @abstractmethod
     def build(self, type_map: Sequence[str]) -> Potential:
-        """Return the untrained model; every `auto` is a number by now."""
+        """Return the untrained model; every `auto` must have been resolved."""
 
 
 models: Kind[type[ModelConfig]] = Kind(

@@ -1,4 +1,4 @@
-"""Training, evaluation and application of interatomic potentials; their files."""
+"""Training, evaluation, prediction and export of interatomic potentials."""
 
 from __future__ import annotations
 
@@ -26,6 +26,8 @@ from scitoolkit.potentials.config import PotentialConfig
 from scitoolkit.potentials.data import GraphLoader, GraphSet
 from scitoolkit.potentials.export.options import LibraryOptions
 from scitoolkit.potentials.loss import PotentialTask
+from scitoolkit.potentials.pair_baseline import fit_pair_potential
+from scitoolkit.potentials.pair_potential import PairPotential
 from scitoolkit.potentials.prediction import write_predictions
 from scitoolkit.potentials.preparation import held_out_share, prepare
 from scitoolkit.potentials.reference_energies import refit_energies, training_frames
@@ -34,11 +36,11 @@ from scitoolkit.potentials.teaching import add_rounds, first_files, make_files, 
 from scitoolkit.training import Trainer, best_weights, current_rank, world_size
 
 log: Logger = get_logger(__name__)
-MOST_COMPARED = 20_000  # configurations looked through for duplicates
+MOST_COMPARED = 20_000  # configurations that are compared for duplicates
 
 
 def check(config: PotentialConfig) -> Mapping[str, Any]:
-    """Open the data, build the model, run one batch; write nothing."""
+    """Open the data, build the model and evaluate the loss of one batch; write nothing."""
     with TemporaryDirectory() as folder:
         return _checked(first_files(config, Path(folder)))
 
@@ -62,8 +64,8 @@ def _checked(config: PotentialConfig) -> Mapping[str, Any]:
 
 
 def train(config: PotentialConfig, run: RunDirectory, *, resume: bool = False) -> None:
-    """Measure statistics, train, save the weights of the least validation loss in `model/`."""
-    make_files(config, run.path)
+    """Train, and save the weights with the lowest validation loss in `model/`."""
+    make_files(config, run.path, begun=resume and any(run.checkpoints.glob("step-*")))
     ready = prepare(with_files(config, run.path))
     training = config.training
     task = PotentialTask(ready.model, config.loss, training.schedule)
@@ -75,17 +77,26 @@ def train(config: PotentialConfig, run: RunDirectory, *, resume: bool = False) -
         resume=resume,
     )
     if current_rank() == 0:
-        ready.model.load_state_dict(best_weights(run.checkpoints))
+        stored = ready.model.state_dict()  # checkpoints also hold derived buffers, such as ZBL's
+        best = best_weights(run.checkpoints)
+        ready.model.load_state_dict({name: t for name, t in best.items() if name in stored})
         if ready.e0_fitted and config.refit_e0:
             refit_energies(ready.model, list(ready.train.spread(config.statistics_frames)))
         resolved = ready.config.model_copy(update={"data": config.data})
         save_model(ready.model, resolved, run.path / MODEL)
+        model = ready.model
+        baseline = fit_pair_potential(
+            ready.train, ready.validation, len(model.type_map), model.cutoff, config.loss
+        )
+        if baseline is not None:
+            baseline.save(run.path / MODEL)
 
 
 def evaluate(directory: Path, data: Path | None = None) -> Results:
-    """Evaluate on the run's own test part, or on any labelled file of atoms.
+    """Evaluate on the run's test part, or on any labelled file of atoms.
 
-    A run directory gets results.json and model/metrics.json; with `data` nothing is written.
+    Writes results.json and model/metrics.json into a run directory; writes nothing if `data` is
+    given.
     """
     model, config, folder = load_model(directory)
     if data is None:
@@ -96,16 +107,19 @@ def evaluate(directory: Path, data: Path | None = None) -> Results:
     if not note:
         note = _duplicates(config, source)
     title = f"{config.workflow}: {config.model.name} for {'-'.join(model.type_map)}"
-    found = evaluation.results(model, (graphs[i] for i in range(len(graphs))), title, note)
+    baseline = PairPotential.load(folder, len(model.type_map))
+    found = evaluation.results(
+        model, (graphs[i] for i in range(len(graphs))), title, note, baseline
+    )
     if data is None:
-        add_rounds(found, Path(directory))
+        add_rounds(found, config, Path(directory))
     if data is None and folder != Path(directory):
         found.write_run(Path(directory), folder)
     return found
 
 
 def predict(directory: Path, source: Path, output: Path) -> None:
-    """Write energies and forces of a file's configurations, as .nc (xarray) or .xyz (ASE)."""
+    """Write the predictions for a file's configurations as .nc or .xyz; see `write_predictions`."""
     model, config, _ = load_model(directory)
     about = {"model": ModelFolder(directory).digest(), "file": identity(source)}
     write_predictions(model, open_structures(source, config.data.labels), output, about)
@@ -122,7 +136,7 @@ def export(directory: Path, output: Path, options: LibraryOptions) -> Mapping[st
 
 
 def _duplicates(config: PotentialConfig, source: AtomsCollection) -> str:
-    """Return a sentence on test configurations that are in the training files too, or ""."""
+    """Return a sentence on test configurations that are also in the training files, or ""."""
     if not all(path.exists() for path in config.data.path):
         return ""
     frames = open_atoms(config.data.path, config.data.labels)
@@ -136,8 +150,8 @@ def _duplicates(config: PotentialConfig, source: AtomsCollection) -> str:
     number = sum(key(frame) in seen for frame in source)
     if not number:
         return ""
-    log.warning("%d test configurations are in the training files too", number)
-    return f"{number} of these configurations are in the training files too."
+    log.warning("%d test configurations are also in the training files", number)
+    return f"{number} of these configurations are also in the training files."
 
 
 def _test_frames(config: PotentialConfig, data: Path | None) -> tuple[AtomsCollection, str]:
@@ -145,7 +159,7 @@ def _test_frames(config: PotentialConfig, data: Path | None) -> tuple[AtomsColle
         return open_atoms(data, config.data.labels), ""
     if config.data.test:
         return open_atoms(config.data.test, config.data.labels), ""
-    note = "No data.test is given: these are configurations that training was stopped by."
+    note = "No data.test is given: these are the validation configurations of the training."
     if config.data.validation:
         return open_atoms(config.data.validation, config.data.labels), note
     files = open_atoms(config.data.path, config.data.labels)

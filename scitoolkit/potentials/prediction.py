@@ -1,4 +1,4 @@
-"""Energies and forces of the configurations of a file, written for xarray or for ASE."""
+"""Predictions of a potential for the configurations of a file, as netCDF or extxyz."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from scitoolkit.io.parts import Parts, by_size
 from scitoolkit.io.stream import StreamedVariable, open_writer
 from scitoolkit.potentials.graph import configuration_graph
 from scitoolkit.potentials.model import Potential
+from scitoolkit.potentials.stress import voigt_stress
 from scitoolkit.training.ranks.rounds import completed
 
 ATOMS = 20_000
-"""Atoms of a part, about; a configuration is never divided."""
+"""Approximate number of atoms of a part; a configuration is never divided."""
 
 
 def predict_frame(model: Potential, frame: Configuration) -> dict[str, np.ndarray]:
-    """Return energy, forces, virial and atomic energies of one configuration, eV and Å."""
+    """Return the prediction for one configuration, as `Potential.forward`, float64 arrays."""
     model.eval()
     with torch.no_grad():
         found = model(configuration_graph(frame, model.type_map, model.cutoff))
@@ -41,16 +42,18 @@ def to_ase(frame: Configuration) -> Any:
 def write_predictions(
     model: Potential, frames: AtomsCollection, output: Path, about: Mapping[str, str] | None = None
 ) -> None:
-    """Write predictions of all configurations, in memory that does not grow with their number.
+    """Write predictions of all configurations in memory that does not grow with their number.
 
-    Parts of the prediction are kept beside the output until it is whole: after a stop the same
-    call goes on. Several processes divide the parts.
+    Finished parts are stored next to the output until it is complete, so that the same call
+    continues after an interruption. Several processes divide the parts.
 
     Args:
         model: the potential.
-        frames: labels are not needed.
-        output: `.nc` (dims `configuration` and `atom`, all atoms one after the other) or `.xyz`.
-        about: what tells model and frames from others, kept with the parts.
+        frames: configurations, with or without labels.
+        output: `.nc` (dims `configuration` and `atom`, the atoms of all configurations
+            concatenated): energy, virial, forces and atomic energies; or `.xyz`: energy, forces,
+            and the stress of periodic configurations (see `voigt_stress`).
+        about: identifies model and frames; stored with the parts.
 
     Raises:
         ConfigError: another suffix.
@@ -135,7 +138,10 @@ def _write_xyz(parts: Parts, pieces: Sequence[range], sizes: Sequence[int], outp
                     arrays["species"][own], arrays["positions"][own], arrays["cell"][place],
                     arrays["pbc"][place],
                 ))  # fmt: skip
-                energy, forces = float(arrays["energy"][place]), arrays["forces"][own]
-                atoms.calc = SinglePointCalculator(atoms, energy=energy, forces=forces)
+                labels = {"energy": float(arrays["energy"][place]), "forces": arrays["forces"][own]}
+                stress = voigt_stress(arrays["virial"][place], atoms)
+                if stress is not None:
+                    labels["stress"] = stress
+                atoms.calc = SinglePointCalculator(atoms, **labels)
                 package.io.write(file, atoms, format="extxyz")
                 atom = own.stop

@@ -1,4 +1,4 @@
-"""From a configuration to an untrained model with its data: type map, statistics, E0."""
+"""Preparation of a training: data sets, type map, model, statistics and E0."""
 
 from __future__ import annotations
 
@@ -29,9 +29,15 @@ from scitoolkit.potentials.reference_energies import (
 
 @dataclass
 class Prepared:
-    """An untrained model with its data; `config` has type map and sel filled in.
+    """An untrained model with its data.
 
-    `e0_fitted` says whether E0 is of least squares, not of isolated atoms or the configuration.
+    Attributes:
+        config: with the type map and `sel` filled in.
+        model: with its statistics and E0.
+        train: training graphs, with replayed ones if configured.
+        validation: validation graphs.
+        e0_source: origin of E0, for the log and `validate`.
+        e0_fitted: whether E0 is from least squares, not from isolated atoms or the configuration.
     """
 
     config: PotentialConfig
@@ -43,7 +49,7 @@ class Prepared:
 
 
 def prepare(config: PotentialConfig) -> Prepared:
-    """Open and check the data, fill in type map and sel, build the model, set its statistics."""
+    """Open and check the data, build the model and set its statistics and E0."""
     check_label_names(config.data.files, config.data.labels)
     files = open_atoms(config.data.path, config.data.labels)
     found = training_frames(files, config.e0, config.type_map)
@@ -84,7 +90,7 @@ def prepare(config: PotentialConfig) -> Prepared:
 def _with_replay(
     config: PotentialConfig, model: Potential, source: Potential, graphs: GraphSet
 ) -> GraphSet:
-    """Return the training configurations with those of the former training, if any are wanted."""
+    """Return the training graphs, with those of `start.replay` if configured."""
     start = config.start
     if start is None or not start.replay:
         return graphs
@@ -98,7 +104,7 @@ def _with_replay(
 
 
 def held_out_share(config: PotentialConfig, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return which of `count` configurations to train on, and which are held out.
+    """Return the indices of the training and of the held-out configurations among `count`.
 
     Raises:
         DataError: none are left to train on.

@@ -1,4 +1,4 @@
-"""The energy E0 of each species, that a model's atoms start from: where it comes from."""
+"""Reference energy E0 of each species: isolated atoms, least squares or given values."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from scitoolkit.potentials.model import Potential
 from scitoolkit.potentials.statistics import composition, composition_rank, energy_shifts
 
 log: Logger = get_logger(__name__)
-SAME_ENERGY = 1e-3  # eV, by which frames of one lone atom may differ without a word
+SAME_ENERGY = 1e-3  # eV; larger differences between frames of one isolated atom are logged
 
 
 @dataclass(frozen=True)
 class TrainingFrames:
-    """The frames to learn from, and the energies of lone atoms that were among the files.
+    """Training frames and the energies of isolated atoms in the files.
 
     Attributes:
-        frames: without those of `isolated`, where these are E0.
-        isolated: eV by species, None where E0 comes from elsewhere.
+        frames: without the isolated atoms, if these give E0.
+        isolated: eV by species; None if E0 is from another source.
     """
 
     frames: AtomsCollection
@@ -37,15 +37,16 @@ class TrainingFrames:
 def training_frames(
     frames: AtomsCollection, wanted: str | Mapping[str, float], type_map: Sequence[str] | None
 ) -> TrainingFrames:
-    """Return the frames without those of single atoms, where their energies are to be E0.
+    """Return the training frames, with isolated atoms separated if their energies give E0.
 
     Args:
         frames: of the training files.
         wanted: the configuration's `e0`.
-        type_map: species that need an energy; those of the frames unless given.
+        type_map: species that need an energy; by default those of the frames.
 
     Raises:
-        DataError: `isolated` is wanted, and a species has no such frame.
+        DataError: `wanted` is `isolated`, and a species has no frame of an isolated atom; or all
+            frames are isolated atoms.
     """
     if wanted not in ("auto", "isolated"):
         return TrainingFrames(frames)
@@ -69,7 +70,7 @@ def training_frames(
 
 
 def _lone_energies(frames: AtomsCollection, alone: Sequence[int]) -> dict[str, float]:
-    """Return the least energy of each species among frames of one atom."""
+    """Return the lowest energy of each species among frames of one atom."""
     found: dict[str, float] = {}
     for index in alone:
         frame = frames[index]
@@ -88,16 +89,16 @@ def set_reference_energies(
     model: Potential, wanted: str | Mapping[str, float], isolated: Mapping[str, float] | None,
     graphs: Sequence[Batch],
 ) -> str:  # fmt: skip
-    """Put given or isolated energies in the place of the least-squares ones; return the source.
+    """Replace the least-squares E0 by given or isolated energies; return the source of E0.
 
     Args:
-        model: its statistics are set already.
+        model: with its statistics set.
         wanted: the configuration's `e0`.
         isolated: of `TrainingFrames`.
-        graphs: training frames, whose compositions say which energies they determine.
+        graphs: training frames, whose compositions determine the least-squares energies.
 
     Raises:
-        ConfigError: given energies leave out a species, or name one that the model does not know.
+        ConfigError: given energies lack a species, or have one that the model does not have.
     """
     source = "least squares over the energies of training frames"
     given = isolated
@@ -120,24 +121,24 @@ def set_reference_energies(
 
 
 def _undetermined(type_map: Sequence[str], graphs: Sequence[Batch]) -> str:
-    """Return what is to be said where compositions do not tell the species apart, or ""."""
+    """Return a note, and warn, if the compositions do not determine all E0; else ""."""
     rank = composition_rank(graphs, len(type_map))
     if rank == len(type_map):
         return ""
     log.warning(
         "the frames' compositions determine %d of %d energies E0: energies of other compositions "
-        "and of fragments mean nothing. Fix: e0: {%s}, or frames of isolated atoms",
+        "and of fragments are meaningless. Fix: e0: {%s}, or frames of isolated atoms",
         rank, len(type_map), ", ".join(f"{name}: ..." for name in type_map),
     )  # fmt: skip
-    return f", which determine {rank} of {len(type_map)}: energies of fragments mean nothing"
+    return f", which determine {rank} of {len(type_map)}: energies of fragments are meaningless"
 
 
 @torch.no_grad()
 def refit_energies(model: Potential, graphs: Sequence[Batch]) -> None:
-    """Add to E0 what explains the energy errors that are left on training frames best.
+    """Add the least-squares fit of the energy errors on training frames to E0.
 
-    Least squares over frames, so that a training that was stopped early, or weighted forces
-    alone, leaves no constant error; forces do not change.
+    This removes the constant errors of a training that was stopped early or weighted forces only;
+    forces do not change.
 
     Args:
         model: trained.
@@ -151,7 +152,7 @@ def refit_energies(model: Potential, graphs: Sequence[Batch]) -> None:
     shift = model.get_buffer("shift")
     shift += torch.from_numpy(change).to(shift)
     log.info(
-        "E0 refitted after training: rms energy error %.3g -> %.3g eV on %d training frames",
+        "E0 refitted: rms energy error %.3g -> %.3g eV on %d training frames",
         np.sqrt(np.mean(errors**2)), np.sqrt(np.mean((errors - counts @ change) ** 2)), len(labels),
     )  # fmt: skip
 

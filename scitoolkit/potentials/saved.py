@@ -1,4 +1,4 @@
-"""A trained potential on disk: weights and the configuration that rebuilds the model."""
+"""Saving and loading of a trained potential: weights and configuration."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MODEL, WEIGHTS = "model", "weights.safetensors"
 
 
 def save_model(model: Potential, config: PotentialConfig, folder: Path) -> None:
-    """Write weights and the configuration that rebuilds the model."""
+    """Write the weights and the configuration that rebuilds the model into a folder."""
     folder.mkdir(exist_ok=True)
     write_atomic(folder / "config.yaml", dump_config(config))
     with replacing(folder / WEIGHTS, SafetensorError) as temporary:
@@ -31,18 +31,16 @@ def load_model(
 
     Args:
         directory: of the run or the surrogate.
-        precision: float32 or float64 instead of the one it was trained in.
+        precision: float32 or float64 instead of the precision of the training.
 
     Raises:
-        DataError: it holds no finished model.
-        CheckpointError: weights and configuration do not belong together.
+        DataError: the directory has no trained model.
+        CheckpointError: the weights do not fit the configuration.
     """
     directory = Path(directory)
     folder = directory / MODEL if (directory / MODEL).is_dir() else directory
     if not (folder / WEIGHTS).is_file():
-        raise DataError(
-            "no trained potential in it", where=str(directory), fix="scitoolkit train CONFIG"
-        )
+        raise DataError("no trained potential", where=str(directory), fix="scitoolkit train CONFIG")
     config = load_config(PotentialConfig, folder / "config.yaml")
     if config.type_map is None:
         raise DataError("type_map is missing", where=str(folder / "config.yaml"))

@@ -14,7 +14,7 @@ MACE: dict[str, Any] = {
     "model.radial_widths": [[32, 32], [64, 64], [64, 64, 64]],
     "training.optimizer.lr": {"low": 1e-3, "high": 2e-2, "log": True},
 }
-"""Cutoff, irreps (channels and degrees), body order, layers and step of a `mace` model."""
+"""Cutoff, irreps, correlation order, layers, radial network and learning rate of a `mace` model."""
 
 SE_E2_A: dict[str, Any] = {
     "model.cutoff": [4.0, 5.0, 6.0, 7.0],
@@ -24,7 +24,7 @@ SE_E2_A: dict[str, Any] = {
     "model.fitting": [[32, 32], [64, 64, 64], [120, 120, 120], [240, 240, 240]],
     "training.optimizer.lr": {"low": 3e-4, "high": 1e-2, "log": True},
 }
-"""Cutoff, embedding and fitting nets and step of DeePMD's `se_e2_a`."""
+"""Cutoff, embedding and fitting networks and learning rate of an `se_e2_a` model."""
 
 NEQUIP: dict[str, Any] = {
     "model.cutoff": [4.0, 4.5, 5.0, 5.5, 6.0],
@@ -34,4 +34,4 @@ NEQUIP: dict[str, Any] = {
     "model.radial_widths": [[32, 32], [64, 64]],
     "training.optimizer.lr": {"low": 1e-3, "high": 2e-2, "log": True},
 }
-"""Cutoff, channels, degree, layers and step of a `nequip` model."""
+"""Cutoff, irreps, layers, radial network and learning rate of a `nequip` model."""

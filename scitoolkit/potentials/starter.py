@@ -1,4 +1,4 @@
-"""A configuration for an interatomic potential of some configurations of atoms."""
+"""Starting configuration of a potential for given files of atoms."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from scitoolkit.core.starter import DataToStart, Lines
 
 
 def starter(data: DataToStart) -> str:
-    """Return a short commented configuration of a potential that runs as it is."""
+    """Return a short, commented configuration that trains a small MACE model on the files."""
     lines = Lines("A small MACE potential; the species are found in the data.")
     lines.key("domain", "potentials")
     lines.section("data", path=list(data.written))

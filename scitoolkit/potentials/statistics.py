@@ -1,4 +1,4 @@
-"""Least-squares energies of species, measured on the training set before training."""
+"""Least-squares energies of species from the compositions and energies of training frames."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from scitoolkit.core.contracts import Batch
 
 
 def energy_shifts(counts: np.ndarray, energies: np.ndarray) -> np.ndarray:
-    """Return the energy of each species that explains the frames' energies best.
+    """Return the least-squares energies of the species, eV, shape (species,).
 
-    Least squares over frames; where compositions do not tell the species apart (water at one
-    composition) the shortest of all best solutions, which gives the same total.
+    If the compositions do not determine them (such as water at one composition), this is the
+    solution of minimum norm.
 
     Args:
-        counts: (frames, species) atoms.
+        counts: numbers of atoms, (frames, species).
         energies: (frames,) eV.
 
     Example:
@@ -29,7 +29,7 @@ def energy_shifts(counts: np.ndarray, energies: np.ndarray) -> np.ndarray:
 
 
 def composition_rank(graphs: Iterable[Batch], num_types: int) -> int:
-    """Return how many species' energies the compositions of frames determine."""
+    """Return the rank of the frames' compositions: how many species' energies they determine."""
     counts = [
         torch.bincount(graph["types"][graph["frame"] == frame], minlength=num_types).numpy()
         for graph in graphs
@@ -39,7 +39,7 @@ def composition_rank(graphs: Iterable[Batch], num_types: int) -> int:
 
 
 def composition(graphs: Iterable[Batch], num_types: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return (frames, types) numbers of atoms, and (frames,) energies in eV."""
+    """Return the numbers of atoms (frames, types) and the energies (frames,) in eV."""
     counts, energies = [], []
     for graph in graphs:
         for frame, energy in enumerate(graph["energy"].tolist()):

@@ -1,10 +1,10 @@
-"""Frames that a generator labels, as the data of a potential: held-out ones, and those chosen.
+"""Training data of a potential that a generator labels, optionally chosen by a committee.
 
-All samples of a job have one numbering, that of `data.draw`: first those for validation and test,
-then those of the training. A sample is a file of the run directory that states parameters and seed.
-With a committee, number n of the training has several candidates, each a draw by itself, and the
-one of the largest disagreement is labelled; the choice is written down before the label is made, so
-that a resumed run makes the same.
+The samples of a job have one numbering, that of `data.draw`: first the validation and test samples,
+then the training samples. A sample is a file of the run directory that stores parameters and seed.
+With a committee, each training sample after the first ones has several independently drawn
+candidates, and the one with the largest disagreement is labelled. The choice is written to disk
+before the candidate is labelled, so that a resumed run labels the same one.
 
 Query by committee: Seung, Opper and Sompolinsky 1992; of forces: Zhang et al., Phys. Rev. Materials
 3, 023804 (2019).
@@ -13,9 +13,9 @@ Query by committee: Seung, Opper and Sompolinsky 1992; of forces: Zhang et al., 
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from logging import Logger
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +31,15 @@ from scitoolkit.io.atoms_formats import from_ase
 from scitoolkit.potentials.committee import model_deviation
 from scitoolkit.potentials.config import PotentialConfig
 from scitoolkit.potentials.data import GraphLoader
+from scitoolkit.potentials.fine_tuning import perturb
 from scitoolkit.potentials.loss import PotentialTask
 from scitoolkit.potentials.model import Potential
 from scitoolkit.potentials.preparation import prepare
+from scitoolkit.potentials.reference_energies import refit_energies
+from scitoolkit.potentials.teaching_config import CommitteeConfig
 from scitoolkit.training import Trainer, world_size
 
-log: Logger = get_logger(__name__)
+log: logging.Logger = get_logger(__name__)
 FOLDER, CHOSEN = "frames", "chosen.json"
 _KEY = 0xC0
 FEW = 3
@@ -44,13 +47,14 @@ FEW = 3
 
 @dataclass(frozen=True)
 class Round:
-    """What a committee chose.
+    """Choices of a committee in one round.
 
     Attributes:
-        candidates: {number of a sample: which of its candidates}.
-        disagreement: mean over the samples, of the largest over a frame's atoms, eV/Å.
-        random: the same of the first candidates, which are what a random draw would have labelled.
-        labelled: samples that the members had learned from.
+        candidates: {sample number: number of its chosen candidate}.
+        disagreement: force deviation of the chosen candidates, eV/Å: largest over a frame's atoms,
+            mean over samples.
+        random: the same for the first candidates, which random draws would have labelled.
+        labelled: number of samples that the members were trained on.
     """
 
     candidates: dict[int, int]
@@ -60,28 +64,36 @@ class Round:
 
 
 def with_files(config: PotentialConfig, directory: Path) -> PotentialConfig:
-    """Return the configuration that reads the files of a run; of files, the same.
+    """Return the configuration with the labelled files of a run instead of the generator.
+
+    A configuration without a generator is returned unchanged.
 
     Raises:
-        DataError: they are not there, as beside a model that was copied.
+        DataError: the run has no labelled files, such as a copied `model/` folder.
     """
     if config.data.generator is None:
         return config
     folder = Path(directory) / FOLDER
     if not folder.is_dir():
-        raise DataError("no frames that were made for the training", where=str(folder),
+        raise DataError("the frames labelled for the training are missing", where=str(folder),
                         fix="the run directory, or a file of frames to evaluate on")  # fmt: skip
     files = _files(folder, config)
     held, tested = config.data.teaching.validation, config.data.teaching.held_out
     return _reading(config, files[tested:], files[:held], files[held:tested])
 
 
-def make_files(config: PotentialConfig, directory: Path) -> None:
-    """Label the frames of a job, those that are not there yet.
+def make_files(config: PotentialConfig, directory: Path, *, begun: bool = False) -> None:
+    """Label the missing frames of a job.
+
+    Args:
+        config: a configuration without a generator needs no frames.
+        directory: of the run.
+        begun: whether a checkpoint will be resumed, which fixes the number of samples.
 
     Raises:
-        ConfigError: a committee in several processes.
-        NumericalError: a sample and all that were to replace it failed.
+        ConfigError: a committee in several processes, or another number of samples than the
+            checkpoint was trained on.
+        NumericalError: a sample and all its replacements failed.
         DataError: the disk is full; finished samples are kept.
     """
     if config.data.generator is None:
@@ -94,13 +106,16 @@ def make_files(config: PotentialConfig, directory: Path) -> None:
             )  # fmt: skip
         from scitoolkit.training.processes import on_rank_zero
 
-        on_rank_zero(lambda: _make(config, Path(directory) / FOLDER))
+        on_rank_zero(lambda: _make(config, Path(directory) / FOLDER, begun))
     else:
-        _make(config, Path(directory) / FOLDER)
+        _make(config, Path(directory) / FOLDER, begun)
 
 
 def first_files(config: PotentialConfig, folder: Path) -> PotentialConfig:
-    """Return the configuration that reads a few samples, made now; of files, the same."""
+    """Label a few samples in `folder` and return the configuration that reads them.
+
+    A configuration without a generator is returned unchanged.
+    """
     if config.data.generator is None:
         return config
     files = _Teacher(config, folder).make(FEW)
@@ -108,7 +123,7 @@ def first_files(config: PotentialConfig, folder: Path) -> PotentialConfig:
 
 
 def rounds(directory: Path) -> list[Round]:
-    """Return what the committee of a run chose; nothing for a run without one."""
+    """Return the rounds of a run's committee; empty for a run without one."""
     path = Path(directory) / FOLDER / CHOSEN
     if not path.is_file():
         return []
@@ -119,16 +134,19 @@ def rounds(directory: Path) -> list[Round]:
     ]
 
 
-def add_rounds(results: Results, directory: Path) -> None:
+def add_rounds(results: Results, config: PotentialConfig, directory: Path) -> None:
     """Add a table and a figure of the committee's rounds to the results of a run."""
-    found = rounds(directory)
-    if not found:
+    found, committee = rounds(directory), config.data.teaching.committee
+    if not found or committee is None:
         return
+    note = "Mean over the samples of a round, of the largest over a frame's atoms."
+    if config.start is not None:
+        note = f"{note} {_common_start(committee)}"
     labelled: list[float] = [each.labelled for each in found]
     results.tables.append(Table(
         title="Committee", columns=["labelled samples", "disagreement [eV/Å]", "of random draws"],
         rows=[[r.labelled, r.disagreement, r.random] for r in found],
-        note="Mean over the samples of a round, of the largest over a frame's atoms.",
+        note=note,
     ))  # fmt: skip
     results.figures.append(Lines(
         title="Disagreement of the committee on forces", x=labelled, x_label="labelled samples",
@@ -139,18 +157,34 @@ def add_rounds(results: Results, directory: Path) -> None:
     ))  # fmt: skip
 
 
-def _make(config: PotentialConfig, folder: Path) -> None:
-    teaching = config.data.teaching
-    teacher = _Teacher(config, folder)
-    committee = teaching.committee
-    if committee is None:
-        teacher.make(teaching.held_out + config.data.draw.samples)
-        return
+def _common_start(committee: CommitteeConfig) -> str:
+    """Return a note on the disagreement of members that start from the same weights."""
+    if committee.perturbation:
+        return (
+            "All members start from the weights of start.path, each with noise of "
+            f"{committee.perturbation:g} of the root mean square of each trained parameter: the "
+            "disagreement ranks candidates and is no estimate of the error."
+        )
+    return (
+        "All members start from the weights of start.path, without perturbation: they differ only "
+        "in the order of the frames, and their disagreement is far below the error."
+    )
+
+
+def _make(config: PotentialConfig, folder: Path, begun: bool) -> None:
+    teacher, committee = _Teacher(config, folder), config.data.teaching.committee
     done = rounds(folder.parent)
-    teacher.take(done)
     count = len(_files(folder, config))
+    agreed = committee is not None and bool(done) and done[-1].disagreement < committee.tolerance
+    if begun:
+        _refuse_other_number(config, folder, count if agreed else teacher.total)
+    if committee is not None and config.start is not None and count < teacher.total and not agreed:
+        level = logging.INFO if committee.perturbation else logging.WARNING
+        log.log(level, "%s", _common_start(committee))
+    teacher.take(done)
     files = teacher.make(count)
     while count < teacher.total:
+        assert committee is not None
         if done and done[-1].disagreement < committee.tolerance:
             log.info("the committee agrees to %.3g eV/Å", done[-1].disagreement)
             break
@@ -161,8 +195,28 @@ def _make(config: PotentialConfig, folder: Path) -> None:
         files = teacher.make(count)
 
 
+def _refuse_other_number(config: PotentialConfig, folder: Path, wanted: int) -> None:
+    """Refuse another number of samples than a checkpoint was trained on, before labelling any.
+
+    A missing file is labelled again: only numbers beyond the last file count as new.
+
+    Raises:
+        ConfigError: `data.draw.samples` or the held-out numbers were changed.
+    """
+    suffix = config.data.generator.suffix  # type: ignore[union-attr]
+    numbers = [int(path.stem.removeprefix("sample_")) for path in folder.glob(f"sample_*{suffix}")]
+    if not numbers or max(numbers) + 1 == wanted:
+        return
+    held = config.data.teaching.held_out
+    raise ConfigError(
+        f"the run has a checkpoint, trained on {max(numbers) + 1 - held} samples; "
+        f"{wanted - held} are configured", where="data.draw.samples",
+        fix=f"data.draw.samples={max(numbers) + 1 - held} to resume, or a new run",
+    )  # fmt: skip
+
+
 class _Teacher:
-    """The generator of a job, its draws, and which candidates were chosen."""
+    """The generator of a job with its draws and the chosen candidates."""
 
     def __init__(self, config: PotentialConfig, folder: Path) -> None:
         data = config.data
@@ -174,11 +228,11 @@ class _Teacher:
         self._taken: dict[int, int] = {}
 
     def take(self, done: Sequence[Round]) -> None:
-        """Label these candidates."""
+        """Set the chosen candidates to those of the rounds."""
         self._taken = {number: c for each in done for number, c in each.candidates.items()}
 
     def make(self, count: int) -> list[Path]:
-        """Label the first samples that are not there yet; return their files by number."""
+        """Label the missing ones of the first `count` samples; return the files by number."""
         log.info("%d samples of %s", count, self._generator.name)
         files: list[Path] = self._generator.first_samples(
             self._draw, self._seed, count, self._folder, self._processes, self._taken
@@ -194,7 +248,7 @@ class _Teacher:
 
 
 def _files(folder: Path, config: PotentialConfig) -> list[Path]:
-    """Return the files of the samples that are chosen so far, by number."""
+    """Return the files of all samples chosen so far, by number."""
     teaching, committee = config.data.teaching, config.data.teaching.committee
     count = teaching.held_out + config.data.draw.samples
     if committee is not None:
@@ -217,7 +271,7 @@ def _reading(
 def _chosen(
     config: PotentialConfig, teacher: _Teacher, files: Sequence[Path], begin: int
 ) -> Round:  # fmt: skip
-    """Train the members on the samples before `begin`; choose candidates of the next ones."""
+    """Train the members on the samples before `begin` and choose candidates of the next ones."""
     teaching, committee = config.data.teaching, config.data.teaching.committee
     assert committee is not None
     held = teaching.held_out
@@ -241,7 +295,7 @@ def _chosen(
 
 
 def _member(config: PotentialConfig, number: int, begin: int) -> Potential:
-    """Return a member, trained on the files of a configuration."""
+    """Return a trained member of the round that begins at sample `begin`."""
     committee = config.data.teaching.committee
     assert committee is not None
     seed = derive_seed(config.seed, _KEY, begin, number) % 2**31
@@ -251,6 +305,10 @@ def _member(config: PotentialConfig, number: int, begin: int) -> Potential:
     )
     settings = {"model": model.model_copy(update={"seed": seed}), "training": training}
     ready = prepare(config.model_copy(update=settings))
+    if config.start is not None:
+        perturb(ready.model, committee.perturbation, seed)
+        if ready.e0_fitted:
+            refit_energies(ready.model, list(ready.train.spread(config.statistics_frames)))
     trainer = Trainer(PotentialTask(ready.model, config.loss, training.schedule), training)
     trainer.fit(
         GraphLoader(ready.train, training.batch_size, seed=training.seed),

@@ -1,4 +1,4 @@
-"""Frames that a generator labels for a training of potentials, instead of files."""
+"""Configuration of training data that a generator labels, and of the committee that chooses it."""
 
 from __future__ import annotations
 
@@ -13,24 +13,28 @@ from scitoolkit.core.resume import FREE_ON_RESUME
 from scitoolkit.potentials.model_config import ModelConfig, models
 
 FRAMES = ".xyz"
-"""Suffix of the samples of generators of frames."""
+"""Suffix of the samples of generators of atomic structures."""
 
 
 class CommitteeConfig(Config):
-    """Potentials whose disagreement chooses what the teacher labels (query by committee).
+    """Committee of potentials whose disagreement selects the samples to label.
 
-    A round trains the members on all samples that are labelled so far; each of the next samples is
-    then the one of its candidates on whose forces the members disagree most.
+    A round trains the members on all samples labelled so far. For each of the next samples, the
+    candidate with the largest disagreement of the members' forces is then labelled.
 
     Attributes:
-        members: potentials, which differ by their initial weights and the order of the frames.
-        model: of a member, small; that of the job unless given.
-        steps: of a member's training in each round; all else is as in `training`.
-        first: samples that are drawn at random before the first round.
-        per_round: samples that a round chooses.
-        candidates: draws that are compared for each sample, unlabelled.
-        tolerance: disagreement on forces below which no more samples are labelled, eV/Å: the mean
-            over the samples of a round, of the largest over a frame's atoms.
+        members: number of potentials; they differ in their initial weights and the order of the
+            frames.
+        perturbation: noise that distinguishes the initial weights of the members where `start:`
+            gives all of them the same: standard deviation of the noise over the root mean square of
+            each trained parameter. 0.01 changes the forces by about a tenth before the training.
+        model: of a member, usually a small one; by default that of the job.
+        steps: of a member's training in each round; the other settings are those of `training`.
+        first: number of samples drawn at random before the first round.
+        per_round: number of samples chosen in a round.
+        candidates: number of unlabelled draws that are compared for each sample.
+        tolerance: disagreement on forces below which no more samples are labelled, eV/Å: largest
+            over a frame's atoms, mean over the samples of a round.
     """
 
     members: Annotated[int, Field(ge=2)] = 3
@@ -40,16 +44,17 @@ class CommitteeConfig(Config):
     per_round: PositiveInt = 8
     candidates: Annotated[int, Field(ge=2)] = 8
     tolerance: NonNegativeFloat = 0.0
+    perturbation: NonNegativeFloat = 0.01
 
 
 class TeachingConfig(Config):
-    """Samples of `data.generator` for a training; `data.draw.samples` counts those of training.
+    """Samples of `data.generator` in addition to the `data.draw.samples` that are trained on.
 
     Attributes:
-        validation: samples that the training is judged by, drawn at random.
-        test: samples for the report, likewise.
-        processes: samples that are made at a time.
-        committee: chooses the samples of the training; drawn at random without.
+        validation: number of validation samples, drawn at random.
+        test: number of test samples, drawn at random.
+        processes: number of samples that are made in parallel.
+        committee: chooses the training samples; without one they are drawn at random.
     """
 
     validation: PositiveInt = 4
@@ -59,24 +64,25 @@ class TeachingConfig(Config):
 
     @property
     def held_out(self) -> int:
-        """Samples that nothing is learned from."""
+        """Number of validation and test samples."""
         return self.validation + self.test
 
 
 def refuse_teacher(generator: Any, draw: DrawConfig, teaching: TeachingConfig) -> None:
-    """Refuse a generator and draws that cannot feed a training, before anything runs.
+    """Refuse a generator and draws that cannot train a potential.
 
     Raises:
-        ValueError: what does not go together.
+        ValueError: the generator makes no frames of atoms, the draws are outside its validity or a
+            grid, or there are fewer samples than the committee's first ones.
     """
     if generator.suffix != FRAMES:
         raise ValueError(
-            f"generator {generator.name} makes no frames of atoms, but {generator.suffix} files"
+            f"generator {generator.name} makes no frames of atoms but {generator.suffix} files"
         )
     draw.require_valid(generator.with_parameters)
     if draw.method == "grid":
-        raise ValueError("draw.method grid: samples of validation and test would be one corner of "
-                         "it; sobol or random")  # fmt: skip
+        raise ValueError("draw.method grid: the validation and test samples would be one corner "
+                         "of the grid; use sobol or random")  # fmt: skip
     committee = teaching.committee
     if committee is None:
         return

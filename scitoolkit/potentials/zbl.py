@@ -1,4 +1,4 @@
-"""The screened repulsion of nuclei at short distances, added to any potential as it is."""
+"""ZBL: screened nuclear repulsion at short distances, added to any potential."""
 
 from __future__ import annotations
 
@@ -19,16 +19,21 @@ DECAYS = (3.19980, 0.94229, 0.40290, 0.20162)
 
 
 class Zbl(nn.Module):
-    """Pair energies V(r) = w(r) e²/(4 pi epsilon_0) Z Z' / r · sum_k c_k exp(-d_k r / a).
+    """ZBL pair energies V(r) = w(r) e²/(4 pi epsilon_0) Z Z' / r · sum_k c_k exp(-d_k r / a).
 
-    a = 0.4685 Å / (Z^0.23 + Z'^0.23); w is 1 up to `inner`, 0 from `outer` on and a quintic with
-    two continuous derivatives between. Nothing is trained.
+    a = 0.4685 Å / (Z^0.23 + Z'^0.23); w is 1 up to `inner`, 0 beyond `outer` and a quintic with two
+    continuous derivatives between. It has no trainable parameters.
+
+    Args:
+        config: `inner` and `outer`, Å.
+        type_map: chemical symbols.
+        cutoff: of the potential, Å.
 
     Source: Ziegler, Biersack, Littmark, The Stopping and Range of Ions in Solids (1985), the
     universal screening function.
 
     Raises:
-        ConfigError: a type that is no element, or a switch that reaches beyond the cutoff.
+        ConfigError: a type is not a chemical element, or the switch extends beyond the cutoff.
 
     Example:
         >>> from scitoolkit.potentials.zbl_config import ZblConfig
@@ -59,7 +64,7 @@ class Zbl(nn.Module):
     def forward(self, graph: Batch, vectors: Tensor) -> tuple[Tensor, Tensor]:
         """Return atomic energies (N,) and dE/d(edge vector) (E, 3), both float64.
 
-        A pair's energy is shared by its atoms; both directions of a pair are edges.
+        Each atom of a pair has half of its energy; both directions of a pair are edges.
         """
         vectors = vectors.double()
         atomic = vectors.new_zeros(len(graph["types"]))
@@ -79,7 +84,7 @@ class Zbl(nn.Module):
 
 
 def screened(r: Tensor, charge: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
-    """Return charge/r · phi(scale r) and its derivative, without a switch.
+    """Return charge/r · phi(scale r) in eV and its derivative in eV/Å, without the switch.
 
     Args:
         r: Å.
@@ -108,7 +113,7 @@ def element_data(type_map: Sequence[str]) -> tuple[Tensor, Tensor]:
     for name in type_map:
         if atomic_numbers.get(name, 0) < 1:
             raise ConfigError(
-                f"type {name!r} is no element, and the repulsion needs its charge",
+                f"type {name!r} is not a chemical element, whose charge the repulsion requires",
                 where="model.zbl", fix=nearest_name(name, list(atomic_numbers)) or "zbl: null",
             )  # fmt: skip
     numbers = [atomic_numbers[name] for name in type_map]

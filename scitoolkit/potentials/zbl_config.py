@@ -1,4 +1,4 @@
-"""Configuration of the screened repulsion of nuclei."""
+"""Configuration of the ZBL repulsion."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from scitoolkit.core.config import Config
 
 
 class ZblConfig(Config):
-    """The universal repulsion of Ziegler, Biersack and Littmark, switched off towards bonds.
+    """Universal repulsion of Ziegler, Biersack and Littmark, switched off before bond lengths.
 
     Attributes:
-        inner: Å, up to where it acts in full; half of `outer` unless given.
-        outer: Å, from where it is zero; the sum of the pair's covalent radii unless given.
+        inner: distance below which it acts in full, Å; by default half of `outer`.
+        outer: distance beyond which it is zero, Å; by default the sum of the covalent radii.
     """
 
     requires: ClassVar[tuple[str, ...]] = ("ase",)

@@ -1,7 +1,7 @@
-"""Figures and one self-contained HTML page, drawn from a run directory alone.
+"""Reports: figures and a self-contained HTML page, drawn from a run directory alone.
 
-Nothing here knows a model or a domain: what is to be shown is described by
-`scitoolkit.core.results`, so a report can be drawn again years later without torch.
+The contents are described by `scitoolkit.core.results`, independent of models and domains, so a
+report can be redrawn later without torch.
 """
 
 from scitoolkit.reporting.index import write_index

@@ -1,4 +1,4 @@
-"""Maps that run through a dim, as one animated PNG: browsers play it, and it needs no script."""
+"""Animated maps over a dim, as an animated PNG, which browsers play without a script."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.results import Maps
-from scitoolkit.reporting.maps import draw_maps, map_values, scale_norms
-from scitoolkit.reporting.style import plain, style
+from scitoolkit.reporting.maps import draw_maps, map_values, scale_norms, title_maps
+from scitoolkit.reporting.style import style
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
 MOST_FRAMES = 16
 MILLISECONDS = 400
-DPI = 75
-"""A report holds its images, and an animation is many of them."""
+DPI = 100
+"""Low resolution, because the images are embedded in the report."""
 
 
 def animated_maps(spec: Maps, fields: xr.Dataset) -> bytes:
-    """Return an animated PNG of maps along `spec.animate`, under one colour scale for all frames.
+    """Return an animated PNG of maps along `spec.animate`, with one colour scale for all frames.
 
-    Of more than `MOST_FRAMES` entries of the dim, so many are drawn, evenly chosen.
+    If the dim has more than `MOST_FRAMES` entries, that many are drawn, evenly spaced.
 
     Raises:
-        DataError: `fields` has no such dim, or a panel names what `fields` does not have.
+        DataError: `fields` lacks the dim, or a variable, dim or index of a panel.
     """
     if spec.animate not in fields.sizes:
         raise DataError(
@@ -46,7 +46,6 @@ def animated_maps(spec: Maps, fields: xr.Dataset) -> bytes:
         figure = draw_maps(frames[0], fields, norms)
         figure.set_dpi(DPI)
         figure.canvas.draw()
-        figure.set_layout_engine("none")  # the places of the first frame are those of all
         images = [_drawn(figure, frame, fields) for frame in frames]
     buffer = io.BytesIO()
     images[0].save(
@@ -57,13 +56,13 @@ def animated_maps(spec: Maps, fields: xr.Dataset) -> bytes:
 
 
 def _drawn(figure: Figure, frame: Maps, fields: xr.Dataset) -> Image:
-    """Return the figure with the values of a frame."""
+    """Render the figure with the values of a frame."""
     from PIL import Image  # matplotlib depends on it
 
-    for axes, panel in zip(figure.axes, frame.panels, strict=False):  # then colour bars
+    for axes, panel in zip(figure.axes, frame.panels, strict=False):  # colour bars come last
         values = map_values(panel, fields)
         axes.collections[0].set_array(values)
-    figure.suptitle(plain(frame.title), x=0.01, y=0.997, ha="left", weight="bold", size=10.5)
+    title_maps(figure, frame.title)
     figure.canvas.draw()
     pixels = np.asarray(cast("FigureCanvasAgg", figure.canvas).buffer_rgba())
     return Image.fromarray(np.ascontiguousarray(pixels[..., :3]))
@@ -78,4 +77,6 @@ def _frame(spec: Maps, fields: xr.Dataset, index: int) -> Maps:
         else panel
         for panel in spec.panels
     ]  # fmt: skip
-    return spec.model_copy(update={"title": f"{spec.title}, {dim} = {place}", "panels": panels})
+    return spec.model_copy(
+        update={"title": f"{spec.title}, {dim.replace('_', ' ')} = {place}", "panels": panels}
+    )

@@ -1,4 +1,4 @@
-"""One page that links the reports of several runs, each with its verdict and first figure."""
+"""Index page with links to the reports of several runs, their verdicts and first figures."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from urllib.parse import quote
 from scitoolkit.core.results import Results
 from scitoolkit.core.run_directory import write_atomic
 from scitoolkit.reporting.page import template
+from scitoolkit.reporting.style import display_text
 
 
 def write_index(target: Path, runs: Sequence[Path], left_out: Mapping[str, str]) -> Path:
-    """Write an index page; its links are relative, so the folder can be moved or served.
+    """Write an index page with relative links, so that the folder can be moved or served.
 
     Args:
-        target: the page to write; the runs are below its folder, or anywhere on this machine.
+        target: the page to write; the runs may be below its folder or elsewhere on this machine.
         runs: run directories with results.json and report/index.html.
-        left_out: reason of each workflow that was not run.
+        left_out: for each workflow that was not run, the reason.
 
     Returns:
         The path of the page.
@@ -31,7 +32,7 @@ def write_index(target: Path, runs: Sequence[Path], left_out: Mapping[str, str])
         results = Results.read(run)
         images = sorted((run / "report").glob("01-*.png"))
         entries.append({
-            "title": results.title,
+            "title": display_text(results.title),
             "verdict": results.verdict.sentence if results.verdict else "",
             "report": _link(run / "report" / "index.html", target),
             "image": _link(images[0], target) if images else "",

@@ -1,4 +1,4 @@
-"""Lines over a common x axis, and the curves of a training as small multiples."""
+"""Line plots, and learning curves as small multiples."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-PANELS_A_ROW = 3
+MOST_PANELS_A_ROW = 4
 _DASHES = ((4, 2), (1, 1.5), (6, 2, 1, 2), (2, 2), (8, 2), (3, 1, 1, 1, 1, 1))
 _GREYS = ("0.35", "0.5", "0.42", "0.58")
 
 
 def learning_curves(rows: Iterable[Mapping[str, Any]]) -> list[Lines]:
-    """Describe the curves of a metrics log: one figure for all parts of one quantity.
+    """Return the line plots of a metrics log: one figure per quantity, for all data parts.
 
-    `train/loss` and `validation/loss` share a figure, `train/lr` has its own. The y axis is
-    logarithmic when all values are positive and span more than a factor of 20.
+    `train/loss` and `validation/loss` share a figure, `train/lr` has another. The y axis is
+    logarithmic if all values are positive and span more than a factor of 20.
 
     Args:
         rows: lines of metrics.jsonl: `name`, `value` (None where not finite), `unit`, `step`.
@@ -43,13 +43,13 @@ def learning_curves(rows: Iterable[Mapping[str, Any]]) -> list[Lines]:
         curve = grouped.setdefault(quantity, {}).setdefault(part or quantity, [])
         curve.append((float(row["step"]), value))
         units[quantity] = str(row.get("unit") or "")
-    # The loss is what is looked at first; the rest keeps the order of the log.
+    # The loss comes first; the other quantities keep the order of the log.
     names = sorted(grouped, key=lambda quantity: quantity != "loss")
     return [_curve(n, grouped[n], units[n]) for n in names if not _is_constant(grouped[n])]
 
 
 def _is_constant(parts: Mapping[str, list[tuple[float, float | None]]]) -> bool:
-    """Return whether a quantity was logged more than once and never changed: it needs no panel."""
+    """Return whether a quantity was logged more than once and never changed."""
     values = [value for points in parts.values() for _, value in points]
     return len(values) > 1 and len(set(values)) == 1 and values[0] is not None
 
@@ -57,38 +57,67 @@ def _is_constant(parts: Mapping[str, list[tuple[float, float | None]]]) -> bool:
 def draw_lines(spec: Lines) -> Figure:
     """Draw lines over a common x axis, each labelled at its right end.
 
-    None and NaN leave a gap; a single point is drawn as a marker; without any value the figure
-    says so.
+    None and NaN leave a gap; a single point is drawn as a marker; a figure without values shows a
+    note.
 
     Raises:
-        DataError: a series is not as long as its x.
+        DataError: a series and its x differ in length.
     """
     with style():
-        figure = new_figure(7.2, 3.7)
+        figure = new_figure(4.6, 4.4) if spec.equal else new_figure(7.2, 3.7)
         _draw_on(figure.add_subplot(), spec)
         return figure
 
 
-def draw_multiples(specs: Sequence[Lines]) -> Figure:
-    """Draw several quantities over one axis as small panels, three a row, with one legend each."""
-    rows = max(1, -(-len(specs) // PANELS_A_ROW))
+def draw_multiples(specs: Sequence[Lines], title: str = "", shared: bool = False) -> Figure:
+    """Draw several quantities over one axis as small panels, up to four per row.
+
+    Args:
+        specs: the panels.
+        title: of the figure.
+        shared: whether one legend above the panels replaces those of the panels.
+    """
+    columns = max(1, min(len(specs), 3 if len(specs) in (5, 6, 9) else MOST_PANELS_A_ROW))
+    rows = max(1, -(-len(specs) // columns))
     with style():
-        figure = new_figure(3.4 * PANELS_A_ROW, 2.1 * rows)
+        width = {1: 4.6, 2: 7.6, 3: 10.4}.get(columns, 12.0)
+        height = 1.03 * width / columns if any(spec.equal for spec in specs) else 2.0
+        figure = new_figure(width, height * rows + 0.45 * bool(title) + 0.25 * shared)
+        if title:
+            figure.suptitle(plain(title), x=0.01, ha="left", weight="bold", size=10.5)
         for place, spec in enumerate(specs):
-            axes = figure.add_subplot(rows, PANELS_A_ROW, place + 1)
+            axes = figure.add_subplot(rows, columns, place + 1)
             _draw_on(axes, spec, labelled=False)
-            axes.set_ylabel("")
-            if len(spec.series) > 1 and axes.lines:
+            _set_ticks(axes)
+            is_labelled = not place % columns or spec.y_label != specs[place - 1].y_label
+            axes.set_ylabel(axes.get_ylabel() if shared and is_labelled else "")
+            if not shared and len(spec.series) > 1 and axes.lines:
                 axes.legend(fontsize=7)
+        if shared:
+            found = {
+                label: handle for axes in figure.axes
+                for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+            }  # fmt: skip
+            figure.legend(
+                found.values(), found.keys(), loc="outside lower center", ncols=min(6, len(found)),
+                markerscale=2.0,
+            )  # fmt: skip
         return figure
+
+
+def _set_ticks(axes: Axes) -> None:
+    """Use few ticks and small labels in a small panel."""
+    axes.tick_params(which="both", labelsize=8)
+    if axes.get_yscale() == "linear":
+        axes.locator_params(axis="y", nbins=5)
 
 
 def _draw_on(axes: Axes, spec: Lines, labelled: bool = True) -> None:
     """Draw a `Lines` on axes, its series labelled at their right ends."""
     ends: list[tuple[float, float, str, str]] = []
-    counts = {"main": 0, "baseline": 0, "reference": 0}
-    # What is drawn last lies on top.
-    order = {"reference": 0, "baseline": 1, "main": 2}
+    counts = {"main": 0, "baseline": 0, "reference": 0, "context": 0}
+    # Later lines are drawn on top.
+    order = {"context": 0, "reference": 1, "baseline": 2, "main": 3}
     for series in sorted(spec.series, key=lambda s: order[s.role]):
         end = _draw_series(axes, series, spec, counts[series.role])
         counts[series.role] += 1
@@ -96,12 +125,17 @@ def _draw_on(axes: Axes, spec: Lines, labelled: bool = True) -> None:
     axes.set_title(plain(spec.title), pad=9)
     axes.set_xlabel(plain(spec.x_label))
     axes.set_ylabel(plain(spec.y_label))
-    if not ends:
+    if not axes.lines and not axes.collections:
         say_empty(axes)
         return
     _set_scales(axes, spec)
-    if labelled and len(spec.series) > 1:
-        _label_ends(axes, ends)
+    if spec.equal:
+        _equalise(axes)
+    if labelled and any(s.style == "points" and s.label for s in spec.series):
+        axes.legend(markerscale=1.6)
+        return
+    if labelled and len(spec.series) > 1 and ends:
+        _label_ends(axes, [end for end in ends if end[2]])
 
 
 def _curve(
@@ -113,7 +147,7 @@ def _curve(
             x=[step for step, _ in sorted(points, key=_step)],
             y=_values(points),
         )
-        for part, points in parts.items()
+        for part, points in sorted(parts.items(), key=lambda item: item[0] != "train")
     ]
     values = [v for one in series for v in one.y if v is not None]
     log_y = bool(values) and min(values) > 0 and max(values) > 20 * min(values)
@@ -143,7 +177,7 @@ def _draw_series(
         raise DataError(
             f"series {series.label!r} has {y.size} values for {x.size} x",
             where=f"figure {spec.title!r}",
-            allowed="as many values as x, null where there is none",
+            allowed="as many values as x, null for missing ones",
         )
     hidden = ~np.isfinite(y) | ~np.isfinite(x)
     hidden |= (y <= 0) if spec.log_y else False
@@ -153,18 +187,22 @@ def _draw_series(
         return None
     look = _look(series.role, index)
     if series.style == "points":
-        axes.scatter(x, y, s=6, alpha=0.5, linewidths=0, color=look["color"], zorder=look["zorder"])
+        size = 6 if y.size > 200 else 16
+        axes.scatter(x, y, s=size, alpha=0.5, linewidths=0, color=look["color"],
+                     zorder=look["zorder"], label=plain(series.label) or "_")  # fmt: skip
         return None
-    # Few points are measurements and are shown as such; one point has no line at all.
+    # Few points are likely measurements and get markers; a single point has no line.
     few = (~hidden).sum() <= 1 or (series.role == "main" and (~hidden).sum() <= 16)
     if (~hidden).sum() > 150:
-        look["linewidth"] *= 0.6  # a noisy curve of many steps would become a ribbon
-    axes.plot(x, y, marker="o" if few else None, markersize=4, label=plain(series.label), **look)
+        look["linewidth"] *= 0.6  # a noisy curve of many steps would fill an area
+    label = plain(series.label) if series.role != "context" else "_"
+    axes.plot(x, y, marker="o" if few else None, markersize=4, label=label or "_", **look)
     if series.low is not None and series.high is not None:
         low, high = _array(series.low), _array(series.high)
         axes.fill_between(x, low, high, color=look["color"], alpha=0.18, linewidth=0)
     last = np.flatnonzero(~hidden)[-1]
-    return float(x[last]), float(y[last]), series.label, look["color"]
+    label = "" if series.role == "context" else series.label
+    return float(x[last]), float(y[last]), label, look["color"]
 
 
 def _look(role: str, index: int) -> dict[str, Any]:
@@ -172,6 +210,8 @@ def _look(role: str, index: int) -> dict[str, Any]:
         return {"color": COLOURS[index % len(COLOURS)], "linewidth": 2.0, "zorder": 4}
     if role == "reference":
         return {"color": "0.1", "linewidth": 0.9, "zorder": 2}
+    if role == "context":
+        return {"color": "0.8", "linewidth": 0.7, "zorder": 1}
     dashes = (0, _DASHES[index % len(_DASHES)])
     colour = _GREYS[index % len(_GREYS)]
     return {"color": colour, "linewidth": 1.1, "linestyle": dashes, "zorder": 3}
@@ -182,6 +222,7 @@ def _set_scales(axes: Axes, spec: Lines) -> None:
         axes.set_xscale("log")
     if spec.log_y:
         axes.set_yscale("log")
+        _set_log_ticks(axes)
     steps = spec.x and all(float(x).is_integer() for x in spec.x)
     if steps and not spec.log_x:
         from matplotlib.ticker import MaxNLocator
@@ -189,8 +230,30 @@ def _set_scales(axes: Axes, spec: Lines) -> None:
         axes.xaxis.set_major_locator(MaxNLocator(nbins=12, integer=True))
 
 
+def _equalise(axes: Axes) -> None:
+    """Give both axes the same limits in a square panel."""
+    low = min(axes.get_xlim()[0], axes.get_ylim()[0])
+    high = max(axes.get_xlim()[1], axes.get_ylim()[1])
+    axes.set(xlim=(low, high), ylim=(low, high))
+    axes.set_box_aspect(1)
+
+
+def _set_log_ticks(axes: Axes) -> None:
+    """Label 1, 2 and 5 of each decade on a short logarithmic axis, powers of ten on a long one."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    low, high = axes.get_ylim()
+    if high > 200 * low:
+        axes.yaxis.set_major_locator(LogLocator(numticks=6))
+        axes.yaxis.set_minor_formatter(NullFormatter())
+        return
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+
+
 def _label_ends(axes: Axes, ends: list[tuple[float, float, str, str]]) -> None:
-    """Write each label beside the end of its line, moved apart where they would overlap."""
+    """Write each label next to the end of its line, moved apart if they would overlap."""
     axes.margins(x=0.02)
     axes.autoscale_view()
     to_axes = axes.transData + axes.transAxes.inverted()
@@ -217,9 +280,9 @@ def _label_ends(axes: Axes, ends: list[tuple[float, float, str, str]]) -> None:
 
 
 def _spread(heights: list[float], gap: float) -> list[float]:
-    """Move sorted heights apart to at least `gap`, as little as that allows, within 0..1.
+    """Spread sorted heights within 0..1 to distances of at least `gap`, with minimal shifts.
 
-    Neighbours that collide are merged into a block that is centred on its members' mean.
+    Colliding neighbours are merged into a block centred on the mean of its members.
     """
     blocks: list[list[float]] = []
     for height in heights:

@@ -1,18 +1,20 @@
-"""Maps of fields: shared colour scales, upright axes, missing values in grey.
+"""Maps of fields with shared colour scales, north or height upwards, missing values in grey.
 
-Fields use a perceptually uniform scale, errors a diverging one centred on zero.
+Fields use a perceptually uniform colour map, errors a diverging one centred on zero. All panels of
+a figure have the same size; colour bars are placed next to them.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from scitoolkit.core.errors import DataError
-from scitoolkit.core.results import Maps, Panel
+from scitoolkit.core.results import Maps, Panel, display_unit
 from scitoolkit.reporting.style import COLOURS, new_figure, plain, say_empty, style
 
 if TYPE_CHECKING:
@@ -23,13 +25,21 @@ if TYPE_CHECKING:
 
 LAND = "0.85"
 _MAX_CELLS = 1_000_000
-_LONGEST = 6.0  # a box that is longer than this is stretched, or its map would be a stripe
-_HEIGHT = {"Z": 2, "Y": 1, "": 0, "X": 0}
-_NAMES = {"X": ("x",), "Y": ("y",), "Z": ("z", "height", "altitude", "depth", "level", "lev")}
+_LONGEST = 6.0  # domains with a larger aspect ratio are stretched
+_HEIGHT = {"Z": 2, "Y": 1, "V": 1, "": 0, "X": 0}
+_NAMES = {
+    "X": ("x",), "Y": ("y",), "V": ("v", "vx", "v_x", "velocity"),
+    "Z": ("z", "height", "altitude", "depth", "level", "lev"),
+}  # fmt: skip
+# Lengths in inches.
+_WIDTH, _TALL = 11.6, 4.6  # of a figure with many columns, of all its rows of panels
+_WIDEST = 4.4  # panel
+_LEFT, _BOTTOM, _TOP, _RIGHT = 0.62, 0.48, 0.58, 0.12
+_BAR, _BAR_PAD, _BAR_LABELS = 0.11, 0.07, 0.48
 
 
 def scale_norms(spec: Maps, fields: xr.Dataset) -> dict[str, Normalize]:
-    """Return the one colour scale of every `scale` group, over the finite values of its panels.
+    """Return the colour scale of every `scale` group, over the finite values of its panels.
 
     Raises:
         DataError: a panel names a variable, dim or index that `fields` does not have.
@@ -41,8 +51,13 @@ def scale_norms(spec: Maps, fields: xr.Dataset) -> dict[str, Normalize]:
         panels = [panel for panel in spec.panels if panel.scale == scale]
         values = np.concatenate([np.ravel(_select(fields, p).values) for p in panels])
         values = values[np.isfinite(values)]
-        if any(panel.diverging for panel in panels):
-            # A few extreme cells must not wash out the rest; the colour bar says that it is cut.
+        diverging = any(panel.diverging for panel in panels)
+        limit = next((panel.limit for panel in panels if panel.limit), None)
+        if limit is not None:
+            norms[scale] = Normalize(-limit if diverging else 0.0, limit)
+            continue
+        if diverging:
+            # Clip a few extreme cells so that the rest remains visible; the colour bar shows it.
             top = float(np.percentile(np.abs(values), 99.5)) if values.size else 1.0
             norms[scale] = Normalize(-(top or 1.0), top or 1.0)
             continue
@@ -54,50 +69,169 @@ def scale_norms(spec: Maps, fields: xr.Dataset) -> dict[str, Normalize]:
 def draw_maps(
     spec: Maps, fields: xr.Dataset, norms: Mapping[str, Normalize] | None = None
 ) -> Figure:
-    """Draw panels of `results.nc` side by side, with one colour bar for each shared scale.
+    """Draw panels of `results.nc` in rows of `spec.columns`, with a colour bar for each scale.
 
-    Latitude is drawn north up whatever the order in the file; a 1-D selection becomes a line.
-    The scales are those of the panels' own values unless `norms` are given.
+    North is up regardless of the order of latitude in the file; a 1-D selection becomes a line.
+    Without `norms`, the scales span the values of the panels.
 
     Raises:
         DataError: a panel names a variable, dim or index that `fields` does not have.
     """
     with style():
-        norms = norms or scale_norms(spec, fields)
-        columns = max(1, min(spec.columns, len(spec.panels)))
-        rows = max(1, math.ceil(len(spec.panels) / columns))
-        height = _panel_height(spec, fields)
-        figure = new_figure(max(4.1 * columns + 0.3, 6.5), (height + 0.45) * rows + 1.05)
         if not spec.panels:
-            axes = figure.add_subplot()
-            say_empty(axes)
+            figure = new_figure(6.5, 2.6)
+            say_empty(figure.add_subplot())
+            return figure
+        norms = norms or scale_norms(spec, fields)
+        layout = _Layout.of(spec, fields)
+        figure = new_figure(layout.width, layout.height)
+        figure.set_layout_engine("none")
         diverging = {panel.scale for panel in spec.panels if panel.diverging}
-        meshes: dict[str, list[tuple[Axes, Any]]] = {}
-        for position, panel in enumerate(spec.panels):
-            axes = figure.add_subplot(rows, columns, position + 1)
+        meshes: dict[str, list[tuple[int, Any]]] = {}
+        for place, panel in enumerate(spec.panels):
+            axes = figure.add_axes(layout.panel(place))
             field, norm = _select(fields, panel), norms[panel.scale]
-            mesh = _draw_panel(axes, panel, field, norm, panel.scale in diverging, spec.unit)
+            unit = display_unit(spec.unit if panel.unit is None else panel.unit)
+            mesh = _draw_panel(axes, panel, field, norm, panel.scale in diverging, unit)
+            layout.hide_inner_labels(axes, place)
             if mesh is not None:
-                meshes.setdefault(panel.scale, []).append((axes, mesh))
-        for drawn in meshes.values():
-            # Bars of several groups below the same row would lie on each other.
-            aside = len(drawn) == 1 and len(meshes) > 1
-            _colour_bar(figure, drawn, spec.unit, "right" if aside else "bottom")
-        figure.suptitle(plain(spec.title), x=0.01, ha="left", weight="bold", size=10.5)
+                meshes.setdefault(panel.scale, []).append((place, mesh))
+        for position, drawn in enumerate(meshes.values()):
+            first = spec.panels[drawn[0][0]]
+            unit = display_unit(spec.unit if first.unit is None else first.unit)
+            places = [place for place, _ in drawn]
+            box = layout.bar(places, position, len(meshes))
+            _colour_bar(figure, layout, [mesh for _, mesh in drawn], box, unit)
+        title_maps(figure, spec.title)
         return figure
 
 
+def title_maps(figure: Figure, text: str) -> None:
+    """Write or replace the title of a figure of maps."""
+    top = 1 - 0.07 / figure.get_figheight()
+    figure.suptitle(plain(text), x=0.008, y=top, ha="left", va="top", weight="bold", size=10.5)
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """Positions of panels of one size and of their colour bars, in inches from the top left.
+
+    Attributes:
+        columns, count: number of columns and of panels.
+        panel_width, panel_height: size of every panel.
+        slots: columns that are followed by a vertical colour bar; empty if the bars are below.
+        apart: whether the scales have different columns, so that each bar is below its own.
+        shared: whether all panels have the same axes, so that only the outer ones are labelled.
+    """
+
+    columns: int
+    count: int
+    panel_width: float
+    panel_height: float
+    slots: frozenset[int]
+    apart: bool
+    shared: bool
+
+    @classmethod
+    def of(cls, spec: Maps, fields: xr.Dataset) -> _Layout:
+        """Return the layout of a figure: bars beside a row, or below where a scale spans rows."""
+        count = len(spec.panels)
+        columns = max(1, min(spec.columns, count))
+        rows = math.ceil(count / columns)
+        chosen = [_select(fields, panel) for panel in spec.panels]
+        flat = [_oriented(field) for field in chosen if field.ndim == 2]
+        axes = [[(d, f.sizes[d], d in f.coords) for d in f.dims] for f in flat]
+        shared = len(flat) == count and all(one == axes[0] for one in axes)
+        places: dict[str, list[int]] = {}
+        for place, panel in enumerate(spec.panels):
+            if chosen[place].ndim == 2:
+                places.setdefault(panel.scale, []).append(place)
+        beside = all(len({p // columns for p in found}) == 1 for found in places.values())
+        slots = {max(p % columns for p in found) for found in places.values()} if beside else set()
+        used = [{p % columns for p in found} for found in places.values()]
+        apart = sum(map(len, used)) == len(set().union(*used))
+        aspect = next((a for a in map(_aspect, flat) if a), 0.62)
+        layout = cls(columns, count, 1.0, 1.0, frozenset(slots), apart, shared)
+        width = min((_WIDTH - layout.width + columns) / columns, _WIDEST)
+        width = max(min(width, _TALL / rows / aspect), 1.1)
+        return cls(columns, count, width, width * aspect, frozenset(slots), apart, shared)
+
+    @property
+    def rows(self) -> int:
+        return math.ceil(self.count / self.columns)
+
+    @property
+    def row_gap(self) -> float:
+        return 0.3 if self.shared else 0.72
+
+    @property
+    def width(self) -> float:
+        return max(self._left(self.columns - 1) + self.panel_width + _RIGHT + self._slot(
+            self.columns - 1), 3.2)  # fmt: skip
+
+    @property
+    def height(self) -> float:
+        below = 0.0 if self.slots else 0.55
+        rows = self.rows * self.panel_height + (self.rows - 1) * self.row_gap
+        return _TOP + rows + _BOTTOM + below
+
+    def _slot(self, column: int) -> float:
+        return _BAR_PAD + _BAR + _BAR_LABELS if column in self.slots else 0.0
+
+    def _left(self, column: int) -> float:
+        gap = 0.16 if self.shared else _LEFT
+        before = sum(self.panel_width + gap + self._slot(c) for c in range(column))
+        return _LEFT + before
+
+    def _top(self, place: int) -> float:
+        return _TOP + (place // self.columns) * (self.panel_height + self.row_gap)
+
+    def _box(self, left: float, top: float, width: float, height: float) -> Any:
+        across, down = self.width, self.height
+        return left / across, 1 - (top + height) / down, width / across, height / down
+
+    def panel(self, place: int) -> Any:
+        """Return the position of a panel for `add_axes`."""
+        left = self._left(place % self.columns)
+        return self._box(left, self._top(place), self.panel_width, self.panel_height)
+
+    def bar(self, places: list[int], position: int, number: int) -> Any:
+        """Return the position of the colour bar of some panels, the `position`-th of `number`."""
+        columns = [place % self.columns for place in places]
+        if self.slots:
+            left = self._left(max(columns)) + self.panel_width + _BAR_PAD
+            return self._box(left, self._top(places[0]), _BAR, self.panel_height)
+        left, right = self._left(min(columns)), self._left(max(columns)) + self.panel_width
+        if not self.apart:
+            start, end = self._left(0), self._left(self.columns - 1) + self.panel_width
+            left, right = (start + (end - start) * (position + k) / number for k in (0, 1))
+        inset = 0.15 * (right - left)
+        top = self._top(self.count - 1) + self.panel_height + _BOTTOM + 0.04
+        return self._box(left + inset, top, right - left - 2 * inset, _BAR)
+
+    def hide_inner_labels(self, axes: Axes, place: int) -> None:
+        """Remove the labels of axes that a neighbour to the left or below has as well."""
+        if not self.shared:
+            return
+        if place % self.columns:
+            axes.set_ylabel("")
+            axes.tick_params(labelleft=False)
+        if place + self.columns < self.count:
+            axes.set_xlabel("")
+            axes.tick_params(labelbottom=False)
+
+
 def map_values(panel: Panel, fields: xr.Dataset) -> np.ma.MaskedArray:
-    """Return the values of a map as `draw_maps` draws them.
+    """Return the values of a map in the orientation in which `draw_maps` draws them.
 
     Raises:
-        DataError: the panel is no map, or names what `fields` does not have.
+        DataError: the panel is not 2-D, or names a variable, dim or index that `fields` lacks.
     """
     field = _select(fields, panel)
     if field.ndim != 2:
         raise DataError(
             f"a panel of {field.ndim} dims", where=f"results.nc, panel {panel.label!r}",
-            allowed="2 dims beside the one that is animated",
+            allowed="2 dims in addition to the animated one",
         )  # fmt: skip
     return np.ma.masked_invalid(_oriented(field).values)
 
@@ -134,7 +268,7 @@ def _kind(field: xr.DataArray, dim: Any) -> str:
 
 
 def _direction(field: xr.DataArray, dim: Any) -> str:
-    """Return "X", "Y" or "Z" for a dim by CF's attribute `axis` or its name, "" if neither says.
+    """Return "X", "Y" or "Z" for a dim from CF's attribute `axis` or its name, "" if unknown.
 
     Source: CF conventions 1.11, section 4.
     """
@@ -168,9 +302,11 @@ def _grows_downward(field: xr.DataArray, dim: Any) -> bool:
 
 
 def _is_equal_scale(field: xr.DataArray) -> bool:
-    """Return whether both axes are lengths of one unit, so that a circle is drawn as one."""
+    """Return whether both axes have the same length unit, so that circles should appear round."""
     if all(_kind(field, dim) for dim in field.dims):
         return True
+    if all(_axis(field, dim) is None for dim in field.dims):  # square cells
+        return max(field.shape) <= _LONGEST * min(field.shape)
     if not all(_direction(field, dim) and _axis(field, dim) is not None for dim in field.dims):
         return False
     units = {str(field[dim].attrs.get("units", "")) for dim in field.dims}
@@ -179,7 +315,7 @@ def _is_equal_scale(field: xr.DataArray) -> bool:
 
 
 def _axis(field: xr.DataArray, dim: Any) -> np.ndarray | None:
-    """Return the numbers along a dim, or None where only the index can be used."""
+    """Return the coordinate values along a dim, or None if only the index can be used."""
     if dim not in field.coords or field[dim].dtype.kind not in "iuf":
         return None
     values = field[dim].values.astype(float)
@@ -196,23 +332,23 @@ def _edges(values: np.ndarray) -> np.ndarray:
     return np.concatenate([[first], middle, [last]])
 
 
-def _panel_height(spec: Maps, fields: xr.Dataset) -> float:
-    """Return the height in inches that the first map needs at its width."""
-    for panel in spec.panels:
-        field = _select(fields, panel)
-        if field.ndim != 2:
-            continue
-        field = _oriented(field)
-        if _is_equal_scale(field):
-            spans = [float(np.ptp(field[dim].values)) or 1.0 for dim in field.dims]
-            return min(max(3.6 * spans[0] / spans[1], 1.2), 6.0)
-    return 2.6
+def _aspect(field: xr.DataArray) -> float | None:
+    """Return height over width of an oriented map with equal scales, None if it has none."""
+    if not _is_equal_scale(field):
+        return None
+    spans = []
+    for dim in field.dims:
+        values = _axis(field, dim)
+        edges = _edges(np.arange(field.sizes[dim]) if values is None else values)
+        spans.append(float(np.ptp(edges)))
+    return min(max(spans[0] / spans[1], 1 / _LONGEST), _LONGEST)
 
 
 def _draw_panel(
     axes: Axes, panel: Panel, field: xr.DataArray, norm: Normalize, diverging: bool, unit: str
 ) -> Any | None:
-    axes.set_title(plain(panel.label))
+    axes.set_title(plain(panel.label), fontsize=9, weight="normal", pad=4)
+    axes.tick_params(labelsize=8)
     if field.ndim == 1:
         _draw_profile(axes, field, unit)
         return None
@@ -264,7 +400,7 @@ def _label_axis(axis: Any, field: xr.DataArray, dim: Any) -> None:
             axis.set_major_locator(MultipleLocator(step))
         axis.set_major_formatter(FuncFormatter(lambda value, _: _degrees(value, kind)))
         return
-    units = str(field[dim].attrs.get("units", "")) if dim in field.coords else ""
+    units = display_unit(str(field[dim].attrs.get("units", ""))) if dim in field.coords else ""
     index = "" if _axis(field, dim) is not None else " (index)"
     axis.set_label_text(plain(f"{dim} ({units})" if units and not index else f"{dim}{index}"))
 
@@ -278,21 +414,24 @@ def _degrees(value: float, kind: str) -> str:
     return f"{abs(value):g}°{side}"
 
 
-def _colour_bar(figure: Figure, drawn: list[tuple[Axes, Any]], unit: str, location: str) -> None:
-    mesh = drawn[0][1]
-    values = np.concatenate([np.ma.compressed(one.get_array()) for _, one in drawn])
+def _colour_bar(figure: Figure, layout: _Layout, drawn: list[Any], box: Any, unit: str) -> None:
+    from matplotlib.ticker import MaxNLocator, ScalarFormatter
+
+    mesh = drawn[0]
+    values = np.concatenate([np.ma.compressed(one.get_array()) for one in drawn])
     low = values.size > 0 and values.min() < mesh.norm.vmin
     high = values.size > 0 and values.max() > mesh.norm.vmax
     extend = "both" if low and high else "min" if low else "max" if high else "neither"
+    axes = figure.add_axes(box)
+    formatter = ScalarFormatter()
+    formatter.set_powerlimits((-3, 4))
     bar = figure.colorbar(
-        mesh,
-        ax=[axes for axes, _ in drawn],
-        location=location,
-        extend=extend,
-        shrink=0.9 if len(drawn) == 1 else 0.6,
-        aspect=28 if len(drawn) == 1 else 40,
-        pad=0.04,
-    )
-    if location == "bottom" or len(unit) > 1:  # a lone "1" beside a bar reads as a number
-        bar.set_label(plain(unit))
+        mesh, cax=axes, orientation="vertical" if layout.slots else "horizontal", extend=extend,
+        format=formatter, extendfrac=0.03, ticks=MaxNLocator(5 if layout.panel_height > 1.3 else 3),
+    )  # fmt: skip
+    bar.ax.tick_params(labelsize=8)
+    if layout.slots:
+        bar.ax.set_title(plain(unit), loc="left", fontsize=8, weight="normal", pad=5)
+    else:
+        bar.set_label(plain(unit), fontsize=8)
     bar.outline.set_visible(False)

@@ -1,6 +1,6 @@
-"""One self-contained page: no script, no link outside, images inside the file.
+"""The report as one self-contained HTML page: no scripts, no external links, embedded images.
 
-The first screen holds the verdict and the figure that proves it; what few readers need is folded.
+The first screen shows the verdict and the figure that supports it; details are folded.
 """
 
 from __future__ import annotations
@@ -8,7 +8,10 @@ from __future__ import annotations
 import base64
 import json
 import re
+import struct
 import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,12 +25,15 @@ from scitoolkit.core.results import (
     Figure,
     Lines,
     Maps,
+    Multiples,
     Parallel,
     Points,
     Results,
     Table,
+    display_unit,
 )
 from scitoolkit.core.run_directory import RunDirectory, disk_error, write_atomic
+from scitoolkit.reporting.style import display_text
 from scitoolkit.reporting.tables import (
     best_rows,
     format_column,
@@ -41,17 +47,17 @@ if TYPE_CHECKING:
     from jinja2 import Template
 
 MOST_FIGURES = 8
-"""Figures that a report shows unfolded, besides the one that proves its verdict."""
+"""Figures that a report shows unfolded, in addition to the one that supports its verdict."""
 
 
 def write_report(run_path: Path) -> Path:
-    """Draw the report of a run directory: `report/index.html`, and its images beside it.
+    """Draw the report of a run directory: `report/index.html`, and its images next to it.
 
-    The page replaces the one before it only when it is complete.
+    The previous page is replaced only once the new one is complete.
 
     Args:
-        run_path: a run directory with config.yaml and results.json; results.nc when the results
-            describe maps; metrics.jsonl and env.json where there are any.
+        run_path: a run directory with config.yaml and results.json; also results.nc if the results
+            contain maps, and optionally metrics.jsonl and env.json.
 
     Returns:
         The path of the page.
@@ -92,13 +98,20 @@ def write_report(run_path: Path) -> Path:
 
 @dataclass(frozen=True)
 class Image:
-    """One drawn figure: its file name, PNG, text for those who do not see it, and caption."""
+    """One drawn figure: its file name, PNG, alternative text and caption."""
 
     name: str
     png: bytes
     alt: str
     note: str = ""
     is_training: bool = False
+    has_panels: bool = False
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether the image has panels that are readable only over the whole width of a page."""
+        width, height = struct.unpack(">II", self.png[16:24])
+        return self.has_panels and width > 2.0 * height
 
     @property
     def data(self) -> str:
@@ -110,7 +123,7 @@ def _curves(run: RunDirectory) -> list[Lines]:
     from scitoolkit.reporting.lines import learning_curves
 
     try:
-        return learning_curves(list(run.read_metrics()))
+        return learning_curves(_of_training(run.read_metrics()))
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(
             f"not a log of metrics ({error})",
@@ -120,8 +133,15 @@ def _curves(run: RunDirectory) -> list[Lines]:
         ) from None
 
 
+def _of_training(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the logged values of data splits, such as `train/loss`, logged more than once."""
+    found = [row for row in rows if "/" in str(row["name"])]
+    count = Counter(str(row["name"]) for row in found)
+    return [row for row in found if count[str(row["name"])] > 1]
+
+
 def _draw(path: Path, curves: list[Lines], figures: list[Figure]) -> list[Image]:
-    """Return the images of a report: its figures, then the curves of the training in one."""
+    """Return the images of a report: its figures, then one with all learning curves."""
     import xarray as xr
 
     from scitoolkit.reporting.lines import draw_multiples
@@ -130,12 +150,17 @@ def _draw(path: Path, curves: list[Lines], figures: list[Figure]) -> list[Image]
     needs_fields = any(isinstance(f, Maps) and f.panels for f in figures)
     fields = _read_fields(path) if needs_fields else xr.Dataset()
     images = [
-        Image(f"{i + 1:02d}-{_slug(f.title)}.png", _png(f, fields), _alternative(f), f.note)
+        Image(
+            f"{i + 1:02d}-{_slug(f.title)}.png", _png(f, fields), _alternative(f),
+            display_text(f.note), has_panels=isinstance(f, Maps | Multiples),
+        )
         for i, f in enumerate(figures)
-    ]
+    ]  # fmt: skip
     if curves:
         name, alt = f"{len(figures) + 1:02d}-training.png", "; ".join(map(_alternative, curves))
-        images.append(Image(name, to_png(draw_multiples(curves)), alt, is_training=True))
+        images.append(
+            Image(name, to_png(draw_multiples(curves)), alt, is_training=True, has_panels=True)
+        )
     return images
 
 
@@ -173,9 +198,9 @@ def _slug(title: str) -> str:
 def _page(run: RunDirectory, results: Results, images: list[Image]) -> str:
     figures = [image for image in images if not image.is_training]
     return template("report.html").render(
-        title=results.title,
-        verdict=results.verdict.sentence if results.verdict else "",
-        summary=results.summary,
+        title=display_text(results.title),
+        verdict=_prose(results.verdict.sentence) if results.verdict else "",
+        summary=[_prose(line) for line in results.summary],
         lead=figures[0] if figures else None,
         tables=[_table(table) for table in results.tables],
         figures=figures[1 : 1 + MOST_FIGURES],
@@ -188,8 +213,13 @@ def _page(run: RunDirectory, results: Results, images: list[Image]) -> str:
     )
 
 
+def _prose(text: str) -> str:
+    """Return a sentence with units as printed, and without line breaks before a percent sign."""
+    return display_text(text).replace(" %", "\N{NO-BREAK SPACE}%")
+
+
 def template(name: str) -> Template:
-    """Return a page's template; titles, names and labels come from files and are escaped."""
+    """Return a page template with escaping, because titles and labels come from files."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     loader = PackageLoader("scitoolkit.reporting", ".")
@@ -199,21 +229,21 @@ def template(name: str) -> Template:
 def _metrics(results: Results) -> dict[str, Any] | None:
     if not results.metrics:
         return None
-    # Quantities of different kinds have no digits in common: each is formatted by itself.
+    # Quantities of different kinds are formatted individually, not with common digits.
     rows: list[list[float | int | str | None]] = [
-        [name, format_column([value])[0], results.units.get(name, "")]
+        [name, format_column([value])[0], display_unit(results.units.get(name, ""))]
         for name, value in results.metrics.items()
     ]
-    return _table(Table(title="Figures of merit", columns=["name", "value", "unit"], rows=rows))
+    return _table(Table(title="Metrics", columns=["name", "value", "unit"], rows=rows))
 
 
 def _table(table: Table) -> dict[str, Any]:
-    """Return what the page shows of a table: heads and cells as text, and how each is set."""
+    """Return the template variables of a table: headers and cells as text, with alignment."""
     best = best_rows(table)
     numbers = [is_numeric_column(table, j) for j in range(len(best))]
-    notes = [table.note, "Best of each column marked." if any(best) else ""]
+    notes = [display_text(table.note), "Best of each column marked." if any(best) else ""]
     return {
-        "title": table.title,
+        "title": display_text(table.title),
         "note": " ".join(text for text in notes if text),
         "heads": [
             dict(zip(("name", "unit"), split_unit(column), strict=True), number=number)
@@ -230,6 +260,8 @@ def _table(table: Table) -> dict[str, Any]:
 
 
 def _alternative(spec: Figure) -> str:
+    if isinstance(spec, Multiples):
+        return f"Small multiples: {spec.title}: {', '.join(p.title for p in spec.panels)}"
     if isinstance(spec, Maps):
         unit = f", in {spec.unit}" if spec.unit else ""
         return f"Maps: {spec.title}: {', '.join(p.label for p in spec.panels) or 'none'}{unit}"
@@ -248,7 +280,7 @@ def _alternative(spec: Figure) -> str:
 
 
 def _environment(run: RunDirectory) -> dict[str, Any]:
-    """Return env.json, or nothing: a report does not fail for want of it."""
+    """Return env.json, or {} if it is missing or damaged."""
     try:
         found = json.loads((run.path / "env.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Points, bars, parallel coordinates and diagrams, in the style of the other figures."""
+"""Scatter plots, bar charts, parallel coordinates and diagrams."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from scitoolkit.core.errors import DataError
-from scitoolkit.core.results import Bars, Diagram, Lines, Parallel, Points, Scale
+from scitoolkit.core.results import Bars, Diagram, Lines, Multiples, Parallel, Points, Scale
 from scitoolkit.reporting import style
-from scitoolkit.reporting.lines import draw_lines
+from scitoolkit.reporting.lines import draw_lines, draw_multiples
 from scitoolkit.reporting.style import COLOURS
+from scitoolkit.reporting.tables import format_column
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,18 +20,19 @@ if TYPE_CHECKING:
 _MOST_ROWS = 400
 
 
-def draw_plot(spec: Lines | Points | Bars | Parallel | Diagram) -> Figure:
-    """Draw a figure that needs no fields.
+def draw_plot(spec: Lines | Multiples | Points | Bars | Parallel | Diagram) -> Figure:
+    """Draw a figure that is not a map.
 
     Raises:
-        DataError: its parts do not fit each other.
+        DataError: labels, x and y values differ in length.
     """
     if isinstance(spec, Lines):
         return draw_lines(spec)
+    if isinstance(spec, Multiples):
+        return draw_multiples(spec.panels, spec.title, shared=True)
     draw: Any = {Points: _points, Bars: _bars, Parallel: _parallel, Diagram: _diagram}
     with style.style():
-        height = 0.9 + 0.3 * max(3, len(spec.labels)) if isinstance(spec, Bars) else 3.9
-        figure = style.new_figure(7.2, 2.2 if isinstance(spec, Diagram) else height)
+        figure = style.new_figure(*_size(spec))
         axes = figure.add_subplot()
         axes.set_title(style.plain(spec.title), pad=9)
         if not draw[type(spec)](figure, axes, spec):
@@ -38,9 +40,19 @@ def draw_plot(spec: Lines | Points | Bars | Parallel | Diagram) -> Figure:
         return figure
 
 
+def _size(spec: Points | Bars | Parallel | Diagram) -> tuple[float, float]:
+    """Return width and height of a figure in inches."""
+    if isinstance(spec, Diagram):
+        return 7.2, 2.2
+    if isinstance(spec, Bars):
+        count = len(spec.labels)
+        return (6.2, 3.0) if count <= 4 else (7.2, 1.2 + 0.3 * count)
+    return 7.2, 3.9
+
+
 def _points(figure: Figure, axes: Axes, spec: Points) -> bool:
-    drawn = False
-    for index, series in enumerate(sorted(spec.series, key=lambda s: s.role == "main")):
+    drawn, index = False, -1
+    for series in sorted(spec.series, key=lambda s: s.role == "main"):
         x = np.array([np.nan if v is None else v for v in series.x or []], dtype=float)
         y = np.array([np.nan if v is None else v for v in series.y], dtype=float)
         if x.shape != y.shape:
@@ -48,12 +60,14 @@ def _points(figure: Figure, axes: Axes, spec: Points) -> bool:
                 f"series {series.label!r} has {y.size} values for {x.size} x",
                 where=f"figure {spec.title!r}",
             )
-        main = series.role == "main"
-        colour = COLOURS[index % len(COLOURS)] if main else "0.6"
+        main, reference = series.role == "main", series.role == "reference"
+        index += main
+        colour = COLOURS[index % len(COLOURS)] if main else "0.1" if reference else "0.55"
         line = "-" if series.label in spec.joined else "none"
         axes.plot(
-            x, y, linestyle=line, linewidth=1.2, marker="o", markersize=5 if main else 3.5,
-            color=colour, label=style.plain(series.label), zorder=3 + main,
+            x, y, linestyle=line, linewidth=1.2, marker="" if reference else "o",
+            markersize=5 if main else 3.5, color=colour, label=style.plain(series.label),
+            zorder=3 + main,
         )  # fmt: skip
         drawn |= bool(np.isfinite(x * y).any())
     axes.set_xlabel(style.plain(spec.x_label))
@@ -74,7 +88,12 @@ def _bars(figure: Figure, axes: Axes, spec: Bars) -> bool:
             where=f"figure {spec.title!r}",
         )
     places = np.arange(len(spec.labels))[::-1]
-    axes.barh(places, spec.values, color=COLOURS[0], height=0.62)
+    count, main = len(spec.labels), spec.marked
+    colours = [COLOURS[0] if main is None or place == main else "0.7" for place in range(count)]
+    bars = axes.barh(places, spec.values, color=colours, height=0.62)
+    if count <= 8:
+        axes.bar_label(bars, format_column(spec.values), padding=3, fontsize=8.5)
+        axes.margins(x=0.12)
     axes.set_yticks(places, [style.plain(label) for label in spec.labels])
     axes.set_xlabel(style.plain(spec.x_label))
     axes.grid(axis="y", visible=False)
@@ -92,7 +111,7 @@ def _parallel(figure: Figure, axes: Axes, spec: Parallel) -> bool:
         [_heights(scale, [row[j] for row in spec.rows]) for j, scale in enumerate(spec.axes)],
         axis=1,
     )
-    # The bulk decides the colours: one bad trial must not make all others look alike.
+    # The range excludes the worst tenth, so that one bad trial does not flatten all colours.
     low, high = np.quantile(spec.colour, [0.0, 0.9])
     norm = Normalize(low, high if high > low else low + 1)
     colours = matplotlib.colormaps["viridis_r"]
@@ -106,15 +125,32 @@ def _parallel(figure: Figure, axes: Axes, spec: Parallel) -> bool:
     for j, scale in enumerate(spec.axes):
         axes.axvline(j, color="0.35", linewidth=0.8, zorder=2)
         for height, text in _ticks(scale, [row[j] for row in spec.rows]):
-            axes.text(j + 0.03, height, style.plain(text), fontsize=6.5, va="center", zorder=5)
+            axes.text(
+                j + 0.04, height, style.plain(_short(text)), fontsize=7.5, va="center", zorder=5,
+                linespacing=0.95,
+                bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.6},
+            )  # fmt: skip
     names = [style.plain(scale.label) for scale in spec.axes]
-    axes.set_xticks(range(len(names)), names, fontsize=7, rotation=35, ha="right")
+    axes.set_xticks(range(len(names)), names, fontsize=8.5, rotation=25, ha="right")
+    axes.set_xlim(-0.15, len(names) - 0.2)
     axes.set_yticks([])
     axes.set_ylim(-0.06, 1.06)
     axes.grid(False)
     bar = figure.colorbar(ScalarMappable(norm, colours), ax=axes, pad=0.02)
     bar.set_label(style.plain(spec.colour_label))
     return True
+
+
+def _short(text: str, most: int = 11) -> str:
+    """Break a label into lines that fit between two axes; each has up to `most` characters."""
+    words = text.replace("_", "_ ").replace("/", "/ ").replace("-", "- ").split()
+    lines = [""]
+    for word in words:
+        word = word if len(word) <= most else word[: most - 1] + "…"
+        if lines[-1] and len(lines[-1]) + len(word) > most:
+            lines.append("")
+        lines[-1] += word
+    return "\n".join(lines)
 
 
 def _scaled(scale: Scale, values: list[float | None]) -> np.ndarray:

@@ -1,13 +1,13 @@
-"""The style of all figures: matplotlib's object interface, no global state.
+"""Common style of all figures, through matplotlib's object interface without global state.
 
-The surrogate is drawn strong and in colour, baselines thin, grey and dashed, so that the eye
-finds the comparison that matters. Colours are those of Okabe and Ito (safe for colour-blind
-readers).
+The surrogate is drawn in colour with thick lines, baselines thin, grey and dashed, which emphasises
+the main comparison. Colours are those of Okabe and Ito (safe for colour-blind readers).
 """
 
 from __future__ import annotations
 
 import io
+import re
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -33,28 +33,30 @@ STYLE: Any = {
     "legend.frameon": False,
     "image.cmap": "viridis",
 }
+_PURE = re.compile(r"\s*\[1\]")
+_DEGREES = re.compile(r"\bdeg_?C\b")
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 
 
 def to_png(figure: Figure) -> bytes:
-    """Return a figure as PNG bytes, the same bytes for the same figure."""
+    """Return a figure as PNG bytes, reproducibly."""
     buffer = io.BytesIO()
     with warnings.catch_warnings(), style():
-        # A name in a script that the font lacks is drawn as boxes; that is no reason to fail.
+        # Characters that the font lacks are drawn as boxes, without a warning.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         figure.savefig(buffer, format="png", dpi=150, metadata={"Software": None})
     return buffer.getvalue()
 
 
 def style() -> Any:
-    """Return a context in which matplotlib draws in our style."""
+    """Return a context in which matplotlib uses the style of the reports."""
     import matplotlib
 
     return matplotlib.rc_context(STYLE)
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """Return an empty figure of a size in inches."""
+    """Return an empty figure of the given size in inches."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -64,12 +66,22 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def plain(text: str) -> str:
-    """Keep `$` in names from starting a formula."""
-    return text.replace("$", r"\$")
+    """Escape `$`, which would start a formula, and write units as they are printed."""
+    return display_text(text).replace("$", r"\$")
+
+
+def display_text(text: str) -> str:
+    """Write units in a text as they are printed: `°C` for `degC`, nothing for `[1]`.
+
+    Example:
+        >>> display_text("RMSE [degC]"), display_text("RMSE [1]")
+        ('RMSE [°C]', 'RMSE')
+    """
+    return _DEGREES.sub("°C", _PURE.sub("", text))
 
 
 def say_empty(axes: Axes) -> None:
-    """Write that there is nothing to draw."""
+    """Write "no values" into an empty figure."""
     axes.text(0.5, 0.5, "no values", transform=axes.transAxes, ha="center", color="0.5")
     axes.set_xticks([])
     axes.set_yticks([])

@@ -1,4 +1,4 @@
-"""Tables as text: one choice of digits per column, and which cell of a column is the best."""
+"""Tables as text, with a common number of digits per column and the best cells marked."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from scitoolkit.core.results import Table
+from scitoolkit.core.results import Table, display_unit
 
 Cell = float | int | str | None
 MISSING = "–"
@@ -24,13 +24,13 @@ def split_unit(column: str) -> tuple[str, str]:
         ('model', '')
     """
     match = _UNIT.match(column)
-    return (match["name"], match["unit"]) if match else (column, "")
+    return (match["name"], display_unit(match["unit"])) if match else (column, "")
 
 
 def format_column(cells: Sequence[Cell]) -> list[str]:
-    """Format the cells of one column alike: four significant digits of its largest number.
+    """Format the cells of a column alike, with four significant digits of its largest number.
 
-    The smallest number keeps at least two; a column that spans too much for that is not aligned.
+    The smallest number keeps at least two digits; a column with too large a range is not aligned.
 
     Example:
         >>> format_column([0.48123, 0.4, None, "n/a"])
@@ -47,10 +47,10 @@ def format_column(cells: Sequence[Cell]) -> list[str]:
 
 
 def best_rows(table: Table) -> list[set[int]]:
-    """Return, for every column, the rows that hold its best number.
+    """Return for every column the rows with its best number.
 
-    The first column names the rows, so it has no best; nor has a column of fewer than two
-    numbers or of equal ones.
+    The first column names the rows and has no best number; neither does a column with fewer than
+    two different numbers.
 
     Example:
         >>> best_rows(Table(title="", columns=["m", "e"], rows=[["a", 2.0], ["b", 1.0]],
@@ -75,7 +75,7 @@ def best_rows(table: Table) -> list[set[int]]:
 
 
 def formatted_rows(table: Table) -> list[list[str]]:
-    """Return the cells of a table as text; rows that are too short are filled with a dash."""
+    """Return the cells of a table as text; short rows are padded with dashes."""
     width = len(table.columns)
     padded = [[*row, *[None] * (width - len(row))][:width] for row in table.rows]
     columns = [format_column([row[j] for row in padded]) for j in range(width)]
@@ -83,12 +83,13 @@ def formatted_rows(table: Table) -> list[list[str]]:
 
 
 def is_numeric_column(table: Table, column: int) -> bool:
-    """Return whether a column holds a number, and so is set flush right."""
-    return any(column < len(row) and _is_number(row[column]) for row in table.rows)
+    """Return whether a column contains numbers or no values at all and is right-aligned."""
+    cells = [row[column] for row in table.rows if column < len(row)]
+    return any(map(_is_number, cells)) or (column > 0 and not any(cells))
 
 
 def text_table(table: Table) -> str:
-    """Return a table as aligned plain text, units under the names, the best marked with `*`.
+    """Format a table as aligned plain text, with units below the names and `*` at the best cells.
 
     Example:
         >>> print(text_table(Table(title="Test error", columns=["model", "RMSE (K)"],
@@ -99,12 +100,12 @@ def text_table(table: Table) -> str:
         -----------  -------
         persistence  0.9100
         POD          0.5200*
-        * best of its column
+        * best in its column
     """
     best = best_rows(table)
     heads = [split_unit(_plain(name)) for name in table.columns]
     right = [is_numeric_column(table, j) for j in range(len(heads))]
-    # A marked column gets one more character, so that its numbers stay aligned.
+    # A column with a mark gets one more character, so that its numbers remain aligned.
     tail = [bool(rows) for rows in best]
     body = [
         [_plain(cell) + ("*" if i in best[j] else " " * tail[j]) for j, cell in enumerate(row)]
@@ -122,7 +123,7 @@ def text_table(table: Table) -> str:
         )
         out.append("  ".join(cells).rstrip())
     if any(best):
-        out.append("* best of its column")
+        out.append("* best in its column")
     if table.note:
         out.append(_plain(table.note))
     return "\n".join(out)
@@ -139,5 +140,5 @@ def _format(cell: Cell, spec: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Drop control characters: a name from a file must not steer the terminal."""
+    """Replace control characters, so that names from files cannot control the terminal."""
     return "".join(c if c.isprintable() else " " for c in text)

@@ -1,1 +1,1 @@
-"""How a training scales on this machine: what `scitoolkit bench training` measures and predicts."""
+"""Scaling of data-parallel training: measurements and predictions (`scitoolkit bench training`)."""

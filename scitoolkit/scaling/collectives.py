@@ -1,9 +1,10 @@
-"""What collectives cost between the arithmetic of a step: latency and bandwidth of each.
+"""Latency and bandwidth of collectives, measured between the arithmetic of a step.
 
-A collective that follows arithmetic waits for the rank that comes last, and with more processes
-than cores for cores too. One that follows a barrier does not, so its latency says little of a step:
-each is measured after arithmetic, whose own time is taken off, once short and once as long as a
-step's. A step's collectives are in between, by the arithmetic that there is for each of them.
+A collective after arithmetic waits for the slowest rank, and for cores if there are more processes
+than cores. Its latency directly after a barrier would therefore be too low. Each collective is
+measured after arithmetic, whose time is subtracted: once after short arithmetic and once after
+that of a whole step. The collectives of a step are interpolated between these two, by the
+arithmetic available per collective.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from scitoolkit.training.processes import gather_objects
 
 @dataclass(frozen=True)
 class AfterArithmetic:
-    """Collectives after arithmetic of some seconds.
+    """Collectives measured after arithmetic of a given duration.
 
     Attributes:
-        seconds: of the arithmetic.
+        seconds: duration of the arithmetic.
         collectives: latency and bandwidth by name.
     """
 
@@ -39,24 +40,24 @@ ROUNDS = 7
 
 
 def networks(work: Callable[[], object]) -> dict[str, Network]:
-    """Return latency and bandwidth by collective, "" for all of them together.
+    """Measure latency and bandwidth of each collective, "" for all of them together.
 
     Args:
-        work: arithmetic of about a collective's share of a step.
+        work: arithmetic that precedes each collective.
     """
     points: dict[str, list[tuple[float, float, float]]] = {}
     for size in MESSAGE_BYTES:
         for name, (call, total) in _collectives(size).items():
             messages, moved = ring_counts(name, 1, total, dist.get_world_size())
             seconds = _seconds(work, call)
-            if seconds > 0:  # else it is lost in the scatter of the arithmetic
+            if seconds > 0:  # otherwise it is below the noise of the arithmetic
                 points.setdefault(name, []).append((messages, moved, seconds))
     points[""] = [point for each in points.values() for point in each] or [(1.0, 0.0, 1e-9)]
     return {name: fitted(each) for name, each in points.items()}
 
 
 def _collectives(size: int) -> dict[str, tuple[Callable[[], object], float]]:
-    """Return calls by the name under which they are counted, and the bytes of the whole tensor."""
+    """Return calls and the bytes of their whole tensors, by the name used in `TrafficCounter`."""
     ranks = dist.get_world_size()
     count = -(-size // (4 * ranks)) * ranks
     x, y = torch.zeros(count), torch.zeros(count)
@@ -72,9 +73,9 @@ def _collectives(size: int) -> dict[str, tuple[Callable[[], object], float]]:
 
 
 def _seconds(work: Callable[[], object], call: Callable[[], object]) -> float:
-    """Return the median over rounds of what a call takes after work, beyond the work's own time.
+    """Return the median over rounds of the time of a call after work, minus the time of the work.
 
-    Of each round the slowest rank's time counts, as a step ends with its slowest rank.
+    The slowest rank's time counts in each round, because a step ends with its slowest rank.
     """
     alone, both = [], []
     for _ in range(ROUNDS):

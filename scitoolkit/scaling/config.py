@@ -1,4 +1,4 @@
-"""What `scitoolkit bench training` measures, and the cases of it, without importing torch."""
+"""Configuration of `scitoolkit bench training`; importable without torch."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from scitoolkit.training.config import TrainingConfig
 
 
 class ScalingConfig(Config):
-    """A network, the strategies that train it, and the network of the machine to predict.
+    """Network to train, strategies to measure, and interconnect to predict for.
 
     Attributes:
-        processes: the largest number that is measured; 1 and the powers of two below it are too.
-        width, depth: of the network, `depth` linear layers of `width` numbers.
-        samples: of a rank's step, for all but METG.
-        steps: measured of each case, after `warm_up` others.
+        processes: largest number of processes; 1 and the powers of two below it are also measured.
+        width, depth: the network has `depth` linear layers of `width` features.
+        samples: samples per rank and step, except for METG.
+        steps: measured steps per case, after `warm_up` steps.
         strategies: `STRATEGY[-STAGE][+EXCHANGE]`, such as ddp, ddp+bf16, sharded-3.
-        patterns: of messages between the ranks, for METG.
-        step_seconds: useful time of the longest step that is tried for METG.
-        latency_us, gb_per_s: of the network to predict for; None for what is measured here.
+        patterns: communication patterns between the ranks for METG.
+        step_seconds: useful time of the longest step tried for METG.
+        latency_us, gb_per_s: latency and bandwidth of the interconnect to predict for; by default
+            those measured on this machine.
 
     Example:
         >>> ScalingConfig(processes=6).counts
@@ -58,7 +59,7 @@ class ScalingConfig(Config):
 
     @property
     def counts(self) -> list[int]:
-        """Numbers of processes that are measured."""
+        """Numbers of processes to measure."""
         powers = [2**k for k in range(self.processes.bit_length())]
         return sorted({n for n in powers if n <= self.processes} | {self.processes})
 

@@ -1,8 +1,8 @@
-"""Seconds of a step on any number of ranks, from latency, bandwidth and rate of arithmetic.
+"""Performance model of a training step on any number of ranks.
 
-The alpha-beta model: a collective takes (its messages) alpha + (its bytes) beta. Messages and bytes
-are those of `training.traffic`, whose numbers a step were counted on few ranks; how they grow with
-the number of ranks follows from the collective. Nothing is fitted to a training.
+The alpha-beta model: a collective takes (number of messages) alpha + (bytes) beta. Messages and
+bytes are those counted by `training.traffic` on few ranks; their growth with the number of ranks
+follows from the algorithm of the collective. No parameter is fitted to a training.
 """
 
 from __future__ import annotations
@@ -13,33 +13,33 @@ from dataclasses import dataclass
 import numpy as np
 
 REDUCTIONS = {"all_reduce": 2, "reduce_scatter_single": 1, "reduce_scatter_tensor": 1}
-"""Collectives that go around a ring, and how often."""
+"""Passes around the ring, by collective; 1 for all others."""
 
 
 @dataclass(frozen=True)
 class Network:
-    """What a message costs.
+    """Cost of communication.
 
     Attributes:
-        latency: seconds of a message (alpha).
-        seconds_per_byte: received (beta).
+        latency: seconds per message (alpha).
+        seconds_per_byte: seconds per received byte (beta).
     """
 
     latency: float
     seconds_per_byte: float
 
     def seconds(self, messages: float, size: float) -> float:
-        """Return the time of messages that bring `size` bytes together."""
+        """Return the time of `messages` messages with `size` bytes in total."""
         return messages * self.latency + size * self.seconds_per_byte
 
 
 def fitted(points: Sequence[tuple[float, float, float]]) -> Network:
-    """Return latency and bandwidth that explain measured collectives.
+    """Fit latency and bandwidth to measured collectives.
 
-    Least squares of relative errors, both parameters at least 0.
+    Non-negative least squares of the relative errors.
 
     Args:
-        points: messages, bytes and seconds of each.
+        points: messages, bytes and seconds of each measurement.
 
     Example:
         >>> found = fitted([(2, 0, 4e-5), (2, 1e6, 1.04e-3), (6, 1e6, 1.12e-3)])
@@ -49,7 +49,7 @@ def fitted(points: Sequence[tuple[float, float, float]]) -> Network:
     from scipy.optimize import nnls
 
     data = np.array(points, dtype=float)
-    # Columns of like size: nnls stops by an absolute tolerance.
+    # Scale the columns to similar magnitudes: nnls has an absolute tolerance.
     scale = np.array([1e-6, 1e-10])
     weighted = data[:, :2] * scale / data[:, 2:]
     found, _ = nnls(weighted, np.ones(len(data)))
@@ -61,10 +61,10 @@ def ring_counts(name: str, calls: float, size: float, ranks: int) -> tuple[float
     """Return messages and bytes that a rank receives in calls of a collective.
 
     Args:
-        name: of the function of `torch.distributed`.
-        calls: of it.
+        name: name of the function in `torch.distributed`.
+        calls: number of calls.
         size: bytes of the whole tensors of all calls.
-        ranks: that take part.
+        ranks: number of participating ranks.
 
     Example:
         >>> ring_counts("all_reduce", 1, 1000.0, 4)
@@ -75,23 +75,23 @@ def ring_counts(name: str, calls: float, size: float, ranks: int) -> tuple[float
 
 
 def whole_size(name: str, received: float, ranks: int) -> float:
-    """Return the bytes of whole tensors of which a rank has received its part: the inverse."""
+    """Return the bytes of the whole tensors from the bytes received; inverse of `ring_counts`."""
     return received * ranks / (REDUCTIONS.get(name, 1) * (ranks - 1))
 
 
 @dataclass(frozen=True)
 class StepModel:
-    """A step of one strategy, as parts whose growth with the number of ranks is known.
+    """Cost model of a step of one strategy, by parts with known scaling in the number of ranks.
 
     Attributes:
-        compute: seconds of forward and backward pass of a rank's samples.
-        optimizer: seconds of the optimizer's step over all parameters.
-        fixed: of them, what does not grow with the parameters' size.
+        compute: seconds of forward and backward pass over a rank's samples.
+        optimizer: seconds of the optimizer step over all parameters.
+        fixed: part of `optimizer` that does not grow with the size of the parameters.
         copies: seconds of copying gradients and weights into and out of buckets.
-        loop: seconds of the trainer beside all this.
-        sharded: whether each rank steps its part of the parameters alone.
-        collectives: by name, calls of a step and bytes of their whole tensors.
-        overlaps: whether there are idle cores that exchange while others compute.
+        loop: remaining seconds of the trainer's loop.
+        sharded: whether each rank updates only its part of the parameters.
+        collectives: by name, calls per step and bytes of their whole tensors.
+        overlaps: whether idle cores can communicate while others compute.
     """
 
     compute: float
@@ -105,12 +105,12 @@ class StepModel:
 
     @property
     def between(self) -> float:
-        """Seconds of arithmetic between two collectives."""
+        """Mean seconds of arithmetic between two collectives."""
         calls = sum(calls for calls, _ in self.collectives.values())
         return self.compute / max(calls, 1.0)
 
     def exchange(self, ranks: int, networks: Mapping[str, Network]) -> float:
-        """Return the seconds of all collectives of a step."""
+        """Return the seconds of all collectives of a step, without overlap."""
         if ranks == 1:
             return 0.0
         return sum(
@@ -121,12 +121,12 @@ class StepModel:
     def seconds(self, ranks: int, networks: Mapping[str, Network]) -> float:
         """Return the seconds of a step.
 
+        With overlap, up to the duration of the backward pass (two thirds of the arithmetic) of the
+        exchange is hidden.
+
         Args:
             ranks: number of processes.
-            networks: by collective, "" for those that are not in it.
-
-        With overlap the exchange is hidden behind the backward pass, two thirds of the
-        arithmetic, as far as that is longer.
+            networks: network by collective, "" for all others.
         """
         exchange = self.exchange(ranks, networks)
         if self.overlaps:

@@ -1,4 +1,4 @@
-"""What this machine does with all ranks at work: arithmetic, optimizer steps, messages."""
+"""Measured rates of this machine with all ranks busy: arithmetic, optimizer steps, messages."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ ROUNDS = 7
 
 @dataclass(frozen=True)
 class Rates:
-    """Rates of a rank while all ranks do the same.
+    """Rates of a rank while all ranks do the same work.
 
     Attributes:
-        step_seconds: forward and backward pass of a step, however few its samples are.
-        sample_seconds: of a sample more.
+        step_seconds: forward and backward pass, extrapolated to zero samples.
+        sample_seconds: additional seconds per sample.
         optimizer_seconds: an AdamW step over all parameters.
-        optimizer_fixed_seconds: of it, what does not grow with the parameters' size.
-        sharded_fixed_seconds: the same over sharded tensors.
-        copy_seconds: of all parameters, once.
-        flops_per_sample: of forward and backward pass.
-        activation_bytes: kept for the backward pass, of a sample.
-        networks: after a little arithmetic and after more, latency and seconds a byte by
-            collective, "" for all together; None on one rank.
+        optimizer_fixed_seconds: part of it that does not grow with the size of the parameters.
+        sharded_fixed_seconds: the same for sharded tensors.
+        copy_seconds: copying all parameters once.
+        flops_per_sample: floating-point operations of forward and backward pass.
+        activation_bytes: bytes per sample saved for the backward pass.
+        networks: latency and seconds per byte of each collective, "" for all together, after
+            little and after more arithmetic; None on one rank.
     """
 
     step_seconds: float
@@ -50,17 +50,19 @@ class Rates:
     networks: dict[str, AfterArithmetic] | None
 
     def as_dict(self) -> dict[str, Any]:
-        """Return JSON types."""
+        """Return the rates as JSON types."""
         return asdict(self)
 
 
 def measured(model: nn.Module, width: int, samples: int) -> Rates:
-    """Return the rates of this machine; on all ranks together, the slowest rank's.
+    """Measure the rates of this machine; times are those of the slowest rank.
+
+    Must be called on all ranks.
 
     Args:
-        model: from inputs of `width` numbers to as many.
-        width: of an input.
-        samples: of a usual step.
+        model: maps inputs of shape (samples, width) to outputs of the same shape.
+        width: features of an input.
+        samples: samples of a usual step.
     """
 
     def step(rows: int) -> Callable[[], None]:
@@ -98,7 +100,7 @@ def _networks(
 
 
 def averaged(several: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the median of each number of rates that were measured one after the other.
+    """Return the median of each number over several measurements.
 
     Example:
         >>> averaged([{"a": 1.0, "b": {"c": 2.0}}, {"a": 3.0, "b": {"c": 4.0}}])
@@ -122,9 +124,9 @@ def _optimizer_seconds(model: nn.Module, *, small: bool = False, sharded: bool =
     """Return the seconds of an AdamW step.
 
     Args:
-        model: its parameters, which get gradients.
-        small: as many parameters of one number each: what a step costs besides its numbers.
-        sharded: as the sharded tensors that strategies step.
+        model: its parameters, with gradients.
+        small: use the same number of parameters with one element each, to measure the overhead.
+        sharded: use sharded tensors, as the sharding strategies do.
     """
     parameters = list(model.parameters())
     if small:
@@ -139,7 +141,7 @@ def _optimizer_seconds(model: nn.Module, *, small: bool = False, sharded: bool =
 
 
 def _copy_seconds(model: nn.Module) -> float:
-    """Return the seconds of copying all parameters, one after the other."""
+    """Return the seconds of copying all parameters one by one."""
     pairs = [(p.detach(), torch.empty_like(p)) for p in model.parameters()]
 
     def copy() -> None:
@@ -150,7 +152,7 @@ def _copy_seconds(model: nn.Module) -> float:
 
 
 def _slowest(call: Callable[[], object]) -> float:
-    """Return the median over rounds of the time of the slowest rank, with which a step ends."""
+    """Return the median over rounds of the time of the slowest rank."""
     several = dist.is_initialized() and dist.get_world_size() > 1
     seconds = []
     for number in range(ROUNDS + 2):

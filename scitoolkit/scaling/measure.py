@@ -1,6 +1,6 @@
 """One rank of `scitoolkit bench training`: `python -m scitoolkit.scaling.measure FOLDER`.
 
-Rank 0 writes what all ranks measured as `FOLDER/P.json`.
+Rank 0 writes the measurements of all P ranks to `FOLDER/P.json`.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from scitoolkit.training.traffic import TrafficCounter
 from scitoolkit.training.view import TrainingView
 
 GROWTH, LEAST_STEPS = 4, 4
-SWEEP_SECONDS = 0.3  # of the steps of one size
+SWEEP_SECONDS = 0.3  # duration of the steps of one size
 
 
 class _Steps(Callback):
-    """Wall time of each step after the first few, and the memory after the last one."""
+    """Callback that records the wall time of each step after the warm-up, and the final memory."""
 
     wants_every_step = True
 
@@ -49,7 +49,7 @@ class _Steps(Callback):
         self.memory: dict[str, int] = {}
 
     def on_step(self, trainer: TrainingView) -> None:
-        """Note the time; at the end of the warm-up forget what was measured until then."""
+        """Record the time; discard earlier measurements at the end of the warm-up."""
         now = time.perf_counter()
         if trainer.step > self._warm_up:
             self.seconds.append(now - self._last)
@@ -66,15 +66,15 @@ def trained(
     config: ScalingConfig, case: str, pattern: str, samples: int, steps: int,
     clock: StepClock | None = None,
 ) -> _Steps:  # fmt: skip
-    """Train for some steps; return what they took on this rank.
+    """Train for some steps and return their times and memory on this rank.
 
     Args:
-        config: of the network.
-        case: as in `ScalingConfig.strategies`, or single.
-        pattern: of messages between steps.
-        samples: of this rank's step.
-        steps: that are measured.
-        clock: splits their time.
+        config: configuration of the network.
+        case: one of `ScalingConfig.strategies`, or "single".
+        pattern: communication pattern between the steps.
+        samples: samples per step of this rank.
+        steps: number of measured steps.
+        clock: splits the time of the steps into phases.
     """
     ranks = join()
     task = PatternTask(network(config.width, config.depth), pattern, ranks, clock)
@@ -91,7 +91,7 @@ def trained(
 
 
 def one_case(config: ScalingConfig, case: str) -> dict[str, Any]:
-    """Return time, its split, traffic and memory of a strategy."""
+    """Measure time per step, its phases, traffic and memory of a strategy."""
     counter = TrafficCounter()
     clock = StepClock(counter)
     seen = trained(config, case, "trivial", config.samples, config.steps, clock)
@@ -114,7 +114,7 @@ def one_case(config: ScalingConfig, case: str) -> dict[str, Any]:
 def sweep(
     config: ScalingConfig, case: str, pattern: str, rates: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return METG(50 %) of a strategy under a pattern, and the steps it was found from."""
+    """Measure METG(50 %) of a strategy under a pattern; also return the steps it is based on."""
     samples, sizes = 1, list[int]()
     seconds, efficiencies = list[float](), list[float]()
     last = rates["step_seconds"]
@@ -135,7 +135,7 @@ def sweep(
 
 
 def main() -> None:
-    """Measure as this rank and write the file."""
+    """Run the measurements of this rank and write the file."""
     folder = Path(sys.argv[1])
     config = load_config(ScalingConfig, folder / "config.yaml")
     logging.disable(logging.WARNING)
@@ -145,7 +145,7 @@ def main() -> None:
     with process_group(job):
         model = network(config.width, config.depth)
         cases = config.strategies if ranks > 1 else ("single",)
-        # Rates before and after each case: the load of a machine changes meanwhile.
+        # Measure rates before and after each case, because the load of the machine changes.
         each = [measured(model, config.width, config.samples).as_dict()]
         found: dict[str, Any] = {}
         for case in cases:

@@ -1,4 +1,4 @@
-"""Memory of a rank between two steps, by class: the tensors that are alive."""
+"""Memory of the live tensors of a rank between two steps, by class."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ CLASSES = ("parameters", "gradients", "optimizer", "buffers", "other")
 
 
 def live_storages() -> dict[int, UntypedStorage]:
-    """Return each memory that a tensor of Python uses, by its address.
+    """Return the storages of all live tensors by address.
 
-    While the result is held no address can be given to another tensor.
+    Holding the result keeps the storages alive, so that their addresses are not reused.
     """
     found: dict[int, UntypedStorage] = {}
     for each in gc.get_objects():
-        # isinstance would ask lazy modules of other packages for their class.
+        # isinstance would trigger the imports of lazy modules of other packages.
         if issubclass(type(each), Tensor):
             found.update(_storages([each]))
     return found
@@ -35,13 +35,13 @@ def by_class(
     """Return the bytes of each of `CLASSES`.
 
     Args:
-        model: that is trained, as the strategy left it.
-        optimizer: of the training; what it changes counts as parameters, also where these are
-            apart from the model's.
+        model: the trained model, as wrapped by the strategy.
+        optimizer: optimizer of the training; the tensors it updates count as parameters, even if
+            they are not the model's.
         before: `live_storages` before the training, which are not counted.
 
     Returns:
-        Bytes by class; "other" is what no other class has: buckets of the exchange, the batch.
+        Bytes by class; "other" contains the rest, such as communication buckets and the batch.
     """
     moved = [p for group in optimizer.param_groups for p in group["params"]]
     parameters = [*model.parameters(), *moved]
@@ -78,5 +78,5 @@ def _memory(tensors: Iterable[Tensor]) -> Iterator[tuple[int, UntypedStorage]]:
 
 
 def _is_traced(tensor: Tensor) -> bool:
-    """Whether a tensor stands for another in torch.compile or export, and has no memory."""
+    """Whether a tensor is a placeholder of torch.compile or export without memory."""
     return isinstance(tensor, FakeTensor | FunctionalTensor)

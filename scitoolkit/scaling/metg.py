@@ -1,4 +1,7 @@
-"""METG(50 %): the shortest step that is half useful (Slaughter et al. 2020, section IV)."""
+"""METG(50 %): minimum effective task granularity, the shortest step with 50 % efficiency.
+
+Source: Slaughter et al. 2020, Task Bench, section IV.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +13,17 @@ HALF = 0.5
 
 
 def crossing(seconds: Sequence[float], efficiencies: Sequence[float]) -> float | None:
-    """Return the time of a step at which the efficiency passes one half.
+    """Return the time of a step at which the efficiency reaches one half.
 
-    Interpolated between the logarithms of times and efficiencies; where it is above one half from
-    the first step on, METG is that step's time or less, and this time is returned.
+    Interpolated log-log. If the first step is already above one half, its time is an upper bound of
+    METG and is returned.
 
     Args:
-        seconds: of a step, by growing work.
-        efficiencies: useful share of each step, by the same work.
+        seconds: time per step, by increasing work.
+        efficiencies: useful share of each step, in the same order.
 
     Returns:
-        Seconds, or None where no step was half useful.
+        Seconds, or None if no step reaches an efficiency of one half.
 
     Example:
         >>> crossing([1.0, 2.0], [0.25, 0.75]) == 2.0 ** (math.log(2) / math.log(3))

@@ -1,7 +1,7 @@
-"""Who needs whose output: the dependence patterns of Task Bench, between the steps of a training.
+"""Dependence patterns of Task Bench between the ranks, from one training step to the next.
 
-Task Bench's patterns in which the number of tasks changes from step to step (tree) are left out:
-all ranks of a training train.
+Patterns in which the number of tasks changes from step to step (tree) are omitted, because all
+ranks take part in every training step.
 
 Source: Slaughter et al. 2020, Task Bench, https://arxiv.org/abs/1908.05790, Table 2.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 RADIX = 5
-"""Dependencies of a rank in `nearest` and `spread`, as in the paper's figures, itself included."""
+"""Dependencies of a rank in `nearest` and `spread`, itself included, as in the paper's figures."""
 
 Dependencies = Callable[[int, int, int], set[int]]
 
@@ -63,12 +63,12 @@ PATTERNS: dict[str, Dependencies] = {
 
 
 def dependencies(pattern: str, step: int, rank: int, ranks: int) -> list[int]:
-    """Return the ranks whose output of the step before `rank` needs, without itself.
+    """Return the other ranks on whose output of the previous step `rank` depends.
 
     Args:
         pattern: a key of `PATTERNS`.
-        step: number of the step; the dependencies of some patterns change with it.
-        rank: whose.
+        step: number of the step, on which some patterns depend.
+        rank: the dependent rank.
         ranks: number of ranks.
 
     Example:

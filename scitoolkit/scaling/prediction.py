@@ -1,8 +1,8 @@
-"""Steps on up to 4,096 ranks from measured latency, bandwidth and arithmetic, and the error.
+"""Predicted step times on up to 4,096 ranks and their error where steps were measured.
 
-What a step is made of is measured by itself, with as many processes at work as the step has, before
-and after the training whose step is predicted. Beyond the processes that were measured each rank is
-taken to have a core, so the rates come from the largest number of processes that have.
+The components of a step are measured separately, with the same number of busy processes, before and
+after the training whose step is predicted. Beyond the measured numbers of processes each rank is
+assumed to have a core, so the rates come from the largest measured number that fits the cores.
 """
 
 from __future__ import annotations
@@ -15,39 +15,40 @@ from scitoolkit.scaling.config import ScalingConfig, case_settings
 from scitoolkit.scaling.costs import Network, StepModel, whole_size
 
 MOST_RANKS = 4096
-# Copies of all gradients or weights in a step beside the exchange: into buckets; into rows, parts
-# and weights of the strategies that shard the optimizer alone or all.
+# Copies of all gradients or weights per step in addition to the exchange: into buckets; for
+# sharding strategies into rows, parts and weights.
 COPIES, SHARDED_COPIES = 1, 3
-# Of the cores, what other programs may use before times say more of them than of the training.
+# Largest share of the cores that other programs may use for measured times to be meaningful.
 MOST_LOAD = 0.25
 
 
 def predicted(
     config: ScalingConfig, files: Mapping[int, Mapping[str, Any]], cores: int, load: float = 0.0
 ) -> dict[str, Any]:
-    """Return predicted seconds of a step by strategy and ranks, and the error where measured.
+    """Predict the seconds of a step by strategy and number of ranks, with the error if measured.
 
-    The samples of a rank stay as they are (weak scaling).
+    The number of samples per rank is fixed (weak scaling).
 
     Args:
-        config: what was measured.
-        files: by number of processes, what `scaling.measure` wrote.
-        cores: of this machine.
-        load: of this machine before.
+        config: configuration of the measurements.
+        files: results of `scaling.measure` by number of processes.
+        cores: cores of this machine.
+        load: load average of this machine before the measurements.
 
     Returns:
-        "seconds" (by strategy and ranks), "efficiency" (of these, one rank's compute over it),
-        "error" (predicted over measured less one, by strategy and ranks), "from_processes" (whose
-        rates are used beyond what was measured) and "doubts" (by ranks, why a measured step is no
-        test of the prediction; "beyond" for what was not measured).
+        "seconds" by strategy and ranks; "efficiency", the time of a step on one rank over
+        "seconds"; "error", predicted over measured time minus one, by strategy and ranks;
+        "from_processes", the number of processes whose rates are used for the extrapolation;
+        "doubts", by ranks, why a measured step is not a valid test of the prediction ("beyond" for
+        the extrapolation).
 
     Raises:
-        ConfigError: one process, which tells nothing of a network.
+        ConfigError: only one process was measured.
     """
     measured = [ranks for ranks in sorted(files) if ranks > 1]
     if not measured:
         raise ConfigError(
-            "nothing was measured on several processes", where="--nproc", allowed="2 and more",
+            "nothing was measured on several processes", where="--nproc", allowed="2 or more",
             fix="--nproc 4",
         )  # fmt: skip
     base = max((n for n in measured if n <= cores), default=measured[0])
@@ -76,13 +77,13 @@ def predicted(
 
 
 def doubts(measured: list[int], base: int, cores: int, load: float) -> dict[str, str]:
-    """Return why times of measured processes are no test of a prediction, where they are not.
+    """Return, by number of processes, why measured times are not a valid test of a prediction.
 
     Example:
         >>> doubts([2, 4], 2, 2, 0.0)
         {'4': '4 processes share 2 cores'}
     """
-    busy = f"load {load:.1f} on {cores} cores before: others take turns"
+    busy = f"load {load:.1f} on {cores} cores before the start: other programs were running"
     out: dict[str, str] = {}
     for ranks in measured:
         reasons = [f"{ranks} processes share {cores} cores"] if ranks > cores else []
@@ -98,15 +99,15 @@ def step_model(
     config: ScalingConfig, case: str, file: Mapping[str, Any], rates: Mapping[str, Any],
     lone: Mapping[str, Any], cores: int,
 ) -> StepModel:  # fmt: skip
-    """Return the parts of a step: calls and bytes as counted, seconds as measured by themselves.
+    """Return the cost model of a step from counted calls and bytes and measured rates.
 
     Args:
-        config: what was measured.
+        config: configuration of the measurements.
         case: a strategy.
-        file: of the processes whose calls and bytes were counted.
-        rates: that are used.
-        lone: the file of one process, whose loop beside arithmetic and optimizer all have.
-        cores: of this machine.
+        file: results of the processes whose calls and bytes were counted.
+        rates: measured rates to use.
+        lone: results of one process, from which the overhead of the trainer's loop is taken.
+        cores: cores of this machine.
     """
     ranks = file["ranks"]
     compute = step_seconds(rates, config.samples)
@@ -124,26 +125,26 @@ def step_model(
             name: (traffic["calls"], whole_size(name, traffic["bytes"], ranks))
             for name, traffic in file["cases"][case]["traffic"].items()
         },
-        # gloo exchanges on the CPU: hidden only where a rank has a core to spare.
+        # gloo communicates on the CPU: it overlaps only if each rank has a spare core.
         overlaps=cores >= 2 * ranks,
     )
 
 
 def step_seconds(rates: Mapping[str, Any], samples: int) -> float:
-    """Return the seconds of forward and backward pass of a rank's samples."""
+    """Return the seconds of forward and backward pass over a rank's samples."""
     return float(rates["step_seconds"] + samples * rates["sample_seconds"])
 
 
 def _networks(
     config: ScalingConfig, rates: Mapping[str, Any], between: float, beyond: bool
 ) -> dict[str, Network]:
-    """Return the networks: the one asked for beyond what was measured, else this machine's.
+    """Return the network by collective: measured, or as configured for the extrapolation.
 
     Args:
-        config: has the network that is asked for.
-        rates: of this machine.
+        config: contains the interconnect to predict for.
+        rates: measured rates of this machine.
         between: seconds of arithmetic between two collectives.
-        beyond: whether there are more processes than were measured.
+        beyond: whether the number of processes exceeds those measured.
     """
     little, more = rates["networks"]["little"], rates["networks"]["more"]
     span = max(more["seconds"] - little["seconds"], 1e-9)

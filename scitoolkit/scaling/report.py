@@ -12,7 +12,7 @@ PARTS = ("compute", "exchange", "waiting", "optimizer", "data", "other")
 
 
 def results_of(config: ScalingConfig, figures: Mapping[str, Any]) -> Results:
-    """Return tables and figures of what `scaling.run.figures_of` put together."""
+    """Return the report of the figures from `scaling.run.figures_of`."""
     most = config.processes
     steps = {case: figures["cases"][case]["step_seconds"] for case in config.strategies}
     best = min(steps, key=lambda case: steps[case])
@@ -27,9 +27,9 @@ def results_of(config: ScalingConfig, figures: Mapping[str, Any]) -> Results:
         ),
         summary=[
             f"{figures['parameters']} parameters in {config.depth} layers, {config.samples} samples"
-            f" a rank and step, {most} processes on {figures['machine']['cores']} cores, load"
-            f" {load:.1f} when it began.",
-            f"Predicted steps differ from measured ones by {100 * max(errors):.0f} % at most.",
+            f" per rank and step, {most} processes on {figures['machine']['cores']} cores, load"
+            f" {load:.1f} at the start.",
+            f"Predicted and measured step times differ by at most {100 * max(errors):.0f} %.",
         ],
         metrics={"largest error of the prediction": max(errors)},
         tables=[
@@ -42,15 +42,15 @@ def results_of(config: ScalingConfig, figures: Mapping[str, Any]) -> Results:
 
 def _split(figures: Mapping[str, Any]) -> Table:
     return Table(
-        title="Where the time of a step goes",
+        title="Time per step by phase",
         columns=["strategy", "step (ms)", *(f"{part} (ms)" for part in PARTS)],
         rows=[
             [case, 1e3 * found["step_seconds"], *(1e3 * found["split"][part] for part in PARTS)]
             for case, found in figures["cases"].items()
         ],
-        note="The step is the median over steps of the slowest rank's, the parts are means over "
-        "steps and ranks. Exchange is the shortest time of all ranks in a collective; what others "
-        "take longer is waiting. Other: copies at the end of a step and the trainer's loop.",
+        note="Step: median over the steps of the slowest rank's time; phases: means over steps and "
+        "ranks. Exchange is the shortest time of all ranks in a collective, waiting the additional "
+        "time of the other ranks. Other: copies at the end of a step and the trainer's loop.",
     )
 
 
@@ -64,14 +64,14 @@ def _memory(figures: Mapping[str, Any]) -> Table:
              figures["activation_bytes"] / 2**20]
             for case, found in figures["cases"].items()
         ],
-        note="Tensors that are alive, of the rank that has most; other: buckets of the exchange and"
-        " the batch. Activations are kept during the step.",
+        note="Live tensors of the rank with the most memory; other: communication buckets and the"
+        " batch. Activations are held only during the step.",
     )  # fmt: skip
 
 
 def _traffic(figures: Mapping[str, Any]) -> Table:
     return Table(
-        title="What a rank receives in a step",
+        title="Received traffic per rank and step",
         columns=["strategy", "collective", "bytes (KiB)", "messages", "calls", "blocked (ms)"],
         rows=[
             [case, name, found["bytes"] / 1024, found["messages"], found["calls"],
@@ -79,22 +79,22 @@ def _traffic(figures: Mapping[str, Any]) -> Table:
             for case, one in figures["cases"].items()
             for name, found in one["traffic"].items()
         ],
-        note="By what the collective's bandwidth-optimal form moves; rank 0.",
+        note="Assuming the bandwidth-optimal algorithm of each collective; rank 0.",
     )  # fmt: skip
 
 
 def _metg(figures: Mapping[str, Any]) -> Table:
     patterns = list(next(iter(figures["metg"].values())))
     return Table(
-        title="METG(50 %): the shortest step that is half useful",
+        title="METG(50 %): shortest step with 50 % efficiency",
         columns=["strategy", *(f"{pattern} (ms)" for pattern in patterns)],
         rows=[
             [case, *(_milliseconds(found[p]["metg50_seconds"]) for p in patterns)]
             for case, found in figures["metg"].items()
         ],
-        note="Useful is the arithmetic of forward and backward pass at the rate of large batches "
-        "with all ranks at work. Between steps a row goes to the ranks that the pattern of Task "
-        "Bench names. Empty: no step that was tried is half useful.",
+        note="Efficiency counts the arithmetic of forward and backward pass at the rate of large "
+        "batches with all ranks busy. Between steps a row is sent according to the pattern of Task "
+        "Bench. Empty: no measured step reached 50 %.",
         best="min",
     )
 
@@ -107,17 +107,17 @@ def _errors(figures: Mapping[str, Any]) -> Table:
     errors = figures["prediction"]["error"]
     ranks = list(next(iter(errors.values())))
     return Table(
-        title="Predicted over measured step, less one",
+        title="Relative error of the predicted step time",
         columns=["strategy", *(f"{number} processes (%)" for number in ranks)],
         rows=[[case, *(100 * found[n] for n in ranks)] for case, found in errors.items()],
-        note="From latency, bandwidth and arithmetic measured by themselves; no step of these "
-        "strategies enters. " + _doubts(figures["prediction"]["doubts"]),
+        note="Predicted from latency, bandwidth and arithmetic measured separately, without steps "
+        "of these strategies. " + _doubts(figures["prediction"]["doubts"]),
     )
 
 
 def _doubts(doubts: Mapping[str, str]) -> str:
     return " ".join(
-        f"No test of it {'beyond' if ranks == 'beyond' else f'at {ranks}'}: {reason}."
+        f"Not a valid test {'beyond' if ranks == 'beyond' else f'at {ranks}'}: {reason}."
         for ranks, reason in doubts.items()
     )
 
@@ -133,7 +133,7 @@ def _rates(figures: Mapping[str, Any]) -> Table:
             1e-9 / network["seconds_per_byte"] if network and network["seconds_per_byte"] else None,
         ])  # fmt: skip
     return Table(
-        title="The machine with so many processes at work",
+        title="Rates of this machine by number of busy processes",
         columns=["processes", "arithmetic (GFLOP/s)", "AdamW (ms)", "latency (µs)",
                  "bandwidth (GB/s)"],
         rows=rows,
@@ -144,13 +144,13 @@ def _figures(figures: Mapping[str, Any]) -> list[Figure]:
     efficiency = figures["prediction"]["efficiency"]
     ranks = [float(n) for n in next(iter(efficiency.values()))]
     lines = Lines(
-        title="Predicted efficiency, samples of a rank fixed", x=ranks, x_label="processes",
-        y_label="one process's step over theirs", log_x=True, log_y=True,
+        title="Predicted efficiency (weak scaling)", x=ranks, x_label="processes",
+        y_label="step time of one process / step time", log_x=True, log_y=True,
         series=[Series(label=case, y=list(found.values())) for case, found in efficiency.items()],
     )  # fmt: skip
     cases = figures["cases"]
     bars = Bars(
-        title="A step", labels=list(cases), x_label="ms",
+        title="Time per step", labels=list(cases), x_label="ms",
         values=[1e3 * found["step_seconds"] for found in cases.values()],
     )  # fmt: skip
     return [lines, bars]

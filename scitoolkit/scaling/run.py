@@ -1,4 +1,4 @@
-"""`scitoolkit bench training`: starts the ranks, puts their figures together, writes a run."""
+"""Driver of `scitoolkit bench training`: starts the ranks, merges their results, writes a run."""
 
 from __future__ import annotations
 
@@ -23,24 +23,27 @@ def bench_training(config: ScalingConfig, root: Path) -> tuple[RunDirectory, dic
     """Measure on 1, 2, ... processes and write figures.json and results.json into a new run.
 
     Args:
-        config: what to measure.
-        root: of the run directories.
+        config: configuration of the measurements.
+        root: folder of the run directories.
 
     Returns:
         The run and its figures.
 
     Raises:
-        ConfigError: one process, or this is one of several ranks.
-        BackendError: the ranks failed; they have said why.
+        ConfigError: `processes` is 1, or this process is one of several ranks.
+        BackendError: a rank failed; its error is on stderr.
     """
     if world_size() > 1:
         raise ConfigError(
             "bench training starts its processes itself", where="torchrun or srun",
-            fix="scitoolkit bench training --nproc N, in one process",
+            fix="scitoolkit bench training --nproc N, without a launcher",
         )  # fmt: skip
     if config.processes < 2:
         raise ConfigError(
-            "one process exchanges nothing", where="--nproc", allowed="2 and more", fix="--nproc 4"
+            "a single process does not communicate",
+            where="--nproc",
+            allowed="2 or more",
+            fix="--nproc 4",
         )
     load = os.getloadavg()[0]
     run = RunDirectory.create(root, "bench_training", config)
@@ -48,7 +51,8 @@ def bench_training(config: ScalingConfig, root: Path) -> tuple[RunDirectory, dic
         code = launch(ranks, [str(run.path)], module="scitoolkit.scaling.measure")
         if code:
             raise BackendError(
-                f"the ranks of {ranks} processes ended with exit code {code}", where=str(run.path)
+                f"the launch with {ranks} processes failed with exit code {code}",
+                where=str(run.path),
             )
     figures = figures_of(config, run.path, load)
     write_atomic(run.path / FIGURES, json.dumps(figures, indent=1))
@@ -57,12 +61,12 @@ def bench_training(config: ScalingConfig, root: Path) -> tuple[RunDirectory, dic
 
 
 def figures_of(config: ScalingConfig, folder: Path, load: float) -> dict[str, Any]:
-    """Return all figures of the files that the ranks wrote.
+    """Merge the files written by the ranks and add the predictions.
 
     Args:
-        config: what was measured.
-        folder: of the files.
-        load: of the machine before.
+        config: configuration of the measurements.
+        folder: folder of the files.
+        load: load average of the machine before the measurements.
     """
     files = {n: json.loads((folder / f"{n}.json").read_text()) for n in config.counts}
     most, cores = files[config.processes], len(os.sched_getaffinity(0))
@@ -81,7 +85,7 @@ def figures_of(config: ScalingConfig, folder: Path, load: float) -> dict[str, An
 
 
 def _with(lone: dict[str, Any], config: ScalingConfig) -> dict[str, Any]:
-    """Return METG of one process, to which only the pattern without messages applies."""
+    """Add missing patterns to METG of one process, which has only the pattern without messages."""
     none: dict[str, Any] = {"metg50_seconds": None, "samples": [], "seconds": [], "efficiency": []}
     return {
         case: {pattern: found.get(pattern, none) for pattern in config.patterns}
@@ -90,7 +94,7 @@ def _with(lone: dict[str, Any], config: ScalingConfig) -> dict[str, Any]:
 
 
 def summary(figures: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the figures of a run under the names that scripts read, microseconds and bytes."""
+    """Return the figures of a run for `--json`, in microseconds and bytes."""
     cases = figures["cases"]
     return {
         "processes": figures["processes"],

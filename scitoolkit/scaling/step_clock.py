@@ -1,8 +1,8 @@
-"""Where the wall time of training steps goes: compute, exchange, waiting, optimizer, data.
+"""Wall time of training steps by phase: compute, exchange, waiting, optimizer, data.
 
-The time for which a rank is blocked in a collective is exchange as far as all ranks need it, and
-waiting beyond: the rank that comes last waits for nobody, so the shortest blocked time of all ranks
-is the exchange's. This needs no clock that the ranks share.
+The time that a rank is blocked in a collective consists of exchange and waiting. The last rank to
+arrive waits for no other, so the shortest blocked time of all ranks is the exchange time. This
+needs no synchronised clock.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class StepClock:
         counter: counts this rank's collectives.
 
     Attributes:
-        seconds: of each of `PHASES`, without what was blocked in collectives.
-        optimizer: the one that stepped last.
+        seconds: seconds of each of `PHASES`, without the time blocked in collectives.
+        optimizer: the optimizer that made the last step.
     """
 
     seconds: dict[str, float]
@@ -47,7 +47,7 @@ class StepClock:
         self.reset()
 
     def reset(self) -> None:
-        """Forget what was measured; the counter's counts too."""
+        """Discard all measurements, including those of the counter."""
         self.seconds = dict.fromkeys(PHASES, 0.0)
         self._counter.by_collective.clear()
         self._counter.blocked.clear()
@@ -55,7 +55,7 @@ class StepClock:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """Within it optimizers and collectives are measured."""
+        """Measure optimizers and collectives inside this context."""
 
         def before(optimizer: Optimizer, arguments: Any, options: Any) -> None:
             self.optimizer = optimizer
@@ -77,14 +77,14 @@ class StepClock:
         self._started[phase] = time.perf_counter(), self._blocked()
 
     def end(self, phase: str) -> None:
-        """End a phase that was started."""
+        """End a phase; no effect if it was not started."""
         if phase in self._started:
             started, blocked = self._started.pop(phase)
             elapsed = time.perf_counter() - started
             self.seconds[phase] += elapsed - (self._blocked() - blocked)
 
     def computing(self, loss: Callable[[Batch], tuple[Tensor, Any]], batch: Batch) -> Any:
-        """Return `loss(batch)`; the phase compute ends with the backward pass of the loss."""
+        """Return `loss(batch)` and measure compute until the end of the loss's backward pass."""
         self.begin("compute")
         value, logs = loss(batch)
         engine: Any = torch.autograd.Variable._execution_engine
@@ -103,15 +103,15 @@ def time_split(
     wall: Sequence[float], phases: Sequence[Mapping[str, float]],
     blocked: Sequence[Sequence[float]],
 ) -> dict[str, float]:  # fmt: skip
-    """Return the mean over ranks of each part of the wall time, in seconds.
+    """Return the mean over ranks of each phase of the wall time, in seconds.
 
     Args:
-        wall: of the steps, by rank.
+        wall: wall time of the steps, by rank.
         phases: `StepClock.seconds`, by rank.
-        blocked: seconds of each collective's call, by rank and call.
+        blocked: seconds of each call of a collective, by rank and call.
 
     Returns:
-        compute, optimizer, data, exchange, waiting, and other: the rest, such as copies into
+        compute, optimizer, data, exchange, waiting, and the rest as other, such as copies into
         buckets at the end of a step and the trainer's loop.
 
     Example:

@@ -1,4 +1,4 @@
-"""What is trained: a network of equal layers, and messages between the steps by a pattern."""
+"""Workload of the benchmark: a network of equal layers, with messages between the steps."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from scitoolkit.training.ranks.communicator import Communicator
 
 
 def network(width: int, depth: int) -> nn.Module:
-    """Return `depth` linear layers of `width` numbers with tanh between them."""
+    """Return `depth` linear layers of `width` features, each followed by tanh."""
     torch.manual_seed(0)
     layers = [part for _ in range(depth) for part in (nn.Linear(width, width), nn.Tanh())]
     return nn.Sequential(*layers)
 
 
 class PatternTask:
-    """Fits a shift of the inputs; at each step a row goes to the ranks that need it.
+    """Task that fits a shift of the inputs, with messages between the ranks at every step.
 
-    A rank adds to its inputs the mean of the rows that it receives, the outputs that others had in
-    the step before, as subdomains of a solver do.
+    A rank adds to its inputs the mean of the received rows, which are outputs of other ranks in the
+    previous step, as in a domain-decomposed solver.
 
     Args:
-        model: `network`.
+        model: see `network`.
         pattern: a key of `PATTERNS`.
-        ranks: all of the job.
+        ranks: communicator of all ranks.
         clock: measures forward and backward pass.
     """
 
@@ -64,7 +64,7 @@ class PatternTask:
         return (output - x.roll(1, 1)).square().mean(), {}
 
     def _exchanged(self, x: Tensor) -> Tensor | None:
-        """Return the rows of this rank's dependencies, shape (dependencies, width)."""
+        """Return the rows of the ranks this rank depends on, shape (dependencies, width)."""
         me, size, step = self._ranks.rank, self._ranks.size, self._step
         self._step += 1
         wanted = [dependencies(self._pattern, step, rank, size) for rank in range(size)]
@@ -80,14 +80,14 @@ class PatternTask:
 
 
 class Rows:
-    """Batches of rows drawn from a table, in the order of a seed; keeps the Loader contract.
+    """Loader of random rows of a table, different on each rank.
 
     Args:
-        table: shape (rows, width); each rank draws its own.
-        samples: of a rank's batch.
-        batches: of an epoch.
-        rank: this process.
-        clock: measures the reading.
+        table: shape (rows, width).
+        samples: samples per batch of a rank.
+        batches: batches per epoch.
+        rank: rank of this process.
+        clock: measures the phase `data`.
     """
 
     def __init__(
@@ -115,11 +115,11 @@ class Rows:
         self._epoch, self._next = epoch, 0
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position."""
+        """Return the cursor."""
         return {"epoch": self._epoch, "next": self._next}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Move to a position."""
+        """Restore a cursor."""
         self._epoch, self._next = int(state["epoch"]), int(state["next"])
 
     def explain(self) -> dict[str, Any]:
@@ -127,7 +127,7 @@ class Rows:
         return {"samples": self._samples * self._batches, "batches": self._batches}
 
     def stats(self) -> dict[str, Any]:
-        """Return the batches handed out."""
+        """Return the number of yielded batches."""
         return {"batches": self._next}
 
     def _chosen(self) -> Tensor:

@@ -1,4 +1,4 @@
-"""Search over configurations: spaces, strategies, evaluators, and a log that loses nothing."""
+"""Hyperparameter and architecture search: spaces, strategies, evaluators, crash-safe trial log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ask and tell: the caller runs the trials, the search proposes, logs and learns."""
+"""Ask-and-tell interface of a search whose trials are run by the caller."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from scitoolkit.search.history import Event
 from scitoolkit.search.loop import Loop
 from scitoolkit.search.strategies.base import SpaceExhausted
 from scitoolkit.search.trial import Outcome, Task, Trial, checked_metrics
+from scitoolkit.search.worker import failure_kind
 
 
 class Asking:
-    """What `Search.asking` yields: trials to run, and where their results go.
+    """Ask-and-tell interface, yielded by `Search.asking`.
 
     Args:
-        loop: of the search; its evaluator only tells the time.
-        next_event: issues the next trial of the search.
+        loop: of the search; its evaluator serves as the clock only.
+        next_event: returns the event of the next trial, None if the space is exhausted.
     """
 
     def __init__(self, loop: Loop, next_event: Callable[[], Event | None]) -> None:
@@ -27,29 +28,35 @@ class Asking:
         ]
 
     def ask(self) -> Task:
-        """Return a trial to run; several may run at a time, told in any order.
+        """Return a trial to run; several may run at a time and be told in any order.
 
-        What was running when a log ended comes first.
+        Unfinished trials of a resumed log come first.
 
         Raises:
-            SpaceExhausted: there is nothing left to try.
+            SpaceExhausted: no configuration is left to evaluate.
         """
         if self._again:
             task = self._again.pop(0)
         else:
             event = self._next()
             if event is None:
-                raise SpaceExhausted("nothing is left to try", where="space")
+                raise SpaceExhausted("no configuration is left to evaluate", where="space")
             task = self._loop.issue(event)
             self._loop.record.write([event])
         self._running[task.trial] = self._loop.evaluator.now()
         return task
 
     def tell(self, task: Task, result: float | Mapping[str, float] | Exception) -> Trial:
-        """Log a result: a number, figures by name, or the exception that ended the trial.
+        """Log the result of a trial and return the trial.
+
+        Args:
+            task: returned by `ask`.
+            result: a number, metrics by name, or the exception that ended the trial. A fault of
+                the machine (see `failure_kind`) leaves the trial unfinished, and `ask` returns
+                it once more.
 
         Raises:
-            ConfigError: a trial that is not running.
+            ConfigError: the trial is not running.
         """
         if task.trial not in self._running:
             raise ConfigError(f"trial {task.trial} is not running", where="tell",
@@ -57,11 +64,12 @@ class Asking:
         begun = self._running.pop(task.trial)
         metrics: dict[str, float] = {}
         if isinstance(result, Exception):
-            failure, error = "raised", f"{type(result).__name__}: {result}"
+            failure, error = failure_kind(result), f"{type(result).__name__}: {result}"
         else:
             metrics, failure, error = checked_metrics(result)
         outcome = Outcome(
             task, metrics, failure, error, started=begun, finished=self._loop.evaluator.now()
         )
         self._loop.record.write([self._loop.finish(outcome)])
+        self._again += self._loop.take_retries()
         return self._loop.record.history.trials[task.trial]

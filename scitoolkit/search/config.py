@@ -1,4 +1,4 @@
-"""The configuration of a search: `domain: search` at the top of a YAML file."""
+"""Configuration of a search: a YAML file with `domain: search`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from scitoolkit.search.trial import Objective
 
 
 class ConstraintConfig(Config):
-    """A limit on a figure; see `scitoolkit.search.Objective`."""
+    """Limit on a metric of a trial; see `scitoolkit.search.Objective`."""
 
     name: str
     direction: Literal["min", "max"] = "min"
@@ -37,24 +37,24 @@ class ConstraintConfig(Config):
 
 
 class ObjectiveConfig(ConstraintConfig):
-    """A figure to make small or large; see `scitoolkit.search.Objective`."""
+    """Metric to minimise or maximise; see `scitoolkit.search.Objective`."""
 
     limit: float | None = None  # type: ignore[assignment]
 
 
 class BudgetConfig(Config):
-    """How much to search, and with what; all of it may change when a search is resumed.
+    """Budget and resources of a search; every key may change on `--resume`.
 
     Attributes:
-        trials: configurations to try.
-        seconds: time to search; running trials then end.
-        workers: processes of this machine; 1 without limits stays in this process.
+        trials: number of configurations to evaluate.
+        seconds: wall time of the search; running trials are completed.
+        workers: number of worker processes; 1 without limits runs trials in the main process.
         evaluator: where trials run: `processes`, `serial`, `ray` or `mpi` (`ls evaluator`).
-        threads: numerical threads of a worker.
-        gpus: ids of GPUs to deal out to the workers.
-        processes_per_trial: processes that train one trial together.
-        trial_seconds: limit on one trial.
-        trial_memory: limit on the memory of one worker process, such as `4GiB`.
+        threads: numerical threads per worker.
+        gpus: ids of the GPUs that are assigned to the workers in turn.
+        processes_per_trial: number of processes that train one trial in parallel.
+        trial_seconds: wall-time limit of one trial.
+        trial_memory: limit on the resident memory of a worker process, such as `4GiB`.
     """
 
     trials: PositiveInt | None = None
@@ -88,27 +88,27 @@ class BudgetConfig(Config):
         return self
 
     def limits(self) -> Limits:
-        """Return the limits of a trial."""
+        """Return the limits of a single trial."""
         memory = None if self.trial_memory is None else parse_bytes(self.trial_memory)
         return Limits(self.trial_seconds, memory)
 
     def resources(self, logs: Path | None = None) -> Resources:
-        """Return what an evaluator may use; workers print into the folder `logs`."""
+        """Return the resources of an evaluator; workers write their output to the folder `logs`."""
         return Resources(self.workers, self.limits(), self.threads, tuple(self.gpus), logs)
 
 
 class FinalConfig(Config):
-    """What happens to the best configurations after the search.
+    """Retraining of the best configurations after the search.
 
     Attributes:
-        finalists: number that are trained again before they are ranked.
-        seeds: trainings of each.
-        train: whether the winner is then trained as its own configuration says and, once,
-            evaluated on the test part.
-        ensemble: number of best configurations, the winner among them, that are trained so and
-            predict together: the mean, and how far it is uncertain.
-        settings: `section.key=value` settings for that training, such as more epochs or a larger
-            ensemble than the trials had.
+        finalists: number of best configurations that are retrained before the final ranking.
+        seeds: number of new seeds with which each finalist is retrained.
+        train: whether the winner is then trained with its full configuration and evaluated once
+            on the test part.
+        ensemble: number of best configurations (including the winner) that are trained and
+            combined into an ensemble, which predicts a mean and its uncertainty.
+        settings: `section.key=value` overrides of the final training, such as more epochs or a
+            larger ensemble than in the trials.
     """
 
     finalists: NonNegativeInt = 3
@@ -127,20 +127,21 @@ class FinalConfig(Config):
 
 
 class SearchConfig(SeededConfig):
-    """A search over the configuration of any surrogate.
+    """Search over the configuration of any surrogate.
 
     Attributes:
-        config: YAML file that is searched; everything the space does not name stays as it is.
-        settings: `section.key=value` settings that win over that file.
-        space: name of a known space, or parameters by the key that they set.
-        objectives: the first ranks; with several the Pareto front is kept.
-        constraints: limits on other figures of a trial, known before or after it.
-        strategy: what proposes.
-        budget: how much, and with what.
-        final: retraining of the best.
-        budget_key: what successive halving sets.
-        seed_keys: keys that a trial's seed is written to, where the configuration has them.
-        keep: number of best trials whose checkpoints are kept.
+        config: YAML file whose keys are searched; keys outside the space keep their values.
+        settings: `section.key=value` settings that override that file.
+        space: name of a registered space, or a mapping from configuration keys to parameters.
+        objectives: metrics to optimise; the first one ranks trials, and several give a Pareto
+            front.
+        constraints: limits on other metrics, known before the training (costs) or after it.
+        strategy: proposes configurations.
+        budget: number of trials, time and resources.
+        final: retraining of the best configurations.
+        budget_key: configuration key that successive halving sets.
+        seed_keys: configuration keys that receive the trial's seed, where they exist.
+        keep: number of best trials whose checkpoints are retained.
     """
 
     domain: Literal["search"] = "search"
@@ -168,16 +169,20 @@ class SearchConfig(SeededConfig):
         return space
 
     def made_objectives(self) -> list[Objective]:
-        """Return the objectives, then the constraints."""
+        """Return the objectives followed by the constraints."""
         made = [Objective(o.name, o.direction, o.limit) for o in self.objectives]
         return made + [Objective(o.name, o.direction, o.limit, True) for o in self.constraints]
 
 
 def make_space(space: str | dict[str, Any]) -> Space:
-    """Return the space of a name or of parameters.
+    """Return the space with a registered name, or the one described by a mapping.
 
-    A key `base` with a name names a space that the others are added to; with choices it is a
-    parameter like any other.
+    A string under the key `base` names a registered space that the other parameters extend; a
+    list under `base` is an ordinary parameter.
+
+    Raises:
+        ConfigError: no space has that name.
+        ConfigProblems: all errors of the description.
     """
     from scitoolkit.search import spaces
 

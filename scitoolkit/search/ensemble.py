@@ -1,8 +1,7 @@
-"""The best configurations of a search predicting together, with both kinds of uncertainty.
+"""Ensemble prediction of a search's best configurations with epistemic and aleatoric uncertainty.
 
-What the members do not agree on is what the search leaves open (epistemic); what each of them
-calls its own interval is what no member can know (aleatoric). Variances add up by the law of total
-variance over members of equal weight.
+The spread between members is the epistemic uncertainty, the members' prediction intervals are the
+aleatoric uncertainty. Their variances add by the law of total variance, with equal weights.
 
 Source:
     Egele et al., AutoDEUQ: Automated Deep Ensemble with Uncertainty Quantification, ICPR 2022,
@@ -31,22 +30,23 @@ LOW, HIGH, BETWEEN, WITHIN = "_low", "_high", "_between", "_within"
 
 
 def join_predictions(files: Sequence[Path], output: Path) -> Path:
-    """Write the mean of predictions and how far they are uncertain.
+    """Write the mean of several predictions and its uncertainty.
 
-    Every real variable `u` becomes the mean of the members' (in their unit), `u_between` the
-    standard deviation between them. Where members write 90 % intervals `u_low`, `u_high`,
-    `u_within` is the standard deviation that these stand for, and the joint interval has on either
-    side the root of the mean square of the members' widths and of 1.645 `u_between`.
+    For every variable `u` the output has the mean `u` and the standard deviation between members
+    `u_between`, in the unit of `u`. If all members have 90 % intervals `u_low`, `u_high`, then
+    `u_within` is the standard deviation of a normal distribution with these intervals, and each
+    half-width of the joint interval is the root of the sum of the members' mean squared
+    half-width and (1.645 `u_between`)².
 
     Args:
-        files: the members' predictions, two or more: NetCDF with equal variables and dims.
+        files: two or more NetCDF files with equal variables and dims.
         output: NetCDF file to write.
 
     Returns:
         `output`.
 
     Raises:
-        DataError: predictions that are no real fields, or that differ in variables or dims.
+        DataError: a variable is not real, or the files differ in variables or dims.
 
     Example:
         >>> import tempfile
@@ -67,8 +67,8 @@ def join_predictions(files: Sequence[Path], output: Path) -> Path:
                 found |= _joined(name, members)
         if all(not found[name].values.any() for name in found if name.endswith(BETWEEN)):
             log.warning(
-                "the %d surrogates predict the same to the last bit: an ensemble of them says no "
-                "more than one. Fix: final.ensemble=1", len(files),
+                "the predictions of the %d surrogates are bit-identical, so the ensemble adds "
+                "no information. Fix: final.ensemble=1", len(files),
             )  # fmt: skip
         kept = first.drop_vars(list(first.data_vars)).assign(found)
         title = f"mean of {len(files)} surrogates: {first.attrs.get('title', 'prediction')}"
@@ -91,19 +91,19 @@ def _stacked(name: str, members: Sequence[xr.Dataset]) -> np.ndarray:
             what = "absent" if found is None else dict(found.sizes)
             raise DataError(
                 f"{name} is {dict(first.sizes)} in the first and {what} in prediction {number}",
-                where="ensemble", fix="final.ensemble=1, or leave out of the space what changes "
-                "the fields that are predicted",
+                where="ensemble", fix="final.ensemble=1, or remove parameters from the space that "
+                "change the predicted fields",
             )  # fmt: skip
     if first.dtype.kind != "f":
         raise DataError(
-            f"{name} has values of type {first.dtype}, of which there is no mean",
-            where="ensemble", allowed="real variables", fix="final.ensemble=1",
+            f"{name} has values of type {first.dtype}, which cannot be averaged",
+            where="ensemble", allowed="floating-point variables", fix="final.ensemble=1",
         )  # fmt: skip
     return np.stack([member[name].values for member in members])
 
 
 def _joined(name: str, members: Sequence[xr.Dataset]) -> dict[str, xr.DataArray]:
-    """Return the mean of a variable, its uncertainties and, where members have it, its interval."""
+    """Return mean and uncertainties of a variable and, if all members have one, its interval."""
     like, values = members[0][name], _stacked(name, members)
     mean, between = values.mean(axis=0), values.std(axis=0)
 
@@ -117,7 +117,7 @@ def _joined(name: str, members: Sequence[xr.Dataset]) -> dict[str, xr.DataArray]
     below = values - _stacked(name + LOW, members)
     above = _stacked(name + HIGH, members) - values
     deviations = (below + above) / (2 * NORMAL_90)
-    text = "standard deviation that the surrogates' intervals stand for"
+    text = "standard deviation corresponding to the surrogates' intervals"
     out[name + WITHIN] = of(_root_mean_square(deviations), text)
     for end, side, width, text in ((LOW, -1, below, "lower"), (HIGH, 1, above, "upper")):
         total = np.hypot(_root_mean_square(width), NORMAL_90 * between)

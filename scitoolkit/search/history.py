@@ -1,4 +1,4 @@
-"""What a search has done: rebuilt event by event from its log, the same live and afterwards."""
+"""History of a search: its trials, rebuilt from the events of the log or updated live."""
 
 from __future__ import annotations
 
@@ -17,8 +17,12 @@ Event = dict[str, Any]
 def checked_header(events: Sequence[Event], where: str = "") -> Event:
     """Return the first event of a log, which describes the search.
 
+    Args:
+        events: of the log.
+        where: path of the log, for messages.
+
     Raises:
-        CheckpointError: there is none.
+        CheckpointError: the first event is no description.
     """
     header = events[0] if events else {}
     missing = {"version", "space", "seed", "strategy", "objectives"} - header.keys()
@@ -31,16 +35,18 @@ def checked_header(events: Sequence[Event], where: str = "") -> Event:
 
 
 class History:
-    """The trials of a search and what can be asked of them.
+    """Trials of a search, with rankings and statistics.
 
     Args:
-        objectives: what is minimised or maximised, the first of which ranks single trials, and
-            constraints.
+        objectives: objectives and constraints; the first objective ranks trials.
 
     Attributes:
-        objectives: those that are no mere constraints. limits: all that were given.
-        trials: by number; retraining of finalists included.
-        clock: seconds of search so far, pauses between sessions left out.
+        objectives: objectives without constraints.
+        limits: all objectives and constraints.
+        trials: by number, including retrained finalists.
+        clock: seconds of search, excluding pauses between sessions.
+        workers: of the last session.
+        best_known: best feasible trial so far.
     """
 
     clock: float
@@ -60,11 +66,11 @@ class History:
 
     @classmethod
     def from_events(cls, events: Iterable[Event]) -> History:
-        """Return the history that a log tells.
+        """Return the history of a log.
 
         Raises:
             CheckpointError: the log does not begin with the description of a search, or an event
-                lacks what every event of its kind has.
+                lacks a required key.
         """
         events = list(events)
         header = checked_header(events)
@@ -82,7 +88,7 @@ class History:
         return history
 
     def apply(self, event: Event) -> Trial | None:
-        """Take in one event; return the trial that it is about."""
+        """Update the history by one event; return the trial it concerns, None if it has none."""
         self.clock = max(self.clock, float(event.get("t", 0.0)))
         kind = event["event"]
         if kind in ("open", "resume"):
@@ -91,6 +97,8 @@ class History:
             return self._issue(event)
         if kind == "finish":
             return self._finish(event)
+        if kind == "interrupt":
+            return self._interrupt(event)
         return None
 
     def _issue(self, event: Event) -> Trial:
@@ -103,6 +111,13 @@ class History:
             self.num_searched += event.get("of") is None
         trial = self.trials[number]
         trial.stage, trial.budget, trial.status = stage, event.get("budget"), "running"
+        return trial
+
+    def _interrupt(self, event: Event) -> Trial:
+        trial = self.trials[event["trial"]]
+        trial.spans.append((event["start"], event["t"], event["worker"]))
+        trial.cpu += event.get("cpu") or 0.0
+        trial.failure, trial.error = event["failure"], event["error"]
         return trial
 
     def _finish(self, event: Event) -> Trial:
@@ -129,54 +144,59 @@ class History:
             return False
         return best is None or (-trial.reached, trial.values) < (-best.reached, best.values)
 
-    # --- questions --------------------------------------------------------------------------
+    # --- queries ----------------------------------------------------------------------------
 
     @property
     def searched(self) -> list[Trial]:
-        """Trials of the search itself, in the order of their numbers."""
+        """Trials without retrained finalists, ordered by number."""
         return [t for t in self.trials.values() if t.of is None]
 
     @property
     def done(self) -> list[Trial]:
-        """Trials of the search with a result."""
+        """Trials with a result, without retrained finalists."""
         return [t for t in self.searched if t.reached >= 0 and t.status != "failed"]
 
     @property
     def running(self) -> list[Trial]:
-        """Trials that have been issued and have not come back."""
+        """Trials that were issued and have not finished, interrupted ones included."""
         return [t for t in self.trials.values() if t.status == "running"]
 
+    @property
+    def interrupted(self) -> list[Trial]:
+        """Unfinished trials whose last attempt was stopped by a fault of the machine."""
+        return [t for t in self.running if t.failure]
+
     def feasible(self, trial: Trial) -> bool:
-        """Return whether a trial keeps all limits."""
+        """Return whether a trial satisfies all limits."""
         return all(o.within(trial.metrics) for o in self.limits)
 
     def ranked(self) -> list[Trial]:
-        """Return feasible trials, best first; what was trained for longer comes before."""
+        """Return the feasible trials, best first; trials with larger budgets precede others."""
         trials = [t for t in self.done if self.feasible(t)]
         return sorted(trials, key=lambda t: (-t.reached, t.values, t.id))
 
     @property
     def best(self) -> Trial | None:
-        """The best trial by the first objective."""
+        """Best feasible trial by the first objective, None if there is none."""
         return next(iter(self.ranked()), None)
 
     def front(self) -> list[Trial]:
-        """Return the trials of the Pareto front, among those trained the longest."""
+        """Return the Pareto front of the feasible trials at the largest budget reached."""
         trials = self.ranked()
         trials = [t for t in trials if t.reached == trials[0].reached]
         return [trials[i] for i in pareto_front([t.values for t in trials])]
 
     def failures(self) -> Counter[str]:
-        """Return how many trials failed in which way."""
+        """Return the number of failed trials per kind of failure."""
         return Counter(t.failure for t in self.trials.values() if t.status == "failed")
 
     def duplicates(self) -> int:
-        """Return how many trials had a configuration that had been tried before."""
+        """Return the number of trials whose configuration had been evaluated before."""
         searched = self.searched
         return len(searched) - len({t.codes for t in searched})
 
     def busy_share(self, until: float | None = None) -> float:
-        """Return the share of the workers' time, up to `until`, in which they ran trials."""
+        """Return the share of the workers' time up to `until` (seconds) spent on trials."""
         end = self.clock if until is None else until
         busy = sum(
             max(0.0, min(stop, end) - start)
@@ -186,7 +206,12 @@ class History:
         return busy / (end * self.workers) if end > 0 else 0.0
 
     def finalists(self) -> list[dict[str, Any]]:
-        """Return every retrained configuration with mean and spread over its seeds, best first."""
+        """Return the retrained configurations, best mean first.
+
+        Returns:
+            Rows with `trial`, number of `seeds`, `mean` and standard deviation (`spread`) of the
+            loss over the seeds, and the numbers of the retraining `runs`.
+        """
         groups: dict[int, list[Trial]] = {}
         for trial in self.trials.values():
             if trial.of is not None:
@@ -202,9 +227,14 @@ class History:
                 })  # fmt: skip
         return sorted(rows, key=lambda row: row["mean"])
 
+    def winner(self) -> Trial | None:
+        """Return the finalist with the best mean over its seeds, else the best trial."""
+        finalists = self.finalists()
+        return self.trials[finalists[0]["trial"]] if finalists else self.best
+
 
 def event_values(trial: Trial) -> Mapping[str, Any]:
-    """Return what makes two histories equal: all that is not a time or a place."""
+    """Return the fields of a trial that are compared between histories: no times, no workers."""
     return {
         "id": trial.id, "codes": trial.codes, "seed": trial.seed, "origin": trial.origin,
         "parent": trial.parent, "of": trial.of, "stage": trial.stage, "status": trial.status,
@@ -213,14 +243,18 @@ def event_values(trial: Trial) -> Mapping[str, Any]:
 
 
 def same_history(a: History, b: History) -> bool:
-    """Return whether two searches did the same, whenever and on whichever worker."""
+    """Return whether two histories have equal trials, ignoring times and workers."""
     return [event_values(t) for t in a.trials.values()] == [
         event_values(t) for t in b.trials.values()
     ]
 
 
 def load_history(directory: Any) -> History:
-    """Return the history of a run directory, also of a search that is still running."""
+    """Return the history of a run directory; the search may still be running.
+
+    Raises:
+        CheckpointError: the log is missing or damaged.
+    """
     from pathlib import Path
 
     from scitoolkit.search.trial_log import read_events

@@ -1,4 +1,4 @@
-"""The search job: what `scitoolkit search` and `scitoolkit run` call for `domain: search`."""
+"""Search job, run by `scitoolkit search` and by `scitoolkit run` for `domain: search`."""
 
 from __future__ import annotations
 
@@ -31,18 +31,26 @@ _TRAINED = "trained"
 
 
 class SearchJob(Job):
-    """A search over the configuration of another job."""
+    """Search over the configuration of another job."""
 
     config_class: ClassVar[type[SearchConfig]] = SearchConfig
     continues_from = "trials.jsonl"
     searches = reports_while_running = True
 
     def processes(self, config: SearchConfig) -> AbstractContextManager[bool]:
-        """Return the context of the evaluator: only the first of several MPI ranks manages."""
+        """Return the evaluator's session; of several MPI ranks, only the first runs the search."""
         return config.budget.evaluator.session()
 
     def check(self, config: SearchConfig) -> Mapping[str, Any]:
-        """Draw configurations and check each against the schema; train and write nothing."""
+        """Sample 20 configurations and validate each one; nothing is trained or written.
+
+        Returns:
+            Size and variables of the space, three samples with their costs, and the domain's
+            configuration class.
+
+        Raises:
+            ConfigProblems: a sampled configuration is invalid.
+        """
         import random
 
         space, trial = make_space(config.space), evaluation(config)
@@ -55,7 +63,16 @@ class SearchJob(Job):
         }  # fmt: skip
 
     def train(self, config: SearchConfig, run: RunDirectory, *, resume: bool = False) -> None:
-        """Search, train the finalists again, then train the winner into `best/`."""
+        """Run the search, retrain the finalists and train the winner into `best/`.
+
+        Args:
+            config: of the search.
+            run: run directory.
+            resume: continue the log in `run`.
+
+        Raises:
+            DataError: no trial has a result.
+        """
         from scitoolkit.search.manager import Search
 
         trial = evaluation(config)
@@ -74,9 +91,9 @@ class SearchJob(Job):
                 progress=live.update,
             )  # fmt: skip
         log.info("%s: %s", search.stopped_because, summary_line(history))
-        winner = choose_winner(history)
+        winner = history.winner()
         if winner is None:
-            raise DataError("no trial gave a result", where=str(run.path))
+            raise DataError("no trial has a result", where=str(run.path))
         write_atomic(run.path / WINNER, json.dumps(
             {"trial": winner.id, "configuration": winner.configuration}, indent=1) + "\n"
         )  # fmt: skip
@@ -87,7 +104,7 @@ class SearchJob(Job):
                 self._train_member(trial, member, folder)
 
     def _train_member(self, trial: TrainedTrial, member: Trial, folder: Path) -> None:
-        """Train a configuration as it says itself, seeds included."""
+        """Train a configuration with its full budget and the seeds of its file, unless done."""
         job, config = trial.resolve(member.configuration)
         done = folder / _TRAINED
         if done.exists():
@@ -100,10 +117,13 @@ class SearchJob(Job):
         write_atomic(done, "")
 
     def evaluate(self, directory: Path, data: Path | None = None) -> Results:
-        """Write the tables and figures of the search; score the winner on the test part, once.
+        """Write the tables and figures of the search, with the winner's test scores.
 
-        The test part is not looked at again by later calls. With `data`, the winner is evaluated
-        on that file and nothing is written.
+        The winner is scored on the test part by the first call only; later calls read the stored
+        scores. With `data`, the winner is evaluated on that file and nothing is written.
+
+        Raises:
+            DataError: `data` is given and the winner has not been trained.
         """
         from scitoolkit.search.results import search_results
 
@@ -127,10 +147,11 @@ class SearchJob(Job):
         return results
 
     def predict(self, directory: Path, source: Path, output: Path) -> None:
-        """Apply the winner, or the ensemble, to a file.
+        """Apply the winner, or the ensemble of the best configurations, to a file.
 
         Raises:
-            DataError: no trained winner; an ensemble whose predictions have no mean.
+            DataError: the winner has not been trained, or the members' predictions cannot be
+                averaged.
         """
         config = load_config(SearchConfig, Path(directory) / "config.yaml")
         folders = _folders(Path(directory), config.final.ensemble)
@@ -154,12 +175,12 @@ def _predict_alone(folder: Path, source: Path, output: Path) -> None:
 
 
 def _folders(directory: Path, count: int) -> list[Path]:
-    """Return where the winner and the next best are trained: `best`, `best_2`, ..."""
+    """Return the folders of the trained members: `best`, `best_2`, ..."""
     return [directory / (f"{BEST}_{n}" if n > 1 else BEST) for n in range(1, count + 1)]
 
 
 def choose_members(history: History, winner: Trial, count: int) -> list[Trial]:
-    """Return the winner and the next best configurations: finalists by their means, then trials."""
+    """Return up to `count` distinct configurations: the winner, finalists, then other trials."""
     finalists = [history.trials[row["trial"]] for row in history.finalists()]
     members: list[Trial] = []
     for trial in (winner, *finalists, *history.ranked()):
@@ -167,8 +188,8 @@ def choose_members(history: History, winner: Trial, count: int) -> list[Trial]:
             members.append(trial)
     if len(members) < count:
         log.warning(
-            "an ensemble of %d, as the search found %d configurations that can be used. "
-            "Fix: budget.trials", len(members), len(members),
+            "the ensemble has %d members instead of %d: the search found no more usable "
+            "configurations. Fix: a larger budget.trials", len(members), count,
         )  # fmt: skip
     return members[:count]
 
@@ -178,26 +199,20 @@ def _no_winner(folder: Path) -> DataError:
 
 
 def evaluation(config: SearchConfig) -> TrainedTrial:
-    """Return what evaluates a point of the space."""
+    """Return the evaluation of a point of the space: training with the merged configuration."""
     return TrainedTrial(
         str(config.config), tuple(config.settings), tuple(config.seed_keys), config.budget_key,
         config.budget.processes_per_trial,
     )  # fmt: skip
 
 
-def choose_winner(history: History) -> Trial | None:
-    """Return the finalist with the best mean over its seeds, else the best trial."""
-    finalists = history.finalists()
-    if finalists:
-        return history.trials[finalists[0]["trial"]]
-    return history.best
-
-
 def summary_line(history: History) -> str:
-    """Return how the search went, failures included, in one line."""
+    """Return a one-line summary: finished, failed and interrupted trials, busy share."""
     failed = history.failures()
     text = f"{len(history.done)} trials done"
     if failed:
         kinds = ", ".join(f"{count} {kind}" for kind, count in failed.most_common())
         text += f", {sum(failed.values())} failed ({kinds})"
+    if history.interrupted:
+        text += f", {len(history.interrupted)} interrupted"
     return f"{text}, busy share {history.busy_share():.3f}"

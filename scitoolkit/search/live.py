@@ -1,4 +1,4 @@
-"""What a terminal shows while a search runs; elsewhere, a line in the log now and then."""
+"""Progress of a running search: a live table on a terminal, else a log line every 30 s."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _REFRESH, _LINE_EVERY = 0.5, 30.0
 
 
 class LiveTable:
-    """Best so far, speed, busy share, failures: redrawn in place on a terminal."""
+    """Progress table: trials, rate, busy share and best trial, redrawn in place on a terminal."""
 
     def __init__(self) -> None:
         self._terminal = sys.stderr.isatty()
@@ -26,7 +26,7 @@ class LiveTable:
         self._begin: tuple[float, int] | None = None
 
     def __enter__(self) -> LiveTable:
-        """Begin to draw."""
+        """Start the live display on a terminal."""
         if self._terminal:
             from rich.console import Console
             from rich.live import Live
@@ -37,12 +37,12 @@ class LiveTable:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Leave the terminal as it was."""
+        """Stop the live display and restore the terminal."""
         if self._live is not None:
             self._live.stop()
 
     def update(self, search: Search) -> None:
-        """Draw, unless that was done a moment ago."""
+        """Redraw or log the progress, unless the last update is too recent."""
         now = time.monotonic()
         if self._begin is None:
             self._begin = (now, search.history.num_done)
@@ -58,12 +58,12 @@ class LiveTable:
 
 
 def facts(search: Search, seconds: float, before: int) -> dict[str, str]:
-    """Return what is shown, by name.
+    """Return the rows of the progress table, by name.
 
     Args:
-        search: a search that runs.
-        seconds: how long this session has run.
-        before: trials that were done before it.
+        search: a running search.
+        seconds: duration of this session.
+        before: number of trials finished before this session.
     """
     history = search.history
     best = history.best_known

@@ -1,11 +1,12 @@
-"""The turns of a search: nothing is lost.
+"""Main loop of a search.
 
-Each turn collects what has finished, asks for as many new trials as workers are free, writes all
-of that to the log in one flush, and only then hands the new trials out.
+Each iteration collects finished trials, requests one new trial per free worker, writes all events
+to the log in one flush, and only then submits the new trials, so that a crash loses no trial.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable
 from typing import Any
@@ -14,22 +15,22 @@ from scitoolkit.core.errors import ScitoolkitError
 from scitoolkit.search.evaluators import Evaluator
 from scitoolkit.search.history import Event, History
 from scitoolkit.search.record import SearchRecord
-from scitoolkit.search.trial import Outcome, Task, Trial
+from scitoolkit.search.trial import INTERRUPTIONS, Outcome, Task, Trial
 
 FIRST_FAILURES = 10
 _TURN = 1.0
 
 
 class Loop:
-    """The turns of a search over one evaluator.
+    """Main loop of a search over one evaluator.
 
     Args:
-        record: of the search.
+        record: history, strategy and log of the search.
         evaluator: runs the trials.
-        complete: adds to an outcome what is known without training, and checks it.
-        stop_requested: whether no more trials are to be issued.
-        after_turn: called when the new trials of a turn are handed out.
-        own_seconds: gets (trials finished, wall seconds, CPU seconds) of every turn.
+        complete: adds costs to a successful outcome and checks that all objectives are present.
+        stop_requested: returns True once no more trials may be issued.
+        after_turn: called after the new trials of an iteration were submitted.
+        own_seconds: receives (trials finished, wall seconds, CPU seconds) of every iteration.
     """
 
     def __init__(
@@ -42,16 +43,26 @@ class Loop:
         self.running = 0
         self.origin = evaluator.now() - record.history.clock
         self.own_seconds = own_seconds
+        self._retries: list[Task] = []
+        self._retried: set[tuple[int, int]] = set()
+        self._interrupted_in_a_row = 0
 
     def time(self) -> float:
-        """Return the seconds of search so far."""
+        """Return the seconds searched so far, including earlier sessions."""
         return self.evaluator.now() - self.origin
 
     def run(self, next_event: Callable[[], Event | None], seconds: float | None) -> bool:
-        """Issue what `next_event` gives and collect, until it gives nothing and all is back.
+        """Issue trials and collect results until no trial is left to issue or running.
+
+        Args:
+            next_event: returns the event of the next trial, None if there is none at present.
+            seconds: time after which no trial is issued; None for no limit.
 
         Returns:
-            Whether the seconds were used up.
+            Whether the time was used up.
+
+        Raises:
+            ScitoolkitError: the first trials all failed, or the machine stopped several in a row.
         """
         outcomes: list[Outcome] = []
         while True:
@@ -61,10 +72,13 @@ class Loop:
             expired = seconds is not None and self.time() >= seconds
             while not (expired or self.stop_requested()) and self._free(len(tasks)) > 0:
                 event = next_event()
-                if event is None:
+                if event is not None:
+                    events.append(event)
+                    tasks.append(self.issue(event))
+                elif self._retries:
+                    tasks.append(self._retries.pop(0))
+                else:
                     break
-                events.append(event)
-                tasks.append(self.issue(event))
             self.record.write(events)
             for task in tasks:
                 self.evaluator.submit(task)
@@ -75,13 +89,13 @@ class Loop:
             self.own_seconds.append((len(outcomes), *own))
             if self.stop_requested() or not self.running:
                 return expired
-            outcomes = self.evaluator.wait(self._patience(seconds, expired))
+            outcomes = self.evaluator.wait(self._timeout(seconds, expired))
             self.running -= len(outcomes)
 
     def _free(self, taken: int) -> int:
         return self.evaluator.workers - self.running - taken
 
-    def _patience(self, seconds: float | None, expired: bool) -> float | None:
+    def _timeout(self, seconds: float | None, expired: bool) -> float | None:
         if self.evaluator.blocking:
             return None
         if seconds is None or expired:
@@ -89,7 +103,7 @@ class Loop:
         return max(0.0, min(_TURN, seconds - self.time()))
 
     def reissue(self) -> None:
-        """Give out again what was running when the log ended; it goes on from its checkpoint."""
+        """Submit the trials that were running at the end of the log, with `resumed` set."""
         for trial in self.record.history.running:
             while self._free(0) <= 0:
                 outcomes = self.evaluator.wait(_TURN)
@@ -99,14 +113,14 @@ class Loop:
             self.running += 1
 
     def issue(self, event: Event) -> Task:
-        """Apply the event of a new trial; return what a worker is asked to do."""
+        """Apply the event of a new trial or stage; return its task."""
         event["t"] = round(self.time(), 6)
         trial = self.record.apply(event)
         assert trial is not None
         return self.task(trial, resumed=trial.stage > 0)
 
     def task(self, trial: Trial, *, resumed: bool) -> Task:
-        """Return what a worker is asked to do."""
+        """Return the task of a trial's current stage."""
         folder = self.record.folder(trial)
         return Task(
             trial.id, trial.stage, trial.configuration, trial.seed, trial.budget,
@@ -114,7 +128,11 @@ class Loop:
         )  # fmt: skip
 
     def finish(self, outcome: Outcome) -> Event:
-        """Apply an outcome; return its event, not yet written."""
+        """Apply an outcome; return its event, not yet written.
+
+        A trial stopped by a fault of the machine stays unfinished. It is evaluated once more when
+        nothing new is to be issued, and again when the search is resumed.
+        """
         task = outcome.task
         event: Event = {
             "event": "finish", "trial": task.trial, "stage": task.stage, "worker": outcome.worker,
@@ -129,6 +147,15 @@ class Loop:
             event |= {"failure": outcome.failure, "error": outcome.error[-4000:]}
         else:
             event["metrics"] = outcome.metrics
+        if outcome.failure in INTERRUPTIONS:
+            event["event"] = "interrupt"
+            self.record.apply(event)
+            self._interrupted_in_a_row += 1
+            if (task.trial, task.stage) not in self._retried:
+                self._retried.add((task.trial, task.stage))
+                self._retries.append(dataclasses.replace(task, resumed=True))
+            return event
+        self._interrupted_in_a_row = 0
         if outcome.epochs:
             event["epochs"] = outcome.epochs
         trial = self.record.apply(event)
@@ -136,18 +163,35 @@ class Loop:
         self.record.rank(trial)
         return event
 
+    def take_retries(self) -> list[Task]:
+        """Return the interrupted trials to evaluate once more, and forget them."""
+        tasks, self._retries = self._retries, []
+        return tasks
+
     def _give_up_early(self) -> None:
         history = self.record.history
         first = max(FIRST_FAILURES, 2 * self.evaluator.workers)
         if history.num_done == 0 and history.num_failed >= first:
             raise all_failed(history, f"the first {history.num_failed}")
+        if self._interrupted_in_a_row >= first:
+            raise interrupted(history, f"{self._interrupted_in_a_row} trials in a row")
 
 
 def all_failed(history: History, which: str) -> ScitoolkitError:
-    """Return the error for a search in which nothing gave a result, with the last failure."""
+    """Return the error for a search without any result, with the last failure."""
     last = next(t for t in reversed(history.trials.values()) if t.status == "failed")
     return ScitoolkitError(
         f"{which} trials have all failed; the last: {last.failure}: "
         f"{last.error.strip().splitlines()[-1]}",
         fix="evaluate one configuration by hand",
+    )
+
+
+def interrupted(history: History, which: str) -> ScitoolkitError:
+    """Return the error for trials stopped by faults of the machine, with the last fault."""
+    last = history.interrupted[-1]
+    return ScitoolkitError(
+        f"{which} were stopped by a fault of the machine; the last: "
+        f"{last.error.strip().splitlines()[-1]}",
+        fix="mend it and continue with --resume, which evaluates these trials again",
     )

@@ -1,4 +1,4 @@
-"""The manager of a search: asks for trials until the budget is used up; nothing is repeated."""
+"""Search manager: evaluates proposed configurations until the budget is exhausted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from scitoolkit.search.asking import Asking
 from scitoolkit.search.evaluators import Evaluator, InProcess, Limits
 from scitoolkit.search.evaluators.processes import Processes
 from scitoolkit.search.history import Event, History
-from scitoolkit.search.loop import Loop, all_failed
+from scitoolkit.search.loop import Loop, all_failed, interrupted
 from scitoolkit.search.record import SearchRecord, plain
 from scitoolkit.search.space import Codes, Space
 from scitoolkit.search.strategies import GaussianProcessSearch, SpaceExhausted, Strategy
@@ -30,29 +30,40 @@ log: Logger = get_logger(__name__)
 
 Cost = Callable[[dict[str, Any]], Mapping[str, float]]
 Progress = Callable[["Search"], None]
-# Which seeds are drawn for what: streams of `derive_seed` that never meet.
+# Stream numbers of `derive_seed`: seeds of trials and of retraining are independent.
 _TRIAL, _RETRAIN = 1, 2
 
 
 class Search:
-    """Searches a space for configurations with small (or large) objectives.
+    """Search over a space for configurations that optimise one or several objectives.
+
+    No configuration is evaluated twice, and an interrupted search continues from its log.
 
     Args:
-        space: a `Space`, or the parameters of one.
-        evaluate: `evaluate(configuration)` or `evaluate(configuration, trial)`; returns a number
-            or figures by name. See `TrialContext` for what `trial` offers. None where the caller
-            runs the trials (`asking`).
-        directory: run directory; log and checkpoints are kept there and `resume` continues from
-            them. None keeps everything in memory.
-        strategy: `GaussianProcessSearch()` unless stated.
-        objectives: names or `Objective`s; an evaluation that returns a number has one called
-            `objective`.
-        cost: figures of a configuration that are known without training it, such as its number
-            of parameters; they join the metrics, and limits on them are kept beforehand.
+        space: a `Space` or its parameters.
+        evaluate: `evaluate(configuration)` or `evaluate(configuration, trial)`, which returns a
+            number or metrics by name; `trial` is a `TrialContext`. None if the caller runs the
+            trials (`asking`).
+        directory: run directory for the log and checkpoints, required by `resume`. None stores
+            everything in memory.
+        strategy: proposes configurations; default `GaussianProcessSearch()`.
+        objectives: names or `Objective`s. An evaluation that returns a number has the single
+            metric `objective`.
+        cost: returns metrics of a configuration that are known without training, such as its
+            number of parameters. They are added to the metrics of the trial, and configurations
+            that exceed a limit on them are not evaluated.
         seed: of the proposals and of every trial.
-        limits: what one trial may use.
-        keep: number of best trials whose folders are kept.
-        disk_patience: seconds to wait for space when the disk is full.
+        limits: time and memory limits of a trial.
+        keep: number of best trials whose folders are retained.
+        disk_patience: seconds during which a log that cannot be written is retried.
+
+    Attributes:
+        history: all trials.
+        stopped_because: reason why the search ended.
+
+    Raises:
+        ConfigError: invalid arguments.
+        ConfigProblems: an invalid space.
 
     Example:
         >>> from scitoolkit.search import Search, real
@@ -95,7 +106,7 @@ class Search:
         )  # fmt: skip
         self.history: History = self.record.history
         self.own_seconds: list[tuple[int, float, float]] = []
-        """(trials finished, own wall seconds, own CPU seconds) of every turn of the loop."""
+        """(trials finished, wall seconds, CPU seconds) of the manager, per iteration."""
         self.stopped_because = ""
         self._stop_signal = ""
         self._exhausted = False
@@ -103,16 +114,17 @@ class Search:
         self._queue: list[Codes] = []
 
     def enqueue(self, *configurations: Mapping[str, Any]) -> Search:
-        """Try known-good configurations before the strategy proposes any; return self.
+        """Evaluate given configurations before the strategy's proposals; return self.
 
-        They count as trials, and the strategy learns from them. After a resume those that are in
-        the log are left out.
+        They count as trials and are passed to the strategy. After a resume, those already in the
+        log are skipped.
 
         Args:
-            configurations: with a value for every parameter that applies.
+            configurations: with a value for every active parameter.
 
         Raises:
-            ConfigError: a name or a value that is not of the space, or not allowed by it.
+            ConfigError: a name or value outside the space, or a configuration that `where`
+                excludes.
 
         Example:
             >>> from scitoolkit.search import Search, real
@@ -124,12 +136,12 @@ class Search:
             codes = self.space.encode(configuration)
             if not self.space.allows(codes):
                 raise ConfigError(
-                    f"{dict(configuration)} is not allowed by the space", where="enqueue"
+                    f"{dict(configuration)} does not satisfy the space's `where`", where="enqueue"
                 )
             self._queue.append(codes)
         return self
 
-    # --- the whole --------------------------------------------------------------------------
+    # --- running a search -------------------------------------------------------------------
 
     def run(
         self,
@@ -142,26 +154,33 @@ class Search:
         progress: Progress | None = None,
         **processes: Any,
     ) -> History:
-        """Search until the trials or the time are used up, or nothing is left to try.
+        """Run the search until trials or time are used up or the space is exhausted.
 
         Args:
-            trials: number of configurations to try, those of earlier sessions included.
-            seconds: time to search, earlier sessions included; running trials then end.
-            workers: 1 stays in this process, more are processes; or any
+            trials: number of configurations to evaluate, including earlier sessions.
+            seconds: wall time of the search, including earlier sessions; running trials are
+                completed.
+            workers: number of workers: 1 runs in this process, more start processes; or an
                 `Evaluator`, or a function that starts one.
-            resume: continue the log of `directory`.
-            retrain: (best configurations, seeds of each) to train again before they are ranked.
-            progress: called after every turn of the loop.
-            processes: settings of `Processes`, such as `threads` or `gpus`.
+            resume: continue the log in `directory`.
+            retrain: (number of best configurations, number of seeds) to retrain before the
+                final ranking.
+            progress: called after every iteration of the loop.
+            processes: arguments of `Processes`, such as `threads` or `gpus`.
+
+        Returns:
+            The history of all trials.
 
         Raises:
-            ConfigError: neither `trials` nor `seconds`, or the log is of another search.
-            LogLocked: another manager writes the log.
-            ScitoolkitError: the disk stays full, or the first trials (or all) fail.
-            Interrupted: a signal; `resume` continues.
+            ConfigError: an infinite space without `trials` and `seconds`, or a log of another
+                search.
+            LogLocked: another process writes the log.
+            ScitoolkitError: the log cannot be written, all (or the first) trials failed, or
+                faults of the machine stop trial after trial.
+            Interrupted: SIGINT, SIGTERM or SIGUSR1; `resume` continues the search.
         """
         if trials is None and seconds is None and self.space.size == float("inf"):
-            raise ConfigError("the search has no end", fix="trials=N or seconds=S")
+            raise ConfigError("an infinite space needs a budget", fix="trials=N or seconds=S")
         _check_budget(trials, seconds)
         with contextlib.ExitStack() as stack:
             self.record.open(resume, self._admits, stack)
@@ -197,17 +216,17 @@ class Search:
 
     @contextlib.contextmanager
     def asking(self, *, resume: bool = False) -> Iterator[Asking]:
-        """Yield an `Asking`, for trials that the caller runs: `ask`, then `tell`.
+        """Yield an ask-and-tell interface, for trials run by the caller.
 
-        Log, resume, queue, limits and strategy are those of `run`, and one may continue what the
-        other began. `evaluate` is not called; it may be None.
+        Log, resume, queue, limits and strategy are those of `run`; a search begun with one method
+        can be continued with the other. `evaluate` is not called and may be None.
 
         Args:
-            resume: continue the log of `directory`.
+            resume: continue the log in `directory`.
 
         Raises:
-            ConfigError: the log is of another search.
-            LogLocked: another manager writes the log.
+            ConfigError: the log belongs to another search.
+            LogLocked: another process writes the log.
 
         Example:
             >>> from scitoolkit.search import Search, real
@@ -234,22 +253,30 @@ class Search:
                 write_csv(self.history, self.directory)
 
     def _check_failures(self) -> None:
-        """Refuse a search without a result; warn of one in which failures are the rule."""
+        """Raise if no trial has a result; warn if most trials failed or some were interrupted."""
         history = self.history
+        if history.interrupted:
+            if not history.num_done:
+                raise interrupted(history, f"{len(history.interrupted)} trials")
+            log.warning(
+                "%d trials were stopped by a fault of the machine (%s) and have no result. "
+                "Fix: continue with --resume, which evaluates them again",
+                len(history.interrupted), history.interrupted[-1].error.strip().splitlines()[-1],
+            )  # fmt: skip
         if history.num_failed and not history.num_done:
             raise all_failed(history, f"all {history.num_failed}")
         if history.num_failed > history.num_done:
             kinds = ", ".join(f"{count} {kind}" for kind, count in history.failures().items())
             log.warning("more trials failed than succeeded: %s", kinds)
 
-    # --- what comes next --------------------------------------------------------------------
+    # --- next trial -------------------------------------------------------------------------
 
     def _next(self, trials: int | None) -> Event | None:
-        """Return the event that issues the next trial of the search, or None to wait or end."""
+        """Return the event that issues the next trial, or None if there is none at present."""
         if self._exhausted and not self.strategy.budgets:
             return None
         enough = trials is not None and self.history.num_searched >= trials
-        if enough and not self.strategy.budgets:  # nothing is promoted: save the proposal
+        if enough and not self.strategy.budgets:  # no promotions: skip the proposal
             self.stopped_because = "all trials are done"
             return None
         try:
@@ -276,7 +303,7 @@ class Search:
         return event
 
     def _enqueued(self) -> Proposal | None:
-        """Return the first configuration of the queue that was not tried and keeps the limits."""
+        """Return the first enqueued configuration that is new and within the cost limits."""
         for codes in self._queue:
             if codes not in self.strategy.seen and self._admits(codes):
                 budgets = self.strategy.budgets
@@ -311,7 +338,7 @@ class Search:
         return all(o.within(figures) for o in self.objectives)
 
     def _complete(self, outcome: Outcome) -> Outcome:
-        """Add the costs, and make sure that every objective is there."""
+        """Add the costs to the metrics; a missing objective becomes the failure `no result`."""
         if self.cost is not None:
             codes = self.history.trials[outcome.task.trial].codes
             figures = self._known_costs.pop(codes, None)
@@ -322,7 +349,7 @@ class Search:
         if missing:
             outcome.failure = "no result"
             found = ", ".join(outcome.metrics)
-            outcome.error = f"no figure {', '.join(missing)} among {found}"
+            outcome.error = f"no metric {', '.join(missing)} among {found}"
         return outcome
 
     # --- workers and signals ----------------------------------------------------------------
@@ -345,7 +372,7 @@ class Search:
 
     @contextlib.contextmanager
     def _signals(self, evaluator: Evaluator) -> Iterator[None]:
-        """Stop on SIGINT, SIGTERM or SIGUSR1: with the log whole and running trials to resume."""
+        """Stop cleanly on SIGINT, SIGTERM or SIGUSR1; running trials are resumed later."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -368,12 +395,12 @@ class Search:
 
     @property
     def stop_requested(self) -> bool:
-        """Whether a signal has asked the search to stop."""
+        """Whether a stop signal was received."""
         return bool(self._stop_signal)
 
 
 def _nothing(configuration: Any) -> None:
-    """Stands for an evaluation that is never called."""
+    """Placeholder for an evaluation that is never called."""
 
 
 def _check_arguments(evaluate: Any, objectives: Any, seed: Any, keep: Any) -> None:
@@ -382,18 +409,20 @@ def _check_arguments(evaluate: Any, objectives: Any, seed: Any, keep: Any) -> No
     if isinstance(objectives, str | Objective) or not objectives:
         raise ConfigError(f"objectives are {objectives!r}", allowed='a list, such as ["loss"]')
     if all(isinstance(o, Objective) and o.constraint for o in objectives):
-        raise ConfigError("all objectives are constraints", allowed="one to make small or large")
+        raise ConfigError(
+            "all objectives are constraints", allowed="at least one to minimise or maximise"
+        )
     names = [o if isinstance(o, str) else o.name for o in objectives]
     if len(set(names)) < len(names):
         raise ConfigError(f"objectives {', '.join(names)}: one is named twice")
     for name, value in {"seed": seed, "keep": keep}.items():
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise ConfigError(f"{name} is {value!r}", allowed="a whole number from 0")
+            raise ConfigError(f"{name} is {value!r}", allowed="an integer >= 0")
 
 
 def _check_budget(trials: Any, seconds: Any) -> None:
     if trials is not None and (isinstance(trials, bool) or not isinstance(trials, int)):
-        raise ConfigError(f"trials is {trials!r}", allowed="a whole number")
+        raise ConfigError(f"trials is {trials!r}", allowed="an integer >= 1")
     if trials is not None and trials < 1:
         raise ConfigError(f"trials is {trials}", allowed="1 or more")
     if seconds is not None and not seconds > 0:

@@ -1,4 +1,4 @@
-"""Trials that train a surrogate: the evaluation of a search over any registered configuration."""
+"""Evaluation of a search over a registered job: a trial trains a surrogate."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _SILENT = {"training.progress": False}
 
 @dataclass(frozen=True)
 class TrainedTrial:
-    """Trains the configuration that a file and a point of the space make together.
+    """Evaluation that trains a configuration file merged with a point of the space.
 
     Attributes:
         path: YAML file of the surrogate.
-        settings: `section.key=value` settings that win over it.
-        seed_keys: keys that get the trial's seed, where the configuration has them.
-        budget_key: key that gets the trial's budget.
-        processes: processes that train one trial together.
+        settings: `section.key=value` settings that override the file.
+        seed_keys: keys that receive the trial's seed, where the configuration has them.
+        budget_key: key that receives the trial's budget.
+        processes: number of processes that train one trial.
     """
 
     path: str
@@ -41,7 +41,12 @@ class TrainedTrial:
     processes: int = 1
 
     def __call__(self, configuration: dict[str, Any], trial: TrialContext) -> dict[str, float]:
-        """Train in the trial's folder, from its checkpoint if there is one; return figures."""
+        """Train in the trial's folder, from its checkpoint if it has one; return the metrics.
+
+        Raises:
+            ConfigProblems: the merged configuration is invalid.
+            ScitoolkitError: one of several training processes failed.
+        """
         job, config = self.resolve(configuration, seed=trial.seed, budget=trial.budget)
         run = open_run(trial.directory, config)
         resume = trial.resumed and any(run.checkpoints.iterdir())
@@ -60,10 +65,16 @@ class TrainedTrial:
         seed: int | None = None,
         budget: float | None = None,
     ) -> tuple[Job, Any]:
-        """Return the job and the whole configuration of a point of the space.
+        """Return the job and the complete configuration of a point of the space.
+
+        Args:
+            configuration: values by dotted key.
+            seed: written to `seed_keys`; None keeps the seeds of the file.
+            budget: written to `budget_key`; None keeps the budget of the file.
 
         Raises:
-            ConfigProblems: the point is no valid configuration.
+            ConfigProblems: the merged configuration is invalid.
+            ConfigError: a budget in epochs for a training whose length is set in steps.
         """
         document = read_document(self.path, self.settings)
         known = set(config_keys(job_of(document).config_class))
@@ -82,16 +93,16 @@ class TrainedTrial:
         return job, config
 
     def cost(self, configuration: Mapping[str, Any]) -> Mapping[str, float]:
-        """Return what is known of a configuration without training it."""
+        """Return the metrics of a configuration that are known without training."""
         job, config = self.resolve(configuration)
         return job.search_cost(config) if isinstance(job, Searchable) else {}
 
 
 def _refuse_unread_epochs(config: Any) -> None:
-    """Refuse a budget of epochs where the length of the training is set in steps."""
+    """Raise ConfigError for a budget in epochs if the training's length is set in steps."""
     if not config.training.reads_epochs:
         raise ConfigError(
-            "budget_key training.epochs is not read, as the searched configuration sets "
+            "budget_key training.epochs has no effect because the searched configuration sets "
             "training.steps",
             where="budget_key",
             fix="budget_key: training.steps, or settings: [training.steps=]",
@@ -99,7 +110,11 @@ def _refuse_unread_epochs(config: Any) -> None:
 
 
 def set_key(document: Document, dotted: str, value: Any) -> None:
-    """Set a dotted key of a document that was read."""
+    """Set a dotted key of a document.
+
+    Raises:
+        ConfigError: a parent of the key is a value, not a section.
+    """
     *parents, leaf = dotted.split(".")
     section = document.raw
     for part in parents:
@@ -111,7 +126,7 @@ def set_key(document: Document, dotted: str, value: Any) -> None:
 
 
 def open_run(folder: Path, config: Config) -> RunDirectory:
-    """Return the run directory of a trial, made when it is not there."""
+    """Create the run directory of a trial if necessary, write its configuration, return it."""
     run = RunDirectory(folder)
     run.checkpoints.mkdir(parents=True, exist_ok=True)
     write_atomic(run.config_path, dump_config(config))
@@ -119,7 +134,14 @@ def open_run(folder: Path, config: Config) -> RunDirectory:
 
 
 def train_for_figures(job: Job, config: Any, run: RunDirectory, resume: bool) -> dict[str, float]:
-    """Train and return the figures that a search compares."""
+    """Train and return the metrics of a trial; without `search_trial`, the least validation loss.
+
+    Args:
+        job: that trains.
+        config: its configuration.
+        run: run directory of the trial.
+        resume: whether to continue from the checkpoint.
+    """
     if isinstance(job, Searchable):
         return dict(job.search_trial(config, run, resume=resume))
     job.train(config, run, resume=resume)
@@ -132,7 +154,7 @@ def train_for_figures(job: Job, config: Any, run: RunDirectory, resume: bool) ->
 
 
 def _epochs(run: RunDirectory) -> Sequence[dict[str, Any]]:
-    """Return the validation figures of every epoch, as `TrialContext.report` takes them."""
+    """Return the validation metrics of every epoch as arguments of `TrialContext.report`."""
     rows: dict[int, dict[str, Any]] = {}
     for row in run.read_metrics():
         part, _, name = row["name"].rpartition("/")
@@ -149,12 +171,12 @@ def _train_together(run: RunDirectory, processes: int, resume: bool) -> dict[str
     arguments = [str(run.path), *(["--resume"] if resume else [])]
     code = launch(processes, arguments, module="scitoolkit.search.objective")
     if code or not figures.exists():
-        raise ScitoolkitError(f"the {processes} processes ended with exit code {code}")
+        raise ScitoolkitError(f"training by {processes} processes ended with exit code {code}")
     return json.loads(figures.read_text(encoding="utf-8"))
 
 
 def rank_main(arguments: Sequence[str]) -> None:
-    """Train one trial as one of several ranks; rank 0 writes the figures."""
+    """Train one trial as one of several ranks; rank 0 writes the metrics to `FIGURES`."""
     folder, resume = Path(arguments[0]), "--resume" in arguments
     job, config = checked_job(read_document(folder / "config.yaml"))
     run = RunDirectory(folder)

@@ -1,4 +1,4 @@
-"""The kinds of things a search may choose: values of a list, integers, reals, chains of nodes."""
+"""Parameter types of a search space: choices, integers, grids, reals and chains of nodes."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from scitoolkit.core.errors import ConfigError
 
 When = Mapping[str, Sequence[Any]]
 Code = int | float
-_SHARE_OF_STEP = 1e-6
+_TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True)
 class Choice:
-    """One of some values, of any JSON type and without an order.
+    """Categorical parameter: one of several values of any JSON type.
 
     Args:
-        values: what can be chosen.
-        when: names of other parameters and the values of theirs for which this one exists.
+        values: the categories.
+        when: condition, as the values of other parameters for which this parameter is active.
     """
 
     values: tuple[Any, ...]
@@ -35,45 +35,50 @@ class Choice:
         return len(self.values)
 
     def problem(self) -> str:
-        """Return what is wrong with the description, or nothing."""
+        """Return the first error of the definition, "" if it is valid."""
         if not self.values:
-            return "nothing to choose from"
+            return "no values"
         try:
             json.dumps(self.values, allow_nan=False)
         except (TypeError, ValueError):
             return (
-                "values must be finite numbers, texts, true, false, null, or lists and maps of them"
+                "values must be finite numbers, strings, true, false, null, or lists and mappings "
+                "of them"
             )
         repeated = [v for i, v in enumerate(self.values) if _is_in(v, self.values[:i])]
         return f"value {repeated[0]!r} is listed twice" if repeated else ""
 
     def value(self, code: Code) -> Any:
-        """Return the value that a code stands for."""
+        """Return the value with a code."""
         return self.values[int(code)]
 
     def code(self, value: Any) -> Code:
-        """Return the code of a value."""
+        """Return the code of a value.
+
+        Raises:
+            ValueError: the value is outside the parameter's range.
+        """
         for index, known in enumerate(self.values):
             if (type(known) is type(value) and known == value) or _same_number(known, value):
                 return index
         raise ValueError(f"{value!r} is none of {', '.join(map(repr, self.values))}")
 
     def sample(self, rng: random.Random) -> Code:
-        """Draw a code."""
+        """Draw a code uniformly."""
         return rng.randrange(len(self.values))
 
     def mutate(self, code: Code, rng: random.Random) -> Code:
-        """Draw another code than `code`."""
+        """Draw a code other than `code`, uniformly."""
         other = rng.randrange(len(self.values) - 1)
         return other + (other >= code)
 
     def describe(self) -> dict[str, Any]:
-        """Return the plain data from which this is read."""
+        """Return the plain data from which `read_parameter` rebuilds this parameter."""
         return _with_when({"values": list(self.values)}, self.when)
 
 
 class Stepped(ABC):
-    """Numbers from `low` in equal steps; codes count the steps. Mutated to near ones."""
+    """Ordered numbers `low + code * step`; mutations prefer nearby values."""
 
     low: float
     high: float
@@ -88,10 +93,10 @@ class Stepped(ABC):
 
     @abstractmethod
     def value(self, code: Code) -> float:
-        """Return the value that a code stands for."""
+        """Return the value with a code."""
 
     def problem(self) -> str:
-        """Return what is wrong with the description, or nothing."""
+        """Return the first error of the definition, "" if it is valid."""
         numbers = {"low": self.low, "high": self.high, "step": self.step}
         if wrong := _not_finite(numbers):
             return wrong
@@ -100,29 +105,29 @@ class Stepped(ABC):
         return _range_problem(self.low, self.high, self.log)
 
     def unit(self, value: float) -> float:
-        """Return where a value lies between the bounds, from 0 to 1."""
+        """Return a value's position between the bounds, 0 ... 1, in the logarithm if `log`."""
         return _unit(value, self.low, self.high, self.log)
 
     def sample(self, rng: random.Random) -> Code:
-        """Draw a code, uniformly in the value or in its logarithm."""
+        """Draw a code, uniformly in the value, or in its logarithm if `log`."""
         if not self.log:
             return rng.randrange(self.levels)
         value = math.exp(rng.uniform(math.log(self.low), math.log(self.high + self.step)))
         return min(int((value - self.low) / self.step), self.levels - 1)
 
     def mutate(self, code: Code, rng: random.Random) -> Code:
-        """Draw another code, mostly a near one."""
+        """Draw another code from a discretised normal distribution around `code`."""
         return _near(int(code), self.levels, rng)
 
     def describe(self) -> dict[str, Any]:
-        """Return the plain data from which this is read."""
+        """Return the plain data from which `read_parameter` rebuilds this parameter."""
         plain = {"low": self.low, "high": self.high, "step": self.step, "log": self.log}
         return _with_when(plain, self.when)
 
 
 @dataclass(frozen=True)
 class Integer(Stepped):
-    """A whole number from `low` to `high`, both included, in steps; mutated to near ones."""
+    """Integer parameter from `low` to `high`, both inclusive, in multiples of `step`."""
 
     low: int
     high: int
@@ -136,19 +141,23 @@ class Integer(Stepped):
         return (self.high - self.low) // self.step + 1
 
     def problem(self) -> str:
-        """Return what is wrong with the description, or nothing."""
+        """Return the first error of the definition, "" if it is valid."""
         numbers = {"low": self.low, "high": self.high, "step": self.step}
         for name, number in numbers.items():
             if not isinstance(number, int) or isinstance(number, bool):
-                return f"{name} {number!r} is not a whole number"
+                return f"{name} {number!r} is not an integer"
         return super().problem()
 
     def value(self, code: Code) -> int:
-        """Return the value that a code stands for."""
+        """Return the value with a code."""
         return self.low + int(code) * self.step
 
     def code(self, value: Any) -> Code:
-        """Return the code of a value."""
+        """Return the code of a value.
+
+        Raises:
+            ValueError: the value is outside the parameter's range.
+        """
         whole, rest = divmod(value - self.low, self.step)
         if rest or not 0 <= whole < self.levels or isinstance(value, bool):
             raise ValueError(f"{value!r} is not in {self.low} ... {self.high} by {self.step}")
@@ -157,7 +166,7 @@ class Integer(Stepped):
 
 @dataclass(frozen=True)
 class Grid(Stepped):
-    """A real number from `low` up to `high` in equal steps."""
+    """Real parameter from `low` to `high` on an equidistant grid."""
 
     low: float
     high: float
@@ -168,16 +177,20 @@ class Grid(Stepped):
     @property
     def levels(self) -> int:
         """Number of values."""
-        return int((self.high - self.low) / self.step + _SHARE_OF_STEP) + 1
+        return int((self.high - self.low) / self.step + _TOLERANCE) + 1
 
     def value(self, code: Code) -> float:
-        """Return the value that a code stands for."""
+        """Return the value with a code."""
         return min(self.low + int(code) * self.step, self.high)
 
     def code(self, value: Any) -> Code:
-        """Return the code of a value; a millionth of a step is rounding."""
+        """Return the code of a value, with a tolerance of 1e-6 steps.
+
+        Raises:
+            ValueError: the value is not on the grid.
+        """
         steps = (value - self.low) / self.step
-        off = abs(steps - round(steps)) > _SHARE_OF_STEP
+        off = abs(steps - round(steps)) > _TOLERANCE
         if off or not 0 <= round(steps) < self.levels or isinstance(value, bool):
             raise ValueError(f"{value!r} is not in {self.low} ... {self.high} by {self.step}")
         return round(steps)
@@ -185,7 +198,7 @@ class Grid(Stepped):
 
 @dataclass(frozen=True)
 class Real:
-    """A real number from `low` to `high`, in double precision; see `Grid` for steps."""
+    """Real parameter from `low` to `high` in double precision; its code is the value itself."""
 
     low: float
     high: float
@@ -195,26 +208,30 @@ class Real:
     levels: float = math.inf
 
     def problem(self) -> str:
-        """Return what is wrong with the description, or nothing."""
+        """Return the first error of the definition, "" if it is valid."""
         numbers = {"low": self.low, "high": self.high}
         return _not_finite(numbers) or _range_problem(self.low, self.high, self.log)
 
     def value(self, code: Code) -> float:
-        """Return the value itself: reals are their own code."""
+        """Return the code, which is the value."""
         return float(code)
 
     def code(self, value: Any) -> Code:
-        """Return the code of a value."""
+        """Return the code of a value.
+
+        Raises:
+            ValueError: the value is outside the parameter's range.
+        """
         if isinstance(value, bool) or not self.low <= value <= self.high:
             raise ValueError(f"{value!r} is not in {self.low} ... {self.high}")
         return float(value)
 
     def unit(self, value: float) -> float:
-        """Return where a value lies between the bounds, from 0 to 1."""
+        """Return a value's position between the bounds, 0 ... 1, in the logarithm if `log`."""
         return _unit(value, self.low, self.high, self.log)
 
     def from_unit(self, share: float) -> float:
-        """Return the value at a share of the way between the bounds; the inverse of `unit`."""
+        """Return the value at a position in 0 ... 1 between the bounds; the inverse of `unit`."""
         if not self.log:
             value = self.low + share * (self.high - self.low)
         else:
@@ -223,11 +240,11 @@ class Real:
         return min(max(value, self.low), self.high)
 
     def sample(self, rng: random.Random) -> Code:
-        """Draw a value, uniformly in it or in its logarithm."""
+        """Draw a value, uniformly, or uniformly in its logarithm if `log`."""
         return self.from_unit(rng.random())
 
     def mutate(self, code: Code, rng: random.Random) -> Code:
-        """Draw another value, mostly a near one."""
+        """Draw another value from a normal distribution around `code` in `unit` coordinates."""
         start = self.unit(float(code))
         for _ in range(100):
             moved = start + rng.gauss(0.0, 0.15)
@@ -237,23 +254,23 @@ class Real:
         return code
 
     def describe(self) -> dict[str, Any]:
-        """Return the plain data from which this is read."""
+        """Return the plain data from which `read_parameter` rebuilds this parameter."""
         return _with_when({"low": self.low, "high": self.high, "log": self.log}, self.when)
 
 
 @dataclass(frozen=True)
 class Chain:
-    """Variable nodes in a row, and optional skip connections between them.
+    """Architecture parameter: a sequence of nodes with optional skip connections.
 
-    Node i reads the output of node i - 1 (0 is the input). A skip [a, b] adds the output of a to
-    that of b; it may start at any of the `reach` outputs before b. The value is
+    Node i reads the output of node i - 1; output 0 is the input. A skip [a, b] adds output a to
+    output b, where b - reach <= a < b. The value is
     `{"nodes": [...], "skips": [[a, b], ...]}`.
 
     Args:
         nodes: number of nodes.
-        choices: what each node can be.
-        reach: how many earlier outputs a skip may come from; 0 means no skips.
-        when: see `Choice`.
+        choices: values that each node can take.
+        reach: largest distance b - a of a skip; 0 means no skips.
+        when: condition; see `Choice`.
 
     Source:
         Maulik et al. 2020 (SC20, arXiv:2004.10928): 5 nodes, 7 operations, 9 skips.
@@ -269,32 +286,36 @@ class Chain:
     when: When = field(default_factory=dict)
 
     def problem(self) -> str:
-        """Return what is wrong with the description, or nothing."""
+        """Return the first error of the definition, "" if it is valid."""
         if self.nodes < 1:
-            return f"{self.nodes} nodes"
+            return f"{self.nodes} nodes, less than 1"
         if self.reach < 0:
             return f"reach {self.reach} is negative"
         return Choice(self.choices).problem()
 
     def skips(self) -> list[tuple[int, int]]:
-        """Return the skips that can be switched on."""
+        """Return all possible skips (start, end)."""
         ends = range(1, self.nodes + 1)
         return [(start, end) for end in ends for start in range(max(0, end - self.reach), end)]
 
     def parts(self, name: str) -> dict[str, Choice]:
-        """Return the independent choices that make up the chain."""
+        """Return the independent categorical variables of the chain, by name."""
         out = {f"{name}.node{i}": Choice(self.choices, self.when) for i in range(1, self.nodes + 1)}
         for start, end in self.skips():
             out[f"{name}.skip{start}-{end}"] = Choice((False, True), self.when)
         return out
 
     def assemble(self, parts: Sequence[Any]) -> dict[str, Any]:
-        """Return the value made of the values of `parts`, in their order."""
+        """Return the chain's value from the values of `parts`, in their order."""
         on = zip(self.skips(), parts[self.nodes :], strict=True)
         return {"nodes": list(parts[: self.nodes]), "skips": [list(s) for s, used in on if used]}
 
     def take_apart(self, value: Any) -> list[Any]:
-        """Return the values of `parts`; the inverse of `assemble`."""
+        """Return the values of `parts` from the chain's value; the inverse of `assemble`.
+
+        Raises:
+            ValueError: another structure, number of nodes, or an impossible skip.
+        """
         if not isinstance(value, Mapping) or not {"nodes", "skips"} >= value.keys() >= {"nodes"}:
             raise ValueError(f"{value!r} is not {{nodes: [...], skips: [...]}}")
         nodes, on = list(value["nodes"]), {tuple(s) for s in value.get("skips", ())}
@@ -305,7 +326,7 @@ class Chain:
         return [*nodes, *(skip in on for skip in self.skips())]
 
     def describe(self) -> dict[str, Any]:
-        """Return the plain data from which this is read."""
+        """Return the plain data from which `read_parameter` rebuilds this parameter."""
         plain = {"nodes": self.nodes, "choices": list(self.choices), "reach": self.reach}
         return _with_when(plain, self.when)
 
@@ -315,14 +336,14 @@ Variable = Choice | Integer | Grid | Real
 
 
 def choice(*values: Any, when: When | None = None) -> Choice:
-    """Return one of the given values."""
+    """Return a categorical parameter with the given values; see `Choice`."""
     return Choice(tuple(values), when or {})
 
 
 def integer(
     low: int, high: int, *, step: int = 1, log: bool = False, when: When | None = None
 ) -> Integer:
-    """Return a whole number between two bounds, both included."""
+    """Return an integer parameter between two inclusive bounds; see `Integer`."""
     return Integer(low, high, step, log, when or {})
 
 
@@ -330,22 +351,27 @@ def real(
     low: float, high: float, *, step: float | None = None, log: bool = False,
     when: When | None = None,
 ) -> Real | Grid:  # fmt: skip
-    """Return a real number between two bounds; with `step`, only those on a grid from `low`."""
+    """Return a real parameter between two bounds; with `step`, on a grid that starts at `low`."""
     if step is None:
         return Real(float(low), float(high), log, when or {})
     return Grid(float(low), float(high), float(step), log, when or {})
 
 
 def chain(nodes: int, choices: Sequence[Any], *, reach: int = 0, when: When | None = None) -> Chain:
-    """Return a chain of variable nodes with optional skips."""
+    """Return an architecture parameter: nodes with optional skip connections; see `Chain`."""
     return Chain(nodes, tuple(choices), reach, when or {})
 
 
 def read_parameter(name: str, plain: Any) -> Parameter:
-    """Return the parameter that plain data (from YAML or Python) describes.
+    """Return the parameter described by plain data from YAML or Python.
+
+    Args:
+        name: of the parameter, for messages.
+        plain: a parameter, a list of values, a single value, or a mapping with the keys of one
+            parameter type.
 
     Raises:
-        ConfigError: it describes none.
+        ConfigError: the data describes no parameter.
 
     Example:
         >>> read_parameter("layers", [1, 2, 3])
@@ -371,13 +397,13 @@ def read_parameter(name: str, plain: Any) -> Parameter:
             return Chain(int(nodes), _read_list(plain["choices"], "choices"), int(reach), when)
     except (TypeError, ValueError) as error:
         raise ConfigError(
-            f"{plain!r} is not a parameter ({error})", where=f"space.{name}"
+            f"{plain!r} does not describe a parameter ({error})", where=f"space.{name}"
         ) from None
     raise ConfigError(
         f"keys {', '.join(sorted(map(str, keys))) or 'none'} describe no parameter",
         where=f"space.{name}",
         allowed="[VALUE, ...] | {values} | {low, high, log, step} | {nodes, choices, reach}, "
-        "each with `when` or without",
+        "each optionally with `when`",
     )
 
 
@@ -428,12 +454,12 @@ def _range_problem(low: float, high: float, log: bool) -> str:
     if not low < high:
         return f"low {low} is not below high {high}"
     if not math.isfinite(high - low):
-        return f"{low} ... {high} is wider than double precision holds"
-    return f"a logarithmic range needs low > 0, got {low}" if log and low <= 0 else ""
+        return f"the width of {low} ... {high} overflows double precision"
+    return f"a logarithmic range requires low > 0, got {low}" if log and low <= 0 else ""
 
 
 def _near(code: int, levels: int, rng: random.Random) -> int:
-    """Draw another level: a step whose size is a few levels or a share of a wide range."""
+    """Draw another level; the standard deviation is 15 % of all levels, at least one level."""
     for _ in range(100):
         moved = code + round(rng.gauss(0.0, max(1.0, 0.15 * levels)))
         if moved != code and 0 <= moved < levels:

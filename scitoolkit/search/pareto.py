@@ -1,6 +1,6 @@
-"""Several objectives at once: who is dominated by whom, and how crowded the rest is.
+"""Multi-objective ranking: dominance, Pareto fronts, non-dominated ranks, crowding distance.
 
-Points are (point, objective), all objectives to be minimised.
+Points have shape (point, objective); all objectives are minimised.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ Point = Sequence[float]
 
 
 def dominates(a: Point, b: Point) -> bool:
-    """Return whether `a` is nowhere worse than `b` and somewhere better.
+    """Return whether `a` dominates `b`: nowhere worse and somewhere better.
 
     Example:
         >>> dominates((1, 2), (1, 3)), dominates((1, 3), (2, 1))
@@ -22,7 +22,7 @@ def dominates(a: Point, b: Point) -> bool:
 
 
 def pareto_front(points: Sequence[Point]) -> list[int]:
-    """Return the positions of the points that no other dominates, by the first objective.
+    """Return the indices of the non-dominated points, ordered by the first objective.
 
     Example:
         >>> pareto_front([(3, 1), (1, 3), (2, 2), (3, 3)])
@@ -41,7 +41,11 @@ def pareto_front(points: Sequence[Point]) -> list[int]:
 
 
 def ranks(points: Sequence[Point]) -> list[int]:
-    """Return 0 for the front, 1 for the front of the rest, and so on (Deb et al. 2002)."""
+    """Return non-dominated ranks: 0 for the front, 1 for the front of the rest, and so on.
+
+    Source:
+        NSGA-II, Deb et al. 2002, doi:10.1109/4235.996017.
+    """
     out, left, rank = [0] * len(points), list(range(len(points))), 0
     while left:
         front = {left[k] for k in pareto_front([points[i] for i in left])}
@@ -53,7 +57,11 @@ def ranks(points: Sequence[Point]) -> list[int]:
 
 
 def crowding(points: Sequence[Point]) -> list[float]:
-    """Return how far the neighbours of each point are; infinite at the ends (Deb et al. 2002)."""
+    """Return the crowding distance of each point; infinite at the ends of each objective.
+
+    Source:
+        NSGA-II, Deb et al. 2002, doi:10.1109/4235.996017.
+    """
     distance = [0.0] * len(points)
     if not points:
         return distance
@@ -68,7 +76,7 @@ def crowding(points: Sequence[Point]) -> list[float]:
 
 
 def best_of(points: Sequence[Point]) -> int:
-    """Return the best point: the least, or the least crowded of the front."""
+    """Return the index of the best point: the minimum, or the least crowded of the front."""
     if len(points[0]) == 1:
         return min(range(len(points)), key=lambda i: points[i][0])
     front = pareto_front(points)

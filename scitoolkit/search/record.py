@@ -1,7 +1,7 @@
-"""What a search has done so far: history, state of the strategy, log on disk, folders of trials.
+"""State of a search: history, strategy, log on disk, and folders of trials.
 
-All changes pass `apply`, on replay of a log too, so that a resumed search is in the state that the
-log leads to.
+All state changes pass through `apply`, live and on replay, so that a resumed search has the same
+state as the search that wrote the log.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ STATE_EVERY = 50
 
 
 class SearchRecord:
-    """The record of one search.
+    """State of one search and its log.
 
     Args:
-        space: what is searched.
-        strategy: learns from every event.
-        objectives: of the trials.
+        space: search space.
+        strategy: updated by every event.
+        objectives: objectives and constraints.
         seed: of the search.
-        directory: run directory; None keeps everything in memory.
-        keep: number of best trials whose folders are kept.
-        disk_patience: seconds to wait for space when the disk is full.
+        directory: run directory; None stores everything in memory.
+        keep: number of best trials whose folders are retained.
+        disk_patience: seconds during which a failed write is retried.
 
     Attributes:
-        history: the trials.
-        trial_log: the log on disk while the record is open, None without a directory.
+        history: all trials.
+        trial_log: log on disk while the record is open, None without a directory.
     """
 
     def __init__(
@@ -54,23 +54,29 @@ class SearchRecord:
         self.disk_patience = disk_patience
         self.history: History = History(self.objectives)
         self.trial_log: TrialLog | None = None
-        self._kept: list[tuple[Any, int]] = []
+        self._best: list[tuple[Any, int]] = []
         self._since_state = 0
 
     def open(
         self, resume: bool, admits: Callable[[Codes], bool], stack: contextlib.ExitStack
     ) -> None:
-        """Open the log, and replay it where the search is resumed; `stack` closes it.
+        """Start the strategy and open the log; on resume, replay it.
+
+        Args:
+            resume: whether to continue an existing log.
+            admits: whether codes satisfy the cost limits.
+            stack: closes the log.
 
         Raises:
-            ConfigError: there is nothing to resume, or a log and no wish to, or of another search.
+            ConfigError: resume without a directory, an existing log without `resume`, or a log
+                of another search.
             CheckpointError: the log is damaged or of another version.
         """
         self._since_state = 0
         self.strategy.start(self.space, self.seed, admits)
         if self.directory is None:
             if resume:
-                raise ConfigError("nothing to resume: the search keeps no files",
+                raise ConfigError("nothing to resume: the search has no directory",
                                   fix="Search(..., directory=FOLDER)")  # fmt: skip
             return
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -78,8 +84,8 @@ class SearchRecord:
         events = self.trial_log.events
         if events and not resume:
             raise ConfigError(
-                f"there is a search of {sum(e['event'] == 'finish' for e in events)} finished "
-                "trials already", where=str(self.trial_log.path),
+                f"a search with {sum(e['event'] == 'finish' for e in events)} finished trials "
+                "already exists", where=str(self.trial_log.path),
                 fix="resume it, or use another folder",
             )  # fmt: skip
         if events:
@@ -93,7 +99,7 @@ class SearchRecord:
             trial = self.apply(event)
             if event["event"] == "state" and event["strategy"] != self.strategy.state():
                 raise CheckpointError(
-                    "the log does not lead to the state that it states",
+                    "the log does not lead to the state that it records",
                     where=str(self.trial_log and self.trial_log.path),
                     fix="resume with the version of scitoolkit that wrote it",
                 )
@@ -116,7 +122,7 @@ class SearchRecord:
         ]
         if changed:
             raise ConfigError(
-                "resumed with another search: " + "; ".join(changed), where=where,
+                "the log belongs to another search: " + "; ".join(changed), where=where,
                 fix="undo the change, or start a new search",
             )  # fmt: skip
 
@@ -137,14 +143,14 @@ class SearchRecord:
         return {"event": "open", "version": VERSION, **self._settings(), **stamp}
 
     def state_event(self) -> Event:
-        """Return the event that proves where a replay must lead."""
+        """Return the event with the strategy's state, against which a replay is checked."""
         return {"event": "state", "strategy": self.strategy.state()}
 
     def write(self, events: list[Event]) -> None:
-        """Write events to the log; when the disk is full, wait for space before giving up.
+        """Write events to the log, retrying a failed write for `disk_patience` seconds.
 
         Raises:
-            ScitoolkitError: the disk stays full.
+            ScitoolkitError: the log still cannot be written.
         """
         self._since_state += sum(e["event"] == "finish" for e in events)
         if self._since_state >= STATE_EVERY:
@@ -165,33 +171,33 @@ class SearchRecord:
                 time.sleep(min(1.0, self.disk_patience / 10))
 
     def apply(self, event: Event) -> Trial | None:
-        """Apply an event to history and strategy; all state changes pass here, on replay too."""
+        """Apply an event to history and strategy, live or on replay; return its trial."""
         trial = self.history.apply(event)
         if trial is not None and trial.of is None:
             if event["event"] == "issue":
                 self.strategy.on_issue(trial)
-            else:
+            elif event["event"] == "finish":
                 self.strategy.observe(trial)
         return trial
 
     def folder(self, trial: Trial) -> Path | None:
-        """Return the folder of a trial, which may not exist."""
+        """Return the folder of a trial, which may not exist; None without a directory."""
         if self.directory is None:
             return None
         return self.directory / "trials" / f"{trial.id:06d}"
 
     def rank(self, trial: Trial) -> None:
-        """Note a finished trial among the best, and remove the folder of who fell out."""
+        """Rank a finished trial; remove the folders of trials that are not among the best."""
         if trial.of is not None:
             return
         if trial.status == "done":
-            self._kept.append(((-trial.reached, trial.values), trial.id))
-            self._kept.sort()
+            self._best.append(((-trial.reached, trial.values), trial.id))
+            self._best.sort()
         if self.strategy.budgets:
-            return  # any of them may go on; folders are removed at the end
+            return  # any trial may still be promoted; `remove_folders` runs at the end
         out = [trial.id] if trial.status == "failed" else []
-        out += [number for _, number in self._kept[self.keep :]]
-        del self._kept[self.keep :]
+        out += [number for _, number in self._best[self.keep :]]
+        del self._best[self.keep :]
         for number in out:
             self._remove(number)
 
@@ -201,7 +207,7 @@ class SearchRecord:
             shutil.rmtree(folder, ignore_errors=True)
 
     def remove_folders(self) -> None:
-        """Remove the folders of all finished trials but the best and those trained again."""
+        """Remove the folders of all finished trials except the best and retrained ones."""
         if self.directory is None:
             return
         kept = {t.id for t in self.history.ranked()[: self.keep]}
@@ -212,7 +218,7 @@ class SearchRecord:
 
 
 def plain(value: Any) -> Any:
-    """Return data as it looks after JSON."""
+    """Return data with JSON's types: string keys, tuples as lists."""
     if isinstance(value, Mapping):
         return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, list | tuple):

@@ -1,8 +1,8 @@
-"""A search as tables and figures: made from its history alone, also while it is running."""
+"""Tables and figures of a search, made from its history; the search may still be running."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,33 +27,37 @@ from scitoolkit.search.space import Space
 from scitoolkit.search.trial import Trial
 
 _BEST, _BINS = 10, 40
+_AXES = 8  # of parallel coordinates
+# Below this number of trials a ranking of parameters is mostly noise.
+_RELIABLE = 30
 _COST = "parameters"
 
 
 def search_results(
     history: History, space: Space, tested: Results | None = None, *, title: str = "search"
 ) -> Results:
-    """Return what a search found, as a `Results` that the report is drawn from.
+    """Return the results of a search, from which the report is drawn.
 
     Args:
-        history: the search.
-        space: what was searched.
-        tested: results of the winner on the test part.
+        history: trials of the search.
+        space: its search space.
+        tested: test results of the winner, None if it was not trained.
         title: name of the search.
     """
-    best = winner(history)
-    figures: list[Figure] = [busy_figure(history)]
+    best = history.winner()
+    figures: list[Figure] = []
     if history.done:
-        figures = [*trajectory_figures(history), *figures]
-        figures += [f for f in (front_figure(history), importance_figure(history, space)) if f]
+        figures += trajectory_figures(history)
         figures.append(parallel_figure(history, space))
+        figures += [f for f in (front_figure(history), importance_figure(history, space)) if f]
     if best is not None:
         figures += architecture_figures(best, space)
+    figures.append(busy_figure(history))
     possible = (finalist_table(history), best_table(history), failure_table(history))
     tables = [table for table in possible if table]
     metrics = _metrics(history, best)
     if tested is not None:
-        tables += [t.model_copy(update={"title": f"Winner on the test part: {t.title}"})
+        tables += [t.model_copy(update={"title": f"Winner: {t.title}"})
                    for t in tested.tables]  # fmt: skip
         metrics |= {f"test_{name}": value for name, value in tested.metrics.items()}
     return Results(
@@ -61,12 +65,6 @@ def search_results(
         summary=_summary(history, space, best, tested is not None),
         metrics=metrics, tables=tables, figures=figures,
     )  # fmt: skip
-
-
-def winner(history: History) -> Trial | None:
-    """Return the finalist with the best mean over its seeds, else the best trial."""
-    finalists = history.finalists()
-    return history.trials[finalists[0]["trial"]] if finalists else history.best
 
 
 def _metrics(history: History, best: Trial | None) -> dict[str, Any]:
@@ -89,16 +87,57 @@ def _metrics(history: History, best: Trial | None) -> dict[str, Any]:
 
 
 def _verdict(history: History) -> Verdict | None:
-    """Return the winner's mean over new seeds beside that of the next finalist."""
-    sign, values = _sign(history), {f["trial"]: f["mean"] for f in history.finalists()}
-    if not values:
+    """Return the comparison of the winner, by its mean over new seeds.
+
+    The baseline is the forecast without the searched network if trials report it, else the best
+    other finalist. A difference within the winner's standard deviation over seeds is a tie.
+    """
+    sign, finalists = _sign(history), history.finalists()
+    if not finalists:
         return None
-    objective = history.objectives[0]
-    named = {f"trial {trial}": number(sign * mean) for trial, mean in values.items()}
-    return Verdict.among(
-        named, next(iter(named)), f"{objective.name} of the winner, mean of new seeds",
-        better=objective.direction, rate=False,
+    objective, first = history.objectives[0], finalists[0]
+    ours = sign * first["mean"]
+    without = _without_network(history, first)
+    if without is None:
+        others = {f"trial {f['trial']}": sign * f["mean"] for f in finalists[1:]}
+    else:
+        others = {"the no-network forecast": without}
+    seeds = f"{first['seeds']} seed{'s' * (first['seeds'] != 1)}"
+    verdict = Verdict.among(
+        {"winner": number(ours), **others}, "winner",
+        f"{_spoken(objective.name)} of the winner (mean of {seeds})", better=objective.direction,
+        rate=objective.direction == "min",
     )  # fmt: skip
+    if verdict is None or verdict.rival is None:
+        return verdict
+    noise = first["spread"] if first["seeds"] > 1 else 0.0
+    return verdict.model_copy(update={"tie": abs(verdict.ours - verdict.rival) <= noise})
+
+
+def _without_network(history: History, first: Mapping[str, Any]) -> float | None:
+    """Return the objective without the searched network, None if trials do not report it.
+
+    The metric `NAME_base` is the objective NAME of the forecast without the searched network.
+    """
+    name = f"{history.objectives[0].name}_base"
+    runs = [history.trials[number].metrics for number in first["runs"]]
+    known = [metrics[name] for metrics in runs if name in metrics]
+    return float(np.mean(known)) if known else None
+
+
+def _spoken(name: str) -> str:
+    """Return a metric's name as words.
+
+    Example:
+        >>> _spoken("validation_rmse")
+        'validation RMSE'
+    """
+    acronyms = {"rmse": "RMSE", "mse": "MSE", "mae": "MAE", "nrmse": "NRMSE", "vrmse": "VRMSE"}
+    return " ".join(acronyms.get(word, word) for word in name.split("_"))
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _sign(history: History) -> int:
@@ -106,48 +145,66 @@ def _sign(history: History) -> int:
 
 
 def _summary(history: History, space: Space, best: Trial | None, tested: bool) -> list[str]:
-    size = f"{space.size:,}" if isinstance(space.size, int) else "infinitely many"
+    workers = _counted(history.workers, "worker")
     lines = [
-        f"{len(history.done)} of {size} configurations were tried in {history.clock:.0f} s on "
-        f"{history.workers} workers, busy {100 * history.busy_share():.1f} % of the time."
+        f"{_evaluated(len(history.done), space)} in {history.clock:.0f} s on {workers}, "
+        f"busy {100 * history.busy_share():.1f} % of the time."
     ]
     failed = history.failures()
     if failed:
         kinds = ", ".join(f"{count} {kind}" for kind, count in failed.most_common())
-        lines.append(f"{sum(failed.values())} trials failed: {kinds}.")
-    if history.running:
-        lines.append(f"{len(history.running)} trials were running when this was written.")
+        lines.append(f"{_counted(sum(failed.values()), 'trial')} failed: {kinds}.")
+    stopped = len(history.interrupted)
+    if len(history.running) > stopped:
+        lines.append(f"{len(history.running) - stopped} trials were running when this was written.")
+    if stopped:
+        lines.append(f"{stopped} trials were stopped by a fault of the machine; --resume "
+                     "evaluates them again.")  # fmt: skip
     finalists = history.finalists()
     if finalists and best is not None:
-        name, first = history.objectives[0].name, finalists[0]
+        name, first = _spoken(history.objectives[0].name), finalists[0]
         text = (
-            f"Trial {best.id} won: {name} {_sign(history) * first['mean']:.5g} as mean of "
-            f"{first['seeds']} new seeds, whose standard deviation is {first['spread']:.2g}"
+            f"Trial {best.id} won: {name} {_sign(history) * first['mean']:.5g}, the mean over "
+            f"{first['seeds']} new seeds with standard deviation {first['spread']:.2g}"
         )
         if len(finalists) > 1:
             gain = finalists[1]["mean"] - first["mean"]
-            verdict = "more" if gain > first["spread"] else "no more"
-            text += f"; it leads the next by {gain:.2g}, {verdict} than that noise"
+            verdict = "more" if gain > first["spread"] else "not more"
+            text += f"; it beats the next finalist by {gain:.2g}, {verdict} than that noise"
         lines.append(text + ".")
-        lines += _without(history, first)
+        lines += _base_comparison(history, first)
     if tested:
-        lines.append("The test part was looked at once, after the winner was chosen and trained.")
+        lines.append("The test split was used once, after the winner was chosen and trained.")
     return lines
 
 
-def _without(history: History, first: dict[str, Any]) -> list[str]:
-    """Return whether the winner beats what it adds to, where trials report that too.
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"
 
-    A figure called `NAME_base` is the objective NAME without what is searched.
-    """
+
+def _evaluated(done: int, space: Space) -> str:
+    """Return how many configurations of the space were evaluated."""
+    verb = "was" if done == 1 else "were"
+    if isinstance(space.size, int):
+        return f"{done:,} of {_counted(space.size, 'configuration')} {verb} evaluated"
+    continuous = sum(isinstance(kind, Real) for kind in space.variables.values())
+    discrete = len(space.variables) - continuous
+    return (
+        f"{_counted(done, 'configuration')} of a space with {discrete} discrete and "
+        f"{_counted(continuous, 'continuous parameter')} {verb} evaluated"
+    )
+
+
+def _base_comparison(history: History, first: dict[str, Any]) -> list[str]:
+    """Return a sentence that compares the winner with its base, if trials report the base."""
     objective = history.objectives[0]
-    runs = [history.trials[number].metrics for number in first["runs"]]
-    known = [m[f"{objective.name}_base"] for m in runs if f"{objective.name}_base" in m]
-    if not known:
+    without = _without_network(history, first)
+    if without is None:
         return []
-    sign, without = _sign(history), float(np.mean(known))
+    sign = _sign(history)
     gain = sign * without - first["mean"]
-    values = f"{objective.name} {sign * first['mean']:.4g} with it, {without:.4g} without"
+    name = _spoken(objective.name)
+    values = f"{name} {sign * first['mean']:.4g} with it, {without:.4g} without"
     if gain <= 0:
         return [f"The searched network does not beat the forecast without one: {values}."]
     noise = "beyond" if gain > first["spread"] else "within"
@@ -169,7 +226,7 @@ def best_table(history: History) -> Table | None:
         for t in trials
     ]  # fmt: skip
     columns = ["trial", *names, "wall (s)", "origin", "configuration"]
-    note = "As scored during the search: the first of many tries flatters itself by its noise."
+    note = "Scores of the search itself; the best of many noisy scores is biased towards optimism."
     return Table(title="Best trials", columns=columns, rows=rows, note=note)
 
 
@@ -186,13 +243,14 @@ def finalist_table(history: History) -> Table | None:
         return None
     columns = ["trial", f"mean {history.objectives[0].name}", "seed spread", "seeds",
                "in the search", "configuration"]  # fmt: skip
-    note = "Trained again with new seeds; the order is that of the means."
+    note = "Retrained with new seeds; ordered by the means."
     return Table(title="Finalists", columns=columns, rows=rows, note=note)
 
 
 def failure_table(history: History) -> Table | None:
-    """Return how trials failed, with the last message of each kind."""
-    last: dict[str, Trial] = {t.failure: t for t in history.trials.values() if t.failure}
+    """Return the number of failures of each kind, with the last message; None without any."""
+    failed = [t for t in history.trials.values() if t.status == "failed"]
+    last: dict[str, Trial] = {t.failure: t for t in failed}
     if not last:
         return None
     count = history.failures()
@@ -204,9 +262,9 @@ def failure_table(history: History) -> Table | None:
 
 
 def configuration_text(configuration: dict[str, Any]) -> str:
-    """Return a configuration in a line: leaf names, chains as `16-0-32 +[0,1]`, six digits.
+    """Return a configuration in one line: leaf names, chains as `16-0-32 +[0,1]`, six digits.
 
-    The log and `winner.json` hold every digit.
+    The log and `winner.json` store the full precision.
 
     Example:
         >>> configuration_text({"model.hidden": 16, "a": {"nodes": [16, 0], "skips": [[0, 1]]}})
@@ -226,21 +284,29 @@ def configuration_text(configuration: dict[str, Any]) -> str:
 
 
 def trajectory_figures(history: History) -> list[Figure]:
-    """Return the best value so far over time, with the values of all trials."""
+    """Return the first objective of each trial by completion, the best so far and the baseline."""
     objective, sign = history.objectives[0], _sign(history)
     trials = sorted((t for t in history.done if t.spans), key=lambda t: t.spans[-1][1])
-    times = [t.spans[-1][1] for t in trials]
+    order = [float(place) for place in range(1, len(trials) + 1)]
     values = [t.values[0] for t in trials]
     best = np.minimum.accumulate(values)
-    every = Series(label="each trial", x=times, y=[sign * v for v in values], role="baseline")
-    line = Series(label="best so far", x=times, y=[sign * float(v) for v in best])
-    title = f"{objective.name} over the time of the search"
-    return [Points(title=title, x_label="time (s)", y_label=objective.name, series=[every, line],
-                   joined=["best so far"])]  # fmt: skip
+    name = _spoken(objective.name)
+    series = [
+        Series(label="trial", x=order, y=[sign * v for v in values], role="baseline"),
+        Series(label="best so far", x=order, y=[sign * float(v) for v in best]),
+    ]
+    known = [m for t in trials if (m := t.metrics.get(f"{objective.name}_base")) is not None]
+    if known:
+        ends = [order[0], order[-1]]
+        series.append(Series(label="without a searched network", x=ends,
+                             y=[float(np.mean(known))] * 2, role="reference"))  # fmt: skip
+    joined = ["best so far", "without a searched network"]
+    return [Points(title=f"{_capital(name)} of each trial", x_label="completed trial",
+                   y_label=name, series=series, joined=joined)]  # fmt: skip
 
 
 def busy_figure(history: History) -> Figure:
-    """Return the share of workers that ran a trial, over time."""
+    """Return the share of busy workers against time."""
     spans = [span for t in history.trials.values() for span in t.spans]
     edges = np.linspace(0.0, max(history.clock, 1e-9), _BINS + 1)
     busy = np.zeros(_BINS)
@@ -251,12 +317,13 @@ def busy_figure(history: History) -> Figure:
     return Lines(
         title="Share of workers that run a trial", x=middle, x_label="time (s)", y_label="share",
         series=[Series(label="busy", y=share.tolist())],
-        note=f"Mean {history.busy_share():.3f}; the end is the waiting for the last trials.",
+        note=f"Mean {history.busy_share():.3f}; the share drops at the end while the last trials "
+        "finish.",
     )  # fmt: skip
 
 
 def front_figure(history: History) -> Figure | None:
-    """Return the Pareto front: of two objectives, else of the first against the parameters."""
+    """Return the Pareto front of the first two objectives, or of the first and `parameters`."""
     names = [o.name for o in history.objectives]
     trials = history.ranked()
     if len(names) < 2 and not all(_COST in t.metrics for t in trials):
@@ -277,16 +344,17 @@ def front_figure(history: History) -> Figure | None:
     ]  # fmt: skip
     spread = [p[0] for p in points]
     return Points(
-        title=f"{y} against {x}", x_label=x, y_label=y, series=series, joined=["Pareto front"],
+        title=f"{_capital(_spoken(y))} against {_spoken(x)}", x_label=_spoken(x),
+        y_label=_spoken(y), series=series, joined=["Pareto front"],
         log_x=min(spread) > 0 and max(spread) > 20 * min(spread),
     )  # fmt: skip
 
 
 def importance(history: History, space: Space) -> dict[str, float]:
-    """Return the share of the variance of ranks that each variable explains alone.
+    """Return the share of the rank variance of the first objective explained by each variable.
 
-    Adjusted for the number of levels, so that a variable without influence has about 0;
-    interactions between variables are not seen.
+    The share is adjusted for the number of levels, so that an irrelevant variable has about 0.
+    Interactions between variables are not detected. Empty with fewer than 8 trials.
 
     Source:
         Kelley's epsilon squared on ranks (1935, PNAS 21, 554).
@@ -319,35 +387,49 @@ def _explained(values: np.ndarray, groups: np.ndarray) -> float:
 
 
 def importance_figure(history: History, space: Space) -> Figure | None:
-    """Return a bar per variable, the most important first."""
-    shares = dict(list(importance(history, space).items())[:15])
+    """Return a bar chart of up to 15 variables that explain some of the variance."""
+    found = [item for item in importance(history, space).items() if item[1] > 0]
+    shares = dict(found[:15])
     if not shares:
         return None
     return Bars(
-        title="What mattered", labels=list(shares), values=list(shares.values()),
-        x_label="share of the variance of ranks that the variable explains alone",
+        title="Importance of parameters", labels=list(shares), values=list(shares.values()),
+        x_label="share of the rank variance explained by the parameter alone",
+        note="" if len(history.done) >= _RELIABLE else
+        f"Not reliable: with {len(history.done)} trials (fewer than {_RELIABLE}), the ranking is "
+        "mostly noise.",
     )  # fmt: skip
 
 
 def parallel_figure(history: History, space: Space) -> Figure:
-    """Return all trials across the axes of the space, coloured by the first objective."""
-    trials, best = history.done, winner(history)
+    """Return parallel coordinates of all trials, coloured by the first objective.
+
+    Shows the `_AXES` parameters that explain most of the objective, in the order of the space.
+    """
+    trials, best = history.done, history.winner()
+    shares = importance(history, space)
+    ranked = sorted(space.variables, key=lambda name: -shares.get(name, 0.0))
+    places = [j for j, name in enumerate(space.variables) if name in ranked[:_AXES]]
+    kinds = list(space.variables.values())
     axes = []
-    for name, kind in space.variables.items():
+    for name, kind in (list(space.variables.items())[j] for j in places):
         ticks = [_tick(v) for v in kind.values] if isinstance(kind, Choice) else []
         axes.append(Scale(label=name.rpartition(".")[2], ticks=ticks, log=not ticks and kind.log))  # type: ignore[union-attr]
-    rows = [
-        [None if c is None else float(c if isinstance(k, Choice) else k.value(c))
-         for c, k in zip(t.codes, space.variables.values(), strict=True)]
-        for t in trials
-    ]  # fmt: skip
+    rows = [[_coordinate(t.codes[j], kinds[j]) for j in places] for t in trials]
     marked = next((i for i, t in enumerate(trials) if best is not None and t.id == best.id), None)
     sign = _sign(history)
+    left_out = len(space.variables) - len(places)
     return Parallel(
-        title="All trials; the winner drawn strong", axes=axes, rows=rows,
-        colour=[sign * t.values[0] for t in trials], colour_label=history.objectives[0].name,
-        marked=marked,
+        title="All trials, the winner highlighted", axes=axes, rows=rows,
+        colour=[sign * t.values[0] for t in trials],
+        colour_label=_spoken(history.objectives[0].name), marked=marked,
+        note=f"The {len(places)} parameters with the largest effect; {left_out} are left out."
+        if left_out else "",
     )  # fmt: skip
+
+
+def _coordinate(code: Any, kind: Any) -> float | None:
+    return None if code is None else float(code if isinstance(kind, Choice) else kind.value(code))
 
 
 def _tick(value: Any) -> str:
@@ -355,7 +437,7 @@ def _tick(value: Any) -> str:
 
 
 def architecture_figures(trial: Trial, space: Space) -> Sequence[Figure]:
-    """Return a drawing of every chain of nodes in a configuration."""
+    """Return a diagram of every `Chain` in a trial's configuration."""
     figures: list[Figure] = []
     for name, parameter in space.parameters.items():
         value = trial.configuration.get(name)
@@ -366,6 +448,6 @@ def architecture_figures(trial: Trial, space: Space) -> Sequence[Figure]:
             figures.append(Diagram(
                 title=f"The winner's {name}", boxes=["input", *nodes, "output"],
                 arrows=[*arrows, *((a, b) for a, b in skips)],
-                note="Bent arrows are skip connections; a dash is a node that passes its input on.",
+                note="Curved arrows are skip connections; a dash is a node without a layer.",
             ))  # fmt: skip
     return figures

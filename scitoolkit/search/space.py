@@ -1,9 +1,9 @@
-"""A search space: named parameters, conditions between them, and the arithmetic of choosing.
+"""Search space: named parameters with conditions; sampling, mutation, encoding and counting.
 
-Inside, a configuration is a tuple of codes, one per independent variable: the index of a choice
-or of an integer, the value of a real, None where a condition switches the variable off. Two
-configurations are the same if and only if their codes are equal, so a search can tell what it
-has seen. Users meet plain dictionaries only.
+Internally a configuration is a tuple of codes, one per independent variable: the index of a
+choice or of an integer, the value of a real, None where a condition makes the variable inactive.
+Two configurations are equal if and only if their codes are equal, which is how a search detects
+duplicates. The public interface uses plain dictionaries.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ TRIES = 10_000
 
 
 class Space:
-    """Everything that a search may choose.
+    """Search space over named parameters.
 
     Args:
-        parameters: name -> `choice(...)`, `integer(...)`, `real(...)`, `chain(...)`, a list of
-            values, or the plain data that a YAML file holds. Dotted names are keys of a
-            configuration file.
-        where: a condition that every configuration must meet; it is tried on samples, so it
-            should not be rare.
+        parameters: mapping from names to `choice(...)`, `integer(...)`, `real(...)`,
+            `chain(...)`, a list of values, or the equivalent plain data of a YAML file. Dotted
+            names are keys of a configuration file.
+        where: predicate that every configuration must satisfy. It is applied by rejection
+            sampling, so a considerable share of all configurations should satisfy it.
 
     Raises:
-        ConfigProblems: every error of the description, a line each.
+        ConfigProblems: all errors of the description, one per line.
 
     Example:
         >>> from scitoolkit.search import Space, chain, choice, real
@@ -57,9 +57,11 @@ class Space:
         where: Callable[[Configuration], bool] | None = None,
     ) -> None:
         if not isinstance(parameters, Mapping):
-            raise ConfigProblems([Problem("space", f"{parameters!r:.80} is no mapping of names")])
+            raise ConfigProblems(
+                [Problem("space", f"{parameters!r:.80} is not a mapping from names to parameters")]
+            )
         if where is not None and not callable(where):
-            raise ConfigProblems([Problem("space.where", f"{where!r} is no function")])
+            raise ConfigProblems([Problem("space.where", f"{where!r} is not a function")])
         self.where = where
         self.parameters: dict[str, Parameter] = {}
         problems: list[Problem] = []
@@ -68,9 +70,9 @@ class Space:
                 self.parameters[str(name)] = read_parameter(str(name), plain)
             except ConfigError as error:
                 problems.append(Problem(str(name), str(error)))
-        problems += [Problem(f"space.{n}", p.problem()) for n, p in self._wrong()]
+        problems += [Problem(f"space.{n}", p.problem()) for n, p in self._invalid_parameters()]
         if not parameters:
-            problems.append(Problem("space", "empty: there is nothing to choose"))
+            problems.append(Problem("space", "the space has no parameters"))
         if problems:
             raise ConfigProblems(problems)
         self.variables: dict[str, Variable] = self._flatten()
@@ -80,23 +82,23 @@ class Space:
         self._check_conditions()
         self.order: list[int] = self._topological()
         self.conditions: list[list[tuple[int, frozenset[Any]]]] = self._code_conditions()
-        """For every variable the positions it depends on and the codes they must have."""
+        """Per variable: the positions that it depends on, and the codes that make it active."""
 
-    # --- what a user sees -------------------------------------------------------------------
+    # --- public interface -------------------------------------------------------------------
 
     @cached_property
     def size(self) -> int | float:
-        """Number of different configurations (without `where`); infinite with a real number."""
+        """Number of distinct configurations, ignoring `where`; infinite with a real parameter."""
         controls = [i for i in self.order if any(i in dict(c) for c in self.conditions)]
         free = [i for i in range(len(self._kinds)) if i not in controls]
         return self._count(controls, free, [None] * len(self._kinds), 0)
 
     def sample(self, rng: random.Random) -> Configuration:
-        """Draw a configuration, every variable uniformly."""
+        """Draw a configuration; every active variable is sampled uniformly (in its scale)."""
         return self.decode(self.sample_codes(rng))
 
     def mutate(self, configuration: Configuration, rng: random.Random) -> Configuration:
-        """Return a copy in which one variable has another value."""
+        """Return a copy of a configuration in which one variable has another value."""
         return self.decode(self.mutate_codes(self.encode(configuration), rng))
 
     def encode(self, configuration: Mapping[str, Any]) -> Codes:
@@ -105,13 +107,13 @@ class Space:
         Raises:
             ConfigError: a parameter is missing, unknown, or has a value outside the space.
         """
-        given = self._apart(configuration)
+        given = self._split_chains(configuration)
         codes: list[Any] = [None] * len(self._names)
         for i in self.order:
             name = self._names[i]
             if not self.active(i, codes):
                 if name in given:
-                    raise ConfigError("does not exist here: its condition is not met", where=name)
+                    raise ConfigError("is inactive: its condition is not met", where=name)
                 continue
             if name not in given:
                 raise ConfigError("missing", where=name)
@@ -122,7 +124,7 @@ class Space:
         return tuple(codes)
 
     def decode(self, codes: Sequence[Any]) -> Configuration:
-        """Return the configuration that codes stand for; switched-off parameters are left out."""
+        """Return the configuration with the given codes, without inactive parameters."""
         values = [
             None if c is None else kind.value(c) for kind, c in zip(self._kinds, codes, strict=True)
         ]
@@ -136,11 +138,11 @@ class Space:
         return out
 
     def describe(self) -> dict[str, Any]:
-        """Return plain data from which `Space` makes this space again (`where` is not in it)."""
+        """Return plain data from which `Space` rebuilds this space, except for `where`."""
         return {name: parameter.describe() for name, parameter in self.parameters.items()}
 
     def difference(self, other: Mapping[str, Any]) -> list[str]:
-        """Return how this space differs from the description of another, a line each."""
+        """Return the differences from the description of another space, one per line."""
         mine, lines = self.describe(), []
         for name in sorted(mine.keys() | other.keys()):
             before, now = other.get(name), mine.get(name)
@@ -153,19 +155,19 @@ class Space:
         return lines
 
     def features(self, codes: Sequence[Any]) -> list[float]:
-        """Return numbers for analysis: one per variable, -1 where it is switched off."""
+        """Return one number per variable for statistics; -1 for inactive variables."""
         return [
             -1.0 if c is None else kind.unit(c) if isinstance(kind, Real) else float(c)
             for kind, c in zip(self._kinds, codes, strict=True)
         ]
 
-    # --- what strategies use ----------------------------------------------------------------
+    # --- interface for strategies -----------------------------------------------------------
 
     def sample_codes(self, rng: random.Random) -> Codes:
-        """Draw codes.
+        """Draw the codes of a configuration that satisfies `where`.
 
         Raises:
-            ConfigError: no sample meets `where`: the space contradicts itself.
+            ConfigError: none of `TRIES` samples satisfies `where`.
         """
         for _ in range(TRIES):
             codes: list[Any] = [None] * len(self._kinds)
@@ -174,10 +176,10 @@ class Space:
                     codes[i] = self._kinds[i].sample(rng)
             if self.allows(codes):
                 return tuple(codes)
-        raise ConfigError(f"none of {TRIES} samples meets `where`", where="space")
+        raise ConfigError(f"none of {TRIES} samples satisfies `where`", where="space")
 
     def mutate_codes(self, codes: Sequence[Any], rng: random.Random) -> Codes:
-        """Return codes that differ from `codes`, in one variable and what depends on it."""
+        """Return codes that differ in one variable and in the variables conditional on it."""
         candidates = [i for i, c in enumerate(codes) if c is not None and self._kinds[i].levels > 1]
         if not candidates:
             return tuple(codes)
@@ -191,12 +193,12 @@ class Space:
         return self.sample_codes(rng)
 
     def allows(self, codes: Sequence[Any]) -> bool:
-        """Return whether `where` holds."""
+        """Return whether a configuration satisfies `where`."""
         return self.where is None or bool(self.where(self.decode(codes)))
 
-    # --- inside -----------------------------------------------------------------------------
+    # --- implementation ---------------------------------------------------------------------
 
-    def _wrong(self) -> Iterator[tuple[str, Parameter]]:
+    def _invalid_parameters(self) -> Iterator[tuple[str, Parameter]]:
         return ((n, p) for n, p in self.parameters.items() if p.problem())
 
     def _flatten(self) -> dict[str, Variable]:
@@ -208,7 +210,7 @@ class Space:
             out.update(parts)
         return out
 
-    def _apart(self, configuration: Mapping[str, Any]) -> dict[str, Any]:
+    def _split_chains(self, configuration: Mapping[str, Any]) -> dict[str, Any]:
         given: dict[str, Any] = {}
         for name, value in configuration.items():
             parameter = self.parameters.get(name)
@@ -247,13 +249,13 @@ class Space:
         if other == name:
             return "depends on itself"
         if isinstance(self.variables[other], Real):
-            return f"{other} is a real number; conditions need choices or integers"
+            return f"{other} is a real number; conditions require choices or integers"
         for value in allowed:
             try:
                 self.variables[other].code(value)
             except (TypeError, ValueError) as error:
-                return f"{other} can never be that: {error}"
-        return "" if allowed else f"{other} has no value for which this exists"
+                return f"{other} never has that value: {error}"
+        return "" if allowed else f"no value of {other} is listed"
 
     def _topological(self) -> list[int]:
         order: list[int] = []
@@ -264,13 +266,12 @@ class Space:
             ]
             if not ready:
                 names = ", ".join(self._names[i] for i in rest)
-                raise ConfigProblems([Problem("space", f"conditions in a circle: {names}")])
+                raise ConfigProblems([Problem("space", f"circular conditions: {names}")])
             order += ready
             rest = [i for i in rest if i not in ready]
         return order
 
     def _code_conditions(self) -> list[list[tuple[int, frozenset[Any]]]]:
-        """Return for every variable the positions it depends on and the codes they must have."""
         return [
             [
                 (self._position[n], frozenset(self.variables[n].code(v) for v in allowed))
@@ -280,11 +281,11 @@ class Space:
         ]
 
     def active(self, i: int, codes: Sequence[Any]) -> bool:
-        """Return whether the conditions of variable `i` are met."""
+        """Return whether all conditions of variable `i` are met."""
         return all(codes[j] in allowed for j, allowed in self.conditions[i])
 
     def _repair(self, codes: list[Any], rng: random.Random) -> None:
-        """Switch variables on and off as the conditions now say."""
+        """Apply the conditions in place: clear inactive variables, sample newly active ones."""
         for i in self.order:
             if not self.active(i, codes):
                 codes[i] = None

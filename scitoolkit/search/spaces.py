@@ -1,7 +1,6 @@
-"""Spaces by name: `spaces.pod_lstm`, `spaces.get("pod_lstm")`, or `space: pod_lstm` in a file.
+"""Registered search spaces: `spaces.pod_lstm`, `spaces.get("pod_lstm")` or `space: pod_lstm`.
 
-A domain describes its spaces as plain data and enters them under the entry-point group
-`scitoolkit.space`; so can any other package.
+Spaces are plain data in the entry-point group `scitoolkit.space`, to which any package can add.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ names: Callable[[], list[str]] = described.names
 
 
 def get(name: str) -> Space:
-    """Return the space called `name`.
+    """Return the space registered as `name`.
 
     Raises:
-        ConfigError: there is none; the message lists all.
+        ConfigError: no space has that name; the message lists all names.
 
     Example:
         >>> get("pod_lstm").size
@@ -30,12 +29,12 @@ def get(name: str) -> Space:
 
 
 def description(name: str) -> Mapping[str, Any]:
-    """Return the plain data that describes a space."""
+    """Return the description of a registered space: parameters as plain data, by name."""
     return described.get(name)
 
 
 def __getattr__(name: str) -> Space:
-    """Return a space as an attribute of this module."""
+    """Return a registered space as an attribute of this module."""
     if name.startswith("_") or name not in names():
         raise AttributeError(f"no space {name!r}; there are {', '.join(names())}")
     return get(name)

@@ -1,4 +1,4 @@
-"""The trials of a search as a table: rows, a pandas DataFrame, results.csv."""
+"""Trials of a search as a table: rows, pandas DataFrame, results.csv."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ FILE = "results.csv"
 
 
 def trial_rows(history: History) -> list[dict[str, Any]]:
-    """Return one row a trial, in the order of their numbers.
+    """Return one row per trial, ordered by number.
 
-    Columns: `trial`, `status`, `origin`, the configuration as `p:NAME`, the figures as `m:NAME`,
-    `seconds` of workers, `cpu` seconds, `seed`, `of` (the trial that was trained again),
-    `failure`.
+    Columns: `trial`, `status`, `origin`, parameters as `p:NAME`, metrics as `m:NAME`, wall time
+    in `seconds`, `cpu` seconds, `seed`, `of` (the retrained trial), `failure`.
     """
     return [
         {
@@ -36,12 +35,12 @@ def trial_rows(history: History) -> list[dict[str, Any]]:
 
 
 def _cell(value: Any) -> Any:
-    """Return numbers and texts as they are, the rest as JSON."""
+    """Return numbers and strings unchanged, other values as JSON."""
     return value if isinstance(value, str | int | float | bool | None) else json.dumps(value)
 
 
 def to_dataframe(history: History) -> pandas.DataFrame:
-    """Return the trials as a table with one row a trial; see `trial_rows` for its columns.
+    """Return the trials as a DataFrame with one row per trial; see `trial_rows`.
 
     Example:
         >>> from scitoolkit.search import Search, real, to_dataframe
@@ -55,7 +54,7 @@ def to_dataframe(history: History) -> pandas.DataFrame:
 
 
 def write_csv(history: History, folder: Path) -> Path:
-    """Write results.csv, whole or not at all; return its path."""
+    """Write results.csv atomically; return its path."""
     rows = trial_rows(history)
     names = list(dict.fromkeys(name for row in rows for name in row))
     path = folder / FILE

@@ -1,4 +1,4 @@
-"""A trial: one configuration, what it was asked to do, and what came of it."""
+"""Trials of a search: objective, task, outcome, record and evaluation context."""
 
 from __future__ import annotations
 
@@ -11,18 +11,24 @@ from typing import Any, Literal
 from scitoolkit.core.errors import ConfigError
 
 Direction = Literal["min", "max"]
+INTERRUPTIONS = frozenset({"disk", "machine"})
+"""Failures caused by the machine instead of the configuration: such a trial stays unfinished."""
 
 
 @dataclass(frozen=True)
 class Objective:
-    """A figure that a search makes small or large.
+    """Metric that a search minimises or maximises, or a constraint on a metric.
 
     Attributes:
-        name: of the metric that an evaluation returns.
-        direction: whether small or large is good.
-        limit: configurations beyond it do not count; when the cost function knows the figure
-            beforehand, they are never tried, else the strategy learns where the limit is kept.
-        constraint: whether the limit is all that counts: below it, smaller is no better.
+        name: of a metric returned by the evaluation or by the cost function.
+        direction: `min` or `max`.
+        limit: bound beyond which a configuration is infeasible. If the cost function returns the
+            metric, infeasible configurations are not evaluated; otherwise strategies use the
+            excess of finished trials.
+        constraint: whether only the limit matters, so that the metric is not optimised.
+
+    Raises:
+        ConfigError: unknown direction, non-finite limit, or a constraint without a limit.
     """
 
     name: str
@@ -31,7 +37,7 @@ class Objective:
     constraint: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse a direction that is none: anything but `min` would be maximised."""
+        """Validate direction and limit."""
         if self.direction not in ("min", "max"):
             raise ConfigError(
                 f"direction {self.direction!r}", where=f"objective {self.name}", allowed="min, max"
@@ -44,16 +50,16 @@ class Objective:
                               fix="limit=...")  # fmt: skip
 
     def loss(self, metrics: Mapping[str, Any]) -> float:
-        """Return the figure as something to minimise."""
+        """Return the metric, negated for `max`, so that smaller is better."""
         value = float(metrics[self.name])
         return value if self.direction == "min" else -value
 
     def within(self, metrics: Mapping[str, Any]) -> bool:
-        """Return whether the limit is kept; True when the figure is not known."""
+        """Return whether the limit is satisfied; True if the metric is missing."""
         return self.excess(metrics) <= 0
 
     def excess(self, metrics: Mapping[str, Any]) -> float:
-        """Return how far the figure is beyond the limit, in units of the limit; 0 within.
+        """Return the violation of the limit relative to its absolute value; 0 if satisfied.
 
         Example:
             >>> Objective("memory", limit=4.0).excess({"memory": 5.0})
@@ -67,16 +73,17 @@ class Objective:
 
 @dataclass(frozen=True)
 class Task:
-    """What a worker is asked to do: all of it plain data that can be sent anywhere.
+    """Unit of work for a worker, as plain serialisable data.
 
     Attributes:
         trial: number of the trial.
-        stage: 0, and one more each time the trial is given a larger budget.
-        configuration: parameters by name.
+        stage: 0 for the first budget, incremented with each larger budget.
+        configuration: values of the parameters by name.
         seed: of this trial.
-        budget: epochs (or what the evaluation counts in) at which to stop; None means its own.
-        directory: folder for checkpoints; it is made when first asked for.
-        resumed: whether an earlier attempt or stage may have left a checkpoint there.
+        budget: number of epochs (or of the evaluation's own unit) at which to stop; None for the
+            evaluation's default.
+        directory: folder for checkpoints, created on first access.
+        resumed: whether an earlier attempt or stage may have left a checkpoint in the folder.
     """
 
     trial: int
@@ -90,16 +97,16 @@ class Task:
 
 @dataclass
 class Outcome:
-    """What a worker hands back.
+    """Result of a task.
 
     Attributes:
-        task: what was asked for.
-        metrics: figures by name, when it succeeded.
-        failure: the kind of failure, "" when it succeeded.
+        task: the task.
+        metrics: values by name, if it succeeded.
+        failure: kind of failure, "" if it succeeded.
         error: message or traceback of the failure.
-        epochs: metrics of every epoch reported.
-        started, finished: clock of the manager, seconds.
-        cpu: CPU seconds used, None when not known.
+        epochs: reported metrics of every epoch.
+        started, finished: seconds on the evaluator's clock.
+        cpu: CPU seconds, None if unknown.
         worker: number of the worker.
     """
 
@@ -116,7 +123,25 @@ class Outcome:
 
 @dataclass
 class Trial:
-    """Everything known of one trial; `stage` counts the budgets it was given."""
+    """State of a trial, updated by the events of the log.
+
+    Attributes:
+        id: number of the trial.
+        codes: of the configuration; see `Space.encode`.
+        configuration: values of the parameters by name.
+        seed: of the evaluation.
+        origin: how the strategy found the configuration, such as `random` or `mutation`.
+        parent: trial from which the configuration was mutated.
+        of: trial that this one retrains with another seed.
+        stage: number of its current budget.
+        budget: at which the current stage stops.
+        status: `running` until a result or a failure is logged.
+        metrics: of the last finished stage.
+        failure, error: of the last attempt.
+        epochs: reported metrics of every epoch.
+        spans: (start, stop, worker) of every attempt, seconds of search.
+        cpu: CPU seconds of all attempts.
+    """
 
     id: int
     codes: tuple[Any, ...]
@@ -135,23 +160,29 @@ class Trial:
     spans: list[tuple[float, float, int]] = field(default_factory=list)
     cpu: float = 0.0
     values: tuple[float, ...] = ()
-    """Objectives of the last finished stage, all to be minimised."""
+    """Losses of the last finished stage, one per objective; smaller is better."""
     reached: int = -1
-    """Last finished stage."""
+    """Last finished stage, -1 before the first."""
     violation: float = 0.0
-    """Sum over limits of how far they are exceeded, each in units of the limit; 0 if all hold."""
+    """Sum of the relative violations of all limits; 0 if the trial is feasible."""
 
     @property
     def wall(self) -> float:
-        """Seconds that workers spent on it."""
+        """Wall seconds of all attempts."""
         return sum(end - start for start, end, _ in self.spans)
 
 
 class TrialContext:
-    """What an evaluation may use besides its configuration: seed, budget, folder, reports.
+    """Context of an evaluation: seed, budget, checkpoint folder and epoch reports.
 
-    An evaluation is `evaluate(configuration)` or `evaluate(configuration, trial)` with this as
-    `trial`, and returns a number or a dictionary of figures.
+    An evaluation is `evaluate(configuration)` or `evaluate(configuration, trial)`, where `trial`
+    is this object; it returns a number or a dictionary of metrics.
+
+    Attributes:
+        seed: of the trial.
+        budget: at which to stop, None for the evaluation's default.
+        number: of the trial.
+        epochs: metrics reported so far.
     """
 
     def __init__(self, task: Task, send: Callable[[dict[str, float]], None] | None = None) -> None:
@@ -163,20 +194,24 @@ class TrialContext:
 
     @property
     def directory(self) -> Path:
-        """Folder of this trial, kept between attempts and stages."""
+        """Folder of this trial, shared by its attempts and stages; created on first access.
+
+        Raises:
+            ConfigError: the search has no directory.
+        """
         if self._task.directory is None:
-            raise ConfigError("this search keeps no files", fix="Search(..., directory=FOLDER)")
+            raise ConfigError("this search has no directory", fix="Search(..., directory=FOLDER)")
         path = Path(self._task.directory)
         path.mkdir(parents=True, exist_ok=True)
         return path
 
     @property
     def resumed(self) -> bool:
-        """Whether an earlier attempt or a smaller budget may have left a checkpoint."""
+        """Whether an earlier attempt or stage may have left a checkpoint."""
         return self._task.resumed
 
     def report(self, epoch: int, **metrics: float) -> None:
-        """Tell how an epoch went: kept in the log, and a sign of life for the manager."""
+        """Report the metrics of an epoch; they are logged, and time limits are checked here."""
         row = {"epoch": epoch, **{name: float(value) for name, value in metrics.items()}}
         self.epochs.append(row)
         if self._send is not None:
@@ -185,12 +220,12 @@ class TrialContext:
 
 def _number(value: Any) -> float:
     if isinstance(value, str | bytes):
-        raise TypeError("a text")
+        raise TypeError("a string is not a number")
     return float(value)
 
 
 def checked_metrics(result: Any) -> tuple[dict[str, float], str, str]:
-    """Return (metrics, kind of failure, message) of what an evaluation returned.
+    """Return (metrics, kind of failure, error message) for the return value of an evaluation.
 
     Example:
         >>> checked_metrics(0.5)

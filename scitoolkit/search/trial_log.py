@@ -1,9 +1,9 @@
-"""The trial log: JSON lines, appended and flushed to disk, from which a search is rebuilt.
+"""Trial log: append-only JSON lines from which a search is rebuilt.
 
-Every line is one event. What a search knows is a function of the sequence of events alone, so a
-search killed at any moment continues as if it had not been. A last line cut short by the crash
-is dropped. JSON lines and not SQLite: a write-ahead log needs shared memory, which network file
-systems of clusters do not have.
+Every line is one event: `open`, `resume`, `issue`, `finish`, `interrupt` or `state`. The state of
+a search is a function of the sequence of events, so a search killed at any moment continues as if
+it had not been interrupted. A last line truncated by a crash is dropped. SQLite is not used
+because its write-ahead log needs shared memory, which network file systems lack.
 """
 
 from __future__ import annotations
@@ -26,22 +26,26 @@ Event = dict[str, Any]
 
 
 class LogLocked(ScitoolkitError):
-    """Another manager writes this log."""
+    """Another process writes this log."""
 
 
 class TrialLog:
-    """Appends events to `directory/trials.jsonl`; one process at a time may hold it.
+    """Append-only event log `directory/trials.jsonl`, locked by one process at a time.
 
-    A kill of the process loses nothing that was appended; a crash of the machine at most what was
-    appended in the last flush of the disk (milliseconds), because flushing goes on in a thread of
-    its own: a manager of a thousand workers must not wait for a disk. `close` waits for it.
+    Killing the process loses no appended event. A crash of the machine loses at most the events
+    since the last `fdatasync`, which runs in a separate thread so that the manager of a thousand
+    workers does not wait for the disk. `close` waits for the last flush.
 
     Args:
-        directory: the run directory of the search.
+        directory: run directory of the search.
+
+    Attributes:
+        events: found in the file when it was opened.
 
     Raises:
-        LogLocked: another manager holds it.
-        CheckpointError: a line in the middle cannot be read.
+        LogLocked: another process holds the lock.
+        CheckpointError: a line other than the last one is damaged.
+        ScitoolkitError: the file cannot be opened for writing.
 
     Example:
         >>> import tempfile
@@ -68,10 +72,10 @@ class TrialLog:
         self._flusher = _Flusher(self._file)
 
     def append(self, events: Iterable[Mapping[str, Any]]) -> None:
-        """Write events; they are on their way to the disk when this returns.
+        """Append events and request a flush to disk, without waiting for it.
 
         Raises:
-            ScitoolkitError: the disk is full or gone; the log is as it was before the call.
+            ScitoolkitError: the write or an earlier flush failed; the log is unchanged.
         """
         data = b"".join(
             json.dumps(event, separators=(",", ":"), allow_nan=False).encode() + b"\n"
@@ -83,7 +87,7 @@ class TrialLog:
             self._flusher.check()
             _write_all(self._file, data)
         except OSError as error:
-            # Half a line would be taken for the crash of a writer: leave none behind.
+            # Remove a partial line: readers would take it for a crash of the writer.
             os.ftruncate(self._file, self._end)
             os.lseek(self._file, self._end, os.SEEK_SET)
             raise disk_error(error, self.path) from None
@@ -91,7 +95,7 @@ class TrialLog:
         self._flusher.wanted.set()
 
     def close(self) -> None:
-        """Close the file and let others have it.
+        """Flush and close the file and release the lock.
 
         Raises:
             ScitoolkitError: the last events did not reach the disk.
@@ -135,7 +139,7 @@ class TrialLog:
 
 
 class _Flusher:
-    """Flushes a file to the disk whenever that is wanted, in a separate thread."""
+    """Thread that flushes a file to disk whenever `wanted` is set."""
 
     def __init__(self, file: int) -> None:
         self._file, self._end = file, False
@@ -145,13 +149,13 @@ class _Flusher:
         self._thread.start()
 
     def check(self) -> None:
-        """Raise what the last flush met with, once."""
+        """Raise the error of the last flush, once."""
         error, self._error = self._error, None
         if error is not None:
             raise error
 
     def finish(self) -> None:
-        """Flush what is left and end."""
+        """Flush once more and end the thread."""
         self._end = True
         self.wanted.set()
         self._thread.join()
@@ -170,12 +174,12 @@ class _Flusher:
 
 
 def read_events(directory: Path) -> list[Event]:
-    """Return the events of a log without locking it: for reports, also of a running search."""
+    """Return the events of a log without locking it; the search may still be running."""
     return _read(Path(directory) / FILE_NAME)[0]
 
 
 def _read(path: Path) -> tuple[list[Event], int]:
-    """Return all whole events and the offset after the last one."""
+    """Return all complete events and the byte offset after the last one."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -191,7 +195,7 @@ def _read(path: Path) -> tuple[list[Event], int]:
             if end + len(line) >= len(data):
                 break
             raise CheckpointError(
-                f"a line that is no event ({error})", where=f"{path}:{number}",
+                f"the line is not an event ({error})", where=f"{path}:{number}",
                 fix="restore the file; only its last line may be incomplete",
             ) from None  # fmt: skip
         events.append(event)

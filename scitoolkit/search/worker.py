@@ -1,4 +1,4 @@
-"""Running one trial, wherever that is: every way in which it can fail becomes an outcome."""
+"""Execution of one trial in any process; every failure is converted to an `Outcome`."""
 
 from __future__ import annotations
 
@@ -22,22 +22,26 @@ from scitoolkit.search.trial import Outcome, Task, TrialContext, checked_metrics
 Evaluate = Callable[..., Any]
 Send = Callable[[dict[str, float]], None]
 _PR_SET_PDEATHSIG = 1
+_FAULTS = {
+    errno.ENOSPC: "disk", errno.EDQUOT: "disk", errno.EIO: "machine", errno.EROFS: "machine",
+    errno.EMFILE: "machine", errno.ENFILE: "machine", errno.ESTALE: "machine",
+}  # fmt: skip
 
 
 class TimeLimit(Exception):
-    """The trial has used up its time; raised inside it, from `report`."""
+    """Raised inside a trial by `TrialContext.report` once its time limit has passed."""
 
 
 def run_task(
     evaluate: Evaluate, task: Task, send: Send | None = None, seconds: float | None = None
 ) -> Outcome:
-    """Evaluate one configuration and return what came of it; it never raises an Exception.
+    """Evaluate one configuration and return its outcome; exceptions become failures.
 
     Args:
         evaluate: `evaluate(configuration)` or `evaluate(configuration, trial)`.
-        task: what to do.
-        send: called with every reported epoch.
-        seconds: limit that is looked at whenever an epoch is reported.
+        task: configuration, seed, budget and folder.
+        send: called with the metrics of every reported epoch.
+        seconds: time limit, checked at every reported epoch.
     """
     deadline = None if seconds is None else time.monotonic() + seconds
 
@@ -57,7 +61,7 @@ def run_task(
     except TimeLimit as error:
         outcome.failure, outcome.error = "time limit", str(error)
     except Exception as error:
-        outcome.failure, outcome.error = _kind(error), traceback.format_exc(limit=-12)
+        outcome.failure, outcome.error = failure_kind(error), traceback.format_exc(limit=-12)
     outcome.cpu = time.process_time() - cpu
     return outcome
 
@@ -76,24 +80,42 @@ def _has_default(parameter: inspect.Parameter) -> bool:
     return parameter.default is not inspect.Parameter.empty
 
 
-def _kind(error: Exception) -> str:
+def failure_kind(error: BaseException) -> str:
+    """Return the kind of failure of an exception: `memory`, `disk`, `machine` or `raised`.
+
+    Faults of the machine are recognised by `errno` along the chain of exceptions, and by the
+    system's message, because HDF5, torch and data-loading workers pass only the text on.
+
+    Example:
+        >>> failure_kind(OSError(errno.EMFILE, "Too many open files"))
+        'machine'
+    """
     text = str(error).lower()
     if isinstance(error, MemoryError) or "out of memory" in text or "can't allocate" in text:
         return "memory"
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return "disk"
-    return "raised"
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.errno in _FAULTS:
+            return _FAULTS[cause.errno]
+        cause = cause.__cause__ or cause.__context__
+    kinds = [kind for code, kind in _FAULTS.items() if os.strerror(code).lower() in text]
+    return kinds[0] if kinds else "raised"
 
 
 def serve(pipe: Connection, evaluate: bytes, log: str | None) -> None:
-    """Run tasks from a pipe until it closes: the main function of a worker process.
+    """Main function of a worker process: run tasks from a pipe until it closes.
 
-    Messages to the manager: ("ready",), ("broken", traceback), ("epoch", row), ("done", outcome).
+    Messages to the parent: ("ready",), ("broken", traceback), ("epoch", row), ("done", outcome).
+
+    Args:
+        pipe: connection to the parent.
+        evaluate: pickled evaluation.
+        log: file for standard output and error; None inherits them.
     """
-    _lead_own_group()
-    _die_with_parent()
+    _become_group_leader()
+    _terminate_with_parent()
     if log is not None:
-        _write_to(log)
+        _redirect_output(log)
     try:
         function = pickle.loads(evaluate)
     except BaseException:
@@ -110,32 +132,32 @@ def serve(pipe: Connection, evaluate: bytes, log: str | None) -> None:
             return
 
 
-def _lead_own_group() -> None:
-    """Be killed with all own children at once, and leave Ctrl-C to the manager."""
+def _become_group_leader() -> None:
+    """Become a process-group leader, so that children are killed too; ignore SIGINT."""
     if os.getpgrp() != os.getpid():
         os.setsid()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _die_with_parent() -> None:
-    """End when the manager does, however that happened: its successor will issue the trial."""
+def _terminate_with_parent() -> None:
+    """Terminate with the parent process; a resumed search issues the trial again."""
     import multiprocessing
 
     parent = multiprocessing.parent_process()
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if parent is not None:
-        watch = threading.Thread(target=_wait_and_end, args=(parent,), daemon=True)
+        watch = threading.Thread(target=_kill_group_after, args=(parent,), daemon=True)
         watch.start()
 
 
-def _wait_and_end(parent: Any) -> None:
+def _kill_group_after(parent: Any) -> None:
     parent.join()
     os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
-def _write_to(log: str) -> None:
-    """Send what a trial prints, and the traceback of a crash, into a file."""
+def _redirect_output(log: str) -> None:
+    """Redirect standard output, standard error and crash tracebacks to a file."""
     os.makedirs(os.path.dirname(log), exist_ok=True)
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(file, 1)

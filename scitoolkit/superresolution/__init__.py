@@ -1,4 +1,4 @@
-"""MeshfreeFlowNet: coarse fields to a continuous solution of equations that are given as text."""
+"""Continuous super-resolution of fields (MeshfreeFlowNet), with equations given as text."""
 
 from __future__ import annotations
 

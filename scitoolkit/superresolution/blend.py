@@ -1,10 +1,11 @@
-"""Where a query lies on a rectilinear latent grid, and the weights that blend its cell's corners.
+"""Location of queries on a rectilinear latent grid, and weights that blend the cell's corners.
 
 The field is the sum over the 2^d corners j of w_j(x) f((x - x_j) / h_j, c_j) (Jiang et al., SC20,
 eq. 6). With multilinear weights its derivative jumps at cell faces; the quintic weights have two
-vanishing derivatives there, so the field is twice continuously differentiable. Each node scales
-its coordinates by ITS OWN spacing h_j, not by the cell's, or the jump would be back wherever the
-spacing changes. Derivatives are by the physical coordinates: all chain-rule factors are here.
+vanishing derivatives there, so the field is twice continuously differentiable. Coordinates relative
+to a node are scaled by the spacing h_j of that node, not of the cell, as the derivative would jump
+wherever the spacing changes otherwise. Derivatives are with respect to physical coordinates; all
+factors of the chain rule are in this module.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _LINEAR = (0.0, 1.0)
 
 @dataclass(frozen=True)
 class Along:
-    """One dim of the queries: (B, N) each; the pairs are left and right node."""
+    """Location of queries along one dim: (B, N) each; pairs are of the left and right node."""
 
     node: tuple[Tensor, Tensor]
     offset: tuple[Tensor, Tensor]
@@ -37,12 +38,12 @@ class Along:
 
 
 def locate(x: Tensor, nodes: Tensor, period: float | None) -> Along:
-    """Return cell, distances and scales of the queries along one dim.
+    """Locate queries along one dim.
 
     Args:
-        x: (B, N) coordinates, the unit of `nodes`.
+        x: (B, N) coordinates, in the unit of `nodes`.
         nodes: (B, n) ascending.
-        period: length of a periodic dim, which has a cell from the last node to the first.
+        period: length of a periodic dim, with a cell from the last to the first node; else None.
     """
     count = nodes.shape[1]
     if period is None:
@@ -63,7 +64,7 @@ def locate(x: Tensor, nodes: Tensor, period: float | None) -> Along:
 
 
 def _spacing(ends: Tensor, periodic: bool) -> Tensor:
-    """Return each node's spacing: the mean width of its cells."""
+    """Return the spacing of each node: the mean width of its cells."""
     width = ends[:, 1:] - ends[:, :-1]
     if periodic:
         return (width + torch.roll(width, 1, 1)) / 2
@@ -72,7 +73,7 @@ def _spacing(ends: Tensor, periodic: bool) -> Tensor:
 
 
 def weight_derivative(along: Along, kind: Weights, side: int, order: int) -> Tensor | None:
-    """Return d^order w / dx^order of the left (0) or right (1) node; None where it is zero."""
+    """Return d^order w / dx^order of the left (0) or right (1) node; None if it is zero."""
     coefficients = list(_SMOOTH if kind == "smooth" else _LINEAR)
     for _ in range(order):
         coefficients = [k * c for k, c in enumerate(coefficients)][1:]
@@ -88,11 +89,13 @@ def weight_derivative(along: Along, kind: Weights, side: int, order: int) -> Ten
 
 
 def blend(decoded: Tensor, where: Sequence[Along], plan: taylor.Plan, kind: Weights) -> Tensor:
-    """Return the streams of the blended field by the product rule.
+    """Return the derivative streams of the blended field by the product rule.
 
     Args:
         decoded: (streams, 2^d, B, N, C).
-        where: one `Along` a dim.
+        where: one `Along` per dim.
+        plan: which derivatives.
+        kind: of the weights.
 
     Returns:
         (streams, B, N, C).
@@ -113,7 +116,7 @@ def blend(decoded: Tensor, where: Sequence[Along], plan: taylor.Plan, kind: Weig
 
 
 def _corner_weights(where, orders, kind: Weights, tables) -> Tensor | None:
-    """Return (2^d, B, N) derivatives of the corners' weights, or None if all are zero."""
+    """Return derivatives of the corners' weights, (2^d, B, N); None if all are zero."""
     sides = []
     for dim, (along, order) in enumerate(zip(where, orders, strict=True)):
         pair = []
@@ -139,6 +142,7 @@ def gather(latent: Tensor, where: Sequence[Along]) -> tuple[Tensor, Tensor, list
 
     Args:
         latent: (B, C, nodes...).
+        where: one `Along` per dim.
 
     Returns:
         vectors (2^d, B, N, C), coordinates (2^d, B, N, d), scales: d of (2^d, B, N).

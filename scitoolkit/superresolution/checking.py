@@ -1,7 +1,7 @@
-"""Do the equations hold for the data? Asked of the TRUE data, before anything is trained.
+"""Check of equations on the true data before a training.
 
-A wrong axis, unit or time scale in an equation makes its residual on the true solution as large as
-its terms, and a model trained to make it vanish is trained away from the truth.
+A wrong axis, unit or time scale makes the residual of an equation on the true solution as large as
+its terms; minimising that residual would move a model away from the truth.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class EquationCheck:
     Attributes:
         name: of the equation.
         ratio: rms of the residual over the root of the summed mean squares of its terms.
-        terms: text of each term -> rms.
-        message: empty where the equation holds, else what may be wrong.
+        terms: {text of a term: its rms}.
+        message: the likely error; empty if the equation holds.
     """
 
     name: str
@@ -47,13 +47,13 @@ class EquationCheck:
 
 @dataclass(frozen=True)
 class CheckReport:
-    """What `check` found.
+    """Result of `check`.
 
     Attributes:
-        equations: one entry an equation.
-        warnings: what concerns all, coarse sampling say.
+        equations: one entry per equation.
+        warnings: remarks on all equations, such as coarse sampling.
         tolerance: ratio up to which an equation counts as satisfied.
-        constants: the equations' constants as the data say, over all equations.
+        constants: constants of the equations, fitted to the data over all equations.
     """
 
     equations: Sequence[EquationCheck]
@@ -68,11 +68,11 @@ class CheckReport:
 
     @property
     def ratios(self) -> dict[str, float]:
-        """Return each equation's residual over its terms."""
+        """Return {equation: residual over its terms}."""
         return {e.name: e.ratio for e in self.equations}
 
     def table(self) -> Table:
-        """Return the figures for a report."""
+        """Return the table of a report."""
         rows: list[list[float | int | str | None]] = [
             [e.name, number(e.ratio), "holds" if e.ratio <= self.tolerance else "SUSPICIOUS",
              e.message or "-"]
@@ -106,19 +106,18 @@ def check(
 ) -> CheckReport:
     """Measure the residual of every equation on the true data against the size of its terms.
 
-    Derivatives are those of `differentiate`; points at which only one-sided differences are
-    possible are left out, and means are weighted by the cells' volumes. The order of the dims
-    does not matter.
+    Derivatives are computed by `differentiate`; points with one-sided differences are left out, and
+    means are weighted by cell volumes. The result does not depend on the order of the dims.
 
     Args:
         pde: the equations.
         dataset: fields with coordinates.
         periodic: length of each periodic dim.
-        tolerance: ratio from which an equation is called suspicious.
+        tolerance: largest ratio of an equation that holds.
         where: file to name in messages.
 
     Raises:
-        DataError: fields or dims of the equations are not those of the data, or NaN in them.
+        DataError: fields or dims of the equations are missing from the data, or contain NaN.
 
     Example:
         >>> t, x = np.linspace(0, 1, 40), np.linspace(0, 1, 64, endpoint=False)
@@ -150,7 +149,7 @@ def check(
 def _fitted(
     pde: PDE, data: _Derivatives, terms: Mapping[str, Mapping[str, float]]
 ) -> list[FittedConstant]:
-    """Return the constants as the data say, residuals in units of their equation's terms."""
+    """Return the constants fitted to the data, with residuals relative to terms."""
     scale = {n: float(np.sqrt(sum(v**2 for v in t.values()))) for n, t in terms.items()}
 
     def evaluate(changed: PDE) -> dict[str, Array]:
@@ -164,7 +163,7 @@ def _fitted(
 def _wrong_constants(
     name: str, pde: PDE, data: _Derivatives, ratio: float, constants: Sequence[FittedConstant]
 ) -> str:
-    """Return what the equation's residual would be with the fitted constants, if far less."""
+    """Return a message if the fitted constants reduce the residual considerably, else ""."""
     wrong = [c for c in constants if not c.agrees]
     if not wrong:
         return ""
@@ -177,10 +176,10 @@ def _wrong_constants(
 
 
 def _head(dataset: xr.Dataset, grid: Grid) -> xr.Dataset:
-    """Return the first frames of the longest dim that finite differences are taken along.
+    """Return the first frames along the longest dim with finite differences.
 
-    They are enough to tell whether an equation holds, and the choice does not depend on the order
-    of the dims.
+    They suffice to tell whether an equation holds, and the choice does not depend on the order of
+    the dims.
     """
     local = [
         (len(nodes), dim)
@@ -193,7 +192,7 @@ def _head(dataset: xr.Dataset, grid: Grid) -> xr.Dataset:
 
 
 class _Derivatives:
-    """Derivatives of gridded fields, each computed once; dims may be relabelled to try a guess."""
+    """Derivatives of gridded fields, each computed once; dims and fields may be exchanged."""
 
     def __init__(self, values: Array, pde: PDE, grid: Grid, stencil: int = STENCIL) -> None:
         self.values, self.pde, self.grid, self.stencil = values, pde, grid, stencil
@@ -226,7 +225,7 @@ class _Derivatives:
         self, keys: Sequence[Key], order: Sequence[int] | None = None,
         renamed: Mapping[str, str] | None = None,
     ) -> dict[Key, Array]:  # fmt: skip
-        """Return every key's array; `order[i]` is the dim that is really meant by dim i."""
+        """Return the array of every key; `order[i]` is the dim that replaces dim i."""
         out = {}
         for key in keys:
             name, index = key[0], key[1][0][0]
@@ -270,7 +269,7 @@ def _measure(
 
 
 def _explain(name: str, residuals: Residuals, data: _Derivatives, ratio: float, terms) -> str:
-    """Return what may be wrong: exchanged dims, exchanged fields, or one term's factor."""
+    """Return the likely error: exchanged dims, exchanged fields, or the factor of one term."""
     guesses = [*_exchanged_dims(name, residuals, data), *_exchanged_fields(name, residuals, data)]
     best = min(guesses, default=(1.0, ""))
     if best[0] < _HINT * ratio:
@@ -290,10 +289,11 @@ def _exchanged_dims(name: str, residuals: Residuals, data: _Derivatives):
     for a, b in itertools.combinations(range(len(dims)), 2):
         order = list(range(len(dims)))
         order[a], order[b] = order[b], order[a]
-        yield (
-            _measure(residuals, data, order=order)[0][name],
-            (f"with the dims {dims[a]} and {dims[b]} exchanged"),
-        )
+        try:
+            ratio = _measure(residuals, data, order=order)[0][name]
+        except DataError:  # too few nodes along one of them for the other's derivatives
+            continue
+        yield ratio, f"with the dims {dims[a]} and {dims[b]} exchanged"
 
 
 def _exchanged_fields(name: str, residuals: Residuals, data: _Derivatives):
@@ -306,7 +306,7 @@ def _exchanged_fields(name: str, residuals: Residuals, data: _Derivatives):
 
 
 def _scaled_term(name: str, residuals: Residuals, data: _Derivatives):
-    """Return the smallest ratio that scaling one term gives, the term, and the factor."""
+    """Return the smallest ratio after scaling one term, the term, and its factor."""
     values = data.all(residuals.keys)
     parts = residuals.terms(values, data.coordinates())[name]
     if len(parts) < 2:
@@ -329,7 +329,7 @@ def _scaled_term(name: str, residuals: Residuals, data: _Derivatives):
 
 
 def _sampling_warnings(residuals: Residuals, data: _Derivatives) -> list[str]:
-    """Warn of dims in which two stencils of different order disagree."""
+    """Return warnings of dims along which stencils of different order disagree."""
     out = []
     for axis, (dim, nodes) in enumerate(zip(data.grid.dims, data.grid.nodes, strict=True)):
         if is_spectral(nodes, data.grid.periods[axis]):

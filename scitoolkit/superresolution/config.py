@@ -22,26 +22,26 @@ from scitoolkit.training.config import TrainingConfig
 
 
 class FieldsConfig(Config):
-    """Which fields of which file, and what their dims are.
+    """Fields of the training data and their dims.
 
     Attributes:
-        path: a file to learn from, a directory, a pattern with `*`, or a list of files. Several
-            are one simulation each, or parts of one where their times go on; crops never cross
-            from one simulation into another.
-        test: simulations that nothing is learned from; the test part of `path` when not given.
-        fields: names of the variables; `velocity` stands for all its components.
-        dims: names of the dims in the order to use; the first field's unless stated.
-        periodic: {dim: its length} of periodic dims.
-        walled: dims that end at walls, so that the position along them matters.
-        max_memory_mib: fields up to this size are held in memory, larger ones read crop by crop.
-        files: `simulations` (one a file), `parts` of one simulation, or found by their times.
+        path: a file, a directory, a pattern with `*`, or a list of files. Each of several files
+            is a simulation, or they are parts of one if their times continue; no crop contains rows
+            of two simulations.
+        test: files for testing; the test split of `path` if not given.
+        fields: names of the variables; `velocity` selects all its components.
+        dims: names of the dims in the order to use; by default that of the first field.
+        periodic: {dim: length} of periodic dims.
+        walled: dims between walls, along which the position is an input of the network.
+        max_memory_mib: fields up to this size are loaded into memory, larger ones read crop by
+            crop.
+        files: `simulations` (one per file), `parts` of one simulation, or detected by their times.
         pattern: names of files that hold one sample each, as in `run{simulation}_t{step}.h5`.
-        on_error: `skip` leaves out whole simulations that cannot be read or differ.
-        allow_suspect: train although values look like unflagged fill values or frames that were
-            never written.
-        mask: a variable without time that is 1 where the fields have values, or `missing` where
-            they are NaN or the file's fill value: other nodes have no part in statistics, loss
-            and scores, and are given to the network as the nearest valid one.
+        on_error: `skip` leaves out simulations that cannot be read or that differ.
+        allow_suspect: train even if values look like unflagged fill values or unwritten frames.
+        mask: a variable without time that is 1 where the fields have values, or `missing` if the
+            other nodes are NaN or the file's fill value. Those nodes are left out of statistics,
+            loss and scores; the network receives the nearest valid value instead.
     """
 
     path: DataPath | list[DataPath]
@@ -58,24 +58,24 @@ class FieldsConfig(Config):
     mask: str | None = None
 
     def required_packages(self) -> tuple[str, ...]:
-        """Return the packages that reading the files needs."""
+        """Return the packages required to read the files."""
         from scitoolkit.io.campaign.files import campaign_packages
 
         return campaign_packages(self.path)
 
 
 class PdeConfig(Config):
-    """Equations that the prediction is to obey.
+    """Equations for the residual loss and for evaluation.
 
     Attributes:
-        equations: {name: text}, each to vanish, or with `=`.
-        constants: {name: number or text}; numeric attributes of the file are known too.
-        weight: of the residual loss, gamma; 0 leaves the equations to `check` and `evaluate`.
-        weights: {equation: relative weight}; 1 unless stated.
-        balance: `gradient` keeps each equation's gradient at the size of the others'.
-        points: at which residuals are taken, per sample; 0 takes those of the regression.
-        warmup_steps: over which the weight grows from 0.
-        combine: carry a Laplacian as one derivative.
+        equations: {name: text}, an expression equal to 0 or an equation with `=`.
+        constants: {name: number or text}; numeric attributes of the file are constants, too.
+        weight: weight gamma of the residual loss; with 0 equations are checked and evaluated only.
+        weights: {equation: relative weight}; 1 unless given.
+        balance: `gradient` scales equations to equal gradients, `fixed` uses the weights as given.
+        points: number of random points per sample for residuals; 0 uses those of the regression.
+        warmup_steps: steps over which the weight grows linearly from 0.
+        combine: propagate a Laplacian as one derivative instead of several.
     """
 
     equations: dict[str, str] = Field(default={})
@@ -88,7 +88,7 @@ class PdeConfig(Config):
     combine: bool = True
 
     def required_packages(self) -> tuple[str, ...]:
-        """Return sympy where there are equations to read."""
+        """Return sympy if there are equations."""
         return ("sympy",) if self.equations else ()
 
     @model_validator(mode="after")
@@ -97,7 +97,7 @@ class PdeConfig(Config):
         if unknown:
             raise ValueError(f"weights.{unknown[0]}: no equation of that name")
         if self.weight and not self.equations:
-            raise ValueError("weight is set, but there are no equations")
+            raise ValueError("weight needs equations")
         if not self.equations:
             refuse_unused(self, "no equations", "combine")
         if not self.weight:
@@ -106,13 +106,13 @@ class PdeConfig(Config):
 
 
 class BoundaryConfig(Config):
-    """A condition on a field at one place of a dim: its value, or its derivative across.
+    """Boundary condition on a field at one coordinate of a dim.
 
     Attributes:
         field: name of the field.
-        dim: the dim that the boundary cuts.
-        at: coordinate.
-        value: of the field there, or of its derivative by `dim` when `order` is 1.
+        dim: the dim normal to the boundary; not periodic.
+        at: coordinate of the boundary along `dim`, as in the file.
+        value: value of the field, or of its derivative by `dim` if `order` is 1.
         order: 0 (Dirichlet) or 1 (Neumann).
     """
 
@@ -124,12 +124,13 @@ class BoundaryConfig(Config):
 
 
 class FlowConfig(Config):
-    """What makes the fields a flow, for turbulence statistics.
+    """Velocity and viscosity of a flow, for turbulence statistics.
 
     Attributes:
-        velocity: {dim: field} that is the velocity along it.
-        viscosity: kinematic; a number, a constant of `pde`, or a text of constants.
-        time: the dim that is time.
+        velocity: {dim: field that is the velocity along it}.
+        viscosity: kinematic; a number, a constant of `pde`, or an expression of constants.
+            Without it statistics of dissipation are left out.
+        time: the time dim.
     """
 
     velocity: dict[str, str] = Field(default={})
@@ -144,20 +145,20 @@ class FlowConfig(Config):
 
 
 class StageConfig(Config):
-    """A refinement of the latent grid: channels, and how many times as dense in each dim."""
+    """Refinement of the latent grid: its channels, and {dim: factor of the number of nodes}."""
 
     channels: PositiveInt
     refine: dict[str, PositiveInt]
 
 
 class EncoderConfig(Config):
-    """The U-Net.
+    """U-Net encoder.
 
     Attributes:
-        name: `unet`, or `resunet`: that of the MeshfreeFlowNet paper, without stages.
-        widths: channels of each level; each level but the first is pooled by 2 from the one before.
-        blocks: residual blocks a level on the way down; `resunet` has one.
-        stages: refinements of the latent grid, before the continuous decoder.
+        name: `unet`, or `resunet`, the encoder of the MeshfreeFlowNet paper, without stages.
+        widths: channels of each level; each level has half the nodes of the one before.
+        blocks: residual blocks per level of the encoding path; `resunet` has one.
+        stages: refinements of the latent grid before the continuous decoder.
         channels: latent channels.
     """
 
@@ -175,7 +176,7 @@ class EncoderConfig(Config):
 
 
 class DecoderConfig(Config):
-    """Base of all decoders: layers from a latent vector and a place to the fields' values."""
+    """Base of all decoders: networks from a latent vector and coordinates to field values."""
 
     name: str
     widths: list[PositiveInt]
@@ -189,7 +190,7 @@ decoders: Kind[type[DecoderConfig]] = Kind("decoder", "latent grid to values at 
 
 
 class MLPConfig(DecoderConfig):
-    """A light decoder, for latent grids that the encoder has refined."""
+    """Small multilayer perceptron, for latent grids refined by the encoder."""
 
     name: Literal["mlp"] = "mlp"
     widths: list[PositiveInt] = Field(default=[48, 48], min_length=1)
@@ -202,7 +203,7 @@ class MLPConfig(DecoderConfig):
 
 
 class ImNetConfig(DecoderConfig):
-    """The decoder of the MeshfreeFlowNet paper: its inputs are fed to every hidden layer."""
+    """Decoder of the MeshfreeFlowNet paper, with its inputs concatenated to every hidden layer."""
 
     name: Literal["imnet"] = "imnet"
     widths: list[PositiveInt] = Field(default=[512, 256, 128, 64, 32], min_length=1)
@@ -214,7 +215,7 @@ class ImNetConfig(DecoderConfig):
 
 
 class SirenConfig(DecoderConfig):
-    """Sines throughout, initialised so that their derivatives neither grow nor die."""
+    """SIREN decoder: sine activations, initialised to preserve the size of derivatives."""
 
     name: Literal["siren"] = "siren"
     widths: list[PositiveInt] = Field(default=[64, 64], min_length=1)
@@ -226,13 +227,14 @@ class SirenConfig(DecoderConfig):
 
 
 class ModelConfig(Config):
-    """Encoder, decoder and how they are joined.
+    """Architecture of the model.
 
     Attributes:
-        blend: `smooth` makes the field twice continuously differentiable across latent cells.
-        interpolate: whether the decoder adds to interpolated values or makes them itself.
-        average: whether predictions are means over `crop.symmetries.mirror`, which makes them
-            symmetric and more accurate, at the cost of one query for each mirror image.
+        blend: weights of the corners of a latent cell; with `smooth` the field is twice
+            continuously differentiable across cells.
+        interpolate: add the decoder's output to interpolated field values.
+        average: average predictions over the reflections of `crop.symmetries.mirror`, which makes
+            them symmetric and more accurate, at the cost of one query per reflection.
     """
 
     encoder: EncoderConfig = EncoderConfig()
@@ -243,10 +245,10 @@ class ModelConfig(Config):
 
 
 class SymmetryConfig(Config):
-    """What turns a solution into a solution; crops are drawn under all of them.
+    """Symmetries of the equations, applied at random to training crops.
 
     Attributes:
-        shift: periodic dims along which the origin is arbitrary.
+        shift: periodic dims with an arbitrary origin.
         mirror: {dim: fields that change sign when the dim is reversed}.
     """
 
@@ -255,14 +257,14 @@ class SymmetryConfig(Config):
 
 
 class CropConfig(Config):
-    """What a sample is.
+    """Training samples: random crops.
 
     Attributes:
-        size: {dim: nodes}; dims that are left out are taken whole.
-        every: {dim: n}: the low resolution keeps every n-th node.
-        points: random nodes of a crop at which the prediction is compared.
-        per_epoch: crops in an epoch.
-        symmetries: augmentation.
+        size: {dim: number of nodes}; crops span dims that are not given.
+        every: {dim: n}: the low resolution has every n-th node.
+        points: number of random nodes of a crop for the regression loss.
+        per_epoch: crops per epoch.
+        symmetries: data augmentation.
     """
 
     size: dict[str, PositiveInt] = Field(default={})
@@ -273,19 +275,17 @@ class CropConfig(Config):
 
 
 class SuperresolutionConfig(SeededConfig):
-    """A super-resolution job: fields, crops, equations, model and training.
+    """Configuration of super-resolution: fields, crops, equations, model and training.
 
     Attributes:
-        split: which simulations of `data.path` are for validation and testing; all are learned
-            from unless given.
-        boundaries: conditions that a loss of weight `boundary_weight` asks for.
-        boundary_weight: see `boundaries`.
-        loss: of the regression, in standard deviations of each field.
-        spectrum: a simulation that nothing else is learned from, by which predictions get the power
-            of the waves along the last periodic dim (`refined` in reports, and what `predict` then
-            writes); no phase is changed.
-        weights_dtype: how the trained weights are kept; float16 halves the file, int8 quarters
-            it.
+        split: splits of the simulations of `data.path`; without it all are for training.
+        boundaries: boundary conditions in the loss.
+        boundary_weight: weight of the boundary loss.
+        loss: norm of the regression error, in standard deviations of each field.
+        spectrum: a held-out simulation, from which the power spectrum of predictions along the last
+            periodic dim is corrected (`refined` in reports, and in the output of `predict`) without
+            changing phases.
+        weights_dtype: dtype of the stored weights; float16 halves the file, int8 quarters it.
     """
 
     renamed: ClassVar[Mapping[str, str]] = {"weights": "weights_dtype"}
@@ -307,7 +307,7 @@ class SuperresolutionConfig(SeededConfig):
     @model_validator(mode="after")
     def _read(self) -> SuperresolutionConfig:
         if bool(self.boundaries) != bool(self.boundary_weight):
-            raise ValueError("boundaries and boundary_weight > 0 need one another")
+            raise ValueError("boundaries and boundary_weight > 0 require each other")
         if self.split is not None and self.data.test is not None:
             if self.split.test not in (0, CampaignSplit().test):
                 raise ValueError("split.test is not used with data.test, which is the test part")

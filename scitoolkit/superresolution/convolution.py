@@ -1,6 +1,6 @@
-"""Convolution, resampling and normalisation in 1 to 4 dims, each dim periodic or walled.
+"""Convolution, resampling and residual blocks in 1 to 4 dims, each periodic or walled.
 
-Letters: B batch, C channels, then one letter a dim in the order of the configuration.
+Letters: B batch, C channels, then one letter per dim in the order of the configuration.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _CONVOLUTIONS = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3
 
 
 def wrap(x: Tensor, dim: int, width: int) -> Tensor:
-    """Return `x` with its last and first `width` slices along `dim` repeated before and after."""
+    """Pad `x` circularly by `width` nodes at both ends of `dim`."""
     size = x.shape[dim]
     if width > size:
         index = torch.arange(-width, size + width, device=x.device) % size
@@ -26,14 +26,14 @@ def wrap(x: Tensor, dim: int, width: int) -> Tensor:
 
 
 class Convolution(nn.Module):
-    """A convolution that keeps the size: circular in periodic dims, zeros beyond walls.
+    """Convolution that preserves the size: circular in periodic dims, zero padding at walls.
 
-    Four dims are a sum of 3-D convolutions over the taps of the first dim.
+    In four dims it is a sum of 3-D convolutions over the taps of the first dim.
 
     Args:
         channels_in: C of the input.
         channels_out: C of the output.
-        periodic: one flag a dim.
+        periodic: one flag per dim.
         kernel: odd width of the kernel in every dim.
 
     Example:
@@ -82,10 +82,10 @@ class Convolution(nn.Module):
 
 
 def resample_matrix(size: int, factor: int, periodic: bool, cubic: bool = False) -> Tensor:
-    """Return the matrix that interpolates `size` nodes to nodes `factor` times as dense.
+    """Return the interpolation matrix from `size` nodes to nodes `factor` times as dense.
 
-    Walled dims keep their end nodes: (size - 1) factor + 1 nodes; periodic ones have size factor.
-    Cubic is Catmull-Rom inside, with linear extrapolation of one node beyond a wall.
+    Walled dims preserve their end nodes, (size - 1) factor + 1 in all; periodic ones have
+    size factor. Cubic is Catmull-Rom inside, with linear extrapolation of one node beyond a wall.
 
     Example:
         >>> resample_matrix(2, 2, periodic=False)
@@ -126,7 +126,7 @@ def _add_tap(row: np.ndarray, node: int, weight: float, periodic: bool) -> None:
 def resample(
     x: Tensor, factors: Sequence[int], periodic: Sequence[bool], cubic: bool = False
 ) -> Tensor:
-    """Return `x` (B, C, ...) interpolated to nodes `factors` times as dense, dim by dim."""
+    """Interpolate `x` (B, C, ...) to nodes `factors` times as dense, dim by dim."""
     for dim, (factor, wraps) in enumerate(zip(factors, periodic, strict=True)):
         if factor > 1:
             matrix = resample_matrix(x.shape[dim + 2], factor, wraps, cubic).to(x)
@@ -135,7 +135,7 @@ def resample(
 
 
 def apply_along(matrix: Tensor, x: Tensor, dim: int) -> Tensor:
-    """Return the matrix (M, N) applied to dim `dim` (size N) of `x`."""
+    """Apply a matrix (M, N) along dim `dim` (size N) of `x`."""
     if dim == x.ndim - 1:
         return x @ matrix.T
     shape = x.shape
@@ -144,7 +144,7 @@ def apply_along(matrix: Tensor, x: Tensor, dim: int) -> Tensor:
 
 
 class Block(nn.Module):
-    """Two convolutions with group norms around a shortcut (pre-activation residual block)."""
+    """Pre-activation residual block of two convolutions with group norms."""
 
     norm1: nn.GroupNorm
     norm2: nn.GroupNorm
@@ -170,12 +170,12 @@ class Block(nn.Module):
 
 
 def groups(channels: int) -> int:
-    """Return the number of groups, at most 8, that divides the channels."""
+    """Return the largest of 8, 4, 2 and 1 groups that divides the channels."""
     return next(g for g in (8, 4, 2, 1) if channels % g == 0)
 
 
 def pool(x: Tensor, dims: Sequence[bool]) -> Tensor:
-    """Return means over pairs along the chosen dims; a last odd node stands alone."""
+    """Average pairs of nodes along the chosen dims; a last odd node is not averaged."""
     for dim, chosen in enumerate(dims):
         if chosen:
             size = x.shape[dim + 2]
@@ -187,7 +187,7 @@ def pool(x: Tensor, dims: Sequence[bool]) -> Tensor:
 
 
 def unpool(x: Tensor, sizes: Sequence[int]) -> Tensor:
-    """Return nodes repeated in pairs up to `sizes`: the inverse of `pool`."""
+    """Repeat nodes in pairs up to `sizes`, as the inverse of the shape change of `pool`."""
     for dim, size in enumerate(sizes):
         if x.shape[dim + 2] != size:
             x = x.repeat_interleave(2, dim + 2).narrow(dim + 2, 0, size)

@@ -1,7 +1,7 @@
-"""Crops of a simulation as training samples: coarse nodes in, values at random fine nodes out.
+"""Training samples: crops with coarse nodes as inputs and values at random fine nodes as targets.
 
-Sample number i is a pure function of (seed, i): place, symmetry and points of a crop do not depend
-on which rank reads it or in which order, so a run can be resumed or spread over ranks exactly.
+Sample i is a pure function of (seed, i): position, symmetry and points of a crop do not depend on
+the rank or on the order of reading, so that runs are resumed and distributed exactly.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ Array = np.ndarray
 
 @dataclass(frozen=True)
 class Layout:
-    """What a crop looks like: one entry a dim.
+    """Shape of a crop, one entry per dim.
 
     Attributes:
         size: fine nodes.
-        every: the low resolution keeps every n-th node.
-        whole: whether the crop takes the whole dim.
-        walled: whether places along the dim have a meaning of their own.
+        every: the low resolution has every n-th node.
+        whole: whether the crop spans the dim.
+        walled: whether the model depends on the position along the dim.
     """
 
     size: tuple[int, ...]
@@ -41,11 +41,12 @@ class Layout:
 
 
 def layout_of(grid: Grid, crop: CropConfig, walled: Sequence[str] = ()) -> Layout:
-    """Return the layout that a configuration means on a grid.
+    """Return the layout of crops of a configuration on a grid.
 
     Raises:
-        ConfigError: an unknown dim, a crop larger than the file, or a spacing that does not
-            divide it: end nodes of an open dim must be kept, a periodic one filled evenly.
+        ConfigError: an unknown dim, a single node, a crop larger than the file, or a spacing that
+            does not divide it: the low resolution includes the end nodes of an open dim and fills a
+            periodic one evenly.
     """
     for key, names in (
         ("crop.size", crop.size),
@@ -60,9 +61,14 @@ def layout_of(grid: Grid, crop: CropConfig, walled: Sequence[str] = ()) -> Layou
     sizes, everies = [], []
     for dim, count, period in zip(grid.dims, grid.shape, grid.periods, strict=True):
         size, every = crop.size.get(dim, count), crop.every.get(dim, 1)
+        if size < 2:
+            raise ConfigError(
+                f"a single node along {dim}, {count} in the file", where=f"crop.size.{dim}",
+                allowed="2 or more", fix="fields without that dim if it has one node",
+            )  # fmt: skip
         if size > count:
             raise ConfigError(
-                f"the crop takes {size} nodes of {dim}, the file has {count}",
+                f"crops have {size} nodes along {dim}, but the file has {count}",
                 where=f"crop.size.{dim}", allowed=f"1 to {count}",
             )  # fmt: skip
         closed = period is not None and size == count
@@ -84,22 +90,23 @@ def layout_of(grid: Grid, crop: CropConfig, walled: Sequence[str] = ()) -> Layou
 
 
 class CropSource:
-    """Random crops of simulations; fulfils the loader's `Source`.
+    """Random crops of simulations; implements the loader's `Source`.
 
     Args:
         simulations: of a campaign.
-        numbers: of those that crops are from.
+        numbers: numbers of the simulations to use.
         grid: that of the first simulation; others may be longer or shorter in time.
         layout: from `layout_of`.
         crop: the configuration.
-        seed: of places, symmetries and points.
-        pde_points: further points anywhere in the crop, for residuals.
+        seed: of positions, symmetries and points.
+        pde_points: number of further random points in the crop, for residuals.
 
     Samples hold `low` (B, fields, *n) and `values` (B, N, fields) float32, physical units;
     `points` (B, N, d) and `pde_points` (B, M, d) float32 coordinates from `origin` (B, d) float64;
     `nodes_0`, `nodes_1`, ... (B, n) float32 coordinates of the low resolution, likewise;
-    `signs` (B, fields) float32 is -1 for fields that a mirror turned. With a mask, `values` are of
-    valid nodes, of which every crop has one.
+    `signs` (B, fields) float32 is -1 for fields whose sign a mirror changed; `reflection` (B, d, 2)
+    float64 holds a and b of the map a x + b from the file's coordinates to those of the crop, along
+    dims without a period. With a mask, `values` are those of valid nodes; every crop has one.
     """
 
     bytes_read: int
@@ -136,10 +143,11 @@ class CropSource:
                 )  # fmt: skip
 
     def _windows(self) -> list[int]:
-        """Return the number of places along time of each simulation.
+        """Return the number of positions of a crop along time in each simulation.
 
         Raises:
-            DataError: a simulation is shorter than a crop, or taken whole and of another length.
+            DataError: a simulation is shorter than a crop, or has another length although crops
+                span the time.
         """
         lengths = [len(self.simulations.blocks[n]) for n in self.numbers]
         axis = self.grid.dims.index(self.simulations.time)
@@ -148,7 +156,7 @@ class CropSource:
             if length < size or (whole and length != size):
                 dim = self.simulations.time
                 raise DataError(
-                    f"{length} rows along {dim}, and a crop takes {size}",
+                    f"{length} rows along {dim}, but crops have {size}",
                     where=f"simulation {self.simulations.label(number)}",
                     fix=f"crop.size.{dim}: at most {min(lengths)}",
                 )  # fmt: skip
@@ -159,7 +167,7 @@ class CropSource:
         return self.crop.per_epoch
 
     def describe(self) -> dict[str, Any]:
-        """Return what identifies the set of crops."""
+        """Return the settings that identify the set of crops."""
         return {
             "fields": self.fields, "shape": list(self.grid.shape), "dims": list(self.grid.dims),
             "crop": self.crop.model_dump(mode="json"), "seed": self.seed,
@@ -189,17 +197,17 @@ class CropSource:
                 grid.nodes, grid.periods, starts, layout.size, strict=True
             )
         ]
-        values, nodes, signs = self._transform(values, nodes, rng, grid)
+        values, nodes, signs, reflection = self._transform(values, nodes, rng, grid)
         origin = np.array(
             [0.0 if walled or (whole and period is not None) else n[0]
              for walled, whole, period, n in zip(layout.walled, layout.whole, grid.periods, nodes,
                                                  strict=True)]
         )  # fmt: skip
         nodes = [n - o for n, o in zip(nodes, origin, strict=True)]
-        return self._sample(values, nodes, origin, signs, rng)
+        return {**self._sample(values, nodes, origin, signs, rng), "reflection": reflection}
 
     def _starts(self, grid: Grid, rng: np.random.Generator) -> list[int]:
-        """Return the first nodes of a crop, drawn again until one of its nodes is valid."""
+        """Draw the first nodes of a crop until it contains a valid node."""
         layout = self.layout
         while True:
             starts = [
@@ -212,15 +220,16 @@ class CropSource:
                 return starts
 
     def _grid_of(self, dataset: xr.Dataset) -> Grid:
-        """Return the grid of a simulation: that of the first, at its own times."""
+        """Return the grid of a simulation, which differs from the first one in time only."""
         times = time_nodes(dataset, self.simulations.time)
         pairs = zip(self.grid.dims, self.grid.nodes, strict=True)
         return self.grid.with_nodes([times if d == self.simulations.time else n for d, n in pairs])
 
     def _read(self, dataset: xr.Dataset, grid: Grid, starts: Sequence[int]) -> Array:
-        """Return (fields, *size) values from a place on, wrapped around periodic dims.
+        """Return (fields, *size) values of a crop, wrapped around periodic dims.
 
-        With a mask the last entry says which nodes are valid, 1 or 0; values of others are 0.
+        With a mask an additional last entry is 1 for valid nodes and 0 for others, whose values are
+        0.
         """
         parts = [
             [slice(start, min(start + size, count)), slice(0, max(start + size - count, 0))]
@@ -246,6 +255,7 @@ class CropSource:
 
     def _transform(self, values: Array, nodes: list[Array], rng: np.random.Generator, grid: Grid):
         signs = np.ones(len(values), np.float32)
+        reflection = np.tile([1.0, 0.0], (len(nodes), 1))
         symmetries = self.crop.symmetries
         for dim in symmetries.shift:
             axis = self.grid.dims.index(dim)
@@ -256,10 +266,13 @@ class CropSource:
                 continue
             axis = self.grid.dims.index(dim)
             values = np.flip(values, axis + 1)
-            nodes[axis] = _mirrored(nodes[axis], grid.nodes[axis], grid.periods[axis])
+            own = grid.nodes[axis]
+            nodes[axis] = _mirrored(nodes[axis], own, grid.periods[axis])
+            reflection[axis] = -1.0, own[0] + own[-1]
             for name in turned:
                 signs[self.fields.index(name)] *= -1
-        return values * signs.reshape(-1, *[1] * len(nodes)), nodes, signs[: len(self.fields)]
+        values = values * signs.reshape(-1, *[1] * len(nodes))
+        return values, nodes, signs[: len(self.fields)], reflection
 
     def _sample(self, values, nodes, origin, signs, rng) -> dict[str, Array]:
         layout, dims = self.layout, len(nodes)
@@ -269,7 +282,7 @@ class CropSource:
             chosen = [rng.integers(size, size=self.crop.points) for size in layout.size]
         else:
             values, valid = values[:-1], values[-1] > 0
-            # A crop whose kept nodes are all invalid takes what lies nearest between them.
+            # If all coarse nodes are invalid, the nearest valid fine node is used.
             kept = valid[strides]
             low = values[(slice(None), *strides)]
             low = (
@@ -300,7 +313,7 @@ class CropSource:
 
 
 def _wrapped(array: xr.DataArray, parts: Sequence[Sequence[slice]], axis: int = 0) -> Array:
-    """Return the values of one slice or two of each dim, put together."""
+    """Return the values of one or two slices of each dim, concatenated."""
     if axis == len(parts):
         return array.values
     found = [
@@ -312,14 +325,14 @@ def _wrapped(array: xr.DataArray, parts: Sequence[Sequence[slice]], axis: int = 
 
 
 def _unrolled(nodes: Array, period: float | None, start: int, size: int) -> Array:
-    """Return `size` ascending coordinates from `start` on, beyond the period where they wrap."""
+    """Return `size` ascending coordinates from `start` on, continued beyond the period."""
     index = np.arange(start, start + size)
     turns = index // len(nodes)
     return nodes[index % len(nodes)] + turns * (period or 0.0)
 
 
 def _mirrored(nodes: Array, own: Array, period: float | None) -> Array:
-    """Return the coordinates of the reversed values, mirrored about the middle of the domain."""
+    """Return the coordinates of reversed values, mirrored about the middle of the domain."""
     if period is not None:
         return nodes if len(nodes) == len(own) else nodes[0] + (nodes[-1] - nodes[::-1])
     return own[0] + own[-1] - nodes[::-1]

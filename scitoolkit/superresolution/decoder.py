@@ -1,7 +1,7 @@
-"""Continuous decoders: coordinates relative to a latent node, and its vector, to field values.
+"""Continuous decoders from coordinates relative to a latent node and its vector to field values.
 
-All decoders are one chain of linear layers and activations, so one rule set carries derivatives
-through any of them; they differ in what is fed to the chain and how it is initialised.
+All decoders are sequences of linear layers and activations, so that one set of rules propagates
+derivatives through them; they differ in inputs and initialisation.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from scitoolkit.ops import taylor
 
 
 class Decoder(nn.Module):
-    """f(coordinates, latent vector) -> fields, with derivatives by the coordinates.
+    """Decoder f(coordinates, latent vector) -> fields, with derivatives by the coordinates.
 
     Args:
         dims: number of coordinates.
-        channels_in: latent channels.
-        channels_out: fields.
-        widths: hidden layers.
-        activation: one that `ops.taylor` has a rule for.
-        skip: feed the inputs to every hidden layer again, as MeshfreeFlowNet's ImNet does
+        channels_in: number of latent channels.
+        channels_out: number of fields.
+        widths: sizes of the hidden layers.
+        activation: name of an activation; derivatives need one with a rule in `ops.taylor`.
+        skip: concatenate the inputs to every hidden layer, as in the ImNet of MeshfreeFlowNet
             (Jiang et al., SC20, sec. 4.2).
-        features: number of random Fourier features of the coordinates in their place (Tancik et
-            al., NeurIPS 2020); 0 for the coordinates themselves.
-        omega: first-layer frequency of a SIREN (Sitzmann et al., NeurIPS 2020, sec. 3.2); its
-            initialisation is used when the activation is `sin`.
+        features: number of random Fourier features that replace the coordinates (Tancik et al.,
+            NeurIPS 2020); 0 for the coordinates themselves.
+        omega: first-layer frequency of a SIREN (Sitzmann et al., NeurIPS 2020, sec. 3.2), whose
+            initialisation is used for the activation `sin`.
     """
 
     frequencies: Tensor
@@ -63,7 +63,7 @@ class Decoder(nn.Module):
 
     @property
     def linears(self) -> list[nn.Linear]:
-        """The layers, from the inputs to the values."""
+        """Linear layers from input to output."""
         return [cast(nn.Linear, layer) for layer in self.layers]
 
     def _initialise_siren(self, omega: float) -> None:
@@ -87,7 +87,7 @@ class Decoder(nn.Module):
             coordinates: (..., dims), in units of the latent spacing.
             latent: (..., channels_in).
             plan: which derivatives.
-            scales: per dim, derivative of the coordinate by the physical one, shape (...).
+            scales: for each dim, derivative of the coordinate by the physical one, shape (...).
         """
         if len(plan) == 1:
             return self._value(coordinates, latent)[None]
@@ -112,7 +112,7 @@ class Decoder(nn.Module):
         return taylor.add_to_value(self._inputs(streams, latent, layer.weight, plan), layer.bias)
 
     def _inputs(self, streams: Tensor, latent: Tensor, weight: Tensor, plan: taylor.Plan) -> Tensor:
-        """Return the streams of W [coordinates, latent], in which the latent part has no slope."""
+        """Return the streams of W [coordinates, latent], with a constant latent vector."""
         count = self.num_coordinates
         out = taylor.linear(streams, weight[:, :count])
         return taylor.add_to_value(out, latent @ weight[:, count:].T)

@@ -1,8 +1,8 @@
-"""Derivatives of gridded data along one dim, each grid by the most accurate rule it allows.
+"""Derivatives of gridded data along one dim by the most accurate rule for its nodes.
 
-Even periodic grids by Fourier, Chebyshev nodes by the derivative of the interpolating polynomial
-(Berrut, Trefethen, SIAM Review 46 (2004), eq. 9.4), all others by finite differences with weights
-for uneven nodes (Fornberg, Math. Comp. 51 (1988)).
+Even periodic nodes: Fourier series; Chebyshev nodes: derivative of the interpolating polynomial
+(Berrut, Trefethen, SIAM Review 46 (2004), eq. 9.4); all others: finite differences with weights for
+uneven nodes (Fornberg, Math. Comp. 51 (1988)).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def is_even(nodes: Array, tolerance: float = 1e-4) -> bool:
 
 
 def chebyshev_kind(nodes: Array, tolerance: float = 1e-5) -> str | None:
-    """Return `gauss` or `lobatto` when the nodes are Chebyshev's, scaled and shifted, else None.
+    """Return `gauss` or `lobatto` for scaled and shifted Chebyshev nodes, else None.
 
     Example:
         >>> chebyshev_kind(2 + np.cos(np.pi * (np.arange(8) + 0.5) / 8)[::-1])
@@ -45,8 +45,9 @@ def chebyshev_kind(nodes: Array, tolerance: float = 1e-5) -> str | None:
 
 
 def barycentric_matrix(nodes: Array) -> Array:
-    """Return the matrix that differentiates the polynomial through values at the nodes."""
-    nodes = (nodes - nodes.mean()) / np.ptp(nodes) * 4  # capacity 1: products neither grow nor die
+    """Return the derivative matrix of polynomial interpolation on the nodes."""
+    # An interval of capacity 1, so that products of distances neither overflow nor underflow.
+    nodes = (nodes - nodes.mean()) / np.ptp(nodes) * 4
     scale = 4.0
     difference = nodes[:, None] - nodes
     np.fill_diagonal(difference, 1.0)
@@ -59,7 +60,7 @@ def barycentric_matrix(nodes: Array) -> Array:
 
 
 def fornberg_weights(at: float, nodes: Array, order: int) -> Array:
-    """Return the finite-difference weights of a derivative at a point.
+    """Return the finite-difference weights of a derivative at a point, (nodes,).
 
     Example:
         >>> fornberg_weights(0.0, np.array([-1.0, 0.0, 1.0]), 2).tolist()
@@ -86,7 +87,7 @@ def fornberg_weights(at: float, nodes: Array, order: int) -> Array:
 
 
 def finite_difference_matrix(nodes: Array, order: int, stencil: int = STENCIL) -> Array:
-    """Return the matrix of a derivative by stencils of neighbours, one-sided at the ends."""
+    """Return the finite-difference matrix of a derivative, with one-sided stencils at the ends."""
     count = len(nodes)
     width = min(stencil, count)
     matrix = np.zeros((count, count))
@@ -104,12 +105,12 @@ def differentiate(
     """Return the derivative of gridded values along an axis, float64.
 
     Args:
-        values: any shape.
-        nodes: coordinates along the axis, ascending.
-        axis: which.
+        values: array of any shape.
+        nodes: ascending coordinates along the axis.
+        axis: index of the dim.
         order: of the derivative.
-        period: length of a periodic dim.
-        stencil: points of a finite difference, where one is used.
+        period: length of a periodic dim; None for others.
+        stencil: number of points of finite differences.
 
     Raises:
         DataError: too few nodes.
@@ -150,7 +151,7 @@ def _fourier(values: Array, axis: int, order: int, period: float) -> Array:
     count = values.shape[axis]
     wave = 2j * np.pi * np.fft.rfftfreq(count, period / count)
     if count % 2 == 0 and order % 2:
-        wave[-1] = 0  # the odd derivative of the highest cosine is not on the grid
+        wave[-1] = 0  # odd derivatives of the highest cosine vanish on the grid
     shape = [1] * values.ndim
     shape[axis] = -1
     spectrum = np.fft.rfft(values.astype(np.float64), axis=axis) * (wave**order).reshape(shape)

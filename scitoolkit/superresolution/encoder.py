@@ -1,7 +1,7 @@
-"""The encoder: a U-Net on the low-resolution nodes, then stages that refine the latent grid.
+"""Encoder: a U-Net on the low-resolution nodes, followed by stages that refine the latent grid.
 
-Refining by convolution before the continuous decoder shares work between all queries of a cell:
-for the same cost it recovers far more than a wide decoder on the coarse grid does.
+Refinement by convolutions before the continuous decoder shares work between all queries of a cell;
+at equal cost its error is much smaller than that of a wide decoder on the coarse grid.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from scitoolkit.superresolution.convolution import (
 
 
 class Encoder(nn.Module):
-    """Low-resolution fields to latent vectors on a grid refined by the product of the stages.
+    """U-Net from low-resolution fields to latent vectors on a refined grid.
 
     Args:
         channels_in: fields plus coordinate channels.
-        periodic: one flag a dim.
-        widths: channels of each level, each pooled by 2 from the one before; a dim with fewer
-            than 4 nodes left is not pooled.
-        blocks: residual blocks a level.
-        stages: refinements, each (channels, one factor a dim).
+        periodic: one flag per dim.
+        widths: channels of each level, pooled by 2 from the one before; dims of fewer than 4 nodes
+            are not pooled.
+        blocks: residual blocks per level.
+        stages: refinements, each (channels, one factor per dim); factors multiply.
         channels_out: latent channels.
     """
 
@@ -71,7 +71,7 @@ class Encoder(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the latent grid (B, channels_out, refined nodes)."""
-        if x.ndim == 5:  # CPU kernels of 3-D convolutions are a tenth faster in this layout
+        if x.ndim == 5:  # 3-D convolutions on CPUs are a tenth faster in this layout
             x = x.contiguous(memory_format=torch.channels_last_3d)
         x = self.stem(x)
         kept: list[Tensor] = []

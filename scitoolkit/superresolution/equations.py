@@ -1,7 +1,7 @@
-"""A system of equations, and the program that evaluates its residuals from derivatives.
+"""Systems of partial differential equations, and the evaluation of their residuals.
 
-The program is a tree of array operations walked in Python, made from sympy's expressions; it takes
-numpy arrays and torch tensors alike and asks for nothing but the derivatives in use.
+Residuals are compiled from sympy expressions to array operations on numpy arrays or torch tensors;
+they need only the derivatives that occur in the equations.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class PDE:
 
     Attributes:
         names: fields, dims, constants.
-        texts: name -> what the user wrote.
-        expressions: name -> sympy expression that is to vanish.
+        texts: {name: equation as given}.
+        expressions: {name: sympy expression that equals 0}.
     """
 
     names: Names
@@ -52,17 +52,17 @@ class PDE:
         constants: Mapping[str, float | str] | None = None,
         attributes: Mapping[str, float] | None = None,
     ) -> PDE:
-        """Return the system of a text, a list of texts or named texts.
+        """Parse one equation, a list of equations or named equations.
 
         Args:
             equations: see `scitoolkit.core.expressions` for the grammar.
             fields: names of the unknowns.
             dims: names of the coordinates, 1 to 4, any order.
-            constants: numbers, or texts that may use `attributes` and the constants before them.
-            attributes: numbers of the data file that constants and equations may use.
+            constants: {name: number, or expression of `attributes` and previous constants}.
+            attributes: {name: number} of the data file, for constants and equations.
 
         Raises:
-            ConfigError: a name without meaning, or text that is not an equation, with its place.
+            ConfigError: an unknown name, or text that is not an equation, with its position.
 
         Example:
             >>> pde = PDE.parse("dif(u,t) + u*dif(u,x) - nu*dif(u,x,x)", fields=["u"],
@@ -100,7 +100,7 @@ class PDE:
         return cls(names, dict(equations), expressions)
 
     def derivatives(self) -> list[tuple[str, MultiIndex]]:
-        """Return the (field, multi-index) pairs in use, values included."""
+        """Return the (field, multi-index) pairs in the equations, values included."""
         found = set()
         for expression in self.expressions.values():
             found |= {self._key(node) for node in unknowns(expression)}
@@ -111,22 +111,22 @@ class PDE:
 
     @property
     def order(self) -> int:
-        """Return the highest order of a derivative."""
+        """Highest order of a derivative."""
         return max(sum(index) for _, index in self.derivatives())
 
 
 class Residuals:
-    """Evaluates the residuals of a system.
+    """Residuals of a system of equations.
 
-    Second and higher derivatives that occur in one fixed combination only, a Laplacian say, are
-    asked for as that combination, which costs one stream instead of several.
+    Second and higher derivatives that occur in a single combination only, such as a Laplacian, are
+    treated as one operator, which costs one derivative stream instead of several.
 
     Args:
         pde: the system.
-        combine: whether to look for such combinations.
+        combine: whether to combine derivatives.
 
     Attributes:
-        keys: the (field, operator) pairs to be handed to `evaluate`.
+        keys: the (field, operator) pairs that `evaluate` requires.
 
     Example:
         >>> pde = PDE.parse("dif(u,t) - 2*(dif(u,x,x) + dif(u,y,y))", fields=["u"],
@@ -201,8 +201,8 @@ class Residuals:
         """Return the residual of each equation.
 
         Args:
-            values: an array for every one of `keys`, all of shapes that broadcast.
-            coordinates: arrays of the dims, where the equations use them.
+            values: {key: array} for all `keys`, of shapes that broadcast.
+            coordinates: {dim: array} if the equations use coordinates.
         """
         return {
             name: program(values, coordinates or {}) for name, program in self._programs.items()
@@ -211,7 +211,7 @@ class Residuals:
     def terms(
         self, values: Mapping[Key, Array], coordinates: Mapping[str, Array] | None = None
     ) -> dict[str, dict[str, Array]]:
-        """Return the terms that each residual is the sum of, by the text of each."""
+        """Return the terms of each residual: {equation: {text of a term: array}}."""
         out = {}
         for name, expression in self.expressions.items():
             parts = sympy.Add.make_args(sympy.expand(expression))

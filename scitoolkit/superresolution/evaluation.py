@@ -1,4 +1,4 @@
-"""The evaluation of a model on a simulation that it has not seen, beside interpolation."""
+"""Evaluation of a model on a test simulation, compared with interpolation."""
 
 from __future__ import annotations
 
@@ -38,13 +38,14 @@ MODEL, LINEAR, CUBIC, SPECTRAL = "MeshfreeFlowNet", "multilinear", "cubic", "spe
 REFINED = "refined"
 _RESIDUAL_POINTS = 4096
 _TITLE = "Super-resolution of "
-_STRIP = 5
+_STRIP = 3
+_ROWS = 4  # fields in a figure
 _SPECTRUM_NAMES = ("spectrum_error", "spectrum_error_highest_third")
 
 
 @dataclass
 class Found:
-    """Results, and the maps that their figures are drawn from."""
+    """Results, and the fields of their maps."""
 
     results: Results
     maps: xr.Dataset
@@ -55,18 +56,18 @@ def evaluate(
     source: str, gains: WaveGains | None = None,
     valid_on: Callable[[Grid], Array | None] = lambda grid: None,
 ) -> Found:  # fmt: skip
-    """Coarsen a resolved simulation as in training, refine it again, and compare.
+    """Coarsen a resolved simulation as in training, refine it again, and compare with the truth.
 
     Args:
         surrogate: the model.
         dataset: the truth, on a grid like the training file's.
-        config: names of velocities, viscosity and equations.
-        source: the file's name, for titles.
-        gains: of the waves, for the `refined` prediction.
-        valid_on: gives the nodes of a grid that hold values; only those are scored.
+        config: the job, for velocities, viscosity and equations.
+        source: name of the file, for titles.
+        gains: spectral correction for the `refined` prediction; None for none.
+        valid_on: returns the valid nodes of a grid, which are scored; None if all are valid.
 
     Raises:
-        DataError: other dims or fields, too few nodes, NaN.
+        DataError: other dims or fields, too few nodes, or NaN.
     """
     surrogate = surrogate.in_box(dataset, source)
     case = Case.of(surrogate, dataset, source, valid_on)
@@ -101,7 +102,7 @@ def evaluate(
             summary=[
                 f"{_size(case.low.shape[1:])} nodes to {_size(case.grid.shape)} "
                 f"({', '.join(case.grid.dims)}) on a simulation that was not trained on.",
-                _beside_rivals(case.fields, metrics),
+                _compared(case.fields, metrics),
             ],
             metrics=metrics, tables=tables, figures=[*drawn, *figures],
         ),
@@ -112,7 +113,7 @@ def evaluate(
 def measure_gains(
     surrogate: SuperresolutionSurrogate, dataset: xr.Dataset, source: str
 ) -> WaveGains:
-    """Return the gains of the waves along the last periodic dim, on a simulation.
+    """Return the spectral correction along the last periodic dim, measured on a simulation.
 
     Raises:
         ConfigError: no periodic dim, or nodes that do not fill it evenly.
@@ -129,19 +130,20 @@ def measure_gains(
     return found
 
 
-def _beside_rivals(fields: Sequence[str], metrics: Mapping[str, Any]) -> str:
-    """Return in one sentence on how many fields the model's R² is above that of each rival."""
+def _compared(fields: Sequence[str], metrics: Mapping[str, Any]) -> str:
+    """Return a sentence: on how many fields the R² of the model exceeds that of each baseline."""
     above = []
-    for rival in (LINEAR, CUBIC, SPECTRAL):
+    for baseline in (LINEAR, CUBIC, SPECTRAL):
         number_above = sum(
-            float(metrics[f"r2_{f}"] or 0) > float(metrics[f"r2_{f}_{rival}"] or 0) for f in fields
+            float(metrics[f"r2_{f}"] or 0) > float(metrics[f"r2_{f}_{baseline}"] or 0)
+            for f in fields
         )
-        above.append(f"{rival} interpolation on {number_above}")
-    return f"Of {len(fields)} fields the model is above {', '.join(above)}."
+        above.append(f"{baseline} interpolation on {number_above}")
+    return f"Of {len(fields)} fields the model has a higher R² than {', '.join(above)}."
 
 
 def over_simulations(found: Sequence[Results], fields: Sequence[str]) -> Results:
-    """Return the results of several simulations as one: means of the metrics, the first's figures.
+    """Merge the results of several simulations: mean metrics, and the figures of the first one.
 
     Args:
         found: of each simulation.
@@ -196,7 +198,7 @@ class Case:
         cls, surrogate: SuperresolutionSurrogate, dataset: xr.Dataset, source: str,
         valid_on: Callable[[Grid], Array | None] = lambda grid: None,
     ) -> Case:  # fmt: skip
-        """Cut the truth so that its coarse nodes include the last, and coarsen it."""
+        """Crop the truth so that its end nodes are coarse nodes, and coarsen it."""
         head = surrogate.header
         periodic = {d: p for d, p in zip(head.dims, head.periods, strict=True) if p is not None}
         grid = grid_of(dataset, head.fields, head.dims, periodic, source)
@@ -233,7 +235,7 @@ class Case:
         return cls(head.fields, head.units, grid, truth, low, low_grid, every, closed, valid)
 
     def scores(self, values: Array) -> dict[str, tuple[float, float]]:
-        """Return {field: (R², NMAE)} over the valid nodes."""
+        """Return {field: (R², NMAE)} over valid nodes."""
         truth = self.truth
         if self.valid is not None:
             truth, values = truth[:, self.valid], values[:, self.valid]
@@ -261,7 +263,7 @@ class Case:
 def flow_of(
     config: SuperresolutionConfig, grid: Grid, dataset: xr.Dataset, fields: tuple[str, ...]
 ) -> statistics.Flow | None:
-    """Return the configured flow, or None where there is none."""
+    """Return the configured flow; None without velocities."""
     if not config.flow.velocity:
         return None
     known = numeric_attributes(dataset)
@@ -292,8 +294,8 @@ def _pointwise(case: Case, found: Mapping[str, Array], metrics) -> Table:
         columns += [f"R² {field}", f"NMAE {field} (%)"]
     return Table(
         title="Pointwise", columns=columns, rows=rows,
-        note=f"R² over all {'' if case.valid is None else 'valid '}nodes alike; NMAE is the mean "
-        "absolute error over the truth's range.",
+        note=f"R² over all {'' if case.valid is None else 'valid '}nodes, equally weighted; NMAE "
+        "is the mean absolute error over the truth's range.",
     )  # fmt: skip
 
 
@@ -324,7 +326,10 @@ def _energy_lines(case: Case, found, flow: statistics.Flow) -> list[Lines]:
         ("truth", case.truth, "reference"), (MODEL, found[MODEL], "main"),
         (LINEAR, found[LINEAR], "baseline"),
     )  # fmt: skip
-    for key, label in (("kinetic_energy", "kinetic energy"), ("dissipation", "dissipation")):
+    labels = {"kinetic_energy": "kinetic energy"}
+    if flow.viscosity:
+        labels["dissipation"] = "dissipation"
+    for key, label in labels.items():
         series = [
             Series(label=name, y=[number(v) for v in statistics.turbulence(values, flow)[key]],
                    role=role)
@@ -338,7 +343,7 @@ def _energy_lines(case: Case, found, flow: statistics.Flow) -> list[Lines]:
 
 
 def _spectra(case: Case, found, config, metrics) -> tuple[Table, Lines]:
-    """Return errors of the power along the last periodic dim, and lines of the first field's."""
+    """Return spectrum errors along the last periodic dim, and the spectra as lines."""
     grid = case.grid
     axis = [a for a, p in enumerate(grid.periods) if p is not None][-1]
     time = grid.dims.index(config.flow.time) if config.flow.time in grid.dims else None
@@ -379,7 +384,7 @@ def _spectra(case: Case, found, config, metrics) -> tuple[Table, Lines]:
 
 
 def _residuals(surrogate, case: Case, config, dataset, metrics) -> Table:
-    """Return residuals of the prediction, by the model's own derivatives, beside the truth's."""
+    """Return residuals of the prediction, from the derivatives of the model, and of the truth."""
     head = surrogate.header
     pde = PDE.parse(
         config.pde.equations, fields=head.fields, dims=head.dims, constants=config.pde.constants,
@@ -404,13 +409,13 @@ def _residuals(surrogate, case: Case, config, dataset, metrics) -> Table:
         rows.append([name, number(size), number(report.ratios[name])])
     return Table(
         title="Residuals over terms", columns=["equation", "prediction", "truth"], rows=rows,
-        note="The prediction by its own derivatives at random points; the truth by spectral and "
-        "finite differences. " + " ".join(report.warnings),
+        note="The prediction by derivatives of the model at random points, the truth by "
+        "spectral and finite differences. " + " ".join(report.warnings),
     )  # fmt: skip
 
 
 def _maps(case: Case, found) -> tuple[xr.Dataset, list[Maps]]:
-    """Return maps of each field in mid-cell, and a strip of frames of one field."""
+    """Return maps of each field between coarse frames, and a strip of frames of one field."""
     grid = case.grid
     if len(grid.dims) < 2:
         return xr.Dataset(), []
@@ -435,14 +440,16 @@ def _maps(case: Case, found) -> tuple[xr.Dataset, list[Maps]]:
     labels = {"low": "coarse nodes", "model": "prediction", "truth": "truth", "error": "error"}
     drawn = []
     at = {grid.dims[0]: frame} if len(grid.dims) > 2 else {}
-    for field, unit in zip(case.fields, case.units, strict=True):
+    when = ", halfway between two coarse frames" if at else ""
+    for first in range(0, len(case.fields), _ROWS):
+        chosen = case.fields[first : first + _ROWS]
         panels = [
-            Panel(variable=f"{field}_{key}", select=at, label=label,
-                  scale="error" if key == "error" else field, diverging=key == "error")
-            for key, label in labels.items()
+            Panel(variable=f"{field}_{key}", select=at, label=f"{field}: {label}",
+                  scale=f"error {field}" if key == "error" else field, diverging=key == "error",
+                  unit=case.units[case.fields.index(field)])
+            for field in chosen for key, label in labels.items()
         ]  # fmt: skip
-        drawn.append(Maps(title=f"{field}, halfway between two coarse frames", panels=panels,
-                          unit=unit, columns=2))  # fmt: skip
+        drawn.append(Maps(title=f"{', '.join(chosen)}{when}", panels=panels, columns=len(labels)))
     if len(grid.dims) > 2:
         drawn.append(_animation(case, grid.dims[0], labels))
         drawn.append(_strip(case, grid.dims[0], frames))
@@ -457,14 +464,14 @@ def _animation(case: Case, dim: str, labels: Mapping[str, str]) -> Maps:
         for key, label in labels.items()
     ]  # fmt: skip
     return Maps(
-        title=f"{field} in motion", panels=panels, columns=2, animate=dim,
+        title=f"{field} in motion", panels=panels, columns=4, animate=dim,
         unit=case.units[case.fields.index(field)],
-        note=f"Coarse nodes are given once in {case.every[0]} frames; the nearest are shown.",
+        note=f"Coarse values exist in one of {case.every[0]} frames; the nearest ones are shown.",
     )  # fmt: skip
 
 
 def _shown_over_time(case: Case) -> str:
-    """Return the field whose frames are shown: the second, since the first often is pressure."""
+    """Return the field of the animation: the second one, as the first is often the pressure."""
     return case.fields[min(1, len(case.fields) - 1)]
 
 
@@ -473,15 +480,15 @@ def _strip(case: Case, dim: str, frames: int) -> Maps:
     chosen = np.unique(np.linspace(0, frames - 1, _STRIP).astype(int))
     panels = [
         Panel(variable=f"{field}_{key}", select={dim: int(i)},
-              label=f"{label}, {dim}={case.grid.nodes[0][i]:g}", scale=field)
-        for i in chosen for key, label in (("model", "prediction"), ("truth", "truth"))
+              label=f"{label}, {dim} = {case.grid.nodes[0][i]:g}", scale=field)
+        for key, label in (("truth", "truth"), ("model", "prediction")) for i in chosen
     ]  # fmt: skip
-    return Maps(title=f"{field} over time", panels=panels, columns=2,
+    return Maps(title=f"{field} over time", panels=panels, columns=len(chosen),
                 unit=case.units[case.fields.index(field)])  # fmt: skip
 
 
 def interpolate_nearest(coarse: Array, every: Any, shape: Any) -> Array:
-    """Return each fine node's nearest coarse value, so that a map shows what was given."""
+    """Return the nearest coarse value at each fine node, for maps of the input."""
     out = coarse
     for axis, (step, count) in enumerate(zip(every, shape, strict=True), 1):
         index = np.minimum((np.arange(count) + step // 2) // step, out.shape[axis] - 1)

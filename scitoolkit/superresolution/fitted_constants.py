@@ -1,8 +1,8 @@
-"""Named constants of equations, fitted to data over all equations at once.
+"""Fit of the named constants of equations to data, over all equations together.
 
-Each constant is varied about the value given (Gauss-Newton: equations are linear in most).
-Residuals are in units of their equation's terms. The error is that of a delete-one jackknife over
-stretches of the data, since neighbouring points are not independent.
+Gauss-Newton about the given values; equations are linear in most constants. Residuals are in units
+of their equation's terms. Standard errors are from a delete-one jackknife over blocks of the data,
+as neighbouring points are not independent.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _UNDETERMINED = 1e-8
 
 @dataclass(frozen=True)
 class FittedConstant:
-    """A constant as the data say.
+    """A constant fitted to the data.
 
     Attributes:
         name: in the equations.
-        value: fitted.
-        error: its standard error.
-        given: the value in the configuration or the file.
+        value: fitted value.
+        error: its standard error; infinite if a block of the data alone determines it.
+        given: value in the configuration or the file.
     """
 
     name: str
@@ -42,16 +42,16 @@ class FittedConstant:
 
     @property
     def agrees(self) -> bool:
-        """Whether the given value is within a tenth, or three standard errors."""
+        """Whether the fitted value is within a tenth of the given one, or three standard errors."""
         return abs(self.value - self.given) <= max(3 * self.error, 0.1 * abs(self.given))
 
     def __str__(self) -> str:
-        """Return the line of a report."""
+        """Return fitted and given value as text."""
         return f"{self.name} = {self.value:.4g} +- {self.error:.1g} fitted, {self.given:.4g} given"
 
 
 def used_constants(pde: PDE) -> list[str]:
-    """Return the constants that the equations name and that are not 0.
+    """Return the nonzero constants that occur in the equations.
 
     Example:
         >>> pde = PDE.parse("dif(u,t) - nu*dif(u,x,x)", fields=["u"], dims=["t", "x"],
@@ -73,15 +73,15 @@ def with_constants(pde: PDE, values: Mapping[str, float]) -> PDE:
 
 
 def fit(pde: PDE, evaluate: Evaluate, weights: Array) -> list[FittedConstant]:
-    """Return the constants that make the residuals least, together.
+    """Return the constants that minimise the residuals of all equations together.
 
     Args:
-        pde: the equations with the constants given.
-        evaluate: residuals on the data, each in units of its terms at the constants given.
-        weights: of the points, of the residuals' shape.
+        pde: the equations with the given constants.
+        evaluate: residuals on the data, in units of the terms at the given constants.
+        weights: of the points, with the shape of the residuals.
 
     Returns:
-        none where the equations name none, or do not determine them.
+        The constants; empty if there are none or the data do not determine them.
     """
     names = used_constants(pde)
     if not names:
@@ -134,7 +134,7 @@ def _normal_equations(
 
 
 def _blocks(shape: Sequence[int]) -> list[tuple[slice, ...]]:
-    """Return stretches along the longest dim."""
+    """Return slices into blocks along the longest dim."""
     axis = int(np.argmax(shape))
     edges = np.unique(np.linspace(0, shape[axis], BLOCKS + 1).astype(int))
     before = (slice(None),) * axis
@@ -150,9 +150,11 @@ def _determined(normal: Array) -> bool:
 
 
 def _jackknife(normal: Array, right: Array) -> Array:
-    """Return the standard errors of the factors from leaving out one block after the other."""
+    """Return the delete-one jackknife errors of the factors."""
     whole, vector, count = normal.sum(0), right.sum(0), len(normal)
     if count < 2:
+        return np.full(len(vector), np.inf)
+    if not all(_determined(whole - n) for n in normal):
         return np.full(len(vector), np.inf)
     left_out = np.stack(
         [np.linalg.solve(whole - n, vector - r) for n, r in zip(normal, right, strict=True)]

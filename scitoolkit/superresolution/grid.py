@@ -1,4 +1,4 @@
-"""Fields on a rectilinear grid: which dims there are, where the nodes lie, what is periodic."""
+"""Rectilinear grids: dims, node coordinates and periods."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ Array = np.ndarray
 
 @dataclass(frozen=True)
 class Grid:
-    """Dims in one order, with the coordinates of their nodes.
+    """Rectilinear grid.
 
     Attributes:
-        dims: names.
-        nodes: per dim, ascending float64 coordinates.
-        periods: per dim, its length where it is periodic, else None.
-        units: per dim, as the file states.
+        dims: names, in order.
+        nodes: ascending float64 coordinates of each dim.
+        periods: length of each periodic dim, None for others.
+        units: of each dim, as in the file.
     """
 
     dims: tuple[str, ...]
@@ -33,11 +33,11 @@ class Grid:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Return the number of nodes of each dim."""
+        """Number of nodes of each dim."""
         return tuple(len(n) for n in self.nodes)
 
     def quadrature(self) -> list[Array]:
-        """Return per dim the share of the length that each node stands for (sums to 1)."""
+        """Return quadrature weights of the nodes of each dim, with a sum of 1."""
         return [cell_widths(n, p) for n, p in zip(self.nodes, self.periods, strict=True)]
 
     def with_nodes(self, nodes: Sequence[Array]) -> Grid:
@@ -71,19 +71,20 @@ def grid_of(
     periodic: Mapping[str, float] | None = None,
     where: str = "dataset",
 ) -> Grid:
-    """Return the grid that all the fields live on.
+    """Return the grid of the fields of a dataset.
 
     Args:
         dataset: every field has the same dims, each with a 1-D coordinate.
         fields: names of variables.
-        dims: the order to use; None takes the first field's.
-        periodic: length of each periodic dim; a coordinate's attribute `period` counts too.
+        dims: names in the order to use; by default that of the first field.
+        periodic: {dim: length} of periodic dims, in addition to coordinates with an attribute
+            `period`.
         where: file to name in messages.
 
     Raises:
         DataError: a missing variable, dims that differ, or coordinates that are not strictly
             monotonic.
-        ConfigError: a period or dim that does not fit.
+        ConfigError: an unknown dim, or a period that does not match the nodes.
     """
     for name in fields:
         if name not in dataset.data_vars:
@@ -117,7 +118,7 @@ def _nodes(dataset: xr.Dataset, dim: str, where: str) -> Array:
     place = f"{where}: coordinate {dim}"
     if dim not in dataset.coords:
         raise DataError(
-            "a dim without coordinates: equations need to know where its nodes are", where=place,
+            "a dim without coordinates, which equations require", where=place,
             fix=f"dataset.assign_coords({dim}=...)",
         )  # fmt: skip
     raw = dataset[dim].values
@@ -137,10 +138,10 @@ def _nodes(dataset: xr.Dataset, dim: str, where: str) -> Array:
 
 
 def time_nodes(dataset: xr.Dataset, dim: str) -> Array:
-    """Return the ascending coordinates of a simulation's times, float64.
+    """Return the ascending times of a simulation, float64.
 
     Raises:
-        DataError: it has none, or they are not strictly monotonic.
+        DataError: no coordinate, or one that is not strictly monotonic.
     """
     return _nodes(dataset, dim, "dataset")
 
@@ -176,17 +177,17 @@ def values_of(
     dataset: xr.Dataset, fields: Sequence[str], grid: Grid, where: str = "",
     valid: Array | bool = True,
 ) -> Array:  # fmt: skip
-    """Return the fields as (fields, *shape), in the grid's order and ascending coordinates.
+    """Return the fields as (fields, *shape) in the order of the grid, with ascending coordinates.
 
     Args:
         dataset: a simulation.
         fields: names.
         grid: of the dataset.
         where: the file, for messages.
-        valid: nodes that have to hold values, bool that broadcasts to *shape.
+        valid: nodes that must hold values, bool that broadcasts to *shape.
 
     Raises:
-        DataError: NaN or Inf in one of those, with the first place.
+        DataError: NaN or Inf at a valid node.
     """
     out = []
     for name in fields:
@@ -205,7 +206,7 @@ def values_of(
 
 
 def oriented(array: xr.DataArray, grid: Grid) -> xr.DataArray:
-    """Return a lazy view with the grid's order of dims and ascending coordinates."""
+    """Return a lazy view in the order of the grid with ascending coordinates."""
     array = array.transpose(*grid.dims)
     for dim in grid.dims:
         coordinate = array[dim].values
@@ -215,7 +216,7 @@ def oriented(array: xr.DataArray, grid: Grid) -> xr.DataArray:
 
 
 def numeric_attributes(dataset: xr.Dataset) -> dict[str, float]:
-    """Return the file's attributes that are single numbers: constants that equations may use."""
+    """Return the numeric attributes of a file, as constants of equations."""
     found = {}
     for name, value in dataset.attrs.items():
         if isinstance(value, int | float | np.integer | np.floating) and str(name).isidentifier():

@@ -1,4 +1,4 @@
-"""The super-resolution job: what the command line and a Python user call."""
+"""The super-resolution job, used by the command line and the Python API."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from scitoolkit.training import TrainingJob
 
 
 class SuperresolutionJob(PipelineJob, TrainingJob):
-    """Continuous super-resolution of simulations."""
+    """Training, evaluation and prediction of continuous super-resolution."""
 
     config_class: ClassVar[type[SuperresolutionConfig]] = SuperresolutionConfig
     pipeline_name: ClassVar[str] = "scitoolkit.superresolution.pipeline"
@@ -23,7 +23,7 @@ class SuperresolutionJob(PipelineJob, TrainingJob):
     starter_name: ClassVar[str] = "scitoolkit.superresolution.starter:starter"
 
     def validate(self, config: SuperresolutionConfig) -> Sequence[Finding]:
-        """Return the residual of the true data in every equation."""
+        """Check the equations on the training data."""
         if not config.pde.equations:
             return super().validate(config)
         from scitoolkit.superresolution import pipeline
@@ -31,26 +31,30 @@ class SuperresolutionJob(PipelineJob, TrainingJob):
         return [*super().validate(config), *pipeline.validate(config)]
 
     def check_divisible(self, directory: Path, command: str, steps: int | None = None) -> None:
-        """Refuse evaluations: a prediction divides the points of its grid, the comparison not."""
+        """Check that a command can use several processes, as predictions can.
+
+        Raises:
+            ConfigError: another command.
+        """
         if command != "predict":
             raise ConfigError(
-                f"several processes, and {command} of a super-resolution runs in one",
+                f"several processes, but {command} of super-resolution runs in one",
                 where=str(directory), allowed="predict", fix="leave --nproc out",
             )  # fmt: skip
 
     def joined(self, directory: Path) -> AbstractContextManager[None]:
-        """Join the other processes, each of which then computes blocks of the grid."""
+        """Join the other processes, which compute blocks of the grid."""
         from scitoolkit.training.ranks.rounds import joined_to_share
 
         return joined_to_share()
 
     def traced(self, directory: Path) -> Sequence[TracedFunction]:
-        """Return the surrogate as functions of arrays, which `deploy` writes as C."""
+        """Return the surrogate as functions of arrays for export to C."""
         from scitoolkit.superresolution.traced import traced
 
         return traced(directory)
 
     def artifacts(self, directory: Path) -> Artifacts:
-        """Return the whole model folder; a repetition on another processor ends elsewhere."""
+        """Return the files to publish; repeated trainings differ between processors."""
         del directory
         return Artifacts(workflow_file="full.yaml", tolerance=CHAOTIC)

@@ -1,4 +1,4 @@
-"""Nodes that hold no values: filled for the network, left out of losses and scores."""
+"""Masked nodes: filled for the network, excluded from losses and scores."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Array = np.ndarray
 
 
 def valid_nodes(simulations: Simulations, grid: Grid) -> Array | None:
-    """Return which nodes hold values, bool, one long in time; None where all do.
+    """Return which nodes hold values, bool of length 1 in time; None if all do.
 
     Args:
-        simulations: opened with `data.mask`, or without.
-        grid: of one of them, whose order and directions the result has.
+        simulations: opened with or without `data.mask`.
+        grid: of one of them; the result has its order of dims and directions.
     """
     mask = simulations.opened.found.mask
     if mask is None:
@@ -31,12 +31,12 @@ def valid_nodes(simulations: Simulations, grid: Grid) -> Array | None:
 
 
 def cut(valid: Array, starts: Sequence[int], size: Sequence[int]) -> Array:
-    """Return a crop of valid nodes, *size, wrapped around the dims that end before the crop does.
+    """Return a crop of valid nodes, *size, wrapped around dims that end before the crop.
 
     Args:
         valid: from `valid_nodes`.
-        starts: the crop's first node in each dim.
-        size: its nodes.
+        starts: first node of the crop in each dim.
+        size: number of nodes of the crop in each dim.
 
     Example:
         >>> cut(np.array([[True, False, False]]), [5, 2], [2, 2]).tolist()
@@ -50,11 +50,11 @@ def cut(valid: Array, starts: Sequence[int], size: Sequence[int]) -> Array:
 
 
 def filled(values: Array, valid: Array) -> Array:
-    """Return values (..., *n) that in other nodes are those of the nearest valid one.
+    """Fill invalid nodes with the nearest valid value.
 
     Args:
-        values: anything where `valid` is False.
-        valid: bool, *n or what broadcasts to it; at least one is True.
+        values: (..., *n); arbitrary in invalid nodes.
+        valid: bool that broadcasts to *n, True at least once.
 
     Example:
         >>> filled(np.array([[1.0, np.nan, np.nan, 4.0]]), np.array([True, False, False, True]))

@@ -1,8 +1,8 @@
-"""Test-time augmentation: the mean of predictions over the mirror reflections of a query.
+"""Test-time augmentation: averages of predictions over reflections of the input.
 
-A symmetry of the equations must be one of the predictions, but a model that saw mirrored crops is
-only nearly symmetric. The mean over all reflections of its input, each prediction mirrored back, is
-exactly symmetric, and its error is smaller, since the errors of the reflections differ.
+A model trained on mirrored crops is only approximately symmetric. The mean of its predictions for
+all reflections of the input, mirrored back, is exactly symmetric and has a smaller error, as the
+errors of the reflections differ.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class Reflection:
     """One combination of mirrors.
 
     Attributes:
-        axes: dims that are reversed.
-        signs: one a field, -1 for those that change sign.
+        axes: indices of the reversed dims.
+        signs: one per field, -1 for fields that change sign.
     """
 
     axes: tuple[int, ...]
@@ -35,10 +35,10 @@ class Reflection:
 def reflections(
     mirrors: Mapping[str, Sequence[str]], dims: Sequence[str], fields: Sequence[str]
 ) -> list[Reflection]:
-    """Return the reflections under every combination of mirrors; the first is the identity.
+    """Return the reflections for all combinations of mirrors; the first is the identity.
 
     Args:
-        mirrors: {dim: fields that change sign when it is reversed}.
+        mirrors: {dim: fields that change sign when the dim is reversed}.
         dims: in the order of the axes.
         fields: in the order of the channels.
 
@@ -61,14 +61,14 @@ def reflections(
 
 
 class Encoded:
-    """Low-resolution fields and their mirror reflections, encoded; queries are means over them.
+    """Encoded low-resolution fields and their reflections; queries average over them.
 
     Args:
         model: the network.
         low: (B, fields, n...), physical units.
-        nodes: per dim, (B, n) coordinates.
+        nodes: (B, n) coordinates of each dim.
         chosen: from `reflections`.
-        encode: from mirrored fields and nodes to latent grids; the model's unless given.
+        encode: from mirrored fields and nodes to latent grids; `model.encode` unless given.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Encoded:
             self.parts.append((image, encode(values * signs, places), sums))
 
     def query(self, points: Tensor, plan: taylor.Plan | None = None) -> Tensor:
-        """Return (streams, B, N, fields), as `MeshfreeFlowNet.query` does, averaged."""
+        """Return `MeshfreeFlowNet.query` averaged over reflections, (streams, B, N, fields)."""
         plan = plan or self.model.value_plan
         total: Tensor | None = None
         for image, grid, sums in self.parts:
@@ -118,8 +118,7 @@ class Encoded:
 def _ends(model: MeshfreeFlowNet, nodes: Tensor, axis: int) -> Tensor:
     """Return the sum of the two ends that a mirror exchanges, (B, 1).
 
-    Places along a walled dim have a meaning of their own: that one is mirrored about the middle of
-    the domain, others about the middle of the nodes.
+    A walled dim is mirrored about the middle of the domain, others about the middle of the nodes.
     """
     extent = model.extents[axis]
     if extent is not None:
@@ -130,7 +129,7 @@ def _ends(model: MeshfreeFlowNet, nodes: Tensor, axis: int) -> Tensor:
 def _turned(plan: taylor.Plan, axes: Sequence[int]) -> Iterator[tuple[Operator, float]]:
     """Yield, for every stream, the operator in mirrored coordinates and its sign.
 
-    The sign is that of the first term, so that a derivative of one multi-index stays itself.
+    The sign is that of the first term, so that a single derivative keeps its operator.
     """
 
     def parity(index: MultiIndex) -> float:

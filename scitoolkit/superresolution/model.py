@@ -1,9 +1,8 @@
-"""MeshfreeFlowNet: low-resolution fields in, a continuous field with its derivatives out.
+"""MeshfreeFlowNet: from low-resolution fields to a continuous field with its derivatives.
 
 Source: Jiang et al., "MeshfreeFlowNet: a physics-constrained deep continuous space-time
-super-resolution framework", SC20, doi:10.1109/SC41405.2020.00013. The decoder adds to a cubic
-interpolation of the low-resolution values at the latent nodes, so an untrained model is an
-interpolation already.
+super-resolution framework", SC20, doi:10.1109/SC41405.2020.00013. The decoder's output is added to
+a cubic interpolation of the low-resolution values at the latent nodes.
 """
 
 from __future__ import annotations
@@ -22,18 +21,18 @@ from scitoolkit.superresolution.encoder import Encoder
 from scitoolkit.superresolution.resunet import ResidualUNet
 
 _VALUES_AT_ONCE = 2**21
-"""Values of the widest layer, all streams and corners, that are in work together: larger blocks
-leave the caches, and their memory goes back to the system after each operation."""
+"""Largest number of values of the widest layer in a block of queries, over all streams and corners:
+larger blocks exceed the caches, and their memory is returned to the system after each operation."""
 _LEAST_POINTS = 16
 
 
 @dataclass(frozen=True)
 class LatentGrid:
-    """What the encoder made: vectors and where they are.
+    """Latent vectors and their nodes.
 
     Attributes:
         vectors: (B, C + fields, nodes...); the last channels are interpolated field values.
-        nodes: per dim, (B, n) physical coordinates.
+        nodes: (B, n) physical coordinates of each dim.
     """
 
     vectors: Tensor
@@ -41,17 +40,18 @@ class LatentGrid:
 
 
 class MeshfreeFlowNet(nn.Module):
-    """Continuous super-resolution in 1 to 4 dims.
+    """Continuous super-resolution model in 1 to 4 dims.
 
     Args:
         encoder: from fields and coordinate channels to latent vectors.
         decoder: from relative coordinates and a latent vector to fields.
-        periods: per dim, its length where periodic, else None.
-        extents: per dim, (low, high) of the training domain for a coordinate channel, or None.
+        periods: length of each periodic dim, None for others.
+        extents: (low, high) of the training domain of each dim with a coordinate channel, None for
+            others.
         mean: (fields,) of the training data, physical units.
         std: (fields,) likewise.
-        weights: how corners are blended.
-        interpolate: whether the decoder adds to interpolated values.
+        weights: blending of the corners of a cell.
+        interpolate: add the decoder's output to interpolated values.
     """
 
     value_plan: taylor.Plan
@@ -59,7 +59,7 @@ class MeshfreeFlowNet(nn.Module):
     mean: Tensor
     std: Tensor
     steps_seen: Tensor
-    """Training steps under a growing weight of the equations; a buffer, so that it is saved."""
+    """Training steps during the warm-up of the residual weight; a buffer, so that it is saved."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class MeshfreeFlowNet(nn.Module):
 
         Args:
             low: (B, fields, n1, ..., nd), physical units.
-            nodes: per dim, (B, n) coordinates of the low-resolution nodes.
+            nodes: (B, n) coordinates of the low-resolution nodes of each dim.
         """
         shape = (1, -1, *[1] * len(self.periods))
         scaled = (low - self.mean.view(shape)) / self.std.view(shape)
@@ -105,7 +105,7 @@ class MeshfreeFlowNet(nn.Module):
         return LatentGrid(torch.cat([vectors, values], 1), self.fine_nodes(nodes))
 
     def fine_nodes(self, nodes: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """Return the coordinates of the latent grid for those of the low-resolution nodes."""
+        """Return the coordinates of the latent grid from those of the low-resolution nodes."""
         fine = tuple(nodes)
         for factors in self.encoder.factors:
             fine = tuple(
@@ -114,7 +114,7 @@ class MeshfreeFlowNet(nn.Module):
         return fine
 
     def _coordinate_channels(self, x: Tensor, nodes: Sequence[Tensor]) -> list[Tensor]:
-        """Return, for every dim with an extent, its coordinate scaled to [-1, 1]."""
+        """Return the coordinates of dims with an extent, scaled to [-1, 1]."""
         found = []
         for dim, (extent, along) in enumerate(zip(self.extents, nodes, strict=True)):
             if extent is not None:
@@ -126,12 +126,12 @@ class MeshfreeFlowNet(nn.Module):
         return found
 
     def query(self, grid: LatentGrid, points: Tensor, plan: taylor.Plan | None = None) -> Tensor:
-        """Return field values and derivatives, physical units, at any points.
+        """Return field values and derivatives in physical units at arbitrary points.
 
         Args:
             grid: from `encode`.
             points: (B, N, d) physical coordinates.
-            plan: which derivatives; None for values alone.
+            plan: which derivatives; None for values only.
 
         Returns:
             (streams, B, N, fields).
@@ -159,7 +159,7 @@ class MeshfreeFlowNet(nn.Module):
         plan: taylor.Plan | None = None, more_points: Tensor | None = None,
         more_plan: taylor.Plan | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:  # fmt: skip
-        """Return `query` on the grid of `encode`; of two sets of points if two are given."""
+        """Return `query` after `encode`, for one or two sets of points."""
         grid = self.encode(low, nodes)
         found = self.query(grid, points, plan)
         if more_points is None:
@@ -168,7 +168,7 @@ class MeshfreeFlowNet(nn.Module):
 
 
 def refine_nodes(nodes: Tensor, factor: int, period: float | None) -> Tensor:
-    """Return nodes (B, n) with `factor` equal steps in each cell, as `resample` places them."""
+    """Return nodes (B, n) refined by `factor` equal steps per cell, as in `resample`."""
     if period is not None:
         ends = torch.cat([nodes, nodes[:, :1] + period], 1)
     else:

@@ -13,12 +13,13 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from scitoolkit.core.errors import DataError
+from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.job import Finding
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.model_folder import ModelFolder
 from scitoolkit.core.results import Results
 from scitoolkit.core.run_directory import RunDirectory
+from scitoolkit.core.suggest import nearest_name
 from scitoolkit.io.campaign.kept import Ranks, training_moments
 from scitoolkit.io.campaign.measure import Question
 from scitoolkit.io.fields import write_fields
@@ -46,12 +47,12 @@ from scitoolkit.training.processes import on_rank_zero, share_work
 
 log: Logger = get_logger(__name__)
 CACHE = ".campaigns"
-"""Folder beside the runs where indices and statistics are kept."""
+"""Folder next to the runs that caches indices and statistics."""
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """The data of a job, opened and measured."""
+    """Opened data of a job with statistics and checked equations."""
 
     simulations: Simulations
     parts: dict[str, list[int]]
@@ -63,7 +64,7 @@ class Prepared:
 
 
 def validate(config: SuperresolutionConfig) -> list[Finding]:
-    """Return the residual of the true data in every equation."""
+    """Check the equations on the training data."""
     simulations = open_simulations(config.data.path, config.data)
     numbers = parts_of(config, simulations)["train"]
     pde = equations_of(config, simulations, numbers)
@@ -76,7 +77,7 @@ def validate(config: SuperresolutionConfig) -> list[Finding]:
 
 
 def check(config: SuperresolutionConfig) -> Mapping[str, Any]:
-    """Open the data, check the equations on it, run one batch; write nothing."""
+    """Open the data, check the equations and compute the loss of one batch; write nothing."""
     prepared = prepare(config, sample=True)
     task = make_task(config, prepared)
     loader = make_loader(config, prepared)
@@ -103,7 +104,7 @@ def train(config: SuperresolutionConfig, run: RunDirectory, *, resume: bool = Fa
     if prepared.report is not None:
         log.info("the equations on the true data:\n%s", prepared.report)
         if not prepared.report.satisfied and config.pde.weight:
-            log.warning("an equation in the loss does not hold for the training data")
+            log.warning("an equation of the loss does not hold for the training data")
     task = make_task(config, prepared)
     trainer = Trainer(task, config.training, run=run)
     validation = (
@@ -132,7 +133,7 @@ def train(config: SuperresolutionConfig, run: RunDirectory, *, resume: bool = Fa
 
 
 def evaluate(directory: Path, data: Path | None = None) -> Results:
-    """Compare with the truth, on the configured test file or another one."""
+    """Evaluate on the configured test simulations or on another file."""
     from scitoolkit.superresolution import evaluation
 
     model = ModelFolder(directory)
@@ -148,7 +149,7 @@ def evaluate(directory: Path, data: Path | None = None) -> Results:
         numbers = model.record().get("parts", {}).get("test", [])
     if not numbers:
         raise DataError(
-            "no test file: crops of the training run would not be a test",
+            "no test file; crops of the training data would not be a test",
             where=str(directory), fix=f"scitoolkit evaluate {directory} --data FILE",
         )  # fmt: skip
     found, gains = [], WaveGains.load(model.path)
@@ -171,7 +172,7 @@ def evaluate(directory: Path, data: Path | None = None) -> Results:
 
 
 def predict(directory: Path, source: Path, output: Path) -> None:
-    """Refine a coarse file as finely as the model was trained to; stream to `output`."""
+    """Refine a coarse file to the resolution of the training and stream it to `output`."""
     from scitoolkit.superresolution.predict import refined_nodes, stream
 
     model = ModelFolder(directory)
@@ -191,10 +192,10 @@ def predict(directory: Path, source: Path, output: Path) -> None:
 def equations_of(
     config: SuperresolutionConfig, simulations: Simulations, numbers: Sequence[int]
 ) -> PDE | None:
-    """Return the configured equations with the files' numeric attributes as constants.
+    """Return the configured equations, with numeric attributes of the files as constants.
 
     Raises:
-        DataError: simulations whose equations have other constants.
+        DataError: simulations with different constants in the equations.
     """
     if not config.pde.equations:
         return None
@@ -222,28 +223,29 @@ def equations_of(
                     f"{name} is {found[name]:g}, and {pde.names.constants[name]:g} in simulation "
                     f"{simulations.label(numbers[0])}",
                     where=f"simulation {simulations.label(number)}: pde.equations",
-                    fix="learn from simulations with the same constants, or leave pde out",
+                    fix="train on simulations with the same constants, or leave pde out",
                 )  # fmt: skip
         same.add(stated)
     return pde
 
 
 def prepare(config: SuperresolutionConfig, *, sample: bool = False) -> Prepared:
-    """Open and measure the training data and check the equations on it.
+    """Open the training data, measure statistics and check the equations.
 
     Args:
         config: the job.
-        sample: measure a few rows only where no statistics are kept.
+        sample: if no statistics are cached, measure them on a few rows.
     """
     data, cache = config.data, config.run.root / CACHE
     if world_size() > 1:
-        # One rank looks at the files; the others find the index.
+        # Rank 0 scans the files; the others read its index.
         on_rank_zero(lambda: open_simulations(data.path, data, cache=cache).where)
     simulations = open_simulations(data.path, data, cache=cache, keep=not sample)
     parts, where = parts_of(config, simulations), simulations.where
     dataset, fields = simulations.dataset(parts["train"][0]), simulations.fields
     grid = grid_of(dataset, fields, data.dims, data.periodic, where)
     layout = layout_of(grid, config.crop, data.walled)
+    require_names(config, grid, fields)
     pde = equations_of(config, simulations, parts["train"])
     report = check_equations(pde, dataset, periodic=data.periodic, where=where) if pde else None
     scales = {
@@ -267,11 +269,42 @@ def prepare(config: SuperresolutionConfig, *, sample: bool = False) -> Prepared:
     return Prepared(simulations, parts, grid, layout, header, pde, report)
 
 
+def require_names(config: SuperresolutionConfig, grid: Grid, fields: Sequence[str]) -> None:
+    """Check the fields and dims that boundaries, flow and stages name.
+
+    Raises:
+        ConfigError: an unknown name, or a boundary across a periodic dim.
+    """
+    named: list[tuple[str, str, Sequence[str]]] = []
+    named += [("flow.velocity", d, grid.dims) for d in config.flow.velocity]
+    named += [("flow.velocity", f, fields) for f in config.flow.velocity.values()]
+    if config.flow.time is not None:
+        named.append(("flow.time", config.flow.time, grid.dims))
+    for number, condition in enumerate(config.boundaries):
+        named.append((f"boundaries.{number}.field", condition.field, fields))
+        named.append((f"boundaries.{number}.dim", condition.dim, grid.dims))
+    for number, stage in enumerate(config.model.encoder.stages):
+        key = f"model.encoder.stages.{number}.refine"
+        named += [(key, dim, grid.dims) for dim in stage.refine]
+    for key, name, known in named:
+        if name not in known:
+            raise ConfigError(
+                f"{name!r} is not one of the {'fields' if known is fields else 'dims'}", where=key,
+                allowed=", ".join(known), fix=nearest_name(name, list(known)) or "",
+            )  # fmt: skip
+    for number, condition in enumerate(config.boundaries):
+        if grid.periods[grid.dims.index(condition.dim)] is not None:
+            raise ConfigError(
+                f"{condition.dim} is periodic and has no boundary",
+                where=f"boundaries.{number}.dim", fix="leave the boundary out",
+            )  # fmt: skip
+
+
 def statistics_of(
     simulations: Simulations, numbers: Sequence[int], data: FieldsConfig, *,
     cache: Path | None = None, sample: bool = False,
 ) -> list[tuple[float, float]]:  # fmt: skip
-    """Return mean and standard deviation of each field over some simulations.
+    """Return (mean, standard deviation) of each field over some simulations.
 
     Raises:
         DataError: a field that is constant or not finite.
@@ -295,7 +328,7 @@ def statistics_of(
 
 
 def make_task(config: SuperresolutionConfig, prepared: Prepared) -> SuperresolutionTask:
-    """Return the task with a freshly initialised model."""
+    """Return the training task with a newly initialised model."""
     torch.manual_seed(config.seed)
     physics = None
     if prepared.pde is not None:
@@ -311,7 +344,7 @@ def make_task(config: SuperresolutionConfig, prepared: Prepared) -> Superresolut
 def make_loader(
     config: SuperresolutionConfig, prepared: Prepared, part: str = "train"
 ) -> BatchLoader:
-    """Return the loader of random crops of a part."""
+    """Return the loader of random crops of a split."""
     validates = part == "validation"
     source = CropSource(
         prepared.simulations, prepared.parts[part], prepared.grid, prepared.layout, config.crop,

@@ -1,4 +1,4 @@
-"""The continuous field on any grid, streamed to a file in memory that does not grow with it."""
+"""Prediction of the continuous field on any grid, streamed to a file in bounded memory."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ log: Logger = get_logger(__name__)
 
 
 def refined_nodes(coarse: QueryableField) -> list[Array]:
-    """Return nodes as dense as those of the training file: every coarse cell in equal steps."""
+    """Return nodes at the resolution of the training: equal steps in every coarse cell."""
     out = []
     for nodes, every, period in zip(
         coarse.grid.nodes, coarse.surrogate.header.layout.every, coarse.grid.periods, strict=True
@@ -42,11 +42,12 @@ def refined_nodes(coarse: QueryableField) -> list[Array]:
 
 
 class Derived:
-    """Expressions of fields and their derivatives, evaluated by the model's own derivatives.
+    """Derived fields: expressions of fields and their derivatives, from derivatives of the model.
 
     Args:
         coarse: the fields.
-        expressions: {name: text}, `dif(w,x) - dif(u,z)` say; see `scitoolkit.core.expressions`.
+        expressions: {name: text}, such as `dif(w,x) - dif(u,z)`; see
+            `scitoolkit.core.expressions`.
     """
 
     plan: taylor.Plan
@@ -55,7 +56,7 @@ class Derived:
         head = coarse.surrogate.header
         clash = sorted(set(expressions) & {*head.fields, *head.dims})
         if clash:
-            raise ConfigError(f"derived field {clash[0]!r} is called like a field or dim")
+            raise ConfigError(f"derived field {clash[0]!r} has the name of a field or dim")
         self.names: list[str] = list(expressions)
         self.dims: tuple[str, ...] = head.dims
         self.fields: tuple[str, ...] = head.fields
@@ -69,7 +70,7 @@ class Derived:
             self.plan = taylor.make_plan(len(head.dims), [])
 
     def ask(self, coarse: QueryableField, points: Array, **options: Any) -> Array:
-        """Return (fields + derived, N) values at points."""
+        """Return values at points, (fields + derived, N)."""
         streams = coarse.query(points, self.plan, **options)
         rows = [streams[0].T]
         if self.names:
@@ -100,31 +101,31 @@ def stream(
 ) -> Path:
     """Write the fields on the grid of `nodes` to HDF5/NetCDF4 (.h5, .nc) or Zarr (.zarr).
 
-    Parts of the fields are kept beside the output until it is whole: after a stop the same call
-    goes on. Several processes divide the parts.
+    Parts of the fields are stored next to the output until it is complete, so that the same call
+    continues after an interruption. Several processes divide the parts.
 
     Args:
         coarse: from `SuperresolutionSurrogate.coarse`.
-        nodes: coordinates of each dim, strictly ascending; dims left out of a mapping are refined
+        nodes: strictly ascending coordinates of each dim; dims left out of a mapping are refined
             as in training.
-        output: file to make or to replace; opens in xarray.
-        derived: {name: expression} written beside the fields, e.g. vorticity, or an equation.
-        extrapolate: allow nodes outside of the coarse domain.
-        chunk: points held at a time.
-        gains: of the waves along a periodic dim, which `nodes` must fill evenly; `derived` are of
-            the fields without them.
-        about: what tells model and file from others, kept with the parts.
+        output: file to create or replace; readable by xarray.
+        derived: {name: expression} of additional fields, such as a vorticity or a residual.
+        extrapolate: allow nodes outside the coarse domain.
+        chunk: number of points computed at a time.
+        gains: spectral correction along a periodic dim, which `nodes` must fill evenly; it is not
+            applied to `derived`.
+        about: identification of model and file, stored with the parts.
 
     Raises:
-        DataError: parts of another prediction are there; nodes outside the domain or not
-            ascending, or a folder that cannot be written.
-        ConfigError: an expression that cannot be read, or nodes that `gains` are not for.
+        DataError: parts of another prediction exist, nodes are outside the domain or not ascending,
+            or the folder cannot be written.
+        ConfigError: an invalid expression, or nodes that `gains` do not support.
     """
     grids = _grid_nodes(coarse, nodes, extrapolate)
     axis = gains.along(coarse.grid.dims, grids, coarse.grid.periods) if gains else 0
     if axis and not _whole_blocks(grids, axis - 1, chunk):
         raise ConfigError(
-            f"blocks of {chunk} points do not hold whole lines along {gains and gains.dim}",
+            f"blocks of {chunk} points do not contain whole lines along {gains and gains.dim}",
             where="chunk", allowed=f"{int(np.prod([len(n) for n in grids[axis - 1:]]))} or more",
         )  # fmt: skip
     extra = Derived(coarse, derived or {})
@@ -168,7 +169,7 @@ def stream(
 
 
 def _whole_blocks(grids: Sequence[Array], axis: int, chunk: int) -> bool:
-    """Return whether every block of the output holds whole lines along a dim."""
+    """Return whether every block of the output contains whole lines along a dim."""
     count = len(grids[axis])
     first = next(_blocks([len(n) for n in grids], chunk))[axis]
     return first.stop - first.start == count
@@ -222,7 +223,7 @@ def _grid_nodes(coarse: QueryableField, nodes: Any, extrapolate: bool) -> list[A
 
 
 def _blocks(shape: Sequence[int], chunk: int) -> Iterator[tuple[slice, ...]]:
-    """Yield boxes that tile a shape: single rows of the first dims, whole rows of the last."""
+    """Yield boxes of at most `chunk` points that tile a shape, with whole rows of the last dims."""
     inner = 1
     axis = len(shape)
     while axis > 0 and inner * shape[axis - 1] <= chunk:

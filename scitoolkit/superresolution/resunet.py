@@ -1,9 +1,9 @@
-"""The encoder of the MeshfreeFlowNet paper, to be compared with.
+"""The encoder of the MeshfreeFlowNet paper, for comparison.
 
-A U-Net of bottleneck blocks with batch normalisation, max pooling and repetition on the way up;
-its latent grid is that of its input. Source: Jiang et al., SC20, doi:10.1109/SC41405.2020.00013,
-sec. 4.1. Beyond the paper: 1 to 4 dims, any number of nodes, and circular convolution in periodic
-dims. Statistics of a batch are those of each process, so two processes are not one.
+A U-Net of bottleneck blocks with batch normalisation, max pooling and nearest upsampling; its
+latent grid is that of its input. Source: Jiang et al., SC20, doi:10.1109/SC41405.2020.00013,
+sec. 4.1. In addition to the paper: 1 to 4 dims, any number of nodes, and circular convolution in
+periodic dims. Batch statistics are per process, so that results depend on the number of processes.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from scitoolkit.superresolution.convolution import Convolution, unpool
 
 
 class ResidualUNet(nn.Module):
-    """Low-resolution fields to latent vectors on the same nodes.
+    """U-Net from low-resolution fields to latent vectors on the same nodes.
 
     Args:
         channels_in: fields plus coordinate channels.
-        periodic: one flag a dim.
-        widths: channels of the first level and of each one below it.
+        periodic: one flag per dim.
+        widths: channels of each level, finest first.
         channels_out: latent channels.
 
     Example:
@@ -69,7 +69,7 @@ class ResidualUNet(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """1 x 1, 3 x 3 and 1 x 1 convolutions, each batch-normalised, around a 1 x 1 shortcut."""
+    """Residual block of batch-normalised 1 x 1, 3 x 3 and 1 x 1 convolutions, 1 x 1 shortcut."""
 
     def __init__(
         self, channels_in: int, neck: int, channels_out: int, periodic: Sequence[bool],
@@ -97,13 +97,13 @@ class _BatchNorm(nn.modules.batchnorm._BatchNorm):
     """Batch normalisation over any number of dims."""
 
     def _check_input_dim(self, input: Tensor) -> None:
-        """Accept any."""
+        """Accept any number of dims."""
 
 
 def _pool(x: Tensor) -> Tensor:
-    """Return maxima over pairs: along all dims if they are equally long, else not the shortest.
+    """Return maxima over pairs along all dims, except the shortest ones if lengths differ.
 
-    A last odd node stands alone.
+    A last odd node is not pooled.
     """
     sizes = x.shape[2:]
     shortest = min(sizes)

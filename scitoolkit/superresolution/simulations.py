@@ -1,4 +1,4 @@
-"""The simulations of a job: those that are learned from, validated and tested on, as datasets."""
+"""Simulations of a job as datasets, and their splits."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _OPENED = 64
 
 @dataclass
 class Simulations:
-    """Simulations of a campaign as datasets, each opened when it is asked for.
+    """Simulations of a campaign as datasets, opened on first use.
 
     Attributes:
         opened: the campaign.
-        in_memory: values are read once and kept.
+        in_memory: whether values are loaded and cached.
         where: the files, for messages.
     """
 
@@ -47,7 +47,7 @@ class Simulations:
 
     @property
     def fields(self) -> list[str]:
-        """Names of the fields, one for each component of a vector."""
+        """Names of the fields, one per component of a vector."""
         return list(self.opened.found.channels)
 
     @property
@@ -69,7 +69,7 @@ class Simulations:
         return self.opened.found.labels[number]
 
     def dataset(self, number: int) -> xr.Dataset:
-        """Return a simulation; its values are read when asked for unless they are in memory."""
+        """Return a simulation, with lazy values unless `in_memory`."""
         kept = self._kept.get(number)
         if kept is not None:
             return kept
@@ -86,18 +86,18 @@ def open_simulations(
     path: Path | Sequence[Path], data: FieldsConfig, *, fields: Sequence[str] | None = None,
     cache: Path | None = None, keep: bool = True, learned: bool = True,
 ) -> Simulations:  # fmt: skip
-    """Open the fields of a job; none is read unless all of them fit into `max_memory_mib`.
+    """Open the fields of a job; they are loaded if all of them fit into `max_memory_mib`.
 
     Args:
         path: a file, a directory, a pattern or a list of files.
-        data: which fields, and what the files are.
-        fields: other names than those of `data`.
-        cache: folder where the index is kept.
-        keep: write a new index there.
-        learned: these are learned from, so a mask that hides nothing is an error.
+        data: the data section.
+        fields: names of fields, instead of those of `data`.
+        cache: folder of the cached index.
+        keep: whether to write a new index there.
+        learned: whether this is training data, for which a mask without invalid nodes is an error.
 
     Raises:
-        DataError: what is wrong with a file or a field.
+        DataError: a file or field that cannot be read or is inconsistent.
     """
     names = list(fields or data.fields)
     given = path if isinstance(path, Path) else list(path)
@@ -116,7 +116,7 @@ def open_simulations(
 
 
 def _time_of(path: Path | Sequence[Path], data: FieldsConfig, name: str) -> str:
-    """Return the sample dim: time, or the first dim of variables without one."""
+    """Return the sample dim: time, or the first dim of variables without time."""
     header = read_header(campaign_files(path)[0])
     arrays = layout_of(header).arrays(header, Options())
     array = arrays.get(name)
@@ -135,11 +135,11 @@ def _time_of(path: Path | Sequence[Path], data: FieldsConfig, name: str) -> str:
 
 
 def parts_of(config: SuperresolutionConfig, simulations: Simulations) -> dict[str, list[int]]:
-    """Return the numbers of the simulations of each part; all are for training without `split`.
+    """Return the numbers of the simulations of each split; without `split` all are for training.
 
     Raises:
-        ConfigError: a division in time, or of a single simulation.
-        DataError: two parts have a copy of a simulation in common.
+        ConfigError: a split in time, or of a single simulation.
+        DataError: copies of a simulation in two splits.
     """
     split, found = config.split, simulations.opened.found
     if split is None:
@@ -148,7 +148,7 @@ def parts_of(config: SuperresolutionConfig, simulations: Simulations) -> dict[st
         raise ConfigError(
             f"{len(simulations)} simulations, split.by: {split.by}", where="split",
             allowed="by: simulation or parameter, with two simulations or more",
-            fix="leave split out, and name a file that was not learned from: data.test",
+            fix="leave split out, and give a test file in data.test",
         )  # fmt: skip
     values = None
     if split.parameter is not None:
@@ -170,6 +170,6 @@ def require_alone(simulations: Simulations) -> xr.Dataset:
     if len(simulations) > 1:
         raise DataError(
             f"{len(simulations)} simulations", where=simulations.where, allowed="one",
-            fix="name the file of one simulation",
+            fix="give the file of one simulation",
         )  # fmt: skip
     return simulations.dataset(0)

@@ -1,4 +1,4 @@
-"""Search space of super-resolution networks, as plain data; keys are those of the configuration."""
+"""Search spaces of super-resolution networks: {key of the configuration: values}."""
 
 from __future__ import annotations
 
@@ -17,4 +17,4 @@ MESHFREEFLOWNET: dict[str, Any] = {
     "pde.weight": {"low": 1e-3, "high": 1.0, "log": True},
     "training.optimizer.lr": {"low": 3e-4, "high": 1e-2, "log": True},
 }
-"""Encoder, decoder, blending, weight of the equations and step."""
+"""Search space of encoder, decoder, blending, residual weight and learning rate."""

@@ -1,9 +1,8 @@
-"""The power of a prediction's waves, set to that of a flow which the weights did not learn from.
+"""Spectral correction of predictions, measured on a held-out simulation.
 
-A network trained on squared errors loses power where it is unsure, and what interpolates between
-its latent nodes adds power at the smallest scales. Both are errors of amplitude: one factor for
-each field and wave along a periodic dim, measured on a whole simulation, leaves every phase as it
-is and corrects them.
+A network trained on squared errors loses power at uncertain scales, and interpolation between
+latent nodes adds power at the smallest ones. One factor for each field and wave along a periodic
+dim, measured on a whole simulation, corrects the amplitudes without changing phases.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ _LEAST = 1e-30
 
 @dataclass(frozen=True)
 class WaveGains:
-    """Factors of the waves along a periodic dim.
+    """Amplitude factors of the waves along a periodic dim.
 
     Attributes:
-        dim: its name.
-        length: the period that they were measured on.
+        dim: name of the dim.
+        length: period of the simulation on which they were measured.
         gains: (field, wave), wave 0 first.
     """
 
@@ -40,13 +39,13 @@ class WaveGains:
 
     @classmethod
     def measure(cls, truth: Array, found: Array, axis: int, dim: str, length: float) -> WaveGains:
-        """Return the factors that give a prediction the truth's power.
+        """Return the factors that give a prediction the power spectrum of the truth.
 
         Args:
             truth: (field, *dims).
             found: the prediction, likewise.
-            axis: place of the periodic dim.
-            dim: its name.
+            axis: index of the periodic dim in these arrays.
+            dim: name of the periodic dim.
             length: its period.
 
         Example:
@@ -64,11 +63,11 @@ class WaveGains:
         return cls(dim, length, gains.tolist())
 
     def apply(self, values: Array, axis: int, length: float) -> Array:
-        """Return (field, *dims) fields whose waves are scaled; shorter waves than known vanish.
+        """Scale the waves of fields (field, *dims); waves beyond the measured ones are removed.
 
         Args:
-            values: on even nodes that fill the period.
-            axis: place of the periodic dim.
+            values: (field, *dims) on even nodes that fill the period.
+            axis: index of the periodic dim.
             length: its period.
         """
         count = values.shape[axis]
@@ -82,7 +81,7 @@ class WaveGains:
         return np.fft.irfft(waves, count, axis=axis).astype(values.dtype)
 
     def along(self, dims: Sequence[str], nodes: Sequence[Array], periods: Sequence[Any]) -> int:
-        """Return the axis of its dim in (field, *dims).
+        """Return the index of the dim in (field, *dims).
 
         Raises:
             ConfigError: the nodes do not fill the period evenly.
@@ -93,20 +92,20 @@ class WaveGains:
         if not step or np.abs(np.diff(at) - step).max(initial=0.0) > 1e-4 * step:
             raise ConfigError(
                 f"nodes along {self.dim} that do not fill the period evenly", where="spectrum",
-                fix="nodes that do, or a model without spectrum",
+                fix="use nodes that do, or a model without spectrum",
             )  # fmt: skip
         return axis + 1
 
     def save(self, folder: Path) -> None:
-        """Write them beside the weights."""
+        """Write the factors next to the weights."""
         write_atomic(Path(folder) / FILE, json.dumps(asdict(self)) + "\n")
 
     @classmethod
     def load(cls, folder: Path) -> WaveGains | None:
-        """Read what `save` wrote, None where nothing was.
+        """Read factors written by `save`; None if there is no file.
 
         Raises:
-            CheckpointError: damaged.
+            CheckpointError: a damaged file.
         """
         path = Path(folder) / FILE
         if not path.is_file():

@@ -1,4 +1,4 @@
-"""A configuration for super-resolution, written from what the files hold."""
+"""Starter configuration of super-resolution, derived from data files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LARGEST = 65
 
 
 def starter(data: DataToStart) -> str:
-    """Return a short commented configuration of super-resolution that runs as it is.
+    """Return a short commented configuration of super-resolution that runs without changes.
 
     Raises:
         DataError: no variable has two dims of at least 8 nodes.
@@ -48,7 +48,7 @@ def starter(data: DataToStart) -> str:
         raise DataError(f"dims {sizes}", where=str(data.files[0]), allowed="8 nodes or more")
     lines = Lines(
         f"Fields between the nodes of a coarse grid: {', '.join(fields)} on {sizes}.",
-        "The network learns to bring back what is left out below.",
+        "The network is trained to restore the nodes that crop.every leaves out.",
     )
     lines.key("domain", "superresolution")
     mask = MISSING if missing_cells(simulations.opened.found) else None

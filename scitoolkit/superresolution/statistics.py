@@ -21,7 +21,7 @@ _TAYLOR = {2: 8.0, 3: 15.0}
 
 
 def r_squared(truth: Array, found: Array) -> float:
-    """Return 1 - (squared error) / (variance), over all points alike.
+    """Return R², 1 - (squared error) / (variance), with equal weights for all points.
 
     Example:
         >>> r_squared(np.array([0.0, 2.0]), np.array([0.0, 1.0]))
@@ -38,11 +38,11 @@ def range_nmae(truth: Array, found: Array) -> float:
 
 @dataclass(frozen=True)
 class Flow:
-    """How a grid's fields make a flow.
+    """Velocity components, viscosity and time dim of gridded fields.
 
     Attributes:
         grid: the grid; the first dim is time, or there is none.
-        velocity: {dim: index of the field that is the velocity along it}.
+        velocity: {dim: index of the velocity component along it}.
         viscosity: kinematic, in the units of the file.
         time: index of the time dim, or None.
     """
@@ -63,23 +63,24 @@ def _weights(grid: Grid, skip: int | None) -> Array:
 
 
 def _mean(values: Array, flow: Flow) -> Array:
-    """Return volume means, one a frame."""
+    """Return the volume mean of each frame."""
     axes = tuple(a for a in range(values.ndim) if a != flow.time)
     return np.atleast_1d((values * _weights(flow.grid, flow.time)).sum(axes))
 
 
 def turbulence(fields: Array, flow: Flow) -> dict[str, Array]:
-    """Return time series of the statistics of a flow.
+    """Return time series of turbulence statistics.
 
     Args:
         fields: (fields, *shape), physical units.
-        flow: what is what.
+        flow: velocity components, viscosity and grid.
 
     Returns:
         kinetic_energy E = <u_i u_i>/2; u_rms = sqrt(2E/n) for n components; dissipation
         eps = 2 nu <S_ij S_ij>; taylor_scale = sqrt(C nu u_rms^2/eps), C = 8 or 15; taylor_reynolds;
-        kolmogorov_time = sqrt(nu/eps); kolmogorov_length = (nu^3/eps)^(1/4); with a periodic dim
-        also integral_scale = pi/(2 u_rms^2) sum_k>0 E(k)/k and turnover_time.
+        kolmogorov_time = sqrt(nu/eps); kolmogorov_length = (nu^3/eps)^(1/4). Without viscosity
+        the last five are left out. With a periodic dim also
+        integral_scale = pi/(2 u_rms^2) sum_k>0 E(k)/k and turnover_time.
     """
     grid, nu = flow.grid, flow.viscosity
     components = [(grid.dims.index(d), fields[i].astype(np.float64))
@@ -95,15 +96,16 @@ def turbulence(fields: Array, flow: Flow) -> dict[str, Array]:
     for i in range(count):
         for j in range(count):
             strain = strain + _mean((0.5 * (slopes[i, j] + slopes[j, i])) ** 2, flow)
-    dissipation = 2 * nu * strain
     rms = np.sqrt(2 * energy / count)
-    taylor = np.sqrt(_TAYLOR.get(count, 15.0) * nu * rms**2 / dissipation)
-    out: dict[str, Any] = {
-        "kinetic_energy": energy, "u_rms": rms, "dissipation": dissipation,
-        "taylor_scale": taylor, "taylor_reynolds": rms * taylor / nu,
-        "kolmogorov_time": np.sqrt(nu / dissipation),
-        "kolmogorov_length": (nu**3 / dissipation) ** 0.25,
-    }  # fmt: skip
+    out: dict[str, Any] = {"kinetic_energy": energy, "u_rms": rms}
+    if nu:
+        dissipation = 2 * nu * strain
+        taylor = np.sqrt(_TAYLOR.get(count, 15.0) * nu * rms**2 / dissipation)
+        out |= {
+            "dissipation": dissipation, "taylor_scale": taylor,
+            "taylor_reynolds": rms * taylor / nu, "kolmogorov_time": np.sqrt(nu / dissipation),
+            "kolmogorov_length": (nu**3 / dissipation) ** 0.25,
+        }  # fmt: skip
     periodic = [a for a, p in enumerate(grid.periods) if p is not None and a != flow.time]
     if periodic:
         axis = periodic[-1]
@@ -131,7 +133,7 @@ def spectrum(values: Array, flow: Flow, axis: int) -> tuple[Array, Array]:
     shape = [1] * values.ndim
     shape[axis] = -1
     weights = _weights(grid, flow.time)
-    if weights.shape[axis] > 1:  # the share of a whole line along the periodic dim
+    if weights.shape[axis] > 1:  # the weight of a whole line along the periodic dim
         weights = weights.sum(axis, keepdims=True)
     power = power * twice.reshape(shape) * weights
     power = np.moveaxis(power, axis, -1)
@@ -149,12 +151,12 @@ def relative_error(truth: Array, found: Array) -> float:
 
 
 def spectrum_error(truth: Array, found: Array, part: slice = slice(None)) -> float:
-    """Return the rms of the difference of log10 powers: 0.3 is a factor of two.
+    """Return the rms difference of log10 powers; 0.3 is a factor of two.
 
     Args:
         truth: (frames, waves) powers.
         found: likewise.
-        part: of the waves, e.g. the highest third.
+        part: waves to compare, e.g. the highest third.
     """
     a, b = truth.mean(0)[part], found.mean(0)[part]
     tiny = 1e-30
@@ -162,7 +164,7 @@ def spectrum_error(truth: Array, found: Array, part: slice = slice(None)) -> flo
 
 
 def highest_third(waves: int) -> slice:
-    """Return the last third of so many waves, the mean left out."""
+    """Return the highest third of `waves` waves, excluding the mean."""
     return slice(waves - (waves - 1) // 3, waves)
 
 

@@ -1,4 +1,4 @@
-"""A trained super-resolution model with all that it needs to know, on disk and in use."""
+"""Trained super-resolution models: files, and queries of continuous fields."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ log: Logger = get_logger(__name__)
 
 @dataclass(frozen=True)
 class Header:
-    """What a model was trained on.
+    """Description of the training data of a model.
 
     Attributes:
         fields, units: of the channels.
         dims, dim_units: of the coordinates.
-        periods: per dim, its length where periodic.
+        periods: length of each periodic dim, None for others.
         layout: of a training crop.
-        extents: per dim, (first, last) coordinate of the training file.
-        spacing: per dim, mean distance of low-resolution nodes.
-        mean, std: per field.
+        extents: (first, last) coordinate of each dim of the training file.
+        spacing: mean distance of low-resolution nodes of each dim.
+        mean, std: of each field.
         scales: {equation: size of its terms}.
-        constants: numbers that the equations know.
+        constants: {name: value} in the equations.
         mirrors: {dim: fields that change sign when the dim is reversed}.
     """
 
@@ -73,19 +73,19 @@ class Header:
     mirrors: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain data."""
+        """Return JSON types."""
         return {**vars(self), "layout": vars(self.layout)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Header:
-        """Return what `to_json` was made of."""
+        """Return the header of a result of `to_json`."""
         plain = {k: _tuples(v) for k, v in data.items()}
         layout = Layout(**{k: tuple(v) for k, v in data["layout"].items()})
         return cls(**{**plain, "layout": layout})
 
     @property
     def window(self) -> tuple[int, ...]:
-        """Return the low-resolution nodes of a crop, per dim."""
+        """Number of low-resolution nodes of a crop in each dim."""
         out = []
         for size, every, whole, period in zip(
             self.layout.size, self.layout.every, self.layout.whole, self.periods, strict=True
@@ -96,7 +96,7 @@ class Header:
 
     @property
     def closed(self) -> tuple[bool, ...]:
-        """Return which dims the model treats as periodic: those that a crop takes whole."""
+        """Which dims the model treats as periodic: periodic dims that crops span."""
         return tuple(
             w and p is not None for w, p in zip(self.layout.whole, self.periods, strict=True)
         )
@@ -141,12 +141,12 @@ def build(header: Header, config: ModelConfig) -> MeshfreeFlowNet:
 
 
 class SuperresolutionSurrogate:
-    """Coarse fields in, a continuous field out.
+    """Trained model from coarse fields to continuous fields.
 
     Args:
-        header: what the model was trained on.
+        header: description of the training data.
         model: the network.
-        config: its architecture, saved beside the weights.
+        config: its architecture, saved with the weights.
     """
 
     def __init__(self, header: Header, model: MeshfreeFlowNet, config: ModelConfig) -> None:
@@ -160,7 +160,7 @@ class SuperresolutionSurrogate:
         """Write weights and header.
 
         Args:
-            folder: where to.
+            folder: the destination.
             dtype: of the weights: float32, float16 or int8; see `rounded_weights`. The
                 normalisation stays float32.
         """
@@ -175,7 +175,7 @@ class SuperresolutionSurrogate:
 
     @classmethod
     def load(cls, folder: Path) -> SuperresolutionSurrogate:
-        """Read what `save` wrote.
+        """Read a model written by `save`.
 
         Raises:
             CheckpointError: missing or damaged files, or weights of another architecture.
@@ -203,9 +203,10 @@ class SuperresolutionSurrogate:
     # --- in use -----------------------------------------------------------------------------
 
     def in_box(self, dataset: xr.Dataset, where: str = "input") -> SuperresolutionSurrogate:
-        """Return the same weights for a periodic box of another length, as a file's nodes fill it.
+        """Return the model with the periods of a file whose nodes fill another box than in
+        training.
 
-        A file with one node too many, which repeats the first, is left to be refused.
+        A file whose last node repeats the first one is unchanged here and raises an error later.
         """
         periods = list(self.header.periods)
         for axis, (dim, period) in enumerate(zip(self.header.dims, periods, strict=True)):
@@ -231,15 +232,15 @@ class SuperresolutionSurrogate:
         self, dataset: xr.Dataset, where: str = "input",
         valid_on: Callable[[Grid], Array | None] = lambda grid: None,
     ) -> QueryableField:  # fmt: skip
-        """Return low-resolution fields, checked against what the model was trained on.
+        """Return low-resolution fields for queries, checked against the training data.
 
         Args:
             dataset: the fields.
             where: the file, for messages.
-            valid_on: gives the nodes of a grid that hold values; None where all do.
+            valid_on: returns the valid nodes of a grid; None if all are valid.
 
         Raises:
-            DataError: missing fields, other dims, NaN, too few nodes.
+            DataError: missing fields, other dims, NaN, or too few nodes.
         """
         surrogate = self.in_box(dataset, where)
         head = surrogate.header
@@ -252,10 +253,11 @@ class SuperresolutionSurrogate:
         for dim, count, least, closed in zip(
             grid.dims, grid.shape, head.window, head.closed, strict=True
         ):
-            if count < (2 if closed else min(least, 2 + (least > 2))):
+            fewest = 2 if closed else min(least, 3)
+            if count < fewest:
                 raise DataError(
-                    f"{count} nodes along {dim}", where=where, allowed=f"{least} or more",
-                )  # fmt: skip
+                    f"{count} nodes along {dim}", where=where, allowed=f"{fewest} or more"
+                )
         self._warn_of_spacing(grid, where)
         return QueryableField(surrogate, grid, values, valid)
 
@@ -265,7 +267,7 @@ class SuperresolutionSurrogate:
             if abs(spacing / trained - 1) > _SPACING_TOLERANCE:
                 log.warning(
                     "%s: nodes along %s are %.4g apart, the model was trained at %.4g: "
-                    "expect a larger error", where, dim, spacing, trained,
+                    "the error may be larger", where, dim, spacing, trained,
                 )  # fmt: skip
 
     def physics(self, pde: PDE, config: Any) -> Physics:
@@ -277,14 +279,13 @@ class SuperresolutionSurrogate:
 
 
 class QueryableField:
-    """Low-resolution fields with a model to be asked for values anywhere between their nodes.
+    """Low-resolution fields with a model that evaluates them at arbitrary points.
 
-    A dim that crops of the training took in part is worked through in windows of a crop's length,
-    so that the encoder sees what it was trained on; a query is answered by the window in which it
-    lies most centrally.
+    Along a dim that training crops do not span, the encoder is applied to windows of the size of a
+    crop; a query uses the window in which it is most central.
 
     Attributes:
-        valid: nodes that hold values, bool that broadcasts to `grid.shape`; None where all do.
+        valid: nodes that hold values, bool that broadcasts to `grid.shape`; None if all do.
     """
 
     def __init__(
@@ -307,10 +308,9 @@ class QueryableField:
         )
 
     def domain(self) -> list[tuple[float, float]]:
-        """Return per dim the coordinates between which queries are interpolation.
+        """Return for each dim the (low, high) coordinates between which queries interpolate.
 
-        A walled dim reaches as far as the walls that the training data nearly touches: half a
-        fine spacing beyond its end nodes.
+        These are the end nodes, also of walled dims; a periodic dim is unbounded.
         """
         out = []
         for nodes, period in zip(self.grid.nodes, self.grid.periods, strict=True):
@@ -321,7 +321,7 @@ class QueryableField:
         return out
 
     def hidden(self, points: Array) -> Array:
-        """Return which points (N, d) have a nearest node without a value, bool (N,)."""
+        """Return for points (N, d) whether their nearest node is invalid, bool (N,)."""
         if self.valid is None:
             return np.zeros(len(points), bool)
         places = []
@@ -337,7 +337,7 @@ class QueryableField:
         return ~self.valid[tuple(places)]
 
     def windows(self, points: Array) -> Array:
-        """Return the window's first node in every dim, (N, d), for points (N, d)."""
+        """Return the first node of the window of each of the points (N, d), (N, d) int64."""
         starts = np.zeros(points.shape, dtype=np.int64)
         for axis, (nodes, size) in enumerate(zip(self.grid.nodes, self.sizes, strict=True)):
             if size < len(nodes):
@@ -346,7 +346,7 @@ class QueryableField:
         return starts
 
     def latent(self, start: Sequence[int] | np.ndarray) -> tuple[Encoded, Array]:
-        """Return the encoded window from a node on, and the origin of its coordinates."""
+        """Return the encoded window that starts at a node, and the origin of its coordinates."""
         key = tuple(int(s) for s in start)
         if self._cached is None or self._cached[0] != key:
             parts = tuple(slice(s, s + n) for s, n in zip(key, self.sizes, strict=True))
@@ -374,10 +374,10 @@ class QueryableField:
 
         Args:
             points: (N, d) coordinates in the order of the dims.
-            plan: which derivatives; None for values alone.
-            extrapolate: allow points beyond the open dims' end nodes; the cell at the end is
-                then continued.
-            chunk: points at a time.
+            plan: which derivatives; None for values only.
+            extrapolate: allow points beyond the end nodes of open dims, by continuing the last
+                cell.
+            chunk: number of points at a time.
 
         Returns:
             (streams, N, fields) float32, physical units.
@@ -407,7 +407,11 @@ class QueryableField:
             yield start, np.flatnonzero(inverse.ravel() == number)
 
     def check_points(self, points: Array, extrapolate: bool) -> None:
-        """Refuse points of another shape, NaN, or outside the domain."""
+        """Check the shape of points, that they are finite and inside the domain.
+
+        Raises:
+            DataError: they are not.
+        """
         dims = self.grid.dims
         if points.ndim != 2 or points.shape[1] != len(dims):
             raise DataError(
@@ -424,5 +428,5 @@ class QueryableField:
                     f"{int(outside.sum())} points lie outside, e.g. "
                     f"{dim}={points[np.argmax(outside), axis]:.6g}",
                     where=f"query along {dim}", allowed=f"{low:.6g} to {high:.6g}",
-                    fix="extrapolate=True, if the end cell may be continued",
+                    fix="extrapolate=True continues the last cell",
                 )  # fmt: skip

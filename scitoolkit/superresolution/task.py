@@ -1,4 +1,4 @@
-"""The training task: regression at random points, residuals of the equations, boundaries."""
+"""Training task: regression at random points, residuals of equations, boundary conditions."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from scitoolkit.superresolution.model import LatentGrid, MeshfreeFlowNet
 
 @dataclass(frozen=True)
 class Physics:
-    """Equations as a loss.
+    """Residuals of equations for the loss.
 
     Attributes:
-        residuals: the program.
+        residuals: evaluates the equations.
         config: weights and points.
         scales: {equation: size of its terms on the training data}, which makes residuals
-            dimensionless and equations comparable.
-        plan: the streams that the program needs.
+            dimensionless and comparable.
+        plan: the derivatives that the equations require.
     """
 
     residuals: Residuals
@@ -34,7 +34,7 @@ class Physics:
     plan: taylor.Plan = field(init=False)
 
     def __post_init__(self) -> None:
-        """Make the plan."""
+        """Set the plan."""
         dims = len(self.residuals.pde.names.dims)
         object.__setattr__(self, "plan", taylor.make_plan(dims, self.residuals.operators()))
 
@@ -64,7 +64,7 @@ class Physics:
 
 
 class SuperresolutionTask:
-    """Regression + gamma x residuals + boundary conditions.
+    """Training task: regression + gamma x residuals + boundary conditions.
 
     All losses are dimensionless: errors are in standard deviations of each field, residuals in
     sizes of their equation's terms.
@@ -72,14 +72,14 @@ class SuperresolutionTask:
     Args:
         model: the network.
         loss: `l1` (the paper's) or `l2`.
-        physics: None for regression alone.
-        boundaries: conditions.
-        boundary_weight: of their loss.
+        physics: equations of the residual loss; None for none.
+        boundaries: boundary conditions.
+        boundary_weight: weight of their loss.
         fields: names of the channels.
         dims: names of the coordinates.
 
     Raises:
-        ConfigError: a residual loss with a decoder whose activation lacks the derivatives.
+        ConfigError: a residual loss with an activation that is not smooth enough.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class SuperresolutionTask:
         return total, logged
 
     def metrics(self, batch: Batch) -> dict[str, Tensor | float]:
-        """Return `loss` of the regression alone, which compares across weights gamma."""
+        """Return `loss`, of the regression only and thus independent of gamma, and `nrmse`."""
         predicted = self.model(batch["low"], _nodes(batch), batch["points"])[0]
         error = (predicted - batch["values"]) / self._model.std
         return {"loss": self._norm(error), "nrmse": error.square().mean().sqrt()}
@@ -136,9 +136,9 @@ class SuperresolutionTask:
         return inner
 
     def _predict(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return values at the regression points, and residuals, in ONE forward of the model.
+        """Return values at the regression points and residuals, in one forward pass of the model.
 
-        Gradients are synchronised by hooks of the wrapped model's forward, so it is called once.
+        A second pass would break the gradient synchronisation of DistributedDataParallel.
         """
         if self.physics is None:
             return self.model(batch["low"], _nodes(batch), batch["points"])[0], {}
@@ -156,7 +156,7 @@ class SuperresolutionTask:
         return self.physics.evaluate(streams, points, batch.get("origin"))
 
     def _gamma(self) -> Tensor | float:
-        """Return the weight of the residuals, grown linearly over the warm-up."""
+        """Return the weight of the residuals, which grows linearly during the warm-up."""
         assert self.physics is not None
         config = self.physics.config
         if not config.warmup_steps:
@@ -177,9 +177,9 @@ class SuperresolutionTask:
         return total / len(parts)  # type: ignore[return-value]
 
     def _balance(self, parts: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return factors that give all equations the same gradient at the decoder's last layer.
+        """Return factors that give all equations equal gradients at the decoder's last layer.
 
-        They come from this batch alone, so nothing has to be saved. Source: Wang, Teng,
+        They are computed from this batch only, without state. Source: Wang, Teng,
         Perdikaris, SIAM J. Sci. Comput. 43 (2021), eq. 40, without the moving average.
         """
         last = self._model.decoder.linears[-1].weight
@@ -191,32 +191,40 @@ class SuperresolutionTask:
         return {name: (mean / norm.clamp_min(1e-12)).detach() for name, norm in norms.items()}
 
     def _boundary_loss(self, batch: Batch) -> Tensor:
-        """Return the mean violation of the boundary conditions at projections of the points."""
+        """Return the mean violation of the boundary conditions at projections of the points.
+
+        Crops that do not reach a boundary are left out of its mean.
+        """
         model = self._model
         grid: LatentGrid = model.encode(batch["low"], _nodes(batch))
         total: Tensor | None = None
         for channel, axis, condition in self.boundaries:
             points = batch["points"].clone()
-            points[..., axis] = condition.at
+            slope, shift = batch["reflection"][:, axis].unbind(-1)
+            at = slope * condition.at + shift - batch["origin"][:, axis]
+            points[..., axis] = at[:, None].to(points.dtype)
+            inside = _reaches(_nodes(batch)[axis], at)
             index = tuple(int(i == axis) for i in range(points.shape[-1]))
             plan = taylor.make_plan(points.shape[-1], [index] if condition.order else [])
             found = model.query(grid, points, plan)[condition.order, ..., channel]
-            wanted = condition.value * batch["signs"][:, channel, None]
-            violation = self._norm((found - wanted) / model.std[channel])
+            sign = batch["signs"][:, channel] * (slope.float() if condition.order else 1.0)
+            error = (found - condition.value * sign[:, None]) / model.std[channel]
+            each = (error.abs() if self.kind == "l1" else error.square()).mean(1)
+            violation = (each * inside).sum() / inside.sum().clamp_min(1.0)
             total = violation if total is None else total + violation
         assert total is not None
         return total / len(self.boundaries)
 
 
 def require_smooth(activation: str, order: int) -> None:
-    """Refuse an activation without the derivatives that the equations need.
+    """Check that an activation has the derivatives that the equations require.
 
     Raises:
-        ConfigError: with the activations that have them.
+        ConfigError: it is unknown or not smooth enough.
     """
     if activation not in taylor.names():
         raise ConfigError(
-            f"no derivatives are known of activation {activation!r}", where="model.decoder",
+            f"no derivatives are implemented for activation {activation!r}", where="model.decoder",
             allowed=", ".join(taylor.names()),
         )  # fmt: skip
     if taylor.smoothness(activation) < order:
@@ -227,6 +235,18 @@ def require_smooth(activation: str, order: int) -> None:
             where="model.decoder.activation", allowed=", ".join(smooth),
             fix="model.decoder.activation=softplus",
         )  # fmt: skip
+
+
+def _reaches(nodes: Tensor, at: Tensor) -> Tensor:
+    """Return 1 for crops that reach a coordinate, to half a cell beyond their end nodes, else 0.
+
+    Args:
+        nodes: (B, n) coordinates of the low resolution.
+        at: (B,) coordinates.
+    """
+    first = nodes[:, 0] - 0.5 * (nodes[:, 1] - nodes[:, 0])
+    last = nodes[:, -1] + 0.5 * (nodes[:, -1] - nodes[:, -2])
+    return ((at >= first) & (at <= last)).float()
 
 
 def _nodes(batch: Batch) -> tuple[Tensor, ...]:

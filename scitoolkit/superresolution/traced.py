@@ -1,8 +1,8 @@
-"""A continuous super-resolution model as two functions, for `deploy`: encode a window, ask points.
+"""Super-resolution models as two functions for export to C: `encode` and `decode`.
 
-`encode` returns the latent grids of a window of coarse nodes and of its mirror images; `decode`
-returns the fields at points between these nodes. Coordinates are those of the window: along dims
-that are neither walled nor periodic they count from its first node.
+`encode` returns the latent grids of a window of coarse nodes and of its reflections; `decode`
+returns the fields at points between these nodes. Along dims that are neither walled nor periodic
+coordinates are relative to the first node of the window.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def traced(directory: Path) -> Sequence[TracedFunction]:
     config = folder.config(SuperresolutionConfig)
     if config.spectrum is not None:
         raise ConfigError(
-            "the power of waves is set on whole fields, which a function of a point does not see",
-            where=f"{folder.path}: spectrum", fix="a run without spectrum",
+            "the spectral correction needs whole fields, but exported functions evaluate points",
+            where=f"{folder.path}: spectrum", fix="export a run without spectrum",
         )  # fmt: skip
     found = SuperresolutionSurrogate.load(folder.path)
     head = found.header
@@ -78,7 +78,7 @@ def traced(directory: Path) -> Sequence[TracedFunction]:
 
 
 class _Encode(nn.Module):
-    """(B, fields, ...) and nodes (n,) a dim to latent grids (B, image, channel, ...)."""
+    """From (B, fields, ...) and nodes (n,) per dim to latent grids (B, image, channel, ...)."""
 
     def __init__(self, model: MeshfreeFlowNet, chosen: Sequence[Reflection]) -> None:
         super().__init__()
@@ -92,7 +92,7 @@ class _Encode(nn.Module):
 
 
 class _Decode(nn.Module):
-    """Latent grids (image, channel, ...), nodes (n,) a dim and points (B, d) to (B, fields)."""
+    """From latent grids (image, channel, ...), nodes (n,) and points (B, d) to (B, fields)."""
 
     def __init__(self, model: MeshfreeFlowNet, chosen: Sequence[Reflection]) -> None:
         super().__init__()
@@ -111,7 +111,7 @@ class _Decode(nn.Module):
 
 
 def _typical_nodes(head: Header) -> list[np.ndarray]:
-    """Return evenly spaced nodes of a window, as in the training."""
+    """Return evenly spaced nodes of a window at the spacing of the training."""
     out = []
     for count, spacing, (first, last), walled, closed in zip(
         head.window, head.spacing, head.extents, head.layout.walled, head.closed, strict=True
@@ -123,7 +123,7 @@ def _typical_nodes(head: Header) -> list[np.ndarray]:
 
 
 def _box(config: SuperresolutionConfig, head: Header) -> tuple[np.ndarray | None, ...]:
-    """Return the extremes of each field over the training files, where they are here."""
+    """Return the extremes of each field over the training files, if they are available."""
     try:
         simulations = open_simulations(config.data.path, config.data, fields=head.fields)
         found = [simulations.dataset(n)[list(head.fields)] for n in range(len(simulations))]

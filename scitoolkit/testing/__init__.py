@@ -1,4 +1,4 @@
-"""Contract suites to inherit in tests, and helpers of tests: `class TestX(CodecContract): ...`."""
+"""Contract suites to inherit in tests (`class TestX(CodecContract): ...`), and test helpers."""
 
 from __future__ import annotations
 

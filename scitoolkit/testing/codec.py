@@ -25,7 +25,7 @@ BOUNDS = (1e-1, 1e-4)
 
 
 def smooth_field(shape: tuple[int, ...], dtype: str = "float32", seed: int = 0) -> np.ndarray:
-    """Return waves along each dim with a little noise, of magnitude 1.
+    """Return waves along each dim with little noise, of magnitude 1.
 
     Example:
         >>> smooth_field((3, 4)).shape
@@ -40,7 +40,7 @@ def smooth_field(shape: tuple[int, ...], dtype: str = "float32", seed: int = 0) 
 
 
 def unusual_fields() -> Iterator[tuple[str, np.ndarray]]:
-    """Yield finite fields that codecs get wrong: steps, spikes, offsets, extreme magnitudes."""
+    """Yield finite fields that are hard to code: steps, spikes, offsets, extreme magnitudes."""
     field = smooth_field((12, 14, 13))
     yield "noise", np.random.default_rng(1).standard_normal(field.shape).astype("float32")
     yield "step", np.where(field > 0.3, np.float32(5), np.float32(-5))
@@ -60,7 +60,7 @@ def largest_error(x: np.ndarray, y: np.ndarray) -> float:
 
 
 class CodecContract:
-    """What every error-bounded codec must keep; override the fixture `codec`."""
+    """Contract suite of error-bounded codecs; override the fixture `codec`."""
 
     @pytest.fixture
     def codec(self) -> ErrorBoundedCodec:
@@ -68,7 +68,7 @@ class CodecContract:
         raise NotImplementedError("override the fixture `codec`")
 
     def accepted(self, codec: ErrorBoundedCodec) -> Iterator[tuple[np.ndarray, float]]:
-        """Yield fields and absolute bounds that the codec does not refuse."""
+        """Yield fields and absolute bounds that the codec supports."""
         for shape in SHAPES:
             for dtype in codec.dtypes:
                 for bound in BOUNDS:
@@ -77,7 +77,7 @@ class CodecContract:
                         yield values, bound
 
     def test_registered_under_its_name(self, codec: ErrorBoundedCodec) -> None:
-        """The registry returns this class, which has a summary and runs on this machine."""
+        """The registry returns this class, which has a summary and is available."""
         assert codecs.get(codec.name) is type(codec)
         member = codecs.member(codec.name)
         assert member.summary
@@ -85,12 +85,12 @@ class CodecContract:
         assert type(codec)().name == codec.name
 
     def test_some_usual_field_is_accepted(self, codec: ErrorBoundedCodec) -> None:
-        """At least one shape of each dtype is not refused."""
+        """At least one shape of each dtype is supported."""
         found = {values.dtype.name for values, _ in self.accepted(codec)}
         assert found == set(codec.dtypes)
 
     def test_bound_holds_at_every_point(self, codec: ErrorBoundedCodec) -> None:
-        """A pointwise codec keeps the bound up to rounding; dtype and shape come back."""
+        """A pointwise codec keeps the bound up to rounding; dtype and shape are restored."""
         for values, bound in self.accepted(codec):
             decoded = codec.decode(codec.encode(values, bound), values.shape, values.dtype, bound)
             assert (decoded.dtype, decoded.shape) == (values.dtype, values.shape)
@@ -99,14 +99,14 @@ class CodecContract:
                 assert largest_error(values, decoded) <= bound + rounding
 
     def test_encoding_is_deterministic_and_leaves_the_input(self, codec: ErrorBoundedCodec) -> None:
-        """Two encodings are equal bytes; values are not written to."""
+        """Two encodings give equal bytes and do not modify the values."""
         for values, bound in self.accepted(codec):
             before = values.tobytes()
             assert codec.encode(values, bound) == codec.encode(values, bound)
             assert values.tobytes() == before
 
     def test_default_settings_decode(self, codec: ErrorBoundedCodec) -> None:
-        """Whatever settings encoded a field, an instance without settings decodes it."""
+        """An instance with default settings decodes fields encoded with any settings."""
         for values, bound in self.accepted(codec):
             data = codec.encode(values, bound)
             decoded = [
@@ -115,7 +115,7 @@ class CodecContract:
             assert decoded[0].tobytes() == decoded[1].tobytes()
 
     def test_factors_and_header(self, codec: ErrorBoundedCodec) -> None:
-        """Factors are positive; the header survives JSON and restores what `code` decoded."""
+        """Factors are positive; the header survives JSON and reproduces the field of `code`."""
         for values, bound in self.accepted(codec):
             factors = codec.factors(values.size)
             assert factors
@@ -128,7 +128,7 @@ class CodecContract:
 
     @pytest.mark.parametrize("enhancer", ["none", "auto"])
     def test_streams_keep_the_bound(self, codec: ErrorBoundedCodec, enhancer: str) -> None:
-        """`compress` with this codec keeps the bound without tolerance, and names the codec."""
+        """`compress` with this codec keeps the bound exactly and records the codec's name."""
         for values, bound in self.accepted(codec):
             stream = compress(values, abs=bound, codec=codec, enhancer=enhancer)
             about = inspect_stream(stream)
@@ -136,7 +136,7 @@ class CodecContract:
             assert about["base"]["name"] in (codec.name, "lossless")
 
     def test_unusual_fields_keep_the_bound(self, codec: ErrorBoundedCodec) -> None:
-        """Steps, spikes, offsets and extreme magnitudes are within the bound, or refused."""
+        """Steps, spikes, offsets and extreme magnitudes are coded within the bound, or refused."""
         for name, values in unusual_fields():
             bound = 1e-3 * float(np.ptp(values.astype(np.float64)))
             if codec.refusal(values, bound):
@@ -145,7 +145,7 @@ class CodecContract:
             assert largest_error(values, decompress(stream)) <= bound, name
 
     def test_special_values_are_restored_bit_for_bit(self, codec: ErrorBoundedCodec) -> None:
-        """NaN, Inf and fill values never reach the codec and come back exactly."""
+        """NaN, Inf and fill values are stored separately and restored exactly."""
         values, bound = max(self.accepted(codec), key=lambda case: case[1])
         flat = values.reshape(-1)
         flat[[0, 5, 77]] = np.nan, np.inf, -np.inf
@@ -157,7 +157,7 @@ class CodecContract:
 
     @pytest.mark.parametrize("shape", [(0,), (3, 0, 4), (), (1,)])
     def test_empty_and_constant_fields(self, codec: ErrorBoundedCodec, shape: tuple) -> None:
-        """Arrays without values, of one value and constant ones come back."""
+        """Empty, single-value and constant arrays are restored."""
         for dtype in codec.dtypes:
             empty = np.full(shape, 2.5, dtype)
             assert np.array_equal(decompress(compress(empty, abs=0.1, codec=codec)), empty)
@@ -166,7 +166,7 @@ class CodecContract:
             assert largest_error(constant, decoded) <= 0.1
 
     def test_damaged_streams_are_refused(self, codec: ErrorBoundedCodec) -> None:
-        """A flipped bit or missing bytes raise DataError: never values, never a crash."""
+        """A flipped bit or missing bytes raise DataError; no values are returned."""
         values, bound = next(iter(self.accepted(codec)))
         stream = compress(values, abs=bound, codec=codec, enhancer="none")
         places = np.linspace(0, len(stream) - 1, 24).astype(int)
@@ -180,7 +180,7 @@ class CodecContract:
 
 
 class EnhancerContract:
-    """What every enhancer must keep; override the fixture `enhancer`."""
+    """Contract suite of enhancers; override the fixture `enhancer`."""
 
     @pytest.fixture
     def enhancer(self) -> Enhancer:
@@ -190,7 +190,7 @@ class EnhancerContract:
     def fitted(
         self, enhancer: Enhancer, dtype: str
     ) -> Iterator[tuple[np.ndarray, np.ndarray, float, bytes]]:
-        """Yield a field, what a coarse quantiser makes of it, the bound, a fitted enhancer."""
+        """Yield a field, its coarsely quantised version, the bound and a fitted enhancer."""
         bound = 0.2
         for shape in SHAPES[:3]:
             values = smooth_field(shape, dtype)
@@ -201,14 +201,14 @@ class EnhancerContract:
                     yield values, decoded, bound, data
 
     def test_registered_under_its_name(self, enhancer: Enhancer) -> None:
-        """The registry returns this class, which has a summary and runs on this machine."""
+        """The registry returns this class, which has a summary and is available."""
         assert enhancers.get(enhancer.name) is type(enhancer)
         assert enhancers.member(enhancer.name).summary
         assert not enhancers.member(enhancer.name).problem
 
     @pytest.mark.parametrize("dtype", ["float32", "float64"])
     def test_clip_holds_and_the_error_falls(self, enhancer: Enhancer, dtype: str) -> None:
-        """No point moves by more than the clip; the mean square error does not grow in the sum."""
+        """No point changes by more than the clip; the summed mean square error decreases."""
         before = after = 0.0
         for values, decoded, bound, data in self.fitted(enhancer, dtype):
             kept = decoded.tobytes()
@@ -222,7 +222,7 @@ class EnhancerContract:
         assert 0 < after < before
 
     def test_apply_is_deterministic_without_settings(self, enhancer: Enhancer) -> None:
-        """The bytes alone decide what `apply` returns."""
+        """The result of `apply` depends on the bytes alone."""
         for _, decoded, bound, data in self.fitted(enhancer, "float32"):
             found = [e.apply(data, decoded, bound, bound) for e in (enhancer, type(enhancer)())]
             assert found[0].tobytes() == found[1].tobytes()

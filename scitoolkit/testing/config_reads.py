@@ -1,4 +1,4 @@
-"""Recording which settings a run reads, to find those that are accepted and then ignored."""
+"""Recorder of the settings that a run reads, to find settings that are accepted but ignored."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ConfigReads:
     def unread(self, config: Config, prefix: str = "") -> Iterator[str]:
         """Yield the dotted key of every setting of `config` that was not read.
 
-        A section counts by its settings, also those in lists and mappings of sections.
+        Sections are entered, also in lists and mappings of sections.
         """
         for name, value in vars(config).items():
             sections = dict(_sections(value, f"{prefix}{name}"))
@@ -34,7 +34,7 @@ class ConfigReads:
 
 
 def _picks_the_class(section: type[Config], name: str) -> bool:
-    """Return whether a field has one allowed value, as the `name` of a plug-in has."""
+    """Return whether a field has only one allowed value, like the `name` of a plug-in."""
     annotation = section.model_fields[name].annotation
     return typing.get_origin(annotation) is Literal and len(typing.get_args(annotation)) == 1
 
@@ -52,10 +52,10 @@ def _sections(value: Any, key: str) -> Iterator[tuple[str, Config]]:
 
 @contextlib.contextmanager
 def record_reads() -> Iterator[ConfigReads]:
-    """Record every attribute that is read of any configuration within.
+    """Record every configuration attribute that is read inside the context.
 
-    Validating and dumping a configuration are no reading: a key that only its own check looks at
-    changes nothing.
+    Reads during validation and dumping do not count, because a key that only its own validator
+    reads has no effect.
 
     Example:
         >>> from scitoolkit.core.job_config import JobConfig

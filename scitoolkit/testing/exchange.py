@@ -1,4 +1,4 @@
-"""Contract suite of exchanges, to inherit in tests.
+"""Contract suite of gradient exchanges, to inherit in tests.
 
 Example:
     class TestMyExchange(ExchangeContract):
@@ -31,28 +31,28 @@ RANKS = 2
 
 
 class ExchangeContract:
-    """What every registered exchange must do; give it a fixture `exchange`."""
+    """Contract suite of gradient exchanges; override the fixture `exchange`."""
 
     @pytest.fixture
     def exchange(self) -> ExchangeConfig:
-        """Return the exchange's configuration, which is found by its name."""
+        """Return the configuration of the exchange under test."""
         raise NotImplementedError("override the fixture `exchange`")
 
     @pytest.mark.multiproc
     def test_sums_are_near_equal_on_all_ranks_and_repeatable(
         self, exchange: ExchangeConfig, tmp_path: Path
     ) -> None:
-        """Within `relative_error`, with the same bits on all ranks and for any timing.
+        """Sums are within `relative_error` and bit-identical on all ranks, for any timing.
 
-        A parameter without gradient counts as 0, gradients of zeros and of huge range stay finite,
-        a NaN stays one, and one rank's failure is known on all. Weights that ranks have changed in
-        parts arrive on all of them with the same bits, and their errors do not add up.
+        A missing gradient counts as 0, zero gradients and those of huge range remain finite, NaN is
+        propagated, and the failure of one rank is reported on all. Weights updated in parts are
+        bit-identical on all ranks, and their errors do not accumulate.
         """
         given = json.dumps({"folder": str(tmp_path), "exchange": exchange.model_dump()})
         assert launch(RANKS, [given], module="scitoolkit.testing.exchange") == 0
         ranks = [torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(RANKS)]
         kinds_of_sums = ["sums"] * exchange.sums + ["parts"] * exchange.shards
-        assert kinds_of_sums, "an exchange sums, gives parts, or both"
+        assert kinds_of_sums, "an exchange returns sums, parts, or both"
         for name, first in ranks[0].items():
             for other in ranks[1:]:
                 assert torch.equal(first, other[name]), f"{name} differs between ranks"
@@ -70,7 +70,7 @@ class ExchangeContract:
 
 
 def gradients(rank: int) -> list[torch.Tensor | None]:
-    """Return the gradients of a rank: of zeros, of a huge range, and one that one rank lacks."""
+    """Return the gradients of a rank: zeros, a huge range, and one missing on some ranks."""
     generator = torch.Generator().manual_seed(rank)
     wide = torch.randn(300, generator=generator) * torch.logspace(-12, 6, 300)
     plain = torch.randn(40, 30, generator=generator)
@@ -92,19 +92,19 @@ def exact_sums() -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def parameters_of_ranks() -> list[tuple[str, nn.Parameter]]:
-    """Return parameters of the gradients' shapes, equal on all ranks."""
+    """Return parameters with the shapes of the gradients, equal on all ranks."""
     shapes = [(40, 30), (17,), (300,), (5,)]
     return [(str(i), nn.Parameter(torch.zeros(shape))) for i, shape in enumerate(shapes)]
 
 
 class _Sums:
-    """Sums of gradients, of an exchange that gives them to all ranks or one that gives parts."""
+    """Summed gradients of an exchange, whole on all ranks ("sums") or in parts."""
 
     def __init__(self, exchange: ExchangeConfig, kind: str) -> None:
         self.named = parameters_of_ranks()
         self.buckets: GradientBuckets | ShardBuckets
         if kind == "sums":
-            # 1 KiB, so that there are several buckets.
+            # 1 KiB buckets, so that there are several of them.
             parameters = [p for _, p in self.named]
             self.buckets = GradientBuckets(parameters, exchange.build(), 2**-10)
         else:
@@ -127,7 +127,7 @@ class _Sums:
 
 
 def _published(sums: _Sums, steps: int) -> float:
-    """Change the parts `steps` times; return how far off the weights of all ranks are."""
+    """Update the parts `steps` times; return the relative error of the published weights."""
     assert isinstance(sums.buckets, ShardBuckets)
     generator = torch.Generator().manual_seed(5)
     exact = [torch.zeros(p.shape) for _, p in sums.named]
@@ -141,13 +141,13 @@ def _published(sums: _Sums, steps: int) -> float:
             with torch.no_grad():
                 local(part).add_(move[shard_offset(part) :][:rows])
         sums.buckets.publish()
-    held = torch.cat([p.detach().flatten() for _, p in sums.named])
-    wanted = torch.cat([x.flatten() for x in exact])
-    return float((held - wanted).norm() / wanted.norm())
+    found = torch.cat([p.detach().flatten() for _, p in sums.named])
+    expected = torch.cat([x.flatten() for x in exact])
+    return float((found - expected).norm() / expected.norm())
 
 
 def main() -> None:
-    """Be one rank of the contract."""
+    """Run one rank of the contract suite."""
     import sys
 
     from scitoolkit.training.config import TrainingConfig

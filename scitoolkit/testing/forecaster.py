@@ -41,7 +41,7 @@ def wave_setting() -> Setting:
 
 
 class ForecasterContract:
-    """What every forecaster must keep; override the fixture `config`."""
+    """Contract suite of forecasters; override the fixture `config`."""
 
     @pytest.fixture
     def config(self) -> ForecasterConfig:
@@ -49,20 +49,20 @@ class ForecasterContract:
         raise NotImplementedError("override the fixture `config`")
 
     def parts(self, config: ForecasterConfig) -> tuple[Setting, list[Series], Series]:
-        """Return setting, two stretches to learn from, and what comes after them."""
+        """Return the setting, two training segments, and the series after them."""
         series, setting = wave_series(), wave_setting()
         assert not config.refuses(setting)
         train = [Series(*(a[s] for a in series)) for s in (slice(0, 110), slice(113, 200))]
         return setting, train, Series(series.values[200:], series.years[200:])
 
     def fitted_and_forecast(self, config: ForecasterConfig) -> tuple[Array, Array]:
-        """Return truth and forecast of the part that was not learned from."""
+        """Return truth and forecast on the series after the training segments."""
         setting, train, rest = self.parts(config)
         windows = all_windows(rest, INPUTS, LEADS)
         return windows.targets(), config.build(setting).fit(train).predict(windows)
 
     def test_registered_under_its_name(self, config: ForecasterConfig) -> None:
-        """The registry returns this class, which has a summary, a title and runs here."""
+        """The registry returns this class, which has a summary and title and is available."""
         assert forecasters.get(config.name) is type(config)
         member = forecasters.member(config.name)
         assert member.summary
@@ -71,12 +71,12 @@ class ForecasterContract:
         assert config.title in config.candidates(wave_setting())[0].label()
 
     def test_keys_of_others_are_refused(self, config: ForecasterConfig) -> None:
-        """No key is accepted that the forecaster does not have."""
+        """Unknown keys are refused."""
         with pytest.raises(ConfigError, match="no_such_key"):
             type(config)(**{**config.model_dump(), "no_such_key": 1})
 
     def test_settings_survive_json(self, config: ForecasterConfig) -> None:
-        """A chosen candidate is the same after it was written and read."""
+        """A candidate is unchanged after it is written and read."""
         for candidate in config.candidates(wave_setting()):
             text = json.dumps(candidate.model_dump(mode="json"))
             assert type(config).model_validate(json.loads(text)) == candidate
@@ -84,7 +84,7 @@ class ForecasterContract:
     def test_forecasts_are_finite_and_in_the_unit_of_the_field(
         self, config: ForecasterConfig
     ) -> None:
-        """The forecast has the shape of the truth, and follows an offset and a scale of it."""
+        """The forecast has the shape of the truth and is equivariant to its offset and scale."""
         setting, train, rest = self.parts(config)
         windows = all_windows(rest, INPUTS, LEADS)
         forecast = config.build(setting).fit(train).predict(windows)
@@ -95,7 +95,7 @@ class ForecasterContract:
         np.testing.assert_allclose(again, 3 * forecast + 50, rtol=0.01, atol=0.3)
 
     def test_it_learns_from_the_segments_alone(self, config: ForecasterConfig) -> None:
-        """Fitting twice gives the same forecast; what comes after the inputs changes nothing."""
+        """Repeated fits give the same forecast; values after the inputs have no influence."""
         setting, train, rest = self.parts(config)
         changed = rest.values.copy()
         changed[20 + INPUTS :] = 1e3
@@ -108,7 +108,7 @@ class ForecasterContract:
         np.testing.assert_array_equal(one, other)
 
     def test_what_lies_before_the_inputs_changes_nothing(self, config: ForecasterConfig) -> None:
-        """A forecast sees its input steps only."""
+        """A forecast depends on its input steps only."""
         setting, train, rest = self.parts(config)
         model = config.build(setting).fit(train)
         whole = model.predict(all_windows(rest, INPUTS, LEADS).take(slice(20, 21)))
@@ -117,7 +117,7 @@ class ForecasterContract:
         np.testing.assert_allclose(whole, short, rtol=1e-10, atol=1e-10)
 
     def test_steps_are_the_forecast(self, config: ForecasterConfig) -> None:
-        """`start` and `step` give the leads of `predict` one after another."""
+        """`start` and `step` return the leads of `predict` one by one."""
         setting, train, rest = self.parts(config)
         model, windows = config.build(setting).fit(train), all_windows(rest, INPUTS, LEADS)
         forecast, state = model.predict(windows), model.start(windows)
@@ -126,7 +126,7 @@ class ForecasterContract:
             np.testing.assert_allclose(values, forecast[:, lead], rtol=1e-10, atol=1e-10)
 
     def test_arrays_restore_the_model(self, config: ForecasterConfig) -> None:
-        """A model made from the arrays forecasts the same, bit for bit."""
+        """A model restored from its arrays gives the same forecast, bit for bit."""
         setting, train, rest = self.parts(config)
         model, windows = config.build(setting).fit(train), all_windows(rest, INPUTS, LEADS)
         arrays = {k: np.array(v) for k, v in model.arrays().items()}
@@ -135,7 +135,7 @@ class ForecasterContract:
         np.testing.assert_array_equal(again.predict(windows), model.predict(windows))
 
     def test_a_memo_changes_nothing(self, config: ForecasterConfig) -> None:
-        """Candidates that share what does not depend on the penalty are those that do not."""
+        """Fits with a shared memo give the same forecasts as separate fits."""
         setting, train, rest = self.parts(config)
         windows = all_windows(rest, INPUTS, LEADS)
         memo: dict[Any, Any] = {}
@@ -145,7 +145,7 @@ class ForecasterContract:
             np.testing.assert_allclose(shared, alone, rtol=1e-9, atol=1e-9)
 
     def test_too_short_a_record_is_refused_by_name(self, config: ForecasterConfig) -> None:
-        """A record that holds no window raises `DataError`, or is enough."""
+        """A record without a complete window raises `DataError`, or is sufficient."""
         setting, train, rest = self.parts(config)
         short = [Series(train[0].values[:3], train[0].years[:3])]
         try:

@@ -7,7 +7,7 @@ Example:
             return MyFormat
 
         def write(self, format, dataset, path):
-            ...  # only where the format has no writer
+            ...  # only if the format has no writer
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from scitoolkit.io.loader import open_source
 
 
 def sample_fields(single_array: bool = False, unnamed_dims: bool = False) -> xr.Dataset:
-    """Return two variables of different dtypes with coordinates and units, or what a format keeps.
+    """Return two variables of different dtypes with coordinates and units.
 
     Args:
-        single_array: one array, called `values`.
-        unnamed_dims: dims dim_0, dim_1, ..., no coordinates and no attributes.
+        single_array: return only one array, called `values`.
+        unnamed_dims: use dims dim_0, dim_1, ..., without coordinates and attributes.
     """
     values = np.random.default_rng(0).standard_normal((6, 4, 5))
     dims = ("dim_0", "dim_1", "dim_2")
@@ -51,9 +51,9 @@ def sample_fields(single_array: bool = False, unnamed_dims: bool = False) -> xr.
 
 
 class FormatContract:
-    """What every file format must keep; override the fixture `format`.
+    """Contract suite of file formats; override the fixture `format`.
 
-    Override `write` too where the format has no writer.
+    Override `write` too if the format has no writer.
     """
 
     @pytest.fixture
@@ -63,18 +63,18 @@ class FormatContract:
 
     @pytest.fixture
     def fields(self, format: type[Format]) -> xr.Dataset:
-        """Return what is written."""
+        """Return the dataset to write."""
         return sample_fields(format.single_array, format.unnamed_dims)
 
     @pytest.fixture
     def path(self, format: type[Format], fields: xr.Dataset, tmp_path: Path) -> Path:
-        """Return a file of the format, under a name with spaces and letters beyond ASCII."""
+        """Return a file of the format, with spaces and non-ASCII letters in its name."""
         path = tmp_path / f"Wärme feld ∂u{(format.suffixes or ('.dat',))[0]}"
         self.write(format, fields, path)
         return path
 
     def write(self, format: type[Format], dataset: xr.Dataset, path: Path) -> None:
-        """Write a dataset through the format's own writer, one row of the first dim at a time."""
+        """Write a dataset with the format's writer, one row of the first dim at a time."""
         made = {
             str(name): StreamedVariable(
                 tuple(map(str, v.dims)), v.shape, dict(v.attrs), v.dtype.str
@@ -88,20 +88,20 @@ class FormatContract:
         writer.finish()
 
     def test_registered_under_its_name(self, format: type[Format]) -> None:
-        """The registry returns this class, which has a summary and runs on this machine."""
+        """The registry returns this class, which has a summary and is available."""
         assert formats.get(format.name) is format
         assert formats.member(format.name).summary
         assert not formats.member(format.name).problem
 
     def test_found_by_content(self, format: type[Format], path: Path) -> None:
-        """The format claims its file whatever the name is, and more surely than all others."""
+        """The format recognises its file regardless of the name, before all other formats."""
         assert 0 < format.guess(path) <= 1
         assert format_of(path) is format
         other = path.rename(path.with_name("no suffix"))
         assert format_of(other) is format
 
     def test_foreign_files_are_refused(self, format: type[Format], tmp_path: Path) -> None:
-        """Empty files, text, noise and folders are not claimed."""
+        """Empty files, text, noise and folders are not recognised."""
         noise = np.random.default_rng(3).bytes(5000)
         for name, content in {"empty": b"", "text": b"time,u\n0,1\n", "noise": noise}.items():
             (tmp_path / name).write_bytes(content)
@@ -110,7 +110,7 @@ class FormatContract:
         assert format.guess(tmp_path / "folder") == 0
 
     def test_round_trip(self, path: Path, fields: xr.Dataset) -> None:
-        """Values, dtypes, dims, coordinates and units come back; a selection is read lazily."""
+        """Values, dtypes, dims, coordinates and units are restored; selections can be read."""
         with open_fields(path) as found:
             assert set(found.data_vars) == set(fields.data_vars)
             for name, expected in fields.data_vars.items():
@@ -136,7 +136,7 @@ class FormatContract:
     def test_rows_equal_the_whole(
         self, format: type[Format], path: Path, fields: xr.Dataset
     ) -> None:
-        """Row readers give the rows of the array, cropped too; a format without any says so."""
+        """Row readers return the rows of the array, also cropped; DataError if there are none."""
         name = str(next(iter(fields.data_vars)))
         values, dim = fields[name].values, str(fields[name].dims[2])
         if format.row_readers.__func__ is Format.row_readers.__func__:  # type: ignore[attr-defined]
@@ -156,7 +156,7 @@ class FormatContract:
 
     @pytest.mark.parametrize("share", [0.05, 0.6, 0.97])
     def test_truncated_files_are_refused(self, path: Path, share: float) -> None:
-        """A file that was cut short raises when it is opened or read, and is never filled up."""
+        """A truncated file raises when it is opened or read; missing values are never filled."""
         files = [p for p in path.rglob("*") if p.is_file()] if path.is_dir() else [path]
         largest = max(files, key=lambda p: p.stat().st_size)
         largest.write_bytes(largest.read_bytes()[: int(share * largest.stat().st_size)])
@@ -164,7 +164,7 @@ class FormatContract:
             open_fields(path).load()
 
     def test_writer_gives_the_name_at_the_end(self, format: type[Format], tmp_path: Path) -> None:
-        """An unfinished file never has its name; a discarded one leaves nothing behind."""
+        """The final name appears only after `finish`; a discarded file leaves nothing behind."""
         variables = {"u": StreamedVariable(("t", "x"), (3, 4), {"units": "K"})}
         coordinates = xr.Dataset(coords={"x": np.arange(4.0)})
         if not format.suffixes:

@@ -21,11 +21,11 @@ from scitoolkit.generators.base import Generator, Origin, Sample, generators
 
 
 class GeneratorContract:
-    """What every generator must keep; override the fixture `generator` by one of a small case."""
+    """Contract suite of generators; override the fixture `generator` with a small case."""
 
     @pytest.fixture
     def generator(self) -> Generator:
-        """Return the generator under test, at a size that takes a second."""
+        """Return the generator under test, small enough to run in about a second."""
         raise NotImplementedError("override the fixture `generator`")
 
     @pytest.fixture
@@ -34,7 +34,7 @@ class GeneratorContract:
         return generator.sample({}, 3)
 
     def test_registered_under_its_name(self, generator: Generator) -> None:
-        """The registry returns this class, which says what it solves, how, and who says so."""
+        """The registry returns this class, which states equations, scheme and reference."""
         assert generators.get(generator.name) is type(generator)
         member = generators.member(generator.name)
         assert member.summary
@@ -44,7 +44,7 @@ class GeneratorContract:
         assert generator.reference
 
     def test_parameters_are_fields_with_units(self, generator: Generator) -> None:
-        """What may be drawn is a number of the configuration, with a unit."""
+        """Every parameter that can be sampled is a float field with a unit."""
         for key, unit in generator.parameters.items():
             assert isinstance(getattr(generator, key), float)
             assert unit
@@ -52,17 +52,17 @@ class GeneratorContract:
             generator.sample({"no_such": 1.0}, 0)
 
     def test_parameters_out_of_validity_are_refused(self, generator: Generator) -> None:
-        """NaN is valid for no parameter."""
+        """NaN is refused for every parameter."""
         for key in generator.parameters:
             with pytest.raises(ConfigError):
                 generator.with_parameters({key: math.nan})
 
     def test_settings_survive_json(self, generator: Generator) -> None:
-        """A worker process gets the same generator."""
+        """A worker process receives an equal generator."""
         assert type(generator).model_validate_json(generator.model_dump_json()) == generator
 
     def test_invariants_are_within_their_bounds(self, generator: Generator, made: Sample) -> None:
-        """Each has a bound, and the drift reached is below it."""
+        """Each invariant has a bound, and its drift is below it."""
         bounds = generator.invariant_bounds()
         assert set(made.invariants) == set(bounds)
         for name, drift in made.invariants.items():
@@ -74,7 +74,7 @@ class GeneratorContract:
             assert check.holds, check
 
     def test_equal_seeds_give_equal_bits(self, generator: Generator, made: Sample) -> None:
-        """The same seed gives the same frames; another one others, if the generator is random."""
+        """Equal seeds give equal frames; different seeds differ if the generator is random."""
         assert same_frames(made.frames, generator.sample({}, 3).frames)
         assert same_frames(made.frames, generator.sample({}, 4).frames) != generator.random
 
@@ -91,7 +91,7 @@ class GeneratorContract:
     def test_a_file_gives_frames_and_origin_back(
         self, generator: Generator, made: Sample, tmp_path: Path
     ) -> None:
-        """What was written is read bit for bit, and says how it is made again."""
+        """Frames are restored bit for bit, with the settings needed to regenerate them."""
         origin = Origin(generator.model_dump(mode="json"), 3, {}, dict(made.invariants))
         path = tmp_path / f"sample{generator.suffix}"
         generator.write(made, origin, path)
@@ -100,7 +100,7 @@ class GeneratorContract:
         assert same_frames(frames, made.frames)
 
     def test_figures_can_be_drawn(self, generator: Generator, made: Sample) -> None:
-        """Figures are plain data."""
+        """Figures are plain data that survive JSON."""
         for figure in generator.figures(made.frames):
             assert figure.model_validate_json(figure.model_dump_json()) == figure
 

@@ -21,21 +21,21 @@ NX, NZ = 16, 12
 
 
 class GuardContract:
-    """What every guard does on a channel: x periodic, z between walls, variables b, u, w and p."""
+    """Contract suite of guards on a channel: x periodic, walls in z, variables b, u, w and p."""
 
     @pytest.fixture
     def guard(self) -> GuardConfig:
-        """Return the guard."""
+        """Return the guard under test."""
         raise NotImplementedError
 
     @pytest.fixture
     def grid(self) -> Grid:
-        """Return the grid; z is of Chebyshev-Gauss points."""
+        """Return the grid, with Chebyshev-Gauss points in z."""
         return channel()
 
     @pytest.fixture
     def states(self, grid: Grid) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Return a new and an old state of three samples, far from any invariant."""
+        """Return a new and an old state of three samples that violate all invariants."""
         generator = torch.Generator().manual_seed(0)
         shape = (3, *grid.sizes.values())
         new, old = (
@@ -44,11 +44,11 @@ class GuardContract:
         return new, old
 
     def test_its_name_is_registered(self, guard):
-        """A configuration finds it by its name."""
+        """The registry returns this class."""
         assert guards.get(guard.name) is type(guard)
 
     def test_it_is_a_projection_or_a_damping(self, guard, grid, states):
-        """What it has set, it sets again to the same; a damping takes away less the second time."""
+        """A second application changes nothing (projection) or less than the first (damping)."""
         new, old = states
         module = guard.build(grid)
         once = module(dict(new), old)
@@ -59,7 +59,7 @@ class GuardContract:
             assert again <= max(0.6 * float(first), 2e-4 * float(once[name].abs().max()))
 
     def test_samples_do_not_depend_on_each_other(self, guard, grid, states):
-        """A batch is what its samples are one by one."""
+        """A batch gives the same result as its samples one by one."""
         new, old = states
         module = guard.build(grid)
         batch = module(dict(new), old)
@@ -68,7 +68,7 @@ class GuardContract:
             assert torch.allclose(batch[name][1:2], alone[name], atol=1e-4 * _size(batch[name]))
 
     def test_the_given_state_is_not_changed(self, guard, grid, states):
-        """Neither dictionary nor tensors are written to."""
+        """Neither the dictionary nor the tensors are modified."""
         new, old = states
         kept = {n: v.clone() for n, v in new.items()}
         guard.build(grid)(new, old)
@@ -76,7 +76,7 @@ class GuardContract:
         assert all(torch.equal(new[n], kept[n]) for n in kept)
 
     def test_gradients_are_finite(self, guard, grid, states):
-        """A training goes through it."""
+        """Gradients through the guard are finite."""
         new, old = states
         leaves = {n: v.requires_grad_() for n, v in new.items()}
         out = guard.build(grid)(dict(leaves), old)
@@ -84,11 +84,11 @@ class GuardContract:
         assert all(v.grad is None or bool(v.grad.isfinite().all()) for v in leaves.values())
 
     def test_nothing_is_saved_with_the_weights(self, guard, grid):
-        """Its matrices follow from the grid."""
+        """Its matrices follow from the grid and are not part of the state."""
         assert not guard.build(grid).state_dict()
 
     def test_unknown_dims_are_refused_by_name(self, guard):
-        """A grid of other dims is refused, or needs no dims."""
+        """A grid with other dims is refused, unless the guard needs no dims."""
         from scitoolkit.core.errors import ConfigError
 
         other = Grid({"r": 8}, {"r": list(range(8))}, ["r"], np.ones(8))

@@ -1,4 +1,4 @@
-"""Contract of a domain: the whole command line on a tiny case, nothing but the documented `Job`."""
+"""Contract suite of domains: the command line on a tiny case."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Outcome(NamedTuple):
 
 
 def scitoolkit(*arguments: object, nproc: int = 1) -> Outcome:
-    """Run a command of scitoolkit: in this process, or as one of `nproc` claimed processes."""
+    """Run a command of scitoolkit in this process, or as rank 0 of `nproc` simulated processes."""
     if nproc == 1:
         return _run_here([str(a) for a in arguments])
     environment = {**os.environ, "RANK": "0", "WORLD_SIZE": str(nproc)}
@@ -53,9 +53,9 @@ def _run_here(arguments: list[str]) -> Outcome:
 
 
 class JobContract:
-    """Tests that every domain passes; derive, name the domain and write its smallest case.
+    """Contract suite of domains; set `domain`, and override `case` and `source`.
 
-    The commands of one class share one trained run.
+    The tests of one class share one trained run.
 
     Example:
         class TestMine(JobContract):
@@ -72,7 +72,7 @@ class JobContract:
     domain: str
     """Name under which the domain is registered."""
     several_processes = False
-    """Whether a training may have several processes; otherwise they must be refused."""
+    """Whether training supports several processes; otherwise they must be refused."""
 
     @staticmethod
     def skeleton(name: str, cls: str) -> tuple[str, str]:
@@ -84,7 +84,7 @@ class JobContract:
         raise NotImplementedError
 
     def source(self, folder: Path) -> Path:
-        """Return a file that `predict` takes, and `evaluate --data`."""
+        """Return an input file for `predict` and `evaluate --data`."""
         raise NotImplementedError
 
     @pytest.fixture(scope="class")
@@ -106,7 +106,7 @@ class JobContract:
         return Path(json.loads(done.out)["run"])
 
     def test_the_domain_is_listed(self) -> None:
-        """It can be imported, has what it needs, and has a summary of one sentence."""
+        """The domain can be imported, is available and has a summary."""
         member = domains.member(self.domain)
         assert not member.problem
         assert member.summary
@@ -128,7 +128,7 @@ class JobContract:
         assert _files(folder) == before
 
     def test_what_was_trained_can_be_resumed(self, folder: Path, run: Path) -> None:
-        """The resolved configuration of a run is a valid input, and a finished run can go on."""
+        """The resolved configuration of a run is a valid input; a finished run can be resumed."""
         done = scitoolkit("train", run / "config.yaml", "--resume", "--run-dir", run, "--json")
         assert done.code == 0, done.err
         assert Path(json.loads(done.out)["run"]) == run
@@ -137,7 +137,7 @@ class JobContract:
         assert Path(json.loads(newest.out)["run"]) == run
 
     def test_evaluation_and_report(self, folder: Path, run: Path) -> None:
-        """`evaluate` writes results twice alike; another file leaves the run as it is."""
+        """`evaluate` is repeatable; evaluating another file leaves the run unchanged."""
         first = scitoolkit("evaluate", run)
         assert first.code == 0, first.err
         results = Results.read(run)
@@ -151,7 +151,7 @@ class JobContract:
         assert (run / "report" / "index.html").is_file()
 
     def test_prediction_opens_in_xarray(self, folder: Path, run: Path, tmp_path: Path) -> None:
-        """`predict` writes a file with variables; a missing source is exit code 3."""
+        """`predict` writes a file with variables; a missing input file gives exit code 3."""
         import xarray
 
         output = tmp_path / "out.nc"
@@ -164,8 +164,8 @@ class JobContract:
     def test_a_published_run_is_used_like_the_run(
         self, folder: Path, run: Path, tmp_path: Path
     ) -> None:
-        """`publish` makes a folder that predicts the same as the run."""
-        if not (run / "model").is_dir():  # nothing was trained that could be published
+        """`publish` makes a folder with the same predictions as the run."""
+        if not (run / "model").is_dir():  # no model to publish
             assert scitoolkit("publish", run, tmp_path / "published").code == 3
             return
         assert scitoolkit("evaluate", run).code == 0
@@ -179,7 +179,7 @@ class JobContract:
         assert _same_dataset(*outputs)
 
     def test_several_processes_work_or_are_refused(self, folder: Path) -> None:
-        """A job of one process says so instead of doing everything once a process."""
+        """Several processes work together, or are refused; they never repeat the same work."""
         if self.several_processes:
             done = scitoolkit("train", folder / "case.yaml", "--nproc", "2", "--json")
             assert done.code == 0, done.err

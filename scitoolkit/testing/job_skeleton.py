@@ -1,9 +1,9 @@
-"""Text of a new domain: a working one, which predicts the time mean of a series."""
+"""Source text of a skeleton domain, which predicts the time mean of a series."""
 
 from __future__ import annotations
 
 _MODULE = '''\
-"""The domain `{name}`: predicts the time mean of a series, as a start."""
+"""The domain `{name}`: predicts the time mean of a series, as a starting point."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class {cls}(Job):
         return {{"values": read(config.data, config.variable).size}}
 
     def train(self, config: {cls}Config, run: RunDirectory, *, resume: bool = False) -> None:
-        """Fit the mean; what a resumed training needs goes to run.checkpoints."""
+        """Fit the mean; state for resuming a training is saved in run.checkpoints."""
         mean = float(read(config.data, config.variable).mean())
         write_atomic(run.checkpoints / "done", "")
         ModelFolder.create(run).finish(run, {{"mean": mean}})
@@ -58,7 +58,7 @@ class {cls}(Job):
         return results
 
     def predict(self, directory: Path, source: Path, output: Path) -> None:
-        """Write the mean once for every value of the file."""
+        """Write the mean for every value of the file."""
         model = ModelFolder(directory)
         variable = model.config({cls}Config).variable
         predicted = 0 * read(source, variable) + model.record()["mean"]
@@ -67,7 +67,7 @@ class {cls}(Job):
 
 def read(path: Path, variable: str) -> xr.DataArray:
     """Return a variable of a file, in memory."""
-    import xarray as xr  # here, so that `scitoolkit validate` and `ls` need not wait for it
+    import xarray as xr  # local import, which keeps `scitoolkit validate` and `ls` fast
 
     if not path.exists():
         raise DataError("no such file", where=str(path))

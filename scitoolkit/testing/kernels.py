@@ -1,4 +1,4 @@
-"""The contract suite of kernel backends: every operation against its reference."""
+"""Contract suite of kernel backends: every operation is compared with its reference."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ TOLERANCE = {torch.float64: 1e-9, torch.float32: 3e-4}
 
 
 class KernelContract:
-    """Inherit and set `backend` to test everything that a kernel backend promises.
+    """Contract suite of kernel backends; set `backend`.
 
     Attributes:
         backend: the backend, or its name if it is installed by an entry point.
         device: the device of the examples.
         skip: operations that the subclass tests elsewhere.
-        namespace: of the registered operators that exported programs must hold; empty: any.
+        namespace: prefix of the registered operators that exported programs must contain; "" for
+            any.
 
     Example:
         >>> class TestMine(KernelContract):
@@ -40,7 +41,7 @@ class KernelContract:
     namespace: ClassVar[str] = ""
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """Run each test for every operation that the backend serves."""
+        """Run each test for every operation that the backend supports."""
         member = self.member()
         if "operation" in metafunc.fixturenames:
             loaded = [operations.get(name) for name in operations if name not in self.skip]
@@ -53,7 +54,7 @@ class KernelContract:
     def test_values_and_all_derivatives_equal_the_reference(
         self, operation: Operation, dtype: torch.dtype
     ) -> None:
-        """Compare each example, with uninitialised memory filled with NaN."""
+        """Compare each example while uninitialised memory is filled with NaN."""
         order = 2 if operation.derivatives is None else operation.derivatives
         for example in operation.iterate_examples(Numbers(dtype, self.device)):
             run = self.chosen(operation, example)
@@ -65,7 +66,7 @@ class KernelContract:
                 assert_close(ours, theirs, TOLERANCE[dtype], where)
 
     def test_derivatives_beyond_the_kernels_are_refused_by_name(self, operation: Operation) -> None:
-        """Never a wrong or missing derivative in silence."""
+        """Unsupported derivatives raise BackendError instead of being wrong or missing."""
         if operation.derivatives is None:
             return
         example = next(operation.iterate_examples(Numbers(self.dtype(), self.device)))
@@ -74,7 +75,7 @@ class KernelContract:
             derivatives(run, example, operation.derivatives + 1)
 
     def test_other_dtypes_are_refused(self, operation: Operation) -> None:
-        """A dtype outside of the backend's list is an error where the backend is asked for."""
+        """A dtype that the backend does not support raises BackendError on selection."""
         if not self.member().dtypes:
             return
         example = next(operation.iterate_examples(Numbers(self.dtype(), self.device)))
@@ -83,7 +84,7 @@ class KernelContract:
             operation.choose(example.spec, like, self.member().name, *example.options)
 
     def test_tracers_and_transforms_get_what_the_table_says(self, operation: Operation) -> None:
-        """torch.func takes the kernels, or they are refused by name."""
+        """torch.func works with the kernels, or BackendError is raised."""
         example = next(operation.iterate_examples(Numbers(self.dtype(), self.device)))
         transforms = self.member().implementations[operation.name].transforms
 
@@ -98,7 +99,7 @@ class KernelContract:
             torch.func.grad(total)(example.tensors[0])
 
     def test_torch_compile_records_one_graph(self, operation: Operation) -> None:
-        """With the same numbers, derivatives too; a backend that cannot is refused by name."""
+        """Compiled values and derivatives are equal, or the backend is refused by name."""
         example, run = self.traced_example(operation)
         torch.compiler.reset()
         compiled = torch.compile(run, fullgraph=True, backend="aot_eager")
@@ -114,7 +115,7 @@ class KernelContract:
             assert_close(ours, theirs, TOLERANCE[self.dtype()], where)
 
     def test_torch_export_keeps_the_numbers(self, operation: Operation) -> None:
-        """In a program of one graph, with the operators of `namespace` in it."""
+        """The exported program has the operators of `namespace` and equal outputs."""
         example, run = self.traced_example(operation)
         module = _Module(run)
         if not self.member().implementations[operation.name].traceable:
@@ -131,7 +132,7 @@ class KernelContract:
         assert_close(found, expected, TOLERANCE[self.dtype()], where)
 
     def dtype(self) -> torch.dtype:
-        """Return the dtype of tests that run once: float64 if the backend takes it."""
+        """Return the dtype of tests that run once: float64 if the backend supports it."""
         dtypes = self.member().dtypes
         return torch.float64 if torch.float64 in dtypes or not dtypes else dtypes[0]
 
@@ -142,7 +143,7 @@ class KernelContract:
         return self.backend
 
     def traced_example(self, operation: Operation) -> tuple[Example, Callable[..., Any]]:
-        """Return the first example, and the function of its tensors that picks the backend too."""
+        """Return the first example and a function of its tensors that also selects the backend."""
         first = next(operation.iterate_examples(Numbers(self.dtype(), self.device)))
 
         backend = self.member().name
@@ -154,14 +155,14 @@ class KernelContract:
         return replace(first, call=lambda run, *tensors: run(*tensors)), run
 
     def chosen(self, operation: Operation, example: Example) -> Callable[..., Any]:
-        """Return the implementation of the backend under test, never another one."""
+        """Return the implementation of the backend under test, without fallback."""
         like = example.tensors[0]
         return operation.choose(example.spec, like, self.member().name, *example.options)
 
 
 @contextlib.contextmanager
 def poisoned() -> Iterator[None]:
-    """Let uninitialised memory hold NaN, so that every element that is not written is seen."""
+    """Fill uninitialised memory with NaN, so that unwritten elements are detected."""
     before = torch.are_deterministic_algorithms_enabled()
     torch.use_deterministic_algorithms(True, warn_only=True)
     try:
@@ -186,7 +187,7 @@ def outputs_of(run: Callable[..., Any], example: Example, tensors: tuple[Tensor,
 
 
 def derivatives(run: Callable[..., Any], example: Example, order: int) -> list[list[Tensor]]:
-    """Return outputs, then gradients of each level with respect to all tensors and cotangents."""
+    """Return the outputs, then per order the gradients by all tensors and cotangents."""
     inputs = [each.detach().clone().requires_grad_(order > 0) for each in example.tensors]
     level = outputs_of(run, example, tuple(inputs))
     levels = [level]
@@ -210,7 +211,7 @@ def _cotangent(like: Tensor, depth: int) -> Tensor:
 
 
 def assert_close(ours: list[Tensor], theirs: list[Tensor], tolerance: float, where: str) -> None:
-    """Compare relative to the largest number of each tensor."""
+    """Compare tensors relative to the largest magnitude of each."""
     for number, (one, other) in enumerate(zip(ours, theirs, strict=True)):
         assert one.shape == other.shape, f"{where}: shape of tensor {number}"
         if one.numel():

@@ -22,22 +22,23 @@ from scitoolkit.core.contracts import Batch, Loader
 
 
 class LoaderContract:
-    """What every loader must do; override `make` and `samples`.
+    """Contract suite of loaders; override `make` and `samples`.
 
     Attributes:
-        worlds: numbers of processes that share a batch.
-        least: batches of an epoch, at least; 1 for a loader of one batch, such as a whole graph.
+        worlds: world sizes to test.
+        least: minimum number of batches per epoch; 1 for loaders of one batch, such as a whole
+            graph.
     """
 
     worlds: ClassVar[tuple[int, ...]] = (1, 2)
     least: ClassVar[int] = 3
 
     def make(self, rank: int = 0, world: int = 1) -> Loader:
-        """Return a new loader of a rank, of `least` batches an epoch or more."""
+        """Return a new loader of a rank with at least `least` batches per epoch."""
         raise NotImplementedError
 
     def samples(self, batch: Batch) -> list[Hashable]:
-        """Return what identifies the samples of a batch, in their order."""
+        """Return identifiers of the samples of a batch, in order."""
         raise NotImplementedError
 
     def test_it_is_a_loader_of_its_length(self) -> None:
@@ -48,7 +49,7 @@ class LoaderContract:
 
     @pytest.mark.parametrize("epoch", [0, 3])
     def test_an_epoch_is_the_same_whenever_it_is_read(self, epoch: int) -> None:
-        """Batches depend on the epoch alone, not on what was read before."""
+        """Batches depend on the epoch alone, not on earlier reads."""
         first, second = self.make(), self.make()
         list(second)
         for loader in (first, second):
@@ -56,7 +57,7 @@ class LoaderContract:
         assert _equal(list(first), list(second))
 
     def test_a_saved_cursor_continues_the_epoch(self) -> None:
-        """The state counts the batches handed out, at every step, and is small JSON."""
+        """The state counts the yielded batches at every step and is small JSON."""
         whole = self.make()
         whole.set_epoch(1)
         batches = list(whole)
@@ -72,7 +73,7 @@ class LoaderContract:
             assert _equal(list(second), batches[step:]), step
 
     def test_ranks_share_every_batch(self) -> None:
-        """The ranks' samples together are those of one process, batch by batch."""
+        """The combined samples of the ranks equal those of one process, batch by batch."""
         for world in self.worlds:
             ranks = [self.make(rank, world) for rank in range(world)]
             for whole, *parts in zip(self.make(), *ranks, strict=True):
@@ -94,7 +95,7 @@ class LoaderContract:
                 assert sorted(map(repr, together)) == sorted(map(repr, self._valid(whole)))
 
     def test_explain_and_stats(self) -> None:
-        """Both are JSON, and `stats` counts the batches handed out."""
+        """Both are JSON, and `stats` counts the yielded batches."""
         loader = self.make()
         json.dumps(loader.explain())
         count = len(list(loader))

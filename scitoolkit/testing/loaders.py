@@ -1,4 +1,4 @@
-"""A loader over tensors in memory that keeps the Loader contract; for tests and small data."""
+"""Loader of tensors in memory, for tests and small data."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from scitoolkit.io.loader.epoch_loader import EpochLoader
 
 
 class TensorLoader(EpochLoader):
-    """Batches of tensors that share their first dimension.
+    """Loader of batches of tensors with a common first dimension.
 
-    The samples of a global batch depend on (seed, epoch, batch size) alone. A rank takes a
-    contiguous share of each; in a last batch with fewer samples than ranks some ranks get one
-    sample as a filler, with `num_valid` 0.
+    The samples of a global batch depend on (seed, epoch, batch size) alone. Each rank takes a
+    contiguous share; if the last batch has fewer samples than ranks, some ranks receive one filler
+    sample with `num_valid` 0.
 
     Args:
-        tensors: by batch key, each of shape (N, ...).
+        tensors: tensors by batch key, each of shape (N, ...).
         batch_size: samples per global batch.
-        seed: of the shuffling.
+        seed: seed of the shuffling.
         shuffle: draw a new order every epoch.
-        rank: this process.
+        rank: rank of this process.
         world_size: number of processes; must divide `batch_size`.
 
     Raises:
@@ -46,11 +46,11 @@ class TensorLoader(EpochLoader):
         self._tensors, self._shuffle = dict(tensors), shuffle
 
     def explain(self) -> dict[str, Any]:
-        """Return samples and batches; nothing is read from a file."""
+        """Return samples, batches and bytes to read, which are 0."""
         return {**super().explain(), "bytes_read": 0}
 
     def stats(self) -> dict[str, Any]:
-        """Return the batches handed out."""
+        """Return the number of yielded batches, and bytes read, which are 0."""
         return {**super().stats(), "bytes_read": 0}
 
     def _order(self, epoch: int) -> np.ndarray:
@@ -60,10 +60,10 @@ class TensorLoader(EpochLoader):
 
     def _batch(self, chosen: np.ndarray) -> Batch:
         bounds = [len(chosen) * r // self._world for r in (self._rank, self._rank + 1)]
-        own = torch.from_numpy(chosen[bounds[0] : bounds[1]])
-        filler = len(own) == 0
+        share = torch.from_numpy(chosen[bounds[0] : bounds[1]])
+        filler = len(share) == 0
         first = torch.from_numpy(chosen[:1])
-        batch = {k: t[first if filler else own] for k, t in self._tensors.items()}
+        batch = {k: t[first if filler else share] for k, t in self._tensors.items()}
         if self._world > 1:
-            batch["num_valid"] = torch.tensor(0 if filler else len(own))
+            batch["num_valid"] = torch.tensor(0 if filler else len(share))
         return batch

@@ -20,7 +20,7 @@ from scitoolkit.training.loggers import LoggerConfig
 
 
 class LoggerContract:
-    """What every registered logger must do; give it a fixture `logger`."""
+    """Contract suite of loggers; override the fixture `logger`."""
 
     @pytest.fixture
     def logger(self) -> LoggerConfig:
@@ -30,7 +30,7 @@ class LoggerContract:
     def test_it_writes_below_the_run_and_continues(
         self, logger: LoggerConfig, tmp_path: Path
     ) -> None:
-        """Two sessions write to one run and leave what was there; NaN does not stop it."""
+        """Two sessions append to one run without changing other files; NaN is accepted."""
         run = RunDirectory.create(tmp_path, "logger", Config())
         before = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
         states = []
@@ -42,6 +42,6 @@ class LoggerContract:
             files = [path for path in run.path.rglob("*") if path.is_file()]
             states.append({path: path.read_bytes() for path in files})
         assert set(before) < set(states[0]) <= set(states[1])
-        # A database need not grow by a few values.
+        # The size is not compared: a database need not grow with a few values.
         assert states[1] != states[0]
         assert all(path.read_bytes() == data for path, data in before.items())

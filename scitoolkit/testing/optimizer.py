@@ -29,7 +29,7 @@ STEPS = 9  # of three epochs
 
 
 class Curve:
-    """Task of the contract: a sine learned by a small network with square matrices."""
+    """Task of the contract suite: a small network with square matrices fits a sine."""
 
     def __init__(self) -> None:
         torch.manual_seed(3)
@@ -62,11 +62,11 @@ def curve_loader() -> TensorLoader:
 
 
 class OptimizerContract:
-    """What every registered optimizer must do; give it a fixture `optimizer`."""
+    """Contract suite of optimizers; override the fixture `optimizer`."""
 
     @pytest.fixture
     def optimizer(self) -> OptimizerConfig:
-        """Return the optimizer's configuration."""
+        """Return the configuration of the optimizer under test."""
         raise NotImplementedError("override the fixture `optimizer`")
 
     def fit(
@@ -85,8 +85,8 @@ class OptimizerContract:
     def test_it_resumes_bit_for_bit_at_any_step(
         self, optimizer: OptimizerConfig, step: int, tmp_path: Path
     ) -> None:
-        """State by parameter and in groups comes back; the schedule moves the rate meanwhile."""
-        # An optimizer of residuals has no rate that a schedule could move.
+        """State per parameter and per group is restored while a schedule changes the rate."""
+        # Optimizers of residuals have no learning rate that a schedule could change.
         schedule = {"name": "constant" if optimizer.uses_residuals else "exponential"}
         whole = self.fit(optimizer, schedule=schedule)
         run = RunDirectory.create(tmp_path, "optimizer", Config())
@@ -103,15 +103,15 @@ class OptimizerContract:
         assert _same_weights(whole, resumed)
 
     def test_it_learns(self, optimizer: OptimizerConfig) -> None:
-        """The loss falls, without schedule and tuning."""
+        """The loss decreases with default settings and without a schedule."""
         batch = next(iter(curve_loader()))
         first = Curve().loss(batch)[0].item()
         assert self.fit(optimizer, epochs=30).task.loss(batch)[0].item() < 0.9 * first
 
     def test_closure(self, optimizer: OptimizerConfig) -> None:
-        """With `uses_closure` a step evaluates the loss; without it needs no closure.
+        """With `uses_closure` a step evaluates the loss; otherwise it needs no closure.
 
-        With `uses_residuals` it needs residuals, and says so when there are none.
+        With `uses_residuals` a step without residuals raises TypeError.
         """
         weight = nn.Parameter(torch.ones(20, 20))
         built = optimizer.build([weight])
@@ -140,7 +140,7 @@ class OptimizerContract:
 
     @pytest.mark.parametrize("precision", PRECISIONS)
     def test_precisions(self, optimizer: OptimizerConfig, precision: str) -> None:
-        """It trains in the precisions that it names; the others are refused with its name."""
+        """Declared precisions work; the others are refused with the optimizer's name."""
         if precision in optimizer.precisions:
             trainer = self.fit(optimizer, epochs=1, precision=precision)
             assert all(bool(torch.isfinite(p).all()) for p in trainer.task.model.parameters())
@@ -149,7 +149,7 @@ class OptimizerContract:
                 TrainingConfig(optimizer=optimizer, precision=precision)
 
     def test_sharding(self, optimizer: OptimizerConfig) -> None:
-        """On shards it computes what it computes on whole parameters, or it is refused."""
+        """Sharded and whole parameters give equal weights, or sharding is refused."""
         if not optimizer.shardable:
             with pytest.raises(ConfigError, match=f"optimizer {optimizer.name} needs whole"):
                 TrainingConfig(optimizer=optimizer, strategy="sharded")

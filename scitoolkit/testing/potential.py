@@ -1,4 +1,4 @@
-"""Physics that every interatomic potential obeys, as a suite of tests to inherit."""
+"""Contract suite of interatomic potentials: symmetries, derivatives and files."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ STEP = 1e-4  # Å, of finite differences
 
 
 class PotentialContract:
-    """Energies, forces and virials of a potential or of a descriptor in a `deep_potential`.
+    """Contract suite of potentials, and of descriptors in a `deep_potential`; set `settings`.
 
     Derivatives are compared with finite differences; energies are invariant under translation,
     rotation, inversion and permutation; periodic images, batches, the cutoff, isolated atoms,
     files, the ASE calculator, tables and float32 are covered. Arithmetic is float64 unless a
-    test says otherwise.
+    test states otherwise.
 
     Attributes:
-        settings: `model` section of a configuration, small; or override `cases`.
+        settings: a small `model` section of a configuration; for several, override `cases`.
         type_map: two species.
 
     Example:
-        A test module of a package that brings the descriptor `mine` needs no more than
+        The test module of a package with the descriptor `mine` needs only
 
             class TestMine(PotentialContract):
                 settings = {"name": "deep_potential", "descriptors": [{"name": "mine"}]}
@@ -55,7 +55,7 @@ class PotentialContract:
         return {str(cls.settings["name"]): cls.settings}
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """Run every test on every case."""
+        """Run every test for every case."""
         if "case" in metafunc.fixturenames:
             cases = self.cases()
             metafunc.parametrize("case", list(cases.values()), ids=list(cases), scope="class")
@@ -164,7 +164,7 @@ class PotentialContract:
             np.testing.assert_allclose(found["virial"][0], virial, atol=1e-8)
 
     def test_a_small_cell_equals_its_supercell(self, model: Potential) -> None:
-        """Every atom meets its own periodic images, several times over."""
+        """Every atom interacts with several of its periodic images."""
         frame = self.frame(molecules=1, length=2.7)
         copies = [frame.positions, frame.positions + frame.cell[0]]
         double = replace(
@@ -177,7 +177,7 @@ class PotentialContract:
         np.testing.assert_allclose(two["forces"], np.tile(one["forces"], (2, 1)), atol=1e-9 * scale)
 
     def test_a_batch_equals_its_configurations_one_by_one(self, model: Potential) -> None:
-        """Also of different sizes, with an isolated atom among them."""
+        """Also for configurations of different sizes, including an isolated atom."""
         alone = self.cluster(self.type_map[:1], [0, 0, 0])
         frames = [self.frame(2), alone, self.frame(3, molecules=1)]
         together = self.evaluate(model, *frames)
@@ -187,7 +187,7 @@ class PotentialContract:
             np.testing.assert_allclose(together[name], expected, rtol=1e-10, atol=1e-9)
 
     def test_an_atom_passes_the_cutoff_smoothly(self, model: Potential) -> None:
-        """Energies have no jump and forces no step, at the cutoff of every descriptor."""
+        """Energies and forces are continuous at the cutoff of every descriptor."""
         first, second = self.type_map
         for cutoff in self.cutoffs(model):
             for pair in ((first, second), (second, second)):
@@ -201,11 +201,11 @@ class PotentialContract:
                 assert np.abs(np.diff(forces)).max() < 1e-3
 
     def cutoffs(self, model: Potential) -> set[float]:
-        """Return the distances in Å at which neighbours leave."""
+        """Return the cutoff distances in Å."""
         return {model.cutoff}
 
     def test_isolated_atoms_have_an_energy_and_no_forces(self, model: Potential) -> None:
-        """Beyond the cutoff atoms do not interact, and one alone is not an error."""
+        """Atoms beyond the cutoff do not interact, and a single atom is valid."""
         first, second = self.type_map
         one, other = (self.evaluate(model, self.cluster([s], [0, 0, 0])) for s in (first, second))
         apart = self.cluster([first, second], [[0, 0, 0], [model.cutoff + 1, 0, 0]])
@@ -240,7 +240,7 @@ class PotentialContract:
     def test_a_saved_model_is_loaded_bit_for_bit(
         self, case: Mapping[str, Any], model: Potential, tmp_path: Path
     ) -> None:
-        """Weights and the resolved configuration make the same model again."""
+        """Weights and the resolved configuration restore the model."""
         raw = {"data": {"path": ["none"]}, "model": {"precision": "float64", **case}}
         config = PotentialConfig.model_validate({**raw, "type_map": list(self.type_map)})
         save_model(model, config, tmp_path / "model")
@@ -251,13 +251,13 @@ class PotentialContract:
             np.testing.assert_array_equal(found[name], value)
 
     def test_a_copy_is_the_same_model(self, model: Potential) -> None:
-        """Also after an evaluation, whose cached constants are not copied."""
+        """Also after an evaluation, because cached constants are not copied."""
         expected = self.evaluate(model, self.frame())
         found = self.evaluate(copy.deepcopy(model), self.frame())
         np.testing.assert_array_equal(found["forces"], expected["forces"])
 
     def test_the_ase_calculator_agrees_with_the_model(self, model: Potential) -> None:
-        """Energy, forces and stress in ASE's sign, with and without a kept neighbour list."""
+        """Energy, forces and stress in ASE's sign, with and without a reused neighbour list."""
         ase = pytest.importorskip("ase")
         from scitoolkit.potentials.calculator import Calculator
 
@@ -272,11 +272,11 @@ class PotentialContract:
             np.testing.assert_allclose(atoms.get_stress(voigt=False), stress, atol=1e-9)
 
     def test_tables_agree_with_the_networks_or_are_refused(self, case: Mapping[str, Any]) -> None:
-        """`compress` keeps energies and forces, or says which models have tables."""
+        """`compress` preserves energies and forces, or lists the models that have tables."""
         model, frame = self.make(case), self.frame()
         expected = self.evaluate(model, frame)
         if not model.has_tables:
-            with pytest.raises(ConfigError, match=r"no tables.*Allowed: .*Fix: "):
+            with pytest.raises(ConfigError, match=r"no networks to tabulate.*Allowed: .*Fix: "):
                 model.compress()
             return
         model.compress(shortest=0.5, tolerance=1e-10)
@@ -285,7 +285,7 @@ class PotentialContract:
         np.testing.assert_allclose(found["forces"], expected["forces"], rtol=1e-6, atol=1e-8)
 
     def test_float32_is_near_float64(self, case: Mapping[str, Any], model: Potential) -> None:
-        """The same weights, rounded; energies are summed in float64."""
+        """With the same weights rounded to float32; energies are summed in float64."""
         lower = self.make(case, precision="float32")
         expected, found = self.evaluate(model, self.frame()), self.evaluate(lower, self.frame())
         forces = expected["forces"]

@@ -1,4 +1,4 @@
-"""Ranks as threads of one process: distributed algorithms tested on any number, in milliseconds."""
+"""Ranks as threads of one process, to test distributed algorithms quickly on any world size."""
 
 from scitoolkit.training.ranks.simulated import ThreadRank, run_ranks
 

@@ -30,7 +30,7 @@ Configuration = dict[str, Any]
 
 
 def usual_space() -> Space:
-    """Return a space of every type of variable, one of them conditional."""
+    """Return a space with every type of variable, one of them conditional."""
     return Space({
         "rate": real(1e-4, 1e-1, log=True), "width": integer(2, 64), "kind": ["a", "b"],
         "fixed": [3], "share": real(-1, 1), "layers": chain(3, [0, 8, 16], reach=2),
@@ -39,23 +39,23 @@ def usual_space() -> Space:
 
 
 def bowl(configuration: Configuration) -> float:
-    """Return an objective with one optimum; kind `b` is worse."""
+    """Return an objective with one minimum and a penalty for kind `b`."""
     penalty = 0.5 if configuration["kind"] == "b" else 0.0
     return (configuration["share"] - 0.4) ** 2 + abs(configuration["width"] - 20) / 60 + penalty
 
 
 def fails_often(configuration: Configuration) -> float:
-    """Return the objective, or raise for a third of the space."""
+    """Return the objective, or raise ValueError for a third of the space."""
     if configuration["share"] > 0.3:
         raise ValueError("diverged")
     return bowl(configuration)
 
 
 class StrategyContract:
-    """What every search strategy must keep; override the fixture `config`.
+    """Contract suite of search strategies; override the fixture `config`.
 
     Attributes:
-        num_trials: trials of a search; more than the strategy needs to start proposing by itself.
+        num_trials: trials per search; more than the strategy's initial random trials.
     """
 
     num_trials: ClassVar[int] = 24
@@ -69,20 +69,20 @@ class StrategyContract:
         self, config: StrategyConfig, folder: Path | None, evaluate: Any = bowl, seed: int = 0,
         **more: Any,
     ) -> Search:  # fmt: skip
-        """Return a search with a strategy made for it."""
+        """Return a search with a new strategy."""
         return Search(
             usual_space(), evaluate, directory=folder, strategy=config.build(), seed=seed, **more
         )
 
     def test_registered_under_its_name(self, config: StrategyConfig) -> None:
-        """The registry returns this class, which has a summary and runs on this machine."""
+        """The registry returns this class, which has a summary and is available."""
         assert strategies.get(config.name) is type(config)
         member = strategies.member(config.name)
         assert member.summary
         assert not member.problem
 
     def test_each_build_is_a_strategy_with_its_settings(self, config: StrategyConfig) -> None:
-        """Searches share no strategy; its description is JSON and has a name."""
+        """Searches do not share strategy objects; the description is JSON and has a name."""
         one, two = config.build(), config.build()
         assert isinstance(one, Strategy)
         assert one is not two
@@ -90,12 +90,12 @@ class StrategyContract:
         assert one.describe()["name"]
 
     def test_keys_of_others_are_refused(self, config: StrategyConfig) -> None:
-        """No key is accepted that the strategy does not have."""
+        """Unknown keys are refused."""
         with pytest.raises(ConfigError, match="no_such_key"):
             type(config)(**{"no_such_key": 1})
 
     def test_asking_changes_nothing(self, config: StrategyConfig) -> None:
-        """`ask` may be called any number of times between two events."""
+        """`ask` has no side effects between two events."""
         search = self.search(config, None)
         search.run(trials=self.num_trials // 2)
         before = json.dumps(search.strategy.state())
@@ -104,19 +104,19 @@ class StrategyContract:
         assert json.dumps(search.strategy.state()) == before
 
     def test_same_seed_same_search(self, config: StrategyConfig) -> None:
-        """Proposals are a function of seed and log alone; another seed gives another search."""
+        """Proposals depend on seed and log alone; another seed gives another search."""
         runs = [self.search(config, None, seed=seed).run(trials=12) for seed in (1, 1, 2)]
         points = [[t.codes for t in run.trials.values()] for run in runs]
         assert points[0] == points[1] != points[2]
 
     def test_replay_equals_live(self, config: StrategyConfig, tmp_path: Path) -> None:
-        """A search that was stopped and resumed twice is the search that was not."""
+        """A search that is stopped and resumed twice equals an uninterrupted search."""
         whole = self.search(config, tmp_path / "whole").run(trials=self.num_trials)
         stops = (self.num_trials // 3, 2 * self.num_trials // 3, self.num_trials)
         for number, stop in enumerate(stops):
             search = self.search(config, tmp_path / "parts")
             parts = search.run(trials=stop, resume=number > 0)
-        if not search.strategy.budgets:  # else promotions fall between the parts
+        if not search.strategy.budgets:  # with budgets, promotions depend on the interruptions
             assert _issued(parts) == _issued(whole)
         replayed = self.search(config, tmp_path / "parts")
         replayed.run(trials=self.num_trials, resume=True)
@@ -124,7 +124,7 @@ class StrategyContract:
         assert _issued(load_history(tmp_path / "parts")) == _issued(parts)
 
     def test_never_repeats_and_stays_in_the_space(self, config: StrategyConfig) -> None:
-        """No configuration is tried twice; all are of the space and keep the limits on cost."""
+        """No configuration is tried twice; all are in the space and within the cost limits."""
         objectives: list[Any] = ["objective"]
         from scitoolkit.search import Objective
 
@@ -141,7 +141,7 @@ class StrategyContract:
             assert trial.configuration["fixed"] == 3
 
     def test_small_spaces_are_finished(self, config: StrategyConfig) -> None:
-        """Every configuration is tried once, then the strategy says that nothing is left."""
+        """Every configuration is tried once, then the strategy raises SpaceExhausted."""
         space = Space({"x": integer(1, 5), "y": [0, 1]})
         search = Search(space, lambda c: c["x"] + c["y"], strategy=config.build())
         history = search.run(trials=50)
@@ -151,14 +151,14 @@ class StrategyContract:
                 search.strategy.ask()
 
     def test_failed_trials_are_survived(self, config: StrategyConfig) -> None:
-        """Trials that fail count as tried and do not stop the strategy."""
+        """Failed trials count as tried and do not stop the strategy."""
         history = self.search(config, None, fails_often).run(trials=self.num_trials)
         assert history.num_failed > 0
         assert history.duplicates() == 0
         assert len({t.codes for t in history.trials.values()}) == self.num_trials
 
     def test_halving_goes_on_top(self, config: StrategyConfig) -> None:
-        """`halving` gives new configurations the smallest budget and some of them more."""
+        """`halving` starts configurations at the smallest budget and promotes some of them."""
         limits = {"smallest": 1, "largest": 9}
         halved = type(config).model_validate({**config.model_dump(), "halving": limits})
         strategy = halved.build()

@@ -240,7 +240,6 @@ def mace_state(path: Path) -> object:
 def meshes(suffix: str) -> Callable[[Path], list[bytes]]:
     def seeds(folder: Path) -> list[bytes]:
         import skfem
-
         from skfem.io.json import to_file
 
         path = folder / f"seed{suffix}"
@@ -388,7 +387,9 @@ def archive(path: Path) -> object:
     content._manifest = lambda: wanted
     content.fetched_folder = lambda: folder
     made = content.fetch_content(path)
-    return sorted((str(p.relative_to(made)), p.read_bytes()) for p in made.rglob("*") if p.is_file())
+    return sorted(
+        (str(p.relative_to(made)), p.read_bytes()) for p in made.rglob("*") if p.is_file()
+    )
 
 
 FORMATS = {

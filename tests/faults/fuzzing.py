@@ -28,7 +28,6 @@ WORDS = [
 ]  # fmt: skip
 
 
-
 @dataclass(frozen=True)
 class Parser:
     """A parser of one file, with valid files.

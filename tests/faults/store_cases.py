@@ -156,9 +156,9 @@ def read_campaign(folder: Path) -> object:
     """Return labels and moments of a campaign whose index and statistics are cached."""
     import numpy as np
 
+    from scitoolkit.io.campaign.measure import Measured
     from scitoolkit.io.campaign.open import open_campaign
     from scitoolkit.io.campaign.saved import load_moments, save_moments
-    from scitoolkit.io.campaign.measure import Measured
     from scitoolkit.io.campaign.statistics import Moments
 
     found = open_campaign(folder / "runs", ["u"], cache=folder / ".campaigns").found

@@ -122,7 +122,7 @@ def _survives(name: str, seed: int, folder: Path, start, prepared, undisturbed) 
         assert command.outcome(folder) == expected, said
         return
     second = start(folder, again)
-    if not (command.once and "exists already" in second.stderr):
+    if not (command.once and "already exists" in second.stderr):
         assert second.returncode == 0, f"{said}\n{second.stderr}"
     assert command.outcome(folder) == expected, said
 

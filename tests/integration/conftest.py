@@ -25,7 +25,7 @@ def small_sst(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def cli(tmp_path):
-    """Run the command line in a new process, for what depends on processes."""
+    """Run the command line in a new process, for tests that depend on processes."""
     return functools.partial(run_process, tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""Commands that compute nothing import no torch, which takes longer than all they do."""
+"""Commands that do not need torch do not import it, because the import dominates their time."""
 
 from __future__ import annotations
 

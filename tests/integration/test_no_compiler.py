@@ -1,4 +1,4 @@
-"""The platform wheel in an environment of its own, with a PATH that has no compiler."""
+"""The platform wheel in a separate environment, with a PATH without a compiler."""
 
 from __future__ import annotations
 

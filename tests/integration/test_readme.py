@@ -1,4 +1,4 @@
-"""README's blocks are run and its numbers are those that were measured."""
+"""README's code blocks run, and its numbers equal the stored measurements."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def test_a_search_trains_reports_and_its_winner_predicts(search_file, small_sst,
     assert max(t.metrics["parameters"] for t in history.done) <= 2000
     assert {row["seeds"] for row in history.finalists()} == {2}
     assert all(t.epochs for t in history.done)
-    assert "test part was looked at once" in (run / "report" / "index.html").read_text()
+    assert "test split was used once" in (run / "report" / "index.html").read_text()
     scored = (run / "best" / "results.json").stat().st_mtime_ns
     api.report(run)
     assert (run / "best" / "results.json").stat().st_mtime_ns == scored
@@ -148,7 +148,7 @@ def test_dry_run_checks_points_of_the_space_against_the_schema(search_file):
     ("setting", "said"),
     [
         ("space=pod_lstn", "pod_lstm"),
-        ("space={}", "empty"),
+        ("space={}", "no parameters"),
         ("space={a: {low: 2, high: 1}}", "not below"),
         ("objectives=[]", "objectives"),
         ("strategy.name=evolutoin", "did you mean evolution"),

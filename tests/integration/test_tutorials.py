@@ -1,4 +1,4 @@
-"""The Python blocks of a tutorial are run, in order, in a folder of their own."""
+"""The Python blocks of each tutorial run in order in a separate folder."""
 
 from __future__ import annotations
 

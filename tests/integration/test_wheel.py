@@ -1,4 +1,4 @@
-"""A wheel without the clone carries cards, says what is missing, and fetches it once, checked."""
+"""A wheel without the clone contains the cards, reports missing files, and fetches them once."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_files_are_fetched_once_from_a_clone(scitoolkit, tmp_path):
     first, second = scitoolkit("fetch", str(ROOT)), scitoolkit("fetch", str(tmp_path / "gone"))
     assert first.returncode == second.returncode == 0, first.stderr
     assert first.stdout == second.stdout
-    assert "all files are as the card says" in scitoolkit("show", "datasets/cora").stdout
+    assert "all files match the card" in scitoolkit("show", "datasets/cora").stdout
     assert scitoolkit("validate", "node_classification").returncode == 0
 
 

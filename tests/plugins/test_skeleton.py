@@ -55,7 +55,7 @@ def test_a_skeleton_is_refused_for_a_taken_name_an_existing_folder_and_no_identi
     for arguments, message in (
         (["codec", "sz3"], "already"),
         (["codec", "2 b"], "lower-case"),
-        (["codec", "mine", "--folder", str(tmp_path)], "exists already"),
+        (["codec", "mine", "--folder", str(tmp_path)], "already exists"),
         (["kodec", "mine"], "unknown kind"),
     ):
         assert run_cli(["new", *arguments]) == 2

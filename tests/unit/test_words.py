@@ -18,9 +18,20 @@ TERMS = {
     r"\bsaid once\b": "logged once",
     r"\b(is|are) told (of|about)\b": "receives",
     r"\blets? go of\b": "releases, drops",
-    r"\bwhat it is\b": "name the property",
+    r"\bwhat (it|they|this|that) (has|have|is|are|takes?|gives?|says?|does|do|needs?)\b": (
+        "name the property"
+    ),
     r"\brests between steps\b": "memory held between steps",
     r"\bway back\b": "vector-Jacobian product, backward pass",
+    r"\b(says|said) so\b": "logs, reports, raises",
+    r"\banew\b": "again",
+    r"\bin (its |the )?place of\b": "instead of, replaces",
+    r"\bat hand\b": "available",
+    r"\bthis very\b": "this, the same",
+    r"\bno [a-z]+ that is\b": "name the class",
+    r"\b(speaks?|spoken)\b": "logs, prints",
+    r"\bstands? (beside|still)\b": "is next to, is constant",
+    r"\bgoes on\b": "continues",
 }
 SUFFIXES = {".py", ".md", ".c", ".h", ".cpp", ".f90", ".html", ".yaml"}
 

@@ -1,8 +1,8 @@
-"""Error-bounded codecs as plug-ins: one class a codec, each behind our own checks.
+"""Base class of error-bounded codecs, and the plug-in kind `codec`.
 
-Libraries end the process, lose NaN or break their bound on input outside their limits, so a codec
-first states whether it can take an array (`refusal`), and all of them only ever see finite
-C-contiguous float32 or float64. What they decode is verified against the bound by the caller.
+Third-party libraries abort the process, lose NaN or break their bound on input outside their
+limits. A codec therefore first reports whether it accepts an array (`refusal`), and is only called
+with finite C-contiguous float32 or float64. The caller verifies decoded values against the bound.
 """
 
 from __future__ import annotations
@@ -22,17 +22,20 @@ from scitoolkit.core.errors import DataError, missing_extra
 from scitoolkit.core.plugins import Kind, NeedsPackages
 
 Shape = tuple[int, ...]
-# Libraries leave tables in their streams that deflate shortens; on a small field that pays.
+# Streams of some libraries contain uncompressed tables, so deflate pays off on small fields.
 DEFLATED_BYTES, DEFLATE_COST = 1 << 18, 8
 
 
 @dataclass(frozen=True)
 class CodedField:
-    """A coded field, the values that it decodes to, and the header entries its decoder needs.
+    """Coded field with its decoded values and the header entries that its decoder reads.
 
     Attributes:
-        error: largest error, where the codec has decoded its bytes again and compared every point;
-            None leaves this to the caller.
+        data: the coded field.
+        decoded: the values that `data` decodes to.
+        header: JSON-serialisable entries, with the codec's `name`.
+        error: largest error if the codec decoded `data` and compared every point; None leaves
+            this to the caller.
     """
 
     data: bytes
@@ -44,24 +47,24 @@ class CodedField:
 class ErrorBoundedCodec(NeedsPackages, Config):
     """Base of a codec with an absolute error bound; fields of a subclass are its settings.
 
-    A subclass sets `name`, and writes `encode` and `decode`. Settings act on `encode` only: a
-    stream is decoded by `Codec()`, so that whatever else `decode` needs belongs into the bytes.
+    A subclass sets `name` and implements `encode` and `decode`. Settings act on `encode` only:
+    streams are decoded by `Codec()`, so `encode` must store whatever else `decode` requires.
 
     Attributes:
-        requires: importable packages, the first of which has its version written into streams.
-        dims: fewest and most dims after `fold`.
-        min_extent: least extent of a dim after `fold`.
-        dtypes: dtypes that `encode` takes.
-        pointwise: `decode` keeps the bound at every point; otherwise the error bound is a
-            quantisation step, and the caller stores corrections of the points beyond it.
-        automatic: `codec: auto` tries it; such streams cannot be read without its package.
-        monotone: fewer bytes for a larger bound without exception, so that two bounds measure
-            how many dB a byte is worth.
-        fast: `objective: speed` takes it.
-        fills_bound: errors are as large as the bound allows everywhere, so that its PSNR for its
-            bytes is low; `objective: quality` does not try it.
-        checked: its bytes have checksums of the values that they decode to.
-        reference: reports and benchmarks compare ours with it.
+        requires: importable packages; the version of the first is written into streams.
+        dims: minimum and maximum number of dims after `fold`.
+        min_extent: minimum extent of a dim after `fold`.
+        dtypes: dtypes that `encode` accepts.
+        pointwise: `decode` keeps the bound at every point. Otherwise the error bound is a
+            quantisation step, and the caller stores corrections of the points outside the bound.
+        automatic: `codec: auto` tries it; reading such streams requires its packages.
+        monotone: a larger bound never gives more bytes, so that two bounds measure the gain in dB
+            per byte.
+        fast: used by `objective: speed`.
+        fills_bound: errors fill the bound everywhere, which gives a low PSNR for the size;
+            `objective: quality` does not try it.
+        checked: the coded bytes contain checksums of the decoded values.
+        reference: a third-party codec that reports and benchmarks compare with.
 
     Example:
         >>> from scitoolkit.compression.codecs import codecs
@@ -92,10 +95,17 @@ class ErrorBoundedCodec(NeedsPackages, Config):
 
     @abstractmethod
     def decode(self, data: bytes, shape: Shape, dtype: np.dtype, error_bound: float) -> np.ndarray:
-        """Return the values; `data` has passed a checksum, `error_bound` is that of `encode`."""
+        """Return the decoded values.
+
+        Args:
+            data: as `encode` returned it, checksum verified.
+            shape: of the field.
+            dtype: float32 or float64.
+            error_bound: as in `encode`.
+        """
 
     def refusal(self, values: np.ndarray, error_bound: float) -> str:
-        """Return why this codec cannot take these values at this bound, "" if it can."""
+        """Return why the codec does not accept these values at this bound, "" if it does."""
         shape, (fewest, most) = fold(values.shape, self.dims[1]), self.dims
         if values.dtype.name not in self.dtypes:
             return f"{self.name} needs {' or '.join(self.dtypes)}, got {values.dtype}"
@@ -105,15 +115,15 @@ class ErrorBoundedCodec(NeedsPackages, Config):
         return ""
 
     def factors(self, num_points: int) -> Sequence[float]:
-        """Return the multiples of the bound to try on a field: the best result is kept."""
+        """Return the multiples of the bound to try on a field; the best result is used."""
         return (1.0,)
 
     def size_factors(self, num_points: int) -> Sequence[float]:
-        """Return the multiples of the bound to try where the smallest stream is wanted."""
+        """Return the multiples of the bound to try for the smallest stream."""
         return self.factors(num_points)
 
     def version(self) -> str:
-        """Return the version of the library, kept in the header of a stream."""
+        """Return the version of the library, which is stored in the header of a stream."""
         if not self.requires:
             return "1"
         try:
@@ -122,7 +132,7 @@ class ErrorBoundedCodec(NeedsPackages, Config):
             raise missing_extra(self.requires[0], "compression", f"codec {self.name}") from None
 
     def code(self, values: np.ndarray, error_bound: float, factor: float = 1.0) -> CodedField:
-        """Return a field coded within `factor` bounds, decoded again, and its header."""
+        """Return the field coded with `factor` times the bound, and its decoded values."""
         error_bound *= factor
         data = self.encode(values, error_bound)
         decoded = self.decode(data, values.shape, values.dtype, error_bound)
@@ -135,7 +145,7 @@ class ErrorBoundedCodec(NeedsPackages, Config):
     def restore(
         self, header: dict[str, Any], data: memoryview, shape: Shape, dtype: np.dtype, bound: float
     ) -> np.ndarray:
-        """Return the values that `code` coded.
+        """Decode a `CodedField`.
 
         Args:
             header: as `code` returned it.
@@ -150,7 +160,7 @@ class ErrorBoundedCodec(NeedsPackages, Config):
 
 
 class WindowedCodec(ErrorBoundedCodec):
-    """A codec whose bytes have checksums of parts, each of which can be decoded alone."""
+    """Base of a codec whose stream consists of checksummed parts that can be decoded separately."""
 
     checked: ClassVar[bool] = True
 
@@ -159,11 +169,11 @@ class WindowedCodec(ErrorBoundedCodec):
         self, header: dict[str, Any], data: memoryview, shape: Shape, dtype: np.dtype,
         bound: float, window: tuple[tuple[int, int], tuple[int, int], tuple[int, int]],
     ) -> np.ndarray:  # fmt: skip
-        """Return a part of the values.
+        """Decode a window of the field.
 
         Args:
             header: as `code` returned it.
-            data: the coded field, not verified.
+            data: the coded field, checksum not verified.
             shape: of the whole field.
             dtype: float32 or float64.
             bound: the error bound of the stream.
@@ -179,7 +189,7 @@ codecs: Kind[type[ErrorBoundedCodec]] = Kind(
 
 
 def fold(shape: Shape, max_dims: int) -> Shape:
-    """Return the shape without unit dims, its leading dims multiplied into at most `max_dims`.
+    """Return a shape without unit dims, leading dims merged to leave at most `max_dims`.
 
     Example:
         >>> fold((2, 3, 1, 4, 5), 3), fold((1, 1), 3)
@@ -191,7 +201,7 @@ def fold(shape: Shape, max_dims: int) -> Shape:
 
 
 def _inflate(data: memoryview, array_bytes: int) -> bytes:
-    """Return the inflated stream of a library, which is never much larger than its array."""
+    """Inflate the stream of a library, which is never much larger than its array."""
     limit = array_bytes + 4096
     try:
         coded = zlib.decompressobj().decompress(data, limit + 1)

@@ -1,4 +1,4 @@
-"""Interpolation in independent blocks with tables: the fast codec; see `native/blocks.c`."""
+"""Fast codec: interpolation in independent blocks with rANS; see `native/blocks.c`."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from scitoolkit.compression.native import blocks
 
 
 class Blocks(NativeCodec, WindowedCodec):
-    """Interpolation as in `interpolation`, in blocks of about 64 x 64 x 64 points, coded by tables.
+    """Interpolation codec on blocks of about 64 x 64 x 64 points with table-based entropy coding.
 
-    Blocks are shared by threads ($OMP_NUM_THREADS), and each can be decoded alone; the weights of
-    the interpolation are fitted once for all of them. See docs/format/blocks.md.
+    Blocks are coded in parallel ($OMP_NUM_THREADS threads) and can be decoded separately; the
+    interpolation weights are fitted once for all blocks. See docs/format/blocks.md.
 
     Source:
         Duda 2013, arXiv:1311.2540 (rANS).
@@ -34,16 +34,16 @@ class Blocks(NativeCodec, WindowedCodec):
         return coded.decode(np.empty(shape, dtype))
 
     def code(self, values: np.ndarray, error_bound: float, factor: float = 1.0) -> CodedField:
-        """Return the coded field; it needs the bound of the stream and nothing else."""
+        """Return the coded field; decoding requires only the bound of the stream."""
         if factor != 1.0:
-            raise ValueError(f"blocks use the whole bound, not {factor} of it")
+            raise ValueError(f"blocks supports the factor 1, got {factor}")
         data, decoded, error = blocks.encode(values, error_bound)
         return CodedField(data, decoded, {"name": self.name}, error)
 
     def restore(
         self, header: dict[str, Any], data: memoryview, shape: Shape, dtype: np.dtype, bound: float
     ) -> np.ndarray:
-        """Return the values that `code` coded."""
+        """Decode a `CodedField`."""
         coded = blocks.CodedBlocks.read(data, shape, dtype, bound)
         return coded.decode(np.empty(shape, dtype))
 
@@ -51,5 +51,5 @@ class Blocks(NativeCodec, WindowedCodec):
         self, header: dict[str, Any], data: memoryview, shape: Shape, dtype: np.dtype,
         bound: float, window: blocks.Window,
     ) -> np.ndarray:  # fmt: skip
-        """Return a part of the values; only the blocks that it overlaps are decoded."""
+        """Decode a window of the field; only the blocks that overlap it are decoded."""
         return blocks.CodedBlocks.read(data, shape, dtype, bound).window(window)

@@ -1,4 +1,4 @@
-"""Our wavelet codec as a member of the kind `codec`; the coder itself is `compression.dyadic`."""
+"""Wavelet codec `dyadic` as a plug-in; the coder is in `compression.dyadic`."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from scitoolkit.core.errors import DataError
 
 # Bin widths in units of the bound: wider bins need more corrections.
 STEPS = (1.5, 1.0)
-# A small field is coded in milliseconds, and its header weighs: the search may be finer.
+# Small fields are coded in milliseconds, so more bin widths are tried.
 FINE_STEPS, SMALL_POINTS = (*STEPS, 1.35, 1.2, 1.1, 0.92, 0.85), 1 << 16
-# Wide bins need many corrections, yet fewer bytes in all where only the bound counts.
+# Wide bins require many corrections but give fewer bytes in total when only the bound matters.
 WIDE_STEPS = (2.0, 2.3)
 _HEAD = struct.Struct("<dhh")
 
 
 class Dyadic(NativeCodec):
-    """CDF 9/7 wavelet, rate-distortion quantiser, context mixing; the bound is its bin width."""
+    """CDF 9/7 wavelet codec with rate-distortion quantisation; the bound is its bin width."""
 
     name: Literal["dyadic"] = "dyadic"
     pointwise: ClassVar[bool] = False
@@ -31,7 +31,7 @@ class Dyadic(NativeCodec):
     monotone: ClassVar[bool] = True
 
     def refusal(self, values: np.ndarray, error_bound: float) -> str:
-        """Bins that are too narrow for the integers of the coder are refused."""
+        """Return why values or bound are not supported: too narrow bins overflow the integers."""
         if why := super().refusal(values, error_bound):
             return why
         if float(np.abs(values).max()) / error_bound > dyadic.MAX_STEPS:
@@ -43,7 +43,7 @@ class Dyadic(NativeCodec):
         return FINE_STEPS if num_points <= SMALL_POINTS else STEPS
 
     def size_factors(self, num_points: int) -> Sequence[float]:
-        """Return wider bins too: many corrections, but the fewest bytes in all."""
+        """Return bin widths in units of the bound, including wide bins."""
         return (*self.factors(num_points), *WIDE_STEPS)
 
     def encode(self, values: np.ndarray, error_bound: float) -> bytes:
@@ -60,7 +60,7 @@ class Dyadic(NativeCodec):
         return dyadic.decode(stream, shape, dtype)
 
     def code(self, values: np.ndarray, error_bound: float, factor: float = 1.0) -> CodedField:
-        """Return the coded field; offset and shrinkage go into the header, which is deflated."""
+        """Return the coded field; offset and shrinkage are stored in the header."""
         stream, decoded = dyadic.encode(values, error_bound * factor)
         header = {
             "name": self.name, "steps": factor, "offset": stream.offset, "shrink": stream.shrink,
@@ -70,7 +70,7 @@ class Dyadic(NativeCodec):
     def restore(
         self, header: dict[str, Any], data: memoryview, shape: Shape, dtype: np.dtype, bound: float
     ) -> np.ndarray:
-        """Return the values that `code` coded."""
+        """Decode a `CodedField`."""
         one, more = header["shrink"]
         step = bound * header["steps"]
         stream = dyadic.DyadicStream(step, header["offset"], (one, more), data)

@@ -1,4 +1,4 @@
-"""Closed-loop interpolation with fitted weights as a codec; the coder is the C library `native`."""
+"""Closed-loop interpolation codec with fitted weights; the coder is the C library `native`."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from scitoolkit.compression.codecs.base import CodedField, Shape
 from scitoolkit.compression.codecs.native_codec import NativeCodec
 from scitoolkit.compression.native import library
 
-# Fields up to this size are coded by every method; larger ones by the best on a block of them.
+# Fields up to this size are coded with every method; larger ones with the best one on a block.
 THOROUGH_POINTS = 1 << 18
 
 
 class Interpolation(NativeCodec):
-    """Interpolation from coarse to fine with weights fitted to the field, context mixing.
+    """Coarse-to-fine interpolation with weights fitted to the field, and context mixing.
 
-    Every point is predicted from decoded ones, and the residual is quantised in steps of two
-    bounds, so that the bound holds without corrections; see docs/format/interpolation.md.
+    Every point is predicted from decoded points and the residual is quantised in steps of twice
+    the bound, so that the bound holds without corrections; see docs/format/interpolation.md.
 
     Source:
-        doi:10.1109/ICDE51399.2021.00145 (interpolation in a closed loop); the weights are fitted
-        by least squares to what the decoder sees, as in doi:10.1145/3617327 (averages over axes).
+        doi:10.1109/ICDE51399.2021.00145 (closed-loop interpolation); weights are fitted by least
+        squares to decoded values, and predictions averaged over axes as in doi:10.1145/3617327.
     """
 
     name: Literal["interpolation"] = "interpolation"
@@ -38,7 +38,7 @@ class Interpolation(NativeCodec):
         return library.decode(data, shape, dtype, error_bound)
 
     def code(self, values: np.ndarray, error_bound: float, factor: float = 1.0) -> CodedField:
-        """Return the coded field; it needs the bound of the stream and nothing else."""
+        """Return the coded field; decoding requires only the bound of the stream."""
         thorough = values.size <= THOROUGH_POINTS
         data, decoded, error = library.encode(values, error_bound * factor, thorough=thorough)
         return CodedField(data, decoded, {"name": self.name, **_other_bound(factor)}, error)
@@ -46,7 +46,7 @@ class Interpolation(NativeCodec):
     def restore(
         self, header: dict[str, Any], data: memoryview, shape: Shape, dtype: np.dtype, bound: float
     ) -> np.ndarray:
-        """Return the values that `code` coded."""
+        """Decode a `CodedField`."""
         return library.decode(data, shape, dtype, bound * header.get("factor", 1.0))
 
 

@@ -1,4 +1,4 @@
-"""What the codecs of our C library have in common."""
+"""Base class of the codecs in the C library `native`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scitoolkit.compression.native import library
 
 
 class NativeCodec(ErrorBoundedCodec):
-    """Base of a codec in the C library `native`: up to three dims after folding, no package."""
+    """Base of a codec in the C library: up to three dims after folding, no package required."""
 
     dims: ClassVar[tuple[int, int]] = (1, 3)
     reference: ClassVar[bool] = False
@@ -22,5 +22,5 @@ class NativeCodec(ErrorBoundedCodec):
         return library.unavailable()
 
     def refusal(self, values: np.ndarray, error_bound: float) -> str:
-        """Return why this codec cannot take these values, "" if it can."""
+        """Return why the codec does not accept these values, "" if it does."""
         return self.unavailable() or super().refusal(values, error_bound)

@@ -1,4 +1,4 @@
-"""SPERR, the HDF5 filter of hdf5plugin."""
+"""SPERR codec, through the HDF5 filter of hdf5plugin."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from scitoolkit.core.errors import DataError, missing_extra
 class Sperr(ErrorBoundedCodec):
     """SPERR: wavelet with set partitioning and outlier coding (Li et al. 2023).
 
-    SPERR ends the process on 1-D arrays and on extents below its transform, hence the limits.
+    The limits on dims and extents are required: SPERR aborts the process on 1-D arrays and on
+    extents shorter than its transform.
 
     Source:
         doi:10.1109/IPDPS54959.2023.00104

@@ -1,4 +1,4 @@
-"""SZ3 by pysz."""
+"""SZ3 codec, through pysz."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from scitoolkit.compression.codecs.base import ErrorBoundedCodec, Shape, fold
 from scitoolkit.core.errors import missing_extra
 
-# Sizes of SZ3 are not monotone in the bound: a slightly tighter one may well be shorter.
+# The size of an SZ3 stream is not monotone in the bound: a tighter bound may give fewer bytes.
 FACTORS = (1.0, 0.985, 0.97, 0.955, 0.94, 0.92, 0.9)
 FINE_FACTORS = tuple(round(1 - 0.01 * i, 2) for i in range(21))
 SEARCHED_POINTS, SMALL_POINTS = 1 << 21, 1 << 16
@@ -28,7 +28,7 @@ class Sz3(ErrorBoundedCodec):
     automatic: ClassVar[bool] = True
 
     def factors(self, num_points: int) -> Sequence[float]:
-        """Return shares of the bound, more of them for a field coded in milliseconds."""
+        """Return multiples of the bound, more of them for a field that is coded in milliseconds."""
         if num_points > SEARCHED_POINTS:
             return (1.0,)
         return FINE_FACTORS if num_points <= SMALL_POINTS else FACTORS

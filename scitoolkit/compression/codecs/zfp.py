@@ -1,4 +1,4 @@
-"""ZFP by zfpy."""
+"""ZFP codec, through zfpy."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""C source of the linear enhancer: symmetric differences of a row, normal equations, application.
+"""C source of the linear enhancer: features of a row, normal equations, application.
 
-Compiled without contraction, in a fixed order, so that every IEEE machine gets the same bits.
+Compiled without floating-point contraction and with a fixed order of operations, so that all IEEE
+machines compute the same bits.
 """
 
 SOURCE = r"""
@@ -13,7 +14,8 @@ enum { TAPS = 10, WIDE = 12, MAX_CLASSES = 16 };
 
 static inline int64_t inside(int64_t i, int64_t n) { return i < 0 ? 0 : i >= n ? n - 1 : i; }
 
-/* Sums of neighbours at equal distance minus as many times the centre; edges are repeated. */
+/* Features: sums of neighbours at equal distance minus the centre times their number; edges are
+   replicated. */
 static void features(const REAL *a, const int64_t *n, int64_t z, int64_t y, REAL scale,
                      REAL *restrict f, REAL *restrict pad) {
     static const int dz[13] = {0, -1, 1, 0, 0, -1, -1, 1, 1, -2, 2, 0, 0};
@@ -45,7 +47,7 @@ static void features(const REAL *a, const int64_t *n, int64_t z, int64_t y, REAL
     }
 }
 
-/* Class of each point of a row: how many limits its value or its activity reaches. */
+/* Class of each point of a row: the number of limits that its value or activity reaches. */
 static void classify(const REAL *restrict c, const REAL *restrict f, int64_t w, int activity,
                      const REAL *limits, int num, int32_t *restrict cls) {
     for (int64_t x = 0; x < w; x++) {
@@ -101,15 +103,15 @@ int64_t linear_apply(const int64_t *n, const REAL *decoded, double scale, int64_
         REAL *to = out + row * w;
         features(decoded, n, row / n[1], row % n[1], s, f, f + TAPS * w);
         classify(c, f, w, (int)activity, limits, (int)num, cls);
-        /* All classes at every point, then the right one: vector code beats a gather of taps. */
+        /* Evaluates all classes at every point and selects one: faster than gathering taps. */
         for (int64_t k = 0; k <= num; k++) {
             const REAL *t = taps + k * TAPS;
             for (int64_t x = 0; x < w; x++) {
                 REAL sum = 0;
                 for (int i = 0; i < TAPS; i++) sum += t[i] * f[i * w + x];
                 sum = sum > top ? top : sum < -top ? -top : sum;
-                const REAL moved = c[x] + sum * unit;
-                to[x] = cls[x] == (int32_t)k ? moved : to[x];
+                const REAL corrected = c[x] + sum * unit;
+                to[x] = cls[x] == (int32_t)k ? corrected : to[x];
             }
         }
     }
@@ -117,7 +119,7 @@ int64_t linear_apply(const int64_t *n, const REAL *decoded, double scale, int64_
     return 0;
 }
 
-/* Largest |x - y| in double; NaN of a difference counts as infinite. */
+/* Largest |x - y| in double; a NaN difference counts as infinite. */
 double linear_max_error(int64_t count, const REAL *x, const REAL *y) {
     double most[8] = {0};
     int64_t i = 0;

@@ -1,7 +1,7 @@
-"""C source of the enhancer networks' inference: stencil, hidden layer, output, row by row.
+"""C source of the enhancer networks' inference: stencil, hidden layer and output, row by row.
 
-Multiply-adds are written as fused ones, which every machine rounds alike, with or without the
-instruction; nothing else is contracted. So all IEEE machines get the same bits.
+Multiply-adds are explicit fused operations, which round identically with and without the
+instruction; nothing else is contracted. All IEEE machines therefore compute the same bits.
 """
 
 SOURCE = r"""
@@ -39,7 +39,7 @@ static void stencil(const REAL *a, const int64_t *n, int64_t z, int64_t y, REAL 
     }
 }
 
-/* Stencils of chosen points, for training: out[point][INPUTS]. */
+/* Stencils of all points of the given rows, for training: out[point][INPUTS]. */
 int64_t network_gather(const int64_t *n, const REAL *a, double scale, int64_t num,
                        const int64_t *rows, float *out) {
     const int64_t w = n[2];
@@ -75,7 +75,7 @@ int64_t network_apply(const int64_t *n, const REAL *a, double scale, const REAL 
             if ((g > 0 && most < limits[g - 1]) || (g + 1 < groups && least >= limits[g])) continue;
             const REAL *w1 = first + g * hidden * INPUTS, *b = bias + g * hidden;
             const REAL *w2 = second + g * hidden;
-            /* Blocks of a row, points innermost: states stay in registers, loads are contiguous. */
+            /* Blocks with points innermost keep states in registers and loads contiguous. */
             for (int64_t start = 0; start < w; start += BLOCK) {
                 const int m = w - start < BLOCK ? (int)(w - start) : BLOCK;
                 REAL total[BLOCK] = {0}, in[INPUTS][BLOCK];

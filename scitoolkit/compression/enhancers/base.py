@@ -1,8 +1,9 @@
-"""Enhancers as plug-ins: fitted corrections of a decoded field that travel with its stream.
+"""Base class of enhancers (fitted corrections of a decoded field), and the plug-in kind `enhancer`.
 
-An enhancer lowers the mean square error of what a codec decodes. It may move a point by at most
-`clip` bounds; the points that it moves out of the bound are corrected afterwards, so that no
-enhancer can break a bound, and one that does not shrink the file at equal quality is left out.
+An enhancer lowers the mean square error of decoded values; its fitted parameters are stored in the
+stream. It changes a point by at most `clip`, and points that leave the bound are corrected
+afterwards, so that no enhancer can violate the bound. An enhancer that does not reduce the size at
+equal quality is not used.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ class Enhancer(NeedsPackages, Config):
     """Base of an enhancer; fields of a subclass are its settings, which act on `fit` only.
 
     Attributes:
-        trained: `fit` takes as long as it is given, so `enhancer: auto` tries it only where
-            `train_seconds` is set; the others, in closed form, are tried in any case.
-        num_behind: number of best codecs that it is tried behind.
-        default_seconds: training time where it is asked for without `train_seconds`.
+        trained: `fit` trains for the given time, so `enhancer: auto` tries it only if
+            `train_seconds` is set; closed-form enhancers are always tried.
+        num_behind: number of best codecs that it is tried with.
+        default_seconds: training time (s) if it is named without `train_seconds`.
     """
 
     name: str
@@ -34,28 +35,28 @@ class Enhancer(NeedsPackages, Config):
 
     @abstractmethod
     def sizes(self, num_points: int) -> Sequence[Hashable]:
-        """Return the sizes that a field may carry, smallest first, in whatever `fit` takes."""
+        """Return the model sizes to try for a field, smallest first, as `fit` accepts them."""
 
     @abstractmethod
     def fit(
         self, values: np.ndarray, decoded: np.ndarray, error_bound: float, size: Hashable,
         seconds: float,
     ) -> bytes | None:  # fmt: skip
-        """Return the fitted enhancer as bytes, None where the fit failed.
+        """Return the serialised fitted enhancer, or None if the fit failed.
 
         Args:
             values: finite C-contiguous float32 or float64 field.
-            decoded: what the codec decodes to, same shape and dtype.
+            decoded: the codec's decoded values, same shape and dtype.
             error_bound: absolute.
             size: one of `sizes`.
-            seconds: time for training, if it is `trained`.
+            seconds: training time (s), for a `trained` enhancer.
         """
 
     @abstractmethod
     def apply(
         self, data: bytes | memoryview, decoded: np.ndarray, error_bound: float, clip: float
     ) -> np.ndarray:
-        """Return the enhanced field; no point moves by more than `clip`.
+        """Return the enhanced field; no point changes by more than `clip`.
 
         Args:
             data: as `fit` returned it.

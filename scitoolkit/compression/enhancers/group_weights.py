@@ -1,4 +1,4 @@
-"""Quantised weights of the group-wise enhancer networks, evaluated by fused C."""
+"""Quantised weights of the group-wise enhancer networks, and their inference by a C kernel."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ from scitoolkit.core.errors import DataError
 from scitoolkit.ops.codegen import load_library
 
 INPUTS = 32
-
-
 MAX_GROUPS, MAX_HIDDEN = 16, 64
 
 
@@ -26,9 +24,11 @@ class GroupWeights:
     """Quantised weights of all groups.
 
     Attributes:
-        limits: (G - 1,) ascending float32: a point belongs to the group between two of them.
-        first: (G, H, 32) int8, second: (G, H) int8, bias: (G, H) int8.
-        scales: (3,) float32, the unit of each of the three.
+        limits: (G - 1,) ascending float32, values that separate the groups.
+        first: (G, H, 32) int8, weights of the hidden layer.
+        bias: (G, H) int8, of the hidden layer.
+        second: (G, H) int8, weights of the output layer.
+        scales: (3,) float32, units of `first`, `bias` and `second`.
     """
 
     limits: np.ndarray
@@ -38,7 +38,7 @@ class GroupWeights:
     scales: np.ndarray
 
     def apply(self, decoded: np.ndarray, bound: float, clip: float) -> np.ndarray:
-        """Return the enhanced field; no point moves by more than `clip`."""
+        """Return the enhanced field; no point changes by more than `clip`."""
         out, shape = np.empty_like(decoded), folded(decoded.shape)
         units = self.scales.astype(decoded.dtype)
         arrays = [
@@ -57,7 +57,7 @@ class GroupWeights:
         return out
 
     def to_bytes(self) -> bytes:
-        """Return the little-endian form: extents, scales, limits, weights."""
+        """Serialise as little-endian extents, scales, limits and weights."""
         groups, hidden = self.bias.shape
         parts = (self.scales.astype("<f4"), self.limits.astype("<f4"),
                  self.first, self.bias, self.second)  # fmt: skip
@@ -65,10 +65,10 @@ class GroupWeights:
 
     @classmethod
     def from_bytes(cls, data: bytes | memoryview) -> GroupWeights:
-        """Return the enhancer that `to_bytes` wrote.
+        """Deserialise what `to_bytes` wrote.
 
         Raises:
-            DataError: the data does not have the length that its first bytes say.
+            DataError: the length of the data does not match the extents.
         """
         data = bytes(data)
         groups, hidden = (data[0], data[1]) if len(data) > 1 else (0, 0)
@@ -76,7 +76,7 @@ class GroupWeights:
         sizes = (groups * hidden * INPUTS, groups * hidden, groups * hidden)
         fits = 1 <= groups <= MAX_GROUPS and 1 <= hidden <= MAX_HIDDEN
         if not fits or len(data) != start + sum(sizes):
-            raise DataError("damaged stream: the networks have another length")
+            raise DataError("damaged stream: the length of the networks does not match")
         scales = np.frombuffer(data, "<f4", 3, 2)
         limits = np.frombuffer(data, "<f4", groups - 1, 14)
         first, bias, second = np.split(

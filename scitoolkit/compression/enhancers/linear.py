@@ -1,9 +1,9 @@
-"""The linear enhancer: classes of points, ten symmetric Wiener taps a class, in closed form.
+"""Linear enhancer: class-wise Wiener filters with ten symmetric taps, in closed form.
 
-The correction of a point is a linear combination of second differences of the decoded field
-around it; taps are the least-squares solution of its class, so the mean square error cannot grow.
-Classes are made from the decoded field, by value (as GWLZ's groups) or by local activity (as the
-adaptive loop filter of video codecs), and so cost no bits beyond their few limits.
+The correction of a point is a linear combination of second differences of the decoded field at
+that point. The taps are the least-squares solution of the point's class, so the mean square error
+cannot increase. Classes are computed from the decoded field, by value (as GWLZ's groups) or by
+local activity (as in the adaptive loop filter of video codecs), so only their limits are stored.
 
 Source: Jia et al. 2024, arXiv:2404.13470 (groups by value range); Tsai et al. 2013,
 doi:10.1109/JSTSP.2013.2271974 (class-wise Wiener filter).
@@ -28,18 +28,18 @@ from scitoolkit.core.errors import DataError
 from scitoolkit.ops.codegen import load_library
 
 NUM_TAPS, _WIDE = 10, 12
-# Taps are integers in units of 2^-e with the smallest e that keeps so much of the gain.
+# Taps are integers in units of 2^-e, with the smallest e that retains KEPT_GAIN of the gain.
 EXPONENTS, KEPT_GAIN = range(7, 14), 0.999
 MAX_CLASSES = 16
-# Kinds up to 1 have taps of 16 bits in units of 2^-13, those from 2 on their exponent and width.
+# Kinds 0 and 1 have 16-bit taps in units of 2^-13; kinds 2 and 3 store exponent and width.
 _PACKED = 2
 _SAMPLE = 1 << 16
-# Rows used for the normal equations of a large field; ten unknowns a class need no more.
+# Points used for the normal equations of a large field: enough for ten unknowns per class.
 _FIT_POINTS = 1 << 17
 
 
 class Linear(Enhancer):
-    """Classes of points with ten symmetric Wiener taps each, in closed form."""
+    """Class-wise Wiener filter with ten symmetric taps per class, fitted in closed form."""
 
     name: Literal["linear"] = "linear"
     num_behind: ClassVar[int] = 2
@@ -57,26 +57,26 @@ class Linear(Enhancer):
         self, values: np.ndarray, decoded: np.ndarray, error_bound: float, size: Hashable,
         seconds: float,
     ) -> bytes:  # fmt: skip
-        """Return taps and limits of the least-squares solution."""
+        """Return the serialised taps and limits of the least-squares solution."""
         return fit(values, decoded, error_bound, cast(int, size))[0].to_bytes()
 
     def apply(
         self, data: bytes | memoryview, decoded: np.ndarray, error_bound: float, clip: float
     ) -> np.ndarray:
-        """Return the field with each point's linear correction added."""
+        """Return the field plus the linear correction of each point."""
         return LinearTaps.from_bytes(data, 1.0 / error_bound).apply(decoded, clip)
 
 
 @dataclass(frozen=True)
 class LinearTaps:
-    """Taps of each class, in units of a power of two, and the limits between classes.
+    """Quantised taps of each class, and the limits between classes.
 
     Attributes:
-        activity: classes by local activity instead of by value.
-        scale: reciprocal of the error bound; differences are taken in units of the bound.
+        activity: whether classes are defined by local activity instead of value.
+        scale: reciprocal of the error bound; differences are in units of the bound.
         limits: (G - 1,) ascending, float32.
         taps: (G, 10) int16.
-        exponent: e of the unit 2^-e of the taps.
+        exponent: e in the unit 2^-e of the taps.
     """
 
     activity: bool
@@ -86,7 +86,7 @@ class LinearTaps:
     exponent: int = EXPONENTS[-1]
 
     def apply(self, decoded: np.ndarray, clip: float) -> np.ndarray:
-        """Return the enhanced field; no point moves by more than `clip`."""
+        """Return the enhanced field; no point changes by more than `clip`."""
         shape = folded(decoded.shape)
         out = np.empty_like(decoded)
         limits, taps = self._in(decoded.dtype)
@@ -100,7 +100,7 @@ class LinearTaps:
         return out
 
     def to_bytes(self) -> bytes:
-        """Return the little-endian form: classes, kind, exponent, bits a tap, limits, taps."""
+        """Serialise as number of classes, kind, exponent, bits per tap, limits and taps."""
         width = max(int(np.abs(self.taps.astype(np.int32)).max(initial=0)).bit_length() + 1, 2)
         head = struct.pack("<BBBB", len(self.taps), _PACKED + self.activity, self.exponent, width)
         bits = (self.taps.reshape(-1, 1).astype(np.int64) + (1 << width - 1)) >> np.arange(width)
@@ -109,10 +109,10 @@ class LinearTaps:
 
     @classmethod
     def from_bytes(cls, data: bytes | memoryview, scale: float) -> LinearTaps:
-        """Return the enhancer that `to_bytes` wrote, now or when taps had 16 bits.
+        """Deserialise what `to_bytes` writes, or wrote when taps had 16 bits.
 
         Raises:
-            DataError: the data does not have the length that its first bytes say.
+            DataError: the length of the data does not match its first bytes.
         """
         data = bytes(data)
         num, kind = (data[0], data[1]) if len(data) > 3 else (0, 0)
@@ -122,7 +122,7 @@ class LinearTaps:
         size = start + 4 * (num - 1) + -(-NUM_TAPS * num * width // 8)
         fits = kind < 2 * _PACKED and exponent <= EXPONENTS[-1] and 2 <= width <= 16
         if not (1 <= num <= MAX_CLASSES and fits and len(data) == size):
-            raise DataError("damaged stream: the linear enhancer has another length")
+            raise DataError("damaged stream: the length of the linear enhancer does not match")
         limits = np.frombuffer(data, "<f4", num - 1, start)
         rest = data[start + 4 * (num - 1) :]
         if packed:
@@ -143,12 +143,12 @@ class LinearTaps:
 def fit(
     original: np.ndarray, decoded: np.ndarray, bound: float, num_classes: int
 ) -> tuple[LinearTaps, float]:
-    """Return the enhancer with the least square error, and that error's share of the base's.
+    """Return the enhancer with the least square error, and its change of that error (<= 0).
 
     Args:
-        original: finite C-contiguous float32/64 field.
-        decoded: what the base codec decodes to, same shape and dtype.
-        bound: the absolute error bound, as the unit of differences.
+        original: finite C-contiguous float32 or float64 field.
+        decoded: the base codec's decoded values, same shape and dtype.
+        bound: the absolute error bound, the unit of differences.
         num_classes: 1 to 16.
     """
     scale = 1.0 / bound
@@ -161,7 +161,7 @@ def fit(
 def largest_error(original: np.ndarray, decoded: np.ndarray) -> float:
     """Return the largest |original - decoded| in float64 of two contiguous float fields.
 
-    A NaN on one side counts as infinite. Same figure as `bounds.max_error`, in one pass.
+    A NaN difference counts as infinite. Equals `bounds.max_error`, in one pass.
     """
     return _library(decoded.dtype).linear_max_error(
         ctypes.c_int64(decoded.size), pointer(original), pointer(decoded)
@@ -175,7 +175,7 @@ def _fit_kind(
     sums = np.zeros((len(limits) + 1, NUM_TAPS, _WIDE))
     shape = folded(decoded.shape)
     stride = max(decoded.size // _FIT_POINTS, 1)
-    # A stride that divides the rows of a slice would see the same rows of every slice.
+    # A stride that divides the number of rows would sample the same rows of every slice.
     stride += stride > 1 and shape[1] % stride == 0
     as_dtype = limits.astype(decoded.dtype)
     status = _library(decoded.dtype).linear_accumulate(
@@ -194,7 +194,7 @@ def _fit_kind(
 
 
 def _rounded(gram: np.ndarray, target: np.ndarray, exponent: int) -> tuple[np.ndarray, float]:
-    """Return taps in units of 2^-exponent, and by how much they lower the sum of squares."""
+    """Return taps in units of 2^-exponent, and their reduction of the sum of squares."""
     taps, gain, unit = np.zeros(target.shape, np.int16), 0.0, 2.0**-exponent
     for k, (a, b) in enumerate(zip(gram, target, strict=True)):
         if not (np.isfinite(a).all() and np.isfinite(b).all()) or not a.any():
@@ -209,7 +209,7 @@ def _rounded(gram: np.ndarray, target: np.ndarray, exponent: int) -> tuple[np.nd
 
 
 def _limits(decoded: np.ndarray, scale: float, activity: bool, num_classes: int) -> np.ndarray:
-    """Return quantiles of value or activity, from a sample, as ascending float32."""
+    """Return ascending quantiles (float32) of value or activity over a sample of points."""
     if num_classes == 1:
         return np.empty(0, np.float32)
     field = decoded.reshape(folded(decoded.shape))

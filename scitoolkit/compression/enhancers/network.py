@@ -1,12 +1,12 @@
-"""GWLZ's group-wise enhancers: one light network a value range of the decoded field.
+"""Network enhancer: GWLZ's group-wise networks, one per value range of the decoded field.
 
-A network sees the differences of a point to its 26 neighbours and to the six at distance two, in
-units of the error bound, and predicts the error of the base codec there: a sparse 5 x 5 x 5
-convolution, a hidden layer and an output, evaluated by fused C. Groups come from the decoded
-field and cost no bits. Networks are trained on the field itself while it is compressed (they
-travel with it, so nothing has to generalise), start as "no correction" because the last layer is
-zero, and are quantised before anything is verified. They are used when they gain more than their
-bytes cost.
+The inputs of a network are the differences of a point to its 26 neighbours and to the six at
+distance two, in units of the error bound; its output is the predicted error of the base codec at
+the point. It is a sparse 5 x 5 x 5 convolution with one hidden layer, evaluated by a fused C
+kernel. Groups are computed from the decoded field and need no storage. Networks are trained on the
+field during compression and stored with it, so they need not generalise. They start as the
+identity because the last layer is zero, are quantised before verification, and are used only if
+they gain more than their bytes cost.
 
 Source: Jia et al. 2024, arXiv:2404.13470 (group-wise enhancers, residual learning).
 """
@@ -29,11 +29,11 @@ SIZES = ((1 << 16, ((1, 4),)), (1 << 20, ((1, 8), (2, 12))), (1 << 62, ((2, 12),
 
 
 class Network(Enhancer):
-    """One light network a value range of the decoded field, trained on the field itself.
+    """Group-wise enhancer networks, one per value range, trained on the field.
 
     Attributes:
-        weights: file of networks that were trained on another field, a snapshot before this one
-            say; nothing is trained then.
+        weights: file of networks trained on another field, for example an earlier snapshot, to use
+            instead of training.
     """
 
     name: Literal["network"] = "network"
@@ -55,7 +55,7 @@ class Network(Enhancer):
         self, values: np.ndarray, decoded: np.ndarray, error_bound: float, size: Hashable,
         seconds: float,
     ) -> bytes | None:  # fmt: skip
-        """Return trained and quantised weights, None when training diverged."""
+        """Return the serialised trained and quantised weights; None if training diverged."""
         if self.weights is not None:
             return self._trained().to_bytes()
         from scitoolkit.compression.enhancers.network_training import train
@@ -67,7 +67,7 @@ class Network(Enhancer):
     def apply(
         self, data: bytes | memoryview, decoded: np.ndarray, error_bound: float, clip: float
     ) -> np.ndarray:
-        """Return the field with each point's predicted error taken off."""
+        """Return the field corrected by the predicted error of each point."""
         return GroupWeights.from_bytes(data).apply(decoded, error_bound, clip)
 
     def _trained(self) -> GroupWeights:

@@ -1,4 +1,4 @@
-"""Training of the group-wise enhancer networks on the field that is compressed."""
+"""Training of the group-wise enhancer networks on the field being compressed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LEAST_STEPS = 50
 
 
 class GroupNetworks(nn.Module):
-    """One two-layer network a group, evaluated together on (samples, groups, 32)."""
+    """One two-layer network per group, evaluated as a batch on (samples, groups, 32)."""
 
     def __init__(self, groups: int, hidden: int) -> None:
         super().__init__()
@@ -50,11 +50,11 @@ class ResidualTask:
         self.model: nn.Module = model
 
     def loss(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor | float]]:
-        """Return the mean square error in squared bounds."""
+        """Return the mean square error, in units of the squared bound."""
         return (self.model(batch["stencils"]) - batch["errors"]).square().mean(), {}
 
     def metrics(self, batch: Batch) -> dict[str, Tensor | float]:
-        """Return the loss."""
+        """Return the loss as the only metric."""
         return {"loss": self.loss(batch)[0]}
 
     def batch_size(self, batch: Batch) -> int:
@@ -65,15 +65,15 @@ class ResidualTask:
 def train(
     values: np.ndarray, decoded: np.ndarray, bound: float, groups: int, hidden: int, seconds: float
 ) -> GroupWeights | None:
-    """Return trained and quantised networks, or None when training diverged.
+    """Return trained and quantised networks, or None if training diverged.
 
     Args:
         values: the original field.
-        decoded: what the base decodes to.
+        decoded: the base codec's decoded values.
         bound: absolute error bound, the unit of inputs and outputs.
-        groups: value ranges of equal population.
+        groups: number of value ranges, of equal population.
         hidden: width of the hidden layer.
-        seconds: time for training.
+        seconds: training time (s).
     """
     limits, stencils, errors = _samples(values, decoded, bound, groups)
     devices = torch.random.fork_rng(devices=[])
@@ -101,7 +101,7 @@ def train(
 
 
 def _steps(task: ResidualTask, stencils: np.ndarray, errors: np.ndarray, seconds: float) -> int:
-    """Return how many steps fit into the time, from a few timed passes."""
+    """Return the number of training steps that fit into `seconds`, from a few timed passes."""
     batch = {
         "stencils": torch.from_numpy(stencils[:BATCH]), "errors": torch.from_numpy(errors[:BATCH])
     }  # fmt: skip
@@ -109,7 +109,7 @@ def _steps(task: ResidualTask, stencils: np.ndarray, errors: np.ndarray, seconds
     for _ in range(passes):
         task.loss(batch)[0].backward()
     task.model.zero_grad()
-    # An optimizer step and the loader take about as long as the passes of so small a network.
+    # For so small a network, optimizer step and loader take about as long as the passes.
     per_step = 2 * (time.perf_counter() - start) / passes
     return max(int(seconds / per_step), LEAST_STEPS)
 
@@ -117,7 +117,7 @@ def _steps(task: ResidualTask, stencils: np.ndarray, errors: np.ndarray, seconds
 def _samples(
     values: np.ndarray, decoded: np.ndarray, bound: float, groups: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return limits, stencils (N, G, 32) and errors (N, G) of rows spread over the field."""
+    """Return group limits, stencils (N, G, 32) and errors (N, G) of rows spread over the field."""
     shape = folded(values.shape)
     num_rows, width = shape[0] * shape[1], shape[2]
     wanted = min(max(SAMPLES // width, 1), num_rows)

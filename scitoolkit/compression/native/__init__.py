@@ -1,1 +1,1 @@
-"""Codecs in C: one library for Python, HDF5 and Zarr."""
+"""C library of the codecs, shared by Python, the HDF5 filter and the Zarr codecs."""

@@ -1,10 +1,10 @@
-/* A field as blocks that are coded independently by tables: any of them can be decoded alone, and
- * threads share them. Weights and other settings are common to all. See docs/format/blocks.md.
- * Included twice as predict.c is.
+/* Coding of one block of a field; blocks are independent, so that they can be coded in parallel and
+ * decoded separately. Weights and other settings are shared by all blocks of a field. See
+ * docs/format/blocks.md. Included twice, like predict.c.
  */
 enum { NAME(UNUSED) = 1 << CROSS | 1 << LONG_CROSS | 1 << TWICE };
 
-/* A block as the codec sees it: rows with the points of even x first. */
+/* Grid of a block, whose rows have the points of even x first. */
 static grid NAME(block_grid)(const int64_t *shape) {
     grid g = grid_of(shape);
     g.half = (g.n[2] + 1) / 2;
@@ -20,13 +20,13 @@ static void NAME(join_row)(REAL *restrict to, const REAL *restrict from, int64_t
     for (int64_t i = 0; i < n / 2; i++) { to[2 * i] = from[i]; to[2 * i + 1] = odd[i]; }
     if (n & 1) to[n - 1] = from[n / 2];
 }
-/* `stride` are the distances of planes and rows of the field that a block lies in. */
+/* `stride`: distances between planes and between rows of the field that contains the block. */
 static void NAME(gather)(REAL *to, const grid *g, const REAL *from, const int64_t *stride) {
     for (int64_t z = 0; z < g->n[0]; z++)
         for (int64_t y = 0; y < g->n[1]; y++, to += g->n[2])
             NAME(split_row)(to, from + z * stride[0] + y * stride[1], g->n[2]);
 }
-/* Returns the checksum of the values, little-endian as they are in a stream. `to` may be NULL. */
+/* Return the checksum of the values in little-endian order. `to` may be NULL. */
 static uint32_t NAME(scatter)(REAL *to, const grid *g, const REAL *from, const int64_t *stride,
                               REAL *row) {
     uint32_t crc = 0;
@@ -84,7 +84,7 @@ static int read_settings(settings *set, const uint8_t *data, int64_t size) {
 }
 #endif
 
-/* Predict and quantise one block; q takes the integers in the order of the scan. */
+/* Predict and quantise one block; q receives the integers in scan order. */
 static void NAME(code_block)(NAME(state) *f, settings *set, NAME(samples) *samples) {
     NAME(weighing) weights = {.samples = samples, .shared = &set->weights};
     f->num_escaped = 0;
@@ -93,7 +93,7 @@ static void NAME(code_block)(NAME(state) *f, settings *set, NAME(samples) *sampl
     NAME(code_field)(f, NAME(inner)(f->bound, set->margin), set->pair, &weights);
 }
 
-/* Find the settings that suit a block; `largest` is the largest magnitude of the whole field. */
+/* Choose the settings by coding one block; `largest` is the largest magnitude in the field. */
 int64_t NAME(sck_fit_blocks)(const int64_t *shape, const int64_t *stride, const REAL *values,
                              double largest, double bound, uint8_t *out, int64_t cap) {
     NAME(state) f = {.g = NAME(block_grid)(shape), .bound = bound};
@@ -129,8 +129,8 @@ int64_t NAME(sck_block_capacity)(int64_t count) {
     return tables_capacity(count) + 16 + count * (int64_t)sizeof(REAL);
 }
 
-/* Checksum, escaped values and integers of a block whose integers are known. What was written is
- * decoded again and must give the same integers. */
+/* Write checksum, escaped values and integers of a block. The integers are decoded again and must
+ * be identical. */
 static int64_t NAME(write_block)(NAME(state) *f, uint32_t crc, uint8_t *out, int64_t cap) {
     writer w = {out, out + cap, 0};
     write_word(&w, crc, 4);
@@ -147,8 +147,8 @@ static int64_t NAME(write_block)(NAME(state) *f, uint32_t crc, uint8_t *out, int
     return status < 0 ? status : w.at + used - out;
 }
 
-/* Encode one block of a field of the given strides; `decoded` (may be NULL) takes what it decodes
- * to, `error` the largest error. Returns the bytes written or a SCK_ code. */
+/* Encode one block of a field with the given strides; `decoded` (may be NULL) receives the decoded
+ * values, `error` the largest error. Return the bytes written or a SCK_ code. */
 int64_t NAME(sck_encode_block)(const int64_t *shape, const int64_t *stride, const REAL *values,
                                const uint8_t *common, int64_t common_size, double bound,
                                uint8_t *out, int64_t cap, REAL *decoded, double *error) {
@@ -171,7 +171,8 @@ int64_t NAME(sck_encode_block)(const int64_t *shape, const int64_t *stride, cons
     return used;
 }
 
-/* Decode one block into a field of given strides; returns 0 or a SCK_ code. Any bytes are safe. */
+/* Decode one block into a field with the given strides; return 0 or a SCK_ code. Any input bytes
+ * are safe. */
 int64_t NAME(sck_decode_block)(const int64_t *shape, const int64_t *stride,
                                const uint8_t *common, int64_t common_size, double bound,
                                const uint8_t *data, int64_t size, REAL *decoded) {

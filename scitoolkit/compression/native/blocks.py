@@ -1,6 +1,6 @@
-"""A field as independently coded blocks: threads share them, and each can be decoded alone.
+"""Coding of a field in independent blocks, in parallel and with decoding of single blocks.
 
-See docs/format/blocks.md for what is written; `native/blocks.c` codes one block.
+docs/format/blocks.md specifies the format; `native/blocks.c` codes one block.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from scitoolkit.compression.native.library import call, check
 from scitoolkit.compression.threads import map_in_order, threads
 from scitoolkit.core.errors import DataError
 
-# Most points of a block; a cube has 64^3.
+# Maximum number of points of a block; a cube has 64^3.
 POINTS = 3 << 17
 VERSION, MAX_EDGE, MAX_SETTINGS = 1, 40, 1 << 13
 Span = tuple[int, int]
@@ -30,11 +30,11 @@ Window = tuple[Span, Span, Span]
 
 @dataclass(frozen=True)
 class Blocks:
-    """How a field is cut into blocks.
+    """Partition of a field into blocks.
 
     Attributes:
-        shape: the three extents of the field, z, y, x.
-        edges: largest extents of a block, powers of two.
+        shape: extents of the field along z, y, x.
+        edges: maximum extents of a block, powers of two.
     """
 
     shape: Extents
@@ -42,7 +42,7 @@ class Blocks:
 
     @classmethod
     def of(cls, shape: Extents) -> Blocks:
-        """Return blocks as near to cubes as their number of points allows."""
+        """Return blocks as close to cubes as `POINTS` allows."""
         edges = [1, 1, 1]
         while True:
             longer = []
@@ -66,7 +66,7 @@ class Blocks:
         return math.prod(self.counts)
 
     def spans(self, number: int) -> Window:
-        """Return begin and end of a block along each dim; blocks are numbered x fastest."""
+        """Return begin and end of a block along each dim; block numbers vary fastest along x."""
         places = np.unravel_index(number, self.counts)
         z, y, x = (
             (int(i) * e, min((int(i) + 1) * e, n))
@@ -84,9 +84,9 @@ class Blocks:
 
 
 def encode(values: np.ndarray, bound: float) -> tuple[bytes, np.ndarray, float]:
-    """Return the coded field, what it decodes to, and the largest error.
+    """Return the coded field, its decoded values, and the largest error.
 
-    Every block was decoded to the same integers again, and every value compared with its original.
+    Every block is decoded again, and every decoded value is compared with its original.
 
     Args:
         values: finite C-contiguous float32 or float64 array, any dims.
@@ -107,13 +107,13 @@ def encode(values: np.ndarray, bound: float) -> tuple[bytes, np.ndarray, float]:
 
 @dataclass(frozen=True)
 class CodedBlocks:
-    """A coded field whose blocks can be decoded one by one.
+    """Coded field whose blocks can be decoded separately.
 
     Attributes:
-        blocks: how the field is cut.
+        blocks: partition of the field.
         dtype: float32 or float64.
-        bound: the absolute bound it was coded with.
-        settings: what all blocks share.
+        bound: the absolute bound of the encoder.
+        settings: coded interpolation settings shared by all blocks.
         data: the coded blocks.
     """
 
@@ -127,14 +127,14 @@ class CodedBlocks:
     def read(
         cls, coded: bytes | memoryview, shape: tuple[int, ...], dtype: np.dtype, bound: float
     ) -> CodedBlocks:
-        """Return the blocks of what `encode` wrote.
+        """Parse the bytes returned by `encode`.
 
         Raises:
-            DataError: the bytes contradict themselves.
+            DataError: the bytes are inconsistent.
         """
         view = memoryview(coded).cast("B")
         if len(view) < 4 or view[0] != VERSION or max(view[1:4]) > MAX_EDGE:
-            raise DataError("damaged stream: no blocks")
+            raise DataError("damaged stream: the header of the blocks is invalid")
         blocks = Blocks(folded(shape), (1 << view[1], 1 << view[2], 1 << view[3]))
         if len(blocks) > len(view):
             raise DataError("damaged stream: fewer bytes than blocks")
@@ -144,7 +144,7 @@ class CodedBlocks:
             sizes.append(size)
         ends = [at, *itertools.accumulate(sizes, initial=at)][1:]
         if ends[-1] != len(view) or sizes[0] > MAX_SETTINGS:
-            raise DataError("damaged stream: the blocks do not fill it")
+            raise DataError("damaged stream: the sizes of the blocks do not match its length")
         parts = [view[a:b] for a, b in itertools.pairwise(ends)]
         return cls(blocks, dtype, bound, bytes(parts[0]), parts[1:])
 
@@ -161,7 +161,7 @@ class CodedBlocks:
         return out
 
     def window(self, window: Window) -> np.ndarray:
-        """Return a part of the field; only the blocks that it overlaps are decoded."""
+        """Decode a window of the field; only the blocks that overlap it are decoded."""
         out = np.empty([e - b for b, e in window], self.dtype)
 
         def one(number: int) -> None:
@@ -188,7 +188,7 @@ class CodedBlocks:
 
 
 def _fit(field: np.ndarray, blocks: Blocks, bound: float) -> bytes:
-    """Return the settings that suit a block in the middle, no extent of which is cut."""
+    """Return the settings fitted to a block in the middle of the field."""
     places = np.ravel_multi_index([(n - 1) // 2 for n in blocks.counts], blocks.counts)
     part = _part(field, blocks, int(places))
     largest = max(abs(float(field.min())), abs(float(field.max())))

@@ -1,10 +1,10 @@
-/* One chunk of an array as HDF5 and Zarr hand it over: any rank, either byte order, with special
- * values (NaN, Inf, fill values) kept bit for bit, framed by checksums. See docs/format/chunk.md.
+/* Coding of one chunk of an HDF5 or Zarr array: any rank and byte order, special values (NaN, Inf,
+ * fill values) restored bit for bit, framed with checksums. See docs/format/chunk.md.
  */
 enum { CHUNK_HEAD = 20, CHUNK_VERSION = 1, VERBATIM = 0, CODED = 1, MAX_RANK = 32 };
 enum { PARAMETERS = 0x53434b01, FIXED_WORDS = 7 };
 enum { IS_DOUBLE = 1, IS_BIG = 2, HAS_FILL = 4 };
-/* netCDF's default fill value in both types. */
+/* netCDF's default fill value as float32 and float64. */
 static const uint32_t FILL_32 = 0x7cf00000u;
 static const uint64_t FILL_64 = 0x479e000000000000ull;
 
@@ -74,7 +74,7 @@ static int is_special(const chunk *c, uint64_t raw) {
     return raw == FILL_64 || (raw & 0x7ff0000000000000ull) == 0x7ff0000000000000ull;
 }
 
-/* ---- where special values lie, and which ---- */
+/* ---- positions and bits of special values ---- */
 static int code_adaptive(coder *c, uint16_t *p, int bit) {
     bit = code_bit(c, bit, *p);
     *p = (uint16_t)(bit ? *p + ((65535 - *p) >> 5) : *p - ((*p - 1) >> 5));
@@ -111,7 +111,7 @@ static int64_t code_specials(const chunk *k, uint8_t *mask, uint64_t *raw, uint8
     return used > cap ? SCK_SPACE : used;
 }
 
-/* ---- the values of a chunk in the machine's type ---- */
+/* ---- values of a chunk in native byte order ---- */
 typedef struct { void *values, *decoded; uint64_t *raw; uint8_t *mask; int64_t specials; } work;
 
 static int make_work(work *w, const chunk *c) {
@@ -128,7 +128,7 @@ static void set_value(const chunk *c, void *to, int64_t i, uint64_t raw) {
     if (c->size == 4) ((float *)to)[i] = real_32(raw);
     else ((double *)to)[i] = real_64(raw);
 }
-/* Read a chunk; special points take the last value before them, which costs the codec nothing. */
+/* Read a chunk; special points are filled with the last value before them, which codes cheaply. */
 static void load_chunk(work *w, const chunk *c, const uint8_t *in) {
     uint64_t last = 0;
     for (int64_t i = 0; i < c->count; i++) {
@@ -187,7 +187,7 @@ static int64_t decode_coded(const chunk *c, work *w, const uint8_t *data, int64_
                         : sck_decode_64(c->shape, mask, c->bound, r.at, r.end - r.at, w->decoded);
 }
 
-/* Points whose decoded value a reader would take for missing become special themselves. */
+/* Mark points whose decoded value is a special value as special; return their number. */
 static int64_t turned_special(const chunk *c, work *w) {
     int64_t found = 0;
     for (int64_t i = 0; i < c->count; i++) {
@@ -204,7 +204,7 @@ static uint32_t frame_crc(const uint8_t *out, int64_t size) {
 
 int64_t sck_chunk_capacity(int64_t nbytes) { return (1 << 15) + 5 * nbytes; }
 
-/* Decode a framed chunk into `out`, of as many bytes as the parameters say; 0 or a SCK_ code. */
+/* Decode a framed chunk into `out`, whose size is given by the parameters; return 0 or a SCK_ code. */
 int64_t sck_chunk_decode(const unsigned *words, size_t num, const uint8_t *data, int64_t size,
                          uint8_t *out, int64_t nbytes) {
     chunk c;
@@ -227,7 +227,8 @@ int64_t sck_chunk_decode(const unsigned *words, size_t num, const uint8_t *data,
     return crc_of(0, out, nbytes) == word_at(data + 16) ? 0 : SCK_DAMAGED;
 }
 
-/* Frame a chunk, coded where that is smaller, verified by decoding; returns the bytes written. */
+/* Encode a chunk and verify it by decoding, or store it verbatim if that is smaller; return the
+ * bytes written. */
 int64_t sck_chunk_encode(const unsigned *words, size_t num, const uint8_t *in, int64_t nbytes,
                          uint8_t *out, int64_t cap) {
     chunk c;

@@ -1,6 +1,6 @@
-/* Encoder and decoder of one field; included twice as predict.c is. See docs/format. */
+/* Encoder and decoder of one field; included twice, like predict.c. See docs/format. */
 
-/* The share of the bound that quantisation uses, in units of 2^-20; the rest is for rounding. */
+/* Part of the bound used by quantisation; the rest, in units of 2^-20, is reserved for rounding. */
 static double NAME(inner)(double bound, int margin) {
     return bound * ((double)(1048574 - 256 * margin) / 1048576.0);
 }
@@ -35,7 +35,7 @@ static void NAME(release)(NAME(state) *f, NAME(samples) *s) {
     if (s) { free(s->v); free(s->target); }
 }
 
-/* Integers of a line: order 0, 1 or 2 of differences of the quantised values. */
+/* Integers of a 1-D field: differences of order 0, 1 or 2 of the quantised values. */
 static void NAME(code_series)(NAME(state) *f, int order, double offset, double step) {
     int64_t last = 0, before = 0;
     for (int64_t i = 0; i < f->g.count; i++) {
@@ -61,7 +61,7 @@ static void NAME(code_series)(NAME(state) *f, int order, double offset, double s
             f->decoded[i] = f->escaped[f->num_escaped++];
         } else {
             k = p + f->q[i];
-            /* An encoder stays within these limits; beyond them integers could overflow. */
+            /* Encoders stay within these limits; larger integers could overflow. */
             if (k > SCK_ESCAPE || k < -SCK_ESCAPE) { f->bad = 1; return; }
             f->decoded[i] = (REAL)(offset + (double)k * step);
         }
@@ -70,7 +70,7 @@ static void NAME(code_series)(NAME(state) *f, int order, double offset, double s
     }
 }
 
-/* The largest error of the points that are coded. */
+/* Largest error of the points that are not masked. */
 static double NAME(largest_error)(const REAL *a, const REAL *b, const uint8_t *mask, int64_t count) {
     double largest = 0;
     for (int64_t i = 0; i < count; i++) {
@@ -80,7 +80,7 @@ static double NAME(largest_error)(const REAL *a, const REAL *b, const uint8_t *m
     return largest;
 }
 
-/* One candidate: method 0..3 is interpolation by a pair, 4..6 a line of differences. */
+/* Encode with one method: 0..3 interpolation with a pair of ALPHA and BETA, 4..6 differences. */
 static int64_t NAME(encode_by)(NAME(state) *f, NAME(samples) *s, int method, int margin,
                                uint8_t *out, int64_t cap, int again) {
     writer w = {out, out + cap, 0};
@@ -119,7 +119,7 @@ static int64_t NAME(encode_by)(NAME(state) *f, NAME(samples) *s, int method, int
     return used < 0 ? used : head + used;
 }
 
-/* A block from the middle of a large field, on which methods are compared. */
+/* Return a block from the middle of a large field, on which methods are compared. */
 static REAL *NAME(middle)(const grid *g, const REAL *values, const uint8_t *mask, int64_t *shape,
                           uint8_t **block_mask) {
     const int dims = (g->n[0] > 1) + (g->n[1] > 1) + (g->n[2] > 1);
@@ -160,15 +160,15 @@ static int64_t NAME(best_method)(const int64_t *shape, const REAL *values, const
     return best;
 }
 
-/* Bytes that always suffice for `count` values. */
+/* Upper limit of the coded size of `count` values. */
 int64_t NAME(sck_capacity)(int64_t count) { return (1 << 14) + count * (8 + (int64_t)sizeof(REAL)); }
 
-/* Encode a field within an absolute bound; what it decodes to goes to `decoded`.
- * Every value that `mask` (may be NULL) does not name must be finite; masked ones must be as well,
- * and decode to anything. `thorough` tries all methods on the whole field, not on a block of it.
- * `error` (may be NULL) takes the largest error; what was written is then decoded to integers again,
- * which must be the same.
- * Returns the bytes written to `out`, or a negative SCK_ code. */
+/* Encode a field within an absolute bound; `decoded` receives the decoded values.
+ * All values must be finite; those marked in `mask` (may be NULL) decode to arbitrary values.
+ * `thorough` tries all methods on the whole field instead of a block of it.
+ * `error` (may be NULL) receives the largest error; the integers are then decoded again and must be
+ * identical.
+ * Return the bytes written to `out`, or a negative SCK_ code. */
 int64_t NAME(sck_encode)(const int64_t *shape, const REAL *values, const uint8_t *mask, double bound,
                          int64_t thorough, uint8_t *out, int64_t cap, REAL *decoded,
                          double *error) {
@@ -212,7 +212,7 @@ static void NAME(skip_weights)(const grid *g, reader *r) {
         }
 }
 
-/* Decode what `sck_encode` wrote; returns 0, or a negative SCK_ code. Any bytes are safe. */
+/* Decode the output of `sck_encode`; return 0 or a negative SCK_ code. Any input bytes are safe. */
 int64_t NAME(sck_decode)(const int64_t *shape, const uint8_t *mask, double bound,
                          const uint8_t *data, int64_t size, REAL *decoded) {
     NAME(state) f = {.g = grid_of(shape), .mask = mask, .decoded = decoded, .bound = bound};
@@ -223,7 +223,7 @@ int64_t NAME(sck_decode)(const int64_t *shape, const uint8_t *mask, double bound
     const uint8_t *head = r.at;
     float offset = 0;
     if (method < NUM_PAIRS) {
-        /* The weights come before the integers: skip them now, read them again below. */
+        /* Skip the weights, which precede the integers; they are read below. */
         NAME(skip_weights)(&f.g, &r);
     } else {
         const uint32_t word = (uint32_t)read_word(&r, 4);

@@ -1,9 +1,9 @@
-/* Shared by all parts of the codec library: the grid of a field, its levels and its classes.
+/* Definitions shared by all parts of the codec library: grids, levels and classes of points.
  *
  * A field has three extents (z, y, x); missing ones are 1. Level s (a power of two) holds the
  * points whose coordinates are multiples of s; the class of such a point is the parity of its
  * coordinates in units of s, bit 2 for z, bit 1 for y, bit 0 for x. docs/format/interpolation.md
- * is the specification of everything here that a decoder needs.
+ * specifies everything that a decoder requires.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -21,7 +21,7 @@
 #endif
 
 enum { SCK_DAMAGED = -1, SCK_MEMORY = -2, SCK_SPACE = -3 };
-/* A coded integer of this magnitude stands for a value that is stored as it is. */
+/* A coded integer of this magnitude marks a value that is stored verbatim. */
 enum { SCK_ESCAPE = 1 << 29 };
 enum { MAX_GROUPS = 24, MAX_TAPS = 8, UNIT = 256, MAX_WEIGHT = 1023, NUM_PAIRS = 4 };
 
@@ -31,8 +31,8 @@ static const int PLACE[8] = {0, 1, 2, 4, 3, 5, 6, 7};
 /* Bound of level s = 2^l: the bound over min(ALPHA^l, BETA). */
 static const double ALPHA[NUM_PAIRS] = {1, 1.25, 1.5, 2}, BETA[NUM_PAIRS] = {1, 2, 3, 4};
 
-/* `axes`: bit 2 for z, 1 for y, 0 for x, those along which the field has more than one point.
- * `half` is not 0 where rows are stored with the points of even x first: half of them, rounded up. */
+/* `axes`: bits 2, 1, 0 are set if the field has more than one point along z, y, x.
+ * `half`: number of points of even x if rows have these first, else 0. */
 typedef struct { int64_t n[3], stride[3], count, half; int axes; } grid;
 
 static grid grid_of(const int64_t *shape) {
@@ -50,7 +50,7 @@ static grid grid_of(const int64_t *shape) {
     return g;
 }
 
-/* Place of a point in its row, and how far the point at x + move lies behind it in memory. */
+/* Position of a point in its row, and the distance in memory to the point at x + move. */
 static int64_t place_of(const grid *g, int64_t x) {
     return !g->half ? x : x & 1 ? g->half + x / 2 : x / 2;
 }
@@ -75,14 +75,14 @@ static int64_t points_of(const grid *g, int cls, int64_t s) {
     return points_along(g, cls, 0, s) * points_along(g, cls, 1, s) * points_along(g, cls, 2, s);
 }
 
-/* How many steps to the left and right of a point are inside, at most three each. */
+/* Numbers of steps to the left and right of a point that are inside, at most three each. */
 static int room(int64_t c, int64_t n, int64_t s) {
     const int64_t left = c / s, right = (n - 1 - c) / s;
     return (int)((left < 3 ? left : 3) << 2 | (right < 3 ? right : 3));
 }
 
 /* ---- stencils: sets of mirrored neighbours that share one weight ---- */
-/* The number of the rule of docs/format that made a group: neighbours along one odd axis, and so on. */
+/* Rule of docs/format/interpolation.md that defines a group of neighbours. */
 enum { NEAR, FAR, PAIR, TRIPLE, CROSS, LONG_CROSS, TWICE };
 typedef struct { int count, off[MAX_TAPS][3], causal, rule; } group;
 typedef struct {
@@ -90,7 +90,7 @@ typedef struct {
     group g[MAX_GROUPS];
 } stencil;
 
-/* Is the point at an offset (in units of s) decoded before the points of the class? */
+/* Return whether the point at an offset (in units of s) is decoded before the points of the class. */
 static int decoded_before(int cls, const int *off) {
     int other = cls;
     for (int d = 0; d < 3; d++) if (off[d] & 1) other ^= 4 >> d;
@@ -98,7 +98,7 @@ static int decoded_before(int cls, const int *off) {
     return PLACE[other] < PLACE[cls];
 }
 
-/* Add the offsets +-steps[i] along axes[i], all signs, as far as they are decoded before. */
+/* Add the offsets +-steps[i] along axes[i] with all signs, if they are decoded before the class. */
 static void add_group(stencil *st, int cls, int num, const int *axes, const int *steps, int rule) {
     group *g = &st->g[st->groups];
     g->rule = rule;
@@ -152,7 +152,7 @@ enum { SHARED_LEVELS = 3 };
 typedef struct { int fitted[SHARED_LEVELS][8], weight[SHARED_LEVELS][8][MAX_GROUPS]; } shared_weights;
 static int shared_level(int64_t s) { return s == 4 ? 0 : s == 2 ? 1 : s == 1 ? 2 : -1; }
 
-/* ---- CRC-32C (Castagnoli), which processors have an instruction for ---- */
+/* ---- CRC-32C (Castagnoli), for which processors have an instruction ---- */
 static void fill_crc_table(uint32_t *table, uint32_t polynomial) {
     for (uint32_t i = 0; i < 256; i++) {
         uint32_t c = i;
@@ -178,7 +178,7 @@ static uint32_t crc32c(uint32_t crc, const void *data, int64_t n) {
     return ~(uint32_t)c;
 }
 
-/* ---- bytes of the payload's head ---- */
+/* ---- reading and writing of the payload's header ---- */
 typedef struct { const uint8_t *at, *end; int bad; } reader;
 typedef struct { uint8_t *at, *end; int bad; } writer;
 

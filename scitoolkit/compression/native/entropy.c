@@ -1,9 +1,9 @@
-/* Integers to bytes: every binary decision is coded with a probability mixed from six adaptive
- * counters, which are selected by the magnitudes of integers coded before (Mahoney 2005, PAQ).
- * Only integer arithmetic steers the coder, so that all machines decode alike.
+/* Context-mixing entropy coder of integers: every binary decision is coded with a probability mixed
+ * from six adaptive counters, which are selected by the magnitudes of previously coded integers
+ * (Mahoney 2005, PAQ). The coder depends on integer arithmetic only, so all machines decode alike.
  */
 
-/* One copy of the coder for each direction: the decoder's has no branch that the encoder needs. */
+/* Inlining gives one copy of the coder per direction, without the branches of the other one. */
 #define INLINE static inline __attribute__((always_inline))
 
 /* ---- binary arithmetic coder: 32-bit range, 16-bit probabilities ---- */
@@ -21,7 +21,7 @@ static inline void put_byte(coder *c, uint32_t byte) {
 INLINE int code_bit(coder *c, int bit, uint32_t p1) {
     const uint32_t mid = c->low + (uint32_t)(((uint64_t)(c->high - c->low) * p1) >> 16);
     if (c->decoding) bit = c->x <= mid;
-    if (c->decoding) {  /* its bits cannot be guessed: no branch */
+    if (c->decoding) {  /* branchless, because decoded bits are unpredictable */
         const uint32_t up = 0u - (uint32_t)bit;
         c->high = (mid & up) | (c->high & ~up);
         c->low = (c->low & up) | ((mid + 1) & ~up);
@@ -43,7 +43,7 @@ static coder start_coder(uint8_t *buf, int64_t cap, int decoding) {
     if (decoding) for (int i = 0; i < 4; i++) c.x = c.x << 8 | next_byte(&c);
     return c;
 }
-/* Two bytes settle the last interval; the decoder reads zeros past the end. */
+/* Two bytes identify the final interval; the decoder reads zeros past the end. */
 static int64_t end_coder(coder *c) {
     put_byte(c, c->high >> 24);
     put_byte(c, c->high >> 16 & 255);
@@ -75,9 +75,9 @@ static const double POWERS[12] = {0x1.fe00ffaabffbcp-1, 0x1.fc03fd56aa225p-1, 0x
     0x1.368b2fc6f960ap-1, 0x1.78b56362cef38p-2, 0x1.152aaa3bf81ccp-3, 0x1.2c155b8213cf4p-6,
     0x1.5fc21041027adp-12};
 typedef struct { uint16_t squash[2 * REACH + 1]; int16_t stretch[4096]; } curve;
-/* The logistic function by lines between the knots (interpolation), and at every point (dyadic). */
+/* Logistic function, piecewise linear between knots (interpolation) and exact (dyadic). */
 static curve knotted, smooth;
-/* 65536 / (n + 2), rounded down: the rate of a counter that has seen n bits. */
+/* Adaptation rate of a counter after n bits: 65536 / (n + 2), rounded down. */
 static uint16_t rates[1024];
 
 static void invert(curve *c) {
@@ -93,7 +93,7 @@ __attribute__((constructor)) static void make_tables(void) {
                                         + KNOT / 2) / KNOT);
     }
     knotted.squash[2 * REACH] = KNOTS[2 * REACH / KNOT];
-    /* Products of constants and not libm, whose last digits differ between machines. */
+    /* Products of constants instead of libm, whose rounding differs between machines. */
     for (int i = -REACH; i <= REACH; i++) {
         double e = 1;
         for (int k = 0; k < 12; k++) if (abs(i) >> k & 1) e *= POWERS[k];
@@ -110,7 +110,7 @@ typedef struct {
     int32_t weights[KINDS * SETS][INPUTS + 1], *w;
     int st[INPUTS + 1], p16, dot;
     const curve *curve;
-    int longest;  /* most bits of the exponent of an integer */
+    int longest;  /* maximum number of bits of an integer's exponent */
 } model;
 
 static inline void predict_bit(model *m, const uint32_t *ctx, int set) {
@@ -150,7 +150,7 @@ static void free_models(model *models) {
     if (models) free(models[0].counters[0]);
     free(models);
 }
-/* What differs between the codecs that share this coder. */
+/* Settings of the codecs that share this coder. */
 typedef struct {
     int32_t (*choose)(const void *wanted, int64_t i, double weight, int dot);
     const void *wanted;
@@ -194,17 +194,17 @@ static inline uint32_t log_bin(uint32_t v) {
 }
 
 typedef struct { uint32_t ctx[INPUTS], near, total; int set; } context;
-/* Sums of magnitudes that were coded before a row, for each of its points. */
+/* Sums of previously coded magnitudes around each point of a row. */
 typedef struct { uint32_t north, up, around, beyond, other, parent; } seen;
 
-/* A row of magnitudes, or zeros where it lies outside the field. */
+/* Return a row of magnitudes, or zeros for a row outside of the field. */
 static const uint16_t *row_at(const grid *g, const uint16_t *mag, const uint16_t *zeros, int64_t z,
                               int64_t y) {
     const int inside = z >= 0 && y >= 0 && z < g->n[0] && y < g->n[1];
     return inside ? mag + z * g->stride[0] + y * g->stride[1] : zeros;
 }
 
-/* What the points of a row of a class see of the class itself, of the others, of the parent. */
+/* Sums of magnitudes in the class itself, other classes and the parent, for a row of a class. */
 static void see_row(seen *to, const grid *g, const uint16_t *mag, const uint16_t *zeros, int64_t z,
                     int64_t y, int64_t s, int cls) {
     const int64_t S = 2 * s, nx = g->n[2];
@@ -231,7 +231,7 @@ static void see_row(seen *to, const grid *g, const uint16_t *mag, const uint16_t
     }
 }
 
-/* Contexts of a point; `row` are the magnitudes of its row, as far as they are coded. */
+/* Contexts of a point; `row` has the magnitudes of its row, as far as they are coded. */
 static inline void level_context(context *out, const seen *v, const uint16_t *row, int64_t x,
                                  int64_t s, int cls, int level) {
     const uint32_t W = x >= 2 * s ? row[x - 2 * s] : 0, N = v->north, U = v->up, A = v->around;
@@ -250,7 +250,7 @@ static inline void level_context(context *out, const seen *v, const uint16_t *ro
     out->ctx[5] = (band * 16 + bin16(near + B + 2 * D + 2 * P)) * 16 + bin16(P);
 }
 
-/* Contexts of a line of integers: the four before. */
+/* Contexts of an integer in a 1-D field, from the four integers before it. */
 static inline void line_context(context *out, const uint16_t *mag, int64_t i) {
     const uint32_t a = i > 0 ? mag[i - 1] : 0, b = i > 1 ? mag[i - 2] : 0;
     const uint32_t c = (i > 2 ? mag[i - 3] : 0) + (i > 3 ? mag[i - 4] : 0u);
@@ -302,7 +302,7 @@ INLINE int32_t code_rest(model *m, coder *c, int32_t v, const context *x) {
     }
     return (int32_t)(got - 1);
 }
-/* `models[0]` has predicted whether it is zero. */
+/* Code an integer after `models[0]` has predicted whether it is zero. */
 INLINE int32_t code_predicted(model *models, coder *c, int32_t q, const context *x) {
     const int negative = q < 0;
     if (negative) q = -q;
@@ -320,8 +320,8 @@ static inline uint16_t magnitude(int32_t q) {
     return (uint16_t)at_most(m, 65535);
 }
 
-/* The integers of all levels, coarse to fine; masked points (mask may be NULL) are zero and free.
- * A quantiser chooses each integer when the price of a zero is known. */
+/* Code the integers of all levels, coarse to fine; masked points (mask may be NULL) are zero and
+ * not coded. A quantiser chooses each integer given the cost of a zero. */
 INLINE int code_levels(model *models, coder *c, const grid *g, const uint8_t *mask, int32_t *q,
                        uint16_t *mag, const quantiser *chosen) {
     seen *row = malloc(sizeof *row * (size_t)g->n[2]);
@@ -376,7 +376,7 @@ INLINE int64_t code_all(const grid *g, const uint8_t *mask, int32_t *q, uint8_t 
     else status = code_levels(models, &c, g, mask, q, mag, chosen);
     return status < 0 ? status : decoding ? c.pos : end_coder(&c);
 }
-/* Code or decode all integers; returns the bytes used, negative on failure. */
+/* Code or decode all integers; return the bytes used or a negative SCK_ code. */
 static int64_t code_integers(const grid *g, const uint8_t *mask, int32_t *q, uint8_t *buf,
                              int64_t cap, mixing m, int as_line, int decoding) {
     uint16_t *mag = calloc((size_t)g->count, sizeof *mag);

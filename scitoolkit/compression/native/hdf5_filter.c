@@ -1,8 +1,8 @@
-/* The HDF5 filter. It links to no HDF5 library and needs no headers of one.
+/* HDF5 filter, built without HDF5's headers and not linked to an HDF5 library.
  *
- * A process may hold several HDF5 libraries (the wheels of h5py and netCDF4 each bring one), whose
- * identifiers mean nothing to each other. So the functions that a callback needs are looked up in
- * the library that CALLED it, found by the return address, at every call.
+ * A process may have several HDF5 libraries (the wheels of h5py and netCDF4 each contain one), whose
+ * identifiers are not interchangeable. Callbacks therefore look up the functions that they call in
+ * the CALLING library, found through the return address, at every call.
  */
 #include <dlfcn.h>
 #include <stddef.h>
@@ -45,9 +45,9 @@ static int can_apply(hid_t dcpl, hid_t type, hid_t space) {
     return takes_type(__builtin_return_address(0), type);
 }
 
-/* Write type, bound, fill value and the chunk's extents into the filter's parameters: reading
- * needs nothing else. h5py and netCDF set filters as optional, and for those a refusal by can_apply
- * is ignored, so that everything is refused here (again). */
+/* Write type, bound, fill value and the chunk's extents into the filter's parameters, which contain
+ * all that reading requires. h5py and netCDF set filters as optional, for which HDF5 ignores the
+ * result of can_apply, so all conditions are checked here again. */
 static int set_local(hid_t dcpl, hid_t type, hid_t space) {
     void *caller = __builtin_return_address(0);
     int (*get_filter)(hid_t, int, unsigned *, size_t *, unsigned *, size_t, char *, unsigned *)
@@ -69,7 +69,7 @@ static int set_local(hid_t dcpl, hid_t type, hid_t space) {
     unsigned flags = 0, given[64] = {0}, config, words[MOST_WORDS] = {0};
     size_t num = 64;
     if (get_filter(dcpl, FILTER_ID, &flags, &num, given, 0, NULL, &config) < 0) return -1;
-    /* h5repack and nccopy hand back what was written here. */
+    /* h5repack and nccopy pass the parameters written here. */
     const unsigned *bound = num > FIXED_WORDS && given[0] == PARAMETERS ? given + 2 : given;
     if (num != 2 && bound == given) {
         complain(caller, "give the absolute bound as one double in two words, low first");
@@ -109,7 +109,8 @@ static int set_local(hid_t dcpl, hid_t type, hid_t space) {
     return modify(dcpl, FILTER_ID, flags, FIXED_WORDS + (size_t)rank, words);
 }
 
-/* Both directions; on failure 0 is returned and *buf is untouched. Encoding only fails for memory. */
+/* Filter in both directions; on failure return 0 and leave *buf unchanged. Encoding fails only if
+ * memory is exhausted. */
 static size_t filter(unsigned flags, size_t num, const unsigned words[], size_t nbytes,
                      size_t *buf_size, void **buf) {
     void *caller = __builtin_return_address(0);
@@ -123,7 +124,7 @@ static size_t filter(unsigned flags, size_t num, const unsigned words[], size_t 
     const int64_t whole = c.count * c.size, reading = flags & REVERSE;
     const int64_t room = reading ? whole : sck_chunk_capacity(whole);
     if (!reading && (int64_t)nbytes != whole) {
-        complain(caller, "a chunk has another size than its parameters say");
+        complain(caller, "the size of a chunk does not match its parameters");
         return 0;
     }
     uint8_t *out = malloc((size_t)room);

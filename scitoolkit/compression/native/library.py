@@ -1,7 +1,7 @@
-"""The C library of our codecs: its source as one text, compiled on first use, and its functions.
+"""Bindings of the C library of the codecs, which is compiled on first use.
 
-The C files here are the one implementation that Python, the HDF5 filter and the Zarr codecs share;
-docs/format/ is the specification of what they write.
+Python, the HDF5 filter and the Zarr codecs share this C implementation; docs/format/ specifies the
+formats.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from scitoolkit.core.errors import BackendError, ConfigError, DataError
 from scitoolkit.ops.codegen import load_library
 from scitoolkit.ops.codegen.compile import read
 
-# Contraction off: encoder and decoder must round alike wherever they run.
+# Without contraction, because encoder and decoder must round identically on all machines.
 FLAGS = ("-O3", "-march=native", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math")
 _TYPES = {"f4": ("float", "32", 8), "f8": ("double", "64", 4)}
 PER_TYPE = (
@@ -25,13 +25,13 @@ PER_TYPE = (
     "sck_encode_block", "sck_decode_block",
 )  # fmt: skip
 _MEMORY, _SPACE = -2, -3
-# Of a chunk's parameters, see docs/format/chunk.md.
+# Constants of the parameters of a chunk, see docs/format/chunk.md.
 PARAMETERS, _DOUBLE, _BIG, _FILL = 0x53434B01, 1, 2, 4
 
 
 @functools.cache
 def source() -> str:
-    """Return the C source of the codecs for both types of value.
+    """Return the C source of the codecs for float32 and float64.
 
     Example:
         >>> "sck_decode" in source()
@@ -59,7 +59,7 @@ def _library() -> ctypes.CDLL:
 
 @functools.cache
 def unavailable() -> str:
-    """Return why the library cannot be compiled here, empty if it can.
+    """Return why the library cannot be compiled, "" if it can.
 
     Example:
         >>> unavailable()
@@ -73,14 +73,14 @@ def unavailable() -> str:
 
 
 def encode(values: np.ndarray, bound: float, *, thorough: bool) -> tuple[bytes, np.ndarray, float]:
-    """Return the coded field, what it decodes to, and the largest error.
+    """Return the coded field, its decoded values, and the largest error.
 
-    The bytes were decoded to the same integers again, and every value compared with its original.
+    The bytes are decoded again, and every decoded value is compared with its original.
 
     Args:
         values: finite C-contiguous float32 or float64 array, any dims.
         bound: largest |x - x'|, absolute, > 0; it holds at every point.
-        thorough: compare the methods on the whole field and not on a block of it.
+        thorough: compare the methods on the whole field instead of a block of it.
     """
     dims, decoded, error = folded(values.shape), np.empty_like(values), ctypes.c_double()
     out = np.empty(call("sck_capacity", values.dtype, ctypes.c_int64(values.size)), np.uint8)
@@ -96,10 +96,10 @@ def encode(values: np.ndarray, bound: float, *, thorough: bool) -> tuple[bytes, 
 def decode(
     data: bytes | memoryview, shape: tuple[int, ...], dtype: np.dtype, bound: float
 ) -> np.ndarray:
-    """Return the field, bit for bit what `encode` said that it decodes to.
+    """Return the decoded field, bit for bit as `encode` returned it.
 
     Raises:
-        DataError: the bytes contradict themselves.
+        DataError: the bytes are inconsistent.
     """
     packed, decoded = np.frombuffer(data, np.uint8), np.empty(shape, dtype)
     check(call(
@@ -112,13 +112,16 @@ def decode(
 def chunk_parameters(
     shape: tuple[int, ...], dtype: np.dtype, bound: float, fill: float | None = None
 ) -> np.ndarray:
-    """Return the parameters (uint32) of chunks of an array, as HDF5 stores them.
+    """Return the parameters (uint32) of an array's chunks, as HDF5 stores them.
 
     Args:
         shape: of a chunk, at least one dim.
         dtype: float32 or float64, either byte order.
         bound: absolute error bound.
-        fill: a value that is kept bit for bit wherever it occurs.
+        fill: a value that is restored bit for bit wherever it occurs.
+
+    Raises:
+        ConfigError: unsupported dtype or bound.
     """
     if dtype.kind != "f" or dtype.itemsize not in (4, 8):
         raise ConfigError(f"a chunk of {dtype}", allowed="float32 or float64")
@@ -135,10 +138,10 @@ def chunk_parameters(
 
 
 def encode_chunk(values: np.ndarray, parameters: np.ndarray) -> bytes:
-    """Return one framed chunk; special values are kept, the rest is within the bound.
+    """Return one framed chunk; special values are exact, all others within the bound.
 
     Args:
-        values: C-contiguous, of the shape and type that the parameters say.
+        values: C-contiguous, of the shape and dtype of the parameters.
         parameters: see `chunk_parameters`.
     """
     out = np.empty(_library().sck_chunk_capacity(ctypes.c_int64(values.nbytes)), np.uint8)
@@ -153,10 +156,10 @@ def encode_chunk(values: np.ndarray, parameters: np.ndarray) -> bytes:
 def decode_chunk(
     data: bytes | memoryview, shape: tuple[int, ...], dtype: np.dtype, parameters: np.ndarray
 ) -> np.ndarray:
-    """Return the values of a framed chunk.
+    """Decode a framed chunk.
 
     Raises:
-        DataError: a checksum does not match, or the bytes contradict the parameters.
+        DataError: a checksum does not match, or the bytes are inconsistent with the parameters.
     """
     packed, values = np.frombuffer(data, np.uint8), np.empty(shape, dtype)
     check(_library().sck_chunk_decode(
@@ -167,16 +170,16 @@ def decode_chunk(
 
 
 def call(name: str, dtype: np.dtype, *arguments: object) -> int:
-    """Call the function of the library for float32 or float64 values."""
+    """Call the float32 or float64 variant of a library function."""
     bits = _TYPES[dtype.str[1:]][1]
     return int(getattr(_library(), f"{name}_{bits}")(*arguments))
 
 
 def check(status: int) -> None:
-    """Raise what a negative status stands for."""
+    """Raise the exception that corresponds to a negative status of a library function."""
     if status == _MEMORY:
         raise MemoryError
     if status == _SPACE:
         raise OverflowError
     if status < 0:
-        raise DataError("damaged stream: a checksum or the coded integers contradict it")
+        raise DataError("damaged stream: a checksum or the coded integers do not match")

@@ -1,7 +1,7 @@
-"""The HDF5 filter as a shared library in a folder of plug-ins, built from the C source.
+"""Build of the HDF5 filter plug-in from the C source.
 
-The library links to no HDF5; any HDF5 of 1.10 or newer finds it through HDF5_PLUGIN_PATH or
-`h5py.h5pl.prepend`, so that h5dump, h5repack, netCDF and h5py read and write such datasets.
+The library does not link to HDF5. HDF5 1.10 or newer finds it through HDF5_PLUGIN_PATH or
+`h5py.h5pl.prepend`, so that h5dump, h5repack, netCDF and h5py can read and write such datasets.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from scitoolkit.ops.codegen import prebuilt
 from scitoolkit.ops.codegen.compile import find_compiler, read
 
 FILTER_ID = 33793
-"""Of the range that HDF5 leaves to filters that are not registered (32768 to 65535)."""
+"""From the range that HDF5 reserves for unregistered filters (32768 to 65535)."""
 LIBRARY = "libscitoolkit_codec.so"
-# For any processor of the family: the folder may be shared by nodes of several kinds.
+# Without -march=native, because nodes with different processors may share the folder.
 FLAGS = (
     "-O3", "-std=gnu11", "-fPIC", "-shared", "-fvisibility=hidden", "-ffp-contract=off",
     "-fno-math-errno", "-fno-trapping-math", "-w",
@@ -31,7 +31,7 @@ FLAGS = (
 
 
 def plugin_source() -> str:
-    """Return the C source of the filter, complete in one text.
+    """Return the complete C source of the filter.
 
     Example:
         >>> "H5PLget_plugin_info" in plugin_source()
@@ -41,7 +41,7 @@ def plugin_source() -> str:
 
 
 def filter_options(bound: float) -> dict[str, Any]:
-    """Return the arguments of `h5py.Group.create_dataset` that compress within a bound.
+    """Return arguments of `h5py.Group.create_dataset` that apply the filter with a bound.
 
     Args:
         bound: absolute, in the unit of the data.
@@ -55,14 +55,14 @@ def filter_options(bound: float) -> dict[str, Any]:
 
 
 def install(directory: Path | str, *, flags: tuple[str, ...] = FLAGS) -> Path:
-    """Build the filter into a folder, or copy a prebuilt one, and return the path of the library.
+    """Build the filter, or copy a prebuilt one, into a folder; return the path of the library.
 
     Args:
-        directory: made if it is not there.
+        directory: created if necessary.
         flags: of the C compiler.
 
     Raises:
-        BackendError: no compiler, one that fails, or a folder that cannot be written.
+        BackendError: there is no compiler, it fails, or the folder cannot be written.
     """
     target = Path(directory) / LIBRARY
     try:
@@ -74,7 +74,7 @@ def install(directory: Path | str, *, flags: tuple[str, ...] = FLAGS) -> Path:
         raise BackendError(
             f"the filter cannot be written: {error}",
             where=str(target.parent),
-            fix="choose a folder that you may write, with some MB of free space",
+            fix="choose a writable folder with some MB of free space",
         ) from error
     return target
 

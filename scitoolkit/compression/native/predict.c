@@ -1,8 +1,8 @@
-/* Prediction, quantisation and the codec's two entry points for one type of value.
+/* Prediction, quantisation and fitting of weights for one type of value.
  *
  * Included twice: REAL is float or double, NAME(x) appends the suffix of the type. Every point is
- * predicted from points that the decoder has already, in the arithmetic of REAL and in the order
- * written here (no contraction, no reassociation), so that both sides agree bit for bit.
+ * predicted from points that are already decoded, in the arithmetic of REAL and in the order of the
+ * source (no contraction, no reassociation), so that encoder and decoder agree bit for bit.
  */
 
 static uint64_t NAME(bits)(REAL v) {
@@ -24,11 +24,11 @@ static inline REAL NAME(share)(int weight, int count) {
     return (REAL)((double)weight / (double)(UNIT * count));
 }
 
-/* ---- plans: which neighbours of a point lie in the field, as distances in memory ---- */
+/* ---- plans: neighbours of a point inside the field, as distances in memory ---- */
 enum { NAME(BLOCK) = 256, NAME(PLANS) = 128, NAME(LANES) = LANES_OF_REAL };
 typedef REAL NAME(lanes) __attribute__((vector_size(32)));
 typedef struct { int count; int64_t off[MAX_TAPS]; REAL share; } NAME(term);
-/* `causal` is the neighbour in the same row of the same class, which forbids vectors along it. */
+/* `causal`: neighbour in the same row and class, which prevents vectorisation along the row. */
 typedef struct { NAME(term) t[MAX_GROUPS + 1], causal; int terms; } NAME(plan);
 typedef struct { NAME(plan) *pool; int used; int16_t of[1 << 12]; } NAME(plans);
 
@@ -94,7 +94,7 @@ static inline REAL NAME(predict_point)(const NAME(plan) *plan, const REAL *v, in
     }
     return p;
 }
-/* As many values as a vector has, each or every second one, without reading behind the last. */
+/* Load a vector of consecutive or every second values, without reading past the last. */
 static inline NAME(lanes) NAME(load)(const REAL *v, int64_t step) {
     NAME(lanes) a, b;
     memcpy(&a, v, sizeof a);
@@ -106,7 +106,7 @@ static inline NAME(lanes) NAME(load)(const REAL *v, int64_t step) {
     return SHUFFLE(int64_t, a, b, 0, 2, 5, 7);
 #endif
 }
-/* The last vector ends at the last point: it predicts some again. */
+/* The last vector ends at the last point and overlaps the one before. */
 static inline __attribute__((always_inline)) void NAME(predict_lanes)(
     const NAME(plan) *plan, const REAL *v, REAL *p, int num, int64_t step) {
     for (int i = 0; i < num; i += NAME(LANES)) {
@@ -121,7 +121,7 @@ static inline __attribute__((always_inline)) void NAME(predict_lanes)(
         memcpy(p + from, &all, sizeof all);
     }
 }
-/* Without the causal term, which needs the point before. */
+/* Without the causal term, which requires the previous point. */
 static void NAME(predict_run)(const NAME(plan) *plan, const REAL *v, REAL *p, int num,
                               int64_t step) {
     if (step == 1 && num >= NAME(LANES)) NAME(predict_lanes)(plan, v, p, num, 1);
@@ -132,13 +132,13 @@ static void NAME(predict_run)(const NAME(plan) *plan, const REAL *v, REAL *p, in
 /* ---- quantisation ---- */
 typedef struct {
     grid g;
-    const REAL *values;         /* what is encoded, NULL when decoding */
+    const REAL *values;         /* values to encode, NULL when decoding */
     const uint8_t *mask;        /* points that are not coded; may be NULL */
     REAL *decoded;
     int32_t *q;
-    int32_t *dense;             /* where the integer of the next point is, if in the order of the scan */
+    int32_t *dense;             /* integer of the next point, if q is in scan order */
     double bound;
-    REAL *escaped;              /* values that are stored as they are, in the order of the scan */
+    REAL *escaped;              /* values stored verbatim, in scan order */
     int64_t num_escaped, max_escaped;
     int bad;
     NAME(plans) plans;
@@ -156,7 +156,7 @@ static REAL NAME(settle)(NAME(state) *f, int64_t i, int32_t *q, REAL p, double s
     }
     const double value = f->values[i], wanted = (value - (double)p) * inverse;
     if (fabs(wanted) < SCK_ESCAPE / 2) {
-        /* Rounding to REAL may break the bound by an ulp; the next integer may well keep it. */
+        /* Rounding to REAL may exceed the bound by an ulp; the next integer often keeps it. */
         const double near = rint(wanted), other = near + (wanted > near ? 1 : -1);
         const REAL v = (REAL)((double)p + near * step), w = (REAL)((double)p + other * step);
         if (fabs((double)v - value) <= f->bound) { *q = (int32_t)near; return v; }
@@ -167,8 +167,8 @@ static REAL NAME(settle)(NAME(state) *f, int64_t i, int32_t *q, REAL p, double s
     return f->values[i];
 }
 
-/* A run of points that were predicted independently of each other; constants for `move` and
- * `jump` let the compiler use vectors. */
+/* Quantise a run of independently predicted points; constant `move` and `jump` allow
+ * vectorisation. */
 static inline __attribute__((always_inline)) int NAME(settle_plain)(
     NAME(state) *f, int64_t at, int32_t *restrict q, const REAL *restrict p, int num, int64_t move,
     int64_t jump, double step, double inverse) {
@@ -243,7 +243,7 @@ static void NAME(code_row)(NAME(state) *f, const stencil *st, int64_t z, int64_t
 }
 
 static void NAME(code_class)(NAME(state) *f, const stencil *st, int cls, int64_t s, double step) {
-    if (!cls) {  /* the one point at the origin of the coarsest level */
+    if (!cls) {  /* the single point at the origin, on the coarsest level */
         f->decoded[0] = NAME(settle)(f, 0, f->dense ? f->dense : f->q, 0, step, 1 / step);
         if (f->dense) f->dense++;
         return;
@@ -254,9 +254,9 @@ static void NAME(code_class)(NAME(state) *f, const stencil *st, int cls, int64_t
             NAME(code_row)(f, st, z, y, first(cls, 2, s), s, step);
 }
 
-/* ---- weights, fitted by the encoder to what the decoder will see ---- */
+/* ---- weights, fitted by the encoder to decoded values ---- */
 enum { NAME(SAMPLES) = 6000, NAME(FEW_SAMPLES) = 1500, NAME(ROUNDS) = 3 };
-/* Groups made by rules whose bit in `unused` is set get no weight. */
+/* Groups of rules whose bit in `unused` is set get no weight. */
 typedef struct {
     int groups, num, unused, most;
     double *v, *target, noise[MAX_GROUPS];
@@ -308,7 +308,7 @@ static int NAME(take_samples)(NAME(samples) *out, const NAME(state) *f, const st
     return out->num;
 }
 
-/* About the bits that the residuals of the samples cost beyond zero. */
+/* Estimate of the bits of the samples' residuals. */
 static double NAME(cost_of)(const NAME(samples) *s, const int *weight, double eb) {
     double cost = 0, noise = 0;
     for (int k = 0; k < s->groups; k++)
@@ -322,7 +322,7 @@ static double NAME(cost_of)(const NAME(samples) *s, const int *weight, double eb
     return .5 * cost;
 }
 
-/* Least squares with the weights 1 / (r^2 + eb^2) of the residuals so far: less of log |r|.
+/* Least squares with weights 1 / (r^2 + eb^2) of the previous residuals, which reduces log |r|.
  * The group `without` (-1 for none) gets no weight. */
 static int NAME(fit_round)(const NAME(samples) *s, const int *before, int *weight, double eb,
                            int without) {
@@ -372,7 +372,7 @@ static int NAME(fit_round)(const NAME(samples) *s, const int *before, int *weigh
     return 1;
 }
 
-/* Replace the cubic weights by fitted ones where they pay; returns whether they do. */
+/* Replace the cubic weights by fitted ones if these save bits; return whether they do. */
 static int NAME(fit)(NAME(samples) *s, const NAME(state) *f, stencil *st, int cls, int64_t level,
                      double eb) {
     if (NAME(take_samples)(s, f, st, cls, level, eb) < 20 * st->groups) return 0;
@@ -381,7 +381,7 @@ static int NAME(fit)(NAME(samples) *s, const NAME(state) *f, stencil *st, int cl
     int found = 0, weight[MAX_GROUPS], before[MAX_GROUPS], serial = -1;
     for (int k = 0; k < st->groups; k++)
         if (st->g[k].causal && st->g[k].off[0][2]) serial = k;
-    /* The neighbour in the same row forbids vectors: it has to save half a percent. */
+    /* The neighbour in the same row prevents vectorisation, so it must save half a per cent. */
     for (int without = serial; without >= -1; without = without < 0 ? -2 : -1)
         for (int round = 0; round < NAME(ROUNDS); round++) {
             if (!NAME(fit_round)(s, round ? before : NULL, weight, eb, without)) break;
@@ -399,7 +399,7 @@ static int NAME(fit)(NAME(samples) *s, const NAME(state) *f, stencil *st, int cl
 /* ---- one field ---- */
 enum { NAME(FITTED_POINTS) = 2000 };
 
-/* Where the weights of a field come from or go to: `samples` are there to fit them. */
+/* Source or destination of a field's weights; they are fitted if there are `samples`. */
 typedef struct {
     NAME(samples) *samples;
     writer *w;
@@ -426,7 +426,7 @@ static void NAME(weigh)(NAME(weighing) *from, const NAME(state) *f, stencil *st,
     }
 }
 
-/* All levels, by one pair of ALPHA and BETA. */
+/* Code all levels with one pair of ALPHA and BETA. */
 static void NAME(code_field)(NAME(state) *f, double inner, int pair, NAME(weighing) *weights) {
     const int64_t top = top_level(&f->g);
     double power = 1;

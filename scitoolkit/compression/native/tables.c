@@ -1,7 +1,7 @@
-/* Integers to bytes by tables: rANS (Duda 2013, arXiv:1311.2540) with one table for each of a few
- * levels of the magnitudes around a point. Contexts come from rows coded before and never from the
- * same row, so that a whole row has its contexts before its first integer is decoded, and the
- * interleaved states do not wait for each other. See docs/format/blocks.md.
+/* Table-based entropy coder: rANS (Duda 2013, arXiv:1311.2540) with one table for each of a few
+ * levels of the magnitudes around a point. Contexts are computed from earlier rows only, so that all
+ * contexts of a row are known before its first integer is decoded and the interleaved states are
+ * independent. See docs/format/blocks.md.
  */
 enum { STATES = 8, SCALE = 12, TOTAL = 1 << SCALE, DIRECT = 24, TOKENS = 80, BUSY = 24 };
 enum { MOST_AROUND = 2550 };
@@ -10,7 +10,8 @@ __attribute__((constructor)) static void make_busy(void) {
     for (int v = 0; v <= MOST_AROUND; v++) busy_of[v] = (uint8_t)log_bin((uint32_t)v);
 }
 
-/* Small integers are tokens; of larger ones the token has exponent and second bit, the rest is raw. */
+/* Small integers are tokens. The token of a larger one is its exponent and second bit; the other
+ * bits are stored raw. */
 static inline uint32_t zigzag(int32_t q) { return (uint32_t)q << 1 ^ (uint32_t)(q >> 31); }
 static inline int32_t unzigzag(uint32_t u) { return (int32_t)(u >> 1) ^ -(int32_t)(u & 1); }
 static inline uint8_t token_of(uint32_t u) {
@@ -20,7 +21,7 @@ static inline uint8_t token_of(uint32_t u) {
 }
 static inline int raw_bits(int token) { return (token - DIRECT) / 2 + 3; }
 
-/* The magnitudes of two planes of a class, with a border of zeros. */
+/* Magnitudes of two planes of a class, with a border of zeros. */
 typedef struct { int64_t mx, my, pitch; uint8_t *now, *before, *memory; uint16_t *around; } planes;
 
 static int make_planes(planes *p, int64_t mx, int64_t my) {
@@ -43,7 +44,7 @@ static void next_plane(planes *p) {
     p->now = p->before;
     p->before = swap;
 }
-/* How busy it is around the points of a row; the row itself is not yet coded. */
+/* Activity level around the points of a row, which is not coded yet. */
 static void busy_row(const planes *p, int64_t y, uint8_t *busy) {
     const uint8_t *const n = p->now + y * p->pitch + 1, *const u = p->before + (y + 1) * p->pitch + 1;
     const uint8_t *const un = u - p->pitch, *const us = u + p->pitch;
@@ -62,7 +63,7 @@ static void note_row(uint8_t *restrict to, const int32_t *restrict q, int64_t n)
 }
 
 /* ---- frequencies ---- */
-/* Frequencies that add up to TOTAL, none of a token that occurs being 0. */
+/* Frequencies with sum TOTAL, nonzero for tokens that occur. */
 static void normalise(const uint32_t *count, uint16_t *freq) {
     uint64_t sum = 0;
     int left = TOTAL, most = 0;
@@ -73,7 +74,7 @@ static void normalise(const uint32_t *count, uint16_t *freq) {
         left -= freq[t];
         if (freq[t] > freq[most]) most = t;
     }
-    while (sum && left) {  /* rounding: the difference goes to the most frequent ones */
+    while (sum && left) {  /* the most frequent tokens absorb the rounding */
         const int by = left < 0 && -left > freq[most] / 2 ? -(freq[most] / 2) : left;
         freq[most] = (uint16_t)(freq[most] + by);
         left -= by;
@@ -125,7 +126,7 @@ static void give_bits(bit_writer *b, uint32_t v, int num) {
 /* ---- all classes of a block ---- */
 typedef int (*row_action)(void *with, planes *p, int64_t y, int32_t *q);
 
-/* The integers of a block row by row, in the order of the scan. */
+/* Iteration over the rows of a block in scan order. */
 static int each_row(const grid *g, planes *p, int32_t *q, row_action act, void *with) {
     const int64_t top = top_level(g);
     for (int64_t s = top; s >= 1; s /= 2)
@@ -159,10 +160,10 @@ static int count_row(void *with, planes *p, int64_t y, int32_t *q) {
     return 1;
 }
 
-/* Bytes that suffice for the integers of `count` points. */
+/* Upper limit of the coded size of the integers of `count` points. */
 static int64_t tables_capacity(int64_t count) { return BUSY * TOKENS * 2 + 256 + 8 * count; }
 
-/* Code the integers of a block; returns the bytes written or a SCK_ code. */
+/* Code the integers of a block; return the bytes written or a SCK_ code. */
 static int64_t encode_tables(const grid *g, int32_t *q, uint8_t *out, int64_t cap) {
     const int64_t count = g->count;
     planes p = {0};
@@ -178,7 +179,7 @@ static int64_t encode_tables(const grid *g, int32_t *q, uint8_t *out, int64_t ca
         c->raw.at = raw;
         each_row(g, &p, q, count_row, c);
         give_bits(&c->raw, 0, 7);
-        /* A product with the rounded up 2^44 / frequency replaces the division: x < f 2^20. */
+        /* Division by the frequency f as multiplication by 2^44 / f rounded up, for x < f 2^20. */
         struct { uint64_t inverse; uint32_t freq, start; } code[BUSY][TOKENS];
         uint32_t x[STATES];
         for (int k = 0; k < BUSY; k++) {
@@ -223,7 +224,7 @@ static int64_t encode_tables(const grid *g, int32_t *q, uint8_t *out, int64_t ca
 }
 
 typedef struct {
-    uint32_t *entries, x[STATES];  /* by level and slot: token, frequency - 1, place in the token */
+    uint32_t *entries, x[STATES];  /* by level and slot: token, frequency - 1, position in the token */
     const uint8_t *at, *end;
     uint8_t *busy;
     bit_reader raw;
@@ -247,7 +248,7 @@ static inline __attribute__((always_inline)) uint32_t decode_tokens(
         } else {
             word = (uint16_t)(at[0] | at[1] << 8);
         }
-        const uint32_t need = s < 1u << 16;  /* no branch: half of them would be guessed wrong */
+        const uint32_t need = s < 1u << 16;  /* branchless: half of the branches would be mispredicted */
         s = s << 16 * need | (word & (0u - need));
         at += 2 * need;
         *x = s;
@@ -277,7 +278,7 @@ static int decode_row(void *with, planes *p, int64_t y, int32_t *q) {
     return !d->raw.bad;
 }
 
-/* Decode the integers of a block; returns 0 or a SCK_ code. Any bytes are safe. */
+/* Decode the integers of a block; return 0 or a SCK_ code. Any input bytes are safe. */
 static int64_t decode_tables(const grid *g, const uint8_t *data, int64_t size, int32_t *q) {
     reader r = {data, data + size, 0};
     planes p = {0};
@@ -304,7 +305,7 @@ static int64_t decode_tables(const grid *g, const uint8_t *data, int64_t size, i
             for (uint32_t t = 0; t < TOKENS; t++)
                 for (uint32_t i = 0; i < freq[k][t]; i++, any = 1)
                     *e++ = t << 24 | (uint32_t)(freq[k][t] - 1) << 12 | i;
-            /* A level that is not used has no table; what a damaged stream finds there ends it. */
+            /* Unused levels have no table; a damaged stream that selects one is rejected. */
             for (int i = 0; !any && i < TOTAL; i++) *e++ = (uint32_t)TOKENS << 24;
         }
         if (each_row(g, &p, q, decode_row, &d)) status = 0;

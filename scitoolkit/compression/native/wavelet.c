@@ -1,5 +1,5 @@
-/* The wavelet codec `dyadic`: CDF 9/7 by lifting (Daubechies & Sweldens 1998), a quantiser that
- * weighs bits against errors, and the coder of entropy.c. Included twice as predict.c is.
+/* Wavelet codec `dyadic`: CDF 9/7 by lifting (Daubechies & Sweldens 1998), rate-distortion
+ * quantiser, and the entropy coder of entropy.c. Included twice, like predict.c.
  */
 
 #ifndef SCK_LIFT
@@ -9,7 +9,7 @@ static const double LIFT[4] = {-1.586134342059924, -0.052980118572961, 0.8829110
 static const double GAIN = 1.149604398860241;
 #endif
 
-/* One lifting step along an axis of `n` points: points of parity `odd` gain c * (left + right). */
+/* Lifting step along an axis of `n` points: add c * (left + right) to points of parity `odd`. */
 static void NAME(lift)(REAL *a, int64_t n, int64_t st, int64_t odd, double c, int64_t inner,
                              int64_t inner_st) {
     const REAL k = (REAL)c;
@@ -62,7 +62,7 @@ void NAME(sck_wavelet)(const int64_t *shape, REAL *a, int64_t inverse) {
     }
 }
 
-/* ---- from coefficients to integers and back ---- */
+/* ---- quantisation of coefficients ---- */
 void NAME(sck_dequantise)(int64_t count, const int32_t *q, REAL *out, double step,
                            double one, double more) {
     for (int64_t i = 0; i < count; i++) {
@@ -71,7 +71,7 @@ void NAME(sck_dequantise)(int64_t count, const int32_t *q, REAL *out, double ste
         out[i] = (REAL)(q[i] < 0 ? -v : v);
     }
 }
-/* sums: (m - |wanted|) and count, for magnitude 1 and for more */
+/* sums: of (m - |wanted|) and count, for magnitude 1 and for larger magnitudes */
 void NAME(sck_centroids)(int64_t count, const REAL *wanted, const int32_t *q,
                           double *sums) {
     for (int64_t i = 0; i < count; i++) {
@@ -83,7 +83,7 @@ void NAME(sck_centroids)(int64_t count, const REAL *wanted, const int32_t *q,
     }
 }
 
-/* Rate-distortion: one step towards zero where the bits saved are worth the error. */
+/* Rate-distortion quantiser: one step towards zero if the saved bits are worth the error. */
 static int32_t NAME(quantised)(const void *wanted, int64_t i, double weight, int dot) {
     const double value = ((const REAL *)wanted)[i], size = fabs(value);
     int32_t q = (int32_t)(size + 0.5);
@@ -97,8 +97,8 @@ static int32_t NAME(quantised)(const void *wanted, int64_t i, double weight, int
     return value < 0 ? -q : q;
 }
 
-/* `wanted` are coefficients over the step (NULL: decode), `q` takes the integers. Returns the
- * bytes written or read, or a negative SCK_ code. */
+/* Code the coefficients `wanted`, in units of the step, or decode if NULL; `q` receives the
+ * integers. Return the bytes written or read, or a negative SCK_ code. */
 int64_t NAME(sck_scan)(const int64_t *shape, const REAL *wanted, int32_t *q, double weight,
                        uint8_t *buf, int64_t cap) {
     const grid g = grid_of(shape);

@@ -1,4 +1,4 @@
-"""Error bounds on quantities that are computed from several variables."""
+"""Error bounds on quantities derived from several variables."""
 
 from scitoolkit.compression.quantities.check import Grid, Quantity, grid_of
 from scitoolkit.compression.quantities.compress import QUANTITIES, compress_quantities

@@ -1,4 +1,4 @@
-"""A quantity of given arrays: its value, its tolerance, and where decoded arrays break it."""
+"""Evaluation of a derived quantity, its tolerance, and the points where it is violated."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.expressions import compiled, derivative_of, sympy, unknowns
 from scitoolkit.core.suggest import nearest_name
 
-# Share of the tolerance kept for readers that compute the quantity in another order.
+# Fraction of the tolerance reserved for readers that compute the quantity in another order.
 GUARD = 1e-6
 Fields = Mapping[str, np.ndarray]
 Points = tuple[np.ndarray, ...]
@@ -22,12 +22,12 @@ Points = tuple[np.ndarray, ...]
 
 @dataclass(frozen=True)
 class Grid:
-    """Where values lie.
+    """Common grid of variables.
 
     Args:
         shape: of every variable.
-        dims: their names.
-        coordinates: dim -> positions; 0, 1, 2, ... unless given.
+        dims: names of the dims.
+        coordinates: dim -> positions; 0, 1, 2, ... by default.
     """
 
     shape: tuple[int, ...]
@@ -36,18 +36,18 @@ class Grid:
 
 
 class Quantity:
-    """One quantity on a grid, with its values of the original arrays.
+    """Derived quantity on a grid, with its values computed from the original arrays.
 
     Args:
-        text: what to compute and how tightly.
+        text: expression, region and bound.
         grid: of the variables.
         original: variable -> float64 array, NaN where a value is missing.
 
     Attributes:
         fields: the variables that it depends on.
-        value: of the original arrays, in the region.
-        original_points: `value` before it was averaged.
-        tolerance: largest change, one number or one a point of `value`.
+        value: computed from the original arrays, in the region.
+        original_points: `value` before averaging.
+        tolerance: largest allowed change, a scalar or one per point of `value`.
     """
 
     def __init__(self, text: QuantityText, grid: Grid, original: Fields) -> None:
@@ -67,7 +67,6 @@ class Quantity:
         self.region = _region(text, grid)
         self._axes = _axes(self.averaged, grid.dims)
         self.value = self.evaluate(original)
-        # Not averaged.
         self.original_points = self.of_arguments(self.arguments_of(original))
         with np.errstate(invalid="ignore"):
             finite = self.value[np.isfinite(self.value)]
@@ -79,11 +78,11 @@ class Quantity:
 
     @property
     def local(self) -> bool:
-        """Whether every point is bounded alike, so that a part of the arrays stands for all."""
+        """Whether all points are bounded alike, so that a block is representative of the arrays."""
         return self._axes is None and not self.text.region
 
     def evaluate(self, fields: Fields) -> np.ndarray:
-        """Return the quantity in its region, averaged over what is not missing if it is a mean."""
+        """Return the quantity in its region; means exclude missing points."""
         arguments = self.arguments_of(fields)
         values = self.of_arguments(arguments)
         if self._axes is None:
@@ -95,11 +94,11 @@ class Quantity:
             return np.asarray(np.where(count > 0, total / count, np.nan))
 
     def arguments_of(self, fields: Fields) -> dict[str, np.ndarray]:
-        """Return the variables and derivatives that the expression has, in the region."""
+        """Return the variables and derivatives of the expression, in the region."""
         return {key: d(fields[f])[self.region] for key, (f, d) in self.arguments.items()}
 
     def of_arguments(self, arguments: Mapping[str, np.ndarray], at: Points = ()) -> np.ndarray:
-        """Return the expression in the region, or at points of the grid, before it is averaged."""
+        """Return the expression before averaging, in the region or at points of the grid."""
         coordinates = {}
         for axis, (dim, n) in enumerate(zip(self.grid.dims, self.grid.shape, strict=True)):
             x = np.asarray(self.grid.coordinates.get(dim, np.arange(n)), np.float64)
@@ -109,14 +108,14 @@ class Quantity:
             return np.asarray(self._program(arguments, coordinates), np.float64)
 
     def broken(self, value: np.ndarray) -> np.ndarray:
-        """Return where a decoded value of the quantity is too far from the original one."""
+        """Return True where a decoded value of the quantity violates the tolerance."""
         with np.errstate(invalid="ignore"):
             inside = np.abs(value - self.value) <= np.asarray(self.tolerance) * (1 - GUARD)
         same = (value == self.value) | (np.isnan(value) & np.isnan(self.value))
         return ~(inside | same)
 
     def largest_error(self, value: np.ndarray) -> tuple[float, bool]:
-        """Return the largest error over finite values, and whether the bound holds as written."""
+        """Return the largest finite error, and whether the bound holds (without the guard)."""
         with np.errstate(invalid="ignore"):
             error = np.abs(value - self.value)
         same = (value == self.value) | (np.isnan(value) & np.isnan(self.value))
@@ -126,7 +125,7 @@ class Quantity:
         return float(finite.max()) if finite.size else 0.0, holds
 
     def spread(self, excess: np.ndarray) -> np.ndarray:
-        """Return something of each mean at every point of the region that it averages."""
+        """Broadcast a number per mean to all points of the region that the mean averages."""
         if self._axes is None:
             return excess
         shape = [len(range(n)[s]) for n, s in zip(self.grid.shape, self.region, strict=True)]
@@ -135,14 +134,14 @@ class Quantity:
 
     @property
     def num_averaged(self) -> int:
-        """Number of points in a mean; 1 for a quantity of single points."""
+        """Number of points per mean; 1 without averaging."""
         if self._axes is None:
             return 1
         counts = [len(range(n)[s]) for n, s in zip(self.grid.shape, self.region, strict=True)]
         return int(np.prod([counts[axis] for axis in self._axes]))
 
     def points(self, chosen: np.ndarray) -> Points:
-        """Return the indices on the grid of marked points of the region."""
+        """Return the grid indices of the points marked in a mask of the region."""
         begins = [range(n)[s].start for n, s in zip(self.grid.shape, self.region, strict=True)]
         return tuple(i + b for i, b in zip(np.nonzero(chosen), begins, strict=True))
 
@@ -155,11 +154,11 @@ def grid_of(
 
     Args:
         shapes: variable -> shape.
-        dims: names of the axes; (..., t, z, y, x) unless given.
+        dims: names of the dims; (..., t, z, y, x) by default.
         coordinates: dim -> positions.
 
     Raises:
-        ConfigError: shapes differ, or names and axes do not match.
+        ConfigError: shapes differ, or names do not match the dims.
     """
     distinct = sorted(set(shapes.values()))
     if len(distinct) != 1:
@@ -206,15 +205,15 @@ def _axes(averaged: tuple[str, ...] | None, dims: Sequence[str]) -> tuple[int, .
 def compared(
     text: QuantityText, grid: Grid, original: Fields, decoded: Fields
 ) -> dict[str, float | bool | str]:
-    """Return the record of a quantity: name, max_error, allowed, psnr, holds, problem.
+    """Return the error record of a quantity: name, max_error, allowed, psnr, holds, problem.
 
-    Errors of a bound in pw_rel are shares of the quantity's values. A quantity has no PSNR.
+    With pw_rel, errors are relative to the quantity's values. The PSNR is reported as infinite.
 
     Args:
-        text: what to compute.
+        text: expression, region and bound.
         grid: of the variables.
         original: variable -> float64 array, NaN where a value is missing.
-        decoded: the same of what was decoded.
+        decoded: variable -> decoded array, likewise.
     """
     quantity = Quantity(text, grid, original)
     value = quantity.evaluate(decoded)

@@ -1,8 +1,9 @@
-"""Several arrays compressed so that quantities computed from them keep their bounds.
+"""Joint compression of arrays such that quantities derived from them keep their bounds.
 
-Each variable is coded within a multiple of its a-priori bound (`split`), and what is then off is
-repaired (`repair`); the multiple that takes the fewest bytes is found by trying. What is returned
-was decoded again and every quantity compared, else the variables are kept losslessly.
+Each variable is coded within a multiple of its a-priori bound (`split`), and violations of the
+quantities' bounds are repaired (`repair`). The multiple with the fewest bytes is searched for.
+Streams are decoded again and all quantities verified; if they cannot be repaired, the variables
+are stored losslessly.
 """
 
 from __future__ import annotations
@@ -42,19 +43,19 @@ from scitoolkit.core.log import get_logger
 log: Logger = get_logger(__name__)
 GROWTH, MAX_TRIALS, CHECKS = 1.5, 24, 4
 QUANTITIES = "quantities"
-"""Header entry of a variable that occurs in quantities: its name in them, their texts, dims, and
-all variables of these."""
+"""Header entry of a variable that occurs in quantities: its name in them, and the texts, dims and
+variables of the quantities."""
 
 
 @dataclass(frozen=True)
 class Variable:
-    """One array that occurs in a quantity.
+    """Array that occurs in a quantity.
 
     Args:
         values: numpy array as given, possibly masked.
-        missing: values that stand for "missing".
-        own: the bound that was asked for the variable itself.
-        cap: that bound in absolute terms (a share for pw_rel); infinite without one.
+        missing: values that mark missing data.
+        own: additional bound on the variable itself, if any.
+        cap: `own` as an absolute bound (a fraction for pw_rel); infinite without one.
     """
 
     values: np.ndarray
@@ -64,35 +65,35 @@ class Variable:
 
     @property
     def plain(self) -> np.ndarray:
-        """The values in the machine's byte order, without a mask."""
+        """The values in native byte order, without a mask."""
         plain = split_mask(self.values)[0]
         return plain.astype(plain.dtype.newbyteorder("="), copy=False)
 
     @property
     def special(self) -> np.ndarray | None:
-        """Where values are missing or not finite."""
+        """True where values are missing or not finite; None if there are none."""
         plain, mask = split_mask(self.values)
         return special_values(plain, self.missing, mask) if plain.dtype.kind == "f" else None
 
     @property
     def relative(self) -> bool:
-        """Whether the variable is coded in pw_rel."""
+        """Whether the variable is coded with a pw_rel bound."""
         return self.own is not None and self.own.mode == "pw_rel"
 
     @property
     def lossy(self) -> bool:
-        """Whether anything but a lossless stream is possible."""
+        """Whether lossy coding is possible."""
         return self.values.dtype.kind == "f" and self.cap > 0
 
     def stream(self, bound: float, options: Options) -> bytes:
-        """Return the values coded within a bound, before repairs."""
+        """Return the stream of the values within a bound, before repairs."""
         asked = Bound("pw_rel" if self.relative else "abs", bound)
         return compress_within(self.values, asked, options, missing=self.missing)
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Variables and the quantities of them that are bounded."""
+    """Variables, the bounded quantities derived from them, and the original values (float64)."""
 
     variables: Mapping[str, Variable]
     quantities: Sequence[Quantity]
@@ -109,24 +110,24 @@ def compress_quantities(
     dims: Sequence[str] | None = None,
     coordinates: Mapping[str, np.ndarray] | None = None,
 ) -> dict[str, bytes]:
-    """Return a stream for each array; quantities of what they decode to keep their bounds.
+    """Compress arrays such that quantities of the decoded arrays keep their bounds.
 
     Args:
-        arrays: variable -> array of one common shape; names are those that the quantities use.
+        arrays: variable -> array; all of one shape, named as in the quantities.
         quantities: texts `EXPRESSION [@ REGION]: MODE=VALUE`, see `quantities.text`.
-        bounds: of the arrays themselves, besides: one for all, or variable -> bound (abs, rel or
+        bounds: additional bounds on the arrays: one for all, or variable -> bound (abs, rel or
             pw_rel).
-        options: codec, enhancer, objective; strict.
+        options: codec, enhancer, objective; the guarantee must be strict.
         missing: see `compress`; or variable -> `MissingValues`.
-        dims: names of the axes; (..., t, z, y, x) unless given.
-        coordinates: dim -> positions, for derivatives; 0, 1, 2, ... unless given.
+        dims: names of the dims; (..., t, z, y, x) by default.
+        coordinates: dim -> positions, for derivatives; 0, 1, 2, ... by default.
 
     Returns:
-        variable -> stream, each to be decoded alone by `decompress`.
+        variable -> stream; each is decoded separately by `decompress`.
 
     Raises:
-        ConfigError: a text that cannot be read; arrays of different shape; a variable that only
-            means or regions bound; a bound in dB or a relaxed guarantee.
+        ConfigError: an invalid text; arrays of different shape; a variable bounded only by means
+            or in regions; a psnr bound or a relaxed guarantee.
 
     Example:
         >>> rng = np.random.default_rng(0)
@@ -142,7 +143,7 @@ def compress_quantities(
     if not texts:
         raise ConfigError("no quantity given", fix="compress(array, ...) bounds a single array")
     if options.guarantee != "strict":
-        raise ConfigError("quantities with the guarantee relaxed", allowed="strict")
+        raise ConfigError("quantities with a relaxed guarantee", allowed="strict")
     values = {name: as_numpy(array) for name, array in arrays.items()}
     variables = {
         name: _variable(name, values[name], _missing(name, arrays[name], missing),
@@ -183,19 +184,19 @@ def _variable(name: str, values: np.ndarray, missing: MissingValues, own: Bound 
 
 
 def _refuse_unbounded(problem: Problem) -> None:
-    """Refuse variables that nothing bounds outside a region or at single points."""
+    """Raise ConfigError for variables with points that no bound applies to."""
     covered = {name for q in problem.quantities if q.local for name in q.fields}
     for name, variable in problem.variables.items():
         if name not in covered and variable.own is None and variable.values.dtype.kind == "f":
             raise ConfigError(
-                f"{name} is bounded by means or in regions alone, or not at all",
-                allowed="a bound for the variable, or a quantity of every point",
+                f"{name} is bounded only by means or in regions, or not at all",
+                allowed="a bound for the variable, or a quantity without mean and region",
                 fix=f"{name}: rel=1e-2",
             )
 
 
 def _verified(problem: Problem, options: Options) -> dict[str, bytes]:
-    """Return streams after a final check of what they decode to."""
+    """Return streams whose decoded values were verified, lossless ones if repairs fail."""
     a_priori = split_bounds(
         problem.quantities, problem.original,
         {n: np.abs(problem.original[n]) for n, v in problem.variables.items() if v.relative},
@@ -210,9 +211,9 @@ def _verified(problem: Problem, options: Options) -> dict[str, bytes]:
             break
         streams = coded.streams()
         if _holds(problem, coded, streams):
-            log.info("bases within %g of the a-priori bounds", factor)
+            log.info("variables are coded within %g times the a-priori bounds", factor)
             return streams
-    log.info("no repair keeps the bounds of the quantities: variables are kept losslessly")
+    log.info("repairs do not keep the bounds of the quantities: variables are stored losslessly")
     return {n: v.stream(0.0, options) for n, v in problem.variables.items()}
 
 
@@ -223,14 +224,14 @@ def _extent(values: np.ndarray) -> float:
 
 @dataclass(frozen=True)
 class Coded:
-    """Variables coded within some bounds, and their repairs."""
+    """Coded variables (streams in `bases`) and their repairs."""
 
     variables: Mapping[str, Variable]
     bases: Mapping[str, bytes]
     repairs: Mapping[str, Repairs]
 
     def streams(self) -> dict[str, bytes]:
-        """Return the streams with repairs in them."""
+        """Return the streams with repairs added."""
         return {n: _with_repairs(s, self.variables[n], self.repairs[n])
                 for n, s in self.bases.items()}  # fmt: skip
 
@@ -244,7 +245,7 @@ def _coded(
         bases[name] = variable.stream(bound, options)
         decoded = split_mask(np.asanyarray(decompress(bases[name])))[0]
         decoded = decoded.astype(decoded.dtype.newbyteorder("="), copy=False)
-        # Repairs of logarithms would have another step everywhere; single values are stored.
+        # A step in log|x| differs from point to point, so pw_rel variables are only patched.
         step = 0.0 if variable.relative else 2 * a_priori[name] * (1 - 1e-9)
         step = step if np.finfo(np.float64).tiny < step < math.inf else 0.0
         repairs[name] = Repairs(variable.plain, decoded, step, variable.special)
@@ -252,7 +253,7 @@ def _coded(
 
 
 def _best_factor(problem: Problem, a_priori: Mapping[str, float], options: Options) -> float:
-    """Return the multiple of the a-priori bounds with which bases and repairs are smallest."""
+    """Return the multiple of the a-priori bounds that gives the fewest bytes with repairs."""
     if options.codec == "auto" and options.objective != "speed":
         options = Options(codec="interpolation", enhancer="none")
     widths = {n: v.cap if math.isfinite(v.cap) else _extent(problem.original[n])
@@ -275,7 +276,7 @@ def _best_factor(problem: Problem, a_priori: Mapping[str, float], options: Optio
 
 
 def _sample(problem: Problem) -> Problem:
-    """Return a block from the middle of large variables where it stands for the whole."""
+    """Return the problem on a middle block of large variables, if all quantities are local."""
     shape = problem.quantities[0].grid.shape
     if math.prod(shape) <= 2 * SAMPLED_POINTS or not all(q.local for q in problem.quantities):
         return problem
@@ -295,7 +296,7 @@ def _sample(problem: Problem) -> Problem:
 
 
 def _with_repairs(stream: bytes, variable: Variable, repairs: Repairs) -> bytes:
-    """Return a stream with repairs in it, and the bound that was asked for in its header."""
+    """Return a stream with repairs added, and the variable's requested bound in the header."""
     header, views = unpack(stream)
     sections = {name: bytes(data) for name, data in views.items()}
     if variable.own is not None:
@@ -314,7 +315,7 @@ def _with_repairs(stream: bytes, variable: Variable, repairs: Repairs) -> bytes:
 
 
 def _holds(problem: Problem, coded: Coded, streams: Mapping[str, bytes]) -> bool:
-    """Check what the streams decode to; what is off is marked to be stored exactly."""
+    """Verify the decoded streams; mark points that violate a variable's bound for exact storage."""
     good, decoded = True, {}
     for name, stream in streams.items():
         variable, repairs = problem.variables[name], coded.repairs[name]
@@ -322,7 +323,7 @@ def _holds(problem: Problem, coded: Coded, streams: Mapping[str, bytes]) -> bool
         values = values.astype(values.dtype.newbyteorder("="), copy=False)
         decoded[name] = as_float(values, variable.special)
         away = _outside(variable, values)
-        # A reader's values and those that repairs were decided on differ where limits clip.
+        # Decoded values differ from those used for repairs where a valid range clips them.
         away |= ~((decoded[name] == repairs.current) | np.isnan(decoded[name])).reshape(-1)
         if away.any():
             good = False
@@ -331,7 +332,7 @@ def _holds(problem: Problem, coded: Coded, streams: Mapping[str, bytes]) -> bool
 
 
 def _outside(variable: Variable, values: np.ndarray) -> np.ndarray:
-    """Return the flat marks of values that break the variable's bound or became missing."""
+    """Return a flat mask of values that violate the variable's bound or became missing."""
     out = np.zeros(values.size, bool)
     if values.dtype.kind != "f":
         return out
@@ -349,7 +350,7 @@ def _outside(variable: Variable, values: np.ndarray) -> np.ndarray:
 
 
 def _described(stream: bytes, about: Mapping[str, Any], quantities: Sequence[Quantity]) -> bytes:
-    """Return the stream with its quantities in the header."""
+    """Return the stream with the quantities added to its header."""
     header, sections = unpack(stream)
     if quantities:
         header[QUANTITIES] = {

@@ -1,9 +1,9 @@
-"""Changes to decoded values until every quantity keeps its bound.
+"""Repair of decoded values until every quantity keeps its bound.
 
-Of each point where a quantity is off, the value that contributes most to the error is moved by
-whole steps of twice its a-priori bound, then the quantities are computed again: one repair often
-mends several points, and what is mended needs no second one. A value that is within half a step
-already is stored exactly, and after `GENTLE_ROUNDS` so are all that a broken point depends on.
+At each point where a quantity violates its bound, the value that contributes most to the error is
+moved by whole steps of twice its a-priori bound. The quantities are then evaluated again, because
+one repair often fixes several points. A value already within half a step is stored exactly, and
+after `GENTLE_ROUNDS` all values that a violating point depends on are.
 """
 
 from __future__ import annotations
@@ -22,17 +22,18 @@ MAX_UNITS = 1 << 20
 
 @dataclass
 class Repairs:
-    """Changes to one decoded variable.
+    """Repairs of one decoded variable.
 
     Args:
-        native: values as they were given.
-        decoded: values as they are decoded before repairs, in the same dtype.
-        step: width of a unit; 0 where values can only be stored exactly.
-        missing: where values are restored anyway and count as missing.
+        native: original values in native byte order.
+        decoded: decoded values before repairs, in the same dtype.
+        step: width of a unit; 0 if values can only be stored exactly.
+        missing: True where values are missing, which are restored in any case.
 
     Attributes:
-        units: steps to add at each flat index.
-        exact: flat indices of values that are stored.
+        units: (size,) int32, steps to add to each value.
+        exact: (size,) bool, values to store exactly.
+        current: repaired values (float64), NaN where missing.
     """
 
     native: np.ndarray
@@ -44,13 +45,13 @@ class Repairs:
     current: np.ndarray = field(init=False)
 
     def __post_init__(self) -> None:
-        """Start without repairs."""
+        """Initialise without repairs."""
         self.units = np.zeros(self.native.size, np.int32)
         self.exact = np.zeros(self.native.size, bool)
         self.current = as_float(self.decoded, self.missing)
 
     def move(self, places: np.ndarray) -> None:
-        """Bring values within half a step of their originals, or to them."""
+        """Move values at flat indices to within half a step of their originals, or store them."""
         places = np.unique(places)
         error = (
             self.native.reshape(-1)[places].astype(np.float64) - self.current.reshape(-1)[places]
@@ -68,14 +69,14 @@ class Repairs:
         self.store(places[~gentle])
 
     def store(self, places: np.ndarray) -> None:
-        """Store values exactly."""
+        """Mark values at flat indices for exact storage."""
         self.exact[places] = True
         self.units[places] = 0
         self.current.reshape(-1)[places] = self.native.reshape(-1)[places]
 
 
 def as_float(values: np.ndarray, missing: np.ndarray | None) -> np.ndarray:
-    """Return a copy in float64, C order, NaN where a value is missing."""
+    """Return a C-contiguous float64 copy with NaN where values are missing."""
     out = np.array(values, np.float64, order="C")
     if missing is not None:
         out[missing & ~np.isinf(out)] = np.nan
@@ -85,7 +86,7 @@ def as_float(values: np.ndarray, missing: np.ndarray | None) -> np.ndarray:
 def repair(
     quantities: Sequence[Quantity], original: Fields, repairs: Mapping[str, Repairs]
 ) -> bool:
-    """Repair until every quantity keeps its bound; return whether that was reached."""
+    """Repair in place until every quantity keeps its bound; return whether this succeeded."""
     for number in range(MAX_ROUNDS):
         current = {name: r.current for name, r in repairs.items()}
         done = True
@@ -106,14 +107,14 @@ def repair(
 def _chosen(
     quantity: Quantity, current: Fields, value: np.ndarray, broken: np.ndarray
 ) -> np.ndarray:
-    """Return the points of the region to work at: of a mean those that push it out most."""
+    """Return a mask of points to repair: for a mean, those that contribute most to its error."""
     if quantity.averaged is None:
         return broken
     with np.errstate(invalid="ignore"):
         change = quantity.of_arguments(quantity.arguments_of(current)) - quantity.original_points
         excess = value - quantity.value
         push = change * np.sign(quantity.spread(np.where(broken, excess, 0.0)))
-        # Half of the push beyond the tolerance has to go, in units of the sum.
+        # Error to remove from each mean, which leaves 0.9 of the tolerance.
         wanted = np.where(broken, np.abs(excess) - 0.9 * np.asarray(quantity.tolerance), 0.0)
     if not np.isfinite(wanted).all():
         return quantity.spread(broken) & ~(change == 0)
@@ -130,7 +131,7 @@ def _mend(
     quantity: Quantity, original: Fields, repairs: Mapping[str, Repairs], chosen: np.ndarray, *,
     gentle: bool,
 ) -> None:  # fmt: skip
-    """Move the value that contributes most to the error of each point, or store all of them."""
+    """Move the value that contributes most to the error of each point, or store all values."""
     at = quantity.points(chosen)
     terms = [
         (key, name, weight, places)
@@ -153,10 +154,10 @@ def _contributions(
     quantity: Quantity, original: Fields, repairs: Mapping[str, Repairs],
     terms: Sequence[tuple[str, str, np.ndarray, np.ndarray]], at: Points,
 ) -> np.ndarray:  # fmt: skip
-    """Return for each term how much of the error at each point would go without its error.
+    """Return (terms, points): the part of the error at each point that is due to each term.
 
-    The share of an argument is found by giving it its true value, and is divided among the values
-    that a derivative is made of in proportion to their weighted errors.
+    The contribution of an argument is the change of the error when the argument is exact. It is
+    distributed over the values of a derivative in proportion to their weighted errors.
     """
     now: dict[str, np.ndarray] = {}
     true: dict[str, np.ndarray] = {}

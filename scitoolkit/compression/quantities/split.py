@@ -1,11 +1,11 @@
-"""A bound for each variable from the bounds of quantities, before anything is coded.
+"""A-priori bounds of variables from the bounds of quantities, by error propagation.
 
-Quantity Q changes by at most sum_a |dQ/da| |error of a| to first order; a derivative multiplies the
-bound of its variable by the sum of its weights. Every variable gets the same share of the
-tolerance. The slope |dQ/da| is the larger of two secants as wide as the bound found before, so
-curvature counts and a singularity does not make it infinite.
+To first order, quantity Q changes by at most sum_a |dQ/da| |error of a|; a derivative multiplies
+the bound of its variable by the sum of its absolute weights. The tolerance is divided equally among
+variables. The slope |dQ/da| is the larger of two secants whose width is the bound of the previous
+iteration, which accounts for curvature and stays finite at singularities.
 
-This is an estimate only: what is decoded is compared and repaired, see `repair`.
+The bounds are estimates; decoded values are verified and repaired, see `repair`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 from scitoolkit.compression.quantities.check import Fields, Quantity
 
-# Points of steeper slopes than those of this share are left to repairs.
+# Points with slopes above this quantile are left to repairs.
 QUANTILE = 0.999
 ROUNDS = 3
 
@@ -28,9 +28,9 @@ def split_bounds(
     """Return a bound for each variable that occurs in a quantity.
 
     Args:
-        quantities: what is bounded.
+        quantities: the bounded quantities.
         original: variable -> float64 array, NaN where a value is missing.
-        relative: variables coded in `pw_rel` -> |x|, which their bounds multiply.
+        relative: |x| of variables coded with `pw_rel`, whose bounds are fractions of it.
     """
     names = sorted({name for quantity in quantities for name in quantity.fields})
     bounds = {name: math.inf for name in names}

@@ -1,6 +1,6 @@
-"""Derivatives on a grid as weights of neighbours: central inside, one-sided at the edges.
+"""Finite-difference derivatives on a grid: central inside, one-sided at the edges.
 
-The weights are those of `numpy.gradient`; a derivative of higher order applies them repeatedly.
+The weights are those of `numpy.gradient`; higher-order derivatives apply them repeatedly.
 """
 
 from __future__ import annotations
@@ -14,13 +14,16 @@ from scitoolkit.core.errors import ConfigError
 
 
 class Stencil:
-    """A derivative of given order along each axis of a grid.
+    """Derivative of given order along each dim of a grid.
 
     Args:
         shape: of the grid.
-        dims: name of each axis, for messages.
-        orders: order of the derivative along each axis.
-        coordinates: dim -> strictly monotonic positions; 0, 1, 2, ... unless given.
+        dims: name of each dim, for messages.
+        orders: order of the derivative along each dim.
+        coordinates: dim -> strictly monotonic positions; 0, 1, 2, ... by default.
+
+    Raises:
+        ConfigError: a derivative along a single point, or positions that are not monotonic.
 
     Example:
         >>> d = Stencil((5,), ["x"], (1,), {"x": np.arange(5) * 0.5})
@@ -44,7 +47,7 @@ class Stencil:
             self.bands.append(band)
 
     def __call__(self, values: np.ndarray) -> np.ndarray:
-        """Return the derivative (float64); values that no weight refers to may be NaN."""
+        """Return the derivative (float64); NaN with zero weight does not propagate."""
         out = np.asarray(values, np.float64)
         for axis, band in enumerate(self.bands):
             if band.shape[1] > 1:
@@ -52,7 +55,7 @@ class Stencil:
         return out
 
     def terms(self, points: tuple[np.ndarray, ...]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield weights and flat indices of the neighbours that the derivative at points uses."""
+        """Yield weights and flat indices of the neighbours in the derivative at given points."""
         for offsets in itertools.product(*(range(band.shape[1]) for band in self.bands)):
             weight, places = np.ones(len(points[0])), []
             for index, band, offset in zip(points, self.bands, offsets, strict=True):
@@ -61,7 +64,7 @@ class Stencil:
             yield weight, np.ravel_multi_index(tuple(places), self.shape)
 
     def gain(self) -> np.ndarray:
-        """Return by how much it multiplies an error at most, at each point."""
+        """Return the largest amplification of an error at each point: the sum of |weights|."""
         out = np.ones(())
         for axis, band in enumerate(self.bands):
             sums = np.abs(band).sum(1)
@@ -75,7 +78,7 @@ def _first(x: np.ndarray, dim: str, n: int) -> np.ndarray:
     if x.shape != (n,) or not (np.all(steps > 0) or np.all(steps < 0)):
         raise ConfigError(
             f"coordinate {dim} of shape {x.shape} for {n} points",
-            allowed="one position a point, strictly monotonic",
+            allowed="one position per point, strictly monotonic",
         )
     band = np.zeros((n, 3))
     if n < 2:
@@ -92,7 +95,7 @@ def _first(x: np.ndarray, dim: str, n: int) -> np.ndarray:
 
 
 def _product(one: np.ndarray, two: np.ndarray) -> np.ndarray:
-    """Return the weights of two operators applied one after the other, `two` first."""
+    """Return the weights of the composition of two operators, `two` applied first."""
     n, reach = len(one), two.shape[1] // 2
     out = np.zeros((n, two.shape[1] + 2))
     for i, offset in itertools.product(range(n), (-1, 0, 1)):
@@ -113,6 +116,6 @@ def _apply(band: np.ndarray, values: np.ndarray) -> np.ndarray:
         if not weight.any():
             continue
         term = weight * values[low + offset : high + offset]
-        # Without a weight, NaN, Inf and missing values do not spread.
+        # NaN and Inf must not propagate through zero weights.
         out[low:high] += np.where(weight == 0, 0.0, term)
     return out

@@ -1,14 +1,15 @@
-"""Quantities as text: `EXPRESSION [@ REGION]: MODE=VALUE`.
+"""Parser of quantities: `EXPRESSION [@ REGION]: MODE=VALUE`.
 
     sqrt(u^2 + v^2): abs=1e-2
     vorticity(u, v): rel=1e-3
     t @ y=0:32, x=10:20: abs=0.05
     mean(rho, y, x) @ z=8: pw_rel=1e-4
 
-The grammar of expressions is that of `scitoolkit.core.expressions`, so `dif(t, x)` is a derivative
-along the dim x. `gradient(f)` is the length of the gradient along all dims, `gradient(f, y, x)`
-along those; `divergence` and `vorticity` take the components along the last dim, the last but one,
-and so on. `mean(expression)` averages over the region, `mean(expression, y, x)` along these dims.
+Expressions follow the grammar of `scitoolkit.core.expressions`; `dif(t, x)` is the derivative along
+the dim x. `gradient(f)` is the magnitude of the gradient along all dims, `gradient(f, y, x)` along
+those dims. The arguments of `divergence` and `vorticity` are the components along the last dim, the
+last but one, and so on. `mean(expression)` averages over the region, `mean(expression, y, x)` along
+these dims.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ _MEAN = "mean"
 
 @dataclass(frozen=True)
 class QuantityText:
-    """A quantity as written, its parts not yet tied to arrays.
+    """Parts of the text of a quantity.
 
     Attributes:
-        text: as the user wrote it.
-        expression: what is computed from the variables.
-        region: dim -> slice of indices; dims not named are taken whole.
+        text: as written by the user.
+        expression: in terms of the variables.
+        region: dim -> slice of indices; other dims are unrestricted.
         mode: abs, rel (of the range of the quantity) or pw_rel.
         value: of the bound.
     """
@@ -49,10 +50,10 @@ class QuantityText:
 
     @classmethod
     def read(cls, text: str) -> QuantityText:
-        """Return the parts of a text.
+        """Parse a text.
 
         Raises:
-            ConfigError: it is not of the form above.
+            ConfigError: the text does not have this form, or the bound is invalid.
 
         Example:
             >>> QuantityText.read("sqrt(u^2+v^2) @ x=2:5: abs=1e-2").region
@@ -77,14 +78,14 @@ class QuantityText:
     def parsed(
         self, fields: Sequence[str], dims: Sequence[str]
     ) -> tuple[sympy.Expr, tuple[str, ...] | None]:
-        """Return the expression, and the dims to average it along; None for no average.
+        """Return the expression, and the dims to average it along (None: no average).
 
         Args:
             fields: names of the variables.
             dims: names of their dims.
 
         Raises:
-            ConfigError: the text of the expression cannot be read, or it has no variable in it.
+            ConfigError: the expression is invalid or has no variable.
         """
         found = parse(self.expression, _names(fields, dims), f"quantity {self.text!r}")
         averaged: tuple[str, ...] | None = None
@@ -94,7 +95,7 @@ class QuantityText:
         if found.atoms(sympy.Function(_MEAN)) or not unknowns(found):
             raise ConfigError(
                 f"quantity {self.text!r}",
-                allowed="at least one variable, and mean(...) as the outermost function alone",
+                allowed="at least one variable, and mean(...) only as the outermost function",
             )
         return found, averaged
 
@@ -154,5 +155,5 @@ def _names(fields: Sequence[str], dims: Sequence[str]) -> Names:
 def _enough(components: Sequence[sympy.Expr], dims: Sequence[str]) -> None:
     if len(components) not in (2, 3) or len(components) > len(dims):
         raise ValueError(
-            f"{len(components)} components over {len(dims)} dims; 2 or 3 components, one a dim"
+            f"{len(components)} components over {len(dims)} dims; 2 or 3 components, one per dim"
         )

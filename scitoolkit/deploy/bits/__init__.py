@@ -1,1 +1,1 @@
-"""Weights of 8, 4 and 2 bits: codes, rounding, kernels."""
+"""Quantised weights of 8, 4 and 2 bits: codes, rounding, kernels."""

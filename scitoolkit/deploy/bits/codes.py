@@ -1,9 +1,9 @@
-"""Matrices as integer codes with a scale per group of inputs: the readable reference.
+"""Quantised matrices: integer codes with a scale per group of inputs (reference implementation).
 
-8 bits: codes -127..127, zero is exact. 4 and 2 bits: codes 0..2^b - 1 stand for the odd multiples
--(2^b - 1)/2 .. (2^b - 1)/2 of the scale, which is half a step better than a grid with zero at so
-few levels, and needs no offset. A scale is the one of several shrunken ranges with the least
-squared error, each input weighted.
+8 bits: codes -127..127, zero is exact. 4 and 2 bits: codes 0..2^b - 1 represent the half-integer
+multiples -(2^b - 1)/2 .. (2^b - 1)/2 of the scale, which at so few levels has a smaller error than
+a grid with zero, and needs no offset. The scale is chosen from several shrunken ranges by the least
+weighted squared error.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _SHRINK = {8: (1.0,), 4: tuple(np.linspace(0.7, 1, 13)), 2: tuple(np.linspace(0.
 
 @dataclass(frozen=True, eq=False)
 class Uniform:
-    """A matrix (outputs, inputs) in few bits.
+    """Quantised matrix (outputs, inputs).
 
     Attributes:
-        bits: of a code.
-        group: inputs that share a scale; the last group may be short.
+        bits: bits of a code.
+        group: number of inputs that share a scale; the last group may be shorter.
         codes: (outputs, inputs) integers.
         scales: (outputs, groups) float32.
     """
@@ -40,23 +40,23 @@ class Uniform:
     scales: np.ndarray
 
     def matrix(self) -> np.ndarray:
-        """Return the float32 matrix that the codes stand for."""
+        """Return the dequantised float32 matrix."""
         wide = np.repeat(self.scales, self.group, 1)[:, : self.codes.shape[1]]
         return (self.codes - np.float32(zero(self.bits))) * wide
 
     @property
     def bytes(self) -> int:
-        """Bytes of codes and scales."""
+        """Size of codes and scales in bytes."""
         return -(-self.codes.size * self.bits // 8) + 4 * self.scales.size
 
 
 def zero(bits: int) -> float:
-    """Return the code that stands for 0."""
+    """Return the code of the value 0."""
     return 0.0 if bits == 8 else (2**bits - 1) / 2
 
 
 def matrix_key(matrix: torch.Tensor) -> bytes:
-    """Return a digest of a float32 matrix, which finds its codes when a traced model uses it."""
+    """Return a digest of a float32 matrix, by which its codes are found in a traced model."""
     values = np.ascontiguousarray(matrix.detach().numpy())
     return hashlib.sha256(repr(values.shape).encode() + values.tobytes()).digest()
 
@@ -73,9 +73,9 @@ def best_scales(part: np.ndarray, bits: int, weight: np.ndarray) -> np.ndarray:
     """Return the scale of each row of a group (outputs, inputs) with the least weighted error.
 
     Args:
-        part: values.
-        bits: of a code.
-        weight: (inputs,) of the squared errors.
+        part: values of the group.
+        bits: bits of a code.
+        weight: (inputs,) weights of the squared errors.
     """
     most = 127 if bits == 8 else (2**bits - 1) / 2
     full = np.abs(part).max(1).astype(np.float32) / np.float32(most)
@@ -92,13 +92,13 @@ def best_scales(part: np.ndarray, bits: int, weight: np.ndarray) -> np.ndarray:
 def rounded(
     matrix: np.ndarray, bits: int, group: int = 0, weight: np.ndarray | None = None
 ) -> Uniform:
-    """Return a matrix with each value at its nearest code.
+    """Quantise a matrix by rounding to the nearest code.
 
     Args:
         matrix: (outputs, inputs) float32.
         bits: 8, 4 or 2.
-        group: inputs that share a scale, a multiple of 16; `GROUP[bits]` unless given.
-        weight: (inputs,) of the squared errors, such as the inputs' mean squares.
+        group: number of inputs that share a scale, a multiple of 16; `GROUP[bits]` unless given.
+        weight: (inputs,) weights of the squared errors, such as mean squares of the inputs.
 
     Example:
         >>> w = np.linspace(-1, 1, 64, dtype=np.float32).reshape(2, 32)
@@ -118,5 +118,5 @@ def rounded(
 
 
 def group_of(inputs: int, bits: int, group: int = 0) -> int:
-    """Return the inputs of a group: no more than there are, in whole steps of the kernels."""
+    """Return the size of a group, at most the number of inputs rounded up to steps of kernels."""
     return min(group or GROUP[bits], -(-inputs // 16) * 16)

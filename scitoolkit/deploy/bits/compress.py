@@ -1,7 +1,7 @@
-"""A surrogate whose linear and recurrent layers have weights in few bits.
+"""Quantisation of the linear and recurrent layers of a surrogate.
 
-The modules returned have the values that the codes stand for, so they are the reference of the C
-code; the codes are found by these values when the traced model multiplies by them.
+The returned modules have dequantised weights, so that they are the reference of the C code; the
+codes are found by these weights in the traced model.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from scitoolkit.deploy.bits.rounding import best_rounding
 from scitoolkit.deploy.config import ExportConfig
 
 SMALLEST = 16
-"""Inputs and outputs from which on a matrix is worth codes."""
+"""Least number of inputs and outputs of a matrix to be quantised."""
 ROWS = 4096
-"""Inputs of a layer that its rounding is fitted to, and as many to choose by."""
+"""Inputs of a layer for fitting its rounding, and as many for choosing between roundings."""
 
 
 @dataclass(frozen=True)
 class Compressed:
-    """A surrogate in few bits.
+    """Quantised surrogate.
 
     Attributes:
-        functions: with the values that the codes stand for.
-        coded: codes by `matrix_key`.
-        names: layer of each key.
-        dense: layers with weights that stay in float32.
+        functions: with dequantised weights.
+        coded: {`matrix_key`: codes}.
+        names: {key: name of the layer}.
+        dense: names of layers whose weights stay in float32.
     """
 
     functions: Sequence[TracedFunction]
@@ -47,15 +47,15 @@ class Compressed:
 def compress(
     functions: Sequence[TracedFunction], given: Sequence[Sequence[np.ndarray]], config: ExportConfig
 ) -> Compressed:
-    """Return functions with linear and recurrent weights in `config.bits` bits.
+    """Quantise linear and recurrent weights to `config.bits` bits.
 
     Args:
-        functions: float32; they are not changed.
-        given: inputs of each function that rounding is fitted to.
+        functions: float32 functions; not modified.
+        given: inputs of each function for fitting the rounding.
         config: bits, group, rounding, keep.
 
     Raises:
-        ConfigError: no layer to compress, or `keep` names one that is not there.
+        ConfigError: no layer to quantise, or an unknown layer in `keep`.
     """
     assert config.bits is not None
     changed = copy.deepcopy([f.module for f in functions])
@@ -109,7 +109,7 @@ def _layers(
             )  # fmt: skip
     if not chosen:
         raise ConfigError(
-            "bits apply to linear and recurrent layers, and this surrogate has none of "
+            "bits apply to linear and recurrent layers, but this surrogate has none of at least "
             f"{SMALLEST} inputs and outputs",
             where="bits", allowed="float32 for " + (", ".join(dense) or "all of it"),
             fix="leave bits out",
@@ -133,7 +133,7 @@ def _inputs(
     modules: Sequence[nn.Module], functions: Sequence[TracedFunction],
     given: Sequence[Sequence[np.ndarray]], layers: Sequence[nn.Module],
 ) -> dict[int, np.ndarray]:  # fmt: skip
-    """Return inputs of linear layers (rows, inputs), evenly chosen, by the id of the layer."""
+    """Return {id of a linear layer: evenly chosen inputs (rows, inputs)}."""
     found: dict[int, list[np.ndarray]] = {}
 
     def note(module: nn.Module, args: tuple[Tensor, ...]) -> None:

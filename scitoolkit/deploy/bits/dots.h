@@ -1,9 +1,9 @@
-/* Dot products of few-bit weights and integer activations: L outputs at a time, by what there is.
+/* Dot products of quantised weights and integer inputs, L outputs at a time, by instruction set.
 
-   stk_bytes: 4 inputs of L outputs, codes unsigned (4 L bytes), activations signed (4 in an int32).
-   stk_words: 2 inputs of L outputs, codes signed (2 L bytes), activations of 16 bits (2 in an int32).
-   All variants return the same integers. Sums of stk_bytes may be kept as pairs of 16
-   bits, which stk_pairs adds up before they overflow. */
+   stk_bytes: 4 inputs of L outputs, codes unsigned (4 L bytes), inputs signed (4 in an int32).
+   stk_words: 2 inputs of L outputs, codes signed (2 L bytes), inputs of 16 bits (2 in an int32).
+   All variants return equal integers. stk_bytes may accumulate pairs of 16-bit sums, which
+   stk_pairs widens before they overflow. */
 #if defined(__AVX2__)
 #include <immintrin.h>
 #endif
@@ -85,8 +85,8 @@ STK_DEFINED vec_i stk_words(vec_i s, vec_i codes, int32_t x) {
   return s;
 }
 #endif
-/* Round one row of n inputs to integers of a group's scale, padded with 0 to whole groups.
-   scale[g] is what an integer stands for, sum[g] the sum of the group's integers. */
+/* Quantise one row of n inputs with a scale per group, padded with 0 to whole groups.
+   scale[g] is the value of one step, sum[g] the sum of the integers of the group. */
 #define STK_ROUND(name, integer)                                                                   \
   STK_DEFINED void name(const float *x, int64_t n, int64_t group, float most,                      \
                         integer *out, float *scale, float *sum) {                                  \

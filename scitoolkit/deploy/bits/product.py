@@ -1,4 +1,4 @@
-"""Products with few-bit weights: inputs are rounded to integers, then tiles of integer products."""
+"""Products with quantised weights: inputs are quantised, then multiplied in integer tiles."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from scitoolkit.deploy.builder import Builder
 
 VECTORS = 4
-"""Vectors of outputs of a tile: the same for any number of rows, so that weights are there once."""
+"""Vectors of outputs of a tile, equal for all numbers of rows so that weights are stored once."""
 PARALLEL = 2_000_000
-"""Multiply-adds from which on threads share a product."""
+"""Least number of multiply-adds of a product that is divided among threads."""
 
 
 def few_bits(builder: Builder, a: View, coded: Uniform, bias: np.ndarray | None) -> View:
-    """Write the product of (..., inputs) with the transpose of a coded matrix (outputs, inputs).
+    """Write the product of (..., inputs) with a transposed quantised matrix (outputs, inputs).
 
     Returns:
         A view (..., outputs).
@@ -90,5 +90,5 @@ def few_bits(builder: Builder, a: View, coded: Uniform, bias: np.ndarray | None)
 
 
 def _largest(group: int) -> int:
-    """Return the largest activation whose products with 8 bits fit 32 bits over a group."""
+    """Return the largest quantised input for which sums over a group fit into 32 bits."""
     return min(32767, (2**31 - 1) // (127 * group))

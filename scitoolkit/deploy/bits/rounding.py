@@ -1,7 +1,7 @@
-"""Rounding that makes up for itself: each column's error is corrected by the columns after it.
+"""Compensated rounding: the rounding error of each column is compensated by later columns.
 
 GPTQ (Frantar et al. 2023, arXiv:2210.17323, algorithm 1) with the columns in their order, and
-scales of a group taken from the values as corrected so far.
+scales of a group computed from the values corrected so far.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ import numpy as np
 from scitoolkit.deploy.bits.codes import Uniform, best_scales, group_of, nearest, rounded, zero
 
 DAMPING = 0.01
-"""Added to the diagonal of the inputs' second moments, as a share of its mean."""
+"""Damping of the diagonal of the second moments of the inputs, relative to its mean."""
 
 
 def compensated(matrix: np.ndarray, inputs: np.ndarray, bits: int, group: int = 0) -> Uniform:
-    """Return codes of a matrix whose products with given inputs change little.
+    """Quantise a matrix so that its products with typical inputs change little.
 
     Args:
         matrix: (outputs, inputs) float32.
-        inputs: (samples, inputs) that the layer is typically given.
+        inputs: (samples, inputs) typical inputs of the layer.
         bits: 8, 4 or 2.
-        group: inputs that share a scale.
+        group: number of inputs that share a scale.
 
     Example:
         >>> w = np.random.default_rng(0).normal(size=(4, 32)).astype(np.float32)
@@ -52,14 +52,14 @@ def compensated(matrix: np.ndarray, inputs: np.ndarray, bits: int, group: int = 
 def best_rounding(
     matrix: np.ndarray, inputs: np.ndarray, held_out: np.ndarray, bits: int, group: int = 0
 ) -> Uniform:
-    """Return the codes, nearest or compensated, whose products change held-out outputs less.
+    """Quantise by nearest or compensated rounding, whichever changes held-out outputs less.
 
     Args:
         matrix: (outputs, inputs).
-        inputs: (samples, inputs) to compensate with.
-        held_out: (samples, inputs) others, to compare with.
+        inputs: (samples, inputs) for the compensation.
+        held_out: (samples, inputs) other inputs, for the comparison.
         bits: 8, 4 or 2.
-        group: inputs that share a scale.
+        group: number of inputs that share a scale.
     """
     plain = rounded(matrix, bits, group, (inputs.astype(np.float64) ** 2).mean(0) + 1e-30)
     found = [plain, compensated(matrix, inputs, bits, group)]

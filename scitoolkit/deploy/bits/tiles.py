@@ -1,9 +1,9 @@
-"""Register tiles over few-bit weights: R rows of integer activations times V vectors of outputs.
+"""Register tiles for quantised weights: R rows of integer inputs times V vectors of outputs.
 
-Bytes: codes of 2 or 4 bits times activations of 8 bits, 4 inputs of an output in 32 bits; codes of
-several steps share a byte. Words: codes of 8 bits times activations of 16. Integers are exact, so
-the result does not depend on the variant, and every group of inputs ends in one multiply-add of
-floats.
+Bytes: codes of 2 or 4 bits times inputs of 8 bits, 4 inputs of an output in 32 bits; codes of
+several steps share a byte. Words: codes of 8 bits times inputs of 16 bits. Integer arithmetic is
+exact, so that the result does not depend on the instruction set; each group of inputs ends in one
+floating-point multiply-add.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import itertools
 import numpy as np
 
 STEP = {2: 4, 4: 4, 8: 2}
-"""Inputs whose products with one output are added into one integer at a time, by bits."""
+"""Inputs of an output that are multiplied and added in one step, by bits."""
 FLUSH = {2: 43, 4: 8}
-"""Steps after which pairs of 16 bits must be added up: 2 x 127 x largest code x steps < 32768."""
+"""Steps after which 16-bit sums are widened: 2 x 127 x largest code x steps < 32768."""
 
 
 def tile_name(bits: int, rows: int, vectors: int) -> str:
@@ -24,10 +24,11 @@ def tile_name(bits: int, rows: int, vectors: int) -> str:
 
 
 def pack(codes: np.ndarray, bits: int, vectors: int, lanes: int) -> np.ndarray:
-    """Return codes (inputs, outputs) as bytes in the order that tiles read.
+    """Pack codes (inputs, outputs) into bytes in the order in which tiles read them.
 
-    Inputs are whole groups, outputs whole vectors. Blocks of `vectors` vectors; in a block by
-    step of inputs, vector, output, input of the step; codes of several steps share a byte.
+    The numbers of inputs and outputs are multiples of a group and of a vector. Blocks of `vectors`
+    vectors are ordered by step of inputs, vector, output, input of the step; codes of several steps
+    share a byte.
 
     Example:
         >>> pack(np.arange(16).reshape(8, 2), 4, 1, 2).tolist()
@@ -50,8 +51,8 @@ def pack(codes: np.ndarray, bits: int, vectors: int, lanes: int) -> np.ndarray:
 def tile_source(bits: int, rows: int, vectors: int) -> str:
     """Return the C function of one tile.
 
-    Rows of integers are `row` apart; scales and sums of a row's groups `groups` apart. Constants
-    at the call make each use its own code.
+    Rows of integers are `row` elements apart, scales and sums of the groups of a row `groups`
+    elements. Inlining with constant arguments specialises each call.
     """
     at = list(itertools.product(range(rows), range(vectors)))
     integer = "int16_t" if bits == 8 else "int8_t"
@@ -94,7 +95,7 @@ def _words(rows: int, vectors: int) -> list[str]:
 
 
 def _bytes(bits: int, rows: int, vectors: int) -> list[str]:
-    """Return the loop over a group: sums of 16 bits, added up before they overflow."""
+    """Return the loop over a group with 16-bit sums, widened before they overflow."""
     shared, mask = 8 // bits, (2**bits - 1) * 0x0101
     most = 4 * shared * (FLUSH[bits] // shared)
     at = list(itertools.product(range(rows), range(vectors)))

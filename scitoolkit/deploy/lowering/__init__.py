@@ -1,1 +1,1 @@
-"""Lowerings of ATen operators to C, one file a family; others add theirs as plug-ins."""
+"""Lowerings of ATen operators to C, one file per family; plug-ins may add others."""

@@ -1,4 +1,4 @@
-"""Convolutions in 1 to 3 dims: channels last in memory, windows read as segments of a product."""
+"""Convolutions in 1 to 3 dims as matrix products, with channels last in memory."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ else:
     torch = LazyModule("torch")  # listing the lowerings needs none
 
 MOST_GROUPS = 16
-"""Groups up to which each is a product; more must have one channel each (depthwise)."""
+"""Largest number of groups that are separate products; more must be depthwise."""
 
 
 class Convolution(Lowering):
-    """Convolutions with constant kernels: any stride, dilation, padding by zeros, groups."""
+    """Convolutions with constant kernels: any stride, dilation and zero padding; groups."""
 
     targets: ClassVar[Sequence[str]] = ("aten.convolution.default",)
 
@@ -35,7 +35,7 @@ class Convolution(Lowering):
         """Return the convolved view (B, C, *space), channels last in memory."""
         x, weight, bias, stride, padding, dilation, transposed, _, groups = args
         if transposed or not isinstance(weight, torch.Tensor):
-            kind = "transposed" if transposed else "with a kernel that is computed"
+            kind = "that is transposed" if transposed else "with a computed kernel"
             raise ConfigError(f"a convolution {kind}", where="export to C",
                               fix="upsample and convolve")  # fmt: skip
         padded = _padded(builder, x, padding)
@@ -53,7 +53,7 @@ class Convolution(Lowering):
 
 
 def _padded(builder: Builder, x: Any, padding: Sequence[int]) -> View:
-    """Return the input with zeros around it, channels last in memory."""
+    """Return the zero-padded input, channels last in memory."""
     value = builder.value(x)
     shape = value.shape
     last = [0, *range(2, len(shape)), 1]
@@ -83,7 +83,7 @@ def _dense(
     builder: Builder, x: View, kernel: np.ndarray, bias: np.ndarray | None,
     stride: list[int], dilation: list[int], space: list[int],
 ) -> View:  # fmt: skip
-    """Return the convolution; a run of the window's last dim and channels is one segment."""
+    """Return the convolution; last dim of the window and channels form one segment."""
     steps = [s for s in x.strides if isinstance(s, int)]
     channels, sizes = kernel.shape[1], kernel.shape[2:]
     joined = dilation[-1] == 1 and steps[-1] == channels and len(sizes) > 0
@@ -106,7 +106,7 @@ def _depthwise(
     builder: Builder, x: View, kernel: np.ndarray, bias: np.ndarray | None,
     stride: list[int], dilation: list[int], space: list[int],
 ) -> Value:  # fmt: skip
-    """Return every channel's own convolution: a sum over the window, channels innermost."""
+    """Return the depthwise convolution: a sum over the window, channels innermost."""
     taps = int(np.prod(kernel.shape[2:]))
     steps = [s for s in x.strides if isinstance(s, int)]
     window = tuple(

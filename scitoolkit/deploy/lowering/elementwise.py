@@ -1,4 +1,4 @@
-"""Elementwise operators: C expressions of one number each, fused into the loop that stores them."""
+"""Elementwise operators as C expressions, fused into the loop that stores them."""
 
 from __future__ import annotations
 
@@ -38,16 +38,15 @@ _POWERS = {
     -1: "1 / {0}",
     -0.5: "1 / sqrt({0})",
 }
-_DEFAULTS = {"leaky_relu": 0.01, "elu": 1.0, "softplus": 1.0}
 
 
 def dtype_of(like: Any) -> str:
-    """Return the dtype of a tensor as its name in values."""
+    """Return the name of the dtype of a tensor."""
     return str(like.dtype).removeprefix("torch.")
 
 
 def operand(builder: Builder, given: Any, args: list[Value], dtype: str) -> str:
-    """Return the text of an operand: a literal, or a place among the arguments."""
+    """Return the text of an operand: a literal, or a placeholder of an argument."""
     if isinstance(given, torch.Tensor) and given.numel() == 1:
         given = given.item()
     if isinstance(given, bool | int | float):
@@ -57,14 +56,14 @@ def operand(builder: Builder, given: Any, args: list[Value], dtype: str) -> str:
 
 
 def literal(value: float, dtype: str) -> str:
-    """Return a number as C text of a dtype.
+    """Return a number as a C literal of a dtype.
 
     Example:
         >>> literal(0.5, "float32"), literal(2, "int64")
         ('0.5f', '2')
     """
     if dtype in ("int64", "bool"):
-        return str(int(value))
+        return str(int(value)) if value == int(value) else repr(float(value))
     if value != value or value in (float("inf"), float("-inf")):
         return "NAN" if value != value else ("INFINITY" if value > 0 else "-INFINITY")
     return f"{float(value)!r}" + ("f" if dtype == "float32" else "")
@@ -91,7 +90,9 @@ class Elementwise(Lowering):
         values: list[Value] = []
         computing = _computing(args, dtype)
         given = [operand(builder, a, values, computing) for a in args[: _arity(name, args)]]
-        text = _text(name, args, given, computing)
+        if name in ("div", "reciprocal", "rsqrt"):  # integers divide to real numbers, not in C
+            given = [_real(g, a, computing) for g, a in zip(given, args, strict=False)]
+        text = _text(name, args, given, computing, bool_result=dtype == "bool")
         if name in ("lt", "le", "gt", "ge", "eq", "ne", "logical_and", "logical_or", "bitwise_and"):
             dtype = "bool" if dtype == "bool" else dtype
         if dtype not in C_TYPES:
@@ -100,7 +101,7 @@ class Elementwise(Lowering):
 
 
 def raise_dtype(target: str, dtype: str) -> None:
-    """Refuse a dtype by name."""
+    """Raise ConfigError for an unsupported dtype."""
     from scitoolkit.core.errors import ConfigError
 
     raise ConfigError(
@@ -108,8 +109,15 @@ def raise_dtype(target: str, dtype: str) -> None:
     )
 
 
+def _real(text: str, given: Any, dtype: str) -> str:
+    """Return an operand cast to a floating-point dtype if it is an array of integers."""
+    integer = isinstance(given, View | Expr) and not given.dtype.startswith("float")
+    integer |= isinstance(given, torch.Tensor) and not given.is_floating_point()
+    return f"({C_TYPES[dtype]}){text}" if integer and dtype.startswith("float") else text
+
+
 def _computing(args: Sequence[Any], dtype: str) -> str:
-    """Return the dtype of literals: that of the result, of the operands in a comparison."""
+    """Return the dtype of literals: that of the result, or of the operands of a comparison."""
     if dtype != "bool":
         return dtype
     found = [a.dtype if isinstance(a, View | Expr) else dtype_of(a)
@@ -131,8 +139,18 @@ def _arity(name: str, args: Sequence[Any]) -> int:
     return 3 if name == "where" else 2
 
 
-def _text(name: str, args: Sequence[Any], given: list[str], dtype: str) -> str:
-    more = [a for a in args[1:] if isinstance(a, int | float)]
+def _text(
+    name: str, args: Sequence[Any], given: list[str], dtype: str, *, bool_result: bool
+) -> str:
+    """Return the C expression of an operator.
+
+    Args:
+        name: of the operator.
+        args: by its schema.
+        given: text of the operands.
+        dtype: of literals.
+        bool_result: whether it returns truth values, which are stored as integers.
+    """
     if name in ("add", "sub", "rsub"):
         alpha = args[2] if len(args) > 2 and args[2] is not None else 1
         if name == "rsub":
@@ -151,14 +169,17 @@ def _text(name: str, args: Sequence[Any], given: list[str], dtype: str) -> str:
         return text if high is None else f"stk_min({text}, {literal(high, dtype)})"
     if name == "where":
         return f"{given[0]} ? {given[1]} : {given[2]}"
+    if name == "_to_copy" and bool_result:
+        return f"{given[0]} != 0"
     if name == "_to_copy":
         return f"({C_TYPES[dtype]}){given[0]}"
-    if name in _DEFAULTS:
-        factor = literal(more[0] if more else _DEFAULTS[name], dtype)
-        x = given[0]
-        return {
-            "leaky_relu": f"{x} > 0 ? {x} : {factor} * {x}",
-            "elu": f"{x} > 0 ? {x} : {factor} * expm1({x})",
-            "softplus": f"{x} * {factor} > 20 ? {x} : log1p(exp({x} * {factor})) / {factor}",
-        }[name]
+    x = given[0]
+    if name == "leaky_relu":
+        return f"{x} > 0 ? {x} : {literal(args[1], dtype)} * {x}"
+    if name == "elu":  # also SELU and CELU
+        alpha, scale, inner = (literal(a, dtype) for a in args[1:4])
+        return f"{x} > 0 ? {scale} * {x} : {scale} * {alpha} * expm1({x} * {inner})"
+    if name == "softplus":
+        beta, threshold = (literal(a, dtype) for a in args[1:3])
+        return f"{x} * {beta} > {threshold} ? {x} : log1p(exp({x} * {beta})) / {beta}"
     return {**_UNARY, **_BINARY}[name].format(*given)

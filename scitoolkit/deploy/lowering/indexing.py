@@ -1,4 +1,4 @@
-"""Lookups by computed indices, sums at constant ones: interpolation, graphs on a fixed mesh."""
+"""Indexing: lookups at computed indices, sums at constant indices."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ else:
 
 
 class Lookup(Lowering):
-    """index, gather: indices outside are moved to the nearest place, as memory must not be left."""
+    """index, gather, embedding, searchsorted; negative indices count from the end.
+
+    Indices out of range are clamped.
+    """
 
     targets: ClassVar[Sequence[str]] = (
         "aten.index.Tensor", "aten._unsafe_index.Tensor", "aten.gather.default",
@@ -30,7 +33,7 @@ class Lookup(Lowering):
 
     @classmethod
     def lower(cls, builder: Builder, target: str, args: Sequence[Any], like: Any) -> Value:
-        """Return the values looked up."""
+        """Return the indexed values."""
         x = builder.view(args[0])
         if target == "aten.searchsorted.Tensor":
             return _rank(builder, x, args, tuple(like.shape))
@@ -47,7 +50,7 @@ class Lookup(Lowering):
         if len(used) == 1 and isinstance(given[used[0]], torch.Tensor) and given[used[0]].ndim == 1:
             return x.take(used[0], [i % x.shape[used[0]] for i in given[used[0]].tolist()])
         if used != list(range(used[0], used[-1] + 1)):
-            raise ConfigError("an index with slices between its tensors", where="export to C")
+            raise ConfigError("an index with slices between index tensors", where="export to C")
         block = torch.broadcast_shapes(*(tuple(given[d].shape) for d in used))
         first = used[0]
         indices = []
@@ -62,7 +65,7 @@ class Lookup(Lowering):
 
 
 def _rank(builder: Builder, x: View, args: Sequence[Any], shape: tuple[int, ...]) -> Value:
-    """Return how many entries of sorted rows come before each value: all are compared."""
+    """Return searchsorted: the number of entries before each value, by comparing all of them."""
     side = ">=" if args[3] or args[4] == "right" else ">"
     count = x.shape[-1]
     values = reshaped(builder, builder.value(args[1]), (*shape, 1))
@@ -78,20 +81,22 @@ def _ramp(dim: int, shape: Sequence[int]) -> torch.Tensor:
 
 
 def _loaded(builder: Builder, x: View, indices: Sequence[Any], shape: tuple[int, ...]) -> Expr:
-    """Return an expression that loads x at one index a dim, each broadcast to `shape`."""
+    """Return an expression that loads x at one index per dim, each broadcast to `shape`."""
     values: list[Value] = []
     places = [str(x.offset)]
     for dim, index in enumerate(indices):
         after = 0
         if isinstance(index, tuple):
             index, after = index
+        stride, size = x.strides[dim], x.shape[dim]
+        constant = isinstance(index, torch.Tensor)
+        if constant:
+            index = torch.where(index < 0, index + size, index)
         value = builder.value(index)
         if after:
             value = reshaped(builder, value, (*value.shape, *[1] * after))
-        stride = x.strides[dim]
-        size = x.shape[dim]
         safe = f"stk_within({{{len(values)}}}, {size})"
-        if isinstance(index, torch.Tensor) and bool(((index >= 0) & (index < size)).all()):
+        if constant and bool(((index >= 0) & (index < size)).all()):
             safe = f"{{{len(values)}}}"
         places.append(f"{builder.table(stride)}[{safe}]" if isinstance(stride, tuple)
                       else f"{safe} * {stride}")  # fmt: skip
@@ -100,7 +105,7 @@ def _loaded(builder: Builder, x: View, indices: Sequence[Any], shape: tuple[int,
 
 
 class SumAt(Lowering):
-    """index_add along the first dim at constant indices, in their order."""
+    """index_add along the first dim at constant indices, in order."""
 
     targets: ClassVar[Sequence[str]] = ("aten.index_add.default", "aten.index_put.default")
 
@@ -118,7 +123,7 @@ class SumAt(Lowering):
             if dim:
                 raise ConfigError("index_add along another dim than the first", where="export to C")
         if not isinstance(index, torch.Tensor):
-            raise ConfigError(f"{target} with indices that are computed", where="export to C")
+            raise ConfigError(f"{target} with computed indices", where="export to C")
         start = builder.value(base)
         into = builder.store(start, builder.new(start.shape, start.dtype))
         added = builder.view(source)

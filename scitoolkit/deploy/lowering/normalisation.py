@@ -1,4 +1,4 @@
-"""Layer and group norms: means and variances in two passes, the rest in the consumer's loop."""
+"""Layer and group norms, with means and variances in two passes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Normalisation(Lowering):
 
     @classmethod
     def lower(cls, builder: Builder, target: str, args: Sequence[Any], like: Any) -> Any:
-        """Return the normalised value; mean and variance are not handed out."""
+        """Return the normalised value; the outputs mean and variance are None."""
         x = builder.view(args[0])
         if "layer" in target:
             first = len(x.shape) - len(args[1])
@@ -68,9 +68,9 @@ def _each(text: str, value: View) -> Expr:
 
 
 def _by_group(builder: Builder, x: View, groups: int) -> tuple[list[int], Any]:
-    """Return the dims of space, and the function that sums over space and a group's channels.
+    """Return the space dims, and a function that sums over space and the channels of a group.
 
-    Its result is repeated for each channel without a copy.
+    The sums are repeated for each channel without a copy.
     """
     batch, channels = x.shape[:2]
     space = list(range(2, len(x.shape)))

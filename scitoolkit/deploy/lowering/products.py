@@ -1,4 +1,4 @@
-"""Matrix products: constant weights are packed when the file is written, others in the call."""
+"""Matrix products: constant matrices are packed at export, computed ones in the call."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ else:
 
 
 class Products(Lowering):
-    """mm, bmm, addmm: register tiles."""
+    """mm, bmm and addmm as register tiles."""
 
     targets: ClassVar[Sequence[str]] = ("aten.mm.default", "aten.bmm.default", "aten.addmm.default")
 
@@ -80,7 +80,7 @@ def plain(builder: Builder, a: View) -> View:
 
 
 def _dynamic(builder: Builder, a: View, b: View) -> View:
-    """Return the product of two computed matrices; of few numbers without packing."""
+    """Return the product of two computed matrices, without packing if it is small."""
     a = plain(builder, a)
     if a.shape[-2] == 1 or b.shape[-1] < 4:
         return _sum(builder, a, b)

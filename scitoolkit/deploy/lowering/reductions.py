@@ -1,4 +1,4 @@
-"""Reductions over dims: sums, means, variances, extremes, and pooling as their windows."""
+"""Reductions over dims and pooling over windows."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ def _scaled(total: View, count: float) -> Expr:
 def reduced(
     builder: Builder, x: Value, dims: Sequence[int], name: str, shape: tuple[int, ...]
 ) -> View:
-    """Return a value reduced over dims, in C order of the dims that stay.
+    """Return a value reduced over dims, in C order of the remaining dims.
 
     Args:
         builder: the program.
         x: the value.
-        dims: to reduce.
+        dims: dims to reduce.
         name: `sum`, `amax` or `amin`.
-        shape: of the result, with or without the dims reduced.
+        shape: of the result, with or without the reduced dims.
     """
     kept = [d for d in range(len(x.shape)) if d not in dims]
     out = builder.new(tuple(x.shape[d] for d in kept), x.dtype)
@@ -94,20 +94,24 @@ class Pooling(Lowering):
 
     @classmethod
     def lower(cls, builder: Builder, target: str, args: Sequence[Any], like: Any) -> Any:
-        """Return the pooled value: an expression of the views of a window's places."""
+        """Return the pooled value as an expression of strided views, one per window position."""
         x = builder.view(args[0])
         space = len(x.shape) - 2 if "1d" not in target else 1
-        size, stride, padding = (_each(a, space) for a in (*args[1:4], None, 0)[:3])
-        stride = size if stride == [None] * space or not stride else stride
-        if any(padding) or (
-            target.startswith("aten.avg")
-            and len(args) > 4
-            and args[4]
-            and any((n - k) % s for n, k, s in zip(x.shape[-space:], size, stride, strict=True))
-        ):
+        average = target.startswith("aten.avg")
+        size, stride, padding = (_each(a, space) for a in args[1:4])
+        stride = stride or size
+        dilation, ceil_mode = ([1] * space, args[4]) if average else (
+            _each(args[4], space), args[5]
+        )  # fmt: skip
+        beyond = ceil_mode and any(
+            (n - k) % s for n, k, s in zip(x.shape[-space:], size, stride, strict=True)
+        )
+        divisor = args[6] if average and len(args) > 6 else None
+        if any(padding) or any(d != 1 for d in dilation) or beyond or divisor is not None:
             raise ConfigError(
-                f"{target} with padding or windows beyond the end", where="export to C"
-            )
+                f"{target} with padding, dilation, divisor_override or windows beyond the end",
+                where="export to C", fix="pad before it, and pool whole windows",
+            )  # fmt: skip
         result = like[0] if isinstance(like, tuple | list) else like
         views = []
         for place in itertools.product(*map(range, size)):
@@ -121,10 +125,11 @@ class Pooling(Lowering):
             text = " + ".join(f"{{{i}}}" for i in range(len(views)))
             text = f"({text}) * {literal(1 / len(views), x.dtype)}"
             return Expr(text, tuple(views), tuple(result.shape), x.dtype)
-        text = "{0}"
-        for i in range(1, len(views)):
-            text = f"stk_max({{{i}}}, {text})"
-        return (Expr(text, tuple(views), tuple(result.shape), x.dtype), None)
+        # A variable for each step: nested macros would double the text with every place.
+        largest: Value = views[0]
+        for view in views[1:]:
+            largest = Expr("stk_max({1}, {0})", (largest, view), tuple(result.shape), x.dtype)
+        return (largest, None)
 
 
 def _each(value: Any, count: int) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Upsampling: nearest and linear, as lookups at constant places along each dim."""
+"""Upsampling, nearest and linear, as lookups at constant indices along each dim."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scitoolkit.deploy.values import Expr, Value
 
 
 class Resampling(Lowering):
-    """upsample_nearest and upsample_linear, bilinear, trilinear."""
+    """upsample_nearest, upsample_linear, upsample_bilinear and upsample_trilinear."""
 
     targets: ClassVar[Sequence[str]] = tuple(
         f"aten.upsample_{kind}.{form}"
@@ -27,24 +27,44 @@ class Resampling(Lowering):
         value = builder.value(args[0])
         linear = "nearest" not in target
         align = bool(args[2]) if linear else False
+        given = args[3 if linear else 2 :]
+        factors = given[0] if target.endswith(".vec") else given
         for dim in range(2, len(like.shape)):
-            value = _along(builder, value, dim, like.shape[dim], linear=linear, align=align)
+            factor = factors[dim - 2] if factors else None
+            value = _along(
+                builder, value, dim, like.shape[dim], linear=linear, align=align, factor=factor
+            )
         return value
 
 
 def _along(
-    builder: Builder, value: Value, dim: int, size: int, *, linear: bool, align: bool
-) -> Value:
+    builder: Builder, value: Value, dim: int, size: int, *, linear: bool, align: bool,
+    factor: float | None,
+) -> Value:  # fmt: skip
+    """Return a value interpolated along one dim.
+
+    Args:
+        builder: the program.
+        value: the value to interpolate.
+        dim: the dim to interpolate along.
+        size: of the result.
+        linear: else the nearest.
+        align: the ends of both grids coincide.
+        factor: scale factor that the module was given, which torch uses instead of the sizes.
+    """
     old = value.shape[dim]
-    if size == old:
+    step = old / size if factor is None else 1 / factor
+    if size == old and step == 1:
         return value
     view = builder.view(value)
     if not linear:
-        return view.take(dim, [i * old // size for i in range(size)])
+        # In float32, as torch does: the place decides which neighbour is taken.
+        places = np.floor(np.arange(size, dtype=np.float32) * np.float32(step)).astype(int)
+        return view.take(dim, np.minimum(places, old - 1).tolist())
     if align:
         position = np.arange(size) * ((old - 1) / max(size - 1, 1))
     else:
-        position = np.maximum((np.arange(size) + 0.5) * (old / size) - 0.5, 0.0)
+        position = np.maximum((np.arange(size) + 0.5) * step - 0.5, 0.0)
     left = np.minimum(position.astype(int), old - 1)
     share = (position - left).astype(view.dtype)
     right = np.minimum(left + 1, old - 1)

@@ -1,4 +1,4 @@
-"""Operators that move no data, and those that join: slices, permutations, reshapes, cat."""
+"""View operators, concatenation and assignment to slices."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ else:
 
 
 class Views(Lowering):
-    """Reshapes, permutations, slices, broadcasts; elementwise arguments stay uncomputed."""
+    """Reshapes, permutations, slices and broadcasts of views and lazy expressions."""
 
     targets: ClassVar[Sequence[str]] = (
         "aten.view.default", "aten._unsafe_view.default", "aten.reshape.default",
@@ -98,7 +98,7 @@ def _apply(builder: Builder, x: Value, change: Callable[[View], View | None]) ->
 
 
 def reshaped(builder: Builder, x: Value, shape: tuple[int, ...]) -> Value:
-    """Return a value in another shape, copied only where strides cannot express it."""
+    """Return a value in another shape, with a copy only if strides cannot express it."""
     found: Value | None
     if isinstance(x, Expr):
         found = x.rearranged(lambda view: view.reshape(shape))
@@ -111,13 +111,13 @@ def reshaped(builder: Builder, x: Value, shape: tuple[int, ...]) -> Value:
 
 
 class Cat(Lowering):
-    """Joins along a dim: into one buffer, or as a table where all parts are of one view."""
+    """Concatenation along a dim: into one buffer, or as a table of offsets in one view."""
 
     targets: ClassVar[Sequence[str]] = ("aten.cat.default", "aten.stack.default")
 
     @classmethod
     def lower(cls, builder: Builder, target: str, args: Sequence[Any], like: Any) -> Value:
-        """Return the joined view."""
+        """Return the concatenated view."""
         dim = (args[1] or 0) % len(like.shape)
         parts = [builder.value(p) for p in args[0] if not isinstance(p, torch.Tensor) or p.numel()]
         if target == "aten.stack.default":
@@ -138,7 +138,7 @@ class Cat(Lowering):
 
 
 class Assign(Lowering):
-    """Assignments to parts of a tensor: a copy in which the part is stored."""
+    """Assignments to slices of a tensor: a copy with the slice replaced."""
 
     targets: ClassVar[Sequence[str]] = (
         "aten.copy.default", "aten.select_scatter.default", "aten.slice_scatter.default",
@@ -176,7 +176,7 @@ def _expr_order(value: Expr) -> list[int]:
 
 
 def _one_view(parts: Sequence[Value], dim: int) -> View | None:
-    """Return the join as a view with a table along `dim`, None where parts differ otherwise."""
+    """Return the concatenation as a view with a table along `dim`; None if that is impossible."""
     views = [p for p in parts if isinstance(p, View)]
     first = views[0] if views else None
     if first is None or len(views) < len(parts):

@@ -1,1 +1,1 @@
-"""Low-rank layers of an exported surrogate, chosen by measured time."""
+"""Low-rank approximation of layers of an exported surrogate, with ranks chosen by measured time."""

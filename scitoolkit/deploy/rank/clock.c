@@ -1,18 +1,18 @@
-/* CALL(function, arrays) is defined before this: a call of one sample with so many arrays. */
+/* CALL(function, arrays), a call with one sample, is defined before this file is included. */
 #include <omp.h>
 #include <time.h>
 
-/* One thread is timed by its own clock, which stands still while other programs have the core. */
+/* A single thread is timed in CPU time, which excludes other processes. */
 static double now(void) {
   struct timespec t;
   clock_gettime(omp_get_max_threads() > 1 ? CLOCK_MONOTONIC : CLOCK_THREAD_CPUTIME_ID, &t);
   return t.tv_sec + 1e-9 * t.tv_nsec;
 }
 
-/* Write the seconds of one call of each function into `seconds`, where shorter than what is there.
-   Before a call, `sweep` bytes of `swept` are read, so that weights come from where they are when
-   a whole model has been computed since, and then the inputs, which a model has just written.
-   The least time of looking at the clock is left out. */
+/* Update `seconds` with the time of one call of each function if it is shorter.
+   Before a call, `sweep` bytes of `swept` are read, so that weights are no closer in the caches
+   than after a call of the whole model, and then the inputs, which a model has just written.
+   The overhead of reading the clock is subtracted. */
 float measure(int64_t functions, void **calls, void ***arrays, const int64_t *sizes, void *work,
               int64_t bytes, const float *swept, int64_t sweep, double *seconds) {
   float sum = 0;

@@ -1,4 +1,4 @@
-"""Shortest seconds of calls of generated functions, taken in C."""
+"""Timing of generated functions in C."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ Array = np.ndarray
 
 @dataclass(frozen=True)
 class Timed:
-    """A generated function and the arrays that it is called with, of one sample.
+    """A generated function with arrays of one sample.
 
     Attributes:
         address: of the function.
         arrays: float32 inputs, then outputs.
-        workspace: bytes.
+        workspace: size in bytes.
     """
 
     address: int
@@ -29,12 +29,12 @@ class Timed:
 
 
 def shortest(timed: Sequence[Timed], rounds: int, sweep: int = 0) -> list[float]:
-    """Return the shortest seconds of each function, called in turn.
+    """Return the shortest seconds of a call of each function, called alternately.
 
     Args:
-        timed: functions of equally many arrays.
-        rounds: calls of each; the shortest counts, as others use the machine too.
-        sweep: bytes that are read before each call.
+        timed: functions with equal numbers of arrays.
+        rounds: calls of each function; the shortest counts, as other processes may interfere.
+        sweep: bytes read before each call, to displace the weights from the caches.
     """
     number = len(timed[0].arrays)
     clock = load_library(_source(number)).measure
@@ -60,7 +60,7 @@ def _address(array: Array) -> ctypes.c_void_p:
 
 
 def _source(arrays: int) -> str:
-    """Return the C of the clock for functions of so many arrays."""
+    """Return the C source of the timer for functions of `arrays` arrays."""
     types = "int64_t, " + "void *, " * (arrays + 1) + "int64_t, int32_t *"
     given = ", ".join(f"(a)[{k}]" for k in range(arrays))
     call = f"#define CALL(f, a) ((int (*)({types}))(f))(1, {given}, work, bytes, 0)"

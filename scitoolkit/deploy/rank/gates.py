@@ -1,15 +1,15 @@
-"""Ranks by gradient descent: a gate a layer, over factors that all its ranks share.
+"""Rank selection by gradient descent: one gate per layer over nested factors.
 
 The differentiable selection of HALOC (Xiao et al. 2023, doi:10.1609/aaai.v37i9.26244), with
-measured times. The channels between a layer's factors are masked behind its rank, so that rank r is
-the first r of them and all ranks are trained at once. Each step trains the factors along one path
-(all ranks least, all layers whole, or any rank in each: nested dropout, Rippel et al. 2014,
-arXiv:1402.0915, which orders the channels) and the gates along a path that they draw
-(Gumbel-softmax, Jang et al. 2017, arXiv:1611.01144), on other samples. What is learned is the
-outputs of the surrogate itself. A change is seen together with those of all other layers, which
-`Study.chosen` adds up instead; but it is drawn, and takes minutes. Gates begin at the exact choice:
-from gates that draw any rank, changes are so large that no single layer shows. Of both choices the
-one that changes outputs less on the samples is returned.
+measured times. The channels between the factors of a layer are masked beyond its rank, so that rank
+r uses the first r channels and all ranks are trained together. Each step trains the factors along
+one path (all smallest ranks, all full layers, or random ranks: nested dropout, Rippel et al. 2014,
+arXiv:1402.0915, which orders the channels) and the gates along a path sampled from them
+(Gumbel-softmax, Jang et al. 2017, arXiv:1611.01144), on different samples. The targets are the
+outputs of the surrogate. Unlike `Study.chosen`, which adds the changes by single layers, this
+measures the joint change of all layers, but it is stochastic and takes minutes. Gates are
+initialised at the exact choice, as random ranks change outputs too much to show the effect of a
+layer. Of both choices the one with the smaller change of outputs is returned.
 """
 
 from __future__ import annotations
@@ -29,30 +29,30 @@ from scitoolkit.ops.low_rank import nested_factors, replaced
 
 log = get_logger(__name__)
 STEPS = 240
-"""Of the factors, and as many of the gates."""
+"""Steps of the factors, and as many of the gates."""
 PRESSURE = 2.0
-"""Weight of the logarithm of time over its target, beyond it."""
+"""Weight of the logarithm of the time over its target, if it is exceeded."""
 GATE_RATE, FACTOR_RATE = 0.05, 1e-5
-"""Of Adam; for factors, of their root mean square."""
+"""Learning rates of Adam; for factors, relative to their root mean square."""
 WARM, COLD = 3.0, 0.3
 """Temperatures of the gates at the first and the last step."""
 FLOOR = 1e-6
-"""Squared relative change below which less is no gain."""
+"""Squared relative change below which a further decrease does not count."""
 START = 3.0
-"""Logit of the option that a gate begins at; that of the others is 0."""
+"""Initial logit of the option of the exact choice; that of the others is 0."""
 
 
 class Gate(nn.Module):
-    """A layer of all its ranks: nested factors, and the weights of its options.
+    """Layer with selectable rank: nested factors, and logits of its options.
 
     Args:
         layer: its options.
-        first: the option to begin at.
-        whole: nested factors.
+        first: the initial option.
+        whole: nested factors of full rank.
 
     Attributes:
         logits: of the options.
-        weights: (option,) of the next call: one option, or several with a gradient.
+        weights: (option,) weights for the next call, one-hot in value.
     """
 
     def __init__(self, layer: Layer, first: Option, whole: nn.Sequential) -> None:
@@ -71,7 +71,7 @@ class Gate(nn.Module):
         ]  # fmt: skip
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the layer's output with the channels of its rank."""
+        """Return the output of the layer at the selected rank."""
         x = self.whole[0](x)
         for mask, inner in zip(self.masks, list(self.whole)[1:], strict=True):
             own = self.weights @ mask
@@ -79,11 +79,11 @@ class Gate(nn.Module):
         return x
 
     def take(self, option: int) -> None:
-        """Set one option for the next calls."""
+        """Select an option for the next calls."""
         self.weights = nn.functional.one_hot(torch.tensor(option), len(self.logits)).float()
 
     def draw(self, temperature: float, generator: torch.Generator) -> None:
-        """Draw an option by the logits: one forward, the gradient of all (straight through)."""
+        """Sample an option by the logits, with straight-through gradients."""
         uniform = torch.rand(len(self.logits), generator=generator).clamp(1e-9, 1 - 1e-7)
         noisy = self.logits - torch.log(-torch.log(uniform))
         soft = torch.softmax(noisy / temperature, 0)
@@ -95,19 +95,19 @@ def chosen_by_gates(
     found: Study, given: Sequence[Sequence[np.ndarray]], share: float, *, steps: int = STEPS,
     seed: int = 0,
 ) -> dict[str, Option]:  # fmt: skip
-    """Return the option of each layer: the most probable ones within a share of the seconds.
+    """Return {layer: option}: the most probable options within a share of the time.
 
-    The exact choice is returned where it changes outputs less.
+    Returns the exact choice if it changes outputs less.
 
     Args:
         found: options and their times.
         given: typical inputs of each function.
-        share: of the seconds of the layers as they are; it is kept as by `Study.chosen`.
+        share: of the time of the unchanged layers.
         steps: of the factors, and of the gates.
-        seed: of paths and draws.
+        seed: of paths and samples.
 
     Raises:
-        ConfigError: a share that no ranks reach.
+        ConfigError: a share below that of the smallest ranks.
     """
     exact = found.chosen(share)
     root = joined(copy.deepcopy([f.module for f in found.functions]))
@@ -143,7 +143,7 @@ def chosen_by_gates(
 
 
 def _gated(root: nn.Module, found: Study, first: Mapping[str, Option]) -> list[Gate]:
-    """Put a gate in the place of each layer."""
+    """Replace each layer by a gate."""
     names = by_public_name(root)
     layers = {names[layer.name]: layer for layer in found.layers}
     gates: dict[str, Gate] = {}
@@ -159,7 +159,7 @@ def _gated(root: nn.Module, found: Study, first: Mapping[str, Option]) -> list[G
 
 
 def _take_path(gates: Sequence[Gate], kind: int, generator: torch.Generator) -> None:
-    """Set all layers whole (0), least (1), or each to any of its options (2)."""
+    """Select for all layers the full layer (0), the smallest rank (1), or a random option (2)."""
     for gate in gates:
         sizes = [mask.sum(1) for mask in gate.masks]
         least = int(torch.stack(sizes).prod(0).argmin())
@@ -168,7 +168,7 @@ def _take_path(gates: Sequence[Gate], kind: int, generator: torch.Generator) -> 
 
 
 def _sample(score: Score, half: int, generator: torch.Generator) -> int:
-    """Return a sample: factors learn from the even ones, gates from the odd ones."""
+    """Draw a sample: even ones train the factors, odd ones the gates."""
     own = range(half, len(score), 2) or range(len(score))
     return own[int(torch.randint(len(own), (), generator=generator))]
 

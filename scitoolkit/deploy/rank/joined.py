@@ -1,4 +1,4 @@
-"""All modules of a surrogate as one, with the names that its layers have for people."""
+"""All modules of a surrogate joined in one, and the public names of its layers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scitoolkit.core.traced import TracedFunction
 
 
 def joined(modules: Sequence[nn.Module]) -> nn.Module:
-    """Return one module with all of them, so that layers that several share are one."""
+    """Return a module that contains all modules, in which shared layers stay shared."""
     root = nn.Module()
     for k, module in enumerate(modules):
         root.add_module(f"f{k}", module)
@@ -20,9 +20,9 @@ def joined(modules: Sequence[nn.Module]) -> nn.Module:
 
 
 def by_public_name(root: nn.Module) -> dict[str, str]:
-    """Return the name of each module inside a joined one, by its name in its own surrogate.
+    """Return {public name: name in the joined module} of all modules.
 
-    Where several functions have layers of one name that are not one, later names keep `f1.`.
+    If several functions have different layers of one name, later ones keep the prefix `f1.`.
     """
     out: dict[str, str] = {}
     seen: dict[str, nn.Module] = {}
@@ -40,7 +40,7 @@ def by_public_name(root: nn.Module) -> dict[str, str]:
 def samples_of(
     function: TracedFunction, arrays: Sequence[np.ndarray], most: int
 ) -> list[tuple[Tensor, ...]]:
-    """Return inputs of single samples, evenly chosen, as tensors."""
+    """Return the inputs of at most `most` evenly chosen samples, as tensors of one sample each."""
     own = [a for a, s in zip(arrays, function.inputs, strict=True) if not s.shared]
     number = len(own[0]) if own else 1
     return [

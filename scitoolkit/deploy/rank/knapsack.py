@@ -1,4 +1,4 @@
-"""The multiple-choice knapsack: one entry a group, least cost within a budget, exactly."""
+"""Exact multiple-choice knapsack: one entry per group, least cost within a budget."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 
 SLOTS = 2000
-"""Parts of the budget; sizes are rounded up to whole ones, so that the budget holds."""
+"""Resolution of the budget; sizes are rounded up to whole slots, so that the budget holds."""
 
 
 def least_cost(
     sizes: Sequence[Sequence[float]], costs: Sequence[Sequence[float]], budget: float
 ) -> list[int] | None:
-    """Return the entry of each group whose costs add up to least, sizes to at most the budget.
+    """Return one entry per group with the least total cost and a total size within the budget.
 
     Dynamic programming over groups and slots (Kellerer et al. 2004, Knapsack Problems, 11.5).
 
@@ -23,7 +23,7 @@ def least_cost(
         budget: of the sum of sizes; each group's size is rounded up to 1/SLOTS of it.
 
     Returns:
-        One place a group, or None where nothing fits.
+        One index per group, or None if nothing fits.
 
     Example:
         >>> least_cost([[3, 1], [3, 2]], [[0, 5], [0, 1]], 5)

@@ -1,4 +1,4 @@
-"""A surrogate whose layers have low rank: chosen, replaced, and what that takes and changes."""
+"""Low-rank surrogates: chosen ranks, replaced layers, and the resulting times and changes."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from scitoolkit.deploy.rank.gates import chosen_by_gates
 from scitoolkit.deploy.rank.study import Option, Study, ranks_of, study
 
 ROUNDS = 15
-"""Calls of the whole surrogate, of which the shortest counts."""
+"""Timed calls of the whole surrogate; the shortest counts."""
 SHARES = (0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2)
-"""Of the layers' time, that are told beside the one asked for."""
+"""Shares of the layers' time that are reported in addition to the requested one."""
 
 
 @dataclass(frozen=True)
 class Lowered:
-    """A surrogate in low rank.
+    """Low-rank surrogate.
 
     Attributes:
-        functions: with layers replaced.
-        studied: what was measured.
-        chosen: the option of each layer.
+        functions: functions with replaced layers.
+        studied: measured options of all layers.
+        chosen: {layer: option}.
     """
 
     functions: Sequence[TracedFunction]
@@ -41,8 +41,8 @@ class Lowered:
         """Return ranks, times and the Pareto table.
 
         Args:
-            dense_seconds: of a call of the surrogate as it was.
-            seconds: of a call as it is.
+            dense_seconds: of a call of the original surrogate.
+            seconds: of a call of this one.
         """
         found, ranks = self.studied, ranks_of(self.chosen)
         rows = []
@@ -68,19 +68,19 @@ def lowered(
     functions: Sequence[TracedFunction], given: Sequence[Sequence[np.ndarray]],
     share: float, keep: Sequence[str], target: Target, sweep: int, *, by_gates: bool = False,
 ) -> Lowered:  # fmt: skip
-    """Return functions whose layers take a share of their time, changed least.
+    """Return functions with the ranks that change outputs least within a share of the layers' time.
 
     Args:
-        functions: float32; they are not changed.
+        functions: float32 functions; not modified.
         given: typical inputs of each function.
-        share: of the layers' seconds, as measured.
-        keep: names of layers that stay as they are.
+        share: of the measured seconds of the layers.
+        keep: names of layers that are not changed.
         target: processor.
         sweep: bytes of the surrogate's weights and workspace.
-        by_gates: choose ranks by gradient descent, not exactly by single layers' changes.
+        by_gates: choose ranks by gradient descent instead of by the changes of single layers.
 
     Raises:
-        ConfigError: see `study`; a share that no ranks reach.
+        ConfigError: see `study`; a share below that of the smallest ranks.
     """
     found = study(functions, given, keep, target, sweep)
     chosen = chosen_by_gates(found, given, share) if by_gates else found.chosen(share)
@@ -100,7 +100,7 @@ def _row(found: Study, chosen: Mapping[str, Option], dense_seconds: float) -> di
 def call_seconds(
     paths: Sequence[Path], functions: Sequence[TracedFunction], given: Sequence[Any]
 ) -> list[float]:
-    """Return the shortest seconds of one sample through all functions of libraries, in turn.
+    """Return the shortest seconds of one sample through all functions of each library.
 
     Args:
         paths: libraries of the same functions.

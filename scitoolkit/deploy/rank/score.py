@@ -1,4 +1,4 @@
-"""How much the outputs of a surrogate change when its layers are replaced."""
+"""Change of the outputs of a surrogate when layers are replaced."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from scitoolkit.core.traced import TracedFunction
 from scitoolkit.deploy.rank.joined import samples_of
 
 SCORED = 3
-"""Samples that changes of single layers are measured on."""
+"""Number of samples for the changes by single layers."""
 
 
 class Score:
     """The change of a surrogate's outputs on some samples.
 
     Args:
-        root: its modules, joined; as they are now is what changes are counted from.
+        root: its joined modules; changes are relative to their outputs at construction.
         functions: of the surrogate.
         given: typical inputs of each function.
-        most: samples of each function.
+        most: largest number of samples of each function.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Score:
         return len(self._calls)
 
     def of(self, number: int) -> Tensor:
-        """Return the mean squared relative change of a sample's outputs; it has a gradient."""
+        """Return the mean squared relative change of the outputs of a sample, with gradients."""
         return self._change(number, self._call(number))
 
     def _change(self, number: int, outputs: Sequence[Tensor]) -> Tensor:
@@ -75,9 +75,9 @@ class Score:
             return [self._call(k) for k in range(len(self._calls))]
 
     def _sizes(self, functions: Sequence[TracedFunction]) -> dict[str, list[float]]:
-        """Return what a squared change of each output is relative to.
+        """Return the mean square that changes of each output are relative to.
 
-        An output that is also an input is computed for its change, which may be a small part.
+        For an output that is also an input it is that of its change, which may be much smaller.
         """
         sums: dict[str, list[list[float]]] = {}
         for (place, sample), outputs in zip(self._calls, self._dense, strict=True):

@@ -1,8 +1,8 @@
-"""What each layer's ranks gain in time and change in outputs, and the best choice of all ranks.
+"""Times and output changes of the ranks of each layer, and the optimal choice of all ranks.
 
-Changes of single layers are added up as squares: they are taken to be independent. Ranks of all
-layers are then a multiple-choice knapsack, which is solved exactly (the selection after training of
-HALOC, Xiao et al. 2023, doi:10.1609/aaai.v37i9.26244, with measured times).
+Squared changes by single layers are added, as if they were independent. The choice of ranks is then
+a multiple-choice knapsack, which is solved exactly (the selection after training of HALOC, Xiao et
+al. 2023, doi:10.1609/aaai.v37i9.26244, with measured times).
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from scitoolkit.deploy.rank.table import Ranks, Shape, Use, candidate_ranks, mea
 from scitoolkit.ops.low_rank import Moments, factors, full_ranks, layers_of, replaced
 
 SEEN = 16
-"""Samples that the inputs of layers are read from."""
+"""Number of samples on which inputs of layers are recorded."""
 WORTH = 0.97
-"""Share of a layer's time below which another form is worth its error."""
+"""Largest time of a useful low-rank form relative to the layer."""
 
 
 @dataclass(frozen=True)
 class Option:
-    """A layer with some ranks.
+    """A layer at given ranks.
 
     Attributes:
-        ranks: None for the layer as it is.
-        seconds: of its calls in one call of the model.
-        cost: mean squared change of the model's outputs where it alone is replaced, relative to
+        ranks: None for the original layer.
+        seconds: of all calls of the layer in one call of the model.
+        cost: mean squared change of the model's outputs if only this layer is replaced, relative to
             the mean square of their changes in a step, or of their deviation from the mean.
-        weights: numbers that are stored.
+        weights: number of stored weights.
     """
 
     ranks: Ranks | None
@@ -51,7 +51,7 @@ class Option:
 
 @dataclass(frozen=True)
 class Layer:
-    """A layer and the options that are worth their error; the first is the layer as it is."""
+    """A layer and its useful options; the first one is the original layer."""
 
     name: str
     full: Ranks
@@ -60,12 +60,12 @@ class Layer:
 
 @dataclass(frozen=True)
 class Study:
-    """Options of all layers of a surrogate, measured.
+    """Measured options of all layers of a surrogate.
 
     Attributes:
-        functions: as they were given.
-        layers: that are called and have factors, in the order of the model.
-        moments: second moments of the layers' inputs.
+        functions: the original functions.
+        layers: layers that are called and can be factorised, in the order of the model.
+        moments: second moments of the inputs of layers.
     """
 
     functions: Sequence[TracedFunction]
@@ -75,14 +75,14 @@ class Study:
     def chosen(
         self, share: float, costs: Sequence[Sequence[float]] | None = None
     ) -> dict[str, Option]:
-        """Return the option of each layer: least cost within a share of the layers' seconds.
+        """Return {layer: option} of least cost within a share of the layers' time.
 
         Args:
-            share: of the seconds of the layers as they are.
-            costs: of each layer's options; what they change, each alone, unless given.
+            share: of the time of the original layers.
+            costs: of the options of each layer; by default those of the options.
 
         Raises:
-            ConfigError: the least time is more than that.
+            ConfigError: the smallest ranks take more time.
         """
         costs = costs or [[o.cost for o in layer.options] for layer in self.layers]
         sizes = [[o.seconds for o in layer.options] for layer in self.layers]
@@ -96,31 +96,31 @@ class Study:
         return {layer.name: layer.options[k] for layer, k in zip(self.layers, places, strict=True)}
 
     def seconds(self) -> float:
-        """Return the seconds of the layers as they are."""
+        """Return the seconds of the original layers."""
         return sum(layer.options[0].seconds for layer in self.layers)
 
     def least_share(self) -> float:
-        """Return the least share of the layers' seconds that any choice takes."""
+        """Return the share of the layers' time that the smallest ranks take."""
         least = sum(min(o.seconds for o in layer.options) for layer in self.layers)
         return least / self.seconds()
 
     def gain(self, chosen: Mapping[str, Option]) -> float:
-        """Return the seconds that a choice takes less than the layers as they are."""
+        """Return the seconds that a choice saves compared with the original layers."""
         return sum(layer.options[0].seconds - chosen[layer.name].seconds for layer in self.layers)
 
     def share(self, chosen: Mapping[str, Option]) -> float:
-        """Return the seconds of a choice over those of the layers as they are."""
+        """Return the time of a choice relative to the original layers."""
         return 1 - self.gain(chosen) / self.seconds()
 
     def lowered(self, chosen: Mapping[str, Ranks]) -> list[TracedFunction]:
-        """Return functions with layers replaced; those given are not changed."""
+        """Return functions with replaced layers; the original ones are not modified."""
         root = joined(copy.deepcopy([f.module for f in self.functions]))
         self._replace(root, chosen)
         return [replace(f, module=root.get_submodule(f"f{k}"))
                 for k, f in enumerate(self.functions)]  # fmt: skip
 
     def change(self, given: Sequence[Sequence[np.ndarray]], chosen: Mapping[str, Ranks]) -> float:
-        """Return the mean squared relative change of outputs with all of these layers replaced."""
+        """Return the mean squared relative change of outputs with all given layers replaced."""
         root = joined(copy.deepcopy([f.module for f in self.functions]))
         score = Score(root, self.functions, given, SEEN)
         self._replace(root, chosen)
@@ -146,14 +146,14 @@ def study(
     """Return the measured options of all layers of a surrogate.
 
     Args:
-        functions: of the surrogate; they are not changed.
+        functions: of the surrogate; not modified.
         given: typical inputs of each function.
-        keep: names of layers that stay as they are, each for all below it.
+        keep: names of layers that are not changed, including their children.
         target: processor.
         sweep: bytes of the model's weights and workspace.
 
     Raises:
-        ConfigError: no layer has factors, or `keep` names one that is not there.
+        ConfigError: no layer can be factorised, or an unknown layer in `keep`.
         BackendError: no compiler.
     """
     root = joined(copy.deepcopy([f.module for f in functions]))
@@ -189,15 +189,15 @@ def with_ranks(
     functions: Sequence[TracedFunction], given: Sequence[Sequence[np.ndarray]],
     ranks: Mapping[str, Sequence[int]],
 ) -> list[TracedFunction]:  # fmt: skip
-    """Return functions with some layers in given ranks; those given are not changed.
+    """Return functions with some layers replaced by factors of given ranks.
 
     Args:
-        functions: float32.
-        given: typical inputs of each function, which changes of outputs are least for.
-        ranks: of each layer that is replaced, by its name.
+        functions: float32 functions; not modified.
+        given: typical inputs of each function, for which the changes are minimised.
+        ranks: {layer: ranks}.
 
     Raises:
-        ConfigError: a name that is no layer with factors, or ranks that it cannot have.
+        ConfigError: a layer that does not exist or cannot be factorised, or invalid ranks.
     """
     root = joined(copy.deepcopy([f.module for f in functions]))
     names = by_public_name(root)
@@ -213,7 +213,7 @@ def _moments(
     root: nn.Module, functions: Sequence[TracedFunction], given: Sequence[Sequence[np.ndarray]],
     layers: Mapping[str, nn.Module],
 ) -> dict[str, Tensor]:  # fmt: skip
-    """Return the second moment of the inputs of each layer; of one without a call, identity."""
+    """Return the second moments of the inputs of each layer; the identity without calls."""
     with torch.no_grad(), Moments(layers) as seen:
         for k, (function, arrays) in enumerate(zip(functions, given, strict=True)):
             for sample in samples_of(function, arrays, SEEN):
@@ -231,7 +231,7 @@ def _inputs(layer: nn.Module) -> int:
 
 
 def _worth(seconds: Mapping[Ranks | None, float]) -> list[Ranks]:
-    """Return ranks that are faster than the layer, and than all that are nowhere smaller."""
+    """Return ranks that are faster than the layer and than all componentwise larger ranks."""
     dense = seconds[None]
     faster = {r: s for r, s in seconds.items() if r is not None and s < WORTH * dense}
     return [
@@ -262,7 +262,7 @@ def _shapes(
     root: nn.Module, functions: Sequence[TracedFunction], given: Sequence[Sequence[np.ndarray]],
     layers: Mapping[str, nn.Module],
 ) -> dict[str, tuple[Shape, ...]]:  # fmt: skip
-    """Return the shapes of all inputs of layers in one call of each function, in order."""
+    """Return the input shapes of all calls of each layer in one call of each function, in order."""
     found: dict[str, list[Shape]] = {}
     hooks = [
         layer.register_forward_pre_hook(

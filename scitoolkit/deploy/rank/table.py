@@ -1,8 +1,8 @@
-"""The latency table: seconds of layers and their factors, as the exported C, on this machine.
+"""Latency table: measured seconds of layers and their factors as exported C on this machine.
 
-A layer is measured by itself, channels last as in the C of a model, without the checks of a call,
-its weights no nearer than after a call of the whole model. The time of a model is that of its
-original less what its layers gain.
+A layer is measured in isolation, with channels last as in the C of a model, without checks of
+inputs, and with its weights no closer in the caches than after a call of the whole model. The
+predicted time of a model is that of the original minus the gains of its layers.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from scitoolkit.ops.codegen.compile import WIDE, load_library
 from scitoolkit.ops.low_rank import empty_factors
 
 ROUNDS = 25
-"""Calls of each candidate, of which the shortest counts: others use the machine too."""
+"""Timed calls of each candidate; the shortest counts, as other processes may interfere."""
 FRACTIONS = (0.25, 0.375, 0.5, 0.75, 1.0)
-"""Ranks that are tried, as shares of the full ones."""
+"""Candidate ranks relative to the full ones."""
 
 Ranks = tuple[int, ...]
 Shape = tuple[int, ...]
@@ -34,12 +34,12 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Use:
-    """A layer of a model, and what one call of one sample gives it.
+    """A layer of a model and its inputs in one call of the model with one sample.
 
     Attributes:
         name: of the layer.
-        layer: itself.
-        shapes: of its inputs, one entry a call of the layer.
+        layer: the module.
+        shapes: shape of the input for each call of the layer.
     """
 
     name: str
@@ -48,11 +48,11 @@ class Use:
 
 
 def candidate_ranks(full: Ranks, lanes: int) -> list[Ranks]:
-    """Return ranks to try: whole vectors, the two sides of a window alike within one step.
+    """Return candidate ranks: multiples of a vector, with similar shares on both sides.
 
     Args:
-        full: ranks at which nothing is lost.
-        lanes: numbers of a vector register; few channels are divided finer.
+        full: the full ranks.
+        lanes: numbers per vector register; half of it is the step for few channels.
 
     Example:
         >>> candidate_ranks((64,), 8), candidate_ranks((12, 8), 8)
@@ -73,11 +73,11 @@ def measured(
     uses: Sequence[Use], candidates: Mapping[str, Sequence[Ranks | None]], target: Target,
     sweep: int,
 ) -> dict[str, dict[Ranks | None, float]]:  # fmt: skip
-    """Return the seconds of all calls of each layer in one call of the model, by ranks.
+    """Return {layer: {ranks: seconds of all its calls in one call of the model}}.
 
     Args:
         uses: layers of the model.
-        candidates: ranks to measure of each, None for the layer as it is.
+        candidates: {layer: ranks to measure}, None for the original layer.
         target: processor.
         sweep: bytes of the model's weights and workspace.
 
@@ -102,12 +102,12 @@ def measured(
 
 
 def _geometry(layer: nn.Module) -> str:
-    """Return what two layers of equal time have in common."""
+    """Return a key that is equal for layers of equal geometry, which take equal time."""
     return repr(layer)
 
 
 class _ChannelsLast(nn.Module):
-    """A convolution between arrays (samples, batch, *space, channels)."""
+    """Convolution of arrays (samples, batch, *space, channels)."""
 
     def __init__(self, layer: nn.Module) -> None:
         super().__init__()
@@ -120,9 +120,9 @@ class _ChannelsLast(nn.Module):
 
 @torch.no_grad()
 def _alone(layer: nn.Module, ranks: Ranks | None, shape: Shape, name: str) -> TracedFunction:
-    """Return a layer or its factors as a function of its inputs' array.
+    """Return a layer or its factors as a traced function.
 
-    Weights are equal numbers, other ones in each factor: equal arrays would be kept once.
+    Weights are constant and differ between factors, as equal arrays would be stored once.
     """
     made = copy.deepcopy(layer) if ranks is None else empty_factors(layer, ranks)
     for k, parameter in enumerate(made.parameters()):
@@ -138,7 +138,7 @@ def _alone(layer: nn.Module, ranks: Ranks | None, shape: Shape, name: str) -> Tr
 
 
 def _clocked(functions: Sequence[TracedFunction], target: Target, sweep: int) -> list[float]:
-    """Return the shortest seconds of each function."""
+    """Return the shortest seconds of a call of each function."""
     source = generate("table", functions, target, bare=True)
     library = load_library(source.code, (*FLAGS, "-march=native", *WIDE))
     timed = []

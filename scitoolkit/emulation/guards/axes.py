@@ -1,7 +1,7 @@
-"""Spectral bases of the dims of a grid: Fourier, Chebyshev or cosine, as small real matrices.
+"""Spectral bases of grid dims (Fourier, Chebyshev or cosine) as small real matrices.
 
-Everything that a guard does is a product with such a matrix, so that a guard is differentiated,
-exported and compiled like any other layer.
+Guards are products with such matrices, so that they are differentiated, exported and compiled like
+any other layer.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _EVEN = 1e-3
 
 @dataclass(frozen=True)
 class Axis:
-    """A dim of a grid with the basis that its points and boundary suit.
+    """A grid dim with the spectral basis of its points and boundary.
 
     Attributes:
         dim: its name.
@@ -28,7 +28,7 @@ class Axis:
         basis: `fourier` (even, periodic), `chebyshev` (Chebyshev-Gauss points between walls) or
             `cosine` (even cells between walls).
         low: coordinate of the first boundary.
-        length: period, or distance of the walls.
+        length: period, or distance between the walls.
     """
 
     dim: str
@@ -44,11 +44,11 @@ class Axis:
 
     @property
     def relative(self) -> np.ndarray:
-        """The points mapped to -1 ... 1 between the boundaries."""
+        """Points mapped to -1 ... 1 between the boundaries."""
         return 2 * (self.points - self.low) / self.length - 1
 
     def transform(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the orthonormal matrix to modes (mode, point), and each mode's share of the last.
+        """Return the orthonormal matrix (mode, point) and each mode number relative to the highest.
 
         Example:
             >>> axis = read_axis("x", np.arange(4.0), periodic=True)
@@ -73,10 +73,10 @@ class Axis:
 
 
 def read_axis(dim: str, points: np.ndarray, *, periodic: bool) -> Axis:
-    """Return a dim with its basis.
+    """Return a dim with the basis of its points.
 
     Raises:
-        ConfigError: its points suit none of the bases.
+        ConfigError: no basis for these points.
 
     Example:
         >>> z = -0.5 * np.cos(np.pi * (np.arange(8) + 0.5) / 8)
@@ -88,7 +88,8 @@ def read_axis(dim: str, points: np.ndarray, *, periodic: bool) -> Axis:
     steps = np.diff(points)
     if n < 4 or not (steps > 0).all():
         raise ConfigError(
-            f"{n} points along {dim!r}, not ascending or too few for a guard", allowed="4 or more"
+            f"{n} points along {dim!r}, not ascending or too few for a guard",
+            allowed="4 or more ascending points",
         )
     if np.ptp(steps) <= _EVEN * steps.mean():
         step = float(steps.mean())
@@ -101,7 +102,7 @@ def read_axis(dim: str, points: np.ndarray, *, periodic: bool) -> Axis:
         raise ConfigError(
             f"the points along {dim!r} are not even{' on a periodic dim' if periodic else ''}",
             where="guards", allowed="even points, or Chebyshev-Gauss points between walls",
-            fix="interpolate the data to such a grid, or guards that need no basis (range)",
+            fix="interpolate the data to such a grid, or use guards without a basis (value_range)",
         )  # fmt: skip
     return Axis(dim, gauss, "chebyshev", float(middle - 0.5 * length), float(length))
 
@@ -111,10 +112,10 @@ class Grid:
     """The dims of an emulator's fields.
 
     Attributes:
-        sizes: {dim: points}, in the order of the fields' dims.
-        coordinates: {dim: coordinates}; dims without are counted in cells.
-        periodic: dims that wrap.
-        weights: volumes of the cells, mean 1.
+        sizes: {dim: number of points}, in the order of the fields' dims.
+        coordinates: {dim: coordinates}; the cell number for dims without.
+        periodic: periodic dims.
+        weights: cell volumes, (*grid), mean 1.
     """
 
     sizes: Mapping[str, int]
@@ -126,23 +127,23 @@ class Grid:
         """Return one dim with its basis.
 
         Raises:
-            ConfigError: no such dim, or no basis for it.
+            ConfigError: an unknown dim, or no basis for its points.
         """
         points = np.asarray(self.coordinates.get(self._known(dim), np.arange(self.sizes[dim])))
         return read_axis(dim, points, periodic=dim in self.periodic)
 
     def position(self, dim: str) -> int:
-        """Return the dim's place in a batch (B, *grid).
+        """Return the index of a dim in a batch (B, *grid).
 
         Raises:
-            ConfigError: no such dim.
+            ConfigError: an unknown dim.
         """
         return 1 + list(self.sizes).index(self._known(dim))
 
     def _known(self, dim: str) -> str:
         if dim not in self.sizes:
             raise ConfigError(
-                f"{dim!r} is no dim of the grid", where="guards", allowed=", ".join(self.sizes),
+                f"{dim!r} is not a dim of the grid", where="guards", allowed=", ".join(self.sizes),
                 fix=nearest_name(dim, list(self.sizes)) or "",
             )  # fmt: skip
         return dim

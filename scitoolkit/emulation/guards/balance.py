@@ -1,4 +1,4 @@
-"""The means over planes between two walls, from their own balance over a step."""
+"""Guard `plane_balance`: profiles of plane means from their transport equation."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ State = dict[str, Tensor]
 
 
 class PlaneBalance(nn.Module):
-    """Sets plane means q(z) by q_t = -<w q>_z + kappa q_zz, Crank-Nicolson over the step.
+    """Set plane means q(z) by q_t = -<w q>_z + kappa q_zz, Crank-Nicolson over one step.
 
-    Where no mass crosses a plane, the flux is that of the fluctuations alone, which the mean has no
-    part in: the new mean follows from both states' fluxes without iteration. Means and fluxes are
-    taken to (1 - s^2) times Chebyshev polynomials by least squares in the cells' volumes.
+    If no mass crosses a plane, the flux does not depend on the mean, so that the new mean follows
+    from the fluxes of both states without iteration. Means and fluxes are projected on (1 - s^2)
+    times Chebyshev polynomials by least squares weighted with cell volumes.
 
     Args:
-        grid: of the fields, one dim between walls on Chebyshev-Gauss points.
-        dim: from wall to wall.
-        carrier: the velocity along it, of mean 0 in every plane.
+        grid: of the fields, with one dim between walls on Chebyshev-Gauss points.
+        dim: the dim between the walls.
+        carrier: the velocity along it, with mean 0 in every plane.
         diffusivity: {variable: kappa}.
-        walls: {variable: (at the first wall, at the last)}; 0 where not given.
-        step: time from one state to the next.
-        dropped: highest polynomials left out.
+        walls: {variable: (value at the first wall, at the last)}; 0 unless given.
+        step: time between states.
+        dropped: number of highest polynomials left out.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class PlaneBalance(nn.Module):
                 self.register_buffer(f"{key}{i}", tensor, persistent=False)
 
     def forward(self, new: State, old: State) -> State:
-        """Return the state with the plane means that balance."""
+        """Return the new state with the plane means of the balance."""
         out = dict(new)
         for i, name in enumerate(self.names):
             hold, flux, line = (self.get_buffer(f"{key}{i}") for key in ("hold", "flux", "line"))
@@ -96,11 +96,11 @@ def _basis(s: np.ndarray, count: int) -> np.ndarray:
 def _step_matrices(
     s: np.ndarray, count: int, scale: float, diffusion: float, step: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return what takes the old mean, and the sum of both fluxes, to the new mean.
+    """Return the matrices from the old mean, and from the sum of both fluxes, to the new mean.
 
     Args:
-        s: points of -1 ... 1.
-        count: polynomials.
+        s: points in -1 ... 1.
+        count: number of polynomials.
         scale: derivative of s by the coordinate.
         diffusion: diffusivity times step.
         step: time between the states.

@@ -1,4 +1,4 @@
-"""The plug-in kind `guard`: what holds an emulator's state to an invariant."""
+"""The plug-in kind `guard`: maps that enforce invariants of an emulator's state."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class GuardConfig(Config):
     """Base of all guards: a map of the state after each step, in training, rollouts and export.
 
     Attributes:
-        tolerance: largest change that it may make to the data, in units of a variable's typical
-            change in one step; a guard that the data break is refused.
-        cellwise: whether every cell is mapped by itself.
-        timed: whether it knows the time of a step, so that it suits one lead alone.
+        tolerance: largest change of the training data, in units of a variable's typical change in
+            one step; a guard that changes them more raises ConfigError.
+        cellwise: whether every cell is mapped independently.
+        timed: whether it depends on the time of a step, so that it applies to a single lead.
     """
 
     name: str
@@ -35,38 +35,38 @@ class GuardConfig(Config):
 
     @abstractmethod
     def variables(self) -> Sequence[str]:
-        """Return the names of the variables that it reads."""
+        """Return the names of the variables that the guard reads."""
 
     def compared(self) -> Sequence[str]:
-        """Return those of them whose values before the step it reads too."""
+        """Return the variables whose values before the step the guard reads, too."""
         return ()
 
     def determined(self) -> Sequence[str]:
-        """Return the names of the variables that it computes from others."""
+        """Return the names of the variables that the guard computes from others."""
         return ()
 
     def allows_mask(self) -> bool:
-        """Return whether it works where cells of the grid hold no values and weigh nothing."""
+        """Return whether the guard supports grids with cells without values."""
         return False
 
     @abstractmethod
     def build(self, grid: Grid) -> nn.Module:
-        """Return a module from (new state, old state), {name: (B, *grid)}, to the new state.
+        """Return a module (new state, old state) -> new state, {name: (B, *grid)} each.
 
         Raises:
-            ConfigError: the grid is none that the guard is made for.
+            ConfigError: a grid that the guard does not support.
         """
 
     @classmethod
     def propose(cls, frames: Frames, grid: Grid) -> Sequence[GuardConfig]:
-        """Return the guards of this kind that hold in (sample, *grid) frames."""
+        """Return the guards of this class that (sample, *grid) frames satisfy."""
         del frames, grid
         return ()
 
 
 guards: Kind[type[GuardConfig]] = Kind(
     "guard",
-    "holds an emulator's state to an invariant",
+    "enforces an invariant of an emulator's state",
     contract="scitoolkit.testing:GuardContract",
 )
 AnyGuard = Annotated[GuardConfig, Choice(guards)]

@@ -1,4 +1,4 @@
-"""Projections of a velocity on fields without divergence."""
+"""Guard `divergence_free`: projections of a velocity on divergence-free fields."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def projection(grid: Grid, velocity: Mapping[str, str]) -> nn.Module:
     """Return the projection for a grid.
 
     Raises:
-        ConfigError: the velocity lacks a dim, or there are walls on other grids than two dims.
+        ConfigError: the velocity lacks a component, or a grid with walls does not have two dims.
     """
     if set(velocity) != set(grid.sizes):
         raise ConfigError(
@@ -39,11 +39,11 @@ def projection(grid: Grid, velocity: Mapping[str, str]) -> nn.Module:
 
 
 class PeriodicProjection(nn.Module):
-    """u - k (k . u) / k^2 in Fourier space.
+    """Projection u - k (k . u) / k^2 in Fourier space.
 
     Args:
         grid: of the fields, all dims periodic.
-        velocity: {dim: variable}.
+        velocity: {dim: velocity component along it}.
     """
 
     def __init__(self, grid: Grid, velocity: Mapping[str, str]) -> None:
@@ -53,7 +53,7 @@ class PeriodicProjection(nn.Module):
         waves = [2 * np.pi * np.fft.fftfreq(a.size, a.length / a.size) for a in axes]
         waves[-1] = 2 * np.pi * np.fft.rfftfreq(axes[-1].size, axes[-1].length / axes[-1].size)
         for axis, k in zip(axes, waves, strict=True):
-            # The derivative of the last wave of an even number of points is not seen at them.
+            # With an even number of points the derivative of the highest wave vanishes at them.
             k[np.abs(k) > np.pi / axis.length * (axis.size - 0.5)] = 0
         mesh = np.stack(np.meshgrid(*waves, indexing="ij"))
         unit = mesh / np.sqrt(np.maximum((mesh**2).sum(0), 1e-300))
@@ -62,7 +62,7 @@ class PeriodicProjection(nn.Module):
         self.size: list[int] = [a.size for a in axes]
 
     def forward(self, new: State, old: State) -> State:
-        """Return the state with a velocity without divergence."""
+        """Return the new state with a divergence-free velocity."""
         unit = self.get_buffer("unit")
         waves = torch.fft.rfftn(torch.stack([new[n] for n in self.names], 1), dim=self.dims)
         waves = waves - unit * (waves * unit).sum(1, keepdim=True)
@@ -71,10 +71,10 @@ class PeriodicProjection(nn.Module):
 
 
 class WalledProjection(nn.Module):
-    """The nearest stream function (1 - s^2)^2 times polynomials, one small matrix a wave.
+    """Projection on stream functions (1 - s^2)^2 times polynomials, one small matrix per wave.
 
-    With psi = a cos kx + b sin kx, u = psi_z and w = -psi_x, the pairs (u's cosine, w's sine) and
-    (u's sine, minus w's cosine) are [psi_z; k psi] each.
+    With psi = a cos kx + b sin kx, u = psi_z and w = -psi_x, the pairs (cosine of u, sine of w) and
+    (sine of u, minus cosine of w) are both of the form [psi_z; k psi].
 
     Args:
         grid: of the fields, two dims.
@@ -97,7 +97,7 @@ class WalledProjection(nn.Module):
         self.pairs: int = (axis.size - 1) // 2
 
     def forward(self, new: State, old: State) -> State:
-        """Return the state with a velocity without divergence, no-slip at the walls."""
+        """Return the new state with a divergence-free velocity that vanishes at the walls."""
         modes = self.get_buffer("modes")
         u, w = (self._to_modes(new[n], modes) for n in (self.u, self.w))
         u, w = self._projected(u, w)
@@ -121,15 +121,15 @@ class WalledProjection(nn.Module):
         new_w = torch.stack([-bottom[..., 1], bottom[..., 0]], 2).flatten(1, 2)
         mean = u[:, :1] @ self.get_buffer("no_slip").T
         zero = torch.zeros_like(w[:, :1])
-        # The last wave of an even number of points has a cosine alone.
+        # With an even number of points the highest wave has only a cosine.
         rest = torch.zeros_like(u[:, last:])
         return torch.cat([mean, new_u, rest], 1), torch.cat([zero, new_w, rest], 1)
 
 
 def _projectors(axis: Axis, height: Axis) -> np.ndarray:
-    """Return the projections (wave, 2 nz, 2 nz) on [psi_z; k psi]."""
+    """Return the projection matrices (wave, 2 nz, 2 nz) on [psi_z; k psi]."""
     s, n = height.relative, height.size
-    # psi has degree n - 1 at most: the points do not see the polynomial of degree n.
+    # psi has degree n - 1 at most, as the polynomial of degree n vanishes at the points.
     angle, order = np.arccos(s)[:, None], np.arange(n - 4)
     t, slope = np.cos(order * angle), order * np.sin(order * angle) / np.sin(angle)
     bump = ((1 - s**2) ** 2)[:, None]
@@ -144,7 +144,7 @@ def _projectors(axis: Axis, height: Axis) -> np.ndarray:
 
 
 def _no_slip(height: Axis) -> np.ndarray:
-    """Return the projection of the mean velocity on profiles that are 0 at the walls."""
+    """Return the projection matrix of mean velocities on profiles that vanish at the walls."""
     s = height.relative
     basis = (1 - s**2)[:, None] * np.cos(np.arange(height.size - 2) * np.arccos(s)[:, None])
     return weighted_projector(basis, np.sqrt(1 - s**2))

@@ -1,4 +1,4 @@
-"""The spectral filter."""
+"""Guard `spectral_filter`."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ State = dict[str, Tensor]
 
 
 class Filter(nn.Module):
-    """Products with one symmetric matrix a dim.
+    """Spectral filter: products with one symmetric matrix per dim.
 
     Args:
         grid: of the fields.
         order: of the exponent.
-        strength: of the damping of the last wave.
-        dims: all unless given.
-        names: variables; all unless given.
+        strength: damping of the highest mode.
+        dims: dims to filter; all unless given.
+        names: variables to filter; all unless given.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Filter(nn.Module):
             self.dims.append(grid.position(dim))
 
     def forward(self, new: State, old: State) -> State:
-        """Return the state without its smallest scales."""
+        """Return the new state without its smallest scales."""
         return {n: self._smooth(v) if self._acts_on(n, v) else v for n, v in new.items()}
 
     def _acts_on(self, name: str, value: Tensor) -> bool:
@@ -57,7 +57,7 @@ class Filter(nn.Module):
 
 
 def along(value: Tensor, matrix: Tensor, dim: int) -> Tensor:
-    """Return the products of a matrix (new, old) with a dim of a tensor.
+    """Apply a matrix (new, old) along a dim of a tensor.
 
     Example:
         >>> along(torch.ones(2, 3), torch.ones(1, 3), 1).tolist()

@@ -1,4 +1,4 @@
-"""Means and ranges: the guards that need no basis."""
+"""Guards `fixed_mean` and `value_range`, which need no spectral basis."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ State = dict[str, Tensor]
 
 
 class Means(nn.Module):
-    """Subtracts what a mean differs by.
+    """Set means by adding constants.
 
     Args:
         grid: of the fields.
-        values: {variable: its mean, or a text for that of the state before}.
+        values: {variable: its mean, or any text for the mean of the old state}.
         over: dims of the mean; all unless given.
     """
 
@@ -34,7 +34,7 @@ class Means(nn.Module):
         self.register_buffer("weights", volumes / volumes.mean(self.dims, True), persistent=False)
 
     def forward(self, new: State, old: State) -> State:
-        """Return the state with the means set."""
+        """Return the new state with the means set."""
         out = dict(new)
         for name, wanted in self.values.items():
             target = self._mean(old[name]) if isinstance(wanted, str) else wanted
@@ -46,7 +46,7 @@ class Means(nn.Module):
 
 
 class Range(nn.Module):
-    """Clamps variables.
+    """Clamp variables.
 
     Args:
         ranges: {variable: (lowest, highest)}.
@@ -57,5 +57,5 @@ class Range(nn.Module):
         self.ranges: dict[str, tuple[float, float]] = dict(ranges)
 
     def forward(self, new: State, old: State) -> State:
-        """Return the state within the ranges."""
+        """Return the new state, clamped to the ranges."""
         return {n: v.clamp(*self.ranges[n]) if n in self.ranges else v for n, v in new.items()}

@@ -1,4 +1,4 @@
-"""The pressure of an incompressible flow between two walls, from the flow of the same moment."""
+"""Guard `pressure_equation`: pressure of an incompressible flow between two walls."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ State = dict[str, Tensor]
 
 
 class Pressure(nn.Module):
-    """Poisson's equation with Neumann walls: Fourier along x, collocation across, in float64.
+    """Poisson solver with Neumann walls: Fourier along x, collocation across, in float64.
 
-    Fields are taken to Gauss-Lobatto nodes, which hold the walls, and back. Two thirds of the
-    waves are kept, so that products alias into none of them.
+    Fields are interpolated to Gauss-Lobatto nodes, which include the walls, and back. The lower two
+    thirds of the waves are solved for, so that products do not alias into them.
 
     Args:
         grid: of the fields, one periodic dim and one between walls.
         variable: the pressure.
-        velocity: {dim: variable}.
-        force: {dim: variable that accelerates along it}.
-        viscosity: kinematic.
+        velocity: {dim: velocity component along it}.
+        force: {dim: variable that is an acceleration along it}.
+        viscosity: kinematic, in the units of the data.
     """
 
     def __init__(
@@ -57,13 +57,13 @@ class Pressure(nn.Module):
             self.register_buffer(name, torch.from_numpy(matrix), persistent=False)
 
     def forward(self, new: State, old: State) -> State:
-        """Return the state with its pressure."""
+        """Return the new state with its pressure."""
         p = self._pressure(new)
         shaped = p.movedim((1, 2), (self.x, self.z)).to(new[self.u].dtype)
         return {**new, self.variable: shaped}
 
     def _nodes(self, value: Tensor) -> Tensor:
-        """Return (B, x, node) float64."""
+        """Interpolate a field to (B, x, node) float64."""
         value = value.movedim((self.x, self.z), (1, 2)).double()
         return value @ self.get_buffer("to_nodes").T
 
@@ -93,14 +93,14 @@ class Pressure(nn.Module):
 
 
 def _matrices(axis: Axis, height: Axis) -> dict[str, np.ndarray]:
-    """Return the matrices of the equation, float64."""
+    """Return the matrices of the solver by name, float64."""
     n = height.size
     s = -np.cos(np.pi * np.arange(n + 1) / n)
     vander = np.polynomial.chebyshev.chebvander
     derivative = _derivative(s) * 2 / height.length
     full, _ = axis.transform()
     number = (np.arange(axis.size) + 1) // 2
-    kept = number <= axis.size // 3
+    kept = number <= (axis.size - 1) // 3  # a wave of exactly a third aliases
     modes, waves = full[kept], 2 * np.pi * number[kept] / axis.length
     solve = np.stack([_inverse(derivative, k, s) for k in waves])
     return {
@@ -115,7 +115,7 @@ def _matrices(axis: Axis, height: Axis) -> dict[str, np.ndarray]:
 
 
 def _derivative(s: np.ndarray) -> np.ndarray:
-    """Return the derivative matrix on Gauss-Lobatto nodes of -1 ... 1, ascending."""
+    """Return the derivative matrix on ascending Gauss-Lobatto nodes in -1 ... 1."""
     n = len(s) - 1
     c = np.r_[2.0, np.ones(n - 1), 2.0] * (-1.0) ** np.arange(n + 1)
     d = np.outer(c, 1 / c) / (s[:, None] - s[None, :] + np.eye(n + 1))
@@ -123,7 +123,7 @@ def _derivative(s: np.ndarray) -> np.ndarray:
 
 
 def _periodic_derivative(axis: Axis) -> np.ndarray:
-    """Return the derivative of the trigonometric polynomial through even points."""
+    """Return the derivative matrix of trigonometric interpolation on even points."""
     matrix, _ = axis.transform()
     slopes = np.zeros_like(matrix)
     for k in range(1, (axis.size - 1) // 2 + 1):
@@ -133,7 +133,7 @@ def _periodic_derivative(axis: Axis) -> np.ndarray:
 
 
 def _inverse(derivative: np.ndarray, wave: float, s: np.ndarray) -> np.ndarray:
-    """Return what solves p_zz - k^2 p = rhs with slopes at the walls in the first and last row."""
+    """Return the inverse of p_zz - k^2 p = rhs, with wall slopes in the end rows of rhs."""
     n = len(s) - 1
     matrix = derivative @ derivative - wave**2 * np.eye(n + 1)
     matrix[[0, n]] = derivative[[0, n]]

@@ -1,4 +1,4 @@
-"""Invariants found in data: what every frame obeys, to be proposed and never taken for granted."""
+"""Invariants that all frames of the data satisfy, as proposals of guards."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from scitoolkit.emulation.guards.axes import Grid
 from scitoolkit.emulation.guards.base import Frames, GuardConfig, guards
 
 ZERO = 1e-4
-"""Means that are smaller than this share of a variable's spread are rounding."""
+"""Means below this share of a variable's standard deviation count as zero."""
 WALL = 1e-2
-"""Largest difference of extrapolated wall values, in units of a variable's spread."""
+"""Largest spread of extrapolated wall values, in units of a variable's standard deviation."""
 
 
 def proposals(frames: Frames, grid: Grid) -> list[GuardConfig]:
-    """Return the guards whose invariants hold in all frames, (sample, *grid) each.
+    """Return the guards that all frames, {variable: (sample, *grid)}, satisfy.
 
     Example:
         >>> x = 2 * np.pi * np.arange(16) / 16
@@ -32,33 +32,50 @@ def proposals(frames: Frames, grid: Grid) -> list[GuardConfig]:
 
 
 def deviation(guard: GuardConfig, frames: Frames, grid: Grid) -> dict[str, float]:
-    """Return what a guard changes of the frames, in units of their typical change in one step.
+    """Return the change that a guard makes to each variable, relative to a typical step.
+
+    Args:
+        guard: the guard to apply.
+        frames: {variable: (sample, *grid)}, consecutive samples; a single one is compared with its
+            standard deviation, as it shows no step.
+        grid: of the frames.
+
+    Returns:
+        {variable: root mean square change over the root mean square change between samples};
+        infinite where the guard returns NaN.
 
     Raises:
-        ConfigError: the grid is none that it is made for, or it reads an unknown variable.
+        ConfigError: a grid that the guard does not support, or an unknown variable.
     """
     import torch
 
     if missing := [n for n in guard.variables() if n not in frames]:
         raise ConfigError(
-            f"{missing[0]!r} is no field", where=f"guards: {guard.name}", allowed=", ".join(frames)
+            f"{missing[0]!r} is not a field",
+            where=f"guards: {guard.name}",
+            allowed=", ".join(frames),
         )
     tensors = {n: torch.from_numpy(np.ascontiguousarray(v)).float() for n, v in frames.items()}
-    after, before = ({n: t[a:b] for n, t in tensors.items()} for a, b in ((1, None), (0, -1)))
+    several = min(len(t) for t in tensors.values()) > 1
+    parts = ((1, None), (0, -1)) if several else ((0, None), (0, None))
+    after, before = ({n: t[a:b] for n, t in tensors.items()} for a, b in parts)
     with torch.no_grad():
         guarded = guard.build(grid)(dict(after), before)
     out = {}
     for name in guarded.keys() & frames.keys():
         change = (guarded[name] - after[name]).square().mean().sqrt()
-        step = (after[name] - before[name]).square().mean().sqrt()
-        out[name] = float(change / step.clamp_min(1e-30)) if change else 0.0
+        # A single frame shows no step: its standard deviation is the scale instead.
+        reference = before[name] if several else after[name].mean()
+        step = (after[name] - reference).square().mean().sqrt()
+        ratio = float(change / step.clamp_min(1e-30)) if change else 0.0
+        out[name] = ratio if np.isfinite(ratio) else np.inf
     return out
 
 
 def means(
     frames: Frames, grid: Grid
 ) -> list[tuple[dict[str, float | Literal["kept"]], list[str] | None]]:
-    """Return the means that vanish in every plane across the walls, and those that are kept."""
+    """Return the means that vanish in every plane parallel to the walls, and the conserved ones."""
     flat = [d for d in grid.sizes if d in grid.periodic]
     dims = tuple(grid.position(d) for d in flat)
     weights = grid.weights[None]
@@ -81,7 +98,7 @@ def means(
 def wall_values(
     frames: Frames, grid: Grid
 ) -> list[tuple[dict[str, tuple[float, float]], str]]:  # fmt: skip
-    """Return the values that the polynomials through the points have at both walls, if one."""
+    """Return the wall values of the interpolating polynomials if they are constant."""
     found = []
     for dim in grid.sizes:
         axis = _axis(grid, dim)
@@ -106,7 +123,7 @@ def wall_values(
 def velocities(
     frames: Frames, grid: Grid, make: Callable[[dict[str, str]], GuardConfig]
 ) -> list[GuardConfig]:
-    """Return projections of the velocities without divergence among the usual names."""
+    """Return projections of velocities with common names that are divergence-free."""
     dims = list(grid.sizes)
     found: list[GuardConfig] = []
     for velocity in _candidates(frames, dims):
@@ -121,7 +138,7 @@ def velocities(
 
 
 def _candidates(frames: Frames, dims: list[str]) -> list[dict[str, str]]:
-    """Return {dim: component}: velocity_0, ..., velocity_x, ..., or u, v, w by their axes."""
+    """Return {dim: component} for the naming schemes that all exist in the frames."""
     if len(dims) < 2:
         return []
     letters = {"x": "u", "y": "v", "z": "w"}
@@ -136,7 +153,7 @@ def _candidates(frames: Frames, dims: list[str]) -> list[dict[str, str]]:
 
 
 def ranges(frames: Frames) -> dict[str, tuple[float, float]]:
-    """Return the ranges of the frames, widened at both ends by a quarter of their width."""
+    """Return the value ranges of the frames, widened at both ends by a quarter of their width."""
     out = {}
     for name, values in frames.items():
         low, high = float(values.min()), float(values.max())
@@ -154,7 +171,7 @@ def _axis(grid: Grid, dim: str) -> str:
 
 
 def written(guard: GuardConfig) -> str:
-    """Return a guard as a line of a configuration.
+    """Return a guard as one line of a YAML configuration.
 
     Example:
         >>> from scitoolkit.emulation.guards.config import FixedMean

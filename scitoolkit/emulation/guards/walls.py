@@ -1,4 +1,4 @@
-"""Values at walls, and the polynomials that keep them."""
+"""Guard `wall_values`, and projections on polynomials with given wall values."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ State = dict[str, Tensor]
 
 
 class Walls(nn.Module):
-    """Least squares, in the cells' volumes, on a line plus (1 - s^2) times Chebyshev polynomials.
+    """Projection on a line plus (1 - s^2) times Chebyshev polynomials, weighted by cell volumes.
 
     Args:
         grid: of the fields.
-        values: {variable: (at the first wall, at the last)}.
-        dim: from wall to wall.
-        dropped: highest polynomials left out.
+        values: {variable: (value at the first wall, at the last)}.
+        dim: the dim between the walls.
+        dropped: number of highest polynomials left out.
     """
 
     matrix: Tensor
@@ -51,7 +51,7 @@ class Walls(nn.Module):
             self.register_buffer(f"line{i}", tensor, persistent=False)
 
     def forward(self, new: State, old: State) -> State:
-        """Return the state with the values at the walls."""
+        """Return the new state with the given wall values."""
         out = dict(new)
         for i, name in enumerate(self.names):
             line = self.get_buffer(f"line{i}")
@@ -60,10 +60,10 @@ class Walls(nn.Module):
 
 
 def chebyshev_axis(grid: Grid, dim: str) -> Axis:
-    """Return a dim of Chebyshev-Gauss points.
+    """Return a dim on Chebyshev-Gauss points.
 
     Raises:
-        ConfigError: it has other points.
+        ConfigError: other points.
     """
     axis = grid.axis(dim)
     if axis.basis != "chebyshev":
@@ -76,7 +76,7 @@ def chebyshev_axis(grid: Grid, dim: str) -> Axis:
 
 
 def weighted_projector(basis: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Return the matrix of least squares on the columns of a basis, with weights of the rows."""
+    """Return the matrix of the weighted least-squares projection on the columns of a basis."""
     root = np.sqrt(weights)[:, None]
     q, _ = np.linalg.qr(basis * root)
     return (q / root) @ (q * root).T

@@ -1,4 +1,4 @@
-"""The networks that a configuration can name, each a config section that builds itself."""
+"""Configuration sections of the built-in networks, each of which builds its network."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class FieldModelConfig(Config):
     """Base of all field models: a network from fields to fields, or vectors to vectors.
 
     Attributes:
-        network: the class as `module:name`, whose keyword arguments are the section's keys.
-        tied_to_cells: whether it learns of neighbouring cells, so that their width is fixed.
-        tied_to_box: whether it learns of waves in the box, so that its length is fixed.
-        conditioned: whether `network` takes `conditioning`, the values of a condition, which it is
-            then called with after the fields.
+        network: the class as `module:name`; its keyword arguments are the keys of the section.
+        tied_to_cells: whether it depends on neighbouring cells, so that their width is fixed.
+        tied_to_box: whether it depends on modes of the box, so that its length is fixed.
+        conditioned: whether `network` has an argument `conditioning`, the size of a condition, and
+            its forward pass takes the condition after the fields.
     """
 
     network: ClassVar[str] = ""
@@ -37,13 +37,15 @@ class FieldModelConfig(Config):
     def build(
         self, inputs: int, outputs: int, padding: Sequence[Padding], conditioning: int = 0
     ) -> nn.Module:
-        """Return the network for channels and boundaries; a member without `network` overrides.
+        """Return the network for numbers of channels and boundaries.
+
+        A section without `network` overrides this method.
 
         Args:
-            inputs: channels in.
-            outputs: channels out.
+            inputs: input channels.
+            outputs: output channels.
             padding: one entry per space dim.
-            conditioning: values of the condition; 0 unless `conditioned`.
+            conditioning: size of the condition; 0 for none.
         """
         settings = {key: getattr(self, key) for key in type(self).model_fields if key != "name"}
         if conditioning:
@@ -52,7 +54,7 @@ class FieldModelConfig(Config):
         return made
 
     def whole_cells(self) -> int:
-        """Return of what the cells along a dim should be a multiple, to be halved evenly."""
+        """Return the number that should divide the cells of a dim, so that levels halve evenly."""
         return 1
 
 
@@ -72,7 +74,7 @@ class UNetConfig(FieldModelConfig):
     patch: PositiveInt = 1
 
     def whole_cells(self) -> int:
-        """Return the cells of a patch on the coarsest level."""
+        """Return the number of cells of a patch on the coarsest level."""
         return self.patch * 2 ** (len(self.widths) - 1)
 
 
@@ -89,7 +91,7 @@ class ResNetConfig(FieldModelConfig):
     patch: PositiveInt = 1
 
     def whole_cells(self) -> int:
-        """Return the cells of a patch."""
+        """Return the number of cells of a patch."""
         return self.patch
 
 
@@ -106,7 +108,7 @@ class FNOConfig(FieldModelConfig):
 
 
 class FactorisedFNOConfig(FieldModelConfig):
-    """A Fourier neural operator with one mixing a dim, for many modes or three dims.
+    """A factorised Fourier neural operator, for many modes or three dims.
 
     See `scitoolkit.emulation.models.factorised_fno.FactorisedFNO`.
     """
@@ -133,7 +135,7 @@ class ConvNeXtUNetConfig(FieldModelConfig):
     patch: PositiveInt = 1
 
     def whole_cells(self) -> int:
-        """Return the cells of a patch on the coarsest level."""
+        """Return the number of cells of a patch on the coarsest level."""
         return self.patch * 2 ** (len(self.widths) - 1)
 
 
@@ -160,7 +162,7 @@ class MLPConfig(FieldModelConfig):
     def build(
         self, inputs: int, outputs: int, padding: Sequence[Padding], conditioning: int = 0
     ) -> nn.Module:
-        """Return the network for numbers of values."""
+        """Return the network from `inputs` values to `outputs` values."""
         from scitoolkit.emulation.models.mlp import MLP
 
         return MLP(inputs, outputs, width=self.width, layers=self.layers, conditioning=conditioning)

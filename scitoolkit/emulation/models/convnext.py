@@ -1,4 +1,4 @@
-"""A U-Net of ConvNeXt blocks: wide depthwise convolutions, then a small network in every cell."""
+"""U-Net of ConvNeXt blocks: wide depthwise convolutions and a small network in every cell."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from scitoolkit.emulation.models.pyramid import Pyramid
 
 
 class ConvNeXtBlock(nn.Module):
-    """Depthwise convolution, then expansion, GELU and contraction in each cell; residual.
+    """Residual block of a depthwise convolution, then expansion, GELU and contraction per cell.
 
-    Liu et al. 2022 (arXiv:2201.03545), without normalisation: amplitudes are what the equations
-    act on. Begins as the identity.
+    Liu et al. 2022 (arXiv:2201.03545), without normalisation, which would remove the amplitudes.
+    Initialised as the identity.
 
     Args:
-        channels: in and out.
+        channels: input and output channels.
         padding: one entry per space dim.
-        kernel: of the depthwise convolution, odd.
-        expansion: width inside over `channels`.
-        conditioning: values of the condition that scales and shifts channels; 0 for none.
+        kernel: size of the depthwise convolution, odd.
+        expansion: hidden channels relative to `channels`.
+        conditioning: size of the condition that scales and shifts channels; 0 for none.
     """
 
     act: nn.GELU
@@ -53,17 +53,17 @@ class ConvNeXtBlock(nn.Module):
 
 
 class ConvNeXtUNet(Pyramid):
-    """ConvNeXt blocks on grids that halve, joined by skips.
+    """U-Net of ConvNeXt blocks.
 
     Args:
-        inputs: channels in.
-        outputs: channels out.
+        inputs: input channels.
+        outputs: output channels.
         padding: one entry per space dim.
         widths: channels of each level, finest first.
-        blocks: blocks on each level, on the way down and again on the way up.
-        kernel: of the depthwise convolutions.
-        patch: cells per dim that become channels at the entrance.
-        conditioning: values of the condition that scales and shifts channels; 0 for none.
+        blocks: blocks per level in the encoder, and as many in the decoder.
+        kernel: size of the depthwise convolutions, odd.
+        patch: cells per dim that are merged into channels at the input.
+        conditioning: size of the condition that scales and shifts channels; 0 for none.
 
     Example:
         >>> import torch

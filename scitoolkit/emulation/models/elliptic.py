@@ -1,8 +1,8 @@
-"""A network in the form of an elliptic equation's solution: local sources, then a global operator.
+"""Network in the form of an elliptic solution operator: local sources, then a global operator.
 
-A pressure, a potential or a stream function is a Green's function applied to products of what is
-near. Networks of convolutions have to pass such a signal on from level to level; here it takes one
-layer, and few samples.
+A pressure, a potential or a stream function is a Green's function applied to local products of
+fields. Convolutional networks must pass such a signal from level to level; here it takes one layer,
+and fewer samples.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ class Elliptic(nn.Module):
     """Products of convolutions as sources, a spectral operator on them, and local corrections.
 
     Args:
-        inputs: channels in.
-        outputs: channels out.
+        inputs: input channels.
+        outputs: output channels.
         padding: one entry per space dim.
-        products: sources that are products of two convolutions.
-        sources: channels that the spectral operator acts on.
-        modes: modes of it per dim; one value stands for all.
+        products: number of products of two convolutions.
+        sources: channels of the spectral operator.
+        modes: its modes per dim; one value for all dims.
         width: channels of the local correction.
-        conditioning: values of the condition that scales and shifts channels; 0 for none.
+        conditioning: size of the condition that scales and shifts channels; 0 for none.
 
     Example:
         >>> Elliptic(3, 1, ["circular", "zeros"], modes=[4])(torch.zeros(2, 3, 16, 12)).shape

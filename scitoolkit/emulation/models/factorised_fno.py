@@ -1,7 +1,7 @@
-"""A factorised Fourier neural operator: one spectral mixing a dim, so that modes add up.
+"""Factorised Fourier neural operator: one spectral mixing per dim.
 
-A full FNO has a matrix for every combination of modes, modes^d of them; here every dim has its
-modes alone, in 3-D a few hundred times fewer parameters at equal resolution.
+A full FNO has a matrix for every combination of modes, modes^d of them; here there is one matrix
+per mode of each dim, in 3-D a few hundred times fewer parameters at equal resolution.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ class FactorisedFNO(nn.Module):
     """A factorised Fourier neural operator in one to three dims.
 
     Args:
-        inputs: channels in.
-        outputs: channels out.
+        inputs: input channels.
+        outputs: output channels.
         padding: one entry per space dim.
-        width: channels inside.
-        layers: residual layers, each a mixing along all dims and a small network in every cell.
-        modes: modes kept per dim; one value stands for all.
-        conditioning: values of the condition that scales and shifts channels; 0 for none.
+        width: hidden channels.
+        layers: number of residual layers, each a mixing along all dims and a small network per
+            cell.
+        modes: number of modes per dim; one value for all dims.
+        conditioning: size of the condition that scales and shifts channels; 0 for none.
 
     Example:
         >>> net = FactorisedFNO(3, 1, ["circular", "zeros", "circular"], width=8, modes=[4])

@@ -1,4 +1,4 @@
-"""Feature-wise linear modulation: numbers of a simulation that scale and shift channels."""
+"""Feature-wise linear modulation (FiLM): a condition that scales and shifts channels."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from torch import Tensor, nn
 
 
 class Film(nn.Module):
-    """Scale and shift of every channel by a condition; begins as the identity.
+    """Scale and shift every channel by a condition; initialised as the identity.
 
     Perez et al. 2018 (arXiv:1709.07871): `x (1 + a(c)) + b(c)` with `a` and `b` linear in the
     condition `c`, which is the same in all cells.
 
     Args:
-        conditioning: values of the condition; 0 for a layer without parameters that returns `x`.
-        channels: of `x`.
+        conditioning: size of the condition; 0 for a layer without parameters that returns `x`.
+        channels: number of channels of `x`.
 
     Example:
         >>> import torch
@@ -31,7 +31,7 @@ class Film(nn.Module):
             nn.init.zeros_(self.linear.bias)
 
     def forward(self, x: Tensor, condition: Tensor | None = None) -> Tensor:
-        """Return (B, channels, *space) from such a tensor and (B, conditioning)."""
+        """Return (B, channels, *space) from `x` of that shape and a condition (B, conditioning)."""
         if self.linear is None or condition is None:
             return x
         values = self.linear(condition)
@@ -41,7 +41,7 @@ class Film(nn.Module):
 
 
 class Stack(nn.ModuleList):
-    """Blocks in a row that all get the same condition."""
+    """Sequence of blocks that all receive the same condition."""
 
     def forward(self, x: Tensor, condition: Tensor | None = None) -> Tensor:
         """Return (B, channels, *space)."""

@@ -1,4 +1,4 @@
-"""A Fourier neural operator: spectral mixing of the low modes beside a network in every cell."""
+"""Fourier neural operator: spectral mixing of low modes plus a network in every cell."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class FNO(nn.Module):
     """A Fourier neural operator.
 
     Args:
-        inputs: channels in.
-        outputs: channels out.
+        inputs: input channels.
+        outputs: output channels.
         padding: one entry per space dim.
-        width: channels inside.
-        layers: layers, each a spectral mixing beside a 1-cell convolution.
-        modes: modes kept per dim; one value stands for all.
-        conditioning: values of the condition that scales and shifts channels; 0 for none.
+        width: hidden channels.
+        layers: number of layers, each a spectral mixing plus a convolution of kernel size 1.
+        modes: number of modes per dim; one value for all dims.
+        conditioning: size of the condition that scales and shifts channels; 0 for none.
 
     Example:
         >>> FNO(3, 1, ["circular", "zeros"], width=8, modes=[4])(torch.zeros(2, 3, 16, 12)).shape

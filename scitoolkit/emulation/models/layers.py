@@ -1,7 +1,7 @@
-"""Convolutions in 1 to 3 dims whose padding is chosen per dim, and what is built of them.
+"""Convolutions in 1 to 3 dims with padding per dim, residual blocks and resampling.
 
-Letters: B sample, C channel, then the space dims as in the data. A periodic dim is wrapped, a
-walled one is continued by zeros (a network can tell where the wall is) or by the edge value.
+Letters: B sample, C channel, then the space dims as in the data. A periodic dim is padded
+circularly, a walled one with zeros (which show a network where the wall is) or with the edge value.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MODE = {1: "linear", 2: "bilinear", 3: "trilinear"}
 
 
 def pad(x: Tensor, dim: int, width: int, padding: Padding) -> Tensor:
-    """Continue a tensor by `width` cells at both ends of a dim.
+    """Pad a tensor by `width` cells at both ends of a dim.
 
     Example:
         >>> pad(torch.arange(4.0)[None, None], 2, 1, "circular").flatten().tolist()
@@ -47,7 +47,7 @@ def pad(x: Tensor, dim: int, width: int, padding: Padding) -> Tensor:
 
 
 def continued(x: Tensor, dim: int, width: int, padding: Padding) -> Tensor:
-    """Continue a tensor for interpolation: by what wraps or neighbours hold, else by the edge.
+    """Pad a tensor for interpolation: circularly, from neighbouring slabs, or with edge values.
 
     Example:
         >>> continued(torch.arange(3.0)[None, None], 2, 1, "zeros").flatten().tolist()
@@ -60,14 +60,14 @@ def continued(x: Tensor, dim: int, width: int, padding: Padding) -> Tensor:
 
 
 class Conv(nn.Module):
-    """A convolution of odd kernel that keeps the grid.
+    """Convolution with an odd kernel that preserves the grid.
 
     Args:
-        inputs: channels in.
-        outputs: channels out.
+        inputs: input channels.
+        outputs: output channels.
         padding: one entry per space dim.
-        kernel: cells along each dim, odd.
-        groups: of channels that do not see each other; as many as channels for a depthwise one.
+        kernel: size along each dim, odd.
+        groups: groups of channels; as many as channels for a depthwise convolution.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Conv(nn.Module):
     ) -> None:
         super().__init__()
         half = kernel // 2
-        # Zeros are left to the convolution itself: it need not copy its input for them.
+        # The convolution pads with zeros itself, without a copy of its input.
         own = tuple(half if p == "zeros" else 0 for p in padding)
         make: Any = _CONV[len(padding)]
         self.conv: Any = make(inputs, outputs, kernel, padding=own, groups=groups)
@@ -97,10 +97,11 @@ class Conv(nn.Module):
 
 
 class Block(nn.Module):
-    """Two convolutions beside a shortcut; begins as the identity.
+    """Pre-activation residual block of two convolutions, initialised as the identity.
 
-    Without normalisation layers: amplitudes are what the equations act on. He et al. 2016
-    (doi:10.1007/978-3-319-46493-0_38); zero start after Zhang et al. 2019 (arXiv:1901.09321).
+    Without normalisation, which would remove the amplitudes. He et al. 2016
+    (doi:10.1007/978-3-319-46493-0_38); zero initialisation after Zhang et al. 2019
+    (arXiv:1901.09321).
     """
 
     act: nn.GELU
@@ -124,12 +125,12 @@ class Block(nn.Module):
 def cellwise(
     inputs: int, hidden: int, outputs: int, padding: Sequence[Padding]
 ) -> nn.Sequential:  # fmt: skip
-    """Return a network of one hidden layer that is applied in every cell by itself.
+    """Return a network with one hidden layer that is applied to each cell separately.
 
     Args:
-        inputs: channels in.
-        hidden: channels of the hidden layer.
-        outputs: channels out.
+        inputs: input channels.
+        hidden: hidden channels.
+        outputs: output channels.
         padding: one entry per space dim.
     """
     return nn.Sequential(
@@ -139,12 +140,12 @@ def cellwise(
 
 
 def to_whole_patches(x: Tensor, patch: int) -> Tensor:
-    """Interpolate (B, C, *space) to the next larger grid that `patch` divides along every dim."""
+    """Interpolate (B, C, *space) to the next larger multiple of `patch` cells along every dim."""
     return resize(x, [-(-s // patch) * patch for s in x.shape[2:]])
 
 
 def space_to_channels(x: Tensor, patch: int) -> Tensor:
-    """Move blocks of `patch` cells per dim into channels: (B, C p^d, *space / p)."""
+    """Merge blocks of `patch` cells per dim into channels: (B, C p^d, *space / p)."""
     if patch == 1:
         return x
     for dim in range(2, x.ndim):
@@ -173,8 +174,8 @@ def resize(x: Tensor, size: Sequence[int], padding: Sequence[Padding] = ()) -> T
     Args:
         x: (B, C, *space).
         size: cells per dim.
-        padding: one entry per space dim; periodic dims, and those of which this process holds a
-            slab, are interpolated across their ends where the new size is a multiple of the old.
+        padding: one entry per space dim; periodic dims, and dims divided among processes, are
+            interpolated across their ends if the new size is a multiple of the old one.
     """
     if tuple(x.shape[2:]) == tuple(size):
         return x
@@ -195,9 +196,9 @@ def resize(x: Tensor, size: Sequence[int], padding: Sequence[Padding] = ()) -> T
 
 
 def down(x: Tensor) -> Tensor:
-    """Average over blocks of two cells in every dim that has more than one.
+    """Average over blocks of two cells in every dim of more than one cell.
 
-    An odd dim keeps its last cell by itself.
+    The last cell of an odd dim is a block of one.
     """
     pool = {3: nn.functional.avg_pool1d, 4: nn.functional.avg_pool2d, 5: nn.functional.avg_pool3d}
     kernel = [min(2, s) for s in x.shape[2:]]

@@ -1,4 +1,4 @@
-"""A multilayer perceptron, for jobs whose variables are all vectors."""
+"""Multilayer perceptron, for jobs whose variables are all vectors."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from scitoolkit.emulation.models.film import Film
 
 
 class MLP(nn.Module):
-    """Fully connected layers.
+    """Multilayer perceptron.
 
     Args:
-        inputs: values in.
-        outputs: values out.
-        width: values of a hidden layer.
-        layers: hidden layers.
-        conditioning: values of the condition that scales and shifts hidden values; 0 for none.
+        inputs: number of input values.
+        outputs: number of output values.
+        width: size of a hidden layer.
+        layers: number of hidden layers.
+        conditioning: size of the condition that scales and shifts hidden values; 0 for none.
 
     Example:
         >>> import torch

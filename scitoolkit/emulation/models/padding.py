@@ -1,4 +1,4 @@
-"""How a dim of a field goes on beyond its ends."""
+"""Padding of a dim of a field beyond its ends."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ Padding = Literal["circular", "zeros", "edge"]
 
 
 class SharedDim(ABC):
-    """A dim of which each process holds a slab, in place of its `Padding`.
+    """A dim that is divided among processes in slabs, used instead of its `Padding`.
 
     Attributes:
-        kind: how the whole dim goes on beyond its ends.
+        kind: padding of the whole dim.
         rank: this process.
         size: number of processes, whose slabs follow one another by rank.
     """
@@ -26,18 +26,18 @@ class SharedDim(ABC):
 
     @abstractmethod
     def extend(self, x: Tensor, dim: int, width: int, kind: Padding) -> Tensor:
-        """Return a slab with `width` cells of its neighbours, or of what is beyond the walls."""
+        """Return a slab padded by `width` cells of neighbouring slabs, or by `kind` at walls."""
 
     @abstractmethod
     def sum(self, x: Tensor) -> Tensor:
-        """Return the sum over the processes, the same bits on all of them."""
+        """Return the sum over processes, bitwise equal on all of them."""
 
 
 AnyPadding = Padding | SharedDim
 
 
 def kind_of(padding: AnyPadding) -> Padding:
-    """Return how a whole dim goes on beyond its ends.
+    """Return the padding of a whole dim.
 
     Example:
         >>> kind_of("circular")

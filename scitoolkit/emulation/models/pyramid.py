@@ -1,4 +1,4 @@
-"""The frame that all U-Nets share: grids that halve, joined by skips."""
+"""Encoder and decoder of U-Nets: levels of halved grids, joined by skip connections."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Pyramid(nn.Module):
     """Abstract base of U-Nets (Ronneberger et al. 2015, arXiv:1505.04597).
 
     Args:
-        inputs: channels in.
+        inputs: input channels.
         padding: one entry per space dim.
         widths: channels of each level, finest first.
-        patch: cells per dim that become channels at the entrance.
-        level: makes the blocks of one pass through a level, from its channels.
+        patch: cells per dim that are merged into channels at the input.
+        level: builds the blocks of one pass through a level from its number of channels.
     """
 
     act: nn.GELU

@@ -1,4 +1,4 @@
-"""A residual network for fields: for maps whose outputs depend on what is near."""
+"""Residual network for fields, for maps with a local dependence."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class ResNet(nn.Module):
     """Residual blocks on one grid (He et al. 2016, doi:10.1007/978-3-319-46493-0_38).
 
     Args:
-        inputs: channels in.
-        outputs: channels out.
+        inputs: input channels.
+        outputs: output channels.
         padding: one entry per space dim.
         width: channels of the blocks.
-        blocks: number of blocks; each sees `kernel - 1` cells further, times `patch`.
-        kernel: cells along each dim, odd.
-        patch: cells per dim that become channels.
-        conditioning: values of the condition that scales and shifts channels; 0 for none.
+        blocks: number of blocks; each extends the receptive field by `(kernel - 1) patch` cells.
+        kernel: size along each dim, odd.
+        patch: cells per dim that are merged into channels.
+        conditioning: size of the condition that scales and shifts channels; 0 for none.
 
     Example:
         >>> import torch

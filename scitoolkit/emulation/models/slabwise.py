@@ -1,7 +1,7 @@
-"""A few convolutions applied slab by slab, in the memory of a slab: the last stage of large fields.
+"""Convolutions applied slab by slab, to limit the memory of the last stage of a network.
 
-At full resolution a network's channels outweigh everything else it holds; they are local, and
-needed in no later layer.
+The channels at full resolution dominate the memory of a network; the last stage uses them locally,
+and no later layer needs them.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from scitoolkit.emulation.models.padding import AnyPadding as Padding
 from scitoolkit.emulation.models.padding import SharedDim
 
 THICKNESS = {1: 1 << 16, 2: 256, 3: 32}
-"""Cells of a slab, by the number of space dims."""
+"""Thickness of a slab in cells, by number of space dims."""
 
 FEWEST = 4
-"""Slabs below which the whole field is one: halos would cost more than a tenth of the work."""
+"""Least number of slabs; with fewer, halos would cost more than a tenth of the work."""
 
 
 def slabwise(
     stage: Callable[..., Tensor], fields: Sequence[Tensor], reach: int, padding: Sequence[Padding]
 ) -> Tensor:
-    """Return `stage(*fields)`; without gradients, of large fields slab by slab.
+    """Return `stage(*fields)`, computed slab by slab for large fields without gradients.
 
-    Whether and where fields are cut depends on dims that no other process has a share in, so that
-    all processes of a divided field exchange the same halos.
+    Fields are cut along a dim that is not divided among processes, so that all processes of a
+    divided field exchange the same halos.
 
     Args:
-        stage: convolutions of stride 1 with this padding, and what acts in every cell by itself.
+        stage: convolutions of stride 1 with this padding, and pointwise operations.
         fields: (B, C, *space) each, on one grid.
-        reach: cells that the stage looks far along a dim.
+        reach: cells on each side that an output of the stage depends on.
         padding: one entry per space dim.
 
     Returns:
-        (B, C, *space), what the stage returns of the whole fields.
+        (B, C, *space), equal to the stage applied to the whole fields.
 
     Example:
         >>> x = torch.arange(4.0).view(1, 1, 4)
@@ -51,8 +51,8 @@ def slabwise(
     whole: Tensor | None = None
     for begin in range(0, size, thickness):
         end = min(begin + thickness, size)
-        # What the stage makes of a slab's own ends is wrong as far as it reaches, and cut off;
-        # at a wall these ends are the field's.
+        # Outputs within `reach` of the ends of a slab are wrong and cut off; at a wall the ends of
+        # the slab are those of the field.
         before = reach if wraps else min(reach, begin)
         after = reach if wraps else min(reach, size - end)
         part = stage(*(_cells(x, dim, begin - before, end + after) for x in fields))
@@ -67,7 +67,7 @@ def slabwise(
 
 
 def cut_dim(space: Sequence[int], padding: Sequence[Padding]) -> int | None:
-    """Return the dim of (B, C, *space) along which a field is cut; None where it stays whole.
+    """Return the dim of (B, C, *space) along which a field is cut; None if it is not cut.
 
     Example:
         >>> cut_dim([64, 512, 256], ["circular"] * 3), cut_dim([64, 64, 64], ["circular"] * 3)
@@ -81,7 +81,7 @@ def cut_dim(space: Sequence[int], padding: Sequence[Padding]) -> int | None:
 
 
 def _cells(x: Tensor, dim: int, begin: int, end: int) -> Tensor:
-    """Return cells of a dim; those beyond its ends are of the other end."""
+    """Return cells `begin` to `end` of a dim, wrapped around its ends."""
     size = x.shape[dim]
     parts = [x.narrow(dim, max(begin, 0), min(end, size) - max(begin, 0))]
     if begin < 0:

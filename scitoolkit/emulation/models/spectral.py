@@ -1,9 +1,8 @@
-"""Spectral layers that know walls: cosines where a dim does not wrap.
+"""Spectral layers with a basis per dim: Fourier on periodic dims, cosines on walled dims.
 
-The transforms are products with short matrices of cosines and sines, since only the lowest modes
-are kept. That is as fast as an FFT at these sizes, exports to ONNX without complex numbers, and
-lets every dim have its own basis: Fourier on periodic dims, cosines (zero slope at the wall)
-elsewhere, so that a walled field is not wrapped onto itself.
+The transforms are products with small matrices of cosines and sines, as only the lowest modes are
+used. This is as fast as an FFT at these sizes, exports to ONNX without complex numbers, and allows
+for cosines (zero slope at the wall) on walled dims, so that these are not treated as periodic.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from scitoolkit.emulation.models.padding import SharedDim, kind_of
 
 
 def modes_per_dim(modes: Sequence[int], num_dims: int) -> list[int]:
-    """Return the modes kept along each dim; one value stands for all.
+    """Return the number of modes per dim; a single value is used for all dims.
 
     Example:
         >>> modes_per_dim([16], 2), modes_per_dim([16, 8], 2)
@@ -29,15 +28,15 @@ def modes_per_dim(modes: Sequence[int], num_dims: int) -> list[int]:
 
 
 class SpectralMixing(nn.Module):
-    """Mixes channels by one matrix per low mode (Li et al. 2021, arXiv:2010.08895).
+    """Mix channels by one matrix per low mode (Li et al. 2021, arXiv:2010.08895).
 
     Args:
         channels: in and out.
         padding: one entry per space dim; `circular` dims get Fourier modes, others cosines.
-        modes: number of modes kept per dim, the constant counted.
-        dense: mix the cosine modes with each other too. A solution operator of an elliptic
-            equation between walls is of that form: one matrix across the channel, called its
-            Green's function, for every wavenumber along it.
+        modes: number of modes per dim, including the constant.
+        dense: mix the cosine modes with each other, too. The solution operator of an elliptic
+            equation between walls has this form: for every wavenumber along the walls one matrix
+            across them, its Green's function.
 
     Example:
         >>> layer = SpectralMixing(2, ["circular", "zeros"], modes=[3, 4])
@@ -68,7 +67,7 @@ class SpectralMixing(nn.Module):
         count = math.prod(kept[i] for i in self.alone)
         side = channels * math.prod(kept[i] for i in self.mixed)
         self.shape: tuple[int, int, int] = (count, side, side)
-        # One long vector: an optimizer must not take the modes for the rows of a matrix.
+        # A vector, as an optimizer of matrices must not treat the modes as rows.
         scale = 1 / math.sqrt(2 * side)
         self.real: nn.Parameter = nn.Parameter(scale * torch.randn(math.prod(self.shape)))
         self.imaginary: nn.Parameter = nn.Parameter(scale * torch.randn(math.prod(self.shape)))
@@ -76,7 +75,7 @@ class SpectralMixing(nn.Module):
     def _basis(self, dim: int, size: int, like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return cosines and sines (size, modes), and the weight of each mode in the inverse.
 
-        Of a dim that processes share, the rows are those of this process's slab.
+        For a dim divided among processes the rows are those of this process's slab.
         """
         position = torch.arange(size, dtype=torch.float64)
         if dim in self.shared:
@@ -93,13 +92,13 @@ class SpectralMixing(nn.Module):
             k = torch.arange(self.modes[dim], dtype=torch.float64)
             angle = math.pi / size * (position[:, None] + 0.5) * k
             weight = torch.where(k == 0, 1.0, 2.0)
-        # Modes that a coarse grid cannot hold are left out of the sum.
+        # Modes that a coarse grid cannot represent have weight 0.
         weight = weight * (k.abs() < (size / 2 if self.periodic[dim] else size))
         sines = torch.sin(angle) if self.periodic[dim] else torch.zeros_like(angle)
         return torch.cos(angle).to(like), sines.to(like), (weight / size).to(like)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return (B, channels, *space): what the low modes add."""
+        """Return the contribution of the low modes, (B, channels, *space)."""
         bases = [self._basis(i, s, x) for i, s in enumerate(x.shape[2:])]
         real, imaginary = x, torch.zeros_like(x)
         for i, (cosines, sines, _) in enumerate(bases):
@@ -117,7 +116,7 @@ class SpectralMixing(nn.Module):
         return real
 
     def _rows(self, x: Tensor) -> Tensor:
-        """Return (modes alone, B, channels x modes mixed) from (B, channels, *modes)."""
+        """Return (separate modes, B, channels x mixed modes) from (B, channels, *modes)."""
         order = [*(i + 2 for i in self.alone), 0, 1, *(i + 2 for i in self.mixed)]
         return x.permute(order).reshape(self.shape[0], x.shape[0], self.shape[1])
 
@@ -129,7 +128,7 @@ class SpectralMixing(nn.Module):
 
 
 class AxisMixing(nn.Module):
-    """The sum of spectral mixings along single dims (Tran et al. 2023, arXiv:2111.13802).
+    """Sum of spectral mixings along single dims (Tran et al. 2023, arXiv:2111.13802).
 
     Args:
         channels: in and out.

@@ -1,8 +1,7 @@
-"""Transport: a field looked up at displaced positions, as a flow carries it.
+"""Transport (warping) of fields: multilinear interpolation at displaced positions.
 
-What moves by several cells in a step is hard for convolutions, which must shift it by products of
-weights; a network that returns displacements instead needs no more than one lookup (de Bézenac
-et al. 2018, arXiv:1711.07970).
+Convolutions represent a shift by several cells poorly; a network that returns displacements needs a
+single interpolation (de Bézenac et al. 2018, arXiv:1711.07970).
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from scitoolkit.emulation.models.padding import SharedDim
 def transport(
     x: Tensor, displacement: Tensor, reach: Sequence[int], padding: Sequence[Padding]
 ) -> Tensor:
-    """Return fields looked up, multilinearly, at displaced positions.
+    """Return fields interpolated multilinearly at displaced positions.
 
     Args:
         x: (B, C, *space).
         displacement: (B, C, dim, *space) in cells; saturates smoothly at `reach`.
-        reach: farthest displacement along each dim, in cells; 0 for none.
-        padding: one entry per space dim; periodic ones wrap, others keep the edge value.
+        reach: largest displacement along each dim, in cells; 0 for none.
+        padding: one entry per space dim; beyond the ends of walled dims the edge value is used.
 
     Returns:
         (B, C, *space); `x` itself where the displacement is 0.

@@ -1,4 +1,4 @@
-"""A U-Net for fields: local detail at full resolution, the far field at the coarse levels."""
+"""U-Net for fields: local detail at full resolution, long-range dependence on coarse levels."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from scitoolkit.core.errors import ConfigError
 from scitoolkit.emulation.models.film import Film, Stack
 from scitoolkit.emulation.models.layers import (
     Block,
@@ -21,20 +22,23 @@ from scitoolkit.emulation.models.slabwise import slabwise
 
 
 class UNet(Pyramid):
-    """Residual blocks on grids that halve, joined by skips.
+    """U-Net of residual blocks.
 
     Args:
-        inputs: channels in.
-        outputs: channels out.
+        inputs: input channels.
+        outputs: output channels.
         padding: one entry per space dim.
-        widths: channels of each level, finest first.
-        blocks: residual blocks on each level, on the way down and again on the way up.
-        patch: cells per dim that become channels at the entrance: 2 makes every level 4 x
-            cheaper in two dims and leaves the finest detail to the last layers.
-        conditioning: values of the condition that scales and shifts channels; 0 for none.
+        widths: channels of each level, finest first; the first is a multiple of the cells of a
+            patch, `patch` to the power of the number of dims.
+        blocks: residual blocks per level in the encoder, and as many in the decoder.
+        patch: cells per dim that are merged into channels at the input: 2 makes every level 4
+            times cheaper in two dims and leaves the finest detail to the last layers.
+        conditioning: size of the condition that scales and shifts channels; 0 for none.
 
-    Sizes need not be powers of two. On a periodic dim the wrap is exact as long as the size can
-    be halved at every level.
+    Raises:
+        ConfigError: a first width that patches do not divide.
+
+    Sizes need not be powers of two. Periodicity is exact if the size can be halved at every level.
 
     Example:
         >>> net = UNet(3, 2, ["circular", "zeros"], widths=[8, 16])
@@ -47,6 +51,13 @@ class UNet(Pyramid):
         widths: Sequence[int] = (32, 64, 96, 128), blocks: int = 1, patch: int = 1,
         conditioning: int = 0,
     ) -> None:  # fmt: skip
+        if widths[0] % patch ** len(padding):
+            raise ConfigError(
+                f"{widths[0]} channels of the finest level do not divide into patches of "
+                f"{patch ** len(padding)} cells", where="model.widths",
+                allowed=f"a first width that is a multiple of {patch ** len(padding)}",
+            )  # fmt: skip
+
         def level(width: int) -> Stack:
             return Stack(Block(width, padding, conditioning=conditioning) for _ in range(blocks))
 

@@ -1,1 +1,1 @@
-"""Emulators whose fields are divided among processes along one dim of the grid."""
+"""Emulators with fields divided among processes along one grid dim."""

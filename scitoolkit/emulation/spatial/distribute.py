@@ -1,4 +1,4 @@
-"""An emulator of which every process holds a slab of all fields, with the weights of the whole."""
+"""Emulators on slabs: every process has a slab of all fields and a copy of the weights."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from scitoolkit.emulation.variables import Layout
 from scitoolkit.training.ranks.communicator import Communicator
 
 _LEAST = 4
-"""Cells of a slab on the coarsest level: fewer, and processes exchange more than they hold."""
+"""Least number of cells of a slab on the coarsest level; with fewer, halos exceed the slab."""
 
 
 def divided_dim(config: EmulationConfig, layout: Layout, processes: int) -> str:
-    """Return the dim that is divided: `spatial_dim`, or the longest that nothing forbids.
+    """Return the dim to divide: `spatial_dim`, or the longest dim that can be divided.
 
     Raises:
-        ConfigError: what cannot work in slabs, by its key.
+        ConfigError: a setting that does not support slabs, or no such dim.
     """
     if layout.mask:
         raise ConfigError(
@@ -41,7 +41,7 @@ def divided_dim(config: EmulationConfig, layout: Layout, processes: int) -> str:
     wanted = config.spatial_dim
     if wanted is not None and wanted not in reasons:
         raise ConfigError(
-            f"{wanted!r} is no dim of the grid", where="spatial_dim",
+            f"{wanted!r} is not a dim of the grid", where="spatial_dim",
             allowed=", ".join(reasons), fix=nearest_name(wanted, list(reasons)) or "",
         )  # fmt: skip
     open_dims = [d for d in reasons if not reasons[d]]
@@ -58,29 +58,29 @@ def divided_dim(config: EmulationConfig, layout: Layout, processes: int) -> str:
 
 
 def _forbidden(dim: str, config: EmulationConfig, layout: Layout, processes: int) -> str:
-    """Return why a dim cannot be divided, "" where it can."""
+    """Return the reason why a dim cannot be divided; "" if it can."""
     models = [config.model, *([config.diagnostic.model] if config.diagnostic else [])]
     whole, size = max(m.whole_cells() for m in models), layout.grid[dim]
     if dim in config.symmetries.shift or dim in config.symmetries.mirror:
         return "symmetries move cells along it from process to process"
     if size % (processes * whole):
-        return f"{size} cells are no multiple of {processes} processes x {whole}"
+        return f"{size} cells are not a multiple of {processes} processes x {whole}"
     least = _LEAST * whole if whole > 1 else _LEAST
     if size // processes < least:
-        return f"slabs of {size // processes} cells, and {least} or more pay"
+        return f"slabs of {size // processes} cells, fewer than {least}"
     reach = (config.transport or {}).get(dim, 0)
     if reach > size // processes:
-        return f"transport reaches {reach} cells, and a slab has {size // processes}"
+        return f"transport reaches {reach} cells, but a slab has {size // processes}"
     return ""
 
 
 class Gathered(nn.Module):
-    """A guard of the whole grid, applied to the joined slabs.
+    """Guard of the whole grid, applied to the gathered slabs.
 
     Args:
-        guard: made for the whole grid.
-        slabs: of the dim that is divided.
-        dim: its place in (B, *grid).
+        guard: built for the whole grid.
+        slabs: the divided dim.
+        dim: its index in (B, *grid).
         fields: names of the fields.
     """
 
@@ -116,14 +116,14 @@ def distribute(
     """Return the emulator of this process's slab.
 
     Args:
-        emulator: the whole one, the same on all processes.
+        emulator: the emulator of the whole grid, equal on all processes.
         config: its job.
         ranks: the processes.
-        dim: the one that is divided.
+        dim: the divided dim.
 
     Returns:
-        An emulator from slabs to slabs with the weights and statistics of the whole one. Its loss,
-        a mean over a slab, averages over processes to the whole's, and so do its gradients.
+        An emulator of slabs with the weights and statistics of the whole one. The mean of its loss
+        over processes is the loss on the whole grid, and likewise for gradients.
     """
     whole = emulator.layout
     slabs = Slabs(ranks, config.boundary.get(dim, "zeros"))
@@ -147,7 +147,7 @@ def distribute(
         made.to(of.position.dtype)
         position = slabs.own(of.position, 1 + place).clone()
         del made.position
-        # No buffer: it differs between processes, and is not copied between them.
+        # Not a buffer, as it differs between processes and must not be broadcast.
         made.position = position
         made.load_state_dict(of.state_dict())
         return made

@@ -1,4 +1,4 @@
-"""An emulator on whole fields of which every process computes a slab: evaluation, prediction."""
+"""Evaluation and prediction of whole fields, of which every process computes a slab."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from scitoolkit.training.ranks.communicator import Communicator, join
 
 
 class JoinedEmulator(Emulator):
-    """An emulator whose forward pass is divided among processes, from whole fields to whole fields.
+    """Emulator of whole fields with its forward pass divided among processes.
 
-    All processes call it with the same fields and get the same bits. What a network holds between
-    its layers, many times the fields, is divided; the fields are not. A subclass, so that rollouts,
-    reports and predictions take it for the emulator that it equals.
+    All processes call it with equal fields and receive equal results, bit for bit. The activations,
+    many times larger than the fields, are divided; the fields are not. It is a subclass, so that
+    rollouts, reports and predictions use it like the emulator that it equals.
 
     Args:
-        whole: the emulator, the same on all processes.
+        whole: the emulator, equal on all processes.
         config: its job.
-        ranks: the processes; those of the group that this process has joined unless given.
+        ranks: the processes; by default those of the group of this process.
 
     Raises:
-        ConfigError: what cannot work in slabs, by its key.
+        ConfigError: a setting that does not support slabs.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class JoinedEmulator(Emulator):
     def forward(
         self, *inputs: Tensor, known: dict[str, Tensor] | None = None
     ) -> tuple[Tensor, ...]:
-        """Return the outputs of the layout, each (B, *dims), whole on every process."""
+        """Return the outputs of the layout, whole fields (B, *dims) on every process."""
         assert known is None, "training calls the slab's own emulator"
         own = [
             self.slab.on_grid(x) if v.is_field else x
@@ -55,7 +55,7 @@ class JoinedEmulator(Emulator):
 
 
 def over_processes(emulator: AnyEmulator, config: EmulationConfig) -> AnyEmulator:
-    """Return the emulator in slabs where this process has joined others, else itself."""
+    """Return the emulator with its work divided if there are several processes, else itself."""
     if join().size == 1:
         return emulator
     made = [JoinedEmulator(member, config) for member in members_of(emulator)]

@@ -1,4 +1,4 @@
-"""What the processes of a spatial training do: slabs of one batch, sums of gradients."""
+"""Spatial parallel training: slabs of the same batch, summed gradients."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from scitoolkit.training.strategies.data_parallel import DataParallelStrategy
 
 
 class SlabStrategy(DataParallelStrategy):
-    """Processes hold slabs of the same samples and exchange cells inside the model.
+    """Training strategy of processes that hold slabs of the same samples.
 
     Args:
         device: where to train.
@@ -26,10 +26,10 @@ class SlabStrategy(DataParallelStrategy):
 
     def __init__(self, device: torch.device) -> None:
         super().__init__(device, communicating_model=True)
-        self.seed_rank = 0  # symmetries and lengths of rollouts are drawn alike
+        self.seed_rank = 0  # all processes draw the same symmetries and rollout lengths
 
     def prepare(self, model: nn.Module, seed: int) -> nn.Module:
-        """Copy rank 0's weights to all ranks, and not what belongs to its slab."""
+        """Broadcast the weights of rank 0, without buffers that belong to its slab."""
         model = model.to(self.device)
         for tensor in model.state_dict().values():
             dist.broadcast(tensor, src=0)
@@ -39,16 +39,16 @@ class SlabStrategy(DataParallelStrategy):
         return model
 
     def sync_buffers(self, buffers: Sequence[Tensor]) -> None:
-        """Do nothing: buffers belong to slabs, or are constants of the training."""
+        """Do nothing, as buffers belong to slabs or are constant."""
 
 
 class Slab:
-    """The part of a job's fields that this process holds.
+    """The slab of a job's fields of this process.
 
     Args:
         config: the job.
         layout: of the whole fields.
-        ranks: the processes; those of the job unless given.
+        ranks: the processes; by default those of the job.
     """
 
     def __init__(
@@ -63,10 +63,10 @@ class Slab:
         self.cells = slice(self.ranks.rank * cells, (self.ranks.rank + 1) * cells)
 
     def emulator(self, whole: Emulator) -> Emulator:
-        """Return the emulator of the slab, with the weights of the whole one."""
+        """Return the emulator of the slab with the weights of the whole one."""
         return distribute(whole, self.config, self.ranks, self.dim)
 
     def on_grid(self, values: Tensor) -> Tensor:
-        """Return the part of a tensor that ends with the dims of the grid."""
+        """Return the slab of a tensor whose last dims are those of the grid."""
         axis = values.ndim - self.num_dims + self.axis
         return values.narrow(axis, self.cells.start, self.cells.stop - self.cells.start)

@@ -1,4 +1,4 @@
-"""Slabs of one dim of a grid: neighbours' cells, sums and whole fields, each differentiable."""
+"""Differentiable halo exchange, sums and gathering of slabs along one grid dim."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from scitoolkit.training.ranks.communicator import Communicator, RowExchange
 
 
 class Slabs(SharedDim):
-    """One dim of a grid, of which every process holds as many cells, in the order of ranks.
+    """A grid dim divided into slabs of equal size, in the order of ranks.
 
     Args:
         ranks: the processes.
-        kind: how the whole dim goes on beyond its ends.
+        kind: padding of the whole dim.
 
     Example:
         >>> from scitoolkit.training.ranks.communicator import SingleProcess
@@ -32,16 +32,16 @@ class Slabs(SharedDim):
         self.rank, self.size = ranks.rank, ranks.size
 
     def extend(self, x: Tensor, dim: int, width: int, kind: Padding) -> Tensor:
-        """Return a slab with `width` cells of its neighbours, or of what is beyond the walls.
+        """Return a slab padded by `width` cells of neighbouring slabs, or by `kind` at walls.
 
         Raises:
-            ConfigError: a neighbour holds fewer cells.
+            ConfigError: slabs of fewer than `width` cells.
         """
         cells = x.shape[dim]
         if width > cells:
             raise ConfigError(
-                f"a layer looks {width} cells far, and a process holds {cells} along the dim that "
-                "is divided", where="training.strategy", allowed="slabs that are as thick",
+                f"a layer needs a halo of {width} cells, but slabs have {cells}",
+                where="training.strategy", allowed=f"slabs of {width} cells or more",
                 fix="fewer processes, spatial_dim=a longer dim, or fewer levels",
             )  # fmt: skip
         before, after = self._neighbours(kind)
@@ -55,13 +55,13 @@ class Slabs(SharedDim):
         return torch.cat([sides[0], x, sides[1]], dim)
 
     def sum(self, x: Tensor) -> Tensor:
-        """Return the sum over the processes, the same bits on all of them."""
+        """Return the sum over processes, bitwise equal on all of them."""
         counts = self._counts(x.numel())
         total = SumRows.apply(x.reshape(-1), self.ranks, counts)
         return GatherRows.apply(total, self.ranks, counts).view(x.shape)
 
     def whole(self, x: Tensor, dim: int) -> Tensor:
-        """Return the slabs of all processes, joined along a dim."""
+        """Return the whole tensor, gathered from the slabs along a dim."""
         moved = x.movedim(dim, 0).contiguous()
         counts = (len(moved),) * self.size
         return GatherRows.apply(moved, self.ranks, counts).movedim(0, dim)
@@ -82,7 +82,7 @@ class Slabs(SharedDim):
         return (before if before >= 0 else None), (after if after < self.size else None)
 
     def _exchange(self, width: int, kind: Padding) -> RowExchange:
-        """Return which of the 2 `width` rows at the ends go to whom: first rows, then last ones."""
+        """Return the exchange plan of the 2 `width` end rows, first rows before last rows."""
         before, after = self._neighbours(kind)
         index: list[int] = []
         sent = [0] * self.size
@@ -91,7 +91,7 @@ class Slabs(SharedDim):
                 if neighbour == other:
                     index += range(first, first + width)
                     sent[other] += width
-        # A neighbour's neighbour on the other side is this process: it gets what it gives.
+        # The exchange is symmetric: a process receives from a neighbour as many rows as it sends.
         return RowExchange(torch.tensor(index, dtype=torch.int64), tuple(sent), tuple(sent))
 
     def _arranged(
@@ -99,7 +99,7 @@ class Slabs(SharedDim):
     ) -> Sequence[Tensor | None]:
         """Return the rows of the neighbour before and of the one after."""
         if before is not None and before == after:
-            # One process on both sides sends its first rows first: they come after ours.
+            # A single neighbour on both sides sends its first rows first, which follow our slab.
             return halo[width:], halo[:width]
         parts: dict[int, Tensor] = {}
         at = 0
@@ -110,7 +110,7 @@ class Slabs(SharedDim):
 
 
 def _beyond(x: Tensor, dim: int, width: int, kind: Padding, end: int) -> Tensor:
-    """Return what is beyond a wall."""
+    """Return the padding beyond a wall."""
     edge = x.narrow(dim, end, 1)
     shape = [width if i == dim else n for i, n in enumerate(x.shape)]
     return (torch.zeros_like(edge) if kind == "zeros" else edge).expand(shape)

@@ -1,4 +1,4 @@
-"""The training strategy of fields that are too large for one process: each holds a slab of them."""
+"""Configuration of spatial parallel training, for fields too large for one process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class SpatialParallel(SummedGradients):
-    """Every process holds a slab of all samples of the batch; they talk inside the model."""
+    """Spatial parallelism: every process has a slab of all samples; halos are exchanged."""
 
     shares_batch: ClassVar[bool] = False
     name: Literal["spatial"] = "spatial"
@@ -23,13 +23,13 @@ class SpatialParallel(SummedGradients):
         from scitoolkit.training.strategies.base import SingleStrategy
         from scitoolkit.training.strategies.data_parallel import joined
 
-        # By name: it builds on the configuration, which this section is a part of.
+        # By name, to avoid a circular import of the configuration.
         slabs = load_name("scitoolkit.emulation.spatial.slab_training:SlabStrategy")
         return slabs(device) if joined() else SingleStrategy(device)
 
 
 class EmulationTrainingConfig(TrainingConfig):
-    """The `training:` section of an emulation: `strategy` may be `spatial` too.
+    """The `training:` section of an emulation, with the additional strategy `spatial`.
 
     Example:
         >>> EmulationTrainingConfig(strategy="spatial").strategy_on(3).shares_batch
@@ -43,9 +43,9 @@ class EmulationTrainingConfig(TrainingConfig):
 
     @property
     def divides_fields(self) -> bool:
-        """Whether processes hold slabs of the fields instead of samples of the batch."""
+        """Whether processes divide the fields instead of the samples of a batch."""
         return self.strategy == "spatial"
 
     def named_strategy(self) -> StrategyConfig | None:
-        """Return the strategy that is written, None for `auto`."""
+        """Return the configured strategy; None for `auto`."""
         return SpatialParallel() if self.divides_fields else super().named_strategy()

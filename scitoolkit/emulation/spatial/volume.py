@@ -1,8 +1,8 @@
-"""Bytes that processes with slabs exchange: a sum over layers, known before anything runs.
+"""Predicted communication volume of slabs: a sum over layers.
 
-A layer that looks h cells far sends h cells of all its channels to both sides, whatever the slab's
-thickness: 2 h C A numbers for a cross-section of A cells. Halving the grid divides A by 2 for each
-dim that is not divided.
+A layer with a halo of h cells sends h cells of all its C channels to both sides, independent of the
+thickness of the slab: 2 h C A numbers for a cross-section of A cells. Halving the grid divides A by
+2 for each dim that is not divided.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from scitoolkit.emulation.models.config import (
 )
 
 Layer = tuple[int, int, float]
-"""Cells that it looks far, channels that it is given, and how often its cells are halved."""
+"""Halo in cells, input channels, and coarsening factor of a layer."""
 
 
 def forward_bytes(
@@ -28,14 +28,14 @@ def forward_bytes(
 ) -> int:  # fmt: skip
     """Return the bytes that a process with two neighbours receives in one forward pass.
 
-    The backward pass sends as many back, those of the first layer left out.
+    The backward pass sends the same amount without the first layer.
 
     Args:
         model: the network.
-        inputs: its channels.
+        inputs: its input channels.
         cross_section: cells along the dims that are not divided.
-        batch: samples.
-        itemsize: bytes of a number.
+        batch: number of samples.
+        itemsize: bytes per number.
 
     Raises:
         ConfigError: no formula for the network.
@@ -53,7 +53,7 @@ def forward_bytes(
         layers = _resnet(model, inputs, dims)
     else:
         raise ConfigError(
-            f"no formula for {model.name}", where="model.name",
+            f"no formula for model {model.name}", where="model.name",
             allowed="unet, convnext_unet, resnet",
         )  # fmt: skip
     numbers = sum(
@@ -86,7 +86,7 @@ def _resnet(model: ResNetConfig, inputs: int, dims: int) -> Iterator[Layer]:
 
 
 def _levels(widths: list[int], convolutions: int, far: int, patch: int) -> Iterator[Layer]:
-    """Yield the layers of a pyramid: down, up again, and the interpolations between levels."""
+    """Yield the layers of a U-Net: encoder, decoder and the interpolations between levels."""
     for level, width in enumerate(widths):
         passes = 1 if level == len(widths) - 1 else 2
         for _ in range(passes * convolutions):

@@ -1,7 +1,4 @@
-"""Forecasters: one file a family, each with its configuration and its model.
-
-The kind, its base classes and the setting are here; models are imported from their files.
-"""
+"""Forecasters: plug-in kind, base classes and setting; each family has its own module."""
 
 from scitoolkit.forecasting.forecasters.base import (
     Forecaster,

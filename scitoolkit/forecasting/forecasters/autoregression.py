@@ -1,4 +1,4 @@
-"""Seasonal autoregressions of anomalies with memory, and their average."""
+"""Seasonal autoregression of anomalies with memory, and averages of forecasters."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ ALPHAS = (100.0, 300.0, 1000.0, 3000.0)
 
 
 class AnomalyAutoregression(Forecaster):
-    """Ridge regression between anomalies whose coefficients follow the season.
+    """Ridge regression between anomalies with seasonally varying coefficients.
 
-    The damped anomaly of each channel is the prior, and what ridge adds is the departure from it:
-    coupling between channels, memory (means of the last inputs), and its seasonal modulation.
-    With `alpha` -> inf it *is* the damped anomaly.
+    The coefficients are shrunk towards the damped anomaly of each channel. The regression adds
+    coupling between channels, memory (means of the last inputs) and seasonal modulation; with
+    `alpha` -> inf it equals the damped anomaly.
 
     Args:
         harmonics: of the climatology.
         leads: number of leads.
         alpha: ridge penalty on standardised anomalies.
-        memory: lengths of the means of the last inputs that are used beside the last one.
-        seasonal: whether the last anomaly also enters multiplied by cos and sin of the season.
+        memory: lengths of means over the last inputs, used in addition to the last input.
+        seasonal: whether the products of the last anomaly with cos and sin of the season are used.
         folds: see `cross_fitted_anomalies`.
     """
 
@@ -70,12 +70,12 @@ class AnomalyAutoregression(Forecaster):
         return self
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return the climatology's, and scales and weights of the regression."""
+        """Return the arrays of the climatology, scales and regression weights."""
         climatology = prefixed("climatology", self.climatology.arrays())
         return {**climatology, "scale": self.scale_, "weights": self.weights_}
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> AnomalyAutoregression:
-        """Set what `arrays` returned."""
+        """Restore the fitted state from `arrays`; return self."""
         self.climatology.restore(within("climatology", arrays))
         self.scale_, self.weights_ = arrays["scale"], arrays["weights"]
         return self
@@ -108,7 +108,7 @@ class AnomalyAutoregression(Forecaster):
         return np.concatenate(columns, axis=1)
 
     def predict(self, windows: Windows) -> Array:
-        """Return climatology + regressed anomaly."""
+        """Return climatology plus regressed anomaly, (window, lead, channel)."""
         anomalies = windows.input_values() - self.climatology.at(windows.input_years())
         x = self._features(_season(windows), anomalies / self.scale_)
         out = np.einsum("wf,lfc->wlc", x, self.weights_[: windows.leads]) * self.scale_
@@ -116,7 +116,7 @@ class AnomalyAutoregression(Forecaster):
 
 
 class Average(Forecaster):
-    """Mean of several forecasters: steadier outside the training years than the best of them."""
+    """Mean of several forecasters, usually more robust than the best one."""
 
     def __init__(self, members: Sequence[Forecaster]) -> None:
         self.members: list[Forecaster] = list(members)
@@ -128,7 +128,7 @@ class Average(Forecaster):
         return self
 
     def predict(self, windows: Windows) -> Array:
-        """Return the mean forecast."""
+        """Return the mean forecast, (window, lead, channel)."""
         return np.mean([member.predict(windows) for member in self.members], axis=0)
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -137,7 +137,7 @@ class Average(Forecaster):
         return {key: value for part in parts for key, value in part.items()}
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> Average:
-        """Set what `arrays` returned."""
+        """Restore the fitted state from `arrays`; return self."""
         for i, member in enumerate(self.members):
             member.restore(within(str(i), arrays))
         return self
@@ -148,11 +148,11 @@ def _season(windows: Windows) -> Array:
 
 
 class AutoregressionConfig(ForecasterConfig):
-    """Ridge regression of mode anomalies with memory, its coefficients following the season.
+    """Ridge regression of mode anomalies with memory and seasonally varying coefficients.
 
     Attributes:
-        harmonics: of the climatology.
-        alpha: ridge penalty on standardised anomalies.
+        harmonics: of the climatology; None is selected by validation.
+        alpha: ridge penalty on standardised anomalies; None is selected by validation.
     """
 
     title: ClassVar[str] = "seasonal autoregression"
@@ -162,11 +162,11 @@ class AutoregressionConfig(ForecasterConfig):
     alpha: float | None = Field(default=None, gt=0)
 
     def build(self, setting: Setting) -> InFrame:
-        """Return the model, in the modes."""
+        """Return the unfitted model in the POD modes."""
         return InFrame(_frame(setting), self.build_inner(setting))
 
     def build_inner(self, setting: Setting) -> AnomalyAutoregression:
-        """Return the model of coefficients alone."""
+        """Return the unfitted model of mode coefficients."""
         memory = tuple(sorted({min(3, setting.inputs), setting.inputs} - {1}))
         return AnomalyAutoregression(
             setting.harmonics if self.harmonics is None else self.harmonics, setting.leads,
@@ -174,11 +174,11 @@ class AutoregressionConfig(ForecasterConfig):
         )  # fmt: skip
 
     def refuses(self, setting: Setting) -> str:
-        """Return that the season needs a calendar, where there is none."""
+        """Return a reason if the record has no calendar."""
         return "" if setting.harmonics else "no calendar of two years or more"
 
     def candidates(self, setting: Setting) -> list[ForecasterConfig]:
-        """Return penalties and harmonics."""
+        """Return candidates with different harmonics and penalties."""
         harmonics = [setting.harmonics, *(n for n in HARMONICS if n != setting.harmonics)]
         return self.fill(harmonics=harmonics, alpha=ALPHAS)
 
@@ -191,7 +191,7 @@ class AverageConfig(ForecasterConfig):
     name: Literal["autoregression_average"] = "autoregression_average"
 
     def build(self, setting: Setting) -> InFrame:
-        """Return the model, in the modes."""
+        """Return the unfitted model in the POD modes."""
         members = [
             AutoregressionConfig(harmonics=n, alpha=alpha).build_inner(setting)
             for n in HARMONICS for alpha in ALPHAS
@@ -199,10 +199,10 @@ class AverageConfig(ForecasterConfig):
         return InFrame(_frame(setting), Average(members))
 
     def refuses(self, setting: Setting) -> str:
-        """Return that the season needs a calendar, where there is none."""
+        """Return a reason if the record has no calendar."""
         return "" if setting.harmonics else "no calendar of two years or more"
 
 
 def _frame(setting: Setting) -> Modes:
-    """Return modes of the deviation from the mean: the season stays in the coefficients."""
+    """Return modes of deviations from the mean, so that the coefficients contain the season."""
     return Modes(setting, seasonal=False)

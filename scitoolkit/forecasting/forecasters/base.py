@@ -1,15 +1,15 @@
-"""The plug-in kind `forecaster`: configuration, setting and life of a forecasting model.
+"""Plug-in kind `forecaster`: configuration, setting and interface of a forecasting model.
 
-A member is a `ForecasterConfig`: its fields are settings (None: chosen by validation among
-`candidates`), its class attributes are capabilities, `build` returns the model. The life of a
+A member is a `ForecasterConfig`: its fields are settings (None is selected by validation among
+`candidates`), its class attributes are capabilities, and `build` returns the model. Methods of a
 model:
 
-    fit(segments, memo)       learn from unbroken stretches of a record; what does not depend on
-                              the penalty (`Recursive.prepare`) is kept in `memo` for others
-    start(windows)            the state at the last input of every window
-    step(state)               one step on: (state, values)
-    predict(windows)          all leads: the steps one after another
-    arrays(), restore(arrays) plain arrays from which the fitted model is made again
+    fit(segments, memo)       fit to stretches without gaps; results that do not depend on the
+                              penalty (`Recursive.prepare`) are cached in `memo`
+    start(windows)            state at the last input of every window
+    step(state)               advance by one step: (state, values)
+    predict(windows)          all leads, by default step by step
+    arrays(), restore(arrays) serialise and restore the fitted state
     cost()                    number of stored values
 """
 
@@ -32,18 +32,18 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Setting:
-    """What a forecaster is built for: window, field and calendar.
+    """Setting of a forecaster: window, field and calendar.
 
     Attributes:
-        inputs: steps that a forecast sees.
-        leads: steps that it forecasts.
-        weights: (cell,) area weights of mean 1.
-        rank: modes of those forecasters that work in a subspace.
-        harmonics: annual harmonics of climatologies.
-        shape: of the grid; None where cells are masked, so that cells have no known neighbours.
-        rows: time steps that are learned from.
-        seed: of random parts.
-        parameters: number of cells of each parameter of simulations; these cells come last.
+        inputs: number of input steps.
+        leads: number of forecast steps.
+        weights: (cell,) area weights with mean 1.
+        rank: number of modes of forecasters that work in a subspace.
+        harmonics: number of annual harmonics of climatologies.
+        shape: of the grid; None with masked cells, whose neighbours are unknown.
+        rows: number of training steps.
+        seed: of random components.
+        parameters: number of cells of each simulation parameter; these are the last cells.
     """
 
     inputs: int
@@ -58,86 +58,86 @@ class Setting:
 
     @property
     def modes(self) -> int:
-        """Return the number of modes: the rank, at most the cells, and one a parameter."""
+        """Number of modes: the rank (at most the number of cells) plus one per parameter."""
         cells = len(self.weights) - sum(self.parameters)
         return min(self.rank, cells) + len(self.parameters)
 
 
 class Forecaster(ABC):
-    """A forecasting model: learns from stretches of a record, forecasts windows."""
+    """Forecasting model: fitted to stretches of a record, applied to windows."""
 
     recursive: ClassVar[bool] = False
-    """Whether `step` continues beyond the leads by the model's own output, so it may diverge."""
+    """Whether `step` feeds back the model's output, so that long rollouts may diverge."""
 
     @abstractmethod
     def fit(self, segments: Sequence[Series], memo: Memo | None = None) -> Forecaster:
-        """Learn from unbroken stretches of a record; return self.
+        """Fit to stretches of a record without gaps; return self.
 
         Args:
-            segments: stretches of (time, cell).
-            memo: results that do not depend on the penalty, kept between candidates that are
-                fitted to the same segments.
+            segments: stretches with values (time, cell).
+            memo: cache of results that do not depend on the penalty, shared by candidates fitted
+                to the same segments.
         """
 
     @abstractmethod
     def predict(self, windows: Windows) -> Array:
-        """Return (window, lead, cell)."""
+        """Return the forecast, (window, lead, cell)."""
 
     def start(self, windows: Windows) -> Any:
         """Return the state at the last input of every window."""
         return self.predict(windows), 0
 
     def step(self, state: Any) -> tuple[Any, Array]:
-        """Return the state one step on, and its values (window, cell)."""
+        """Return the state after one step, and its values (window, cell)."""
         forecast, lead = state
         return (forecast, lead + 1), forecast[:, lead]
 
     @abstractmethod
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return what was fitted, as plain arrays."""
+        """Return the fitted state as plain arrays."""
 
     @abstractmethod
     def restore(self, arrays: Mapping[str, np.ndarray]) -> Forecaster:
-        """Set what `arrays` returned; return self."""
+        """Restore the fitted state from `arrays`; return self."""
 
     def cost(self) -> int:
         """Return the number of stored values."""
         return sum(a.size for a in self.arrays().values())
 
     def subspace(self) -> Subspace | None:
-        """Return the orthonormal coordinates outside which nothing but a climatology is forecast.
+        """Return the subspace outside which the forecast is the climatology; None without one.
 
-        Errors of such a forecaster are measured in them, which costs a fraction of the field's.
+        Errors of such a forecaster are computed in the subspace, which is much cheaper.
         """
         return None
 
     def coordinates(self, encoded: Windows) -> Array:
-        """Return (window, lead, coordinate) of windows of coordinates; see `subspace`."""
+        """Return the forecast (window, lead, coordinate) for encoded windows; see `subspace`."""
         raise NotImplementedError
 
 
 class Subspace(Protocol):
-    """Orthonormal coordinates of part of a field."""
+    """Orthonormal coordinates of a subspace of the field."""
 
     key: tuple[Any, ...]
 
     def encode(self, values: Array, years: Array) -> Array:
-        """Return (..., coordinate) of (..., cell)."""
+        """Return the coordinates (..., coordinate) of values (..., cell)."""
 
     def split(self, truth: Array, years: Array) -> tuple[Array, Array]:
-        """Return coordinates of (window, lead, cell), and (lead,) mean squares outside them."""
+        """Return coordinates of (window, lead, cell), and mean squares (lead,) outside them."""
 
     def square(self, difference: Array) -> Array:
-        """Return (lead,) area-weighted mean squares of differences of coordinates."""
+        """Return area-weighted mean squares (lead,) of differences of coordinates."""
 
 
 class ForecasterConfig(NeedsPackages, Config):
-    """Base of a forecaster's configuration.
+    """Base class of forecaster configurations.
 
     Attributes:
-        title: its name in tables.
-        closed_form: whether `fit` solves linear systems only; `auto` compares these.
-        compared: whether `auto` compares it at all.
+        title: name in tables.
+        closed_form: whether `fit` only solves linear systems.
+        compared: whether `auto` compares this closed form.
     """
 
     title: ClassVar[str] = ""
@@ -148,29 +148,29 @@ class ForecasterConfig(NeedsPackages, Config):
 
     @abstractmethod
     def build(self, setting: Setting) -> Forecaster:
-        """Return an unfitted model."""
+        """Return the unfitted model."""
 
     def refuses(self, setting: Setting) -> str:
-        """Return why the model cannot be used in this setting, "" if it can."""
+        """Return the reason why the model cannot be used in this setting, "" if it can."""
         return ""
 
     def work(self, setting: Setting) -> float:
-        """Return the multiplications of one step of one forecast; `auto` leaves out costly ones."""
+        """Return the number of multiplications per forecast step; `auto` skips costly models."""
         return 0.0
 
     def candidates(self, setting: Setting) -> list[ForecasterConfig]:
-        """Return the settings to choose from by validation, simplest first."""
+        """Return the candidate settings for validation, simplest first."""
         return [self]
 
     def tune(
         self, setting: Setting, error: Callable[[ForecasterConfig], float]
     ) -> ForecasterConfig:
-        """Return the candidate of the least validation error."""
+        """Return the candidate with the least validation error."""
         found = self.candidates(setting)
         return found[0] if len(found) == 1 else min(found, key=error)
 
     def label(self) -> str:
-        """Return title and chosen settings, for tables."""
+        """Return the title and the numeric settings, for tables."""
         given = self.model_dump(exclude={"name"}, exclude_none=True)
         text = ", ".join(f"{k} {v:g}" for k, v in given.items() if isinstance(v, (int, float)))
         return f"{self.title} ({text})" if text else self.title
@@ -192,7 +192,7 @@ forecasters: Kind[type[ForecasterConfig]] = Kind(
 
 
 def once(memo: Memo | None, key: Any, make: Callable[[], T]) -> T:
-    """Return `memo[key]`, made on first use; without a memo it is made each time."""
+    """Return `memo[key]`, computed by `make` on first use; without a memo, always computed."""
     if memo is None:
         return make()
     if key not in memo:
@@ -201,10 +201,10 @@ def once(memo: Memo | None, key: Any, make: Callable[[], T]) -> T:
 
 
 def prefixed(name: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the arrays of a part, under its name."""
+    """Return arrays with keys prefixed by the name of a component."""
     return {f"{name}.{key}": value for key, value in arrays.items()}
 
 
 def within(name: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the arrays of a part: the inverse of `prefixed`."""
+    """Return the arrays of a component, without prefix; the inverse of `prefixed`."""
     return {k.removeprefix(f"{name}."): v for k, v in arrays.items() if k.startswith(f"{name}.")}

@@ -1,8 +1,8 @@
-"""Climatologies: mean, annual harmonics of the true calendar, trend; with the last anomaly held.
+"""Climatologies (mean, annual harmonics, trend) and anomaly persistence.
 
-What is learned beyond a climatology is estimated on anomalies from a climatology that has not seen
-them (cross-fitting): a climatology that is used after its training years is wrong by its own
-sampling error and by drift, and damping factors estimated in-sample would not know.
+Models of anomalies are fitted to anomalies from a climatology of other years (cross-fitting). After
+the training years a climatology has errors from sampling and drift, which in-sample anomalies do
+not show.
 """
 
 from __future__ import annotations
@@ -19,13 +19,12 @@ from scitoolkit.forecasting.windows import Array, Series, Windows
 
 
 class Climatology(Forecaster):
-    """Mean, annual harmonics of the true calendar, and (optionally) a linear trend.
+    """Mean, annual harmonics of the calendar year and, optionally, a linear trend.
 
     Args:
-        harmonics: number of annual harmonics; fewer are used when the steps of the record
-            cannot resolve them, none when it spans less than two years or has no calendar.
-        trend: whether a linear trend is fitted too. Off by default: a trend of a few years
-            extrapolates badly.
+        harmonics: number of annual harmonics; fewer if the time step cannot resolve them, none if
+            the record is shorter than two years or has no calendar.
+        trend: whether to fit a linear trend; a trend over a few years extrapolates poorly.
 
     Example:
         >>> years = 2000 + np.arange(48) / 12
@@ -50,7 +49,7 @@ class Climatology(Forecaster):
         return self
 
     def at(self, years: Array) -> Array:
-        """Return (..., channel) for (...) decimal years."""
+        """Return the climatology (..., channel) at decimal years (...)."""
         return self._design(years) @ self.coefficients_
 
     def anomalies(self, series: Series) -> Series:
@@ -58,11 +57,11 @@ class Climatology(Forecaster):
         return Series(series.values - self.at(series.years), series.years)
 
     def predict(self, windows: Windows) -> Array:
-        """Return the climatology of the times to forecast."""
+        """Return the climatology at the forecast times, (window, lead, channel)."""
         return self.at(windows.output_years())
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return coefficients, harmonics used and origin of the trend."""
+        """Return coefficients, number of harmonics used and origin of the trend."""
         return {
             "coefficients": self.coefficients_,
             "used": np.array(self.used_),
@@ -70,7 +69,7 @@ class Climatology(Forecaster):
         }
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> Climatology:
-        """Set what `arrays` returned."""
+        """Restore the fitted state from `arrays`; return self."""
         self.coefficients_ = arrays["coefficients"]
         self.used_, self.origin_ = int(arrays["used"]), float(arrays["origin"])
         return self
@@ -87,7 +86,10 @@ class Climatology(Forecaster):
 
 
 def resolvable_harmonics(years: Array) -> int:
-    """Return how many annual harmonics a record can tell apart from noise and from aliases."""
+    """Return the number of annual harmonics that a record resolves without aliasing.
+
+    It is 0 for a record shorter than about two years or without a calendar.
+    """
     if np.isnan(years).any() or len(years) < 3 or np.ptp(years) < 1.9:
         return 0
     step = float(np.median(np.diff(np.sort(years))))
@@ -97,12 +99,12 @@ def resolvable_harmonics(years: Array) -> int:
 def cross_fitted_anomalies(
     segments: Sequence[Series], climatology: Climatology, folds: int
 ) -> list[Series]:
-    """Return anomalies, each block's from a climatology fitted to all other blocks.
+    """Return the anomalies of each block from a climatology fitted to all other blocks.
 
     Args:
         segments: stretches of the record.
-        climatology: settings to copy; it is not changed.
-        folds: blocks the longest stretch is cut into; 1 means in-sample anomalies.
+        climatology: provides the settings; it is not changed.
+        folds: total number of blocks; 1 for in-sample anomalies.
     """
     pieces = [piece for s in segments for piece in _cut(s, _share(s, segments, folds))]
     out = []
@@ -128,7 +130,7 @@ def _cut(series: Series, count: int) -> list[Series]:
 
 
 class AnomalyPersistence(Forecaster):
-    """Climatology plus the last anomaly, held."""
+    """Anomaly persistence: climatology plus the last anomaly at all leads."""
 
     def __init__(self, harmonics: int = 3) -> None:
         self.climatology: Climatology = Climatology(harmonics)
@@ -139,21 +141,21 @@ class AnomalyPersistence(Forecaster):
         return self
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return the climatology's."""
+        """Return the arrays of the climatology."""
         return self.climatology.arrays()
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> AnomalyPersistence:
-        """Set what `arrays` returned."""
+        """Restore the fitted state from `arrays`; return self."""
         self.climatology.restore(arrays)
         return self
 
     def predict(self, windows: Windows) -> Array:
-        """Return climatology + last anomaly."""
+        """Return climatology plus last anomaly, (window, lead, channel)."""
         return self.climatology.predict(windows) + last_anomaly(self.climatology, windows)[:, None]
 
 
 def last_anomaly(climatology: Climatology, windows: Windows, lag: int = 0) -> Array:
-    """Return (window, channel): the anomaly `lag` steps before the last input."""
+    """Return the anomaly `lag` steps before the last input, (window, channel)."""
     return windows.lagged(lag) - climatology.at(windows.input_years()[:, -1 - lag])
 
 
@@ -161,8 +163,8 @@ class ClimatologyConfig(ForecasterConfig):
     """Mean and annual harmonics of every cell.
 
     Attributes:
-        harmonics: None for the number that validation chose.
-        trend: whether a linear trend is fitted too; None compares both.
+        harmonics: number of annual harmonics; None uses the number selected by validation.
+        trend: whether to fit a linear trend.
     """
 
     title: ClassVar[str] = "climatology"
@@ -172,7 +174,7 @@ class ClimatologyConfig(ForecasterConfig):
     trend: bool = False
 
     def build(self, setting: Setting) -> Climatology:
-        """Return the model."""
+        """Return the unfitted model."""
         return Climatology(_harmonics(self.harmonics, setting), self.trend)
 
 
@@ -185,15 +187,15 @@ class TrendConfig(ClimatologyConfig):
     trend: bool = True
 
     def refuses(self, setting: Setting) -> str:
-        """Return that a trend needs a calendar."""
+        """Return a reason if the record has no calendar."""
         return "" if setting.harmonics else "no calendar of two years or more"
 
 
 class AnomalyPersistenceConfig(ForecasterConfig):
-    """Climatology plus the last anomaly, held.
+    """Climatology plus the last anomaly at all leads.
 
     Attributes:
-        harmonics: None for the number that validation chose.
+        harmonics: of the climatology; None uses the number selected by validation.
     """
 
     title: ClassVar[str] = "climatology + anomaly persistence"
@@ -202,7 +204,7 @@ class AnomalyPersistenceConfig(ForecasterConfig):
     harmonics: NonNegativeInt | None = None
 
     def build(self, setting: Setting) -> AnomalyPersistence:
-        """Return the model."""
+        """Return the unfitted model."""
         return AnomalyPersistence(_harmonics(self.harmonics, setting))
 
 

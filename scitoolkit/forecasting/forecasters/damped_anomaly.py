@@ -1,4 +1,4 @@
-"""Climatology plus a damped anomaly of every cell, with or without memory."""
+"""Damped anomalies: climatology plus lead-dependent fractions of recent anomalies."""
 
 from __future__ import annotations
 
@@ -31,19 +31,21 @@ CROSS_FITS = (1, 3)
 
 
 class DampedAnomaly(Forecaster):
-    """Climatology plus a damped anomaly: factors per lead and channel, pulled to common ones.
+    """Climatology plus damped anomaly, with factors per lead and channel shrunk to common ones.
 
     Args:
         harmonics: of the climatology.
-        leads: number of leads to estimate damping for.
-        shrinkage: pull of every channel's factors towards those common to all, in units of the
-            record's own weight: 0 = each channel alone (few modes), inf = common factors only
-            (many noisy cells).
+        leads: number of leads.
+        shrinkage: weight of the common factors relative to the record: 0 for independent channels
+            (few modes), inf for common factors only (many noisy cells).
         folds: see `cross_fitted_anomalies`.
-        memory: lengths of the means of the last inputs that are damped beside the last input.
-        patterns: largest number of spatial patterns by which factors differ between channels;
-            more channels than that have their factors' differences truncated by SVD.
-        weights: (channel,) area weights for the common factors.
+        memory: lengths of means over the last inputs, used in addition to the last input.
+        patterns: largest number of spatial patterns in which factors differ between channels, by
+            a truncated SVD; None for no truncation.
+        weights: (channel,) area weights for the common factors; None for equal weights.
+
+    Raises:
+        DataError: (by `fit`) no stretch is long enough.
 
     Source:
         Damped persistence as in seasonal forecasting (Lorenz 1973; van den Dool 2007, ch. 8).
@@ -83,7 +85,7 @@ class DampedAnomaly(Forecaster):
         return self
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return the climatology's, and the damping factors."""
+        """Return the arrays of the climatology and the damping factors."""
         return {
             **prefixed("climatology", self.climatology.arrays()),
             "common": self.common_,
@@ -92,7 +94,7 @@ class DampedAnomaly(Forecaster):
         }
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> DampedAnomaly:
-        """Set what `arrays` returned."""
+        """Restore the fitted state from `arrays`; return self."""
         self.climatology.restore(within("climatology", arrays))
         self.common_, self.loadings_ = arrays["common"], arrays["loadings"]
         self.patterns_ = arrays["patterns"]
@@ -103,7 +105,7 @@ class DampedAnomaly(Forecaster):
         return max(self.memory, default=1)
 
     def _factors(self, anomalies: Sequence[Series], lead: int) -> tuple[Array, Array]:
-        """Return the common factors (feature,) and each channel's departure (feature, channel)."""
+        """Return the common factors (feature,) and the channels' deviations (feature, channel)."""
         gram: Any = 0.0
         cross: Any = 0.0
         first = self._reach - 1
@@ -114,7 +116,7 @@ class DampedAnomaly(Forecaster):
             cross = cross + np.array([(p * target).sum(0) for p in features])
         if np.isscalar(gram):
             raise DataError(
-                f"no stretch of the training part holds {self._reach} steps and lead {lead}",
+                f"no training stretch is long enough for {self._reach} steps and lead {lead}",
                 fix="fewer leads, or a longer file",
             )
         weights = np.ones(gram.shape[2]) if self.weights is None else self.weights
@@ -136,7 +138,7 @@ class DampedAnomaly(Forecaster):
         return common, departure
 
     def _features(self, anomalies: Array) -> list[Array]:
-        """Return [(time, channel)]: the anomaly, and its means over the last inputs."""
+        """Return a list of (time, channel): the anomaly and its means over the last inputs."""
         total = np.concatenate([np.zeros((1, anomalies.shape[1])), np.cumsum(anomalies, axis=0)])
         out = [anomalies]
         for length in self.memory:
@@ -146,7 +148,7 @@ class DampedAnomaly(Forecaster):
         return out
 
     def predict(self, windows: Windows) -> Array:
-        """Return climatology + damping x anomalies."""
+        """Return climatology plus damped anomalies, (window, lead, channel)."""
         anomalies = [last_anomaly(self.climatology, windows, k) for k in range(self._reach)]
         features = [anomalies[0], *(np.mean(anomalies[:k], axis=0) for k in self.memory)]
         out = self.climatology.predict(windows)
@@ -171,7 +173,7 @@ class DampedAnomalyConfig(ForecasterConfig):
     """Climatology plus the last anomaly, damped by one factor per lead.
 
     Attributes:
-        harmonics: of the climatology; None for the number that validation chose.
+        harmonics: of the climatology; None uses the number selected by validation.
     """
 
     title: ClassVar[str] = "climatology + damped anomaly"
@@ -180,19 +182,21 @@ class DampedAnomalyConfig(ForecasterConfig):
     harmonics: NonNegativeInt | None = None
 
     def build(self, setting: Setting) -> DampedAnomaly:
-        """Return the model."""
+        """Return the unfitted model."""
         harmonics = setting.harmonics if self.harmonics is None else self.harmonics
         return DampedAnomaly(harmonics, setting.leads, np.inf, 1, weights=setting.weights)
 
 
 class MemoryConfig(ForecasterConfig):
-    """Climatology plus damped anomalies of the last inputs and their means, cell by cell.
+    """Climatology plus damped anomalies of the last input and of means over the last inputs.
+
+    Settings that are None are selected by validation.
 
     Attributes:
-        harmonics: of the climatology; None for the number that validation chooses.
-        memory: lengths of the means of the last inputs.
-        folds: cross-fitting of the climatology.
-        shrinkage: pull of every cell's factors towards the common ones.
+        harmonics: of the climatology.
+        memory: lengths of the means over the last inputs.
+        folds: number of blocks for cross-fitting the climatology.
+        shrinkage: of every cell's factors towards the common ones.
     """
 
     title: ClassVar[str] = "damped anomaly with memory"
@@ -204,7 +208,7 @@ class MemoryConfig(ForecasterConfig):
     shrinkage: float | None = Field(default=None, ge=0)
 
     def build(self, setting: Setting) -> DampedAnomaly:
-        """Return the model; what is None takes the value that the choice starts from."""
+        """Return the unfitted model, with defaults for settings that are None."""
         return DampedAnomaly(
             setting.harmonics if self.harmonics is None else self.harmonics, setting.leads,
             SHRINKAGES[-1] if self.shrinkage is None else self.shrinkage,
@@ -212,7 +216,7 @@ class MemoryConfig(ForecasterConfig):
         )  # fmt: skip
 
     def candidates(self, setting: Setting) -> list[ForecasterConfig]:
-        """Return memories, cross-fits and shrinkages."""
+        """Return candidates with different memories, cross-fits and shrinkages."""
         inputs = setting.inputs
         memories = dict.fromkeys([(), tuple(sorted({min(3, inputs), inputs} - {1}))])
         return [
@@ -227,7 +231,7 @@ class MemoryConfig(ForecasterConfig):
     def tune_harmonics(
         self, options: Sequence[int], error: Callable[[ForecasterConfig], float]
     ) -> int:
-        """Return the number of annual harmonics of the least validation error."""
+        """Return the number of annual harmonics with the least validation error."""
         if self.harmonics is not None:
             return self.harmonics
         if len(options) == 1:
@@ -235,6 +239,12 @@ class MemoryConfig(ForecasterConfig):
         return min(options, key=lambda n: error(self.model_copy(update={"harmonics": n})))
 
     def label(self) -> str:
-        """Return title and settings."""
-        memory = "+".join(map(str, (1, *(self.memory or ()))))
-        return f"{self.title} (memory {memory}, folds {self.folds}, shrinkage {self.shrinkage:g})"
+        """Return the title and the settings, for tables."""
+        settings = []
+        if self.memory is not None:
+            settings.append(f"memory {'+'.join(map(str, (1, *self.memory)))}")
+        if self.folds is not None:
+            settings.append(f"folds {self.folds}")
+        if self.shrinkage is not None:
+            settings.append(f"shrinkage {self.shrinkage:g}")
+        return f"{self.title} ({', '.join(settings)})" if settings else self.title

@@ -10,9 +10,9 @@ from scitoolkit.forecasting.forecasters.damped_anomaly import SHRINKAGES, Memory
 
 
 class DampedAverageConfig(ForecasterConfig):
-    """Mean of damped anomalies with memory: steadier outside the training years than the best.
+    """Mean of damped anomalies with memory, usually more robust than the best member.
 
-    Members have the chosen number of harmonics and one less, and both shrinkages.
+    The members combine the selected number of harmonics and one less with two shrinkages.
     """
 
     title: ClassVar[str] = "average of damped anomalies with memory"
@@ -20,7 +20,7 @@ class DampedAverageConfig(ForecasterConfig):
     name: Literal["damped_anomaly_average"] = "damped_anomaly_average"
 
     def build(self, setting: Setting) -> Average:
-        """Return the model."""
+        """Return the unfitted model."""
         memory = tuple(sorted({min(3, setting.inputs), setting.inputs} - {1}))
         members = [
             MemoryConfig(harmonics=n, memory=memory, folds=3, shrinkage=shrinkage)

@@ -1,4 +1,4 @@
-"""Coordinates in which forecasters work: POD modes, or the points of the grid themselves."""
+"""Coordinate frames of forecasters: POD modes, or standardised grid points."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ from scitoolkit.forecasting.windows import Array, Series, Windows
 
 
 class Frame(ABC):
-    """Coordinates of a field, standardised: `encode` and `decode` between cells and them.
+    """Standardised coordinates of a field, with conversion from and to cells.
 
     Attributes:
-        held: number of coordinates, the last ones, that no forecast changes: parameters.
+        key: identifies equal frames in a cache.
+        held: number of trailing coordinates that stay constant, for simulation parameters.
     """
 
     key: tuple[Any, ...] = ()
@@ -34,35 +35,36 @@ class Frame(ABC):
 
     @abstractmethod
     def fit(self, segments: Sequence[Series]) -> Frame:
-        """Learn the coordinates from stretches of the record."""
+        """Fit the coordinates to stretches of the record; return self."""
 
     @abstractmethod
     def encode(self, values: Array, years: Array) -> Array:
-        """Return (..., coordinate) of (..., cell) at (...) decimal years."""
+        """Return coordinates (..., coordinate) of values (..., cell) at decimal years (...)."""
 
     @abstractmethod
     def decode(self, coordinates: Array, years: Array, rest: Array | None = None) -> Array:
-        """Return (..., cell); `rest` (..., cell) is the forecast of what has no coordinate."""
+        """Return values (..., cell); `rest` (..., cell) is the forecast outside the frame."""
 
     @abstractmethod
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return what was fitted."""
+        """Return the fitted state as plain arrays."""
 
     @abstractmethod
     def restore(self, arrays: Mapping[str, np.ndarray]) -> Frame:
-        """Set what `arrays` returned."""
+        """Restore the fitted state from `arrays`; return self."""
 
 
 class Modes(Frame):
-    """Coefficients of the leading POD modes of the anomalies, each divided by its deviation.
+    """Standardised coefficients of the leading POD modes of the anomalies.
 
     Args:
         setting: rank, harmonics and area weights.
-        seasonal: whether coefficients are those of anomalies from the climatology; else those of
-            deviations from the mean, which keep their season.
+        seasonal: whether coefficients are those of anomalies from the climatology; otherwise they
+            are those of deviations from the mean, which contain the season.
 
     Attributes:
         modes_: (mode, cell), orthonormal under the area weights.
+        scale_: (mode,) standard deviations of the coefficients.
     """
 
     modes_: Array
@@ -90,15 +92,15 @@ class Modes(Frame):
         return self
 
     def project(self, anomalies: Array) -> Array:
-        """Return (..., mode) coefficients, in the field's unit."""
+        """Return coefficients (..., mode) of anomalies (..., cell), in the field's unit."""
         return (anomalies * self.weights) @ self.modes_.T
 
     def encode(self, values: Array, years: Array) -> Array:
-        """Return (..., mode) standardised coefficients."""
+        """Return standardised coefficients (..., mode)."""
         return self.project(values - self.mean.at(years)) / self.scale_
 
     def decode(self, coordinates: Array, years: Array, rest: Array | None = None) -> Array:
-        """Return (..., cell): the modes' part, and outside the modes `rest` or the climatology."""
+        """Return values (..., cell); outside the modes they are `rest` or the climatology."""
         outside = self.climatology.at(years) if rest is None else rest
         missing = coordinates * self.scale_
         if rest is not None or not self.seasonal:
@@ -106,9 +108,9 @@ class Modes(Frame):
         return outside + missing @ self.modes_
 
     def split(self, truth: Array, years: Array) -> tuple[Array, Array]:
-        """Return coefficients of (window, lead, cell), and (lead,) mean squares outside the modes.
+        """Return coefficients of (window, lead, cell), and mean squares (lead,) outside the modes.
 
-        The climatology is what is forecast outside the modes.
+        The mean squares are those of anomalies, because the climatology is forecast there.
         """
         away = truth - self.climatology.at(years)
         inside = self.project(away)
@@ -120,7 +122,7 @@ class Modes(Frame):
         return inside / self.scale_, np.maximum(outside, 0.0)
 
     def square(self, difference: Array) -> Array:
-        """Return (lead,) area-weighted mean squares of (window, lead, mode) differences."""
+        """Return area-weighted mean squares (lead,) of differences (window, lead, mode)."""
         return ((difference * self.scale_) ** 2).mean(axis=0).sum(axis=-1) / self.weights.sum()
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -131,7 +133,7 @@ class Modes(Frame):
         return {**parts, "modes": self.modes_, "scale": self.scale_}
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> Modes:
-        """Set what `arrays` returned."""
+        """Restore the fitted state from `arrays`; return self."""
         self.climatology.restore(within("climatology", arrays))
         if not self.seasonal:
             self.mean.restore(within("mean", arrays))
@@ -140,14 +142,15 @@ class Modes(Frame):
 
 
 def modes_of(anomalies: Array, weights: Array, rank: int, parameters: Sequence[int]) -> Array:
-    """Return (mode, cell) modes: leading ones of the fields, then one for each parameter.
+    """Return modes (mode, cell): the leading POD modes of the fields, then one per parameter.
 
-    A parameter's mode is 1 on its cells and 0 elsewhere, so that its coordinate is its value.
+    The mode of a parameter is constant on its cells and 0 elsewhere, so that its coefficient is
+    proportional to the parameter.
 
     Args:
-        anomalies: (time, cell), the cells of parameters last.
+        anomalies: (time, cell), with the cells of parameters last.
         weights: (cell,) area weights.
-        rank: number of modes in all.
+        rank: total number of modes.
         parameters: number of cells of each parameter.
     """
     if not parameters:
@@ -165,15 +168,16 @@ def modes_of(anomalies: Array, weights: Array, rank: int, parameters: Sequence[i
 
 
 def leading_modes(anomalies: Array, weights: Array, rank: int) -> Array:
-    """Return (mode, cell) POD modes, orthonormal under `weights`.
+    """Return POD modes (mode, cell), orthonormal under `weights`.
 
     Args:
         anomalies: (time, cell).
         weights: (cell,) area weights.
-        rank: number of modes; all cells themselves where there are no more.
+        rank: number of modes; if it is not below the number of equally weighted cells, the modes
+            are the cells.
 
     Source:
-        Method of snapshots, Sirovich 1987, doi:10.1090/qam/910462.
+        method of snapshots, Sirovich 1987, doi:10.1090/qam/910462.
     """
     cells = anomalies.shape[1]
     if rank >= cells and np.ptp(weights) < 1e-12:
@@ -190,7 +194,10 @@ def leading_modes(anomalies: Array, weights: Array, rank: int) -> Array:
 
 
 class Points(Frame):
-    """The grid's points, all with one mean and one deviation: neighbours keep their relations."""
+    """Values at the grid points, standardised by a common mean and deviation.
+
+    The common scale preserves differences between neighbours.
+    """
 
     mean_: float
     scale_: float
@@ -218,25 +225,25 @@ class Points(Frame):
         return {"mean": np.array(self.mean_), "scale": np.array(self.scale_)}
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> Points:
-        """Set what `arrays` returned."""
+        """Restore the fitted state from `arrays`; return self."""
         self.mean_, self.scale_ = float(arrays["mean"]), float(arrays["scale"])
         return self
 
 
 class InFrame(Forecaster):
-    """A forecaster of all leads at once, in the coordinates of a frame.
+    """Direct forecaster of all leads in the coordinates of a frame.
 
     Args:
-        frame: the coordinates.
-        inner: forecasts coordinates.
-        rest: forecasts the field outside the frame; None for the climatology.
+        frame: coordinates.
+        inner: forecaster of the coordinates.
+        rest: forecaster of the field outside the frame; None for the climatology.
     """
 
     def __init__(self, frame: Frame, inner: Forecaster, rest: Forecaster | None = None) -> None:
         self.frame, self.inner, self.rest = frame, inner, rest
 
     def fit(self, segments: Sequence[Series], memo: Memo | None = None) -> InFrame:
-        """Fit frame, coordinates and rest."""
+        """Fit the frame and both forecasters."""
         self.frame = fitted_frame(self.frame, segments, memo)
         self.inner.fit([Series(self.frame.encode(*s), s.years) for s in segments])
         if self.rest is not None:
@@ -244,21 +251,21 @@ class InFrame(Forecaster):
         return self
 
     def subspace(self) -> Subspace | None:
-        """Return the modes, where the climatology is forecast outside them."""
+        """Return the modes if the forecast outside them is the climatology."""
         return self.frame if self.rest is None and isinstance(self.frame, Modes) else None
 
     def coordinates(self, encoded: Windows) -> Array:
-        """Return (window, lead, coordinate)."""
+        """Return the forecast (window, lead, coordinate) for encoded windows."""
         return self.inner.predict(encoded)
 
     def predict(self, windows: Windows) -> Array:
-        """Return (window, lead, cell)."""
+        """Return the forecast, (window, lead, cell)."""
         rest = None if self.rest is None else self.rest.predict(windows)
         coordinates = self.inner.predict(encoded_windows(self.frame, windows))
         return self.frame.decode(coordinates, windows.output_years(), rest)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return the arrays of all parts."""
+        """Return the arrays of all components."""
         rest = {} if self.rest is None else prefixed("rest", self.rest.arrays())
         return {
             **prefixed("frame", self.frame.arrays()), **prefixed("inner", self.inner.arrays()),
@@ -266,7 +273,7 @@ class InFrame(Forecaster):
         }  # fmt: skip
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> InFrame:
-        """Set what `arrays` returned."""
+        """Restore the fitted state from `arrays`; return self."""
         self.frame.restore(within("frame", arrays))
         self.inner.restore(within("inner", arrays))
         if self.rest is not None:
@@ -275,12 +282,12 @@ class InFrame(Forecaster):
 
 
 def fitted_frame(frame: Frame, segments: Sequence[Series], memo: Memo | None) -> Frame:
-    """Return the frame, fitted; candidates that are fitted to the same segments share one."""
+    """Return the fitted frame, shared through `memo` by candidates with the same segments."""
     return once(memo, ("frame", *frame.key), lambda: frame.fit(segments))
 
 
 def encoded_windows(frame: Frame | Subspace, windows: Windows) -> Windows:
-    """Return windows of the coordinates; steps after the last input are not read."""
+    """Return windows in the coordinates of a frame; only steps up to the last input are encoded."""
     steps = windows.starts[:, None] + np.arange(windows.inputs)
     values = windows.series.values
     first = min(len(values), int(steps.max()) + 1) if len(steps) else 0
@@ -294,11 +301,11 @@ def unbroken(segments: Sequence[Series], shortest: int) -> list[Series]:
     """Return the stretches of at least `shortest` steps.
 
     Raises:
-        DataError: there is none.
+        DataError: all stretches are shorter.
     """
     long = [s for s in segments if len(s.values) >= shortest]
     if not long:
         raise DataError(
-            f"no unbroken stretch holds {shortest} steps", fix="a longer file, or fewer steps"
+            f"no stretch without gaps has {shortest} steps", fix="a longer file, or fewer steps"
         )
     return long

@@ -1,4 +1,4 @@
-"""Ensembles of LSTMs that correct another forecaster in the leading modes."""
+"""Correction of another forecaster in the leading modes by an ensemble of LSTMs."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ from scitoolkit.forecasting.windows import Array, Series, Windows, all_windows
 
 
 class LstmCorrection(Forecaster):
-    """A base forecast plus a network's forecast of its error, in the leading modes.
+    """Base forecast plus the forecast of its error in the leading modes by LSTMs.
 
     Args:
-        base: the forecaster that is corrected.
+        base: forecaster to correct.
         setting: window, modes and weights.
-        network: the networks.
-        members: number of networks; they differ by their initialisation.
-        epochs: of training by `fit`; a job trains with its trainer instead.
+        network: configuration of the networks.
+        members: number of networks, which differ by their initialisation.
+        epochs: of training by `fit`; a job uses its trainer instead.
         seed: of the initialisation.
 
     Attributes:
         networks_: the ensemble.
-        factors_: (lead,) share of the correction that is applied: 1 until validation says less.
+        factors_: (lead,) factors of the correction, 1 until set from validation data.
     """
 
     def __init__(
@@ -56,11 +56,11 @@ class LstmCorrection(Forecaster):
         self.factors_: Array = np.ones(setting.leads)
 
     def begin(self, segments: Sequence[Series], modes: Array | None = None) -> LstmCorrection:
-        """Fit all but the networks, which are made untrained.
+        """Fit base, climatology and modes, and create untrained networks; return self.
 
         Args:
-            segments: stretches to learn from.
-            modes: (mode, cell) patterns, orthonormal under the weights; None finds them.
+            segments: training stretches.
+            modes: (mode, cell) patterns, orthonormal under the weights; None computes them.
         """
         self.base.fit(segments)
         self.climatology.fit(segments)
@@ -78,7 +78,7 @@ class LstmCorrection(Forecaster):
         return self
 
     def make_networks(self, seed: int) -> Any:
-        """Return an untrained ensemble, the same for a seed."""
+        """Return an untrained ensemble, deterministic for a seed."""
         from scitoolkit.forecasting.lstm import make_ensemble
 
         return make_ensemble(
@@ -87,14 +87,14 @@ class LstmCorrection(Forecaster):
         )  # fmt: skip
 
     def standardise(self, windows: Windows) -> LstmCorrection:
-        """Set the scales of inputs and targets from training windows."""
+        """Set the scales of inputs and targets from training windows; return self."""
         modes = len(self.modes_)
         self.input_scale_ = _deviation(self.inputs(windows)[..., :modes].reshape(-1, modes))
         self.target_scale_ = _deviation(self.targets(windows).reshape(-1, modes))
         return self
 
     def fit(self, segments: Sequence[Series], memo: Memo | None = None) -> LstmCorrection:
-        """Fit the base, then the networks to its error, in memory."""
+        """Fit the base, then train the networks on its error, without a run directory."""
         import torch
 
         from scitoolkit.forecasting.lstm import fit_in_memory
@@ -113,17 +113,17 @@ class LstmCorrection(Forecaster):
         return self
 
     def refit_base(self, segments: Sequence[Series]) -> LstmCorrection:
-        """Fit base and climatology to more of the record; modes and networks stay."""
+        """Refit base and climatology to more data; modes and networks are unchanged."""
         self.base.fit(segments)
         self.climatology.fit(segments)
         return self
 
     def predict(self, windows: Windows) -> Array:
-        """Return (window, lead, cell)."""
+        """Return the corrected forecast, (window, lead, cell)."""
         return self.base.predict(windows) + self.factors_[:, None] * self.correction(windows)
 
     def correction(self, windows: Windows) -> Array:
-        """Return (window, lead, cell): the mean of the networks, before `factors_`."""
+        """Return the mean correction by the networks, (window, lead, cell), without `factors_`."""
         import torch
 
         with torch.no_grad():
@@ -131,7 +131,11 @@ class LstmCorrection(Forecaster):
         return (members.mean(dim=0).double().numpy() * self.target_scale_) @ self.modes_
 
     def inputs(self, windows: Windows) -> np.ndarray:
-        """Return (window, inputs, feature) float32: standardised anomaly coefficients, season."""
+        """Return the network inputs (window, inputs, feature), float32.
+
+        Features are the standardised coefficients of anomalies and, optionally, cos and sin of the
+        season.
+        """
         lags = reversed(range(windows.inputs))
         anomalies = [last_anomaly(self.climatology, windows, lag) for lag in lags]
         x = np.stack([self.project(a) for a in anomalies], axis=1) / self.input_scale_
@@ -141,12 +145,12 @@ class LstmCorrection(Forecaster):
         return x.astype(np.float32)
 
     def targets(self, windows: Windows) -> np.ndarray:
-        """Return (window, lead, mode) float32: standardised coefficients of the base's error."""
+        """Return standardised coefficients of the base's error, (window, lead, mode) float32."""
         error = windows.targets() - self.base.predict(windows)
         return (self.project(error) / self.target_scale_).astype(np.float32)
 
     def project(self, values: Array) -> Array:
-        """Return (..., mode) coefficients of (..., cell) anomalies."""
+        """Return coefficients (..., mode) of anomalies (..., cell)."""
         return (values * self.setting.weights) @ self.modes_.T
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -161,7 +165,7 @@ class LstmCorrection(Forecaster):
         }  # fmt: skip
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> LstmCorrection:
-        """Set what `arrays` returned."""
+        """Restore the fitted state from `arrays`; return self."""
         import torch
 
         self.base.restore(within("base", arrays))
@@ -184,10 +188,10 @@ class LstmCorrectionConfig(ForecasterConfig):
     """Ensemble of LSTMs that corrects another forecaster in the leading modes.
 
     Attributes:
-        base: the forecaster that is corrected.
-        network: the networks.
+        base: forecaster to correct.
+        network: configuration of the networks.
         members: number of networks.
-        epochs: of training where no trainer trains them.
+        epochs: of training without a trainer.
         seed: of the initialisation.
     """
 
@@ -203,15 +207,15 @@ class LstmCorrectionConfig(ForecasterConfig):
     seed: NonNegativeInt = 0
 
     def build(self, setting: Setting) -> LstmCorrection:
-        """Return the model."""
+        """Return the unfitted model."""
         return LstmCorrection(
             self.base.build(setting), setting, self.network, self.members, self.epochs, self.seed
         )
 
     def refuses(self, setting: Setting) -> str:
-        """Return what its base says."""
+        """Return the reason of the base."""
         return self.base.refuses(setting)
 
     def label(self) -> str:
-        """Return the base's label and the networks'."""
+        """Return the labels of base and networks."""
         return f"{self.base.label()} + {self.title}"

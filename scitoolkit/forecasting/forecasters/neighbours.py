@@ -1,4 +1,4 @@
-"""Neighbours of the points of a periodic grid."""
+"""Neighbourhoods on a periodic grid."""
 
 from __future__ import annotations
 
@@ -11,9 +11,14 @@ from scitoolkit.forecasting.windows import Array
 
 
 def neighbours(values: Array, shape: tuple[int, ...], radius: int) -> Array:
-    """Return (..., cell, neighbour) of (..., cell): the box of `radius` around every point.
+    """Return the values (..., cell, neighbour) in a box around every cell of a periodic grid.
 
-    The grid continues periodically; dims too short for the box are left out.
+    Dims too short for the box contribute no neighbours.
+
+    Args:
+        values: (..., cell).
+        shape: of the grid.
+        radius: of the box, in cells.
 
     Example:
         >>> neighbours(np.arange(4.0), (4,), 1)[0]
@@ -30,14 +35,14 @@ def neighbours(values: Array, shape: tuple[int, ...], radius: int) -> Array:
 
 
 def num_neighbours(shape: tuple[int, ...], radius: int) -> int:
-    """Return the number of points of the box."""
+    """Return the number of cells in the box, including its centre."""
     return int(np.prod([2 * radius + 1 if n > 2 * radius else 1 for n in shape]))
 
 
 def no_grid(setting: Setting) -> str:
-    """Return why points have no neighbours, "" where they have."""
+    """Return the reason why cells have no neighbours, "" if they have."""
     if setting.shape is None:
-        return "cells are masked, so that points lack neighbours"
+        return "masked cells have no neighbours"
     if max(setting.shape) < 5:
         return "the grid is too small for a stencil"
     return ""

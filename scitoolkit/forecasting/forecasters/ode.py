@@ -1,4 +1,4 @@
-"""Ordinary differential equations identified from the series, stepped by Runge-Kutta."""
+"""Ordinary differential equations identified from the series, integrated by Runge-Kutta."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MOST_ROWS = 50_000
 
 
 class Prepared(NamedTuple):
-    """What no penalty changes: design of the integrated features, states and their successors."""
+    """Quantities independent of the penalty: design of integrated features, states, successors."""
 
     path: RidgePath
     rotated: Array
@@ -31,19 +31,20 @@ class Prepared(NamedTuple):
 
 
 class IdentifiedODE(Recursive):
-    """dx/dt as a polynomial of x, fitted in integral form, corrected by the error of its flow.
+    """Polynomial ODE dx/dt = p(x), fitted in integral form and refined by its one-step error.
 
-    The increment of a step is the Adams-Moulton integral of the features: no derivative of noisy
-    data is taken. The flow of the equation (RK4) is compared with the data afterwards, and its
-    error regressed on the same design, as long as that helps.
+    The increment of a step is regressed on the Adams-Moulton integral of the features, which
+    avoids derivatives of noisy data. The one-step error of the flow (RK4) is then regressed on the
+    same design repeatedly, as long as it decreases.
 
     Args:
-        frame: the coordinates.
+        frame: coordinates.
         degree: of the polynomial.
         penalty: of the ridge regression.
         substeps: Runge-Kutta steps per step of the series.
-        shape: with `radius`, one equation of the neighbours for all points of a periodic grid.
-        radius: of the box of neighbours; 0 for one equation of all coordinates.
+        shape: of the periodic grid, if `radius` is positive.
+        radius: of the box of neighbours in one equation for all cells; 0 for one equation per
+            coordinate that depends on all coordinates.
     """
 
     weights_: Array
@@ -57,11 +58,11 @@ class IdentifiedODE(Recursive):
         self.shape, self.radius = shape, radius
 
     def key(self) -> tuple[Any, ...]:
-        """Return degree and radius."""
+        """Return the settings that `prepare` depends on: degree and radius."""
         return "ode", self.degree, self.radius
 
     def features(self, states: Array) -> Array:
-        """Return (..., feature), or (..., cell, feature) on a grid."""
+        """Return the features (..., feature) of states, or (..., cell, feature) on a grid."""
         if self.radius:
             states = neighbours(states, self.shape, self.radius)
         return monomials(states, self.degree)
@@ -72,7 +73,7 @@ class IdentifiedODE(Recursive):
         return out[..., 0] if self.radius else out
 
     def flow(self, states: Array) -> Array:
-        """Return the states one step on, by classical Runge-Kutta."""
+        """Return the states after one step of the series, by the classical Runge-Kutta method."""
         h = 1.0 / self.substeps
         for _ in range(self.substeps):
             a = self.rate(states)
@@ -83,7 +84,7 @@ class IdentifiedODE(Recursive):
         return states
 
     def prepare(self, stretches: Sequence[Array]) -> Prepared:
-        """Return the design of integrated features, and the increments rotated into it."""
+        """Return the ridge path of the integrated features and the rotated increments."""
         lagged, after = lagged_rows(stretches, len(ADAMS_MOULTON) - 1, self.reach)
         stride = max(1, lagged.shape[0] * (lagged.shape[2] if self.radius else 1) // _MOST_ROWS)
         lagged, after = lagged[::stride], after[::stride]
@@ -97,7 +98,7 @@ class IdentifiedODE(Recursive):
         return Prepared(path, path.rotate((after - now).reshape(len(design), -1)), now, after)
 
     def solve(self, prepared: Prepared) -> None:
-        """Set the coefficients, and correct them while the one-step error falls."""
+        """Solve for the coefficients and refine them while the one-step error decreases."""
         path, rotated, now, after = prepared
         self.weights_ = path.solve(rotated, self.penalty)
         best, least = self.weights_, np.inf
@@ -113,15 +114,15 @@ class IdentifiedODE(Recursive):
         self.weights_ = best
 
     def advance(self, memory: list[Array]) -> list[Array]:
-        """Return the memory one step on."""
+        """Return the memory after one step."""
         return [self.flow(memory[0])]
 
     def fitted(self) -> dict[str, np.ndarray]:
-        """Return the coefficients (feature, coordinate)."""
+        """Return the coefficients, (feature, coordinate)."""
         return {"weights": self.weights_}
 
     def set_fitted(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Set the coefficients."""
+        """Restore the coefficients."""
         self.weights_ = arrays["weights"]
 
 
@@ -130,8 +131,8 @@ class OdeConfig(ForecasterConfig):
 
     Attributes:
         degree: of the polynomial.
-        substeps: Runge-Kutta steps per step of the series; None chooses by validation.
-        penalty: of the ridge regression; None likewise.
+        substeps: Runge-Kutta steps per step of the series; None depends on the number of modes.
+        penalty: of the ridge regression; None is selected by validation.
     """
 
     title: ClassVar[str] = "identified differential equations"
@@ -142,30 +143,30 @@ class OdeConfig(ForecasterConfig):
     penalty: float | None = Field(default=None, gt=0)
 
     def build(self, setting: Setting) -> IdentifiedODE:
-        """Return the model."""
+        """Return the unfitted model."""
         return IdentifiedODE(Modes(setting), self.degree, self.penalty or 1e-2, self.substeps or 4)
 
     def refuses(self, setting: Setting) -> str:
-        """Return that there are too many features for this number of steps."""
+        """Return a reason if there are too many features for the number of steps."""
         features = num_monomials(setting.modes, self.degree)
         if features > min(MOST_FEATURES, setting.rows / 1.2):
             return f"{features} features are too many for {setting.rows} steps"
         return ""
 
     def candidates(self, setting: Setting) -> list[ForecasterConfig]:
-        """Return substeps and penalties; many modes are stiff."""
+        """Return candidates with different penalties; many modes get more substeps."""
         substeps = [4] if setting.modes <= 8 else [8]
         return self.fill(substeps=substeps, penalty=(1e-8, 1e-6, 1e-4, 1e-2))
 
 
 class GridOdeConfig(ForecasterConfig):
-    """One differential equation of the neighbours for all points of a periodic grid.
+    """One differential equation in the neighbours for all cells of a periodic grid.
 
     Attributes:
         degree: of the polynomial.
-        radius: of the box of neighbours; None for the one that validation chooses.
+        radius: of the box of neighbours; None is selected by validation.
         substeps: Runge-Kutta steps per step of the series.
-        penalty: of the ridge regression; None likewise.
+        penalty: of the ridge regression; None is selected by validation.
     """
 
     title: ClassVar[str] = "identified equation of the neighbours"
@@ -177,7 +178,7 @@ class GridOdeConfig(ForecasterConfig):
     penalty: float | None = Field(default=None, gt=0)
 
     def build(self, setting: Setting) -> IdentifiedODE:
-        """Return the model."""
+        """Return the unfitted model."""
         assert setting.shape is not None
         return IdentifiedODE(
             Points(), self.degree, self.penalty or 1e-2, self.substeps, setting.shape,
@@ -185,19 +186,19 @@ class GridOdeConfig(ForecasterConfig):
         )  # fmt: skip
 
     def refuses(self, setting: Setting) -> str:
-        """Return that points have no neighbours, or that the box has too many features."""
+        """Return a reason if cells have no neighbours or the box has too many features."""
         if why := no_grid(setting):
             return why
         return "" if self._radii(setting) else "the box of neighbours has too many features"
 
     def work(self, setting: Setting) -> float:
-        """Return points times features of the smallest box, for all Runge-Kutta stages."""
+        """Return cells times features of the smallest box, for all Runge-Kutta stages."""
         assert setting.shape is not None
         features = num_monomials(num_neighbours(setting.shape, self.radius or 1), self.degree)
         return float(len(setting.weights) * features * 4 * self.substeps)
 
     def candidates(self, setting: Setting) -> list[ForecasterConfig]:
-        """Return radii and penalties."""
+        """Return candidates with different radii and penalties."""
         return self.fill(radius=self._radii(setting), penalty=(1e-8, 1e-6, 1e-4, 1e-2))
 
     def _radii(self, setting: Setting) -> list[int]:

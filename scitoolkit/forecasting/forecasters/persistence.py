@@ -1,4 +1,4 @@
-"""Persistence: the last input, held."""
+"""Persistence: the last input at all leads."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from scitoolkit.forecasting.windows import Array, Series, Windows
 
 
 class Persistence(Forecaster):
-    """The last input, held at every lead."""
+    """Persistence: the forecast is the last input at all leads."""
 
     def fit(self, segments: Sequence[Series], memo: Memo | None = None) -> Persistence:
-        """Nothing to learn."""
+        """Return self; there is nothing to fit."""
         return self
 
     def predict(self, windows: Windows) -> Array:
-        """Return the last input at every lead."""
+        """Return the last input at all leads, (window, lead, channel)."""
         return np.repeat(windows.lagged(0)[:, None], windows.leads, axis=1)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return nothing: there is nothing to keep."""
+        """Return an empty dictionary; there is no fitted state."""
         return {}
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> Persistence:
@@ -32,12 +32,12 @@ class Persistence(Forecaster):
 
 
 class PersistenceConfig(ForecasterConfig):
-    """Holds the last input."""
+    """Persistence of the last input."""
 
     title: ClassVar[str] = "persistence"
 
     name: Literal["persistence"] = "persistence"
 
     def build(self, setting: Setting) -> Persistence:
-        """Return the model."""
+        """Return the model, which needs no fit."""
         return Persistence()

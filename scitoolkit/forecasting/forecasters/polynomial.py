@@ -1,4 +1,4 @@
-"""Polynomial maps of the last states: linear with lags, quadratic and cubic (NG-RC, OpInf), DMD."""
+"""Polynomial maps of the last states: linear, quadratic and cubic (NG-RC, OpInf), DMD."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ MOST_FEATURES = 1200
 
 
 class PolynomialMap(Recursive):
-    """The increment of the state as a polynomial of the last states, by ridge regression.
+    """Polynomial map from the last states to the increment of the state, by ridge regression.
 
     Args:
-        frame: the coordinates.
+        frame: coordinates.
         degree: of the polynomial.
-        lags: number of states it reads.
-        penalty: ridge penalty on features of mean square 1.
+        lags: number of last states in the polynomial.
+        penalty: ridge penalty on features with mean square 1.
 
     Source:
-        Operator inference, Peherstorfer & Willcox 2016, doi:10.1016/j.cma.2016.03.025; next
+        operator inference, Peherstorfer & Willcox 2016, doi:10.1016/j.cma.2016.03.025; next
         generation reservoir computing, Gauthier et al. 2021, doi:10.1038/s41467-021-25801-2.
     """
 
@@ -38,43 +38,43 @@ class PolynomialMap(Recursive):
         self.degree, self.penalty = degree, penalty
 
     def key(self) -> tuple[Any, ...]:
-        """Return degree and lags."""
+        """Return the settings that `prepare` depends on: degree and lags."""
         return "polynomial", self.degree, self.lags
 
     def features(self, memory: Sequence[Array]) -> Array:
-        """Return (row, feature) of the last states, newest first."""
+        """Return the features (row, feature) of the last states, newest first."""
         return monomials(np.concatenate(memory, axis=-1), self.degree)
 
     def prepare(self, stretches: Sequence[Array]) -> tuple[RidgePath, Array]:
-        """Return the ridge path of the design, and the increments rotated into it."""
+        """Return the ridge path of the features and the rotated increments."""
         now, after = lagged_rows(stretches, self.lags, self.reach)
         path = RidgePath(self.features([now[:, k] for k in range(self.lags)]))
         return path, path.rotate(after - now[:, 0])
 
     def solve(self, prepared: tuple[RidgePath, Array]) -> None:
-        """Set the coefficients."""
+        """Solve for the coefficients."""
         path, rotated = prepared
         self.weights_ = path.solve(rotated, self.penalty)
 
     def advance(self, memory: list[Array]) -> list[Array]:
-        """Return the memory one step on."""
+        """Return the memory after one step."""
         return [memory[0] + self.features(memory) @ self.weights_, *memory[:-1]]
 
     def fitted(self) -> dict[str, np.ndarray]:
-        """Return the coefficients (feature, coordinate)."""
+        """Return the coefficients, (feature, coordinate)."""
         return {"weights": self.weights_}
 
     def set_fitted(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Set the coefficients."""
+        """Restore the coefficients."""
         self.weights_ = arrays["weights"]
 
 
 class Delays(PolynomialMap):
-    """A linear map of the last states, projected on their leading singular vectors.
+    """Linear map of the last states, projected on their leading singular vectors (DMD).
 
     Args:
-        frame: the coordinates.
-        lags: number of states.
+        frame: coordinates.
+        lags: number of last states.
         rank: number of singular vectors.
 
     Source:
@@ -87,11 +87,11 @@ class Delays(PolynomialMap):
         self.rank: int = rank
 
     def key(self) -> tuple[Any, ...]:
-        """Return lags and rank."""
+        """Return the settings that `prepare` depends on: lags and rank."""
         return "delays", self.lags, self.rank
 
     def prepare(self, stretches: Sequence[Array]) -> Any:
-        """Return the coefficients themselves: there is no penalty."""
+        """Return the coefficients; there is no penalty."""
         now, after = lagged_rows(stretches, self.lags, self.reach)
         states = now.reshape(len(now), -1)
         vectors = np.linalg.eigh(states.T @ states)[1][:, ::-1][:, : self.rank]
@@ -100,16 +100,16 @@ class Delays(PolynomialMap):
         return np.concatenate([found[:1], vectors @ found[1:]])
 
     def solve(self, prepared: Any) -> None:
-        """Set the coefficients."""
+        """Store the coefficients."""
         self.weights_ = prepared
 
 
 class _PolynomialConfig(ForecasterConfig):
-    """A polynomial map of the last states in the modes.
+    """Polynomial map of the last states in the modes.
 
     Attributes:
-        lags: number of states; None for the one that validation chooses.
-        penalty: of the ridge regression; None likewise.
+        lags: number of last states; None is selected by validation.
+        penalty: of the ridge regression; None is selected by validation.
     """
 
     degree: ClassVar[int]
@@ -120,19 +120,21 @@ class _PolynomialConfig(ForecasterConfig):
     penalty: float | None = Field(default=None, gt=0)
 
     def build(self, setting: Setting) -> PolynomialMap:
-        """Return the model."""
+        """Return the unfitted model."""
         lags, penalty = self.lags or 1, self.penalty or self.penalties[-1]
         return PolynomialMap(Modes(setting), self.degree, lags, penalty)
 
     def refuses(self, setting: Setting) -> str:
-        """Return that there are too many features for this number of steps."""
+        """Return a reason if there are too few input steps or too many features."""
         if self._fits(setting, self.lags or 1):
             return ""
+        if (self.lags or 1) > setting.inputs:
+            return f"{self.lags} lags exceed the {setting.inputs} input steps"
         features = num_monomials(setting.modes * (self.lags or 1), self.degree)
         return f"{features} features are too many for {setting.rows} steps"
 
     def candidates(self, setting: Setting) -> list[ForecasterConfig]:
-        """Return lags and penalties."""
+        """Return candidates with different lags and penalties."""
         options = [k for k in self.lag_options if k <= setting.inputs and self._fits(setting, k)]
         return self.fill(lags=options, penalty=self.penalties)
 
@@ -173,14 +175,14 @@ class CubicConfig(_PolynomialConfig):
 
 
 class DmdConfig(ForecasterConfig):
-    """Dynamic mode decomposition: the linear map of one state to the next in the modes."""
+    """Dynamic mode decomposition: linear map from one state to the next in the modes."""
 
     title: ClassVar[str] = "DMD"
 
     name: Literal["dmd"] = "dmd"
 
     def build(self, setting: Setting) -> Delays:
-        """Return the model."""
+        """Return the unfitted model."""
         return Delays(Modes(setting), 1, setting.modes)
 
 
@@ -188,7 +190,7 @@ class HankelDmdConfig(ForecasterConfig):
     """Dynamic mode decomposition of delay vectors of all input steps.
 
     Attributes:
-        rank: number of singular vectors of the delay vectors.
+        rank: number of singular vectors of the delay vectors; None is selected by validation.
     """
 
     title: ClassVar[str] = "Hankel-DMD"
@@ -197,10 +199,10 @@ class HankelDmdConfig(ForecasterConfig):
     rank: PositiveInt | None = None
 
     def build(self, setting: Setting) -> Delays:
-        """Return the model."""
+        """Return the unfitted model."""
         return Delays(Modes(setting), setting.inputs, self.rank or setting.modes)
 
     def candidates(self, setting: Setting) -> list[ForecasterConfig]:
-        """Return ranks: one and two vectors a mode."""
+        """Return candidates with one and two singular vectors per mode."""
         most = setting.modes * setting.inputs
         return self.fill(rank=sorted({min(setting.modes * k, most) for k in (1, 2)}))

@@ -1,4 +1,4 @@
-"""Forecasters that map the state one step on and are fed with their own output."""
+"""Recursive forecasters, which advance the state by one step and feed back their output."""
 
 from __future__ import annotations
 
@@ -20,11 +20,17 @@ from scitoolkit.forecasting.forecasters.frames import Frame, Modes, fitted_frame
 from scitoolkit.forecasting.windows import Array, Series, Windows
 
 LIMIT = 1e3
-"""Standard deviations at which a diverging forecast is held."""
+"""Standard deviations at which a diverging forecast is clipped."""
 
 
 class Rolling(NamedTuple):
-    """State of a rollout: what the map needs, and the decimal years of the steps to come."""
+    """State of a rollout.
+
+    Attributes:
+        memory: arrays read by the map, newest coordinates first.
+        years: (window, lead) decimal years of the leads.
+        lead: number of steps done.
+    """
 
     memory: list[Array]
     years: Array
@@ -32,12 +38,14 @@ class Rolling(NamedTuple):
 
 
 class Recursive(Forecaster):
-    """A map of states in a frame; a state is a list of arrays, the newest coordinates first.
+    """One-step map of states in a frame.
+
+    A state is a list of arrays with the newest coordinates (row, coordinate) first.
 
     Args:
-        frame: the coordinates.
-        lags: steps that a start reads.
-        reach: steps before a row that its fit reads, at least lags - 1.
+        frame: coordinates.
+        lags: number of input steps that define the initial state.
+        reach: number of steps before a row used in the fit, at least lags - 1 (the default).
     """
 
     recursive: ClassVar[bool] = True
@@ -49,30 +57,30 @@ class Recursive(Forecaster):
 
     @abstractmethod
     def key(self) -> tuple[Any, ...]:
-        """Return what `prepare` depends on: candidates of the same key share its result."""
+        """Return the settings that `prepare` depends on; candidates with equal keys share it."""
 
     @abstractmethod
     def prepare(self, stretches: Sequence[Array]) -> Any:
-        """Return what does not depend on the penalty, from stretches of (time, coordinate)."""
+        """Return quantities independent of the penalty, from stretches (time, coordinate)."""
 
     @abstractmethod
     def solve(self, prepared: Any) -> None:
-        """Set the coefficients for the penalty of this model."""
+        """Solve for the coefficients with the model's penalty."""
 
     @abstractmethod
     def advance(self, memory: list[Array]) -> list[Array]:
-        """Return the memory one step on."""
+        """Return the memory after one step."""
 
     @abstractmethod
     def fitted(self) -> dict[str, np.ndarray]:
-        """Return the coefficients."""
+        """Return the coefficients as arrays by name."""
 
     @abstractmethod
     def set_fitted(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Set what `fitted` returned."""
+        """Restore the coefficients from `fitted`."""
 
     def fit(self, segments: Sequence[Series], memo: Memo | None = None) -> Recursive:
-        """Fit the frame, then the map on the coordinates of all stretches that are long enough."""
+        """Fit the frame, then the map to the coordinates of all sufficiently long stretches."""
         self.frame = fitted_frame(self.frame, segments, memo)
         unbroken(segments, self.reach + 2)
         encoded = once(
@@ -86,7 +94,7 @@ class Recursive(Forecaster):
         return self
 
     def memory_of(self, lagged: list[Array]) -> list[Array]:
-        """Return the memory at a start, from the last `lags` coordinates, newest first."""
+        """Return the initial memory from the last `lags` coordinates, newest first."""
         return lagged
 
     def start(self, windows: Windows) -> Rolling:
@@ -96,13 +104,13 @@ class Recursive(Forecaster):
         return Rolling(self.memory_of(lagged), windows.output_years(), 0)
 
     def step(self, state: Rolling) -> tuple[Rolling, Array]:
-        """Return the state one step on, and its values (window, cell)."""
+        """Return the state after one step, and its values (window, cell)."""
         memory = self.bounded(state.memory)
         values = self.frame.decode(memory[0], state.years[:, state.lead])
         return Rolling(memory, state.years, state.lead + 1), values
 
     def bounded(self, memory: list[Array]) -> list[Array]:
-        """Return the memory one step on, coordinates within `LIMIT`, parameters as they were."""
+        """Return the memory after one step, clipped to `LIMIT`, with constant parameters."""
         before = memory[0]
         with np.errstate(over="ignore", invalid="ignore"):
             memory = self.advance(memory)
@@ -112,7 +120,7 @@ class Recursive(Forecaster):
         return [newest, *memory[1:]]
 
     def predict(self, windows: Windows) -> Array:
-        """Return (window, lead, cell)."""
+        """Return the forecast, (window, lead, cell)."""
         state, out = self.start(windows), []
         for _ in range(windows.leads):
             state, values = self.step(state)
@@ -120,15 +128,15 @@ class Recursive(Forecaster):
         return np.stack(out, axis=1)
 
     def subspace(self) -> Subspace | None:
-        """Return the modes, where the model works in them."""
+        """Return the modes if the frame has modes."""
         return self.frame if isinstance(self.frame, Modes) else None
 
     def coordinates(self, encoded: Windows) -> Array:
-        """Return (window, lead, coordinate)."""
+        """Return the forecast (window, lead, coordinate) for encoded windows."""
         return self.rollout(encoded, encoded.leads)
 
     def rollout(self, encoded: Windows, steps: int) -> Array:
-        """Return (window, step, coordinate) from windows of coordinates, any number of steps."""
+        """Return a rollout (window, step, coordinate) of any length from encoded windows."""
         memory, out = self.memory_of([encoded.lagged(k) for k in range(self.lags)]), []
         for _ in range(steps):
             memory = self.bounded(memory)
@@ -136,18 +144,24 @@ class Recursive(Forecaster):
         return np.stack(out, axis=1)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return the frame's arrays and the coefficients."""
+        """Return the arrays of the frame and the coefficients."""
         return {**prefixed("frame", self.frame.arrays()), **prefixed("map", self.fitted())}
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> Recursive:
-        """Set what `arrays` returned."""
+        """Restore the fitted state from `arrays`; return self."""
         self.frame.restore(within("frame", arrays))
         self.set_fitted(within("map", arrays))
         return self
 
 
 def lagged_rows(stretches: Sequence[Array], lags: int, reach: int) -> tuple[Array, Array]:
-    """Return ((row, lag, coordinate) newest first, (row, coordinate) steps that follow)."""
+    """Return lagged states (row, lag, coordinate), newest first, and next states (row, coordinate).
+
+    Args:
+        stretches: (time, coordinate) each.
+        lags: number of states per row.
+        reach: number of steps before the first row of a stretch.
+    """
     now, after = [], []
     for z in stretches:
         rows = np.arange(reach, len(z) - 1)

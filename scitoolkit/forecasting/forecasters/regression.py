@@ -1,4 +1,4 @@
-"""Polynomial features and ridge regressions whose penalty is chosen afterwards."""
+"""Polynomial features, and ridge regression for many penalties."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scitoolkit.forecasting.windows import Array
 
 @cache
 def exponents(channels: int, degree: int) -> tuple[np.ndarray, ...]:
-    """Return for degrees 1 ... `degree` the factors (monomial, degree) of every monomial."""
+    """Return the channel indices (monomial, order) of all monomials, per order up to `degree`."""
     return tuple(
         np.array(list(combinations_with_replacement(range(channels), order)))
         for order in range(1, degree + 1)
@@ -20,7 +20,7 @@ def exponents(channels: int, degree: int) -> tuple[np.ndarray, ...]:
 
 
 def num_monomials(channels: int, degree: int) -> int:
-    """Return the number of monomials up to a degree, the constant among them.
+    """Return the number of monomials up to a degree, including the constant.
 
     Example:
         >>> num_monomials(3, 2)
@@ -34,7 +34,7 @@ def num_monomials(channels: int, degree: int) -> int:
 
 
 def monomials(values: Array, degree: int) -> Array:
-    """Return (..., monomial) of (..., channel): 1, the channels, their products.
+    """Return all monomials (..., monomial) of values (..., channel): 1, channels, products.
 
     Example:
         >>> monomials(np.array([2.0, 3.0]), 2)
@@ -50,9 +50,9 @@ def monomials(values: Array, degree: int) -> Array:
 
 
 class RidgePath:
-    """Ridge regressions of one design for any penalty, from one eigendecomposition.
+    """Ridge regression with one design and any penalty, from a single eigendecomposition.
 
-    Columns are scaled to mean square 1, so that a penalty means the same for all of them.
+    Columns are scaled to mean square 1, so that the penalty acts equally on all of them.
 
     Args:
         design: (row, feature).
@@ -66,10 +66,10 @@ class RidgePath:
         self.variance: Array = np.maximum(variance, 0.0)
 
     def rotate(self, targets: Array) -> Array:
-        """Return what `solve` needs of (row, output) targets, for all penalties."""
+        """Return targets (row, output) projected on the eigenvectors, for use in `solve`."""
         return self.vectors.T @ (self.design.T @ targets / len(targets))
 
     def solve(self, rotated: Array, penalty: float) -> Array:
-        """Return (feature, output) coefficients."""
+        """Return the coefficients (feature, output) for a penalty."""
         shrunk = rotated / (self.variance + penalty)[:, None]
         return self.vectors @ shrunk / self.scale[:, None]

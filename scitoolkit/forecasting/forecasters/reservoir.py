@@ -1,4 +1,4 @@
-"""Echo state network: a fixed random recurrent network with a fitted linear readout."""
+"""Echo state network: a fixed random recurrent network with a linear readout."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ DENSITY = 0.02
 
 
 class Reservoir(Recursive):
-    """Readout of state, coordinates and squares; the state is driven by the inputs alone.
+    """Echo state network with a linear readout of state, coordinates and squared states.
 
-    A start drives the network from rest through the input steps, in training as in forecasts, so
-    that nothing before the inputs is read.
+    In training and in forecasts, the network is driven from rest through the input steps, so that
+    no earlier steps are required.
 
     Args:
-        frame: the coordinates.
+        frame: coordinates.
         size: number of neurons.
         radius: spectral radius of the recurrent weights.
-        gain: size of the input weights.
+        gain: scale of the input weights.
         penalty: of the ridge regression of the readout.
-        inputs: steps that drive the state.
+        inputs: number of steps that drive the state.
         seed: of the random weights.
 
     Source:
@@ -48,7 +48,7 @@ class Reservoir(Recursive):
         self.penalty, self.seed = penalty, seed
 
     def key(self) -> tuple[Any, ...]:
-        """Return what the state depends on."""
+        """Return the settings that the reservoir state depends on."""
         return "reservoir", self.size, self.radius, self.gain, self.seed
 
     def drive(self, state: Array, x: Array) -> Array:
@@ -56,7 +56,7 @@ class Reservoir(Recursive):
         return np.tanh(state @ self._recurrent.T + x @ self._inputs[1:] + self._inputs[0])
 
     def memory_of(self, lagged: list[Array]) -> list[Array]:
-        """Return coordinates and state after driving through the inputs, oldest first."""
+        """Return the newest coordinates, and the state after driving through all inputs."""
         if not hasattr(self, "_recurrent"):
             self._recurrent, self._inputs = random_weights(
                 self.size, lagged[0].shape[-1], self.radius, self.gain, self.seed
@@ -72,27 +72,27 @@ class Reservoir(Recursive):
         return np.concatenate([np.ones((len(x), 1)), x, state, state[:, ::2] ** 2], axis=1)
 
     def prepare(self, stretches: Sequence[Array]) -> tuple[RidgePath, Array]:
-        """Return the ridge path of the readout, and the increments rotated into it."""
+        """Return the ridge path of the readout and the rotated increments."""
         now, after = lagged_rows(stretches, self.lags, self.reach)
         path = RidgePath(self.features(self.memory_of([now[:, k] for k in range(self.lags)])))
         return path, path.rotate(after - now[:, 0])
 
     def solve(self, prepared: tuple[RidgePath, Array]) -> None:
-        """Set the readout."""
+        """Solve for the readout."""
         path, rotated = prepared
         self.readout_ = path.solve(rotated, self.penalty)
 
     def advance(self, memory: list[Array]) -> list[Array]:
-        """Return coordinates and state one step on."""
+        """Return coordinates and state after one step."""
         x = memory[0] + self.features(memory) @ self.readout_
         return [x, self.drive(memory[1], x)]
 
     def fitted(self) -> dict[str, np.ndarray]:
-        """Return the readout; the random weights follow from the seed."""
+        """Return the readout; the random weights are regenerated from the seed."""
         return {"readout": self.readout_}
 
     def set_fitted(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Set the readout."""
+        """Restore the readout."""
         self.readout_ = arrays["readout"]
 
 
@@ -100,7 +100,7 @@ class Reservoir(Recursive):
 def random_weights(
     size: int, channels: int, radius: float, gain: float, seed: int
 ) -> tuple[Array, Array]:
-    """Return recurrent (size, size) and input (channels + 1, size) weights."""
+    """Return recurrent weights (size, size) and input weights (channels + 1, size), bias first."""
     rng = np.random.default_rng(seed)
     dense = rng.standard_normal((size, size))
     recurrent = dense * (rng.random((size, size)) < max(DENSITY, 4 / size))
@@ -114,9 +114,9 @@ class ReservoirConfig(ForecasterConfig):
 
     Attributes:
         size: number of neurons.
-        radius: spectral radius; None for the one that validation chooses.
-        gain: size of the input weights.
-        penalty: of the readout; None likewise.
+        radius: spectral radius; None is selected by validation.
+        gain: scale of the input weights.
+        penalty: of the readout; None is selected by validation.
         seed: of the random weights.
     """
 
@@ -130,17 +130,17 @@ class ReservoirConfig(ForecasterConfig):
     seed: NonNegativeInt = 0
 
     def build(self, setting: Setting) -> Reservoir:
-        """Return the model."""
+        """Return the unfitted model."""
         return Reservoir(
             Modes(setting), self.size, self.radius or 0.4, self.gain, self.penalty or 1e-4,
             setting.inputs, self.seed,
         )  # fmt: skip
 
     def refuses(self, setting: Setting) -> str:
-        """Return that a readout of that size needs more steps."""
+        """Return a reason if the record is too short for the size of the readout."""
         enough = setting.rows >= 2 * self.size
         return "" if enough else f"{self.size} neurons are too many for {setting.rows} steps"
 
     def candidates(self, setting: Setting) -> list[ForecasterConfig]:
-        """Return spectral radii and penalties."""
+        """Return candidates with different spectral radii and penalties."""
         return self.fill(radius=(0.4, 0.9), penalty=(1e-7, 1e-4, 1e-2))

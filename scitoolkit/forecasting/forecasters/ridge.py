@@ -1,4 +1,4 @@
-"""Linear map of all inputs to all leads in the modes, with the rest of the field on top."""
+"""Linear map from all inputs to all leads in the modes, with a forecast outside the modes."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from scitoolkit.forecasting.windows import Array, Series, Windows, all_windows, 
 
 
 class RidgeAutoregression(Forecaster):
-    """Linear map of all inputs to all outputs, `alpha` chosen by blocked validation.
+    """Linear map from all inputs to all outputs, with `alpha` selected by blocked validation.
 
     Args:
-        inputs: input steps.
-        leads: output steps.
-        alphas: penalties to choose from, on standardised channels.
-        folds: blocks of the validation.
+        inputs: number of input steps.
+        leads: number of output steps.
+        alphas: candidate penalties on standardised channels; empty for `alphas_default`.
+        folds: number of validation blocks.
     """
 
     alphas_default: ClassVar[tuple[float, ...]] = (0.1, 1.0, 10.0, 100.0, 1000.0)
@@ -35,7 +35,7 @@ class RidgeAutoregression(Forecaster):
         self.alphas: tuple[float, ...] = tuple(alphas) or self.alphas_default
 
     def fit(self, segments: Sequence[Series], memo: Memo | None = None) -> RidgeAutoregression:
-        """Choose `alpha_`, then fit on all segments."""
+        """Select `alpha_` by validation, then fit to all segments."""
         values = np.concatenate([s.values for s in segments])
         self.mean_: Any = values.mean(axis=0)
         spread = values.std(axis=0)
@@ -58,7 +58,7 @@ class RidgeAutoregression(Forecaster):
         return {"mean": self.mean_, "scale": self.scale_, "weights": self.weights_}
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> RidgeAutoregression:
-        """Set what `arrays` returned."""
+        """Restore the fitted state from `arrays`; return self."""
         self.mean_, self.scale_ = arrays["mean"], arrays["scale"]
         self.weights_ = arrays["weights"]
         return self
@@ -67,7 +67,7 @@ class RidgeAutoregression(Forecaster):
         long = [s for s in segments if len(s.values) >= self.inputs + self.leads]
         if not long:
             raise DataError(
-                "no unbroken stretch holds a window", fix="a longer file, or fewer steps"
+                "no stretch without gaps has a window", fix="a longer file, or fewer steps"
             )
         windows = [
             all_windows(Series((s.values - self.mean_) / self.scale_, s.years),
@@ -78,11 +78,11 @@ class RidgeAutoregression(Forecaster):
         return x, np.concatenate([w.targets().reshape(len(w), -1) for w in windows])
 
     def predict(self, windows: Windows) -> Array:
-        """Return (window, lead, channel)."""
+        """Return the forecast, (window, lead, channel)."""
         return self.forecast(windows.input_values())[:, : windows.leads]
 
     def forecast(self, inputs: Array) -> Array:
-        """Return (window, lead, channel) of (window, inputs, channel)."""
+        """Return the forecast (window, lead, channel) of inputs (window, inputs, channel)."""
         x = _with_one((inputs - self.mean_) / self.scale_)
         out = (x @ self.weights_).reshape(len(inputs), self.leads, -1)
         return out * self.scale_ + self.mean_
@@ -97,27 +97,27 @@ def _ridge(x: Array, y: Array, alphas: Sequence[float]) -> Any:
     gram, cross = x.T @ x, x.T @ y
     for alpha in alphas:
         penalty = alpha * np.eye(len(gram))
-        penalty[-1, -1] = 1e-9  # the intercept is free
+        penalty[-1, -1] = 1e-9  # the intercept is not penalised
         yield np.linalg.solve(gram + penalty, cross)
 
 
 class PodRidgeConfig(ForecasterConfig):
-    """Ridge autoregression of the modes' anomalies; outside the modes the climatology."""
+    """Ridge autoregression of mode coefficients, and the climatology outside the modes."""
 
     title: ClassVar[str] = "climatology + POD ridge"
 
     name: Literal["pod_ridge"] = "pod_ridge"
 
     def build(self, setting: Setting) -> InFrame:
-        """Return the model."""
+        """Return the unfitted model."""
         return InFrame(Modes(setting), RidgeAutoregression(setting.inputs, setting.leads))
 
 
 class DampedRidgeConfig(ForecasterConfig):
-    """Ridge autoregression of the modes' anomalies; outside the modes the damped anomaly.
+    """Ridge autoregression of mode coefficients, and the damped anomaly outside the modes.
 
     Attributes:
-        base: the damped anomaly.
+        base: settings of the damped anomaly.
     """
 
     title: ClassVar[str] = "damped anomaly with memory + POD ridge"
@@ -126,6 +126,6 @@ class DampedRidgeConfig(ForecasterConfig):
     base: MemoryConfig = MemoryConfig()
 
     def build(self, setting: Setting) -> InFrame:
-        """Return the model."""
+        """Return the unfitted model."""
         ridge = RidgeAutoregression(setting.inputs, setting.leads)
         return InFrame(Modes(setting), ridge, self.base.build(setting))

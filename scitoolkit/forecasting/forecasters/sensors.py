@@ -1,4 +1,4 @@
-"""Forecasts of a whole field from the last readings of a few sensors."""
+"""Forecast of a whole field from recent readings of a few sensors."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from scitoolkit.forecasting.windows import Array, Series, Windows, all_windows
 
 
 class SensorForecast(Forecaster):
-    """A linear map of all input steps of a few cells to the modes at all leads.
+    """Linear map from the input steps of a few cells to the modes at all leads.
 
-    Cells are those from which the modes can be told best: the pivots of a QR decomposition. No
-    other cell is read by a forecast.
+    The cells are selected by pivoted QR decomposition of the modes. A forecast reads no other
+    cells.
 
     Args:
         setting: window, modes and weights.
@@ -35,11 +35,11 @@ class SensorForecast(Forecaster):
         penalty: of the ridge regression.
 
     Attributes:
-        cells_: (sensor,) positions among the unmasked cells.
+        cells_: (sensor,) indices among the unmasked cells.
 
     Source:
-        Manohar et al. 2018, doi:10.1109/MCS.2018.2810460; readings in time for the missing ones in
-        space: Williams et al. 2024, doi:10.1098/rspa.2024.0054.
+        sensor placement, Manohar et al. 2018, doi:10.1109/MCS.2018.2810460; time histories of
+        sparse sensors, Williams et al. 2024, doi:10.1098/rspa.2024.0054.
     """
 
     cells_: np.ndarray
@@ -70,38 +70,38 @@ class SensorForecast(Forecaster):
         return path, path.rotate(np.concatenate([t.reshape(len(t), -1) for t in targets]))
 
     def features(self, windows: Windows) -> Array:
-        """Return (window, 1 + inputs x sensors): 1, and the anomalies at the sensors."""
+        """Return 1 and the anomalies at the sensors, (window, 1 + inputs x sensors)."""
         steps = windows.starts[:, None] + np.arange(windows.inputs)
         seen = windows.series.values[:, self.cells_][steps]
         seen = seen - self.frame.climatology.at(windows.input_years())[..., self.cells_]
         return np.concatenate([np.ones((len(steps), 1)), seen.reshape(len(steps), -1)], axis=1)
 
     def predict(self, windows: Windows) -> Array:
-        """Return (window, lead, cell)."""
+        """Return the forecast, (window, lead, cell)."""
         coordinates = self.features(windows) @ self.weights_
         coordinates = coordinates.reshape(len(windows), self.setting.leads, -1)
         return self.frame.decode(coordinates[:, : windows.leads], windows.output_years())
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return the frame's, the cells and the map."""
+        """Return the arrays of the frame, the cells and the regression weights."""
         return {
             **prefixed("frame", self.frame.arrays()), "cells": self.cells_,
             "weights": self.weights_,
         }  # fmt: skip
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> SensorForecast:
-        """Set what `arrays` returned."""
+        """Restore the fitted state from `arrays`; return self."""
         self.frame.restore(within("frame", arrays))
         self.cells_, self.weights_ = arrays["cells"], arrays["weights"]
         return self
 
 
 class SensorsConfig(ForecasterConfig):
-    """The field from the last readings of a few sensors, placed where modes are told best.
+    """Forecast of the field from readings of a few sensors at QR-selected cells.
 
     Attributes:
         count: number of sensors.
-        penalty: of the ridge regression; None for the one that validation chooses.
+        penalty: of the ridge regression; None is selected by validation.
     """
 
     title: ClassVar[str] = "field from sensors"
@@ -112,11 +112,11 @@ class SensorsConfig(ForecasterConfig):
     penalty: float | None = Field(default=None, gt=0)
 
     def build(self, setting: Setting) -> SensorForecast:
-        """Return the model."""
+        """Return the unfitted model."""
         return SensorForecast(setting, self.count, self.penalty or 1e-2)
 
     def refuses(self, setting: Setting) -> str:
-        """Return that there are fewer cells than sensors, or too few steps for their readings."""
+        """Return a reason if there are too few cells or too few steps for the readings."""
         if self.count > len(setting.weights):
             return f"{self.count} sensors for {len(setting.weights)} cells"
         readings = self.count * setting.inputs
@@ -124,5 +124,5 @@ class SensorsConfig(ForecasterConfig):
         return "" if enough else f"{readings} readings are too many for {setting.rows} steps"
 
     def candidates(self, setting: Setting) -> list[ForecasterConfig]:
-        """Return penalties."""
+        """Return candidates with different penalties."""
         return self.fill(penalty=(1e-4, 1e-2, 1e-1, 1.0))

@@ -1,4 +1,4 @@
-"""Nonnegative stacking: a convex combination of forecasters, by their errors out of fold."""
+"""Stacking: convex combination of forecasters by their out-of-fold errors."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from scitoolkit.forecasting.windows import Array, Series, Windows
 
 
 class Stacking(Forecaster):
-    """A convex combination of forecasters, with weights per lead.
+    """Convex combination of forecasters with weights per lead.
 
     Args:
-        members: what is combined, at most five.
+        members: configurations of two to five forecasters.
         setting: leads and area weights.
-        weights: (lead, member); None finds them by blocked cross-validation in `fit`.
+        weights: (lead, member); None estimates them by blocked cross-validation in `fit`.
 
     Source:
-        Stacked regressions, Breiman 1996, doi:10.1007/BF00117832.
+        stacked regressions, Breiman 1996, doi:10.1007/BF00117832.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Stacking(Forecaster):
         self.weights_: Array | None = weights
 
     def fit(self, segments: Sequence[Series], memo: Memo | None = None) -> Stacking:
-        """Fit the members, and the weights where none were given."""
+        """Fit the members and, if not given, the weights."""
         if self.weights_ is None:
             self.weights_ = self._find_weights(segments)
         for member in self.members:
@@ -62,19 +62,19 @@ class Stacking(Forecaster):
         return convex_weights(np.stack(errors), self.setting.weights)
 
     def predict(self, windows: Windows) -> Array:
-        """Return (window, lead, cell); leads beyond those that were weighed have the last's."""
+        """Return the forecast, (window, lead, cell); leads beyond the weights use the last ones."""
         assert self.weights_ is not None
         leads = np.minimum(np.arange(windows.leads), len(self.weights_) - 1)
         return combined(np.stack([m.predict(windows) for m in self.members]), self.weights_[leads])
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return the weights, and the arrays of every member."""
+        """Return the weights and the arrays of every member."""
         assert self.weights_ is not None
         parts = [prefixed(str(i), member.arrays()) for i, member in enumerate(self.members)]
         return {"weights": self.weights_, **{k: v for part in parts for k, v in part.items()}}
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> Stacking:
-        """Set what `arrays` returned."""
+        """Restore the fitted state from `arrays`; return self."""
         self.weights_ = np.asarray(arrays["weights"])
         for i, member in enumerate(self.members):
             member.restore(within(str(i), arrays))
@@ -82,18 +82,23 @@ class Stacking(Forecaster):
 
 
 def combined(forecasts: Array, weights: Array) -> Array:
-    """Return (window, lead, cell) of (member, window, lead, cell) and weights (lead, member)."""
+    """Return the combination (window, lead, cell) of forecasts (member, window, lead, cell).
+
+    Args:
+        forecasts: (member, window, lead, cell).
+        weights: (lead, member).
+    """
     return np.einsum("mwlc,lm->wlc", forecasts, weights)
 
 
 def convex_weights(errors: Array, weights: Array) -> Array:
-    """Return (lead, member): nonnegative, of sum 1, of the least mean square error.
+    """Return the convex weights (lead, member) with the least mean squared error.
 
-    The errors of neighbouring leads are pooled, because overlapping windows are few independent
-    ones.
+    The errors of neighbouring leads are pooled, because overlapping windows correspond to few
+    independent ones.
 
     Args:
-        errors: (member, window, lead, cell) on data that the members have not seen.
+        errors: (member, window, lead, cell) out-of-sample errors.
         weights: (cell,) area weights.
 
     Example:
@@ -105,7 +110,7 @@ def convex_weights(errors: Array, weights: Array) -> Array:
 
 
 def error_products(errors: Array, weights: Array) -> Array:
-    """Return (lead, member, member) area-weighted sums of products; those of parts add up."""
+    """Return area-weighted sums of error products, (lead, member, member); additive over parts."""
     root, found = np.sqrt(weights), []
     for lead in range(errors.shape[2]):
         rows = (errors[:, :, lead] * root).reshape(len(errors), -1)
@@ -114,13 +119,13 @@ def error_products(errors: Array, weights: Array) -> Array:
 
 
 def least_convex(products: Array) -> Array:
-    """Return the weights (lead, member) of `error_products`, neighbouring leads pooled."""
+    """Return the convex weights (lead, member) for `error_products`, pooling adjacent leads."""
     pooled = [products[max(0, lead - 1) : lead + 2].sum(axis=0) for lead in range(len(products))]
     return np.stack([_least_convex(matrix) for matrix in pooled])
 
 
 def _least_convex(matrix: Array) -> Array:
-    """Return the minimum of w'Mw over the simplex, by all sets of members that take part."""
+    """Return the minimiser of w'Mw over the simplex, by enumeration of the active sets."""
     count = len(matrix)
     best, least = np.eye(count)[np.argmin(np.diag(matrix))], float(np.diag(matrix).min())
     ridge = 1e-9 * float(np.trace(matrix)) / count + 1e-300
@@ -137,11 +142,11 @@ def _least_convex(matrix: Array) -> Array:
 
 
 class StackingConfig(ForecasterConfig):
-    """Convex combination of several forecasters, with weights per lead found out of fold.
+    """Convex combination of several forecasters with weights per lead.
 
     Attributes:
         members: two to five forecasters.
-        weights: (lead, member); None finds them by blocked cross-validation.
+        weights: (lead, member); None estimates them by blocked cross-validation.
     """
 
     title: ClassVar[str] = "stacking"
@@ -154,14 +159,14 @@ class StackingConfig(ForecasterConfig):
     weights: list[list[float]] | None = None
 
     def build(self, setting: Setting) -> Stacking:
-        """Return the model."""
+        """Return the unfitted model."""
         given = None if self.weights is None else np.array(self.weights)
         return Stacking(self.members, setting, given)
 
     def refuses(self, setting: Setting) -> str:
-        """Return the first reason that a member gives."""
+        """Return the first reason of a member."""
         return next((why for m in self.members if (why := m.refuses(setting))), "")
 
     def label(self) -> str:
-        """Return the members."""
+        """Return the titles of the members."""
         return f"{self.title} of {' and '.join(m.title for m in self.members)}"

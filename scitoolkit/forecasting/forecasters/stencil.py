@@ -1,4 +1,4 @@
-"""One polynomial of the neighbours for every point of a periodic grid."""
+"""Polynomial stencil: one polynomial of the neighbours for all cells of a periodic grid."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class Stencil(PolynomialMap):
         shape: of the periodic grid.
         radius: of the box of neighbours.
         degree: of the polynomial.
-        lags: number of states it reads.
+        lags: number of last states in the polynomial.
         penalty: of the ridge regression.
 
     Source:
-        Local next generation reservoir computing, Barbosa & Gauthier 2022, doi:10.1063/5.0098707.
+        local next generation reservoir computing, Barbosa & Gauthier 2022, doi:10.1063/5.0098707.
     """
 
     def __init__(
@@ -41,16 +41,16 @@ class Stencil(PolynomialMap):
         self.shape, self.radius = shape, radius
 
     def key(self) -> tuple[Any, ...]:
-        """Return radius, degree and lags."""
+        """Return the settings that `prepare` depends on: radius, degree and lags."""
         return "stencil", self.radius, self.degree, self.lags
 
     def features(self, memory: Sequence[Array]) -> Array:
-        """Return (..., cell, feature)."""
+        """Return the features (..., cell, feature) of the last states, newest first."""
         near = [neighbours(x, self.shape, self.radius) for x in memory]
         return monomials(np.concatenate(near, axis=-1), self.degree)
 
     def prepare(self, stretches: Sequence[Array]) -> tuple[RidgePath, Array]:
-        """Return the ridge path over points and steps, of evenly chosen steps where too many."""
+        """Return the ridge path over cells and (subsampled) steps, and the rotated increments."""
         now, after = lagged_rows(stretches, self.lags, self.reach)
         stride = max(1, len(now) * now.shape[2] // MOST_ROWS)
         now, after = now[::stride], after[::stride]
@@ -59,18 +59,20 @@ class Stencil(PolynomialMap):
         return path, path.rotate((after - now[:, 0]).reshape(-1, 1))
 
     def advance(self, memory: list[Array]) -> list[Array]:
-        """Return the memory one step on."""
+        """Return the memory after one step."""
         return [memory[0] + (self.features(memory) @ self.weights_)[..., 0], *memory[:-1]]
 
 
 class StencilConfig(ForecasterConfig):
-    """One polynomial of the neighbours for every point of a periodic grid without masked cells.
+    """One polynomial of the neighbours for all cells of a periodic grid without masked cells.
+
+    Settings that are None are selected by validation.
 
     Attributes:
-        radius: of the box of neighbours; None for the one that validation chooses.
-        lags: number of states; None likewise.
+        radius: of the box of neighbours.
+        lags: number of last states.
         degree: of the polynomial.
-        penalty: of the ridge regression; None likewise.
+        penalty: of the ridge regression.
     """
 
     title: ClassVar[str] = "local polynomial stencil"
@@ -82,20 +84,20 @@ class StencilConfig(ForecasterConfig):
     penalty: float | None = Field(default=None, gt=0)
 
     def build(self, setting: Setting) -> Stencil:
-        """Return the model."""
+        """Return the unfitted model."""
         assert setting.shape is not None
         return Stencil(
             setting.shape, self.radius or 1, self.degree, self.lags or 1, self.penalty or 1e-2
         )
 
     def refuses(self, setting: Setting) -> str:
-        """Return that points have no neighbours, or that the box has too many features."""
+        """Return a reason if cells have no neighbours or the box has too many features."""
         if why := no_grid(setting):
             return why
         return "" if self._fits(setting, self) else "the box of neighbours has too many features"
 
     def candidates(self, setting: Setting) -> list[ForecasterConfig]:
-        """Return radius with lags, and penalties."""
+        """Return candidates with different radii, lags and penalties."""
         pairs = [(1, 1), (1, 2), (2, 1), (2, 2), (3, 2), (4, 1)]
         chosen = [
             self.model_copy(update={
@@ -107,7 +109,7 @@ class StencilConfig(ForecasterConfig):
         return [c for base in fitting for c in base.fill(penalty=(1e-7, 1e-4, 1e-2))]
 
     def work(self, setting: Setting) -> float:
-        """Return points times features of the smallest box."""
+        """Return cells times features of the smallest box."""
         return float(len(setting.weights) * self._features(setting, self))
 
     def _features(self, setting: Setting, config: StencilConfig) -> int:

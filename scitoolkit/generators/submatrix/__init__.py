@@ -1,1 +1,1 @@
-"""Functions of sparse matrices by the submatrix method, and a tight-binding teacher on top."""
+"""Functions of sparse matrices by the submatrix method, and a tight-binding calculator."""

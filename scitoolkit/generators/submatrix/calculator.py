@@ -1,4 +1,4 @@
-"""ASE calculator of tight-binding carbon or silicon, dense or by the submatrix method."""
+"""ASE calculator of tight-binding carbon or silicon."""
 
 from __future__ import annotations
 
@@ -28,14 +28,15 @@ Method = Literal["submatrix", "chebyshev", "dense"]
 
 
 class TightBinding(Calculator):
-    """Energy (eV), forces (eV/Å) and stress (eV/Å³) of carbon or silicon, without k points.
+    """Tight-binding energy (eV), forces (eV/Å) and stress (eV/Å³) of carbon or silicon at Gamma.
 
     Args:
-        hops: the pattern of the submatrices is that of H**hops; more are more accurate.
-        temperature: electronic, eV; 0 needs a gap. With one, `free_energy` belongs to the forces.
-        method: `submatrix`, linear in the atoms; `chebyshev`, the same without diagonalisations,
-            faster for large gaps; `dense`, exact.
-        error: largest accepted estimate of the error of the density matrix at temperature 0.
+        hops: the submatrices have the sparsity pattern of H**hops; a larger value is more accurate.
+        temperature: of the electrons, eV; 0 requires a gap. At a finite temperature the forces are
+            the derivatives of `free_energy`.
+        method: `submatrix`, of linear cost in the number of atoms; `chebyshev`, likewise without
+            diagonalisation, faster for large gaps; `dense`, exact.
+        error: largest accepted estimated error of the density matrix at temperature 0.
     """
 
     implemented_properties: ClassVar[list[str]] = [  # type: ignore[misc]
@@ -62,9 +63,9 @@ class TightBinding(Calculator):
         """Compute all properties; `results` also has the estimated error and the gap.
 
         Raises:
-            ConfigError: other elements than carbon alone or silicon alone.
-            NumericalError: no gap at temperature 0, the pattern is too small, or atoms are closer
-                than the parameters are valid for.
+            ConfigError: the structure is neither pure carbon nor pure silicon.
+            NumericalError: there is no gap at temperature 0, the pattern is too small, or atoms are
+                closer than the parameters are valid for.
         """
         super().calculate(atoms, properties, system_changes)
         assert self.atoms is not None
@@ -81,7 +82,7 @@ class TightBinding(Calculator):
             )  # fmt: skip
         repulsion, pushed = model.repulsive(pairs)
         density = pair_density(found.matrix, pairs)
-        # Closed shells: every orbital is filled twice.
+        # Closed shells: every orbital is doubly occupied.
         slope = 2 * np.einsum("pab,pcab->pc", density, gradient, optimize=True) + pushed
         energy = repulsion + 2 * found.energy
         forces = np.zeros((pairs.num_atoms, 3))
@@ -108,7 +109,7 @@ class TightBinding(Calculator):
         return kind(matrix, groups, powers(matrix, self.hops))
 
     def _entropy(self, parts: DensityMethod, mu: float) -> float:
-        """Return temperature x entropy of the electrons."""
+        """Return the product of temperature and electronic entropy, eV."""
         if self.temperature == 0:
             return 0.0
         from scipy.special import entr

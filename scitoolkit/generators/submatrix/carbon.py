@@ -1,4 +1,4 @@
-"""Tight-binding parameters of carbon by Xu, Wang, Chan and Ho.
+"""Tight-binding parameters of carbon of Xu, Wang, Chan and Ho.
 
 Source: Xu, Wang, Chan and Ho 1992, "A transferable tight-binding potential for carbon", J. Phys.:
 Condens. Matter 4, 6047.

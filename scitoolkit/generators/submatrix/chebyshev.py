@@ -1,10 +1,10 @@
-"""Density matrices by polynomials of submatrices: the columns of a group alone, no diagonalisation.
+"""Density matrices from Chebyshev polynomials of submatrices, without diagonalisation.
 
-The levels that the columns of a group see are those of a Gauss quadrature by Lanczos steps; they
-give chemical potential and gap. D is then a Chebyshev series of H[R, R] times the unit vectors of
-the group, of the degree at which it differs from the step function by less than a tolerance
-wherever there are levels. The products are sparse, so a group costs its nonzeros times the degree
-instead of |R|³; the degree grows as the width of the spectrum over the gap.
+Chemical potential and gap follow from the local density of states of a group's columns, computed by
+Gauss quadrature with Lanczos steps. D is then a Chebyshev series of H[R, R] applied to the unit
+vectors of the group, of the degree at which it differs from the step function by less than a
+tolerance at all levels. The products are sparse, so a group costs its nonzeros times the degree
+instead of |R|³; the degree is proportional to the width of the spectrum over the gap.
 
 Source: Golub and Meurant 1994, "Matrices, moments and quadrature"; Goedecker 1999, "Linear scaling
 electronic structure methods", Rev. Mod. Phys. 71, 1085 (Fermi operator expansion).
@@ -30,9 +30,9 @@ from scitoolkit.ops.codegen.compile import read
 
 WIDTH = 16  # columns of one call of the C code
 FIRST_STEPS, MOST_STEPS = 24, 384
-RESOLVED = 1e-4  # share of the electrons that a quadrature may miss across a gap
+RESOLVED = 1e-4  # fraction of the electrons that a quadrature may place across the gap
 MOST_DEGREE = 800
-SHARE_OF_GAP = 0.8  # that is kept free of levels: a quadrature sees the edges of bands from inside
+SHARE_OF_GAP = 0.8  # assumed free of levels: quadrature nodes are inside the bands
 MARGIN = 0.01
 INVARIANT = 1e-10
 SMALL = 64
@@ -42,8 +42,8 @@ class Panel(NamedTuple):
     """Up to WIDTH columns of a group, and the submatrix of its rows in CSR form.
 
     Attributes:
-        places: of the columns among the rows of the submatrix.
-        pointer: where each row begins, int32.
+        places: indices of the columns among the rows of the submatrix.
+        pointer: index of the first entry of each row, int32.
         column: of each entry, int32.
         value: of each entry.
     """
@@ -54,32 +54,32 @@ class Panel(NamedTuple):
     value: np.ndarray
 
     def units(self) -> np.ndarray:
-        """Return the unit vectors of the columns, (|R|, WIDTH)."""
+        """Return the unit vectors of the columns as an array (|R|, WIDTH)."""
         made = np.zeros((self.pointer.size - 1, WIDTH))
         made[self.places, np.arange(self.places.size)] = 1.0
         return made
 
     def csr(self) -> tuple[Any, ...]:
-        """Return the arguments of the C code for the submatrix."""
+        """Return the submatrix as arguments of the C code."""
         number = ctypes.c_int64(self.pointer.size - 1)
         return (number, *(_p(a) for a in (self.pointer, self.column, self.value)))
 
 
 class ChebyshevSubmatrices(DensityMethod):
-    """Density matrices from the submatrices of a symmetric matrix, without a diagonalisation.
+    """Density matrices from submatrices by Chebyshev series, without diagonalisation.
 
-    The result is that of `Submatrices` to the tolerance, at a cost that suits a wide gap or a high
-    temperature. The ranks of a job divide the submatrices by cost; every rank has the results.
+    The result equals that of `Submatrices` to the tolerance; the method is efficient for a wide gap
+    or a high temperature. The ranks of a job share the submatrices by cost; all have the results.
 
     Args:
         matrix: H, sparse, symmetric.
-        groups: groups of columns that share a submatrix; every column in one. Multiples of 16
+        groups: partition of the columns into groups that share a submatrix. Multiples of 16
             columns are fastest.
-        pattern: rows of each column's submatrix, such as `powers(H, 2)`; it must contain H's.
+        pattern: rows of each column's submatrix, such as `powers(H, 2)`; must contain that of H.
         tolerance: largest error of an occupation.
 
     Raises:
-        ConfigError: H is not square or not symmetric, or groups are no partition of the columns.
+        ConfigError: H is not square or symmetric, or the groups are not a partition of its columns.
         NumericalError: H is not finite.
 
     Example:
@@ -111,8 +111,8 @@ class ChebyshevSubmatrices(DensityMethod):
         """Return the nodes and weights of the quadratures of all groups.
 
         Raises:
-            NumericalError: the gap or the temperature is so small that more than 384 steps of
-                Lanczos would be needed.
+            NumericalError: the gap or the temperature is so small that more than 384 Lanczos steps
+                would be required.
         """
         while True:
             levels = self._found if self._found is not None else self._quadrature()
@@ -130,7 +130,7 @@ class ChebyshevSubmatrices(DensityMethod):
             self._steps, self._found = min(2 * self._steps, MOST_STEPS), None
 
     def _missed(self, levels: Levels, electrons: float, temperature: float) -> float:
-        """Return the share of the electrons that the quadratures may miss."""
+        """Return the fraction of the electrons that the quadratures may misplace."""
         if temperature > 0:  # the Fermi function has its poles at mu +- i pi T
             y = math.pi * temperature / self._half
             return float((y + math.hypot(1, y)) ** (-2 * self._steps))
@@ -139,7 +139,7 @@ class ChebyshevSubmatrices(DensityMethod):
         return ((1 - gap) / (1 + gap)) ** self._steps
 
     def _quadrature(self) -> Levels:
-        """Return what Lanczos steps show of the levels."""
+        """Return the levels from Lanczos steps of all groups."""
         seen = shared(self._costs(), self._nodes)
         return Levels(*(np.concatenate(each) for each in zip(*seen, strict=True)))
 
@@ -194,15 +194,15 @@ class ChebyshevSubmatrices(DensityMethod):
 
 
 def step_series(centre: float, free: float, tolerance: float) -> np.ndarray:
-    """Return Chebyshev coefficients that are 1 below and 0 above a gap to a tolerance.
+    """Return Chebyshev coefficients of a step function, 1 below and 0 above a gap.
 
     Args:
         centre: of the gap, between -1 and 1.
-        free: half of its width; inside it the polynomial is any between.
+        free: half of its width; the polynomial is not constrained in the gap.
         tolerance: largest error on [-1, 1] outside the gap.
 
     Raises:
-        NumericalError: the gap needs a degree beyond 800.
+        NumericalError: the gap requires a degree above 800.
 
     Example:
         >>> c = step_series(0.1, 0.2, 1e-6)
@@ -218,7 +218,7 @@ def step_series(centre: float, free: float, tolerance: float) -> np.ndarray:
         x = x[(np.abs(x - centre) >= free) & (np.abs(x) <= 1)]
         basis = chebyshev.chebvander(x, degree)
         wanted = (x < centre).astype(float)
-        # Polynomials that are small outside the gap and large inside are left out.
+        # Discard polynomials that are small outside the gap and large inside.
         factors = np.linalg.lstsq(basis, wanted, rcond=1e-13)[0]
         if np.abs(basis @ factors - wanted).max() <= tolerance:
             return factors
@@ -249,9 +249,9 @@ def _fermi_series(centre: float, temperature: float, tolerance: float) -> np.nda
 
 
 def _spectrum(matrix: sp.csr_array) -> tuple[float, float]:
-    """Return the middle and half of the width of an interval with all eigenvalues.
+    """Return the centre and half the width of an interval that contains all eigenvalues.
 
-    Those of a submatrix lie between those of the whole matrix (Cauchy).
+    It also contains those of the submatrices (Cauchy interlacing).
     """
     if matrix.shape[0] <= SMALL:
         found = np.linalg.eigvalsh(matrix.toarray())

@@ -1,7 +1,7 @@
-"""Density matrices from the levels and the columns that a method finds in submatrices.
+"""Density matrices from levels and columns of submatrices: base class of the methods.
 
-A method says which levels there are, with the weight that the groups' own columns have in each; the
-chemical potential, the gap and the refusal of metals follow for all methods alike.
+A method computes the levels, with the weights of the groups' columns in each; chemical potential,
+gap and the refusal of metals are common to all methods.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from scitoolkit.generators.submatrix.pattern import Cut
 
 BISECTIONS = 200
 SLACK = 1e-4
-METAL = 1e-2  # smallest gap over width: below it levels of finite submatrices look like a gap
+METAL = 1e-2  # smallest ratio of gap to width that is not an artefact of finite submatrices
 
 
 @dataclass(frozen=True)
 class DensityMatrix:
-    """A density matrix and what it cost in accuracy.
+    """A density matrix with its error estimate.
 
     Attributes:
         matrix: D, occupations 0 to 1, on the pattern.
         mu: chemical potential.
         energy: trace of D H.
         electrons: trace of D.
-        gap: width of the chemical potentials at which the electrons are right, as finely as the
-            levels are known.
+        gap: width of the interval of chemical potentials with the right number of electrons, at the
+            resolution of the levels.
         error: estimated largest error of D on the pattern of H: its deviation from idempotency.
     """
 
@@ -44,11 +44,11 @@ class DensityMatrix:
 
 
 class Levels:
-    """Levels and their weights: a density of states.
+    """Density of states: levels and their weights.
 
     Args:
-        values: of the levels, any order.
-        weights: of each, which sum to the number of states.
+        values: of the levels, in any order.
+        weights: of the levels; their sum is the number of states.
     """
 
     def __init__(self, values: np.ndarray, weights: np.ndarray) -> None:
@@ -63,7 +63,7 @@ class Levels:
         return float(self.values[-1] - self.values[0])
 
     def count(self, mu: float, temperature: float = 0.0) -> float:
-        """Return the electrons at a chemical potential.
+        """Return the number of electrons at a chemical potential.
 
         Example:
             >>> Levels(np.array([1.0, -1.0]), np.array([2.0, 3.0])).count(0.0)
@@ -75,9 +75,9 @@ class Levels:
         return float(self._below[left] + self._below[right]) / 2
 
     def bisect(self, electrons: float, temperature: float = 0.0) -> float:
-        """Return a chemical potential with that many electrons, or where they pass the number."""
+        """Return a chemical potential at which the count reaches this number of electrons."""
         low, high = float(self.values[0]) - 1.0, float(self.values[-1]) + 1.0
-        if temperature > 0:  # the tails of a Fermi function reach beyond the levels
+        if temperature > 0:  # the tails of a Fermi function extend beyond the levels
             low, high = low - 60 * temperature, high + 60 * temperature
         for _ in range(BISECTIONS):
             middle = (low + high) / 2
@@ -90,13 +90,13 @@ class Levels:
         return (low + high) / 2
 
     def plateau(self, electrons: float) -> tuple[float, float]:
-        """Return the chemical potentials between which the count is right but for SLACK."""
+        """Return the interval of chemical potentials with this number of electrons within SLACK."""
         slack = max(0.1, SLACK * electrons)
         return self.bisect(electrons - slack), self.bisect(electrons + slack)
 
 
 class DensityMethod(ABC):
-    """Base of the ways to density matrices by submatrices.
+    """Base class of methods for density matrices by submatrices.
 
     Args:
         cut: the matrix, its groups and their rows.
@@ -112,25 +112,25 @@ class DensityMethod(ABC):
 
     @property
     def sizes(self) -> np.ndarray:
-        """Rows of each submatrix."""
+        """Number of rows of each submatrix."""
         return np.array([rows.size for rows in self.cut.rows])
 
     @abstractmethod
     def levels(self, electrons: float, temperature: float = 0.0) -> Levels:
-        """Return the levels, fine enough for the chemical potential of that many electrons."""
+        """Return levels that resolve the chemical potential of this number of electrons."""
 
     @abstractmethod
     def _occupied(self, electrons: float, mu: float, temperature: float) -> sp.csr_array:
         """Return D at a chemical potential."""
 
     def chemical_potential(self, electrons: float, temperature: float = 0.0) -> float:
-        """Return mu at which there are that many electrons, by bisection.
+        """Return the chemical potential of this number of electrons, by bisection.
 
-        Without a temperature it is the middle of the interval in which the count is right to a
-        tenth of an electron or 1e-4 of all.
+        At temperature 0 it is the centre of the interval in which the count is right to a tenth of
+        an electron or 1e-4 of all electrons.
 
         Raises:
-            NumericalError: the electrons do not fit.
+            NumericalError: there are more electrons than states.
         """
         if not 0 <= electrons <= self.matrix.shape[0]:
             raise NumericalError(
@@ -143,19 +143,19 @@ class DensityMethod(ABC):
         return (bottom + top) / 2
 
     def gap(self, electrons: float) -> float:
-        """Return the width of the chemical potentials at which there are that many electrons."""
+        """Return the width of the interval of chemical potentials with this number of electrons."""
         bottom, top = self.levels(electrons).plateau(electrons)
         return top - bottom
 
     def density(self, electrons: float, temperature: float = 0.0) -> DensityMatrix:
-        """Return the density matrix of that many electrons.
+        """Return the density matrix of this number of electrons.
 
         Args:
             electrons: trace of D; half of the electrons without spin polarisation.
-            temperature: of a Fermi function, in the unit of H; 0 fills states below mu.
+            temperature: of the Fermi function, in the unit of H; 0 for a step function.
 
         Raises:
-            NumericalError: no gap at temperature 0: the density matrix does not decay.
+            NumericalError: there is no gap at temperature 0, so that the matrix does not decay.
         """
         mu = self.chemical_potential(electrons, temperature)
         levels = self.levels(electrons, temperature)

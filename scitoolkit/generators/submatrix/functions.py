@@ -1,9 +1,9 @@
-"""Matrix functions of sparse symmetric matrices from many small dense ones (submatrix method).
+"""Functions of sparse symmetric matrices by the submatrix method.
 
-For a group of columns b, take R, the rows that a sparsity pattern has in b, diagonalise the dense
-matrix H[R, R], and use the columns b of its function for the columns b of f(H). Exact where the
-pattern is closed under products; otherwise the error falls as f(H) decays, which for a density
-matrix is with the gap. The cost is linear in the size of H.
+For a group of columns b with rows R in a sparsity pattern, the dense matrix H[R, R] is
+diagonalised, and the columns b of its function approximate the columns b of f(H). The result is
+exact if the pattern is closed under products; otherwise the error decreases with the decay of f(H),
+which for a density matrix depends on the gap. The cost is linear in the size of H.
 
 Source: Lass, Schade, Kühne and Plessl 2020, "A submatrix-based method for approximate matrix
 function evaluation in the quantum chemistry code CP2K", SC20.
@@ -30,12 +30,12 @@ Function = Callable[[np.ndarray], np.ndarray]
 
 @dataclass(frozen=True)
 class Decomposition:
-    """The decomposition of a group's submatrix.
+    """Eigendecomposition of a group's submatrix.
 
     Attributes:
         values: eigenvalues, (|R|,).
-        own: rows of the eigenvectors that are the group's columns, (|group|, |R|).
-        vectors: all of them, (|R|, |R|), None where they are computed again.
+        own: rows of the eigenvectors for the group's columns, (|group|, |R|).
+        vectors: all eigenvectors, (|R|, |R|), or None if they are recomputed when needed.
     """
 
     values: np.ndarray
@@ -44,17 +44,17 @@ class Decomposition:
 
 
 class Submatrices(DensityMethod):
-    """The submatrices of a symmetric matrix, diagonalised once; any function follows.
+    """Submatrices of a symmetric matrix, which are diagonalised once for all functions.
 
-    The ranks of a job divide the submatrices by cost; every rank has the results.
+    The ranks of a job share the submatrices by cost; all have the results.
 
     Args:
         matrix: H, sparse, symmetric.
-        groups: groups of columns that share a submatrix; every column in one.
-        pattern: rows of each column's submatrix, such as `powers(H, 2)`; it must contain H's.
+        groups: partition of the columns into groups that share a submatrix.
+        pattern: rows of each column's submatrix, such as `powers(H, 2)`; must contain that of H.
 
     Raises:
-        ConfigError: H is not square or not symmetric, or groups are no partition of the columns.
+        ConfigError: H is not square or symmetric, or the groups are not a partition of its columns.
         NumericalError: H is not finite.
     """
 

@@ -1,4 +1,4 @@
-"""The generators `tight_binding_carbon` and `tight_binding_silicon`, which label crystals."""
+"""Generators `tight_binding_carbon` and `tight_binding_silicon` of labelled crystals."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from scitoolkit.generators.base import Sample
 
 
 class TightBindingFrames(FramesGenerator):
-    """Base of rattled, strained crystals of diamond's structure, labelled by tight binding.
+    """Base class of rattled, strained diamond-structure crystals labelled by tight binding.
 
     Attributes:
-        lattice: constant of the cubic cell.
-        displacement: standard deviation of each coordinate.
+        lattice: lattice constant of the cubic cell, Å.
+        displacement: standard deviation of each coordinate, Å.
         strain: standard deviation of each component of a symmetric strain.
-        repeats: cubic cells of 8 atoms along each axis.
-        frames: independent structures of a sample.
-        method: `dense` (exact), or linear in the atoms for large cells: `submatrix`, or
-            `chebyshev` where the gap is wide.
-        hops: the submatrices' pattern is that of this power of the Hamiltonian.
-        temperature: electronic, eV, for structures with a small gap or none: the energy is then
-            the free energy.
+        repeats: number of cubic cells of 8 atoms along each axis.
+        frames: number of independent structures in a sample.
+        method: `dense` (exact), or of linear cost for large cells: `submatrix`, or `chebyshev` for
+            a wide gap.
+        hops: the submatrices have the sparsity pattern of this power of the Hamiltonian.
+        temperature: of the electrons, eV, for structures with a small gap or none; the energy is
+            then the free energy.
     """
 
     symbol: ClassVar[str]
@@ -56,7 +56,7 @@ class TightBindingFrames(FramesGenerator):
         return [distorted(crystal, self.displacement, self.strain, rng) for _ in range(self.frames)]
 
     def generate(self, seed: int) -> Sample:
-        """Return labelled structures, and how well electrons and momentum are conserved."""
+        """Return the labelled structures, with electron number and sum of forces as invariants."""
         import numpy as np
 
         from scitoolkit.generators.submatrix.calculator import TightBinding
@@ -70,7 +70,7 @@ class TightBindingFrames(FramesGenerator):
             drifts["electrons"] = max(drifts["electrons"], float(counted))
             drift = float(np.abs(forces.sum(0)).max() / max(np.abs(forces).max(), 1e-3))
             drifts["force_sum"] = max(drifts["force_sum"], drift)
-            # The free energy is the one whose derivatives the forces are.
+            # The forces are the derivatives of the free energy.
             frames.append(labelled(
                 atoms, forces, energy=found["free_energy"], stress=found["stress"]
             ))  # fmt: skip
@@ -82,12 +82,12 @@ class TightBindingFrames(FramesGenerator):
         return {"electrons": 1e-8 if exact else 1e-3, "force_sum": 1e-9}
 
     def figures(self, frames: Any) -> Sequence[Figure]:
-        """Return the energies over the volumes."""
+        """Return a figure of the energies over the volumes."""
         volumes = [float(a.get_volume()) / len(a) for a in frames]
         energies = [float(a.get_potential_energy()) / len(a) for a in frames]
         series = [Series(label="first sample", x=volumes, y=list(energies), style="points")]
         return [Points(title="Energies", x_label="volume an atom (Å³)",
-                       y_label="energy an atom (eV)", series=series)]  # fmt: skip
+                       y_label="energy per atom (eV)", series=series)]  # fmt: skip
 
 
 class TightBindingCarbonFrames(TightBindingFrames):

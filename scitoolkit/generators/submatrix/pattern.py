@@ -1,4 +1,4 @@
-"""Which rows and columns a submatrix has: sparsity patterns and groups of columns."""
+"""Sparsity patterns and groups of columns that define submatrices."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from scitoolkit.core.errors import ConfigError, NumericalError
 from scitoolkit.generators.submatrix.shares import shared
 
 SYMMETRY = 1e-10
-SNAP = 0.3  # of a block's points: how far a cut is moved to a gap between the points
+SNAP = 0.3  # fraction of a block's points by which a cut may be moved to a gap
 
 
 def powers(matrix: Any, hops: int) -> sp.csr_array:
-    """Return the sparsity pattern of (1 + matrix)**hops as ones.
+    """Return the sparsity pattern of (1 + matrix)**hops as a matrix of ones.
 
     Example:
         >>> chain = sp.diags_array([1.0, 1.0, 1.0], offsets=[-1, 0, 1], shape=(5, 5))
@@ -38,13 +38,13 @@ def powers(matrix: Any, hops: int) -> sp.csr_array:
 
 
 def within(positions: np.ndarray, distance: float, width: int = 1, cell: Any = None) -> Any:
-    """Return the sparsity pattern of all points within a distance of each other, as ones.
+    """Return the sparsity pattern of all pairs of points within a distance, as a matrix of ones.
 
     Args:
         positions: of the points, (n, dims).
-        distance: of the furthest point that a row has.
-        width: columns of each point.
-        cell: edges of a periodic rectangular box, (dims,); None for none.
+        distance: largest distance of a pair.
+        width: number of columns of each point.
+        cell: edges of a periodic rectangular box, (dims,), or None.
 
     Example:
         >>> within(np.array([[0.0], [1.0], [3.5]]), 1.2, cell=[4.0]).toarray().tolist()
@@ -64,7 +64,7 @@ def within(positions: np.ndarray, distance: float, width: int = 1, cell: Any = N
 
 
 def in_blocks(order: Sequence[int] | np.ndarray, size: int, width: int = 1) -> list[np.ndarray]:
-    """Return groups of columns: `size` neighbours of an order of atoms with `width` columns each.
+    """Return groups of columns: `size` consecutive atoms of an order, with `width` columns each.
 
     Example:
         >>> [g.tolist() for g in in_blocks([1, 0, 2], 2, 2)]
@@ -75,16 +75,16 @@ def in_blocks(order: Sequence[int] | np.ndarray, size: int, width: int = 1) -> l
 
 
 def compact_blocks(positions: np.ndarray, size: int, width: int = 1) -> list[np.ndarray]:
-    """Return groups of columns of points that lie in boxes of about equal edges.
+    """Return groups of columns of points in boxes of about equal edges.
 
-    The box of all points is cut into slabs of about the edge that holds `size` points, again and
-    again; a cut moves to the widest gap near it, so that it runs between the layers of a crystal.
-    A submatrix has the neighbours of its group, fewest for a cube.
+    The bounding box is recursively cut into slabs of about the edge of a cube of `size` points. A
+    cut moves to the widest nearby gap, so that it runs between crystal layers. A submatrix
+    includes the neighbours of its group, which are fewest for a cube.
 
     Args:
         positions: of the points, (n, dims).
-        size: points of a group, on average.
-        width: columns of each point.
+        size: average number of points in a group.
+        width: number of columns of each point.
 
     Example:
         >>> points = np.array([[0.0], [3.0], [1.0], [2.0]])
@@ -109,15 +109,15 @@ def compact_blocks(positions: np.ndarray, size: int, width: int = 1) -> list[np.
 
 
 class Cut:
-    """A sparse symmetric matrix, groups of its columns, and the rows of each group's submatrix.
+    """Sparse symmetric matrix with groups of columns and the rows of each group's submatrix.
 
     Args:
         matrix: H, sparse, symmetric.
-        groups: groups of columns that share a submatrix; every column in one.
-        pattern: rows of each column's submatrix, such as `powers(H, 2)`; it must contain H's.
+        groups: partition of the columns into groups that share a submatrix.
+        pattern: rows of each column's submatrix, such as `powers(H, 2)`; must contain that of H.
 
     Raises:
-        ConfigError: H is not square or not symmetric, or groups are no partition of the columns.
+        ConfigError: H is not square or symmetric, or the groups are not a partition of its columns.
         NumericalError: H is not finite.
     """
 
@@ -127,7 +127,7 @@ class Cut:
         _require_symmetric(self.matrix)
         covered = np.sort(np.concatenate(groups)) if len(groups) else np.empty(0)
         if not np.array_equal(covered, np.arange(self.matrix.shape[0])):
-            raise ConfigError("the groups are no partition of the columns")
+            raise ConfigError("the groups are not a partition of the columns")
         self.groups: list[np.ndarray] = [np.asarray(g) for g in groups]
         pattern = sp.csr_array(pattern)
         if (_ones(self.matrix) * (pattern != 0)).nnz < self.matrix.nnz:
@@ -135,16 +135,16 @@ class Cut:
         self.rows: list[np.ndarray] = [_rows(pattern, g) for g in self.groups]
 
     def restricted(self, matrix: sp.csr_array, number: int) -> sp.csr_array:
-        """Return a matrix of H's shape between the rows of a group, sparse."""
+        """Return the sparse submatrix of a matrix of the shape of H for a group."""
         rows = self.rows[number]
         return matrix[rows][:, rows]
 
     def own(self, number: int) -> np.ndarray:
-        """Return where the group's columns are among the rows of its submatrix."""
+        """Return the indices of the group's columns among the rows of its submatrix."""
         return np.searchsorted(self.rows[number], self.groups[number])
 
     def assembled(self, blocks: Sequence[np.ndarray]) -> sp.csr_array:
-        """Return the symmetrised matrix of the groups' columns, each (|R|, |group|)."""
+        """Return the symmetrised matrix assembled from the groups' columns, (|R|, |group|) each."""
         rows = [np.repeat(r, g.size) for r, g in zip(self.rows, self.groups, strict=True)]
         cols = [np.tile(g, r.size) for r, g in zip(self.rows, self.groups, strict=True)]
         entries = np.concatenate([b.ravel() for b in blocks])
@@ -159,7 +159,7 @@ class Cut:
 
         def defect(number: int) -> float:
             group = self.groups[number]
-            near = _rows(ones, group)  # D² is wanted there alone
+            near = _rows(ones, group)  # D² is only required there
             all_of = d[group]
             between = np.union1d(self.rows[number], all_of.indices)
             columns = all_of[:, between].toarray().T
@@ -171,12 +171,12 @@ class Cut:
 
 
 def _slabs(points: np.ndarray, size: int) -> tuple[int, ...]:
-    """Return how many slabs each axis is cut into."""
+    """Return the number of slabs along each axis."""
     extents = np.ptp(points, axis=0)
     axes = [axis for axis in range(points.shape[1]) if extents[axis] > 0]
     edge = math.inf
     while axes:
-        # n points span n - 1 spacings along an axis: the extent is short of the volume by one.
+        # n points span n - 1 spacings: the extent is one spacing less than the edge of the volume.
         edge = (size / len(points) * math.prod(extents[a] for a in axes)) ** (1 / len(axes))
         thin = [a for a in axes if extents[a] < edge]
         if not thin:
@@ -188,7 +188,7 @@ def _slabs(points: np.ndarray, size: int) -> tuple[int, ...]:
 
 
 def _cut(sorted_values: np.ndarray, share: float, slab: float) -> int:
-    """Return how many points are left of a cut: about a share of them, at the widest gap there."""
+    """Return the number of points left of a cut: about a fraction of them, at the widest gap."""
     n = sorted_values.size
     low = max(1, math.floor(n * (share - SNAP * slab)))
     high = min(n - 1, math.ceil(n * (share + SNAP * slab)))
@@ -215,7 +215,7 @@ def _ones(matrix: sp.csr_array, dtype: Any = float) -> sp.csr_array:
 
 def _require_symmetric(matrix: sp.csr_array) -> None:
     if matrix.shape[0] != matrix.shape[1]:
-        raise ConfigError(f"a matrix of shape {matrix.shape}", allowed="a square one")
+        raise ConfigError(f"a matrix of shape {matrix.shape}", allowed="a square matrix")
     if not np.isfinite(matrix.data).all():
         raise NumericalError("the matrix is not finite")
     scale = float(abs(matrix).max()) if matrix.nnz else 0.0

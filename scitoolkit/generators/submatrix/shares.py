@@ -1,4 +1,4 @@
-"""Work on groups of columns, divided over the ranks of a job by cost."""
+"""Distribution of work over the ranks of a job by cost."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 def shares(costs: Sequence[float], ranks: int) -> list[list[int]]:
-    """Return the numbers of the items of each rank: the costliest first, to the least loaded.
+    """Return the items of each rank, assigned greedily by cost to the least loaded rank.
 
     Example:
         >>> shares([1.0, 5.0, 3.0, 2.0], 2)
@@ -24,13 +24,12 @@ def shares(costs: Sequence[float], ranks: int) -> list[list[int]]:
 
 
 def shared(costs: Sequence[float], work: Callable[[int], T]) -> list[T]:
-    """Return `work(i)` for each item, in order, on all ranks; every rank does a part of it.
+    """Compute `work(i)` for each item, shared by the ranks; return all results on every rank.
 
-    An item is worked on by one rank in the same way on any number of them, so the bits do not
-    depend on that number.
+    The bits of the results do not depend on the number of ranks.
 
     Raises:
-        ScitoolkitError: that of the first rank on which `work` raised one, on all ranks.
+        ScitoolkitError: the error of the first rank on which `work` failed, on all ranks.
     """
     from scitoolkit.training.processes import share_work
 

@@ -1,7 +1,7 @@
-"""Tight-binding parameters of silicon by Kwon, Biswas, Wang, Ho and Soukoulis.
+"""Tight-binding parameters of silicon of Kwon, Biswas, Wang, Ho and Soukoulis.
 
 Source: Kwon et al. 1994, "Transferable tight-binding models for silicon", Phys. Rev. B 49, 7242.
-All functions end between 4 Å and 4.16 Å in a cubic that is continuous with its slope. Energies are
+Between 4 Å and 4.16 Å all functions are cubics with continuous value and slope. Energies are
 relative to free atoms.
 """
 

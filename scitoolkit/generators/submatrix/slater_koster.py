@@ -1,4 +1,4 @@
-"""Orthogonal sp3 tight binding of one element: Slater-Koster blocks and an embedded repulsion.
+"""Orthogonal sp3 tight-binding model of one element with an embedded repulsion.
 
 Energies in eV, lengths in Å. Orbitals of an atom: s, px, py, pz, with four electrons. The total
 energy is twice the sum of the occupied levels and, for each atom, a polynomial of the sum of a
@@ -21,10 +21,10 @@ ELECTRONS = 4
 
 @dataclass(frozen=True)
 class Decay:
-    """scale (r0 / r)^n exp(n ((r0 / rc)^nc - (r / rc)^nc)) up to `join`, a cubic up to `end`.
+    """Decay scale (r0 / r)^n exp(n ((r0 / rc)^nc - (r / rc)^nc)) up to `join`, a cubic up to `end`.
 
     Attributes:
-        tail: coefficients of the cubic in r - join, lowest first.
+        tail: coefficients of the cubic in r - join, lowest order first.
     """
 
     scale: float
@@ -40,7 +40,7 @@ class Decay:
     def smooth(
         cls, scale: float, r0: float, n: float, rc: float, nc: float, join: float, end: float
     ) -> Decay:
-        """Return the function whose cubic is continuous at both ends, with its slope.
+        """Return the function whose cubic has continuous value and slope at both ends.
 
         Example:
             >>> decay = Decay.smooth(1.0, 2.0, 2.0, 3.0, 6.0, join=3.5, end=4.0)
@@ -57,7 +57,7 @@ class Decay:
         return cls(scale, r0, n, rc, nc, join, end, tail)
 
     def __call__(self, r: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return values and derivatives at distances."""
+        """Return values and derivatives at distances r, Å."""
         power = (r / self.rc) ** self.nc
         value = self.scale * (self.r0 / r) ** self.n
         value = value * np.exp(self.n * ((self.r0 / self.rc) ** self.nc - power))
@@ -90,14 +90,17 @@ class Pairs:
 
 @dataclass(frozen=True)
 class SlaterKoster:
-    """Parameters of an element.
+    """Tight-binding parameters of an element.
 
     Attributes:
         symbol: of the element.
         onsite: levels of s and p, eV.
-        ss, sp, pp_sigma, pp_pi: hopping integrals over the distance, eV: a factor and a decay.
+        ss: hopping integral, eV, as factor and decay function.
+        sp: likewise.
+        pp_sigma: likewise.
+        pp_pi: likewise.
         repulsion: function of the distance that is summed over the neighbours.
-        embedding: coefficients of the polynomial of that sum, lowest first, eV.
+        embedding: coefficients of the polynomial of that sum, lowest order first, eV.
         cutoff: distance beyond which all functions are zero, Å.
     """
 
@@ -112,10 +115,10 @@ class SlaterKoster:
     cutoff: float
 
     def blocks(self, vector: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return hopping blocks (pairs, 4, 4) and derivatives by the vector (pairs, 3, 4, 4).
+        """Return hopping blocks (pairs, 4, 4), eV, and their derivatives (pairs, 3, 4, 4), eV/Å.
 
         Args:
-            vector: from the first atom to the second, (pairs, 3).
+            vector: from the first atom to the second, (pairs, 3), Å.
         """
         r = np.linalg.norm(vector, axis=1)
         d = vector / r[:, None]
@@ -137,7 +140,7 @@ class SlaterKoster:
         return block, gradient
 
     def hamiltonian(self, pairs: Pairs, block: np.ndarray) -> sparse.csr_array:
-        """Return the Hamiltonian, (4 atoms, 4 atoms); images of a pair add up."""
+        """Return the Hamiltonian, (4 atoms, 4 atoms), eV, summed over the images of each pair."""
         within, across = np.indices((ORBITALS, ORBITALS))
         rows = (ORBITALS * pairs.i[:, None, None] + within).ravel()
         cols = (ORBITALS * pairs.j[:, None, None] + across).ravel()
@@ -147,10 +150,10 @@ class SlaterKoster:
         return sparse.csr_array(hops + sparse.diags_array(np.tile([s, p, p, p], pairs.num_atoms)))
 
     def repulsive(self, pairs: Pairs) -> tuple[float, np.ndarray]:
-        """Return the repulsive energy and its derivative by the vector of each pair, (pairs, 3).
+        """Return the repulsive energy and its derivatives (pairs, 3) by the pair vectors.
 
         Raises:
-            NumericalError: atoms are so close that the fitted polynomial falls again.
+            NumericalError: atoms are so close that the fitted polynomial decreases.
         """
         r = np.linalg.norm(pairs.vector, axis=1)
         value, slope = self.repulsion(r)
@@ -166,13 +169,13 @@ class SlaterKoster:
         return float(np.sum(polynomial(x))), change[:, None] * pairs.vector
 
     def largest_sum(self) -> float:
-        """Return the sum over the neighbours at which the polynomial has its maximum, or inf."""
+        """Return the argument at which the embedding polynomial has its maximum, or inf."""
         turns = np.polynomial.Polynomial(self.embedding).deriv().roots()
         real = turns[(abs(turns.imag) < 1e-9 * abs(turns)) & (turns.real > 0)].real
         return float(real.min(initial=np.inf))
 
     def _integrals(self, r: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Return the four integrals and their derivatives by the distance, (pairs, 1, 1) each."""
+        """Return the four hopping integrals and their derivatives, (pairs, 1, 1) each."""
         integrals = (self.ss, self.sp, self.pp_sigma, self.pp_pi)
         found = {decay: decay(r[:, None, None]) for _, decay in integrals}
         return [(factor * found[decay][0], factor * found[decay][1]) for factor, decay in integrals]

@@ -1,1 +1,1 @@
-"""Alias-free modal discontinuous Galerkin solver of the Vlasov equation in one space dim."""
+"""Alias-free modal discontinuous Galerkin solver of the Vlasov equation in 1X1V and 1X2V."""

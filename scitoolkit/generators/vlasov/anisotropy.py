@@ -1,4 +1,4 @@
-"""The generator `vlasov_anisotropy`: a plasma of two temperatures in 1X2V."""
+"""Generator `vlasov_anisotropy`: a plasma with two temperatures in 1X2V."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
     from scitoolkit.generators.vlasov.simulation import Species
 
 SHOWN = 1e-2
-"""Share of the first anisotropy down to which its decay is measured."""
+"""Fraction of the initial anisotropy down to which its decay is measured."""
 LEAST_DRIVEN = 1e3
-"""How many times the squared amplitude an anisotropy must be: the field's work is of its order."""
+"""Smallest ratio of anisotropy to squared amplitude, which is the order of the field's work."""
 
 
 class Anisotropy(VlasovGenerator):
-    """Electrons of two temperatures, with a wave: collisions make them equal.
+    """Electrons with two temperatures, which collisions equalise, and a wave.
 
-    BGK collisions relax n (T - Ty) at their frequency exactly; without them the wave is damped as
-    the temperature along x alone demands.
+    BGK collisions relax n (T - Ty) exactly at their frequency; without collisions the damping of
+    the wave depends only on the temperature along x.
 
     Attributes:
         thermal: thermal speed along x.
         thermal_y: thermal speed along y.
-        cells_vy: cells of vy, cut off at `v_max` as vx is.
+        cells_vy: number of cells of vy, which is truncated at `v_max` like vx.
     """
 
     name: Literal["vlasov_anisotropy"] = "vlasov_anisotropy"
@@ -56,11 +56,11 @@ class Anisotropy(VlasovGenerator):
     thermal_y: Annotated[PositiveFloat, Field(ge=0.3, le=3)] = 0.8
 
     def rows_vy(self) -> int:
-        """Return the cells of vy."""
+        """Return the number of cells of vy."""
         return self.cells_vy
 
     def species(self) -> Sequence[Species]:
-        """Return the electrons with a wave of density."""
+        """Return electrons with a density wave."""
         import numpy as np
 
         from scitoolkit.generators.vlasov.simulation import Species
@@ -72,17 +72,17 @@ class Anisotropy(VlasovGenerator):
         return [Species(initial, self.v_max, collision_frequency=self.collision_frequency)]
 
     def exact_root(self) -> complex | None:
-        """Return the least damped root of the electrons' velocities along x."""
+        """Return the least damped root for the distribution of vx."""
         from scitoolkit.generators.vlasov.dispersion import Beam, least_damped
 
         return least_damped(self.wavenumber, [Beam(1.0, 0.0, self.thermal)], oscillating=True)
 
     def fastest(self) -> float:
-        """Return twice the speed of a thermal particle: f is cut off along both axes."""
+        """Return twice the larger thermal speed."""
         return 2 * max(self.thermal, self.thermal_y)
 
     def checks(self, frames: Any) -> Sequence[Check]:
-        """Return the rate at which the temperatures become equal, or that of the wave."""
+        """Return the check of the relaxation rate of the temperatures, or of the wave."""
         if not self.collision_frequency:
             return super().checks(frames)
         found = self.relaxation_rate(frames)
@@ -92,7 +92,7 @@ class Anisotropy(VlasovGenerator):
         return [Check("relaxation rate", found, exact, 2e-3 * exact, "plasma frequency")]
 
     def relaxation_rate(self, frames: Any) -> float | None:
-        """Return the rate at which n (T - Ty) falls; None where it is too small to tell."""
+        """Return the decay rate of n (T - Ty), or None if it is too small to be measured."""
         import numpy as np
 
         difference = anisotropy(frames)
@@ -105,7 +105,7 @@ class Anisotropy(VlasovGenerator):
 
 
 def anisotropy(frames: Any) -> np.ndarray:
-    """Return the mean over x of the squares of vx minus those of vy, by frame."""
+    """Return the mean over x of the second moments of vx minus those of vy, (time,)."""
     along = frames["T"] + frames["u"] ** 2 - frames["Ty"] - frames["uy"] ** 2
     found: np.ndarray = (frames["n"] * along).mean("x").values
     return found

@@ -1,4 +1,4 @@
-"""What the Vlasov generators share: numerical settings, frames, invariants, rates and figures."""
+"""Base class of the Vlasov generators: settings, frames, invariants, rates and figures."""
 
 from __future__ import annotations
 
@@ -19,32 +19,35 @@ if TYPE_CHECKING:
     from scitoolkit.generators.vlasov.simulation import Simulation, Species, Wall
 
 EDGE_SHARE = 1e-6
+PERTURBATION = "f_perturbation"
 ROUNDING = 1e-12
 LENGTH, TIME, SPEED = "Debye length", "1/plasma frequency", "thermal speed"
 
 
 class VlasovGenerator(Generator):
-    """Base of the generators; a subclass says which species there are at the start.
+    """Base class of the Vlasov generators; a subclass defines the initial species.
 
     Attributes:
-        wavenumber: of the perturbation, one wave in the box.
+        wavenumber: of the perturbation, whose wavelength is the length of the box.
         amplitude: of the density perturbation.
-        v_max: velocities are cut off there; particles at the edge are told with their share.
-        cells_x: cells of x.
-        cells_v: cells of v, a multiple of 16.
-        degree: p, of the polynomials.
+        v_max: velocities are truncated at -v_max and v_max; a note states the fraction of particles
+            at the edge if it is too large.
+        cells_x: number of cells of x.
+        cells_v: number of cells of v, a multiple of 16.
+        degree: polynomial degree p.
         basis: serendipity or tensor.
-        field: Ampère or Poisson.
+        field: field equation, Ampère or Poisson.
         flux_v: `penalised` or `central`.
-        spinup: time before the first frame; the transients of a perturbation last some 10.
-        duration: from the first frame to the last.
-        frames: states that are kept, the first and the last among them.
-        damped: whether the wave is damped; its rate is then that of the peaks of the field energy.
-        species_names: the first is that of `f`; variables of the others end with theirs.
-        collision_frequency: of BGK collisions, of each species with itself; linear theory then
-            has no rate to compare with.
-        cfl: share of the largest stable time step.
-        threads: of one simulation.
+        spinup: time before the first frame; transients of a perturbation last about 10.
+        duration: time from the first to the last frame.
+        frames: number of frames, including the first and the last.
+        damped: whether the wave is damped; its rate is then measured at peaks of the field energy.
+        species_names: the first is that of `f`; the names are suffixes of the variables of the
+            others.
+        collision_frequency: of BGK collisions of each species with itself; linear theory then
+            gives no rate to compare with.
+        cfl: fraction of the largest stable time step.
+        threads: number of threads of a simulation.
     """
 
     parameters: ClassVar[Mapping[str, str]] = {
@@ -82,14 +85,14 @@ class VlasovGenerator(Generator):
 
     @abstractmethod
     def species(self) -> Sequence[Species]:
-        """Return the species at the start; the charges of the first may be those of electrons."""
+        """Return the initial species."""
 
     def exact_root(self) -> complex | None:
-        """Return the frequency and growth rate of the wave, None where theory has none."""
+        """Return frequency + i growth rate of the wave by linear theory, or None."""
         return None
 
     def linear_root(self) -> complex | None:
-        """Return `exact_root` where it holds: without collisions."""
+        """Return `exact_root` without collisions, else None."""
         return None if self.collision_frequency else self.exact_root()
 
     def length(self) -> float:
@@ -99,15 +102,15 @@ class VlasovGenerator(Generator):
         return 2 * math.pi / self.wavenumber
 
     def walls(self) -> Wall:
-        """Return the kind of both walls."""
+        """Return the type of both walls."""
         return "periodic"
 
     def rows_vy(self) -> int | None:
-        """Return the cells of vy, None for 1X1V."""
+        """Return the number of cells of vy, None for 1X1V."""
         return None
 
     def simulation(self) -> Simulation:
-        """Return the simulation at its start."""
+        """Return the simulation in its initial state."""
         from scitoolkit.generators.vlasov.simulation import Grid, Simulation
 
         grid = Grid(
@@ -122,7 +125,7 @@ class VlasovGenerator(Generator):
 
         import numpy as np
 
-        del seed  # nothing is random
+        del seed  # the simulation is deterministic
         simulation = self.simulation()
         start = _totals(simulation)
         times = self.spinup + np.linspace(0, self.duration, self.frames)
@@ -142,14 +145,14 @@ class VlasovGenerator(Generator):
         return Sample(self._dataset(simulation, times, kept), drifts, notes)
 
     def invariant_bounds(self) -> Mapping[str, float]:
-        """Return the bounds: mass to rounding, energy to the error of RK3 where it is conserved."""
+        """Return the bounds: rounding for mass, the error of RK3 for a conserved energy."""
         if self.walls() == "absorbing":
             return {}
         exact = self.field == "ampere" and self.degree >= 2
         return {"mass": ROUNDING, "energy": 1e-6 if exact else 1e-2}
 
     def checks(self, frames: Any) -> Sequence[Check]:
-        """Return the rate of the wave beside that of linear theory; none of too short a run."""
+        """Return the check of the rate with linear theory; none if the run is too short."""
         exact = self.linear_root()
         if self._window(frames["instant"].values, frames["field_energy"].values, exact) is None:
             return ()
@@ -164,15 +167,15 @@ class VlasovGenerator(Generator):
 
     @property
     def rate_name(self) -> str:
-        """What the rate is called in the report."""
+        """Name of the rate in the report."""
         return "damping rate" if self.damped else "growth rate"
 
     def rate_tolerance(self) -> float:
-        """Return the largest error of the rate that these settings promise."""
+        """Return the largest expected error of the rate with these settings."""
         return 2e-3
 
     def measured_rate(self, frames: Any) -> float:
-        """Return the growth rate that the field energy of a sample shows; negative if damped."""
+        """Return the growth rate measured in the field energy of a sample; negative if damped."""
         from scitoolkit.generators.vlasov.rates import growth_rate
 
         if self.damped:
@@ -180,11 +183,17 @@ class VlasovGenerator(Generator):
         return growth_rate(frames["instant"].values, frames["field_energy"].values)
 
     def rate_times(self) -> tuple[float, float]:
-        """Return the times between which the peaks of a damped wave show its rate."""
+        """Return the interval of times in which the rate of a damped wave is measured."""
         return 0.0, float("inf")
 
+    def shown_fields(self, frames: Any) -> Any:
+        """Return the frames with the perturbation of f, its difference from the mean over x."""
+        found = frames["f"] - frames["f"].mean("x")
+        attributes = {**frames["f"].attrs, "long_name": "f minus its mean over x"}
+        return frames.assign({PERTURBATION: found.astype("f4").assign_attrs(attributes)})
+
     def figures(self, frames: Any) -> Sequence[Figure]:
-        """Return the field energy beside linear theory, and maps of f."""
+        """Return figures of the field energy with linear theory, and maps of the perturbation."""
         import numpy as np
 
         t, energy = frames["instant"].values, frames["field_energy"].values
@@ -196,19 +205,26 @@ class VlasovGenerator(Generator):
             offset = np.median(np.log(energy[chosen]) - 2 * exact.imag * t[chosen])
             line = np.exp(np.minimum(offset + 2 * exact.imag * t, 300.0))[::every]
             shown = [float(v) if v <= 2 * energy.max() else None for v in line]
-            series.append(Series(label=f"root: {self.rate_name} {exact.imag:.5f}", y=shown,
+            series.append(Series(label=f"linear theory: {self.rate_name} {exact.imag:.5f}", y=shown,
                                  role="reference"))  # fmt: skip
         picked = np.unique(np.linspace(0, frames.sizes["time"] - 1, 3).astype(int))
+        is_periodic = self.walls() != "absorbing"
+        field, what = "f", ""
+        if is_periodic:
+            field, what = "perturbation of f", "f minus its mean over x. "
         panels = [
-            # Two velocities are shown at the first cell of x.
-            Panel(variable="f", select={"time": int(i), **({"x": 0} if self.rows_vy() else {})},
-                  label=f"f at time {float(frames['time'][i]):g}")
+            # With two velocities f is shown in the first cell of x.
+            Panel(variable=PERTURBATION if is_periodic else "f",
+                  label=f"time {float(frames['time'][i]):g}",
+                  select={"time": int(i), **({"x": 0} if self.rows_vy() else {})},
+                  scale=f"time {i}", diverging=is_periodic)
             for i in picked
         ]  # fmt: skip
         return [
             Lines(title=f"{self.name}: field energy, first sample", x=t[::every].tolist(),
                   x_label=f"time ({TIME})", y_label="field energy", log_y=True, series=series),
-            Maps(title=f"{self.name}: phase space, first sample", panels=panels),
+            Maps(title=f"{self.name}: {field} in phase space, first sample", panels=panels,
+                 note=f"{what}One colour scale per time."),
         ]  # fmt: skip
 
     def _damping(self, frames: Any) -> tuple[float, float]:
@@ -221,24 +237,24 @@ class VlasovGenerator(Generator):
     def _window(
         self, t: np.ndarray, energy: np.ndarray, exact: complex | None
     ) -> np.ndarray | None:
-        """Return where the line of linear theory is put through the measured energy."""
+        """Return the indices at which linear theory is matched to the measured energy."""
         from scitoolkit.generators.vlasov.rates import window
 
         try:
             return None if exact is None else window(t, energy, exact.imag > 0, self.rate_times())
-        except DataError:  # too short a simulation for a rate still has its figure
+        except DataError:  # a simulation too short for a rate still has a figure
             return None
 
     @model_validator(mode="after")
     def _drifts_are_inside(self) -> VlasovGenerator:
-        """Refuse a plasma that the box of velocities cannot hold."""
+        """Refuse a plasma that exceeds the range of velocities."""
         need = self.fastest()
         if self.v_max <= need:
             raise ValueError(f"v_max {self.v_max:g}: particles reach {need:g}")
         return self
 
     def fastest(self) -> float:
-        """Return the speed of a thermal particle of the fastest beam."""
+        """Return the largest sum of drift and thermal speed."""
         return 1.0
 
     def _dataset(
@@ -282,7 +298,7 @@ class VlasovGenerator(Generator):
                    {"units": unit, "long_name": text})
             for name, (dims, unit, text) in about.items()
         }  # fmt: skip
-        # A dim named step would be taken for the times of the frames.
+        # A dim named step would be interpreted as the times of the frames.
         data["field_energy"] = ("instant", np.array(simulation.field_energies), {"units": "1"})
         return xr.Dataset(data, coordinates)
 
@@ -290,7 +306,7 @@ class VlasovGenerator(Generator):
 def perturbed(
     shape: Callable[[Any], Any], wavenumber: float, amplitude: float
 ) -> Callable[[Any, Any], Any]:
-    """Return (1 + amplitude cos(wavenumber x)) shape(v)."""
+    """Return the function (1 + amplitude cos(wavenumber x)) shape(v)."""
 
     def initial(x: Any, v: Any) -> Any:
         import numpy as np

@@ -1,8 +1,8 @@
 """Orthonormal modal bases and the exact integrals of the discontinuous Galerkin kernels.
 
-Polynomials are kept orthogonal with rational coefficients, so every integral is a rational number
-over the root of another one: which constants are zero is known exactly, and no quadrature aliases.
-Reference cell [-1, 1]^2 with coordinates (xi, eta) for (x, v); in 1X2V a third one for vy.
+The orthogonal polynomials have rational coefficients, so every integral is a rational number over
+the square root of another one: zero constants are exact, and no quadrature causes aliasing.
+The reference cell is [-1, 1]^2 with coordinates (xi, eta) for (x, v), in 1X2V with a third for vy.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Polynomial = Mapping[Exponents, Fraction]
 
 @dataclass(frozen=True)
 class Mode:
-    """A basis polynomial and the integral of its square."""
+    """Basis polynomial and the integral of its square."""
 
     polynomial: Polynomial
     square: Fraction
@@ -32,7 +32,7 @@ class Mode:
 
 
 def exponents(p: int, kind: Kind, dims: int) -> list[Exponents]:
-    """Return the monomials of a basis: all up to p, or those of superlinear degree up to p.
+    """Return the monomials of a basis: tensor, or serendipity (superlinear degree up to p).
 
     Example:
         >>> len(exponents(2, "serendipity", 2)), len(exponents(2, "tensor", 2))
@@ -50,7 +50,7 @@ def exponents(p: int, kind: Kind, dims: int) -> list[Exponents]:
 
 @cache
 def modes(p: int, kind: Kind, dims: int) -> tuple[Mode, ...]:
-    """Return the orthogonal basis by Gram-Schmidt over the monomials, in rational arithmetic."""
+    """Return the orthogonal basis by rational Gram-Schmidt orthogonalisation of the monomials."""
     found: list[Mode] = []
     for e in exponents(p, kind, dims):
         poly: dict[Exponents, Fraction] = {e: Fraction(1)}
@@ -99,7 +99,7 @@ def derivative(poly: Polynomial, axis: int) -> dict[Exponents, Fraction]:
 
 
 def at(poly: Polynomial, axis: int, side: int) -> dict[Exponents, Fraction]:
-    """Return the trace at -1 or 1 along an axis, in the variables that remain."""
+    """Return the trace at `side` = -1 or 1 of an axis, in the remaining variables."""
     trace: dict[Exponents, Fraction] = {}
     for e, value in poly.items():
         key = tuple(k for i, k in enumerate(e) if i != axis)
@@ -113,7 +113,7 @@ def embedded(poly: Polynomial, axis: int, dims: int) -> dict[Exponents, Fraction
 
 
 def normalised(value: Fraction, *squares: Fraction) -> float:
-    """Return value / sqrt(product of squares), rounded once from exact numbers."""
+    """Return value / sqrt(product of squares), rounded once from exact rational numbers."""
     if not value:
         return 0.0
     ratio = value * value / math.prod(squares)
@@ -125,7 +125,7 @@ def normalised(value: Fraction, *squares: Fraction) -> float:
 class Integrals:
     """Exact integrals of the scheme: `psi` are modes of a cell, `chi` of a face, `phi` Legendre.
 
-    A face has the same kind of basis in one dim less.
+    A face has the same kind of basis with one dimension less.
 
     Attributes:
         num: N, modes of a cell.
@@ -163,7 +163,7 @@ class Integrals:
 
 
 def _inner(*factors: Mode | Polynomial) -> float:
-    """Return the integral of a product of modes, each of norm 1, and of plain polynomials."""
+    """Return the integral of a product of normalised modes and plain polynomials."""
     product = multiply(*(f.polynomial if isinstance(f, Mode) else f for f in factors))
     squares = [f.square for f in factors if isinstance(f, Mode)]
     return normalised(integral(product), *squares)
@@ -237,7 +237,7 @@ def _risen(mode: Mode) -> Mode:
 
 
 def _antiderivative(poly: Polynomial) -> dict[Exponents, Fraction]:
-    """Return the antiderivative of a polynomial of one variable that is zero at -1."""
+    """Return the antiderivative, zero at -1, of a polynomial of one variable."""
     grown: dict[Exponents, Fraction] = {(k + 1,): value / (k + 1) for (k,), value in poly.items()}
     grown[0,] = -sum((value * Fraction(-1) ** e[0] for e, value in grown.items()), Fraction(0))
     return grown

@@ -1,9 +1,11 @@
-"""BGK collisions: f relaxes towards the Maxwellian of its density, velocity and temperature.
+"""BGK collisions: relaxation of f to the Maxwellian of its density, velocity and temperature.
 
-With the Maxwellian fixed by moments that collisions do not change, `f_t = nu (f_M - f)` is solved
-exactly over a time step. The projected Maxwellian is corrected, by the smallest change in the norm
-weighed by itself, so that all modes of its three moments are those of f: particles, momentum and
-energy are conserved to rounding. Bhatnagar, Gross and Krook 1954, Phys. Rev. 94, 511.
+Collisions do not change the moments that define the Maxwellian, so `f_t = nu (f_M - f)` is solved
+exactly over a time step. The projected Maxwellian receives the smallest correction, in the norm
+weighted by itself, that gives its three moments the modes of those of f: particles, momentum and
+energy are conserved to rounding.
+
+Source: Bhatnagar, Gross and Krook 1954, Phys. Rev. 94, 511.
 """
 
 from __future__ import annotations
@@ -18,19 +20,19 @@ from scitoolkit.core.errors import NumericalError
 from scitoolkit.generators.vlasov.basis import Kind, evaluate, integrals, legendre
 
 LARGEST = 2**20
-"""Numbers of the weighed moments of the cells of x that are corrected together."""
+"""Largest number of values of weighted moments in one batch of cells of x."""
 
 
 class BGK:
-    """Collisions of a species with itself.
+    """BGK collisions of a species with itself.
 
-    In 1X2V the Maxwellian is isotropic, and the energy of both velocities together is kept.
+    In 1X2V the Maxwellian is isotropic, and the total energy of both velocities is conserved.
 
     Args:
-        degree: p, of the polynomials.
+        degree: polynomial degree p.
         basis: kind of the basis.
-        axes: centres and half the width of the cells of v, then those of vy in 1X2V.
-        frequency: nu.
+        axes: centres and half width of the cells of v, then those of vy in 1X2V.
+        frequency: collision frequency nu.
     """
 
     def __init__(
@@ -56,10 +58,10 @@ class BGK:
         return found.reshape(len(modes), 2 + len(self._points), -1)
 
     def maxwellian(self, modes: np.ndarray) -> np.ndarray:
-        """Return the modes of the Maxwellian that has the moments of f, in the shape of `modes`.
+        """Return the modes of the Maxwellian with the moments of f, in the shape of `modes`.
 
         Raises:
-            NumericalError: density or temperature is not positive somewhere.
+            NumericalError: density or temperature is not positive.
         """
         wanted = self.moments(modes)
         density, *fluxes, square = np.moveaxis(wanted @ self._legendre, 1, 0)
@@ -70,7 +72,7 @@ class BGK:
         if not (density > 0).all() or not (temperature > 0).all():
             cell = int(np.argmin((density > 0).all(1) & (temperature > 0).all(1)))
             raise NumericalError(
-                "density or temperature is not positive, and collisions need both",
+                "collisions require a positive density and temperature",
                 where=f"cell {cell} of x", fix="a finer grid",
             )  # fmt: skip
         n, t, *us = (a[:, :, None, None] for a in (density, temperature, *velocities))
@@ -81,14 +83,14 @@ class BGK:
         return self._corrected(found, wanted)
 
     def relax(self, modes: np.ndarray, duration: float) -> None:
-        """Let collisions act on f for a time, in place."""
+        """Apply collisions to f for a duration, in place."""
         share = math.exp(-self.frequency * duration)
         target = self.maxwellian(modes)
         modes *= share
         modes += (1 - share) * target
 
     def _corrected(self, found: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-        """Return the Maxwellian with the moments that are wanted."""
+        """Return the Maxwellian corrected to the moments `wanted`."""
         missing = (wanted - self.moments(found)).reshape(len(found), -1, 1)
         weights = np.broadcast_to(np.abs(found[..., :1, :]), found.shape).reshape(len(found), -1)
         together = max(1, LARGEST // self._moments.size)
@@ -101,7 +103,7 @@ class BGK:
 
 
 def _moments(degree: int, basis: Kind, axes: Sequence[tuple[np.ndarray, float]]) -> np.ndarray:
-    """Return the rows that give the modes of density, flux by axis and 2 energy / mass of f."""
+    """Return the matrix from f to the modes of density, flux by axis and 2 energy / mass."""
     k = integrals(degree, basis, 1 + len(axes))
     tables = [k.moments[1:], k.moments_y][: len(axes)]
     cells = [len(centres) for centres, _ in axes[::-1]]

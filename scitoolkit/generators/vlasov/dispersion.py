@@ -14,7 +14,13 @@ COLD, STEPS = 0.02, 16
 
 @dataclass(frozen=True)
 class Beam:
-    """A Maxwellian; `strength` is density x charge² / mass, its plasma frequency squared."""
+    """Maxwellian beam.
+
+    Attributes:
+        strength: density x charge² / mass, the square of its plasma frequency.
+        drift: mean velocity.
+        thermal: thermal speed.
+    """
 
     strength: float
     drift: float
@@ -60,10 +66,10 @@ def least_damped(k: float, beams: Sequence[Beam], *, oscillating: bool = False) 
     Args:
         k: wave number.
         beams: the plasma.
-        oscillating: leave out roots without a frequency.
+        oscillating: exclude roots of zero frequency.
 
     Raises:
-        ValueError: none was found.
+        ValueError: no root was found.
 
     Example:
         >>> omega = least_damped(0.2, [Beam(0.5, 3.0, 1.0), Beam(0.5, -3.0, 1.0)])
@@ -91,15 +97,15 @@ def least_damped(k: float, beams: Sequence[Beam], *, oscillating: bool = False) 
 def ion_acoustic(k: float, mass_ratio: float, ion_temperature: float) -> complex:
     """Return the root of the ion-acoustic wave of electrons and singly charged ions.
 
-    It is followed from cold ions, where the fluid's wave is near, in small steps.
+    The root is followed in small steps from cold ions, where it is close to that of fluid theory.
 
     Args:
-        k: wave number over that of Debye.
+        k: wavenumber times Debye length.
         mass_ratio: of ions to electrons.
-        ion_temperature: over that of the electrons, 0.01 or more: colder ions round too much.
+        ion_temperature: relative to the electrons, at least 0.01 because of rounding errors.
 
     Raises:
-        ValueError: it was lost.
+        ValueError: the root was lost.
 
     Example:
         >>> omega = ion_acoustic(0.5, 25.0, 0.2)

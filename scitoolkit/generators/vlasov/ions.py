@@ -1,4 +1,4 @@
-"""Base of the generators whose ions move as well."""
+"""Base class of the generators with mobile ions."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 class IonPlasma(VlasovGenerator):
-    """Base of plasmas of Maxwellian electrons and ions.
+    """Base class of plasmas of Maxwellian electrons and ions.
 
     Attributes:
         mass_ratio: of ions to electrons.
-        ion_temperature: over that of the electrons.
+        ion_temperature: relative to the electrons.
     """
 
     species_names: ClassVar[Sequence[str]] = ("electrons", "ions")
@@ -35,11 +35,11 @@ class IonPlasma(VlasovGenerator):
         return (self.ion_temperature / self.mass_ratio) ** 0.5
 
     def ion_v_max(self) -> float:
-        """Return where the velocities of the ions are cut off: at `v_max` thermal speeds."""
+        """Return the largest ion velocity, `v_max` thermal speeds of the ions."""
         return self.v_max * self.ion_speed()
 
     def densities(self) -> tuple[float, float]:
-        """Return the amplitudes of the waves of density of electrons and ions."""
+        """Return the amplitudes of the density waves of electrons and ions."""
         return 0.0, 0.0
 
     def species(self) -> Sequence[Species]:

@@ -1,4 +1,4 @@
-"""The Vlasov generators: waves and instabilities whose linear rates are known, and a sheath."""
+"""Vlasov generators: waves and instabilities with known linear rates, and a sheath."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
     from scitoolkit.generators.vlasov.simulation import Species, Wall
 
 LINEAR = 1e-3
-"""Amplitude beyond which a wave traps particles and is not damped as theory says."""
+"""Amplitude above which a wave traps particles and is not damped by the linear rate."""
 LEAST_DAMPED = 0.4
-"""Wave number below which a Langmuir wave lasts longer than an ion-acoustic one is measured."""
+"""Wavenumber below which a Langmuir wave outlasts the measurement of an ion-acoustic wave."""
 WAVE = VlasovGenerator.parameters
 
 
 class BeamWave(VlasovGenerator):
-    """Base of waves of electrons in Maxwellian beams, whose rates follow from linear theory."""
+    """Base class of electron waves in Maxwellian beams, with rates from linear theory."""
 
     @abstractmethod
     def beams(self) -> Sequence[Beam]:
         """Return the beams of the unperturbed plasma; their strengths sum to 1."""
 
     def species(self) -> Sequence[Species]:
-        """Return the electrons with a wave of density."""
+        """Return electrons with a density wave."""
         from scitoolkit.generators.vlasov.simulation import Species
 
         def distribution(v: Any) -> Any:
@@ -49,13 +49,13 @@ class BeamWave(VlasovGenerator):
         return [Species(initial, self.v_max, collision_frequency=self.collision_frequency)]
 
     def exact_root(self) -> complex | None:
-        """Return the root of largest growth."""
+        """Return the root of the largest growth rate."""
         from scitoolkit.generators.vlasov.dispersion import least_damped
 
         return least_damped(self.wavenumber, self.beams())
 
     def fastest(self) -> float:
-        """Return the speed of a thermal particle of the fastest beam."""
+        """Return the largest sum of drift and thermal speed."""
         return max(beam.drift + beam.thermal for beam in self.beams())
 
 
@@ -87,7 +87,7 @@ class TwoStream(BeamWave):
 
     Attributes:
         drift: speed of each beam.
-        thermal: spread of each beam.
+        thermal: thermal speed of each beam.
     """
 
     name: Literal["vlasov_two_stream"] = "vlasov_two_stream"
@@ -107,18 +107,18 @@ class TwoStream(BeamWave):
         return [Beam(0.5, s * self.drift, self.thermal) for s in (1, -1)]
 
     def exact_root(self) -> complex | None:
-        """Return the root of largest growth, None where there is no instability."""
+        """Return the root of the largest growth rate, or None if the plasma is stable."""
         found = super().exact_root()
         return found if found is not None and found.imag > 0.02 else None
 
 
 class BumpOnTail(BeamWave):
-    """Bump-on-tail instability: a weak fast beam feeds a Langmuir wave.
+    """Bump-on-tail instability: a weak fast beam drives a Langmuir wave.
 
     Attributes:
         drift: speed of the beam.
-        thermal: spread of the beam.
-        share: of the electrons that are in the beam.
+        thermal: thermal speed of the beam.
+        share: fraction of the electrons that are in the beam.
     """
 
     name: Literal["vlasov_bump_on_tail"] = "vlasov_bump_on_tail"
@@ -144,8 +144,8 @@ class BumpOnTail(BeamWave):
 class IonAcoustic(IonPlasma):
     """Landau damping of an ion-acoustic wave, mostly by the ions.
 
-    The electrons start in the equilibrium of the ions' slow field, so that hardly a Langmuir wave
-    is excited.
+    The electrons start in equilibrium with the slow field of the ions, which hardly excites a
+    Langmuir wave.
     """
 
     name: Literal["vlasov_ion_acoustic"] = "vlasov_ion_acoustic"
@@ -160,11 +160,11 @@ class IonAcoustic(IonPlasma):
     ion_temperature: Annotated[float, Field(ge=0.01, le=1)] = 0.2
 
     def densities(self) -> tuple[float, float]:
-        """Return the electrons' linear response to a fixed wave of the ions, and that wave."""
+        """Return the electrons' linear response to a fixed ion density wave, and that wave."""
         return self.amplitude / (1 + self.wavenumber**2), self.amplitude
 
     def exact_root(self) -> complex | None:
-        """Return the ion-acoustic root, None where a Langmuir wave lasts as long."""
+        """Return the ion-acoustic root, or None if a Langmuir wave lasts as long."""
         from scitoolkit.generators.vlasov.dispersion import ion_acoustic
 
         if self.wavenumber < LEAST_DAMPED:
@@ -172,9 +172,9 @@ class IonAcoustic(IonPlasma):
         return ion_acoustic(self.wavenumber, self.mass_ratio, self.ion_temperature)
 
     def rate_times(self) -> tuple[float, float]:
-        """Return from when the ions' initial wave is mixed to the echo of the electrons' one.
+        """Return the times of the ions' phase mixing and of the electrons' recurrence.
 
-        On a grid of v what was mixed comes back near 2 pi / (k dv).
+        On a grid of v a phase-mixed wave recurs near 2 pi / (k dv).
         """
         spacing = 2 * self.v_max / self.cells_v
         echo = 0.85 * 2 * math.pi / (self.wavenumber * spacing)
@@ -185,7 +185,7 @@ class IonAcoustic(IonPlasma):
         return () if self.amplitude > LINEAR else super().checks(frames)
 
     def rate_tolerance(self) -> float:
-        """Return 3 % of the rate, 10 % of it with degree 1."""
+        """Return 3 % of the rate, 10 % with degree 1."""
         exact = self.exact_root()
         share = 0.1 if self.degree == 1 else 0.03
         return share * abs(exact.imag) if exact else super().rate_tolerance()
@@ -195,7 +195,7 @@ class Sheath(IonPlasma):
     """Sheath of electrons and ions between absorbing walls that charge up.
 
     Attributes:
-        size: distance of the walls.
+        size: distance between the walls.
     """
 
     name: Literal["vlasov_sheath"] = "vlasov_sheath"
@@ -208,7 +208,7 @@ class Sheath(IonPlasma):
     duration: PositiveFloat = 50.0
 
     def length(self) -> float:
-        """Return the distance of the walls."""
+        """Return the distance between the walls."""
         return self.size
 
     def walls(self) -> Wall:
@@ -216,11 +216,11 @@ class Sheath(IonPlasma):
         return "absorbing"
 
     def ion_v_max(self) -> float:
-        """Return a speed beyond that to which the sheath, some electron temperatures, falls."""
+        """Return a speed above that of ions that the sheath accelerates."""
         return self.v_max * (max(self.ion_temperature, 1.0) / self.mass_ratio) ** 0.5
 
     def figures(self, frames: Any) -> Sequence[Figure]:
-        """Return the profiles at the end, field energy and maps of f."""
+        """Return figures of the final profiles, the field energy and f."""
         last = frames.isel(time=-1)
         series = [
             Series(label=label, y=last[name].values.tolist())

@@ -1,4 +1,4 @@
-"""Growth and damping rates of waves from the time series of the field energy."""
+"""Growth and damping rates of waves from time series of the field energy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from scitoolkit.core.errors import DataError
 
 SMALL, LARGE = 1e-7, 1e-4
-"""Energies over the largest one between which an instability is past its transients and linear."""
+"""Range of the energy, relative to its maximum, in which an instability grows linearly."""
 TRANSIENT = 0.15
 NOISE = 1e-20
 
@@ -25,9 +25,9 @@ def window(
     Args:
         t: times, (steps,).
         energy: of the field, (steps,).
-        growing: between SMALL and LARGE of the first maximum; or the peaks of a damped wave after
-            the transient, above the noise.
-        between: times outside of which peaks of a damped wave are not taken.
+        growing: whether to select the range between SMALL and LARGE of the first maximum; otherwise
+            the peaks of a damped wave after the transient and above the noise.
+        between: interval of times from which peaks of a damped wave are taken.
 
     Raises:
         DataError: the series is too short.
@@ -50,7 +50,7 @@ def window(
 
 
 def growth_rate(t: np.ndarray, energy: np.ndarray) -> float:
-    """Return the rate of an instability: half the slope of the logarithm of the field energy.
+    """Return the growth rate of an instability, half the slope of the log of the field energy.
 
     Example:
         >>> t = np.linspace(0, 40, 2001)
@@ -67,7 +67,7 @@ def damping_rate(
 ) -> tuple[float, float]:
     """Return (frequency, growth rate) of a damped standing wave, from the peaks of its energy.
 
-    A parabola through the logarithm around each peak places it between the steps.
+    Peaks are located between the time steps by parabolas through the logarithm of the energy.
 
     Example:
         >>> t = np.linspace(0, 30, 3001)

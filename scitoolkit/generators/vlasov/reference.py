@@ -1,8 +1,8 @@
-"""The scheme in NumPy with dense matrices from quadrature: what the kernels must compute.
+"""Reference implementation of the scheme in NumPy, with dense matrices from quadrature.
 
-Every integral of products of up to three modes is exact with 8 Gauss points, so the kernels, whose
-constants come from rational arithmetic and whose faces are factored through traces, are compared
-with something that shares neither. In 1X2V the rate is that of a row of cells of one vy.
+Integrals of products of up to three modes are exact with 8 Gauss points. Unlike the kernels, it
+uses neither constants from rational arithmetic nor traces at faces. In 1X2V the rate is that of a
+row of cells of one vy.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Reference:
     """Dense matrices of one basis.
 
     Args:
-        degree: p.
+        degree: polynomial degree p.
         basis: serendipity or tensor.
         velocities: 1 or 2.
     """
@@ -55,10 +55,10 @@ class Reference:
         Args:
             f: modes, (cells_x, N, cells_v).
             a: modes of the acceleration, (cells_x, p + 1).
-            half_x: half the width of a cell of x.
-            half_v: half the width of a cell of v.
+            half_x: half width of a cell of x.
+            half_v: half width of a cell of v.
             centres: of the cells of v.
-            penalty: 1 penalised, 0 central.
+            penalty: 1 for the penalised flux, 0 for the central one.
         """
         along_x = np.stack([self._advect(f, half_v, j, v) for j, v in enumerate(centres)], axis=-1)
         return along_x / half_x + self._accelerate(f, a, penalty) / half_v
@@ -103,8 +103,8 @@ class Reference:
 
 
 def _derivative(function: Callable[[float], np.ndarray]) -> np.ndarray:
-    """Return the derivative at 0 of polynomials of degree up to 6, by Richardson extrapolation."""
-    step = 0.5  # any step: the formula is exact, larger ones round less
+    """Return the derivative at 0 of a polynomial of degree up to 6, by Richardson extrapolation."""
+    step = 0.5  # the formula is exact for any step; a larger one rounds less
     one, two, three = ((function(k * step) - function(-k * step)) / (2 * k * step)
                        for k in (1, 2, 3))  # fmt: skip
     return (15 * one - 6 * two + three) / 10

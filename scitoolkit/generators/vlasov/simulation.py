@@ -1,6 +1,6 @@
 """Vlasov-Ampère and Vlasov-Poisson simulations in 1X1V and 1X2V: state, steps, moments, restart.
 
-The field is along x. In 1X2V v is vx, and f keeps its dependence on vy without flowing along it.
+The field is along x. In 1X2V v is vx, and f depends on vy, without acceleration along it.
 
 Units: time in inverse plasma frequencies, length in Debye lengths, v in thermal speeds of the
 species whose charge, mass and density are 1; the permittivity is 1.
@@ -37,7 +37,7 @@ Wall = Literal["periodic", "reflecting", "absorbing"]
 Field = Literal["ampere", "poisson", "given"]
 WALLS = {"periodic": 0, "reflecting": 1, "absorbing": 2}
 FIELDS = {"ampere": 0, "poisson": 1, "given": 2}
-LANES = 16  # cells of v come in halves of whole vectors, on any machine
+LANES = 16  # cells of v are a multiple of it, whatever the vector width of the machine
 QUADRATURE = 8
 HEADROOM = 1.05
 MOST_STEPS = 4096
@@ -45,15 +45,15 @@ MOST_STEPS = 4096
 
 @dataclass(frozen=True)
 class Species:
-    """Particles of one kind.
+    """Particle species.
 
     Attributes:
-        initial: f(x, v), or f(x, vx, vy) in 1X2V, at the start, of broadcast arrays.
-        v_max: velocities are cut off at -v_max and v_max, where nothing flows out.
+        initial: initial f(x, v), or f(x, vx, vy) in 1X2V, a function of broadcast arrays.
+        v_max: velocities are truncated at -v_max and v_max, with zero flux.
         charge: of a particle.
         mass: of a particle.
         collision_frequency: of BGK collisions of the species with itself; 0 for none.
-        vy_max: vy is cut off at -vy_max and vy_max in 1X2V; `v_max` unless given.
+        vy_max: likewise for vy in 1X2V; by default `v_max`.
     """
 
     initial: Callable[..., np.ndarray]
@@ -64,7 +64,7 @@ class Species:
     vy_max: float | None = None
 
     def __post_init__(self) -> None:
-        """Refuse collisions that are none and empty boxes of velocities."""
+        """Refuse invalid collision frequencies and empty ranges of velocities."""
         for key, value in (("v_max", self.v_max), ("vy_max", self.vy_max)):
             if value is not None and not 0 < value < math.inf:
                 raise ConfigError(f"{key} {value:g}", allowed="a positive speed")
@@ -76,20 +76,20 @@ class Species:
 
 @dataclass(frozen=True)
 class Grid:
-    """Cells, basis and walls.
+    """Phase-space grid, basis, field equation and walls.
 
     Attributes:
-        length: of x, from 0.
-        cells_x: cells of x.
-        cells_v: cells of v, a multiple of 16, so that a face lies at v = 0 on every machine.
-        degree: p, of the polynomials.
+        length: x is from 0 to length.
+        cells_x: number of cells of x.
+        cells_v: number of cells of v, a multiple of 16, so that v = 0 is a face on every machine.
+        degree: polynomial degree p.
         basis: serendipity, or the larger tensor basis.
         left: wall at x = 0.
         right: wall at x = length.
-        field: `ampere` (dE/dt = -J, conserves energy), `poisson`, or `given`: it stays as it is.
+        field: `ampere` (dE/dt = -J, conserves energy), `poisson`, or `given`: constant.
         flux_v: `penalised` adds half of the jump times the largest |a| to the mean of both sides;
-            `central` keeps f² as well, and steep f oscillate.
-        cells_vy: cells of vy; None for 1X1V.
+            `central` also conserves f², but steep gradients oscillate.
+        cells_vy: number of cells of vy; None for 1X1V.
     """
 
     length: float
@@ -104,7 +104,7 @@ class Grid:
     cells_vy: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what the kernels cannot do."""
+        """Refuse settings that the kernels do not support."""
         if self.cells_v % LANES or self.cells_v < LANES:
             raise ConfigError(
                 f"cells_v {self.cells_v}", allowed=f"a multiple of {LANES}",
@@ -124,23 +124,23 @@ class Grid:
 
     @property
     def velocities(self) -> int:
-        """Velocities of f: 1 or 2."""
+        """Number of velocities of f, 1 or 2."""
         return 1 if self.cells_vy is None else 2
 
     @property
     def rows(self) -> int:
-        """Rows of cells in vy."""
+        """Number of rows of cells in vy; 1 in 1X1V."""
         return self.cells_vy or 1
 
 
 class Simulation:
-    """State of all species and the field.
+    """Simulation: state of all species and the field.
 
     Args:
         species: at least one.
         grid: see `Grid`.
-        threads: the bits of the result do not depend on their number.
-        cfl: share of the largest stable time step.
+        threads: number of threads, on which the bits of the result do not depend.
+        cfl: fraction of the largest stable time step.
     """
 
     def __init__(
@@ -182,11 +182,11 @@ class Simulation:
 
     @property
     def half_x(self) -> float:
-        """Half the width of a cell of x."""
+        """Half width of a cell of x."""
         return self.grid.length / self.grid.cells_x / 2
 
     def half_v(self, species: int) -> float:
-        """Half the width of a cell of v."""
+        """Half width of a cell of v."""
         return self.species[species].v_max / self.grid.cells_v
 
     def centres_x(self) -> np.ndarray:
@@ -199,7 +199,7 @@ class Simulation:
         return self.half_v(species) * (2 * cells + 1) - self.species[species].v_max
 
     def half_vy(self, species: int) -> float:
-        """Half the width of a cell of vy; 1 in 1X1V, where f is integrated over vy."""
+        """Half width of a cell of vy; 1 in 1X1V, where f is integrated over vy."""
         kind = self.species[species]
         return (kind.vy_max or kind.v_max) / self.grid.rows if self.grid.cells_vy else 1.0
 
@@ -209,7 +209,7 @@ class Simulation:
         return self.half_vy(species) * cells
 
     def modes(self, species: int = 0) -> np.ndarray:
-        """Return the modes of f, a view that may be written to.
+        """Return the modes of f as a writable view.
 
         Its shape is (cells_x, N, cells_v), or (cells_x, cells_vy, N, cells_v) in 1X2V.
         """
@@ -252,7 +252,7 @@ class Simulation:
         return found
 
     def advance(self, duration: float, *, time_step: float | None = None) -> None:
-        """Advance by a time, in equal steps as large as `cfl` allows unless `time_step` is given.
+        """Advance by a duration, in equal steps of `time_step` or the largest that `cfl` allows.
 
         Raises:
             ConfigError: `time_step` violates the stability limit.
@@ -272,7 +272,7 @@ class Simulation:
             if not self._collisions:
                 self._steps(left / steps, min(steps, MOST_STEPS))
                 continue
-            # Strang splitting; two halves in a row are one.
+            # Strang splitting; two consecutive half steps are merged.
             self._collide(owed + left / steps / 2)
             self._steps(left / steps, 1)
             owed = left / steps / 2
@@ -283,7 +283,7 @@ class Simulation:
             collisions.relax(self.modes(s), duration)
 
     def stable_step(self) -> float:
-        """Return the largest stable time step in the present field."""
+        """Return the largest stable time step in the current field."""
         edge = float((np.abs(self._fields[0]) @ self.integrals.edge).max())
         rates = [
             k.v_max / (2 * self.half_x) + abs(k.charge / k.mass) * edge / (2 * self.half_v(s))
@@ -295,7 +295,7 @@ class Simulation:
         return limit
 
     def _steps(self, dt: float, steps: int) -> None:
-        """Make steps until one would be unstable; what was made is kept."""
+        """Advance until a step would be unstable; the steps before are retained."""
         energies = np.empty(steps)
         sizes, numbers = self._sizes(steps), np.array([self.half_x, dt, self._penalty()])
         done = self._library.advance(
@@ -319,7 +319,7 @@ class Simulation:
         self.field_energies += energies[:done].tolist()
 
     def solve_poisson(self) -> None:
-        """Set E to the field of the charges, neutral by a background unless a wall absorbs."""
+        """Set E to the field of the charges, neutralised by a background unless a wall absorbs."""
         sizes, numbers = self._sizes(0), np.array([self.half_x, 0.0, 0.0])
         self._library.solve_poisson(
             _p(sizes), _p(numbers), _p(self._about), _pointers(self._buffers[::3]),
@@ -352,7 +352,7 @@ class Simulation:
         return h * hy * np.stack(found)
 
     def mass(self) -> np.ndarray:
-        """Return the particles of each species."""
+        """Return the number of particles of each species."""
         return np.array([self._total(self.moments(s)[0]) for s in range(len(self.species))])
 
     def momentum(self) -> float:
@@ -371,12 +371,12 @@ class Simulation:
         return 0.5 * self.half_x * float((self._fields[0] ** 2).sum())
 
     def square(self, species: int = 0) -> float:
-        """Return the integral of f²: it falls by the numerical dissipation alone."""
+        """Return the integral of f², which only numerical dissipation decreases."""
         volume = self.half_x * self.half_v(species) * self.half_vy(species)
         return volume * float((self.modes(species) ** 2).sum())
 
     def edge_share(self) -> float:
-        """Return the largest share of a species in the outermost cells of v, where f is cut off."""
+        """Return the largest fraction of a species in the outermost cells of v."""
         shares = []
         for s in range(len(self.species)):
             cells = np.abs(self._rows(s)[:, :, 0]).sum(0)
@@ -395,7 +395,7 @@ class Simulation:
         return self._fields[0][:, 0] / math.sqrt(2)
 
     def state(self) -> dict[str, np.ndarray]:
-        """Return all that `restore` needs to go on bit for bit."""
+        """Return the state with which `restore` continues bit for bit."""
         state = {f"f_{s}": self.modes(s).copy() for s in range(len(self.species))}
         return {
             **state, "E": self._fields[0].copy(), "time": np.array(self.time),
@@ -403,7 +403,7 @@ class Simulation:
         }  # fmt: skip
 
     def restore(self, state: dict[str, np.ndarray]) -> None:
-        """Go back to a state of a simulation of the same species and grid."""
+        """Restore a state of a simulation with the same species and grid."""
         for s in range(len(self.species)):
             self.modes(s)[...] = state[f"f_{s}"]
         self._fields[0][...] = state["E"]
@@ -411,7 +411,7 @@ class Simulation:
         self.times, self.field_energies = state["times"].tolist(), state["energies"].tolist()
 
     def _axes(self, species: int) -> list[tuple[np.ndarray, float]]:
-        """Return centres and half the width of the cells, by velocity."""
+        """Return centres and half width of the cells for each velocity."""
         axes = [(self._centres[species], self.half_v(species))]
         if self.grid.cells_vy:
             axes.append((self.centres_vy(species), self.half_vy(species)))

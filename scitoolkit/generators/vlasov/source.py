@@ -1,10 +1,10 @@
 """C source of the kernels of 1X1V and 1X2V, generated from the exact integrals of a basis.
 
-A lane is a cell of v, so nothing is transposed. A face is reduced to its few trace modes, which
-are computed once for the two cells that share it: the right faces of a column are the left ones of
-the next, the faces in v of a column are kept in a buffer. One pass reads f, writes the stage and
-sums the current. In 1X2V v is vx: the field is along x and nothing flows along vy, so a row of
-cells of one vy is updated like a column of 1X1V.
+A SIMD lane is a cell of v, so no transposition is needed. A face is reduced to its few trace modes,
+which are computed once for both adjacent cells: the right faces of a column are the left faces of
+the next one, and the faces in v of a column are stored in a buffer. One pass reads f, writes the
+stage and sums the current. In 1X2V v is vx: there is no flux along vy, so a row of cells of one vy
+is updated like a column of 1X1V.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from scitoolkit.ops.codegen.emit import banner, indented
 from scitoolkit.ops.codegen.vectors import prelude
 
 PAD = 8
-"""Values before and after the cells of v in memory: one vector of doubles of AVX-512."""
+"""Padding before and after the cells of v in memory: one AVX-512 vector of doubles."""
 
 
 def generate(p: str, kind: Kind, velocities: str = "1") -> str:
@@ -168,19 +168,19 @@ def _loads(num: int, place: str) -> list[str]:
 
 
 def _faces(axis: str, trace: Mapping[int, np.ndarray], mode: int) -> list[str]:
-    """Return the flux into a mode through both faces; its traces are equal but for a sign."""
+    """Return the flux into a mode through both faces, whose traces are equal up to sign."""
     low, high = trace[-1][:, mode], trace[1][:, mode]
     even = np.allclose(low, high)
     return _terms(low, f"{axis}d{{}}" if even else f"{axis}s{{}}")
 
 
 def _terms(row: np.ndarray, name: str) -> list[str]:
-    """Return `constant * name` of the nonzero constants."""
+    """Return the terms `constant * name` of the nonzero constants."""
     return [f"{float(c)!r} * {name.format(i)}" for i, c in enumerate(row) if c]
 
 
 def _scaled(factor: str, row: np.ndarray, name: str = "f{}") -> list[str]:
-    """Return the product of a factor and the sum of a row, no term where the row is zero."""
+    """Return the product of a factor and the sum of a row, or no term if the row is zero."""
     return [f"{factor} * ({_sum(row, name)})"] if row.any() else []
 
 

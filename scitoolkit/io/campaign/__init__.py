@@ -1,4 +1,4 @@
-"""Campaigns: many simulations in many files as one set of rows, with an index over them."""
+"""Campaigns: simulations in many files as one indexed set of rows."""
 
 from __future__ import annotations
 

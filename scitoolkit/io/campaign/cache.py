@@ -1,4 +1,4 @@
-"""The index of a campaign kept in a folder: valid as long as no file changed, renewed by file."""
+"""Cache of a campaign's index in a folder; headers of changed files are read again."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _VERSION = 1
 
 @dataclass
 class IndexCache:
-    """One index in a file.
+    """Cached index in a JSON file.
 
     Attributes:
-        file: where it is kept, None for nowhere.
-        key: what it depends on beside the files.
-        kept: what the file held when it was opened.
+        file: the cache file; None without cache.
+        key: inputs of the index other than the files.
+        kept: content of the file when it was opened.
     """
 
     file: Path | None
@@ -43,7 +43,7 @@ class IndexCache:
         cls, folder: PathLike | None, path: PathLike | Sequence[PathLike],
         variables: Sequence[str] | None, options: Options,
     ) -> IndexCache:  # fmt: skip
-        """Return the cache of a campaign in a folder; a damaged one counts as none."""
+        """Return the cache of a campaign in a folder; a damaged cache is ignored."""
         given = [path] if isinstance(path, str | os.PathLike) else path
         paths = [os.path.abspath(p) for p in given]
         chosen = None if variables is None else list(variables)
@@ -60,13 +60,13 @@ class IndexCache:
         return cls(file, key, found if isinstance(found, dict) else None)
 
     def unchanged(self, found: Found) -> Segments | None:
-        """Return the kept index if no file was added, removed or changed; else None."""
+        """Return the cached index if no file was added, removed or changed; else None."""
         if self.kept is None or self.kept.get("digest") != found.digest(self.key):
             return None
         return Segments.from_json(self.kept["segments"])
 
     def headers(self, files: Found) -> HeaderTable:
-        """Return the headers of files; those that changed since they were kept are read."""
+        """Return the headers of files, reading those that are not cached or changed since."""
         if self.kept is None:
             return read_headers(files.paths)
         kept = Segments.from_json(self.kept["segments"])
@@ -85,7 +85,7 @@ class IndexCache:
         return table
 
     def save(self, found: Found, segments: Segments) -> None:
-        """Keep an index; where that is not possible it is made anew next time."""
+        """Write an index to the cache; log a warning if this fails."""
         if self.file is None:
             return
         kept = {"digest": found.digest(self.key), "segments": segments.to_json()}
@@ -96,4 +96,4 @@ class IndexCache:
             temporary.write_bytes(b"%08x\n" % zlib.crc32(body) + body)
             temporary.replace(self.file)
         except OSError as error:
-            _logger.warning("the index cannot be kept (%s): %s", error.strerror, self.file)
+            _logger.warning("the index cannot be cached (%s): %s", error.strerror, self.file)

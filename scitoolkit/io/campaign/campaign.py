@@ -1,4 +1,4 @@
-"""A campaign: its simulations, their rows in files, and the channels of each row."""
+"""Campaigns of simulations: index of rows in files, and channels of each row."""
 
 from __future__ import annotations
 
@@ -35,16 +35,17 @@ if TYPE_CHECKING:
 
 
 Coordinate = tuple[tuple[str, ...], np.ndarray, dict[str, Any]]
-"""What `xarray.Variable` is made of; `inspect` shows a campaign without importing xarray."""
+"""Arguments of `xarray.Variable`; `inspect` describes a campaign without importing xarray."""
 
 
 @dataclass(frozen=True)
 class Channel:
-    """One scalar field of a row: a variable, or one component of it.
+    """Scalar field of a row: a variable or one of its components.
 
     Attributes:
-        name: that of the variable, with the numbers of the component: `velocity_0`.
-        components: number along each COMPONENT axis.
+        name: of the variable, followed by the component's indices: `velocity_0`.
+        array: the variable's array.
+        components: index along each COMPONENT axis.
     """
 
     name: str
@@ -53,12 +54,12 @@ class Channel:
 
     @property
     def dims(self) -> tuple[str, ...]:
-        """The space dims, as stored."""
+        """The space dims in the stored order."""
         return tuple(r for r in self.array.roles if not r.startswith("@"))
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Lengths of `dims`."""
+        """Extents of `dims`."""
         pairs = zip(self.array.roles, self.array.shape, strict=True)
         return tuple(n for r, n in pairs if not r.startswith("@"))
 
@@ -68,16 +69,17 @@ class Campaign:
     """Simulations in files, opened by `open_campaign`.
 
     Attributes:
-        names: {variable asked for: its channels}.
-        channels: all of them, by name.
-        index: the segments by simulation.
-        segments: where each segment of the index lies.
-        labels: the name of each simulation.
-        coordinates: {space dim: (dims, values, attributes)}, for those that have some.
+        options: options it was opened with.
+        names: {requested variable: names of its channels}.
+        channels: all channels by name.
+        index: rows of simulations and segments.
+        segments: location of each segment in the files.
+        labels: name of each simulation.
+        coordinates: {space dim: (dims, values, attributes)} of dims with a coordinate.
         layout: name of the layout.
-        skipped: {simulation or file left out: why}.
-        parameters: {channel that is a parameter: its value in each simulation}.
-        mask: the cells that hold values; None where all do.
+        skipped: {skipped simulation or file: reason}.
+        parameters: {channel of a parameter: value per simulation}.
+        mask: cells with values; None if all cells have values.
     """
 
     options: Options
@@ -99,21 +101,21 @@ class Campaign:
 
     @cached_property
     def arrays(self) -> dict[str, tuple[Channel, ...]]:
-        """The channels of each array of the files, by its path there."""
+        """The channels of each array, by the path of the array in the files."""
         found: dict[str, list[Channel]] = {}
         for channel in self.channels.values():
             found.setdefault(channel.array.path, []).append(channel)
         return {path: tuple(channels) for path, channels in found.items()}
 
     def where(self, row: int) -> str:
-        """Return the simulation, the file and the number of a row there, for messages."""
+        """Return the file, simulation and row number of a row, for messages."""
         simulation, number, segment = self.index.locate(row)
         path = self.segments.path(segment)
         return f"{path}: simulation {self.labels[simulation]}, row {number}"
 
     @cached_property
     def times(self) -> xr.Variable | None:
-        """The decoded times of the first simulation, (rows,), None where the files have none."""
+        """The decoded times of the first simulation, (rows,); None without times."""
         import xarray as xr
 
         dim, first = self.options.sample_dim, np.flatnonzero(self.index.simulation == 0)
@@ -124,9 +126,9 @@ class Campaign:
         return known[0] if len(known) == 1 else xr.Variable.concat(known, dim=dim)
 
     def template(self) -> xr.Dataset:
-        """Return the first simulation as a dataset with coordinates, units and no values.
+        """Return the first simulation as a dataset with coordinates and units.
 
-        Its variables are NaN everywhere: they have dims, a shape and attributes.
+        All values are NaN.
         """
         import xarray as xr
 
@@ -141,7 +143,7 @@ class Campaign:
         return found if self.times is None else found.assign_coords({dim: self.times})
 
     def describe(self) -> dict[str, Any]:
-        """Return what was found as plain data, for `scitoolkit inspect` and a dry run."""
+        """Return a summary as plain data, for `scitoolkit inspect` and dry runs."""
         rows = np.diff(self.index.bounds)
         return {
             "layout": self.layout,
@@ -171,19 +173,19 @@ def open_campaign(
     cache: PathLike | None = None,
     keep: bool = True,
 ) -> Campaign:
-    """Find simulations, rows and channels in files; no field is read.
+    """Open a campaign: find simulations, rows and channels in files without reading fields.
 
     Args:
         path: a file, a glob, a directory, or a list of files.
-        variables: names, or `velocity_0` for one component; all with the dims of the largest when
-            not given.
-        options: what the user knows better.
-        cache: folder where the index is kept; what changed since is found file by file.
-        keep: write a new index there.
+        variables: names, or `velocity_0` for one component; by default all variables with the
+            maximum number of dims.
+        options: settings that override detection.
+        cache: folder of the cached index, in which only changed files are updated.
+        keep: whether to write a new index to the cache.
 
     Raises:
-        DataError: a file is damaged or differs from the first, a variable is missing, or two
-            readings of the layout fit equally well.
+        DataError: a file is damaged or differs from the first, a variable is missing, or the
+            layout is ambiguous.
 
     Example:
         >>> import xarray as xr
@@ -243,7 +245,7 @@ def _channels(
 
 
 def _components(name: str, array: Array) -> tuple[Channel, ...]:
-    """Return a channel for each component, named by its numbers."""
+    """Return a channel for each component, named by its indices."""
     sizes = [n for r, n in zip(array.roles, array.shape, strict=True) if r == COMPONENT]
     short = name.replace("/", "_")
     return tuple(
@@ -255,7 +257,7 @@ def _components(name: str, array: Array) -> tuple[Channel, ...]:
 def _require_samples(
     header: Header, channels: Mapping[str, Channel], options: Options, several: bool
 ) -> None:
-    """Refuse variables without a dim that counts samples, unless each file is one sample."""
+    """Raise DataError for variables without a sample dim, unless each file is one sample."""
     arrays = [c.array for c in channels.values()]
     counted = [a for a in arrays if TIME in a.roles or SIMULATION in a.roles]
     named = options.sample_dim != "time" and not any(TIME in a.roles for a in arrays)
@@ -267,7 +269,7 @@ def _require_samples(
         return
     array = arrays[0]
     raise DataError(
-        f"no dim {options.sample_dim!r}; its dims are {', '.join(array.roles)}",
+        f"no dim {options.sample_dim!r}; the dims are {', '.join(array.roles)}",
         where=f"{header.path}: variable {array.path}",
         fix="data.sample_dim=NAME of the dim that counts samples, or data.dims for a file without "
         "names",

@@ -1,4 +1,4 @@
-"""Files that are in a campaign twice."""
+"""Detection of duplicate files in a campaign."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _PROBE = 4096
 
 
 def copies_of(files: Sequence[tuple[str, int]]) -> dict[int, int]:
-    """Return {number of a file: number of an earlier one with the same bytes}.
+    """Return {index of a file: index of an earlier identical file}.
 
-    A few kB of each file tell nearly all apart; those that they do not are compared whole.
+    Files of equal size are compared by a hash of a few kB, and completely if the hashes agree.
 
     Args:
-        files: names and sizes.
+        files: names and sizes (bytes); files of size 0 are ignored.
     """
     by_size: dict[int, list[int]] = {}
     for number, (path, size) in enumerate(files):
@@ -46,7 +46,7 @@ def _probed(path: str, size: int) -> bytes:
 
 
 def without_copies(grouped: Mapping[str, Sequence[tuple[str, int]]]) -> dict[str, str]:
-    """Return {simulation: why} of those whose first file is a copy of an earlier one's.
+    """Return {simulation: reason} for simulations whose first file duplicates an earlier one's.
 
     Args:
         grouped: names and sizes of the files of each simulation.

@@ -1,4 +1,4 @@
-"""Which files a campaign has, their sizes and times of change; nothing of them is read."""
+"""Files of a campaign with sizes and modification times, found without reading them."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ from pathlib import Path
 import numpy as np
 
 from scitoolkit.core.errors import DataError, ScitoolkitError
+from scitoolkit.io.compressed import STORE_FILES
 from scitoolkit.io.fields import PathLike, expand_paths, packages_for
 from scitoolkit.io.formats.base import format_of
 
 _SUFFIXES = (".h5", ".hdf5", ".nc", ".nc4", ".npy", ".npz", ".zarr")
-_STORE_NAMES = ("zarr.json", ".zgroup", ".zmetadata", ".zarray")
 
 
 @dataclass(frozen=True)
 class Found:
-    """Files by name, sorted.
+    """Files of a campaign.
 
     Attributes:
-        sizes: bytes; of a store those of all its files.
-        modified: time of the last change in ns; of a store that of its newest file.
-        ordered: whether the order is the user's.
+        paths: names, sorted unless `ordered`.
+        sizes: bytes; for a store, of all its files.
+        modified: modification times in ns; for a store, of its newest file.
+        ordered: whether the user gave the order.
     """
 
     paths: list[str]
@@ -36,13 +37,13 @@ class Found:
     ordered: bool = False
 
     def of(self, paths: Sequence[str]) -> Found:
-        """Return some of the files, in another order."""
+        """Return a subset of the files in the given order."""
         number = {path: i for i, path in enumerate(self.paths)}
         chosen = [number[path] for path in paths]
         return Found(list(paths), self.sizes[chosen], self.modified[chosen], self.ordered)
 
     def digest(self, options: str) -> str:
-        """Return what changes whenever a name, size or time of change does."""
+        """Return a hash of options, names, sizes and modification times."""
         digest = hashlib.sha256(options.encode())
         digest.update("\0".join(self.paths).encode())
         digest.update(self.sizes.tobytes() + self.modified.tobytes() + bytes([self.ordered]))
@@ -50,7 +51,7 @@ class Found:
 
 
 def natural_key(path: Path | str) -> list[tuple[int, int, str]]:
-    """Return a sort key that counts numbers in names: `s9` before `s10`.
+    """Return a sort key that orders numbers in names by value: `s9` before `s10`.
 
     Example:
         >>> sorted(["s10.h5", "s9.h5"], key=natural_key)
@@ -61,7 +62,7 @@ def natural_key(path: Path | str) -> list[tuple[int, int, str]]:
 
 
 def find_files(path: PathLike | Sequence[PathLike]) -> Found:
-    """Return whatever may be a file of a campaign: of a file, a glob, a list or a directory.
+    """Return the candidate files of a file name, glob, list or directory.
 
     Raises:
         DataError: a file does not exist, or is given twice.
@@ -87,7 +88,7 @@ def _given(path: PathLike | Sequence[PathLike]) -> list[str]:
     if isinstance(path, str | os.PathLike):
         text = os.fspath(path)
         if glob.has_magic(text) and not os.path.exists(text):
-            # These exist: of 100,000 none is looked at once more.
+            # Files found by glob exist: checking 100,000 of them again would be slow.
             matching = glob.glob(text, recursive=True)
             if matching:
                 return matching
@@ -98,23 +99,23 @@ def campaign_files(path: PathLike | Sequence[PathLike]) -> list[Path]:
     """Return the files of a campaign of known formats, in natural order; a list keeps its order.
 
     Raises:
-        DataError: a file does not exist, or a directory has none of a known format.
+        DataError: a file does not exist, or a directory has no file of a known format.
     """
     return [Path(p) for p in of_known_formats(find_files(path), path)]
 
 
 def campaign_packages(path: PathLike | Sequence[PathLike]) -> tuple[str, ...]:
-    """Return the packages that reading the first file needs; none where files are missing."""
+    """Return the packages required to read the first file; none if files are missing."""
     try:
         return packages_for(campaign_files(path)[0])
     except DataError:
-        return ()  # files that are missing are reported as such
+        return ()  # missing files are reported elsewhere
 
 
 def of_known_formats(found: Found, given: PathLike | Sequence[PathLike]) -> list[str]:
     """Return the files of known formats, in natural order; a list keeps its order.
 
-    What is named, not found in a folder, is kept whatever it is: its reader says what is wrong.
+    Files that the user named explicitly are kept in any format, so that their reader raises.
     """
     named = {str(p) for p in _given(given)} if len(found.paths) <= 1000 else set()
     known = [p for p in found.paths if p in named or _may_be_known(p)]
@@ -124,7 +125,7 @@ def of_known_formats(found: Found, given: PathLike | Sequence[PathLike]) -> list
 
 
 def _may_be_known(path: str) -> bool:
-    """Return whether a format knows the file; what is called like one is not opened."""
+    """Return whether a format reads the file; with a known suffix the file is not opened."""
     if path.endswith(_SUFFIXES):
         return True
     try:
@@ -141,7 +142,7 @@ def _below(folder: str) -> list[tuple[str, int, int]]:
             if entry.name.startswith("."):
                 continue
             if entry.is_dir() and not _is_store(entry.path):
-                # Parts of a virtual file: `run_s1/run_s1_p0.h5` belong to `run_s1.h5`.
+                # Skip the parts of a virtual file: `run_s1/run_s1_p0.h5` belongs to `run_s1.h5`.
                 found += [] if os.path.exists(f"{entry.path}.h5") else _below(entry.path)
             elif entry.is_dir():
                 found.append(_state(entry.path))
@@ -151,11 +152,11 @@ def _below(folder: str) -> list[tuple[str, int, int]]:
 
 
 def _is_store(path: str) -> bool:
-    return any(os.path.exists(os.path.join(path, name)) for name in _STORE_NAMES)
+    return any(os.path.exists(os.path.join(path, name)) for name in STORE_FILES)
 
 
 def _state(path: str) -> tuple[str, int, int]:
-    """Return name, size and time of change; of a folder over all its files."""
+    """Return name, size and modification time; for a folder, over all its files."""
     if not os.path.isdir(path):
         return _of(path, lambda: os.stat(path))
     size = newest = 0

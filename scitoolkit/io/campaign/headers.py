@@ -1,4 +1,4 @@
-"""What a file says of its variables: shapes, dims, units and attributes, no fields."""
+"""Headers of files: shapes, dims, units, attributes, and the values of scalars and vectors."""
 
 from __future__ import annotations
 
@@ -24,18 +24,20 @@ _ABOUT_DIMS = (b"DIMENSION_LIST", b"DIMENSION_LABELS", b"CLASS")
 
 @dataclass(frozen=True)
 class Stored:
-    """One array of a file.
+    """Metadata of an array in a file.
 
     Attributes:
-        dims: names of its dims, dim_0, dim_1, ... where the file has none.
-        attrs: its attributes.
+        name: path of the array.
+        shape: of the array.
+        dims: names of the dims; dim_0, dim_1, ... if the file has none.
+        attrs: attributes.
         dtype: of the stored values.
-        chunks: extent of a chunk, None when it is stored in one piece.
-        num_filters: what is done to a chunk, as a number of steps.
-        offset: position in the file of values that lie in one piece as they are, -1 for others.
+        chunks: shape of a chunk; None for contiguous storage.
+        num_filters: number of filters applied to a chunk.
+        offset: position (bytes) of contiguous values in the file; -1 for other storage.
         complete: whether all values were written.
         virtual: whether the values are in other files.
-        values: those of scalars and of vectors, None for larger arrays.
+        values: of scalars and vectors; None for larger arrays.
     """
 
     name: str
@@ -52,7 +54,7 @@ class Stored:
 
     @cached_property
     def nbytes(self) -> int:
-        """Bytes of the values as stored, without compression."""
+        """Uncompressed size in bytes."""
         return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
     @property
@@ -63,12 +65,12 @@ class Stored:
 
 @dataclass(frozen=True)
 class Schema:
-    """What files of one writer have in common: everything but their values.
+    """Schema shared by files of one writer: their headers without values.
 
     Attributes:
         format: name of the format.
-        variables: by name, groups as path: `tasks/b`; without values.
-        attrs: those of the file, and those of its groups as `GROUP/NAME`.
+        variables: by path, such as `tasks/b`; without values.
+        attrs: attributes of the file, and of its groups as `GROUP/NAME`.
     """
 
     format: str
@@ -83,10 +85,12 @@ class Schema:
 
 @dataclass(frozen=True)
 class Header:
-    """The arrays and attributes of a file.
+    """Arrays and attributes of a file.
 
     Attributes:
-        values: those of scalars and vectors, by name.
+        path: of the file.
+        schema: arrays and attributes.
+        values: of scalars and vectors, by name.
     """
 
     path: Path
@@ -95,7 +99,7 @@ class Header:
 
     @property
     def variables(self) -> dict[str, Stored]:
-        """The arrays by name; `get` gives one with its values."""
+        """The arrays by name, without values; see `get`."""
         return self.schema.variables
 
     @property
@@ -109,12 +113,12 @@ class Header:
         return formats.get(self.schema.format)
 
     def get(self, name: str) -> Stored | None:
-        """Return an array with its values, where it has few; None where there is no such array."""
+        """Return an array, with values if it is a scalar or vector; None if it does not exist."""
         found = self.variables.get(name)
         return None if found is None else replace(found, values=self.values.get(name))
 
     def vector(self, name: str) -> np.ndarray | None:
-        """Return the values of a vector, None where there is none of this name."""
+        """Return the values of a vector; None if there is no vector of this name."""
         found = self.get(name)
         return None if found is None or len(found.shape) != 1 else found.values
 
@@ -123,7 +127,7 @@ def read_header(path: Path) -> Header:
     """Return the header of a file of any installed format.
 
     Raises:
-        DataError: the file is damaged, or of no known format.
+        DataError: the file is damaged or in an unknown format.
     """
     kind = format_of(path)
     if kind.native_hdf5:
@@ -155,7 +159,7 @@ def read_header(path: Path) -> Header:
 
 
 def _hdf5_header(path: Path, kind: type[Format]) -> Header:
-    """Return the header by the library's low-level calls: there may be many files."""
+    """Return the header through h5py's low-level API, which is faster for many files."""
     variables: dict[str, Stored] = {}
     values: dict[str, np.ndarray] = {}
     with open_hdf5(path) as file:
@@ -192,7 +196,7 @@ def _group_attributes(name: str, item: Any) -> dict[str, Any]:
 
 
 def _objects(file: h5py.File) -> Iterator[tuple[str, Any]]:
-    """Return names and identifiers of all datasets and groups."""
+    """Yield names and identifiers of all datasets and groups."""
     names: list[bytes] = []
     h5py.h5o.visit(file.id, lambda name: names.append(name))
     for name in names:
@@ -220,7 +224,7 @@ def _dims(dataset: h5py.Dataset, keys: Sequence[bytes]) -> tuple[str, ...]:
 def _placed(
     item: Any, shape: Sequence[int], in_place: bool
 ) -> tuple[tuple[int, ...] | None, int, int, bool, bool]:
-    """Return chunks, filters, offset, whether all was written, and whether in other files."""
+    """Return chunks, num_filters, offset, complete and virtual; see `Stored`."""
     created = item.get_create_plist()
     layout, number = created.get_layout(), created.get_nfilters()
     if layout == h5py.h5d.VIRTUAL or created.get_external_count():
@@ -238,24 +242,24 @@ def _placed(
 
 
 def _is_bare_dim(dataset: h5py.Dataset) -> bool:
-    """Return whether NetCDF4 keeps nothing but the length of a dim here."""
+    """Return whether a dataset is a netCDF-4 dimension without a coordinate variable."""
     label = dataset.attrs.get("NAME", b"")
     text = label if isinstance(label, bytes) else str(label).encode()
     return text.startswith(b"This is a netCDF dimension but not a netCDF variable")
 
 
 def is_small(shape: Sequence[int]) -> bool:
-    """Return whether an array is a scalar or a vector that is read with the header."""
+    """Return whether an array is a scalar or vector whose values are read with the header."""
     return len(shape) <= 1 and int(np.prod(shape)) <= MAX_COORDINATE
 
 
 def _attributes(attrs: Any) -> dict[str, Any]:
-    """Return the attributes that are text or numbers."""
+    """Return the attributes as plain data, without HDF5's references to dims."""
     return {key: _plain(attrs[key]) for key in attrs if key not in _REFERENCES}
 
 
 def _plain(value: Any) -> Any:
-    """Return a number, text or list, as JSON has them."""
+    """Return a value as JSON types: number, text or list."""
     if isinstance(value, bytes):
         return value.decode(errors="replace")
     if isinstance(value, np.ndarray | np.generic):

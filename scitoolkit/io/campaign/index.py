@@ -1,4 +1,4 @@
-"""The sample index of a campaign: rows by simulation, a few arrays however many files there are."""
+"""Sample index of a campaign: rows of simulations and segments as a few arrays."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ from scitoolkit.core.errors import DataError
 
 
 class SampleIndex:
-    """Segments of consecutive rows, sorted by simulation, then by time.
+    """Segments of consecutive rows, sorted by simulation and time.
 
-    A window may cross from one segment to the next and never leaves its simulation: windows are
-    made from the bounds of simulations alone.
+    A window may span several segments but only one simulation.
 
     Args:
-        simulation: number of the simulation of each segment, not decreasing, shape (segments,).
-        count: rows of each segment, shape (segments,).
+        simulation: (segments,) non-decreasing number of each segment's simulation.
+        count: (segments,) number of rows of each segment.
 
     Attributes:
-        rows: first row of each segment and the number of all rows, shape (segments + 1,), int64.
-        bounds: first row of each simulation and the number of all rows, int64.
+        rows: (segments + 1,) int64, first row of each segment, and the total number of rows.
+        bounds: (simulations + 1,) int64, first row of each simulation, and the total.
+
+    Raises:
+        DataError: no segments, or segments that are not sorted.
 
     Example:
         >>> index = SampleIndex([0, 0, 1], [2, 3, 4])
@@ -44,7 +46,7 @@ class SampleIndex:
 
     @property
     def num_rows(self) -> int:
-        """Rows of all simulations."""
+        """Total number of rows."""
         return int(self.rows[-1])
 
     @property
@@ -63,17 +65,17 @@ class SampleIndex:
         return np.searchsorted(self.bounds, rows, side="right") - 1
 
     def locate(self, row: int) -> tuple[int, int, int]:
-        """Return the simulation of a row, its number there, and its segment."""
+        """Return the simulation of a row, its number within the simulation, and its segment."""
         simulation = int(self.simulation_of(np.array([row]))[0])
         segment = int(np.searchsorted(self.rows, row, side="right")) - 1
         return simulation, row - int(self.bounds[simulation]), segment
 
     def starts(self, blocks: Sequence[range], span: int) -> np.ndarray:
-        """Return the first row of every window of `span` rows inside one of the blocks, int64.
+        """Return the first row (int64) of every window of `span` rows within the blocks.
 
         Args:
-            blocks: ranges of rows; each is cut where a simulation ends.
-            span: rows from the first to the last of a window.
+            blocks: ranges of rows; windows do not cross the ends of simulations.
+            span: number of rows from the first to the last of a window, inclusive.
         """
         parts = [
             np.arange(piece.start, piece.stop - span + 1, dtype=np.int64)
@@ -83,7 +85,7 @@ class SampleIndex:
         return np.concatenate([np.empty(0, np.int64), *parts])
 
     def within_simulations(self, block: range) -> list[range]:
-        """Return a range of rows cut at the bounds of simulations."""
+        """Split a range of rows at the bounds of simulations."""
         cuts = self.bounds[(self.bounds > block.start) & (self.bounds < block.stop)].tolist()
         edges = [block.start, *cuts, block.stop]
         return [range(a, b) for a, b in itertools.pairwise(edges) if b > a]

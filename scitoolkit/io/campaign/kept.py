@@ -1,4 +1,4 @@
-"""Moments of the training part of a campaign: kept ones where the files did not change."""
+"""Moments of the training part of a campaign, cached for files that did not change."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ _SAMPLED = 1000
 
 Moments = dict[int, Measured]
 Share = Callable[[Callable[[int, int], Moments]], list[Moments]]
-"""Calls a function with each rank and the number of ranks; returns what all ranks found."""
+"""Calls a function with (rank, number of ranks) on each rank; returns the results of all ranks."""
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """How the ranks of a job share the measurement.
+    """Communication between the ranks that share the measurement.
 
     Attributes:
         share: see `Share`.
-        first: calls a function on one rank and returns its result on all.
+        first: calls a function on one rank and returns its result on all ranks.
     """
 
     share: Share = lambda work: [work(0, 1)]
@@ -47,19 +47,22 @@ def training_moments(
     campaign: Campaign, sets: Mapping[str, Rows], blocks: Sequence[range], question: Question, *,
     cache: Path | None = None, sample: bool = False, ranks: Ranks | None = None,
 ) -> tuple[Measured, str]:  # fmt: skip
-    """Return the moments of the training part, and whether they are `measured`, `saved`, `sample`.
+    """Return the moments of the training part, and their source.
 
     Args:
         campaign: the campaign.
         sets: its rows.
         blocks: rows of the training part, each range within one simulation.
-        question: what is measured.
-        cache: folder where they are kept.
-        sample: measure a few rows only where nothing is kept, and keep nothing.
-        ranks: how ranks share the work; this process does all of it unless given.
+        question: the moments to measure.
+        cache: folder of cached moments.
+        sample: measure only a few rows if moments are not cached, without caching the result.
+        ranks: communication between ranks; a single process by default.
+
+    Returns:
+        The moments, and `measured`, `saved` (from the cache) or `sample`.
 
     Raises:
-        DataError: values that look like unflagged fill values, or frames never written.
+        DataError: values that look like unflagged fill values, or rows that were never written.
     """
     ranks = ranks or Ranks()
     split = split_hash(campaign, blocks)
@@ -85,13 +88,13 @@ def training_moments(
 
 
 def _few(blocks: Sequence[range], lead: int) -> list[range]:
-    """Return the first rows of the first simulation, a thousandth of all."""
+    """Return the first rows of the first simulation: a thousandth of all rows."""
     rows = max(lead + 1, sum(map(len, blocks)) // _SAMPLED)
     return [block[: max(rows, lead + 1)] for block in blocks[:1]]
 
 
 def _known(file: Path | None, keys: Sequence[str], ranks: Ranks) -> tuple[Moments, list[int]]:
-    """Return the kept moments by number, and the numbers of the pieces to measure."""
+    """Return the cached moments by piece number, and the numbers of pieces to measure."""
     kept = {} if file is None else ranks.first(lambda: load_moments(file))
     rows = {n: kept[key] for n, key in enumerate(keys) if key and key in kept}
     missing = [n for n in range(len(keys)) if n not in rows]

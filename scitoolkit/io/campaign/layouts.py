@@ -1,6 +1,6 @@
-"""Layouts of simulation data on disk: what each axis of each variable counts.
+"""Layouts of simulation data on disk: the role of each axis of each variable.
 
-A layout is recognised by names and attributes alone. Sources: the Well 1.2 `docs/data_format.md`;
+A layout is recognised by names and attributes only. Sources: the Well 1.2 `docs/data_format.md`;
 PDEBench `data_gen` and `models/fno/utils.py`; CF Conventions 1.11.
 """
 
@@ -32,16 +32,16 @@ FIX_DIMS = "data.dims=[...], one name for each dim, in the stored order"
 
 @dataclass(frozen=True)
 class Options:
-    """What the user says of a campaign; everything else is found.
+    """Settings of a campaign that override what is detected in the files.
 
     Attributes:
-        sample_dim: the dim that counts samples; `time` also accepts t, step, ...
+        sample_dim: the dim along which samples are counted; `time` also accepts t, step, ...
         dims: names of the dims of plain HDF5 and .npy files.
-        grid: the space dims, which are then neither components nor simulations.
-        files: whether each file is a simulation, or they are parts of one.
-        pattern: names of files with one sample each, `run{simulation}_t{step}.h5`.
-        lead: samples from input to output; with 0 samples need no order.
-        on_error: `skip` leaves out whole simulations that cannot be read or do not fit the others.
+        grid: the space dims, which are then treated neither as components nor as simulations.
+        files: whether each file is a simulation, or all files are parts of one.
+        pattern: pattern of the names of single-sample files, `run{simulation}_t{step}.h5`.
+        lead: number of samples from input to output; with 0, samples need no order.
+        on_error: `skip` skips simulations that cannot be read or do not match the others.
     """
 
     sample_dim: str = "time"
@@ -55,11 +55,14 @@ class Options:
 
 @dataclass(frozen=True)
 class Array:
-    """An array with the role of each axis.
+    """Array of a file with the role of each axis.
 
     Attributes:
-        path: its name in the file, below the group of a simulation.
+        path: name in the file, relative to the group of a simulation.
+        shape: of the array.
         roles: for each axis TIME, SIMULATION, COMPONENT or the name of a space dim.
+        units: as stated in the file.
+        long_name: as stated in the file.
     """
 
     path: str
@@ -69,7 +72,7 @@ class Array:
     long_name: str = ""
 
     def size(self, role: str) -> int | None:
-        """Return the extent of the axis with a role, None where there is none."""
+        """Return the extent of the axis with a role; None without such an axis."""
         return self.shape[self.roles.index(role)] if role in self.roles else None
 
 
@@ -78,8 +81,8 @@ class Layout(ABC):
 
     Attributes:
         name: for messages.
-        time_path: array of the times; `{group}` stands for a simulation's group. "" for none.
-        coordinate_path: array of a space dim's coordinate, `{dim}`; likewise.
+        time_path: path of the times, with `{group}` for a simulation's group; "" for none.
+        coordinate_path: path of a space dim's coordinate, also with `{dim}`; "" for none.
     """
 
     name: ClassVar[str]
@@ -89,17 +92,17 @@ class Layout(ABC):
     @classmethod
     @abstractmethod
     def matches(cls, header: Header) -> bool:
-        """Return whether the file is laid out like this."""
+        """Return whether a file has this layout."""
 
     @classmethod
     def groups(cls, header: Header) -> list[str]:
-        """Return the groups that are one simulation each; [""] where there are none."""
+        """Return the groups that contain one simulation each; [""] without groups."""
         return [""]
 
     @classmethod
     @abstractmethod
     def arrays(cls, header: Header, options: Options) -> dict[str, Array]:
-        """Return the fields by the names that a user gives."""
+        """Return the fields by the names that users refer to them by."""
 
     @classmethod
     def times(cls, header: Header, group: str, options: Options) -> Stored | None:
@@ -114,12 +117,12 @@ class Layout(ABC):
 
     @classmethod
     def written(cls, header: Header) -> int | None:
-        """Return how many rows were written where more were allocated; None for all."""
+        """Return the number of written rows if more were allocated; None if all were written."""
         return None
 
     @classmethod
     def step(cls, header: Header, group: str) -> tuple[str, int] | None:
-        """Return simulation and step of a group that is one sample, where the file says them."""
+        """Return simulation and step of a group that is one sample, if the file states them."""
         return None
 
 
@@ -133,13 +136,17 @@ class Well(Layout):
 
     @classmethod
     def matches(cls, header: Header) -> bool:
-        """Return whether the root states trajectories and there are fields by rank."""
+        """Return whether the root has `n_trajectories` and there are groups of fields by rank."""
         fields = any(n.split("/")[0] in cls._RANKS for n in header.variables)
         return "n_trajectories" in header.attrs and fields
 
     @classmethod
     def arrays(cls, header: Header, options: Options) -> dict[str, Array]:
-        """Return the fields; their attributes say which axes exist."""
+        """Return the fields with the axes stated by their attributes.
+
+        Raises:
+            DataError: a shape contradicts the attributes.
+        """
         space = _spatial_names(header)
         found = {}
         for path, stored in header.variables.items():
@@ -154,8 +161,8 @@ class Well(Layout):
             dims = [*lead, *space, *[COMPONENT] * rank]
             if len(dims) != len(stored.shape):
                 raise DataError(
-                    f"shape {stored.shape} has not the {len(dims)} axes that its attributes state "
-                    f"({', '.join(dims)})", where=f"{header.path}: variable {path}",
+                    f"shape {stored.shape} does not have the {len(dims)} axes stated by its "
+                    f"attributes ({', '.join(dims)})", where=f"{header.path}: variable {path}",
                 )  # fmt: skip
             found[name] = array_of(path, stored, dims)
         return found
@@ -181,7 +188,7 @@ def _spatial_names(header: Header) -> list[str]:
 class PdeBench(Layout):
     """PDEBench's flat files: `tensor` or `density`, `Vx`, ...: (sample, time, x[, y, z]).
 
-    Times may have the end of the last step as well.
+    The times may include the end of the last step.
     """
 
     name: ClassVar[str] = "PDEBench"
@@ -190,7 +197,7 @@ class PdeBench(Layout):
 
     @classmethod
     def matches(cls, header: Header) -> bool:
-        """Return whether there are its coordinates and its fields."""
+        """Return whether PDEBench's coordinates and fields exist."""
         names = header.variables
         return "x-coordinate" in names and ("tensor" in names or {"density", "Vx"} <= set(names))
 
@@ -210,15 +217,15 @@ class PdeBench(Layout):
 
 
 class PdeBenchSeeds(Layout):
-    """PDEBench's files with a group a simulation: `0000/data` (time, x[, y], channel)."""
+    """PDEBench's files with one group per simulation: `0000/data` (time, x[, y], channel)."""
 
-    name: ClassVar[str] = "PDEBench, a group a simulation"
+    name: ClassVar[str] = "PDEBench, one group per simulation"
     time_path: ClassVar[str] = "{group}/grid/t"
     coordinate_path: ClassVar[str] = "{group}/grid/{dim}"
 
     @classmethod
     def matches(cls, header: Header) -> bool:
-        """Return whether groups called by numbers hold `data` and `grid`."""
+        """Return whether numbered groups contain `data` and `grid`."""
         return any(n.endswith("/data") and n[:-5].isdigit() for n in header.variables) and any(
             "/grid/" in n for n in header.variables
         )
@@ -240,7 +247,7 @@ class PdeBenchSeeds(Layout):
 class Dedalus(Layout):
     """Dedalus 3: `tasks/NAME` (write, components..., space...), times in `scales/sim_time`.
 
-    Sets `_s1`, `_s2` are one simulation: their times go on.
+    The sets `_s1`, `_s2`, ... belong to one simulation, because their times continue.
     """
 
     name: ClassVar[str] = "Dedalus"
@@ -248,16 +255,16 @@ class Dedalus(Layout):
 
     @classmethod
     def matches(cls, header: Header) -> bool:
-        """Return whether there are tasks and the time of the simulation."""
+        """Return whether tasks and the simulation time exist."""
         names = header.variables
         return "scales/sim_time" in names and any(n.startswith("tasks/") for n in names)
 
     @classmethod
     def arrays(cls, header: Header, options: Options) -> dict[str, Array]:
-        """Return the tasks; dims with a scale are space, others components.
+        """Return the tasks; dims with a scale are space dims, others components.
 
         Raises:
-            DataError: a task was written as coefficients.
+            DataError: a task was written as spectral coefficients.
         """
         found = {}
         for path, stored in header.variables.items():
@@ -283,18 +290,18 @@ class Dedalus(Layout):
 
 
 class Plain(Layout):
-    """NetCDF, Zarr, plain HDF5 and .npy: dims by name, variables in any group."""
+    """NetCDF, Zarr, plain HDF5 and .npy: roles by the names of dims, variables in any group."""
 
     name: ClassVar[str] = "plain"
 
     @classmethod
     def matches(cls, header: Header) -> bool:
-        """Return True: what no other layout recognises."""
+        """Return True: the fallback if no other layout matches."""
         return True
 
     @classmethod
     def arrays(cls, header: Header, options: Options) -> dict[str, Array]:
-        """Return all arrays with dims; those in groups by the last part of their name too."""
+        """Return all arrays with dims by path, and by the last part of the path if unique."""
         found: dict[str, Array] = {}
         short: dict[str, list[str]] = {}
         for path, stored in header.variables.items():
@@ -307,7 +314,7 @@ class Plain(Layout):
 
     @classmethod
     def times(cls, header: Header, group: str, options: Options) -> Stored | None:
-        """Return the variable called like the sample dim, or a scalar called time."""
+        """Return the vector or scalar named like the sample dim."""
         names = [options.sample_dim, *(TIME_NAMES if options.sample_dim == "time" else ())]
         for path, stored in header.variables.items():
             if path.rpartition("/")[2] in names and len(stored.shape) <= 1:
@@ -316,7 +323,7 @@ class Plain(Layout):
 
     @classmethod
     def coordinate(cls, header: Header, group: str, dim: str) -> Stored | None:
-        """Return the vector called like the dim."""
+        """Return the vector named like the dim."""
         for path, stored in header.variables.items():
             if path.rpartition("/")[2] == dim and len(stored.shape) == 1:
                 return header.get(path)
@@ -324,12 +331,10 @@ class Plain(Layout):
 
 
 def named_dims(header: Header, stored: Stored, options: Options) -> tuple[str, ...]:
-    """Return the names of a variable's dims: the user's, the file's, or by their lengths.
-
-    A dim without a name takes that of the one vector in the file with its length.
+    """Return the names of a variable's dims: the user's if given for its rank, else the file's.
 
     Raises:
-        DataError: the user's names do not fit, or two vectors fit equally well.
+        DataError: the user's names for this variable do not match its rank.
     """
     where = f"{header.path}: variable {stored.name}"
     wanted = options.dims
@@ -346,7 +351,7 @@ def named_dims(header: Header, stored: Stored, options: Options) -> tuple[str, .
 
 
 def _roles(dims: Sequence[str], options: Options) -> list[str]:
-    """Return the role of each dim, by its name."""
+    """Return the role of each dim by its name."""
     time = options.sample_dim
     if time == "time" and time not in dims:
         like_time = [d for d in dims if d in TIME_NAMES]
@@ -366,7 +371,7 @@ def _roles(dims: Sequence[str], options: Options) -> list[str]:
 
 
 def array_of(path: str, stored: Stored, roles: Sequence[str]) -> Array:
-    """Return an array with the roles of its axes, and its unit as the file states it."""
+    """Return the `Array` of a stored array with the given roles."""
     return Array(
         path, stored.shape, tuple(roles), str(stored.attrs.get("units", "")),
         str(stored.attrs.get("long_name", "")),

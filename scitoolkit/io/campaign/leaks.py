@@ -1,4 +1,4 @@
-"""Simulations that are in a campaign twice, and parts that share rows: scores would be too good."""
+"""Leakage checks: duplicate simulations, and splits that share rows."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ _logger = get_logger(__name__)
 
 
 def require_no_leak(campaign: Campaign, parts: SplitRows) -> None:
-    """Refuse parts that have rows, or copies of a simulation, in common.
+    """Raise if parts of the split share rows, or copies of a simulation.
+
+    Duplicates within one part are logged as warnings.
 
     Raises:
-        DataError: names the two parts, and the simulations.
+        DataError: with the two parts and the simulations.
     """
     index, segments = campaign.index, campaign.segments
     owner = np.full(index.num_simulations, -1)
@@ -31,7 +33,7 @@ def require_no_leak(campaign: Campaign, parts: SplitRows) -> None:
             if (before >= 0).any():
                 row = block.start + int(np.argmax(before >= 0))
                 raise DataError(
-                    f"in the {names[int(taken[row])]} part and in the {names[number]} part",
+                    f"the row is in both the {names[int(taken[row])]} and the {names[number]} part",
                     where=campaign.where(row),
                 )
             before[:] = number
@@ -51,7 +53,7 @@ def _report(
     labels, (a, b) = campaign.labels, (int(owner[original]), int(owner[copy]))
     text = f"simulation {labels[copy]} is a copy of simulation {labels[original]}"
     if a == b or min(a, b) < 0:
-        _logger.warning("%s: it counts twice", text)
+        _logger.warning("%s and is counted twice", text)
         return
     raise DataError(
         f"{text}, which is in the {names[a]} part; it is in the {names[b]} part",

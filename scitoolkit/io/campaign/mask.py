@@ -1,4 +1,4 @@
-"""The cells of a grid that hold no values: land in an ocean, an obstacle in a flow."""
+"""Masks of grid cells without values, such as land in an ocean or an obstacle in a flow."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from dataclasses import dataclass, field
 import numpy as np
 
 MISSING = "missing"
-"""`data.mask` for cells that are NaN, or the file's fill value, in every row."""
+"""Value of `data.mask` for cells that are NaN, or the file's fill value, in every row."""
 
 
 @dataclass(frozen=True)
 class Mask:
-    """Which cells of a grid are valid, in all rows of all simulations alike.
+    """Valid cells of a grid, equal in all rows of all simulations.
 
     Attributes:
-        name: `missing`, or the variable that states it.
+        name: `missing`, or the mask variable.
         dims: of the grid.
-        valid: bool, (*dims).
-        missing: channels whose other cells are missing in the files, in every row.
-        stated: returns what the files of a simulation state, (*dims) bool; None for `missing`.
-        compared: simulations whose files were found to state the same.
+        valid: (*dims) bool.
+        missing: channels whose invalid cells are missing in the files in every row.
+        stated: returns the mask in the files of a simulation, (*dims) bool; None for `missing`.
+        compared: simulations whose mask was found equal to `valid`.
     """
 
     name: str
@@ -34,19 +34,19 @@ class Mask:
     compared: set[int] = field(default_factory=set)
 
     def along(self, dims: Sequence[str]) -> np.ndarray | None:
-        """Return the valid cells of a field with these dims, None where it is not on the grid."""
+        """Return the valid cells of a field with these dims; None if it is not on the grid."""
         if set(dims) != set(self.dims):
             return None
         return self.valid.transpose([self.dims.index(d) for d in dims])
 
     @property
     def digest(self) -> str:
-        """What differs whenever the mask does."""
+        """Text that identifies the mask."""
         return f"{self.name} {','.join(self.dims)} {pack(self.valid)}"
 
 
 def pack(valid: np.ndarray) -> str:
-    """Return bools as a text; `unpack` undoes it.
+    """Encode a bool array as text; the inverse of `unpack`.
 
     Example:
         >>> unpack(pack(np.array([[True, False]])), (1, 2)).tolist()
@@ -56,6 +56,6 @@ def pack(valid: np.ndarray) -> str:
 
 
 def unpack(text: str, shape: Sequence[int]) -> np.ndarray:
-    """Return the bools, (*shape), of a text that `pack` made."""
+    """Decode a bool array of the given shape from a text of `pack`."""
     bits = np.frombuffer(zlib.decompress(base64.b64decode(text)), np.uint8)
     return np.unpackbits(bits, count=int(np.prod(shape))).astype(bool).reshape(shape)

@@ -1,4 +1,4 @@
-"""Masks found in the files of a campaign, and held to in every row that is read."""
+"""Detection of masks in the files of a campaign, and validation of every row against them."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _NAME_ONE = "data.mask=NAME of a variable without time that is 1 where values ar
 
 
 def with_mask(campaign: Campaign, name: str, variables: Sequence[str]) -> Campaign:
-    """Return a campaign with a mask: values of its fields in other cells are read as 0.
+    """Return a campaign with a mask; values of fields in invalid cells are read as 0.
 
     Args:
-        campaign: opened with `variables`, and with the mask's variable where there is one.
-        name: `missing`, or that variable.
-        variables: those that remain.
+        campaign: opened with `variables` and the mask variable, if any.
+        name: `missing`, or the mask variable.
+        variables: names of the fields.
 
     Raises:
-        DataError: no cell is missing, or the variable is none that can be a mask.
+        DataError: no cell is missing, or the variable is not a valid mask.
     """
     names = {n: c for n, c in campaign.names.items() if n in variables}
     kept = {c for channels in names.values() for c in channels}
@@ -48,7 +48,7 @@ def missing_cells(campaign: Campaign) -> bool:
 
 
 def _first_rows(campaign: Campaign) -> list[tuple[Channel, np.ndarray]]:
-    """Return where each channel of the files is finite in the first row."""
+    """Return each channel of the files with a mask of its finite cells in the first row."""
     sets = row_sets(campaign)
     return [
         (c, np.isfinite(sets[path].channel(sets[path].members([0], 0, 1)[0], c)[0]))
@@ -98,10 +98,10 @@ def _stated(campaign: Campaign, name: str, dims: tuple[str, ...]) -> Mask:
 
 @dataclass(frozen=True)
 class _StatedMask:
-    """Reads the variable that states the mask.
+    """Reader of a mask variable.
 
     Attributes:
-        campaign: the variable alone.
+        campaign: with the mask variable only.
         channel: of the variable.
         dims: of the grid.
     """
@@ -128,20 +128,19 @@ class _StatedMask:
 def require_mask(
     campaign: Campaign, values: np.ndarray, channel: Channel, rows: np.ndarray
 ) -> np.ndarray | None:
-    """Check rows of a channel against the campaign's mask and return its valid cells.
+    """Validate rows of a channel against the campaign's mask and return its valid cells.
 
     Args:
-        campaign: with a mask.
-        values: (rows, *dims), physical values as stored.
-        channel: whose they are.
-        rows: their numbers in the campaign.
+        campaign: with or without a mask.
+        values: (rows, *dims), physical values.
+        channel: of the values.
+        rows: (rows,) numbers of the rows in the campaign.
 
     Returns:
-        bool, (*dims); None for what is not on the grid.
+        (*dims) bool; None if the channel is not on the grid of the mask.
 
     Raises:
-        DataError: a valid cell is NaN or Inf, or the mask differs from the first row's, with the
-            simulation and the row.
+        DataError: a valid cell is NaN or Inf, or the mask differs from that of the first row.
     """
     mask = campaign.mask
     valid = None if mask is None else mask.along(channel.dims)
@@ -193,14 +192,14 @@ def _require_same(campaign: Campaign, mask: Mask, simulation: int) -> None:
 def hide(
     campaign: Campaign, rows: Rows, path: str, values: np.ndarray, numbers: np.ndarray
 ) -> None:
-    """Set the cells outside of the mask to 0, in place.
+    """Set invalid cells to 0 in place, after validating the rows.
 
     Args:
         campaign: with a mask.
-        rows: of an array.
+        rows: rows of an array.
         path: of the array.
-        values: (rows, *row_shape) of it.
-        numbers: of the rows.
+        values: (rows, *row_shape), values of the array.
+        numbers: (rows,) numbers of the rows in the campaign.
     """
     for channel in campaign.arrays[path]:
         part = rows.channel(values, channel)

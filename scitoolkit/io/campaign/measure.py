@@ -1,8 +1,9 @@
-"""Moments of a campaign, piece by piece: each read once, shared by ranks, kept and reused.
+"""Measurement of the moments of a campaign by pieces, distributed over ranks and cacheable.
 
-A piece is what a training part has of one segment. Its moments depend on its file alone (and on
-the rows just before it), so a changed file replaces its own; all are merged in the order of the
-index, to the same bits for any number of ranks.
+A piece is the part of one segment that belongs to the training part. Its moments depend only on
+its file (and on the rows just before it), so only pieces of changed files are measured again. All
+pieces are merged in the order of the index, so that results are bit-identical for any number of
+ranks.
 """
 
 from __future__ import annotations
@@ -25,18 +26,18 @@ from scitoolkit.io.campaign.windows import NAN_FIX, CampaignWindows
 BLOCK_BYTES = 64 * 2**20
 SUSPECT_FIX = "mark them in the file, leave them out, or data.allow_suspect=true"
 _VERSION = 2
-"""Raise where the same file gives other values, so that kept moments are measured anew."""
+"""Increment when the same file gives other values, to invalidate cached moments."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """What is measured.
+    """Moments to measure.
 
     Attributes:
         lead: rows from input to output.
         changes: channels whose change over `lead` rows is measured too.
-        vectors: channels that are measured value by value.
-        allow_suspect: let values through that look like fill values, and rows never written.
+        vectors: channels that are measured value by value instead of as fields.
+        allow_suspect: accept values that look like fill values, and rows that were never written.
     """
 
     lead: int = 1
@@ -50,9 +51,10 @@ class Piece:
     """Rows of one segment.
 
     Attributes:
-        first: first row, of the whole campaign.
+        segment: number of the segment.
+        first: first row, numbered in the campaign.
         last: last row + 1.
-        begin: first row of the block that it belongs to: changes reach back to it.
+        begin: first row of the piece's block, which changes can refer back to.
     """
 
     segment: int
@@ -63,10 +65,10 @@ class Piece:
 
 @dataclass
 class Measured:
-    """The moments of a piece.
+    """Moments of a piece.
 
     Attributes:
-        zeros: rows at its end in which everything that varies is 0.
+        zeros: number of rows at its end in which all time-dependent values are 0.
         values: {channel: its moments}.
         changes: {channel: moments of its change}.
     """
@@ -77,7 +79,7 @@ class Measured:
 
 
 def pieces_of(campaign: Campaign, blocks: Sequence[range]) -> list[Piece]:
-    """Return ranges of rows cut where a segment ends, in their order."""
+    """Split ranges of rows at the ends of segments, in order."""
     bounds, found = campaign.index.rows, []
     for block in blocks:
         for part in campaign.index.within_simulations(block):
@@ -91,7 +93,7 @@ def pieces_of(campaign: Campaign, blocks: Sequence[range]) -> list[Piece]:
 
 
 def split_hash(campaign: Campaign, blocks: Sequence[range]) -> str:
-    """Return what two divisions have in common when they train on the same rows."""
+    """Return a hash of the rows of the training part."""
     rows = [
         [campaign.labels[int(campaign.index.simulation_of(np.array([b.start]))[0])],
          *(int(r) for r in (b.start, b.stop))]
@@ -101,7 +103,7 @@ def split_hash(campaign: Campaign, blocks: Sequence[range]) -> str:
 
 
 def keys_of(campaign: Campaign, pieces: Sequence[Piece], question: Question) -> list[str]:
-    """Return what the moments of each piece depend on, hashed; "" for those not to be kept."""
+    """Return a hash of the inputs of each piece's moments; "" for pieces that are not cacheable."""
     segments, bounds = campaign.segments, campaign.index.rows
     arrays = {
         p: [list(c.components) for c in found]
@@ -111,7 +113,7 @@ def keys_of(campaign: Campaign, pieces: Sequence[Piece], question: Question) -> 
     common = repr([_VERSION, arrays, question, campaign.options.dims, mask])
     virtual = {p: segments.stored(0, p).virtual for p in arrays}
     if any(virtual.values()):
-        return [""] * len(pieces)  # their values are in files that are not watched
+        return [""] * len(pieces)  # changes of the files behind virtual datasets are not detected
     keys = []
     for piece in pieces:
         before, row = [], piece.first
@@ -135,14 +137,14 @@ def measure_pieces(
     campaign: Campaign, sets: Mapping[str, Rows], pieces: Mapping[int, Piece],
     question: Question, *, share: tuple[int, int] = (0, 1),
 ) -> dict[int, Measured]:  # fmt: skip
-    """Measure some pieces, each row read once.
+    """Measure this rank's share of pieces, reading each row once.
 
     Args:
         campaign: the campaign.
         sets: its rows.
         pieces: by number.
-        question: what is measured.
-        share: this rank and the number of ranks; each takes some simulations.
+        question: moments to measure.
+        share: this rank and the number of ranks; simulations are distributed over ranks.
 
     Raises:
         DataError: values that are not finite, or look like unflagged fill values.
@@ -161,7 +163,7 @@ def measure_pieces(
 def _bundles(
     campaign: Campaign, sets: Mapping[str, Rows], pieces: Mapping[int, Piece]
 ) -> list[list[int]]:
-    """Return pieces that lie in common chunks: the same rows of neighbouring simulations."""
+    """Group pieces in common chunks: the same rows of neighbouring simulations."""
     segments, bounds = campaign.segments, campaign.index.rows
     together = max(rows.members_together for rows in sets.values())
     bundles: dict[tuple[int, ...], list[int]] = {}
@@ -176,7 +178,7 @@ def _bundles(
 
 
 class _Measuring:
-    """Reads pieces in blocks of rows; the last rows of a simulation are kept for the next piece."""
+    """Measurement in blocks of rows; caches the last rows of a simulation for the next piece."""
 
     def __init__(self, campaign: Campaign, sets: Mapping[str, Rows], question: Question) -> None:
         self.campaign, self.sets, self.question = campaign, sets, question
@@ -184,12 +186,12 @@ class _Measuring:
         self.rows = max(question.lead + 1, BLOCK_BYTES // max(frame, 1))
         self.unit = max(int(rows.unit_rows.max()) for rows in sets.values())
         timed = any(rows.axis is not None for rows in sets.values())
-        # Where no array has a time, each file is one sample, and nothing in it is static.
+        # If no array has a time axis, each file is one sample and no array is static.
         self.moving = {p: rows for p, rows in sets.items() if rows.axis is not None or not timed}
         self.tails: dict[int, tuple[int, dict[str, np.ndarray]]] = {}
 
     def bundle(self, pieces: Sequence[Piece]) -> list[Measured]:
-        """Return the moments of pieces of one file with the same rows of it."""
+        """Return the moments of pieces that are the same rows of one file."""
         found = [Measured() for _ in pieces]
         tails = [self._tail(piece) for piece in pieces]
         start = int(self.campaign.index.rows[pieces[0].segment])
@@ -207,7 +209,7 @@ class _Measuring:
         return int(self.campaign.index.simulation[piece.segment])
 
     def _blocks(self, low: int, high: int, members: int) -> Iterator[tuple[int, int]]:
-        """Yield ranges of rows of a file that begin where chunks begin."""
+        """Yield ranges of rows of a file, aligned to chunks."""
         size = max(self.rows // members, 1)
         if self.unit > 1:
             size = max(size // self.unit, 1) * self.unit
@@ -221,7 +223,7 @@ class _Measuring:
     def _read(
         self, segments: Sequence[int], first: int, last: int
     ) -> Iterator[dict[str, np.ndarray]]:
-        """Yield the channels of each simulation, (rows, ...) float64, of arrays with a time."""
+        """Yield the time-dependent channels of each simulation, (rows, ...) float64."""
         read = {path: rows.members(segments, first, last) for path, rows in self.moving.items()}
         for i, segment in enumerate(segments):
             row = int(self.campaign.index.rows[segment]) + first
@@ -231,7 +233,7 @@ class _Measuring:
             }  # fmt: skip
 
     def _cells(self, values: np.ndarray, channel: Channel, row: int) -> np.ndarray:
-        """Return the valid cells of rows, (rows, *dims), or (rows, cells) under a mask."""
+        """Return the values of rows, (rows, *dims), or (rows, valid cells) with a mask."""
         if self.campaign.mask is not None:
             numbers = np.arange(row, row + len(values))
             valid = require_mask(self.campaign, values, channel, numbers)
@@ -278,7 +280,7 @@ class _Measuring:
         return kept
 
     def _add_static(self, measured: Measured, piece: Piece) -> None:
-        """Add the arrays without a time, as often as there are rows."""
+        """Add static arrays, weighted by the number of rows."""
         for path, rows in self.sets.items():
             if path in self.moving:
                 continue
@@ -290,7 +292,7 @@ class _Measuring:
                 measured.values[channel.name] = one.repeated(piece.last - piece.first)
 
     def _tail(self, piece: Piece) -> dict[str, np.ndarray]:
-        """Return the last rows before a piece, of the same block."""
+        """Return the rows of the same block just before a piece."""
         first = max(piece.begin, piece.first - self.question.lead)
         names = self.question.changes
         if first == piece.first or not names:
@@ -313,8 +315,8 @@ class _Measuring:
         row = first + int(np.argmax((values == found).reshape(len(values), -1).any(axis=1)))
         count, rest = int((values == found).sum()), values[values != found]
         raise DataError(
-            f"{count} values are {found:g}, the others lie between {rest.min():g} and "
-            f"{rest.max():g}: a fill value that the file does not state?",
+            f"{count} values are {found:g}, the others between {rest.min():g} and "
+            f"{rest.max():g}: possibly a fill value that the file does not declare",
             where=f"{self.campaign.where(row)}, variable {name}", fix=SUSPECT_FIX,
         )  # fmt: skip
 
@@ -322,7 +324,7 @@ class _Measuring:
 def merged(
     campaign: Campaign, pieces: Sequence[Piece], rows: Sequence[Measured], question: Question
 ) -> Measured:
-    """Return the moments of all pieces, merged in their order.
+    """Merge the moments of all pieces in order.
 
     Raises:
         DataError: a simulation ends with rows of zeros.
@@ -334,8 +336,8 @@ def merged(
         ends = i + 1 == len(pieces) or pieces[i + 1].begin != begin
         if ends and 0 < zeros < piece.last - begin and not question.allow_suspect:
             raise DataError(
-                f"every value is 0 from here to the end ({zeros} rows): allocated and never "
-                "written?", where=campaign.where(piece.last - zeros), fix=SUSPECT_FIX,
+                f"every value is 0 from here to the end ({zeros} rows): possibly allocated and "
+                "never written", where=campaign.where(piece.last - zeros), fix=SUSPECT_FIX,
             )  # fmt: skip
         zeros = 0 if ends else zeros
         for into, found in ((out.values, row.values), (out.changes, row.changes)):

@@ -1,4 +1,4 @@
-"""Further layouts: PDEBench's incompressible flow, PDEArena, openPMD; blocks that are refused.
+"""Further layouts: PDEBench's incompressible flow, PDEArena, openPMD; unsupported block layouts.
 
 Sources: PDEBench `data_gen/src/data_io.py`; PDEArena `data/twod`; openPMD standard 1.1.0; yt
 `frontends/flash` and `frontends/athena_pp`.
@@ -34,7 +34,7 @@ from scitoolkit.io.campaign.layouts import (
 class PdeBenchIncompressible(Layout):
     """PDEBench's incompressible flow: `velocity` (sample, time, x, y, component), static `force`.
 
-    All frames are allocated first; those behind the attribute `latestIndex` hold zeros.
+    All frames are allocated in advance; those after the attribute `latestIndex` are zeros.
     """
 
     name: ClassVar[str] = "PDEBench, incompressible"
@@ -42,12 +42,12 @@ class PdeBenchIncompressible(Layout):
 
     @classmethod
     def matches(cls, header: Header) -> bool:
-        """Return whether there are its arrays and its attribute."""
+        """Return whether `velocity`, `t` and the attribute exist."""
         return "latestIndex" in header.attrs and {"velocity", "t"} <= set(header.variables)
 
     @classmethod
     def arrays(cls, header: Header, options: Options) -> dict[str, Array]:
-        """Return velocity and particles with a time, force without."""
+        """Return `velocity` and `particles` with a time axis, `force` without."""
         rank = len(header.variables["velocity"].shape) - 3
         found = {}
         for path, stored in header.variables.items():
@@ -59,14 +59,14 @@ class PdeBenchIncompressible(Layout):
 
     @classmethod
     def written(cls, header: Header) -> int | None:
-        """Return the frames up to the last one that was written."""
+        """Return the number of written frames."""
         return int(header.attrs["latestIndex"]) + 1
 
 
 class PdeArena(Layout):
     """PDEArena: `train/u` (sample, time, x, y); the group is the split.
 
-    Of times the file has the step `dt` of each sample only.
+    The file has no times, only the step `dt` of each sample.
     """
 
     name: ClassVar[str] = "PDEArena"
@@ -74,12 +74,12 @@ class PdeArena(Layout):
 
     @classmethod
     def matches(cls, header: Header) -> bool:
-        """Return whether a group called like a split holds `u`."""
+        """Return whether a group named like a split contains `u`."""
         return any(f"{g}/u" in header.variables for g in cls._GROUPS)
 
     @classmethod
     def groups(cls, header: Header) -> list[str]:
-        """Return the splits that are there."""
+        """Return the existing splits."""
         return [g for g in cls._GROUPS if f"{g}/u" in header.variables]
 
     @classmethod
@@ -96,24 +96,24 @@ class PdeArena(Layout):
 
     @classmethod
     def coordinate(cls, header: Header, group: str, dim: str) -> Stored | None:
-        """Return the vector called like the dim."""
+        """Return the vector named like the dim."""
         found = header.get(f"{group}/{dim}")
         return found if found is not None and len(found.shape) == 1 else None
 
 
 class OpenPmd(Layout):
-    """openPMD in HDF5: `data/ITERATION/meshes/NAME[/COMPONENT]`, an iteration a sample."""
+    """openPMD in HDF5: `data/ITERATION/meshes/NAME[/COMPONENT]`, one sample per iteration."""
 
     name: ClassVar[str] = "openPMD"
 
     @classmethod
     def matches(cls, header: Header) -> bool:
-        """Return whether the file states the standard."""
+        """Return whether the file has the attribute `openPMD`."""
         return "openPMD" in header.attrs
 
     @classmethod
     def groups(cls, header: Header) -> list[str]:
-        """Return the iterations, in the order of their numbers."""
+        """Return the iterations sorted by number."""
         found = {m[1] for n in header.variables if (m := re.match(r"data/(\d+)/", n))}
         return [f"data/{i}" for i in sorted(found, key=int)]
 
@@ -122,7 +122,7 @@ class OpenPmd(Layout):
         """Return the meshes; `E/x` is a component of the vector E.
 
         Raises:
-            DataError: the meshes are expansions in azimuthal modes.
+            DataError: the geometry is not Cartesian.
         """
         groups = cls.groups(header)
         if not groups:
@@ -144,7 +144,7 @@ class OpenPmd(Layout):
         stated = {**_below(header, group), **stored.attrs}
         if stated.get("geometry", "cartesian") != "cartesian":
             raise DataError(
-                f"geometry {stated['geometry']}: its first axis counts modes", where=where,
+                f"geometry {stated['geometry']}: the first axis is the mode number", where=where,
                 allowed="cartesian", fix="write the fields on a Cartesian grid",
             )  # fmt: skip
         labels = stated.get("axisLabels", list(SPACE[: len(stored.shape)]))
@@ -183,19 +183,19 @@ def _below(header: Header, group: str) -> dict[str, object]:
 
 
 class Blocks(Layout):
-    """Base of layouts whose grid is cut into blocks: refused, with the way out."""
+    """Base of unsupported layouts whose grid is divided into blocks."""
 
     @classmethod
     def arrays(cls, header: Header, options: Options) -> dict[str, Array]:
-        """Refuse the file.
+        """Raise an error that explains how to convert the file.
 
         Raises:
             DataError: always.
         """
         raise DataError(
-            f"{cls.name}: fields in blocks of a mesh that may be refined, which are not joined",
+            f"{cls.name}: fields in blocks of a possibly refined mesh are not supported",
             where=str(header.path),
-            fix="write a uniform grid: yt.load(FILE).covering_grid(LEVEL, ...), a file a time",
+            fix="write a uniform grid: yt.load(FILE).covering_grid(LEVEL, ...), one file per time",
         )
 
 
@@ -206,7 +206,7 @@ class Flash(Blocks):
 
     @classmethod
     def matches(cls, header: Header) -> bool:
-        """Return whether there are its tables of blocks."""
+        """Return whether FLASH's tables of blocks exist."""
         return {"refine level", "node type"} <= set(header.variables)
 
 
@@ -217,7 +217,7 @@ class AthenaPlusPlus(Blocks):
 
     @classmethod
     def matches(cls, header: Header) -> bool:
-        """Return whether there are its attributes."""
+        """Return whether Athena++'s attributes exist."""
         return {"NumMeshBlocks", "VariableNames"} <= set(header.attrs)
 
 
@@ -231,12 +231,12 @@ def layout_of(header: Header) -> type[Layout]:
     """Return the layout of a file.
 
     Raises:
-        DataError: two match it.
+        DataError: several layouts match.
     """
     found = [layout for layout in LAYOUTS if layout.matches(header)]
     if len(found) > 1:
         raise DataError(
-            f"laid out like {' and like '.join(f.name for f in found)}", where=str(header.path),
+            f"ambiguous layout: {' or '.join(f.name for f in found)}", where=str(header.path),
             fix=FIX_DIMS,
         )  # fmt: skip
     return found[0] if found else Plain

@@ -1,4 +1,4 @@
-"""A campaign for other programs: a tree of lazy datasets, and batches for any training loop."""
+"""Public interface of campaigns: trees of lazy datasets, and batches for any training loop."""
 
 from __future__ import annotations
 
@@ -39,22 +39,22 @@ def open_campaign(
     cache: PathLike | None = None, parameters: Sequence[str] | Mapping[str, Scale] = (),
     parameter_table: PathLike | None = None, mask: str | None = None, **options: Any,
 ) -> OpenCampaign:  # fmt: skip
-    """Open simulations in files as a tree of datasets and as batches; nothing is read yet.
+    """Open simulations in files for access as datasets and batches, without reading fields.
 
     Args:
         path: a file, a glob, a directory, or a list of files, in any layout of the page "My
             campaign in ten minutes".
-        variables: names; those on the largest grid unless given.
-        cache: folder where the index of the files is kept.
-        parameters: numbers that each simulation has, by name, as attributes or scalars of the
-            files or columns of a table; {name: `log`} for the common logarithm.
+        variables: names; by default the variables on the largest grid.
+        cache: folder of the cached index.
+        parameters: names of parameters of the simulations: attributes or scalars of the files, or
+            columns of a table; {name: `log`} for the common logarithm.
         parameter_table: CSV file whose first column names the simulations.
-        mask: a variable without time that is 1 where fields have values, or `missing` where other
-            cells are NaN, or the fill value, in every row. Windows are 0 there; `valid` says where.
-        **options: what is not found by itself: the fields of `Options`, such as `pattern`.
+        mask: a time-independent variable that is 1 in valid cells, or `missing` if invalid cells
+            are NaN or the fill value in every row. Windows are 0 in invalid cells, see `valid`.
+        **options: fields of `Options` that override detection, such as `pattern`.
 
     Raises:
-        DataError: a file is damaged or differs from the first, or the layout is not clear.
+        DataError: a file is damaged or differs from the first, or the layout is ambiguous.
 
     Example:
         >>> import tempfile
@@ -85,10 +85,10 @@ def open_campaign(
 
 
 class OpenCampaign:
-    """An opened campaign; made by `open_campaign`.
+    """Campaign opened by `open_campaign`.
 
     Args:
-        found: the simulations, their rows and channels.
+        found: simulations, rows and channels.
         table: CSV file with parameters of simulations.
     """
 
@@ -106,26 +106,26 @@ class OpenCampaign:
 
     @property
     def valid(self) -> np.ndarray | None:
-        """The cells of the mask that hold values, bool in the order of the dims; None for all."""
+        """The valid cells of the mask, (*dims) bool; None without a mask."""
         return None if self.found.mask is None else self.found.mask.valid
 
     @cached_property
     def rows(self) -> dict[str, Rows]:
-        """The rows of each array, by its path in the files."""
+        """The rows of each array by its path in the files."""
         return row_sets(self.found)
 
     def tree(self, simulations: Sequence[int] | slice = slice(None)) -> xr.DataTree:
-        """Return a dataset for each simulation; values are read when they are asked for.
+        """Return a tree with a lazy dataset for each simulation.
 
         Args:
-            simulations: numbers of those that are wanted.
+            simulations: numbers of the simulations.
         """
         numbers = np.arange(self.found.index.num_simulations)[simulations]
         nodes = {self.found.labels[n].replace("/", "_"): self.dataset(int(n)) for n in numbers}
         return xr.DataTree.from_dict({f"/{name}": one for name, one in nodes.items()})
 
     def dataset(self, simulation: int) -> xr.Dataset:
-        """Return one simulation with its coordinates and units; values are read when asked for."""
+        """Return one simulation as a lazy dataset with coordinates and units."""
         found, dim = self.found, self.found.options.sample_dim
         variables = {}
         for path, rows in self.rows.items():
@@ -140,10 +140,9 @@ class OpenCampaign:
         return self._dataset(simulation, variables)
 
     def channels(self, simulation: int) -> xr.Dataset:
-        """Return one simulation with a variable for each channel, read when asked for.
+        """Return one simulation as a lazy dataset with a variable for each channel.
 
-        Components are variables; the numbers among the attributes of the simulation's file are
-        attributes.
+        The dataset has the attributes of the simulation's file and group.
         """
         found, dim = self.found, self.found.options.sample_dim
         variables = {}
@@ -180,7 +179,7 @@ class OpenCampaign:
         return xr.Dataset(variables, coordinates)
 
     def split(self, **sizes: Any) -> SplitRows:
-        """Return ranges of rows for `train`, `validation` and `test`; no two share a simulation.
+        """Return disjoint ranges of rows for `train`, `validation` and `test`.
 
         Args:
             **sizes: the fields of `CampaignSplit`: train, validation, test, by, ...
@@ -195,18 +194,18 @@ class OpenCampaign:
         part: Sequence[range] | None = None, channels: Channels = "first",
         inputs: Sequence[str] | None = None, outputs: Sequence[str] | None = None,
     ) -> PairSource:  # fmt: skip
-        """Return windows as samples: `x` (B, history, C, ...) and `y` (B, horizon, C, ...).
+        """Return a source of windows: `x` (B, history, C, ...) and `y` (B, horizon, C, ...).
 
-        With parameters there is `parameters` too, (B, P), in the order that they were asked for.
+        With parameters, samples also have `parameters` (B, P) in the requested order.
 
         Args:
-            history: rows that a model is given.
-            horizon: rows that it returns.
+            history: number of input rows.
+            horizon: number of output rows.
             stride: rows between neighbours of a window.
-            part: ranges of rows, as of `split`; all unless given.
-            channels: where the dim of channels stands: before or behind the space dims.
-            inputs: variables or channels of `x`; all unless given.
-            outputs: those of `y`.
+            part: ranges of rows, as of `split`; all rows by default.
+            channels: position of the channel dim: before or after the space dims.
+            inputs: variables or channels of `x`; all by default.
+            outputs: variables or channels of `y`; all by default.
         """
         offsets = [stride * k for k in range(history + horizon)]
         blocks = self.found.index.blocks if part is None else part
@@ -224,15 +223,15 @@ class OpenCampaign:
         part: Sequence[range] | None = None, channels: Channels = "first",
         inputs: Sequence[str] | None = None, outputs: Sequence[str] | None = None, **options: Any,
     ) -> PlannedLoader:  # fmt: skip
-        """Return batches in exactly shuffled order, in place of a `DataLoader`.
+        """Return a loader of exactly shuffled batches, to use instead of a `DataLoader`.
 
         Args:
-            batch_size: windows in a batch, over all ranks.
-            history: see `windows`, as the following.
-            horizon: rows that a model returns.
+            batch_size: windows per global batch, over all ranks.
+            history: number of input rows; this and the following as in `windows`.
+            horizon: number of output rows.
             stride: rows between neighbours of a window.
             part: ranges of rows.
-            channels: where the dim of channels stands.
+            channels: position of the channel dim.
             inputs: variables of `x`.
             outputs: variables of `y`.
             **options: of `PlannedLoader`: seed, buffer, shuffle, ...
@@ -245,15 +244,15 @@ class OpenCampaign:
 
 
 class PairSource(CampaignWindows):
-    """Windows as pairs of arrays; indexable, so that a torch `DataLoader` accepts it too.
+    """Source of windows as (x, y) pairs; indexable, so that a torch `DataLoader` accepts it too.
 
     Args:
-        campaign: see `CampaignWindows`, as the following.
+        campaign: this and the following as in `CampaignWindows`.
         sets: the rows of its arrays.
         starts: first row of each window.
         offsets: rows of a window.
-        history: how many of them are the input.
-        channels: where the dim of channels stands.
+        history: number of rows that are the input.
+        channels: position of the channel dim.
         names: channels of `x`, and of `y`.
     """
 
@@ -267,7 +266,7 @@ class PairSource(CampaignWindows):
         self.names: Sequence[Sequence[str]] = names
 
     def assemble(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return `x` and `y` of a batch."""
+        """Return `x`, `y`, and `parameters` if there are any, of a batch."""
         found = super().assemble(values)
         x = np.stack([found[n][:, : self.history] for n in self.names[0]], self.axis)
         y = np.stack([found[n][:, self.history :] for n in self.names[1]], self.axis)
@@ -290,10 +289,10 @@ def _dims(rows: CampaignRows) -> list[str]:
 
 
 class _SimulationArray(BackendArray):
-    """One array of one simulation, read by rows.
+    """Lazy array of one simulation.
 
     Args:
-        rows: the array.
+        rows: rows of the array.
         block: the rows of the simulation.
     """
 
@@ -303,7 +302,7 @@ class _SimulationArray(BackendArray):
         self.dtype = rows.dtype
 
     def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
-        """Return some values."""
+        """Return a selection."""
         return indexing.explicit_indexing_adapter(
             key, self.shape, indexing.IndexingSupport.OUTER_1VECTOR, self._read
         )
@@ -331,7 +330,7 @@ class _SimulationArray(BackendArray):
 
 
 def _box(key: int | slice | np.ndarray, size: int) -> tuple[slice, int | np.ndarray | None]:
-    """Return the smallest slice that holds what is wanted of a dim, and what of it is wanted."""
+    """Return the smallest slice that contains a selection, and the selection within the slice."""
     if isinstance(key, int | np.integer):
         return slice(int(key), int(key) + 1), 0
     wanted = np.arange(size)[key]

@@ -1,10 +1,10 @@
-"""Parameters of simulations: one number each, from attributes, scalars in the files, or a table."""
+"""Parameters of simulations: one number per simulation, from the files or a CSV table."""
 
 from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -23,28 +23,28 @@ from scitoolkit.io.loader.rows import Layout
 
 Scale = Literal["linear", "log"]
 _GROUPS = ("", "scalars/")
-"""Where files keep scalars; the Well has a group for them."""
+"""Groups in which scalars are searched; `scalars/` is that of the Well."""
 
 
 def with_parameters(
     campaign: Campaign, scales: Mapping[str, Scale], table: Path | None = None
 ) -> Campaign:
-    """Return a campaign with a channel for each parameter: the same number in all its rows.
+    """Return a campaign with a channel for each parameter, constant within a simulation.
 
     Args:
         campaign: the simulations.
         scales: {name: `linear`, or `log` for the common logarithm}.
-        table: CSV file, one line a simulation; see `parameter_values`.
+        table: CSV file with one line per simulation; see `parameter_values`.
 
     Raises:
-        DataError: a simulation without the parameter, or a value that cannot be used.
+        DataError: a simulation has no value or an invalid one, or a field has the same name.
     """
     if not scales:
         return campaign
     channels, values = dict(campaign.channels), {}
     for name, scale in scales.items():
         if name in channels or name in campaign.arrays:
-            raise DataError(f"{name} is a field too", where="data.parameters")
+            raise DataError(f"{name} is also a field", where="data.parameters")
         found = parameter_values(campaign, name, table)
         if scale == "log":
             _require_positive(campaign, name, found)
@@ -69,21 +69,22 @@ def _require_positive(campaign: Campaign, name: str, values: np.ndarray) -> None
 
 
 def parameter_values(campaign: Campaign, name: str, table: Path | None = None) -> np.ndarray:
-    """Return a parameter of each simulation, (simulations,) float64.
+    """Return the values of a parameter, (simulations,) float64.
 
-    A table's column is taken where it has one of this name; else an attribute of the file or of
-    the simulation's group, a scalar variable, or a vector with one value a simulation.
+    The source is a column of the table if it has one of this name; otherwise an attribute of the
+    file or of the simulation's group, a scalar variable, or a vector with one value per simulation.
 
     Args:
         campaign: the simulations.
         name: of the parameter.
-        table: CSV file with a header line. Its first column names the simulations: their labels,
-            or their file's name.
+        table: CSV file with a header line. Its first column names the simulations by label or by
+            file name.
 
     Raises:
-        DataError: a simulation without the parameter, or a value that cannot be used.
+        DataError: a simulation has no value, or one that is not finite.
     """
-    columns = {} if table is None else _columns(table, campaign.labels)
+    suffixes = {Path(path).suffix for path in campaign.segments.files.paths}
+    columns = {} if table is None else _columns(table, campaign.labels, suffixes)
     if name in columns:
         found = columns[name]
         where = str(table)
@@ -94,7 +95,7 @@ def parameter_values(campaign: Campaign, name: str, table: Path | None = None) -
     if missing:
         raise DataError(
             f"no {name} for {_listed(missing)} of {len(found)} simulations", where=where,
-            fix="add it to the files, or name a table: data.parameter_table=runs.csv",
+            fix="add it to the files, or give a table: data.parameter_table=runs.csv",
         )  # fmt: skip
     values = np.array(found, np.float64)
     if not np.isfinite(values).all():
@@ -109,10 +110,10 @@ def _listed(labels: Sequence[str]) -> str:
 
 
 def _in_files(campaign: Campaign, name: str, columns: Sequence[str]) -> list[float | None]:
-    """Return the parameter as the files state it, None where they do not.
+    """Return the parameter from the files of each simulation; None if they do not have it.
 
     Raises:
-        DataError: no file has it, or the files of one simulation differ in it.
+        DataError: no file has it, or files of one simulation have different values.
     """
     segments = campaign.segments
     found: list[float | None] = [None] * len(campaign.labels)
@@ -143,14 +144,14 @@ def _in_files(campaign: Campaign, name: str, columns: Sequence[str]) -> list[flo
 
 
 def varying(campaign: Campaign) -> dict[str, tuple[float, float]]:
-    """Return {name: (least, largest)} of the numbers in the files that differ by simulation."""
+    """Return {name: (minimum, maximum)} of the numbers in the files that vary by simulation."""
     found = {}
     header = campaign.segments.header(int(campaign.segments.file[0]))
     for name in dict.fromkeys(_candidates(header)):
         try:
             values = parameter_values(campaign, name)
         except DataError:
-            continue  # not stated for every simulation
+            continue  # not available for every simulation
         if name not in campaign.channels and np.ptp(values):
             found[name] = (float(values.min()), float(values.max()))
     return found
@@ -173,7 +174,7 @@ def _stated(header: Header, group: str, member: int, name: str) -> float | None:
 
 
 def _number(value: object) -> float | None:
-    """Return a number, or text that is one; None for anything else."""
+    """Return a number, or text that represents one; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
@@ -183,16 +184,26 @@ def _number(value: object) -> float | None:
 
 
 def _candidates(header: Header) -> list[str]:
-    """Return the names of numbers that the header states, without those of arrays' axes."""
+    """Return the names of numeric attributes and of scalars in a header."""
     attributes = [k.rpartition("/")[2] for k, v in header.attrs.items() if _number(v) is not None]
     return [*attributes, *(v.name.rpartition("/")[2] for v in header.schema.small if not v.shape)]
 
 
-def _columns(table: Path, labels: Sequence[str]) -> dict[str, list[float | None]]:
+def _columns(
+    table: Path, labels: Sequence[str], suffixes: set[str]
+) -> dict[str, list[float | None]]:
     """Return the columns of a table in the order of the simulations.
 
+    Lines of other simulations are ignored.
+
+    Args:
+        table: CSV file.
+        labels: of the simulations.
+        suffixes: of their files, which names in the table may end with.
+
     Raises:
-        DataError: the table cannot be read, or names simulations twice or unknown ones only.
+        DataError: the table cannot be read, names a simulation ambiguously or twice, or names none
+            of the simulations.
     """
     try:
         with open(table, encoding="utf-8-sig", newline="") as file:
@@ -201,21 +212,26 @@ def _columns(table: Path, labels: Sequence[str]) -> dict[str, list[float | None]
         raise DataError(f"cannot be read ({error})", where=str(table)) from None
     if len(lines) < 2 or len(lines[0]) < 2:
         raise DataError(
-            "no lines of a simulation's name and its numbers", where=str(table),
+            "no lines with a simulation and its numbers", where=str(table),
             allowed="a header line, `simulation,NAME,...`, and a line for each simulation",
         )  # fmt: skip
     names = [name.strip() for name in lines[0]]
-    known = {label: i for i, label in enumerate(labels)}
-    known |= {Path(label).stem: i for label, i in known.items()}
+    number_of = _numbers_of(labels, suffixes)
     columns: dict[str, list[float | None]] = {n: [None] * len(labels) for n in names[1:]}
     seen: dict[int, int] = {}
     for number, line in enumerate(lines[1:], start=2):
-        at = known.get(line[0].strip(), known.get(Path(line[0].strip()).stem))
-        if at is None:
-            continue  # of a simulation that is in another part
+        found = number_of(line[0].strip())
+        if not found:
+            continue  # a simulation that is not in these files
+        if len(found) > 1:
+            raise DataError(
+                f"{line[0]} is the name of {len(found)} simulations",
+                where=f"{table}, line {number}", allowed=_listed([labels[i] for i in found]),
+            )  # fmt: skip
+        (at,) = found
         if at in seen:
             raise DataError(
-                f"simulation {line[0]} stands in lines {seen[at]} and {number}", where=str(table)
+                f"simulation {line[0]} is in lines {seen[at]} and {number}", where=str(table)
             )
         if len(line) != len(names):
             raise DataError(
@@ -233,8 +249,26 @@ def _columns(table: Path, labels: Sequence[str]) -> dict[str, list[float | None]
     return columns
 
 
+def _numbers_of(labels: Sequence[str], suffixes: set[str]) -> Callable[[str], list[int]]:
+    """Return a function from a name in a table to the numbers of the simulations it matches.
+
+    A name matches the equal label, else labels with the same file name. Only suffixes of the
+    campaign's files are dropped: `nu_0.3` must not match `nu_0.1`.
+    """
+
+    def short(name: str) -> str:
+        path = Path(name)
+        return path.stem if path.suffix in suffixes else path.name
+
+    exact = {label: [i] for i, label in enumerate(labels)}
+    by_file: dict[str, list[int]] = {}
+    for i, label in enumerate(labels):
+        by_file.setdefault(short(label), []).append(i)
+    return lambda name: exact.get(name) or by_file.get(short(name), [])
+
+
 class ParameterRows(RowSet):
-    """The rows of one parameter: a number for each row, the same within a simulation.
+    """Rows of one parameter: a number for each row, constant within a simulation.
 
     Args:
         campaign: the simulations.
@@ -255,11 +289,11 @@ class ParameterRows(RowSet):
         self._reader = _NoFile(name, index.num_rows)
 
     def reader(self, file: int) -> _NoFile:  # type: ignore[override]
-        """Return a placeholder with the layout of the rows; no file is read."""
+        """Return a placeholder with the layout of the rows."""
         return self._reader
 
     def read_into(self, first: int, last: int, wanted: np.ndarray, out: np.ndarray) -> None:
-        """Put the values of the rows `wanted` into `out`."""
+        """Write the values of the rows `wanted` into `out`."""
         out[...] = self.values[self.index.simulation_of(wanted)]
 
     def members(self, segments: Sequence[int], first: int, last: int) -> np.ndarray:
@@ -268,24 +302,24 @@ class ParameterRows(RowSet):
         return np.repeat(values[:, None], last - first, axis=1)
 
     def channel(self, values: np.ndarray, channel: Channel) -> np.ndarray:
-        """Return the one channel that there is."""
+        """Return `values`, the only channel."""
         return values
 
     def cost(self, first: int, last: int) -> tuple[int, int]:
-        """Return no requests and no bytes."""
+        """Return 0 requests and 0 bytes."""
         return 0, 0
 
     def missing(self) -> list[tuple[int, int]]:
-        """Return nothing: every value is known."""
+        """Return no rows: every value is known."""
         return []
 
     def counters(self) -> list[Counter]:
-        """Return nothing: no file is read."""
+        """Return no counters: no file is read."""
         return []
 
 
 class _NoFile:
-    """Placeholder of a reader, for values in memory.
+    """Placeholder for a reader, for values in memory.
 
     Args:
         name: of the parameter.

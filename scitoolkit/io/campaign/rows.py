@@ -1,4 +1,4 @@
-"""Rows of a campaign for the planned loader: segments of files, opened when they are first read."""
+"""Rows of a campaign for the planned loader; files are opened when their rows are first read."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from scitoolkit.io.loader.rows import CopyingReader, Layout, RowReader, StridedR
 MAX_HANDLES = 64
 _MAX_FILES = 2048
 _GAP_BYTES = 2**16
-"""Bytes between two rows from which they are read by two requests."""
+"""Minimum gap (bytes) between two rows from which they are read by separate requests."""
 
 
 class SegmentReader:
-    """Rows of one segment: some rows of a file, or one frame for all rows.
+    """Reader of one segment's rows: rows of a file, or a static frame repeated for all rows.
 
     Args:
-        reader: of the variable, cropped to one simulation and one component.
-        layout: the segment: rows first, then the space dims.
-        static: the variable has no axis of time; `reader` gives its frame as rows.
-        boxed: rows are parts of those of the file, with something else between them.
+        reader: of the variable, cropped to one simulation and the required components.
+        layout: of the segment: rows first, then the space dims.
+        static: whether the variable has no time axis; `reader` returns its frame as rows.
+        boxed: whether rows are parts of the file's rows, with gaps between them.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class SegmentReader:
 
     @property
     def file(self) -> DataFile | None:
-        """The file, where there is just one."""
+        """The file, if there is exactly one."""
         return self.reader.file
 
     def read(self, first: int, last: int) -> np.ndarray:
@@ -66,14 +66,14 @@ class SegmentReader:
         return np.broadcast_to(frame.reshape(shape), (last - first, *shape))
 
     def read_into(self, first: int, last: int, out: np.ndarray) -> None:
-        """Put the same rows into `out`."""
+        """Read the rows `first` ... `last` - 1 into `out`."""
         if self.static or self.boxed:
             out[...] = self.read(first, last)
         else:
             self.reader.read_into(first, last, out.reshape(len(out), *self.reader.layout.row_shape))
 
     def missing(self) -> list[tuple[int, int]]:
-        """Return the (first, last + 1) of rows that nobody ever wrote."""
+        """Return the ranges (first, last + 1) of rows that were never written."""
         found = self.reader.missing()
         return [(0, self.layout.num_rows)] if self.static and found else found
 
@@ -85,12 +85,12 @@ class SegmentReader:
         return self.reader.cost(first, last)
 
     def check(self) -> None:
-        """Raise a DataError if the file is no longer what was opened."""
+        """Raise DataError if the file changed since it was opened."""
         self.reader.check()
 
 
 def _read_apart(reader: RowReader, first: int, last: int) -> np.ndarray:
-    """Read rows that are parts of those of the file, one by one where much lies between them."""
+    """Read parts of the file's rows, one by one if the gaps between them are large."""
     unwanted = reader.cost(first, last)[1] - (last - first) * reader.cost(first, first + 1)[1]
     if unwanted <= (last - first - 1) * _GAP_BYTES:
         return reader.read(first, last)
@@ -98,11 +98,11 @@ def _read_apart(reader: RowReader, first: int, last: int) -> np.ndarray:
 
 
 class XarrayReader(CopyingReader):
-    """Rows through xarray, for formats without row readers.
+    """Reader of rows through xarray, for formats without row readers.
 
     Args:
-        layout: the variable.
-        format: of its file.
+        layout: of the variable.
+        format: of the file.
     """
 
     unit_rows = 1
@@ -112,7 +112,7 @@ class XarrayReader(CopyingReader):
         self.layout, self.format, self.counter = layout, format, Counter()
 
     def with_layout(self, layout: Layout) -> XarrayReader:
-        """Return a reader of the same variable along another axis, or of another part of it."""
+        """Return a reader of the same variable with another axis or crop."""
         return XarrayReader(layout, self.format)
 
     def read(self, first: int, last: int) -> np.ndarray:
@@ -133,17 +133,17 @@ class XarrayReader(CopyingReader):
         return 1, (last - first) * self.layout.row_nbytes
 
     def check(self) -> None:
-        """Do nothing: the file is opened for each read."""
+        """Do nothing, because the file is opened for each read."""
 
 
 @dataclass
 class _Entry:
-    """One group of an open file.
+    """Readers of one group of an open file.
 
     Attributes:
         arrays: readers of whole arrays along their first axis, by path.
-        views: those of its segments.
-        has_handle: whether the library holds the file open.
+        has_handle: whether a library keeps the file open.
+        views: readers of segments, by segment and path.
     """
 
     arrays: dict[str, Any]
@@ -152,10 +152,10 @@ class _Entry:
 
 
 class OpenFiles:
-    """Readers of the files of a campaign, those used last.
+    """LRU cache of the readers of a campaign's files.
 
     Args:
-        segments: where the rows lie.
+        segments: location of the rows.
         paths: arrays that are read.
     """
 
@@ -170,7 +170,7 @@ class OpenFiles:
         self._handles: OrderedDict[tuple[int, int], _Entry] = OrderedDict()
 
     def entry(self, segment: int) -> _Entry:
-        """Return the open file of a segment."""
+        """Return the readers of a segment's file and group, opening it if necessary."""
         key = int(self.segments.file[segment]), int(self.segments.group[segment])
         with self._lock:
             for kept in (self._entries, self._handles):
@@ -210,19 +210,22 @@ class OpenFiles:
 
 
 class CampaignRows(RowSet):
-    """The rows of one array over all simulations, numbered by the campaign's index.
+    """Rows of one array over all simulations, numbered as in the campaign's index.
 
-    A row is the array at one time of one simulation: the space dims and the wanted components, in
-    the stored order. Files are opened when rows of them are read.
+    A row is the array at one time of one simulation: the space dims and the required components, in
+    the stored order. Files are opened when their rows are read.
 
     Args:
         campaign: the campaign.
-        path: the array.
+        path: of the array.
         files: open files, shared with other arrays.
-        box: {dim: the part that rows have of it}; nothing else of them is read.
+        box: {dim: slice to read}; whole dims by default.
 
     Attributes:
-        first: number of the first component that a row has, along each COMPONENT axis.
+        first: index of the first component of a row along each COMPONENT axis.
+
+    Raises:
+        DataError: files store values of different types.
     """
 
     def __init__(
@@ -254,7 +257,7 @@ class CampaignRows(RowSet):
                 )
 
     def _find_kinds(self) -> None:
-        """Find how the array is stored, once for files of one schema."""
+        """Determine the storage of the array, once per schema of files."""
         segments = self.files.segments
         schema = np.asarray(segments.table.schema, np.int64)[segments.file]
         pair = schema * len(segments.groups) + segments.group
@@ -270,7 +273,7 @@ class CampaignRows(RowSet):
         self.in_place = np.array([s.offset >= 0 and outer for s in found])[kind]
         self.incomplete = np.flatnonzero(~np.array([s.complete for s in found])[kind])
         for segment in np.flatnonzero(np.array([s.virtual for s in found])[kind]).tolist():
-            self.reader(segment)  # refuses files behind it that are not there
+            self.reader(segment)  # raises if files behind a virtual dataset are missing
 
     def _packing(self, segment: int, stored: Stored) -> Packing:
         schema = self.files.segments.table.schema[self.files.segments.file[segment]]
@@ -280,7 +283,7 @@ class CampaignRows(RowSet):
         return Packing.of(layout.dtype, layout.attrs)
 
     def reader(self, file: int) -> SegmentReader:
-        """Return the rows of a segment."""
+        """Return the reader of a segment."""
         entry = self.files.entry(file)
         if (file, self.name) not in entry.views:
             view = self._view(file, entry.arrays[self.name])
@@ -301,7 +304,7 @@ class CampaignRows(RowSet):
         reader = whole.with_layout(replace(stored, axis=axis, crop=crop))
         reader.counter = self.files.counter
         shape = (count, *self.row_shape)
-        # What the rows look like to the loader; chunks are those along the axis of the rows.
+        # Layout of the rows for the loader, with the chunks along the axis of the rows.
         chunks = None if stored.chunks is None else (stored.chunks[axis], *self.row_shape)
         dims = tuple(r for r in roles if r not in (TIME, SIMULATION))
         seen = Layout(
@@ -312,7 +315,7 @@ class CampaignRows(RowSet):
 
     @cached_property
     def members_together(self) -> int:
-        """Simulations that one chunk of the array has in common."""
+        """Number of simulations in one chunk of the array."""
         if SIMULATION not in self.array.roles:
             return 1
         at = self.array.roles.index(SIMULATION)
@@ -320,10 +323,10 @@ class CampaignRows(RowSet):
         return 1 if chunks is None else chunks[at]
 
     def members(self, segments: Sequence[int], first: int, last: int) -> np.ndarray:
-        """Return the same rows of neighbouring simulations in one file, read at once.
+        """Read the same rows of neighbouring simulations in one file together.
 
         Args:
-            segments: one of each simulation, ascending.
+            segments: one per simulation, ascending.
             first: first row in the file.
             last: last row + 1.
 
@@ -343,7 +346,7 @@ class CampaignRows(RowSet):
         return packing.unpack(values[numbers - numbers[0]])
 
     def part(self, first: int, last: int, box: Sequence[slice]) -> np.ndarray:
-        """Return a part of neighbouring rows of one segment; no more than that is read.
+        """Read a part of neighbouring rows of one segment.
 
         Args:
             first: first row.
@@ -371,7 +374,7 @@ class CampaignRows(RowSet):
         return packing.unpack(read.reshape(-1, *shape))
 
     def _crop(self, segment: int, shape: Sequence[int]) -> tuple[slice, ...]:
-        """Return the part of the whole array that belongs to a segment."""
+        """Return the slices of the whole array that belong to a segment."""
         member, parts, crop = int(self.files.segments.member[segment]), iter(self.parts), []
         for role, size in zip(self.array.roles, shape, strict=True):
             one = self.box.get(role, slice(0, size))
@@ -380,7 +383,7 @@ class CampaignRows(RowSet):
         return tuple(crop)
 
     def packing_of(self, file: int) -> Packing:
-        """Return how the values of a segment are stored."""
+        """Return the packing of the values of a segment."""
         return self.packings[self.kind[file]]
 
     def cost(self, first: int, last: int) -> tuple[int, int]:
@@ -392,7 +395,7 @@ class CampaignRows(RowSet):
         return self.reader(file).cost(first - begin, last - begin)
 
     def missing(self) -> list[tuple[int, int]]:
-        """Return the (first, last + 1) of rows that nobody ever wrote."""
+        """Return the ranges (first, last + 1) of rows that were never written."""
         return [
             (a + int(self.bounds[k]), b + int(self.bounds[k]))
             for k in self.incomplete.tolist()
@@ -400,15 +403,15 @@ class CampaignRows(RowSet):
         ]
 
     def counters(self) -> list[Counter]:
-        """Return what counts the reads."""
+        """Return the counters of reads."""
         return [self.files.counter]
 
     def channel(self, values: np.ndarray, channel: Channel) -> np.ndarray:
-        """Return one channel out of rows with all components.
+        """Return one channel of rows with all components.
 
         Args:
-            values: shape (..., *row_shape).
-            channel: one of the array's.
+            values: (..., *row_shape).
+            channel: a channel of the array.
         """
         roles = [r for r in self.array.roles if r not in (TIME, SIMULATION)]
         numbers = iter(n - f for n, f in zip(channel.components, self.first, strict=True))
@@ -420,11 +423,11 @@ Rows = CampaignRows | ParameterRows
 
 
 def row_sets(campaign: Campaign, box: Mapping[str, slice] | None = None) -> dict[str, Rows]:
-    """Return the rows of every array of a campaign by its path in the files, and of parameters.
+    """Return the rows of every array of a campaign by path, and of every parameter by name.
 
     Args:
         campaign: the campaign.
-        box: {dim: the part that is read of it}; whole rows unless given.
+        box: {dim: slice to read}; whole rows by default.
     """
     stored = [path for path in campaign.arrays if path not in campaign.parameters]
     files = OpenFiles(campaign.segments, stored)
@@ -435,7 +438,7 @@ def row_sets(campaign: Campaign, box: Mapping[str, slice] | None = None) -> dict
 
 
 def _components(channels: Sequence[Channel]) -> tuple[list[int], list[slice]]:
-    """Return the first component along each COMPONENT axis, and the stretch that is wanted."""
+    """Return the first component along each COMPONENT axis, and the slice of required ones."""
     numbers = np.array([c.components for c in channels], np.int64).reshape(len(channels), -1)
     low, high = numbers.min(0).tolist(), numbers.max(0).tolist()
     return low, [slice(a, b + 1) for a, b in zip(low, high, strict=True)]
@@ -450,7 +453,7 @@ def _sizes(array: Array, parts: Sequence[slice]) -> list[int]:
 
 
 def _unit_rows(stored: Stored, axis: int | None, kind: type[Format]) -> int:
-    """Return the rows that one read brings at the least."""
+    """Return the minimum number of rows per read."""
     if axis is None or stored.chunks is None or not kind.has_row_readers():
         return 1
     cut = kind.native_hdf5 and not stored.num_filters and axis == 0
@@ -464,17 +467,17 @@ def _chunk_rows(stored: Stored, axis: int | None) -> int:
 def _in_place(
     segments: Segments, segment: int, stored: Mapping[str, Stored]
 ) -> dict[str, StridedReader]:
-    """Return readers of arrays whose places the index knows: no library opens the file.
+    """Return readers of arrays whose offsets are in the index, without opening the file's format.
 
     Raises:
-        DataError: the file changed since it was indexed.
+        DataError: the size of the file changed since it was indexed.
     """
     path, size, _ = segments.state(segment)
     file = DataFile(path)
     if file.size != size:
         raise DataError(
-            f"has {file.size} bytes and had {size} when it was indexed: it is being written to, "
-            "or was cut short", where=path, fix="copy or make the file again, then start again",
+            f"has {file.size} bytes and had {size} when it was indexed: it is being written or "
+            "was truncated", where=path, fix="copy or make the file again, then start again",
         )  # fmt: skip
     found = {}
     for name, s in stored.items():

@@ -1,4 +1,4 @@
-"""Measured moments in a file: piece by piece, so that what did not change is not read again."""
+"""Storage of measured moments by piece, and statistics of the Well's `stats.yaml`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _KINDS = ("values", "changes")
 
 
 def load_moments(file: Path) -> dict[str, Measured]:
-    """Return the moments in a file by the keys of their pieces; nothing where it is damaged."""
+    """Return the moments in a file by the keys of their pieces; none if the file is damaged."""
     with suppress(OSError, IndexError, *DAMAGED), np.load(file) as found:
         keys, zeros = found["keys"].tolist(), found["zeros"].tolist()
         rows = [Measured(z) for z in zeros]
@@ -38,7 +38,7 @@ def load_moments(file: Path) -> dict[str, Measured]:
 
 
 def save_moments(file: Path, keys: Sequence[str], rows: Sequence[Measured]) -> None:
-    """Keep moments; where that is not possible they are measured anew next time."""
+    """Write moments to a file; log a warning if this fails."""
     kept = [(key, row) for key, row in zip(keys, rows, strict=True) if key]
     if not kept:
         return
@@ -59,7 +59,7 @@ def save_moments(file: Path, keys: Sequence[str], rows: Sequence[Measured]) -> N
             np.savez(out, allow_pickle=False, **arrays)
         temporary.replace(file)
     except OSError as error:
-        _logger.warning("the statistics cannot be kept (%s): %s", error.strerror, file)
+        _logger.warning("the statistics cannot be cached (%s): %s", error.strerror, file)
 
 
 def _column(name: str, found: Sequence[Moments | None]) -> dict[str, np.ndarray]:
@@ -74,8 +74,8 @@ def _column(name: str, found: Sequence[Moments | None]) -> dict[str, np.ndarray]
 def well_statistics(campaign: Campaign) -> dict[str, tuple[float, float, float]] | None:
     """Return (mean, standard deviation, rms of the change) of each channel from `stats.yaml`.
 
-    The Well keeps it beside `data/train`, measured over that folder; it is used where all files
-    are from there and all channels are in it. None otherwise.
+    The Well stores the file next to `data`, measured over `data/train`. It is used if all files of
+    the campaign are in that folder and all channels are in the file; otherwise None.
     """
     folders = {path.absolute().parent for path in campaign.files}
     if campaign.layout != Well.name or len(folders) != 1 or campaign.parameters or campaign.mask:
@@ -92,16 +92,14 @@ def well_statistics(campaign: Campaign) -> dict[str, tuple[float, float, float]]
             _entry(found, kind, name, channel.components) for kind in ("mean", "std", "rms_delta")
         ]
         if entries[0] is None or entries[1] is None:
-            _logger.info("%s has no %s: the training part is measured", file, name)
+            _logger.info("%s has no %s: measuring the training part", file, name)
             return None
         out[channel.name] = (entries[0], entries[1], entries[2] or 1.0)
     _logger.info("statistics taken from %s", file)
     return out
 
 
-def _entry(
-    found: object, kind: str, name: str, components: Sequence[int]
-) -> float | None:
+def _entry(found: object, kind: str, name: str, components: Sequence[int]) -> float | None:
     section = found.get(kind) if isinstance(found, Mapping) else None
     value: object = section.get(name) if isinstance(section, Mapping) else None
     for number in components:

@@ -1,4 +1,4 @@
-"""Where the rows of a campaign lie: segments of files as columns, sorted by simulation."""
+"""Location of a campaign's rows: segments of files as columns, sorted by simulation."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ _COLUMNS = ("file", "group", "member", "count", "simulation")
 
 @dataclass
 class Segments:
-    """Stretches of rows of one simulation in one file.
+    """Segments as columns; a segment is a range of rows of one simulation in one file.
 
     Attributes:
-        files: names, sizes and times of change.
+        files: names, sizes and modification times.
         table: headers of the files.
-        groups: names of groups of a file.
-        file: number of the file of each segment.
-        group: number of its group.
-        member: its number along the simulation axis, -1 without one.
-        count: its rows.
-        simulation: number of its simulation, not decreasing.
-        labels: the name of each simulation.
-        skipped: {what was left out: why}.
+        groups: names of groups in files.
+        file: (segments,) number of the file.
+        group: (segments,) number of the group.
+        member: (segments,) index along the simulation axis, -1 without one.
+        count: (segments,) number of rows.
+        simulation: (segments,) number of the simulation, non-decreasing.
+        labels: name of each simulation.
+        skipped: {skipped simulation or file: reason}.
     """
 
     files: Found
@@ -63,7 +63,7 @@ class Segments:
 
     @classmethod
     def empty(cls, files: Found, table: HeaderTable) -> Segments:
-        """Return files whose rows are not known yet."""
+        """Return files without segments."""
         columns: dict[str, Any] = {name: np.empty(0, np.int64) for name in _COLUMNS}
         return cls(files, table, [], **columns, labels=[])
 
@@ -76,7 +76,7 @@ class Segments:
         return self.files.paths[self.file[segment]]
 
     def used_paths(self) -> list[str]:
-        """Return the files that have rows, in the order of the segments."""
+        """Return the files with rows, in the order of the segments."""
         return [self.files.paths[i] for i in dict.fromkeys(self.file.tolist())]
 
     def header(self, file: int) -> Header:
@@ -84,23 +84,23 @@ class Segments:
         return self.table.header(file, self.files.paths[file])
 
     def array_name(self, segment: int, path: str) -> str:
-        """Return the name in the file of an array of a segment."""
+        """Return the full name of a segment's array in its file."""
         group = self.groups[self.group[segment]]
         return f"{group}/{path}" if group else path
 
     def stored(self, segment: int, path: str) -> Stored:
-        """Return how an array of a segment is stored."""
+        """Return the metadata of a segment's array."""
         schema = self.table.schemas[self.table.schema[self.file[segment]]]
         return schema.variables[self.array_name(segment, path)]
 
     def state(self, segment: int) -> tuple[str, int, int]:
-        """Return name, size and time of change of the file of a segment."""
+        """Return name, size and modification time of a segment's file."""
         number = int(self.file[segment])
         files = self.files
         return files.paths[number], int(files.sizes[number]), int(files.modified[number])
 
     def times(self, segment: int, options: Options) -> xr.Variable | None:
-        """Return the decoded times of a segment, None where the file states none."""
+        """Return the decoded times of a segment; None if the file has none."""
         header = self.header(int(self.file[segment]))
         layout = layout_of(header)
         group = self.groups[self.group[segment]]
@@ -114,7 +114,9 @@ class Segments:
         return series.times(options.sample_dim)
 
     def reference(self, options: Options) -> Header:
-        """Return the header that the others must agree with: the first, or one like most others.
+        """Return the header that the others must match.
+
+        It is the first, or with `on_error: skip` the first of the most common kind.
 
         Raises:
             DataError: no file can be read.
@@ -139,7 +141,7 @@ class Segments:
         return tuple((v.name, v.dims, v.shape[1:], v.attrs.get("units")) for v in variables)
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON types; `from_json` undoes it."""
+        """Return the segments as JSON types; the inverse of `from_json`."""
         return {
             "paths": self.files.paths, "sizes": self.files.sizes.tolist(),
             "modified": self.files.modified.tolist(), "table": self.table.to_json(),
@@ -149,7 +151,7 @@ class Segments:
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Segments:
-        """Return the segments that `to_json` described."""
+        """Return segments from the JSON types of `to_json`."""
         files = Found(
             found["paths"], np.array(found["sizes"], np.int64),
             np.array(found["modified"], np.int64),
@@ -170,17 +172,17 @@ def find_segments(
     files: Segments, first: Header, layout: type[Layout], used: Mapping[str, Array],
     options: Options,
 ) -> Segments:  # fmt: skip
-    """Find the rows of every file, and which simulation they belong to.
+    """Find the rows of every file and the simulations they belong to.
 
     Args:
         files: files and headers.
-        first: what the others must agree with.
-        layout: the layout of all files.
-        used: the arrays that are read, by their path.
-        options: what the user knows better.
+        first: header that all others must match.
+        layout: of all files.
+        used: the arrays that are read, by path.
+        options: of the campaign.
 
     Raises:
-        DataError: a file differs from the first, unless `on_error` is `skip`.
+        DataError: a file differs from the first, unless `on_error` is `skip`; or none is left.
     """
     skipped: dict[str, str] = {}
 
@@ -212,7 +214,7 @@ def find_segments(
     if not grouped:
         raise DataError("no simulation is left", where=files.files.paths[0])
     for name, why in skipped.items():
-        _logger.warning("%s is left out: %s", name, why)
+        _logger.warning("skipped %s: %s", name, why)
     return _columns(files, grouped, skipped)
 
 
@@ -220,7 +222,7 @@ def _without_incomplete(
     grouped: dict[str, list[Series]], skipped: dict[str, str], paths: Sequence[str],
     options: Options,
 ) -> None:  # fmt: skip
-    """Leave out simulations of which a file with one sample was left out: their steps jump."""
+    """Skip simulations of which a single-sample file was skipped, because steps are missing."""
     if not skipped or not all(s.single for members in grouped.values() for s in members):
         return
     timed = any(s.stored is not None for members in grouped.values() for s in members)
@@ -247,7 +249,7 @@ def _columns(
 
 
 class _Rows:
-    """The rows of files, whose arrays are compared with those of the first once a schema."""
+    """Series of files; arrays are compared with those of the first file once per schema."""
 
     def __init__(
         self, first: Header, layout: type[Layout], used: Mapping[str, Array], options: Options
@@ -273,7 +275,7 @@ class _Rows:
                 )
 
     def _extents(self, header: Header, group: str) -> tuple[int | None, int | None]:
-        """Return simulations and rows of a group of a file."""
+        """Return the numbers of simulations and rows of a group of a file."""
         arrays = {a.path: a for a in self.layout.arrays(header, self.options).values()}
         found = []
         for path, expected in self.used.items():
@@ -316,7 +318,7 @@ def _require_same(found: Array, expected: Array, name: str, header: Header, firs
 
 
 def _extent(arrays: Sequence[Array], role: str, header: Header) -> int | None:
-    """Return the common extent of the axes with a role, None where no array has one."""
+    """Return the common extent of the axes with a role; None if no array has one."""
     sizes = {a.path: n for a in arrays if (n := a.size(role)) is not None}
     if len(set(sizes.values())) > 1:
         raise DataError(

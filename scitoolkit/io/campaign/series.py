@@ -1,4 +1,4 @@
-"""Which stretches of rows belong to one simulation: by their times, else by the names of files."""
+"""Assignment of files and rows to simulations by times, or by the names of files."""
 
 from __future__ import annotations
 
@@ -32,14 +32,15 @@ class Series:
     """Consecutive rows of one simulation in one file.
 
     Attributes:
+        path: of the file.
         file: number of the file.
-        group: the group of the file that they are in, "" for its root.
-        member: their number along the simulation axis, -1 without one.
-        count: rows.
-        stored: the times as the file has them, (count,), None where it states none.
-        calendar: what the file says of them: units, calendar.
-        single: the file has no axis of time: it holds one sample.
-        step: simulation and step of a sample, where the file says them.
+        group: group in the file, "" for its root.
+        member: index along the simulation axis, -1 without one.
+        count: number of rows.
+        stored: (count,) times as stored; None if the file has none.
+        calendar: attributes of the times: units, calendar, ...
+        single: whether the file has no time axis and contains one sample.
+        step: simulation and step of a sample, if the file states them.
     """
 
     path: str
@@ -58,10 +59,10 @@ class Series:
         stored: Stored | None, layout: type[Layout], options: Options,
         step: tuple[str, int] | None = None,
     ) -> Series:  # fmt: skip
-        """Return the rows, and their times where the coordinate fits them.
+        """Return the rows with their times.
 
         Raises:
-            DataError: the coordinate is longer or shorter than the data, or goes backward.
+            DataError: the number of times differs from that of rows, or times do not increase.
         """
         rows = 1 if count is None else count
         times, calendar = None, {}
@@ -71,14 +72,14 @@ class Series:
             where = f"{path}: variable {stored.name}"
             if len(values) == rows + 1 and layout is not Plain:
                 _logger.warning(
-                    "%s: %s has %d values for %d rows; the last one is taken as the end of the "
-                    "last step", path, stored.name, len(values), rows,
+                    "%s: %s has %d values for %d rows; assuming that the last one is the end of "
+                    "the last step", path, stored.name, len(values), rows,
                 )  # fmt: skip
                 values = values[:rows]
             if len(values) != rows:
                 raise DataError(
                     f"{len(values)} times for {rows} rows", where=where,
-                    fix="write as many times as rows: which rows belong to which is not known",
+                    fix="write as many times as rows",
                 )  # fmt: skip
             times = values
             calendar = {k: stored.attrs[k] for k in _CALENDAR if k in stored.attrs}
@@ -87,7 +88,7 @@ class Series:
         return cls(path, file, group, member, rows, times, calendar, count is None, step)
 
     def times(self, dim: str) -> xr.Variable | None:
-        """Return the times, decoded by the calendar that their attributes state."""
+        """Return the times decoded according to their attributes; None without times."""
         if self.stored is None:
             return None
         import xarray as xr
@@ -101,7 +102,7 @@ class Series:
 
     @property
     def name(self) -> str:
-        """The name of the simulation, if the file holds nothing of another one."""
+        """The name of the simulation, if no other file contributes to it."""
         parts = [_stem(self.path)]
         parts += [self.group] if self.group else []
         parts += [str(self.member)] if self.member >= 0 else []
@@ -109,7 +110,7 @@ class Series:
 
     @cached_property
     def clock(self) -> tuple[Any, ...]:
-        """What times must have in common to be compared as they are stored."""
+        """Units and calendar; stored times with the same clock can be compared directly."""
         return self.calendar.get("units"), self.calendar.get("calendar")
 
 
@@ -127,18 +128,18 @@ def _require_increasing(values: np.ndarray, where: str) -> None:
         raise DataError(
             f"time {kind} at row {i} ({values[i - 1]} then {values[i]})", where=where,
             allowed="strictly increasing times within a simulation",
-            fix="write a file for each simulation; after a restart, leave out the repeated rows",
+            fix="write a file for each simulation; after a restart, drop the repeated rows",
         )  # fmt: skip
 
 
 def simulations(series: Sequence[Series], options: Options) -> dict[str, list[Series]]:
-    """Return the segments of every simulation by its name, in the order of their rows.
+    """Return the series of every simulation by name, in the order of rows.
 
-    Files are parts of one simulation where their times go on with the same step; otherwise each
-    is a simulation. Files with one sample each are steps of a simulation by their names.
+    Files are parts of one simulation if their times continue with the same step; otherwise each
+    file is a simulation. Single-sample files are steps of a simulation according to their names.
 
     Raises:
-        DataError: the parts are not in order, or the names can be read in two ways.
+        DataError: the parts are not in order, or the names are ambiguous.
     """
     if all(s.step is not None for s in series):
         return _by_steps(series)
@@ -150,7 +151,7 @@ def simulations(series: Sequence[Series], options: Options) -> dict[str, list[Se
 
 
 def _by_steps(series: Sequence[Series]) -> dict[str, list[Series]]:
-    """Return samples by the simulation and the step that their files state."""
+    """Return samples sorted by the simulation and step stated in their files."""
     found: dict[str, list[Series]] = {}
     for one in sorted(series, key=lambda s: s.step or ("", 0)):
         assert one.step is not None
@@ -163,7 +164,7 @@ def _by_times(series: Sequence[Series], options: Options) -> dict[str, list[Seri
     if options.files == "auto" and one_each and len(series) > 1:
         whole = _in_time(series)
         if whole is not None:
-            _logger.info("%d files are parts of one simulation: their times go on", len(series))
+            _logger.info("%d files are parts of one simulation: their times continue", len(series))
             return {whole[0].name: whole}
         sets = _sets(series)
         joined = {key: _in_time(members) for key, members in sets.items()}
@@ -173,7 +174,7 @@ def _by_times(series: Sequence[Series], options: Options) -> dict[str, list[Seri
 
 
 def _named(series: Sequence[Series]) -> dict[str, list[Series]]:
-    """Return every series as a simulation, by a name that no other has."""
+    """Return every series as a simulation with a unique name."""
     names = [s.name for s in series]
     if len(set(names)) < len(names):
         names = [os.path.join(os.path.dirname(s.path), s.name) for s in series]
@@ -183,7 +184,7 @@ def _named(series: Sequence[Series]) -> dict[str, list[Series]]:
 
 
 def _sets(series: Sequence[Series]) -> dict[str, list[Series]]:
-    """Return the files whose names differ in the last number only."""
+    """Group files whose names differ only in the last number."""
     found: dict[str, list[Series]] = {}
     for one in series:
         stem = re.sub(r"\d+(?=\D*$)", "", _stem(one.path))
@@ -193,10 +194,10 @@ def _sets(series: Sequence[Series]) -> dict[str, list[Series]]:
 
 
 def _in_time(series: Sequence[Series], required: bool = False) -> list[Series] | None:
-    """Return parts in the order of their times, None where those do not go on evenly.
+    """Return parts in the order of their times; None if the times do not continue evenly.
 
     Raises:
-        DataError: `required`, and the times of two parts overlap.
+        DataError: the times of two parts overlap, with `required`.
     """
     if any(s.stored is None or not s.count for s in series):
         return None
@@ -210,7 +211,7 @@ def _in_time(series: Sequence[Series], required: bool = False) -> list[Series] |
         at = int(np.argmax(gaps <= 0))
         before, after = ordered[at], ordered[at + 1]
         raise DataError(
-            f"its times begin at {_stored(after)[0]}, before those of {before.path} end "
+            f"its times begin at {_stored(after)[0]}, before the end of {before.path} "
             f"({_stored(before)[-1]})", where=after.path,
             fix="data.files=simulations, if each file is a simulation",
         )  # fmt: skip
@@ -218,7 +219,7 @@ def _in_time(series: Sequence[Series], required: bool = False) -> list[Series] |
 
 
 def _is_even(numbers: Sequence[np.ndarray], gaps: np.ndarray) -> bool:
-    """Return whether the steps between parts are like those within, calendars allowed for."""
+    """Return whether the gaps between parts are within the range of time steps inside parts."""
     inner = np.concatenate([np.diff(n) for n in numbers])
     if not len(inner) and len(gaps) > 1:
         inner = gaps[:1]
@@ -234,7 +235,7 @@ def _stored(series: Series) -> np.ndarray:
 
 
 def _clocks(series: Sequence[Series]) -> list[np.ndarray]:
-    """Return the times of several parts by one clock, as float64; dates in nanoseconds."""
+    """Return the times of several parts on a common clock, as float64; dates in nanoseconds."""
     if len({s.clock for s in series}) <= 1:
         return [_stored(s).astype(np.float64) for s in series]
     decoded = [_decoded(s) for s in series]
@@ -258,11 +259,11 @@ def _difference(later: Any, earlier: Any) -> float:
 def require_same_step(
     grouped: dict[str, list[Series]], refuse: Callable[[str, DataError], None]
 ) -> None:
-    """Refuse simulations whose typical time step differs from that of the others.
+    """Reject simulations whose median time step differs from that of the others.
 
     Args:
-        grouped: the segments of each simulation.
-        refuse: called with the name of a simulation and what is wrong with it.
+        grouped: the series of each simulation.
+        refuse: called with the name of a simulation and the error.
     """
     timed = {n: m for n, m in grouped.items() if all(s.stored is not None for s in m)}
     clocks = iter(_clocks([s for members in timed.values() for s in members]))
@@ -280,12 +281,12 @@ def require_same_step(
             refuse(name, DataError(
                 f"simulation {name} has a time step of {step:g}", where=timed[name][0].path,
                 allowed=f"{typical:g}, as simulation {usual}",
-                fix="leave it out, or write all simulations at the same interval",
+                fix="remove it, or write all simulations at the same interval",
             ))  # fmt: skip
 
 
 def _by_names(series: Sequence[Series], options: Options) -> dict[str, list[Series]]:
-    """Return files with one sample each by simulation, in the order of their steps."""
+    """Return single-sample files by simulation, in the order of their steps."""
     keys = [name_parts(s.path, s.stored is not None, options) for s in series]
     found: dict[str, list[tuple[int, Series]]] = {}
     for (simulation, step), one in zip(keys, series, strict=True):
@@ -312,23 +313,23 @@ def _by_names(series: Sequence[Series], options: Options) -> dict[str, list[Seri
 
 
 def name_parts(path: str, timed: bool, options: Options) -> tuple[str, int]:
-    """Return the simulation and the step that a file's name states.
+    """Return the simulation and step given by the name of a file.
 
     Args:
         path: the file.
-        timed: whether it states its time.
+        timed: whether the file has a time.
         options: may have a pattern of names.
 
     Raises:
-        ConfigError: the pattern does not fit the name.
-        DataError: the name can be read in two ways, or has no number.
+        ConfigError: the name does not match the pattern.
+        DataError: the name is ambiguous, or has no number.
     """
     folder, stem = os.path.basename(os.path.dirname(path)), _stem(path)
     if options.pattern is not None:
         match = _expression(options.pattern).fullmatch(os.path.basename(path))
         if match is None:
             raise ConfigError(
-                f"{options.pattern!r} does not fit {os.path.basename(path)!r}",
+                f"{options.pattern!r} does not match {os.path.basename(path)!r}",
                 where="data.pattern",
             )  # fmt: skip
         parts = match.groupdict()
@@ -351,7 +352,7 @@ def name_parts(path: str, timed: bool, options: Options) -> tuple[str, int]:
 
 @lru_cache
 def _expression(pattern: str) -> re.Pattern[str]:
-    """Return what names of the pattern match, with the groups simulation and step."""
+    """Return a pattern of names as a regular expression with groups simulation and step."""
     expression = re.escape(pattern)
     for key in ("simulation", "step"):
         group = r"\d+" if key == "step" else ".+?"

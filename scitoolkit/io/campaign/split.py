@@ -1,4 +1,4 @@
-"""Train, validation and test parts of a campaign: whole simulations, or blocks of time in each."""
+"""Train, validation and test parts of a campaign, by simulation, time or parameter."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ _DATES = ("validation_start", "test_start")
 
 
 class CampaignSplit(SplitConfig):
-    """How a campaign is divided, in the order train, validation, test.
+    """Split of a campaign, in the order train, validation, test.
 
     Attributes:
         by: `simulation`: sizes are fractions or numbers of simulations, in the order of the files;
             `time`: each simulation is divided along its rows; `parameter`: by the ranges below;
-            `auto`: by simulation where there are several.
+            `auto`: by simulation if there are several, else by time.
         parameter: a number that each simulation has, as in `data.parameters`.
-        test_range: [low, high] of the parameter; simulations within it, the ends included, are the
-            test part. Inside the range of the others it asks for interpolation between parameters,
-            at its end for extrapolation.
-        validation_range: likewise; without it `validation` counts simulations among the rest.
+        test_range: [low, high] of the parameter, ends included, of the simulations in the test
+            part. A range between those of the others tests interpolation, one at the end
+            extrapolation.
+        validation_range: likewise for validation; without it, `validation` is the share of the
+            remaining simulations.
     """
 
     by: Literal["auto", "simulation", "time", "parameter"] = "auto"
@@ -40,17 +41,19 @@ class CampaignSplit(SplitConfig):
     def _ranges_of_a_parameter(self) -> Self:
         by_parameter = self.by == "parameter"
         if by_parameter != (self.parameter is not None):
-            raise ValueError("split.by: parameter and split.parameter go together")
+            raise ValueError("split.by: parameter and split.parameter require each other")
         for name in ("test_range", "validation_range"):
             given = getattr(self, name)
             if given is not None and not by_parameter:
-                raise ValueError(f"split.{name} needs split.by: parameter")
+                raise ValueError(f"split.{name} requires split.by: parameter")
             if given is not None and given[0] > given[1]:
                 raise ValueError(f"split.{name} {list(given)} is empty")
         if not by_parameter:
             return self
         if self.test_range is None and self.validation_range is None:
-            raise ValueError("split.by: parameter needs split.test_range or split.validation_range")
+            raise ValueError(
+                "split.by: parameter requires split.test_range or split.validation_range"
+            )
         sizes = ("train", "validation", "test") if self.validation_range else ("test",)
         refuse_unused(self, "a range of the parameter", *sizes, "gap", *_DATES)
         return self
@@ -60,17 +63,17 @@ def split_campaign(
     index: SampleIndex, window: int, config: CampaignSplit, *, own_test: bool,
     parameter: np.ndarray | None = None,
 ) -> SplitRows:  # fmt: skip
-    """Return the rows of each part as ranges, each within one simulation; no two parts share one.
+    """Return the rows of each part as disjoint ranges, each within one simulation.
 
     Args:
-        index: the campaign.
-        window: rows that one training window spans.
-        config: the division.
-        own_test: whether the test part is in these files.
-        parameter: value of `config.parameter` in each simulation.
+        index: of the campaign.
+        window: number of rows spanned by a training window.
+        config: the split.
+        own_test: whether the test part is taken from these files.
+        parameter: (simulations,) values of `config.parameter`.
 
     Raises:
-        ConfigError: a part has no whole window, or there are fewer simulations than parts.
+        ConfigError: a part has no complete window, or there are fewer simulations than parts.
 
     Example:
         >>> index = SampleIndex([0, 1, 2, 3], [5, 5, 5, 5])
@@ -103,7 +106,7 @@ def _by_time(index: SampleIndex, window: int, config: CampaignSplit) -> SplitRow
 def _by_simulation(index: SampleIndex, config: CampaignSplit) -> SplitRows:
     if config.gap or config.test_start is not None:
         raise ConfigError(
-            "gap and dates divide a simulation in time, not simulations", where="split",
+            "gap and dates apply to a split in time, not by simulation", where="split",
             fix="split.by=time, to divide every simulation in time",
         )  # fmt: skip
     counts = _counts(index.num_simulations, [config.train, config.validation, config.test])
@@ -146,7 +149,7 @@ def _by_parameter(
 
 
 def _shares_of_rest(train: float | int, validation: float | int) -> list[float | int]:
-    """Return the sizes of two parts; fractions are scaled so that they are all of the rest."""
+    """Return the sizes of train and validation; fractions are scaled to a sum of 1."""
     if isinstance(train, int) or isinstance(validation, int):
         return [train, validation, 0]
     share = validation / (train + validation)
@@ -154,13 +157,13 @@ def _shares_of_rest(train: float | int, validation: float | int) -> list[float |
 
 
 def _counts(total: int, wanted: Sequence[float | int]) -> list[int]:
-    """Return numbers of simulations: at least one for each part that is wanted."""
+    """Return the number of simulations of each part; at least one for parts of nonzero size."""
     counts = [w if isinstance(w, int) else int(w * total + 1e-9) for w in wanted]
     shares = [isinstance(w, float) and w > 0 for w in wanted]
     counts = [max(c, 1) if share else c for c, share in zip(counts, shares, strict=True)]
     whole = all(shares[i] or not wanted[i] for i in range(3)) and sum(wanted) > 1 - 1e-9
     if (whole and sum(counts) != total) or sum(counts) > total:
-        # The first part, training, gives or takes what rounding left.
+        # The training part absorbs the rounding.
         counts[0] += total - sum(counts) if shares[0] else 0
     if sum(counts) > total or counts[0] < 1:
         parts = sum(1 for w in wanted if w)

@@ -1,4 +1,4 @@
-"""Moments of fields, merged over simulations in a fixed order, and values that look like fills."""
+"""Moments of fields that can be merged reproducibly, and detection of undeclared fill values."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ _FAR = 10.0
 class Moments:
     """Mean, variance and mean square of a field over all cells, or of each value of a vector.
 
-    Merging is exact but for rounding, in one order the same to the bit. Source: Chan, Golub,
-    LeVeque, "Algorithms for computing the sample variance", 1983.
+    Merging is exact up to rounding, and bit-identical for a fixed order.
+
+    Source:
+        Chan, Golub, LeVeque 1983, "Algorithms for computing the sample variance".
 
     Attributes:
-        count: samples times cells.
+        count: number of values: samples times cells for a field, samples for a vector.
 
     Example:
         >>> a, b = Moments(), Moments()
@@ -34,10 +36,10 @@ class Moments:
         self._merged: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
 
     def add(self, values: np.ndarray, is_field: bool) -> None:
-        """Count samples, shape (samples, ...), float64."""
+        """Add samples, (samples, ...) float64."""
         flat = values.reshape(-1, 1) if is_field else values.reshape(len(values), -1)
         if not self.count:
-            # Moments about the first value: no digits are lost where the mean is large.
+            # Moments about the first value avoid cancellation if the mean is large.
             self._shift = flat[0].copy()
         flat = flat - self._shift
         self.count += len(flat)
@@ -46,22 +48,22 @@ class Moments:
 
     @classmethod
     def of(cls, count: int, parts: np.ndarray) -> Moments:
-        """Return moments from their count and `parts`."""
+        """Return moments with the given count and `parts`."""
         out = cls()
         out.count, out._merged = count, (parts[0], parts[1], parts[2])
         return out
 
     @property
     def parts(self) -> np.ndarray:
-        """Mean, variance and mean square, shape (3, values)."""
+        """Mean, variance and mean square, (3, values)."""
         return np.stack([np.atleast_1d(p) for p in self._parts()])
 
     def repeated(self, times: int) -> Moments:
-        """Return the moments of the same values so many times."""
+        """Return the moments of the values repeated `times` times."""
         return Moments.of(self.count * times, self.parts)
 
     def merge(self, other: Moments) -> Moments:
-        """Return the moments of both."""
+        """Return the moments of the values of both."""
         (a, va, sa), (b, vb, sb) = self._parts(), other._parts()
         out = Moments()
         out.count = self.count + other.count
@@ -81,25 +83,25 @@ class Moments:
 
     @property
     def is_constant(self) -> bool:
-        """Whether no value differs from another beyond rounding."""
+        """Whether all values are equal up to rounding."""
         mean, variance, _ = self._parts()
         return bool((np.sqrt(variance) <= 1e-7 * np.maximum(np.abs(mean), 1e-30)).all())
 
     def result(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return mean and standard deviation; 1 for what is constant."""
+        """Return mean and standard deviation; the latter is 1 for constant values."""
         mean, variance, _ = self._parts()
         scale = np.sqrt(variance)
         size = np.maximum(np.abs(mean), 1e-30)
         return mean, np.where(scale > 1e-7 * size, scale, 1.0)
 
     def root_mean_square(self) -> np.ndarray:
-        """Return the root of the mean square; 1 for what is 0 everywhere."""
+        """Return the root mean square; 1 for values that are all 0."""
         square = self._parts()[2]
         return np.where(square > 0, np.sqrt(np.maximum(square, 0.0)), 1.0)
 
 
 def fill_value_in(values: np.ndarray) -> float | None:
-    """Return a usual fill value far outside the range of all other values, None without one.
+    """Return a common fill value far outside the range of all other values; None without one.
 
     Example:
         >>> fill_value_in(np.array([1.0, -9999.0, 3.0]))

@@ -1,4 +1,4 @@
-"""What a campaign is, found for a user who has said nothing: options, and which variables move."""
+"""Detection of a campaign's options and variables for a starter configuration."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ _SIMULATION = ("s", "run", "sim", "simulation", "case", "seed", "traj", "member"
 
 @dataclass(frozen=True)
 class Survey:
-    """What was found.
+    """Detected campaign.
 
     Attributes:
-        options: what `open_campaign` has to be told.
-        moving: variables with a time, on the largest grid.
-        still: variables without one, on the same grid.
-        remarks: guesses that a user should look at.
+        campaign: the opened campaign.
+        options: options for `open_campaign`.
+        moving: time-dependent variables on the largest grid.
+        still: static variables on the same grid.
+        remarks: guesses for the user to check.
     """
 
     campaign: Campaign
@@ -37,14 +38,14 @@ class Survey:
 
 
 def survey(paths: Sequence[str], dims: Sequence[str] = ()) -> Survey:
-    """Find options and variables of a campaign.
+    """Detect the options and variables of a campaign.
 
     Args:
-        paths: a file, a folder, a pattern, or several files.
-        dims: names of the dims of files without names.
+        paths: a file, a folder, a glob, or several files.
+        dims: names of the dims, for files without names.
 
     Raises:
-        DataError: the files can be read in two ways, or hold no field.
+        DataError: the files are ambiguous, or have no field that changes in time.
     """
     path = paths[0] if len(paths) == 1 else list(paths)
     files = campaign_files(path)
@@ -54,7 +55,7 @@ def survey(paths: Sequence[str], dims: Sequence[str] = ()) -> Survey:
     pattern = _pattern([os.path.basename(f) for f in files]) if single and len(files) > 1 else None
     if pattern:
         options = replace(options, pattern=pattern)
-        remarks.append(f"names of files read as {pattern}")
+        remarks.append(f"names of files are assumed to follow {pattern}")
     moving, still = _variables(header, options, all_move=single)
     campaign = open_campaign(path, [*moving, *still], options)
     rows = campaign.index.num_rows
@@ -70,10 +71,10 @@ def survey(paths: Sequence[str], dims: Sequence[str] = ()) -> Survey:
 
 
 def _named(header: Header, files: int, dims: Sequence[str]) -> tuple[Options, list[str]]:
-    """Return options with names for dims that have none.
+    """Return options with guessed names for unnamed dims, and a remark about the guess.
 
     Raises:
-        DataError: two ways to name them fit equally well.
+        DataError: the names are ambiguous.
     """
     if dims:
         return Options(dims=list(dims)), []
@@ -91,11 +92,11 @@ def _named(header: Header, files: int, dims: Sequence[str]) -> tuple[Options, li
             fix=f"--dims {ways.split(' or ')[0]}",
         )  # fmt: skip
     names = ["time", "x"] if rank == 2 else ["time", "y", "x"]
-    return Options(dims=names), [f"the file names no dims: {', '.join(names)} is a guess"]
+    return Options(dims=names), [f"the file does not name its dims: {', '.join(names)} is a guess"]
 
 
 def _is_single(header: Header, options: Options) -> bool:
-    """Return whether a file holds one sample: none of its fields has a time."""
+    """Return whether a file is a single sample: none of its fields has a time axis."""
     arrays = layout_of(header).arrays(header, options).values()
     return not any(TIME in a.roles for a in arrays if len(a.shape) > 1)
 
@@ -106,7 +107,7 @@ def _space(array: Array) -> tuple[tuple[str, int], ...]:
 
 
 def _variables(header: Header, options: Options, all_move: bool) -> tuple[list[str], list[str]]:
-    """Return the fields on the largest grid: those with a time, and those without."""
+    """Return the time-dependent and the static fields on the largest grid."""
     arrays = layout_of(header).arrays(header, options)
     names: dict[str, str] = {}
     for name, array in sorted(arrays.items(), key=lambda item: len(item[0])):
@@ -126,13 +127,13 @@ def _variables(header: Header, options: Options, all_move: bool) -> tuple[list[s
 
 
 def _first(header: Header, array: Array) -> str:
-    """Return the name in the file of an array, in its first group."""
+    """Return the full name of an array in the first group of a file."""
     group = layout_of(header).groups(header)[0]
     return f"{group}/{array.path}" if group else array.path
 
 
 def _pattern(names: Sequence[str]) -> str | None:
-    """Return the pattern of names with two numbers, where the words before them say which is which.
+    """Return the pattern of names with two numbers, if the words before them identify them.
 
     Example:
         >>> _pattern(["run0_t8.nc", "run1_t8.nc"]), _pattern(["a0_b8.nc", "a1_b8.nc"])
@@ -150,7 +151,7 @@ def _pattern(names: Sequence[str]) -> str | None:
 
 
 def components(campaign: Campaign, names: Sequence[str]) -> list[str]:
-    """Return the channels of vectors and tensors, for a remark."""
+    """Return the channels that are components of vectors and tensors, for a remark."""
     return [
         c for n in names for c in campaign.names[n]
         if COMPONENT in campaign.channels[c].array.roles

@@ -1,7 +1,7 @@
-"""Headers of many files in few columns: read in parallel, kept beside the run, renewed by file.
+"""Headers of many files as columns, read in parallel.
 
-Files of one writer differ in their values alone. Where all bytes of a file that are not values
-equal those of a file read before, its header is that one's: no library opens it.
+Files of one writer often differ only in their values. If all bytes of a file that are not values
+equal those of a file read before, that file's header is used without opening the file in a library.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _MAX_METADATA = 1 << 16
 
 @dataclass
 class HeaderTable:
-    """Headers as columns.
+    """Headers of files as columns.
 
     Attributes:
-        schemas: what files have in common.
-        schema: number of the schema of each file.
-        values: the values of the small variables of each file, in the order of the schema.
-        faults: {number of a file: why it cannot be read}; its schema is -1.
+        schemas: distinct schemas.
+        schema: number of the schema of each file; -1 for unreadable files.
+        values: bytes of the small variables of each file, in the order of the schema.
+        faults: {number of an unreadable file: arguments of its DataError}.
     """
 
     schemas: list[Schema] = field(default_factory=list)
@@ -49,7 +49,7 @@ class HeaderTable:
         """Return the header of a file.
 
         Raises:
-            DataError: the file is damaged, or of no known format.
+            DataError: the file is damaged or in an unknown format.
         """
         if number in self.faults:
             raise DataError(**self.faults[number])
@@ -62,7 +62,7 @@ class HeaderTable:
         return Header(Path(path), schema, values)
 
     def add(self, schema: Schema | None, values: bytes, fault: dict[str, str]) -> None:
-        """Append the header of the next file, or why there is none."""
+        """Append the header of the next file, or its fault if `schema` is None."""
         if schema is None:
             self.faults[len(self.schema)] = fault
             self.schema.append(-1)
@@ -76,7 +76,7 @@ class HeaderTable:
         self.values.append(values)
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON types; `from_json` undoes it."""
+        """Return the table as JSON types; the inverse of `from_json`."""
         return {
             "schemas": [schema_text(s) for s in self.schemas], "schema": self.schema,
             "values": [base64.b64encode(v).decode() for v in self.values],
@@ -85,7 +85,7 @@ class HeaderTable:
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> HeaderTable:
-        """Return the table that `to_json` described."""
+        """Return a table from the JSON types of `to_json`."""
         table = cls([_schema(json.loads(text)) for text in found["schemas"]], found["schema"])
         table.values = [base64.b64decode(v) for v in found["values"]]
         table.faults = dict(map(tuple, found["faults"]))
@@ -93,7 +93,7 @@ class HeaderTable:
         return table
 
     def row(self, number: int) -> tuple[Schema | None, bytes, dict[str, str]]:
-        """Return what `add` was given for a file."""
+        """Return the arguments of `add` of a file."""
         at = self.schema[number]
         return (
             self.schemas[at] if at >= 0 else None, self.values[number],
@@ -102,7 +102,7 @@ class HeaderTable:
 
 
 def schema_text(schema: Schema) -> str:
-    """Return a schema as text, equal for equal ones."""
+    """Return a schema as canonical JSON text (cached)."""
     if "text" not in schema.__dict__:
         described = [asdict(v) for v in schema.variables.values()]
         for one in described:
@@ -125,7 +125,7 @@ def _schema(found: Sequence[Any]) -> Schema:
 
 
 def read_headers(paths: Sequence[str]) -> HeaderTable:
-    """Return the headers of files, by several processes where there are many."""
+    """Return the headers of files, read by several processes if there are many files."""
     workers = min(len(os.sched_getaffinity(0)), 8, len(paths) // (PARALLEL_FROM // 2))
     if len(paths) < PARALLEL_FROM or workers < 2:
         return read_share(paths)
@@ -151,7 +151,7 @@ def read_headers(paths: Sequence[str]) -> HeaderTable:
 
 
 def read_share(paths: Sequence[str]) -> HeaderTable:
-    """Return the headers of files, in this process."""
+    """Return the headers of files, read in this process."""
     reading, table = _Reading(), HeaderTable()
     for path in paths:
         table.add(*reading.read(path))
@@ -162,21 +162,21 @@ def _answer(process: subprocess.Popen[str], part: Sequence[str]) -> HeaderTable:
     assert process.stdout is not None
     text = process.stdout.read()
     if not text:
-        # It ended without an answer: the same here, with an error that can be told.
+        # The worker failed: read its files here, where errors are reported.
         return read_share(part)
     found = json.loads(text)
     return HeaderTable.from_json(found)
 
 
 class _Reading:
-    """Reads headers; a file equal to one before but for its values is not opened by a library."""
+    """Reader of headers that recognises files equal to an earlier one except for values."""
 
     def __init__(self) -> None:
         self.gaps: dict[int, list[list[tuple[int, int]]]] = {}
         self.known: dict[bytes, Schema] = {}
 
     def read(self, path: str) -> tuple[Schema | None, bytes, dict[str, str]]:
-        """Return schema and values of a file, or what is wrong with it."""
+        """Return schema and values of a file, or its fault; see `HeaderTable.add`."""
         try:
             return *(self._known(path) or self._read(path)), {}
         except ScitoolkitError as error:
@@ -207,7 +207,7 @@ class _Reading:
         except OSError as error:
             if too_many_open(error):
                 raise limit_reached(path) from None
-            return None  # the reader says what is wrong
+            return None  # the library raises the error
         try:
             size = os.fstat(descriptor).st_size
             for gaps in self.gaps.get(size, ()):
@@ -223,9 +223,9 @@ class _Reading:
 
 
 def _gaps(schema: Schema, path: str) -> list[tuple[int, int]] | None:
-    """Return the (begin, end) of all bytes that are not values, None where that is not known.
+    """Return the ranges (begin, end) of all bytes that are not values; None if unknown.
 
-    The last one ends the file.
+    The last range ends with the file.
     """
     arrays = [v for v in schema.variables.values() if v.nbytes]
     if schema.format != "hdf5" or any(v.offset < 0 for v in arrays):
@@ -239,7 +239,7 @@ def _gaps(schema: Schema, path: str) -> list[tuple[int, int]] | None:
 
 
 def _metadata(descriptor: int, gaps: Sequence[tuple[int, int]]) -> bytes:
-    """Return a digest of the bytes that are not values, and where they lie."""
+    """Return a digest of the bytes that are not values, and of their positions."""
     digest = hashlib.blake2b(repr(gaps).encode(), digest_size=20)
     for begin, end in gaps:
         if end > begin:

@@ -1,4 +1,4 @@
-"""Windows of a campaign as samples of the planned loader: one array for each channel."""
+"""Windows of a campaign as samples for the planned loader, with one array per channel."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from scitoolkit.io.loader.file_source import FileSource, Key, Piece
 from scitoolkit.io.loader.source import require_finite
 
 NAN_FIX = (
-    "fill them, or leave the simulation out; data.mask=missing of an emulation leaves out cells "
-    "without values"
+    "fill them, or remove the simulation; data.mask=missing of an emulation ignores cells without "
+    "values"
 )
 
 
 class CampaignWindows(FileSource):
-    """Windows that begin at some rows; samples hold each channel as (B, offset, *dims).
+    """Source of windows; samples have each channel as (B, offsets, *dims).
 
     Args:
         campaign: the campaign.
-        sets: the rows of its arrays, by `row_sets`.
-        starts: first row of each window.
-        offsets: rows of a window, relative to its start, ascending.
-        orders: {channel: its dims in another order}; as stored when not given.
-        dtype: of the arrays; as stored when not given.
+        sets: rows of its arrays, see `row_sets`.
+        starts: (windows,) first row of each window.
+        offsets: rows of a window relative to its start, ascending.
+        orders: {channel: its dims in another order}; as stored by default.
+        dtype: of the arrays; as stored by default.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class CampaignWindows(FileSource):
         }
 
     def select(self, samples: Sequence[int] | np.ndarray | slice) -> CampaignWindows:
-        """Return the source of some of the windows; the files are shared."""
+        """Return a source of a subset of the windows, which shares the files."""
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__)
         other.starts = self.starts[samples if isinstance(samples, slice) else np.asarray(samples)]
@@ -70,10 +70,10 @@ class CampaignWindows(FileSource):
         return {name: batch[name] for name in self.campaign.channels}
 
     def read_pieces(self, name: str, pieces: Sequence[Piece]) -> np.ndarray:
-        """Return the wanted rows of some pieces of a variable, in order; 0 outside of the mask.
+        """Return the required rows of pieces of a variable in order, 0 in masked cells.
 
         Raises:
-            DataError: they cannot be read, hold NaN or Inf, or have another mask.
+            DataError: rows cannot be read, have NaN or Inf, or another mask.
         """
         out = super().read_pieces(name, pieces)
         if self.campaign.mask is not None:
@@ -82,7 +82,7 @@ class CampaignWindows(FileSource):
         return out
 
     def refuse_non_finite(self, values: np.ndarray, name: str, rows: np.ndarray) -> None:
-        """Raise a DataError with the simulation of the first row that is not finite."""
+        """Raise DataError with the simulation of the first row that is not finite."""
         try:
             require_finite(values, name, rows, "samples")
         except DataError as error:

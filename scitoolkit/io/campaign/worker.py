@@ -1,4 +1,4 @@
-"""A process that reads the headers of some files: names on stdin, columns on stdout, as JSON."""
+"""Worker process that reads headers: JSON list of files on stdin, JSON table on stdout."""
 
 from __future__ import annotations
 

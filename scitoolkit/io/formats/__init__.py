@@ -1,4 +1,4 @@
-"""File formats of gridded fields: the plug-in kind `format` and its base class."""
+"""File formats of gridded fields: plug-in kind `format` and its base class."""
 
 from scitoolkit.io.formats.base import (
     Block,

@@ -1,7 +1,7 @@
-"""File formats of gridded fields: the plug-in kind `format`, and how the format of a path is found.
+"""File formats of gridded fields: base class, plug-in kind `format`, and detection of formats.
 
-A format guesses from the content whether a path is its own, opens it lazily as `xarray.Dataset`,
-and may bring two faster ways: row readers for the planned loader, and a writer block by block.
+A format recognises its files by content and opens them lazily as `xarray.Dataset`. It may also
+provide row readers for the planned loader, and a blockwise writer.
 """
 
 from __future__ import annotations
@@ -28,12 +28,17 @@ Block = tuple[slice | int, ...]
 
 @dataclass(frozen=True)
 class Variable:
-    """One array of a file.
+    """Description of an array in a file.
 
     Attributes:
-        shape: its extent, dims named in `dims` where the file names them.
-        chunks: extent of a chunk, or None when it is stored in one piece.
-        stored_bytes: bytes on disk after compression; 0 for values never written.
+        name: of the array.
+        shape: of the array.
+        dims: names of the dims; dim_0, dim_1, ... if the file has none.
+        dtype: of the stored values.
+        units: as stated in the file.
+        chunks: shape of a chunk; None for contiguous storage.
+        filters: names of the filters, joined by "+".
+        stored_bytes: size on disk after compression; 0 for values that were never written.
     """
 
     name: str
@@ -47,21 +52,21 @@ class Variable:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the decoded values."""
+        """Uncompressed size in bytes."""
         return int(np.prod(self.shape, dtype=np.int64)) * np.dtype(self.dtype).itemsize
 
 
 @dataclass(frozen=True)
 class StreamedVariable:
-    """A variable that is written block by block.
+    """Variable that is written block by block.
 
     Attributes:
-        dims: names of its dims.
-        shape: its extent.
+        dims: names of the dims.
+        shape: of the variable.
         attrs: attributes, such as `units`.
-        dtype: of the stored values; "str" for texts, in HDF5 only.
-        chunks: extent of a chunk; None stores it in one piece where the format can.
-        fill_value: what the file says of missing values.
+        dtype: of the stored values; "str" for text (HDF5 only).
+        chunks: shape of a chunk; None for contiguous storage if the format supports it.
+        fill_value: value of missing values, declared in the file.
     """
 
     dims: tuple[str, ...]
@@ -73,33 +78,32 @@ class StreamedVariable:
 
 
 class FieldWriter(Protocol):
-    """Writes a file block by block under a temporary name."""
+    """Blockwise writer of a file under a temporary name."""
 
     def write(self, name: str, block: Block, values: np.ndarray) -> None:
-        """Put values into a block of a variable."""
+        """Write values into a block of a variable."""
 
     def finish(self) -> None:
-        """Close the file and give it its name."""
+        """Close the file and rename it to its final name."""
 
     def discard(self) -> None:
-        """Remove what was written; does nothing after `finish`."""
+        """Remove the temporary file; do nothing after `finish`."""
 
 
 class Format(NeedsPackages, ABC):
-    """Base of a file format; a member is this class itself, it has no settings.
+    """Base of a file format; members are classes without settings.
 
     Attributes:
-        name: the name in the registry.
-        requires: importable packages, those of `extra`.
+        name: name in the registry.
+        requires: importable packages.
         extra: the extra of scitoolkit that installs them.
-        suffixes: suffixes of files to write, "" if it cannot write.
+        suffixes: suffixes of files to write; empty if the format cannot write.
         planned: `row_readers` exist and read along any dim.
-        native_hdf5: h5py opens the file.
-        single_array: the file is one array without name, dims and attributes.
+        native_hdf5: files are opened by h5py.
+        single_array: a file is one array without name, dims and attributes.
         unnamed_dims: files have no names of dims.
-        whole_chunks: a chunk can only be read as a whole even without a stated filter.
-        highest_guess: the most that `guess` returns; a member whose guess is slow and unsure is
-            not asked where another is surer.
+        whole_chunks: chunks can only be read as a whole, even without filters.
+        highest_guess: upper limit of `guess`, which is not called if another format is surer.
     """
 
     name: ClassVar[str]
@@ -115,14 +119,15 @@ class Format(NeedsPackages, ABC):
     @classmethod
     @abstractmethod
     def guess(cls, path: Path) -> float:
-        """Return how surely the path is of this format: 0 (no) to 1 (its signature is there).
+        """Return the confidence that a path is in this format, from 0 (no) to 1 (signature found).
 
-        Only the first bytes or the names in a folder are looked at; nothing optional is imported.
+        Implementations read only the first bytes or the names in a folder, and import no optional
+        package.
         """
 
     @classmethod
     def advice(cls, path: Path) -> tuple[str, str] | None:
-        """Return (what is wrong, fix) of a path that is nearly of this format, None otherwise."""
+        """Return (problem, fix) for an unsupported variant of this format, else None."""
         return None
 
     @classmethod
@@ -132,13 +137,13 @@ class Format(NeedsPackages, ABC):
 
         Args:
             path: a path that `guess` accepts.
-            chunks: as of `xarray.open_dataset`.
-            decode: undo packing and decode times (CF conventions).
+            chunks: see `xarray.open_dataset`.
+            decode: whether to unpack values and decode times (CF conventions).
         """
 
     @classmethod
     def variables(cls, path: Path) -> list[Variable]:
-        """Return the arrays of numbers in a file and how they are stored."""
+        """Return the numeric arrays of a file."""
         with cls.open_dataset(path) as dataset:
             return [
                 _described(str(name), array)
@@ -156,9 +161,9 @@ class Format(NeedsPackages, ABC):
         Args:
             path: the file.
             names: variables.
-            layout_of: makes the `Layout` from name, path, shape, dims, dtype, chunks, filters and
-                attrs of a variable; the axis of the samples and the crop are the caller's.
-            allow_unwritten: read fill values where nothing was written.
+            layout_of: returns the `Layout` for name, path, shape, dims, dtype, chunks, filters and
+                attrs of a variable; it adds the sample axis and the crop.
+            allow_unwritten: whether to read fill values in chunks that were never written.
 
         Raises:
             DataError: a variable is missing or damaged, or the format has no row readers.
@@ -170,8 +175,8 @@ class Format(NeedsPackages, ABC):
 
     @classmethod
     def has_row_readers(cls) -> bool:
-        """Return whether the format brings `row_readers`."""
-        return cls.row_readers.__func__ is not Format.row_readers.__func__  # type: ignore[attr-defined]
+        """Return whether the format implements `row_readers`."""
+        return cls.row_readers.__func__ is not Format.row_readers.__func__  # type: ignore
 
     @classmethod
     def create(
@@ -180,9 +185,9 @@ class Format(NeedsPackages, ABC):
         """Return a writer of a new file.
 
         Args:
-            path: file to make or to replace, once the writer has finished.
+            path: file that `finish` creates or replaces.
             coordinates: coordinates of the dims, and attributes of the file.
-            variables: what will be written.
+            variables: variables to write.
         """
         raise ConfigError(f"the format {cls.name} cannot be written", where=str(path))
 
@@ -193,11 +198,11 @@ formats: Kind[type[Format]] = Kind(
 
 
 def format_of(path: Path) -> type[Format]:
-    """Return the format of a path, by its content.
+    """Return the format of a path by its content.
 
     Raises:
-        DataError: no installed format knows it, or it cannot be opened.
-        BackendError: its format needs a package that is not installed.
+        DataError: no installed format recognises the path, or it cannot be opened.
+        BackendError: its format requires a package that is not installed.
 
     Example:
         >>> import tempfile
@@ -223,7 +228,7 @@ def format_of(path: Path) -> type[Format]:
 
 
 def recognised(path: Path) -> type[Format] | None:
-    """Return the format that is surest of a path, whether or not it can be read here."""
+    """Return the format with the highest `guess`, even if its packages are missing; else None."""
     best, surest = None, 0.0
     for member in _by_surety():
         if member.highest_guess > surest and (guess := member.guess(path)) > surest:
@@ -237,10 +242,10 @@ def _by_surety() -> list[type[Format]]:
 
 
 def writing_format(path: Path, default: str = "") -> type[Format]:
-    """Return the format that writes files of a path's suffix.
+    """Return the format that writes files with a path's suffix.
 
     Raises:
-        ConfigError: none does, and there is no default.
+        ConfigError: there is no such format and no default.
     """
     known = {s: formats.get(name) for name in formats for s in formats.get(name).suffixes}
     if path.suffix in known:
@@ -254,7 +259,7 @@ def writing_format(path: Path, default: str = "") -> type[Format]:
 
 
 def file_head(path: Path, count: int) -> bytes:
-    """Return the first bytes of a file, b"" of what is no file."""
+    """Return the first bytes of a file, b"" if the path is not a file."""
     if not path.is_file():
         return b""
     with path.open("rb") as file:
@@ -262,14 +267,14 @@ def file_head(path: Path, count: int) -> bytes:
 
 
 def plain_dims(rank: int) -> tuple[str, ...]:
-    """Return dim_0, dim_1, ...: the dims of an array without names of dims."""
+    """Return dim_0, dim_1, ..., the names used for unnamed dims."""
     return tuple(f"dim_{axis}" for axis in range(rank))
 
 
 def open_lazily(
     path: Path, engine: str, *, chunks: Any, decode: bool, **engine_options: Any
 ) -> xr.Dataset:
-    """Open a file through an engine of xarray; times are decoded with `decode`, durations never."""
+    """Open a file with an xarray engine; `decode` applies to values and times, not to durations."""
     import xarray as xr
 
     return xr.open_dataset(
@@ -279,7 +284,7 @@ def open_lazily(
 
 
 def unreadable(path: Path, error: BaseException) -> DataError:
-    """Return the error for a file that could not be opened, with its size and the cause."""
+    """Return the DataError for a file that could not be opened, with its size and the cause."""
     text = " ".join(str(error).split())
     if isinstance(error, BackendError):
         return DataError(text, where=str(path))

@@ -1,4 +1,4 @@
-"""Formats that xarray's installed engines open: GRIB, CDF-5 and others."""
+"""Formats supported through installed xarray engines: GRIB, CDF-5 and others."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from scitoolkit.io.formats.base import Format, open_lazily
 if TYPE_CHECKING:
     import xarray as xr
 
-# Engines of formats that have a member here; `store` opens no paths.
-_OURS = ("h5netcdf", "scipy", "zarr", "store")
+# Engines whose formats are separate members; `store` does not open paths.
+_COVERED = ("h5netcdf", "scipy", "zarr", "store")
 
 
 class XarrayEngine(Format):
-    """Any format that an installed engine of xarray recognises, read without planning."""
+    """Any format recognised by an installed xarray engine; without row readers."""
 
     name: ClassVar[str] = "xarray"
     highest_guess: ClassVar[float] = 0.1
 
     @classmethod
     def guess(cls, path: Path) -> float:
-        """Return 0.1 where an engine says that it can open the path."""
+        """Return 0.1 if an engine can open the path."""
         return 0.1 if _engine(path) else 0.0
 
     @classmethod
@@ -31,7 +31,7 @@ class XarrayEngine(Format):
         """Open through the engine."""
         engine = _engine(path)
         if not engine:
-            raise DataError("no engine of xarray opens it", where=str(path))
+            raise DataError("no installed xarray engine opens the file", where=str(path))
         return open_lazily(path, engine, chunks=chunks, decode=decode)
 
 
@@ -39,6 +39,6 @@ def _engine(path: Path) -> str:
     from xarray.backends.plugins import list_engines
 
     for name, engine in list_engines().items():
-        if name not in _OURS and engine.guess_can_open(path):
+        if name not in _COVERED and engine.guess_can_open(path):
             return str(name)
     return ""

@@ -1,4 +1,4 @@
-"""HDF5 and NetCDF4."""
+"""Format of HDF5 and NetCDF4 files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
 
 class Hdf5(Format):
-    """HDF5 and NetCDF4: read by position, dims of plain HDF5 are numbered."""
+    """HDF5 and NetCDF4; dims of plain HDF5 are numbered."""
 
     name: ClassVar[str] = "hdf5"
     suffixes: ClassVar[tuple[str, ...]] = (".nc", ".h5", ".hdf5", ".nc4")
@@ -39,7 +39,7 @@ class Hdf5(Format):
 
     @classmethod
     def guess(cls, path: Path) -> float:
-        """Return 1 for a file with HDF5's signature, at its start or behind a user block."""
+        """Return 1 for a file with HDF5's signature at its start or after a user block."""
         head = file_head(path, len(_SIGNATURE))
         return float(head[:4] == _SIGNATURE[:4] or bool(head and h5py.is_hdf5(path)))
 
@@ -50,7 +50,7 @@ class Hdf5(Format):
 
     @classmethod
     def variables(cls, path: Path) -> list[Variable]:
-        """Return every array of numbers in any group, with chunks, filters and stored bytes."""
+        """Return the numeric arrays of all groups, with chunks, filters and stored bytes."""
         try:
             file = h5py.File(path, "r")
         except OSError as error:
@@ -70,7 +70,7 @@ class Hdf5(Format):
         cls, path: Path, names: list[str], layout_of: Callable[..., Layout], *,
         allow_unwritten: bool = False,
     ) -> dict[str, RowReader]:  # fmt: skip
-        """Return readers that know where the chunks are."""
+        """Return readers that read chunks by their positions in the file."""
         return hdf5_readers(path, names, layout_of, allow_unwritten=allow_unwritten)
 
     @classmethod
@@ -82,10 +82,10 @@ class Hdf5(Format):
 
 
 class NetCDF4Writer:
-    """Writes NetCDF4 block by block.
+    """Blockwise writer of NetCDF4.
 
     Args:
-        path: file to make or to replace.
+        path: file to create or replace.
         coordinates: see `Format.create`.
         variables: see `Format.create`.
     """
@@ -114,16 +114,16 @@ class NetCDF4Writer:
             made.attrs.update(variable.attrs)
 
     def write(self, name: str, block: Block, values: np.ndarray) -> None:
-        """Put values into a block of a variable."""
+        """Write values into a block of a variable."""
         self.file[name][block] = values
 
     def finish(self) -> None:
-        """Close the file and give it its name."""
+        """Close the file and rename it to its final name."""
         self.file.close()
         self.temporary.replace(self.path)
 
     def discard(self) -> None:
-        """Remove what was written."""
+        """Remove the temporary file."""
         if self.temporary.exists():
             self.file.close()
             self.temporary.unlink()

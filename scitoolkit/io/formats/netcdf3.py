@@ -1,4 +1,4 @@
-"""Classic NetCDF."""
+"""Format of classic NetCDF files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class NetCDF3(Format):
 
     @classmethod
     def advice(cls, path: Path) -> tuple[str, str] | None:
-        """Return what to do with CDF-5 and other files that start like NetCDF."""
+        """Return the problem and fix for CDF-5 and other files that start like NetCDF."""
         head = file_head(path, 4)
         if head[:3] != b"CDF":
             return None
@@ -37,7 +37,7 @@ class NetCDF3(Format):
 
     @classmethod
     def open_dataset(cls, path: Path, *, chunks: Any = None, decode: bool = True) -> xr.Dataset:
-        """Open through scipy, after checking that the file is as long as its header says."""
+        """Open through scipy after checking that the file is not truncated."""
         require_whole_netcdf3(path)
         return open_lazily(path, "scipy", chunks=chunks, decode=decode)
 

@@ -1,4 +1,4 @@
-"""Single arrays in numpy's .npy files."""
+"""Format of numpy's .npy files: single arrays."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ VARIABLE = "values"
 
 
 class Npy(Format):
-    """One array, memory-mapped: the variable `values` with dims dim_0, dim_1, ..."""
+    """Memory-mapped array: the variable `values` with dims dim_0, dim_1, ..."""
 
     name: ClassVar[str] = "npy"
     single_array: ClassVar[bool] = True
@@ -36,7 +36,7 @@ class Npy(Format):
 
     @classmethod
     def open_dataset(cls, path: Path, *, chunks: Any = None, decode: bool = True) -> xr.Dataset:
-        """Map the array into memory."""
+        """Open the array as a memory map."""
         import xarray as xr
 
         mapped = _map(path)

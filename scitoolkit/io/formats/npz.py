@@ -1,4 +1,4 @@
-"""Several arrays in numpy's .npz files."""
+"""Format of numpy's .npz files: several arrays."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _LOCAL_HEADER = 30
 
 
 class Npz(Format):
-    """Arrays by name, dims dim_0, dim_1, ...; rows are read by position from `np.savez`."""
+    """Arrays by name with dims dim_0, dim_1, ...; rows are read only if not compressed."""
 
     name: ClassVar[str] = "npz"
     unnamed_dims: ClassVar[bool] = True
 
     @classmethod
     def guess(cls, path: Path) -> float:
-        """Return 1 for a zip archive called .npz, 0.5 for one of .npy files with another name."""
+        """Return 1 for a zip archive named .npz, 0.5 for another zip archive of .npy files."""
         if file_head(path, 4) != b"PK\x03\x04":
             return 0.0
         if path.suffix == ".npz":
@@ -46,13 +46,14 @@ class Npz(Format):
 
     @classmethod
     def open_dataset(cls, path: Path, *, chunks: Any = None, decode: bool = True) -> xr.Dataset:
-        """Read the arrays; those of numbers only."""
+        """Read the numeric arrays into memory."""
         import xarray as xr
 
         with _reading(path), np.load(path, allow_pickle=False) as archive:
-            arrays = {n: archive[n] for n in archive.files if _is_numbers(archive, n)}
+            read = ((name, _numbers(archive, name)) for name in archive.files)
+            arrays = {name: array for name, array in read if array is not None}
         shapes = {a.shape for a in arrays.values() if a.ndim}
-        # Arrays of one shape share their dims; others cannot.
+        # Arrays of equal shape share their dims.
         same = len(shapes) <= 1
         dataset = xr.Dataset(
             {n: (plain_dims(a.ndim) if same else _dims(n, a), a) for n, a in arrays.items()}
@@ -61,7 +62,7 @@ class Npz(Format):
 
     @classmethod
     def variables(cls, path: Path) -> list[Variable]:
-        """Return the arrays of numbers by their headers; no values are read."""
+        """Return the numeric arrays from their headers, without reading values."""
         found = []
         with _reading(path), zipfile.ZipFile(path) as archive:
             for member in archive.infolist():
@@ -111,7 +112,7 @@ class Npz(Format):
 
 @contextlib.contextmanager
 def _reading(path: Path) -> Iterator[None]:
-    """Turn what a damaged archive raises into a DataError."""
+    """Convert exceptions raised by a damaged archive into DataError."""
     try:
         yield
     except DAMAGED as error:
@@ -124,11 +125,13 @@ def _dims(name: str, array: np.ndarray) -> tuple[str, ...]:
     return tuple(f"{name}_dim_{axis}" for axis in range(array.ndim))
 
 
-def _is_numbers(archive: Any, name: str) -> bool:
+def _numbers(archive: Any, name: str) -> np.ndarray | None:
+    """Return an array, or None if it is not numeric."""
     try:
-        return bool(archive[name].dtype.kind in "biufc")
+        array = archive[name]
     except ValueError:
-        return False  # objects, which are not read
+        return None  # objects are not read
+    return array if array.dtype.kind in "biufc" else None
 
 
 def _along_first(layout: Layout) -> Layout:
@@ -136,7 +139,7 @@ def _along_first(layout: Layout) -> Layout:
 
 
 def _header(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> tuple[Any, bool, np.dtype, int]:
-    """Return shape, whether in Fortran order, dtype, and the length of the array's own header."""
+    """Return shape, Fortran order, dtype, and the length of the .npy header of a member."""
     with archive.open(member) as stream:
         try:
             version = np.lib.format.read_magic(stream)

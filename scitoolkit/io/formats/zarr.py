@@ -1,4 +1,4 @@
-"""Zarr v2 and v3."""
+"""Format of Zarr stores, versions 2 and 3."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from scitoolkit.core.errors import missing_extra
 from scitoolkit.core.run_directory import temporary_name
+from scitoolkit.io.compressed import STORE_FILES
 from scitoolkit.io.formats.base import Block, Format, StreamedVariable, open_lazily
 from scitoolkit.io.loader.zarr import zarr_readers
 
@@ -23,7 +24,7 @@ MAX_CHUNK_VALUES = 2**22
 
 
 class Zarr(Format):
-    """Zarr stores, versions 2 and 3, sharded or not."""
+    """Zarr stores, versions 2 and 3, with or without shards."""
 
     name: ClassVar[str] = "zarr"
     requires: ClassVar[tuple[str, ...]] = ("zarr",)
@@ -34,8 +35,7 @@ class Zarr(Format):
     @classmethod
     def guess(cls, path: Path) -> float:
         """Return 1 for a folder with the metadata of a store."""
-        names = ("zarr.json", ".zgroup", ".zmetadata", ".zarray")
-        return float(path.is_dir() and any((path / name).exists() for name in names))
+        return float(path.is_dir() and any((path / name).exists() for name in STORE_FILES))
 
     @classmethod
     def open_dataset(cls, path: Path, *, chunks: Any = None, decode: bool = True) -> xr.Dataset:
@@ -47,7 +47,7 @@ class Zarr(Format):
         cls, path: Path, names: list[str], layout_of: Callable[..., Layout], *,
         allow_unwritten: bool = False,
     ) -> dict[str, RowReader]:  # fmt: skip
-        """Return readers through tensorstore where it is installed."""
+        """Return readers, through tensorstore if it is installed."""
         return zarr_readers(path, names, layout_of)
 
     @classmethod
@@ -59,10 +59,10 @@ class Zarr(Format):
 
 
 class ZarrWriter:
-    """Writes a Zarr store block by block into a temporary folder.
+    """Blockwise writer of a Zarr store in a temporary folder.
 
     Args:
-        path: folder to make or to replace.
+        path: folder to create or replace.
         coordinates: see `Format.create`.
         variables: see `Format.create`.
     """
@@ -89,23 +89,23 @@ class ZarrWriter:
             self.arrays[name].attrs.update(variable.attrs)
 
     def write(self, name: str, block: Block, values: np.ndarray) -> None:
-        """Put values into a block of a variable."""
+        """Write values into a block of a variable."""
         self.arrays[name][block] = values
 
     def finish(self) -> None:
-        """Give the store its name."""
+        """Rename the store to its final name."""
         if self.path.exists():
             shutil.rmtree(self.path)
         self.temporary.replace(self.path)
 
     def discard(self) -> None:
-        """Remove what was written."""
+        """Remove the temporary folder."""
         if self.temporary.exists():
             shutil.rmtree(self.temporary)
 
 
 def _at_most(chunks: tuple[int, ...], limit: int) -> tuple[int, ...]:
-    """Return chunks cut along the first dims that can be until they hold at most `limit` values."""
+    """Return chunks halved along the first dims until they have at most `limit` values."""
     out = list(chunks)
     for axis in range(len(out)):
         while int(np.prod(out)) > limit and out[axis] > 1:

@@ -1,4 +1,4 @@
-"""Batches for training: `order` says what is read when, `source` reads, `loader` hands out."""
+"""Loaders of training batches: sample order, read plans, sources and loaders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all loaders share: the cursor, the identity of the set, and what happened so far."""
+"""Base class of loaders: cursor, identity of the data set, and counters."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ STATE_VERSION = 1
 
 
 class CursorLoader(ABC):
-    """Batches of a source from a cursor on, resumable at any world size that divides the batch.
+    """Loader of batches from a cursor, resumable at any world size that divides the batch size.
 
-    Iterating gives the rest of the current epoch; iterating again after its end starts the same
-    epoch anew, so call `set_epoch` for another order. The cursor counts the batches handed to
-    the consumer; what was fetched beyond that is simply read again after a resume.
+    Iterating yields the rest of the current epoch. Iterating again after its end repeats the same
+    epoch; call `set_epoch` for another order. The cursor counts batches that were yielded; batches
+    fetched ahead are read again after a resume.
 
     Args:
         source: the samples.
-        order: in which they come.
+        order: of the samples.
         rank: this process.
-        world_size: number of processes; must divide the batch.
+        world_size: number of processes; must divide the batch size.
 
     Raises:
-        ConfigError: the world size does not divide the batch.
+        ConfigError: the world size does not divide the batch size.
     """
 
     def __init__(self, source: Source, order: EpochOrder, rank: int, world_size: int) -> None:
@@ -62,10 +62,10 @@ class CursorLoader(ABC):
 
     @abstractmethod
     def _batches_from(self, epoch: int, step: int) -> Iterator[Batch]:
-        """Yield this rank's share of every batch of `epoch`, from `step` on; a generator."""
+        """Yield this rank's share of every batch of `epoch` from `step` on (a generator)."""
 
     def __len__(self) -> int:
-        """Return the number of global batches in a whole epoch."""
+        """Return the number of global batches per epoch."""
         return self.order.num_batches
 
     def set_epoch(self, epoch: int) -> None:
@@ -79,8 +79,8 @@ class CursorLoader(ABC):
     def __iter__(self) -> Iterator[Batch]:
         """Iterate over the rest of the current epoch, from the cursor."""
         self._move(self._epoch, 0 if self._finished else self._step)
-        # The number is taken here, not at the first `next`, so that of two iterators made one
-        # after the other the later one wins whichever is advanced first.
+        # Read the iteration number here, not at the first `next`, so that of two iterators the
+        # later one is valid, whichever is advanced first.
         return self._iterate(self._iteration)
 
     def _iterate(self, iteration: int) -> Iterator[Batch]:
@@ -88,7 +88,7 @@ class CursorLoader(ABC):
         try:
             while True:
                 if iteration != self._iteration:
-                    raise RuntimeError("the loader was moved, or iterated anew, meanwhile")
+                    raise RuntimeError("the loader was moved or iterated again in the meantime")
                 begin = time.perf_counter()
                 batch = next(batches, None)
                 self._waited += time.perf_counter() - begin
@@ -108,7 +108,7 @@ class CursorLoader(ABC):
         self._batch_bytes = max(self._batch_bytes, sum(t.nbytes for t in tensors))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the cursor (JSON types, under 1 kB): the batches handed out, not those fetched."""
+        """Return the cursor as JSON types below 1 kB; it counts yielded, not fetched, batches."""
         return {
             "version": STATE_VERSION,
             "epoch": self._epoch,
@@ -117,14 +117,14 @@ class CursorLoader(ABC):
         }
 
     def _identity(self) -> dict[str, Any]:
-        """Return what must be the same when a state is loaded."""
+        """Return the entries that must be equal when a state is loaded."""
         return {**self.order.identity(), "fingerprint": self._fingerprint}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Move to a saved cursor, at any world size that divides the global batch.
 
         Raises:
-            CheckpointError: the state is of another set, batch size, seed or version.
+            CheckpointError: the state has another data set, batch size, seed or version.
         """
         if state.get("version") != STATE_VERSION:
             raise CheckpointError(
@@ -138,7 +138,7 @@ class CursorLoader(ABC):
         if wrong:
             raise CheckpointError(
                 f"the checkpoint belongs to another data set or batching: {'; '.join(wrong)}",
-                fix="resume with the data, split, batch size and seed that the run began with",
+                fix="resume with the data, split, batch size and seed of the original run",
             )
         epoch, step = state.get("epoch"), state.get("step")
         if not isinstance(epoch, int) or not isinstance(step, int) or not 0 <= step <= len(self):
@@ -146,7 +146,7 @@ class CursorLoader(ABC):
         self._move(epoch, step)
 
     def explain(self) -> dict[str, Any]:
-        """Return what is going to happen: samples, batches, order."""
+        """Return a summary of the loader: samples, batches, order."""
         order = self.order
         last = order.num_samples - (len(self) - 1) * order.batch_size
         return {
@@ -160,7 +160,7 @@ class CursorLoader(ABC):
         }
 
     def stats(self) -> dict[str, Any]:
-        """Return what has happened: batches, samples, bytes read, seconds waited."""
+        """Return counters: batches, samples, bytes read, seconds waited."""
         return {
             "batches": self._batches,
             "samples": self._samples,
@@ -171,7 +171,7 @@ class CursorLoader(ABC):
 
 
 def tensors(arrays: Mapping[str, np.ndarray], num_valid: int | None = None) -> Batch:
-    """Return a batch of arrays as tensors that share their memory where they can."""
+    """Return arrays as a batch of tensors, which share memory with the arrays if possible."""
     batch = {key: torch.from_numpy(_native(value)) for key, value in arrays.items()}
     if num_valid is not None:
         batch["num_valid"] = torch.tensor(num_valid)
@@ -179,10 +179,10 @@ def tensors(arrays: Mapping[str, np.ndarray], num_valid: int | None = None) -> B
 
 
 def pinned_empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """Return an array in page-locked memory, from which a GPU copies without waiting for the CPU.
+    """Return an array in page-locked memory, which allows asynchronous copies to a GPU.
 
-    PyTorch's host allocator hands a block out again as soon as its copy to the GPU is done, so a
-    handful of blocks goes round.
+    PyTorch's host allocator reuses a block as soon as its copy to the GPU is done, so a small pool
+    of blocks is recycled.
     """
     nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
     block = torch.empty(nbytes, dtype=torch.uint8, pin_memory=True)
@@ -190,12 +190,12 @@ def pinned_empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
 
 
 def _native(array: np.ndarray) -> np.ndarray:
-    """Return an array that torch takes: native byte order, contiguous, writable."""
+    """Return an array as torch requires it: native byte order, contiguous, writable."""
     array = array.astype(array.dtype.newbyteorder("="), copy=False)
     return np.require(array, requirements=["C", "W"])
 
 
 def digest(description: Mapping[str, Any]) -> str:
-    """Return a short hash of plain data."""
+    """Return a 64-bit hash of JSON data as hexadecimal text."""
     text = json.dumps(description, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,6 +1,6 @@
-"""Open file descriptors: a bounded number for any number of files, the least recently used closed.
+"""LRU cache of open file descriptors.
 
-A process may hold about a thousand; a campaign has tens of thousands of files.
+A process can usually open about a thousand files; a campaign may have tens of thousands.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ _TOO_MANY = (errno.EMFILE, errno.ENFILE)
 
 
 def too_many_open(error: BaseException) -> bool:
-    """Return whether an error says that the limit of open files is reached.
+    """Return whether an error means that the limit of open files is reached.
 
-    Libraries of file formats wrap the number of the error in their text.
+    Libraries of file formats put the errno into the text of their exceptions.
     """
     number = getattr(error, "errno", None)
     return number in _TOO_MANY or any(f"errno = {n}," in str(error) for n in _TOO_MANY)
 
 
 def limit_reached(path: Path | str) -> DataError:
-    """Return the error for a file that is not opened because too many others are open."""
+    """Return the error for a file that cannot be opened because too many others are open."""
     return DataError(
         "cannot be opened: this process, or the machine, has too many open files",
-        where=str(path), fix="ulimit -n 4096, before the command",
+        where=str(path), fix="run ulimit -n 4096 before the command",
     )  # fmt: skip
 
 
 class DescriptorCache:
-    """Descriptors for reading, at most `limit` open beside those in use.
+    """LRU cache of descriptors for reading; those in use may exceed the limit.
 
     Args:
-        limit: most descriptors; halved when the system refuses one.
+        limit: maximum number of descriptors; halved when the system refuses to open one.
 
     Example:
         >>> import tempfile
@@ -56,7 +56,7 @@ class DescriptorCache:
 
     def __init__(self, limit: int = MAX_OPEN) -> None:
         self.limit = limit
-        # Re-entrant: collecting garbage while it is held may close a file.
+        # Re-entrant, because garbage collection may close a file while the lock is held.
         self._lock = threading.RLock()
         self._open: OrderedDict[object, list[int]] = OrderedDict()  # key: [descriptor, users]
 
@@ -66,11 +66,11 @@ class DescriptorCache:
 
     @contextmanager
     def descriptor(self, key: object, path: str) -> Iterator[int]:
-        """Hold a descriptor of the file open.
+        """Context manager of a descriptor, which stays open within the context.
 
         Raises:
             OSError: the file cannot be opened.
-            DataError: too many files are open, also without those of this cache.
+            DataError: too many files are open even after closing those of this cache.
         """
         with self._lock:
             if key not in self._open:
@@ -93,13 +93,13 @@ class DescriptorCache:
                 os.close(entry[0])
 
     def make_room(self) -> None:
-        """Halve the limit and close what is above it: another library could open no file."""
+        """Halve the limit and close descriptors above it, so that libraries can open files."""
         with self._lock:
             self.limit = max(1, min(self.limit, len(self._open)) // 2)
             self._shrink(self.limit - 1)
 
     def after_fork(self) -> None:
-        """Make the lock anew in a forked process, where no thread may release it."""
+        """Replace the lock in a forked process, where its owner thread may not exist."""
         self._lock = threading.RLock()
         for entry in self._open.values():
             entry[1] = 0

@@ -1,4 +1,4 @@
-"""Base of loaders over samples in memory: an order an epoch, a cursor, a state to resume from."""
+"""Base class of loaders of samples in memory, with an order per epoch and a resumable cursor."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from scitoolkit.core.errors import CheckpointError, ConfigError
 
 
 class EpochLoader(ABC):
-    """Global batches from the cursor to the end of an epoch.
+    """Loader of batches from the cursor to the end of an epoch.
 
     Args:
-        num_samples: of the set.
+        num_samples: size of the data set.
         batch_size: samples per global batch.
         seed: of the order.
         rank: this process.
         world_size: number of processes; must divide `batch_size`.
-        where: the key of the batch size, for the message.
+        where: config key of the batch size, for messages.
 
     Raises:
         ConfigError: `world_size` does not divide `batch_size`.
@@ -42,14 +42,14 @@ class EpochLoader(ABC):
 
     @abstractmethod
     def _order(self, epoch: int) -> np.ndarray:
-        """Return the numbers of the samples of an epoch."""
+        """Return the sample numbers of an epoch in order."""
 
     @abstractmethod
     def _batch(self, chosen: np.ndarray) -> Batch:
         """Return this rank's share of the global batch of the chosen samples."""
 
     def __len__(self) -> int:
-        """Return the number of global batches in an epoch."""
+        """Return the number of global batches per epoch."""
         return -(-self._set["samples"] // self._set["batch_size"])
 
     def __iter__(self) -> Iterator[Batch]:
@@ -67,24 +67,24 @@ class EpochLoader(ABC):
         self._epoch, self._cursor = epoch, 0
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the cursor, and the set that it is a cursor of."""
+        """Return the cursor and the identity of the data set."""
         return {"epoch": self._epoch, "cursor": self._cursor, **self._set}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Move to a saved cursor.
 
         Raises:
-            CheckpointError: it was saved over other data, batches or seed.
+            CheckpointError: the state has another data set, batch size or seed.
         """
-        for key, own in self._set.items():
-            if state[key] != own:
-                raise CheckpointError(f"loader {key} was {state[key]}, it is {own} now")
+        for key, expected in self._set.items():
+            if state[key] != expected:
+                raise CheckpointError(f"loader {key} was {state[key]}, it is {expected} now")
         self._epoch, self._cursor = int(state["epoch"]), int(state["cursor"])
 
     def explain(self) -> dict[str, Any]:
-        """Return samples and batches."""
+        """Return the numbers of samples and batches."""
         return {"samples": self._set["samples"], "batches": len(self)}
 
     def stats(self) -> dict[str, Any]:
-        """Return the batches handed out."""
+        """Return the number of yielded batches."""
         return {"batches": self._handed_out}

@@ -1,4 +1,4 @@
-"""What a planned loader is going to do, found by planning and not by reading."""
+"""Predictions of a planned loader's reads and memory, from its plan without reading data."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EPOCHS = 2
 
 
 class Explainable(Protocol):
-    """The parts of a planned loader that its plan and its memory depend on."""
+    """Attributes of a planned loader that determine its plan and memory."""
 
     files: FileSource
     order: EpochOrder
@@ -28,19 +28,19 @@ class Explainable(Protocol):
     threads: int
 
     def new_planner(self) -> Planner:
-        """Return a planner at the start of its first epoch."""
+        """Return a planner in its initial state."""
         ...
 
 
 def explained(loader: Explainable) -> dict[str, Any]:
-    """Return layout, predicted reads and memory of a loader.
+    """Return the layout, predicted reads and memory of a loader.
 
     Returns:
-        `layout`: {variable: in words}; `plan`: what is read together; `requests`, `bytes` and
-        `amplification` (bytes read over bytes of the samples handed out): [first epoch, later];
-        `without_plan`: amplification of reading every sample by itself; `memory`: bytes for the
+        `layout`: {variable: description}; `plan`: description; `requests`, `bytes` and
+        `amplification` (bytes read over bytes of the samples yielded): [first epoch, later];
+        `without_plan`: amplification of reading every sample separately; `memory`: bytes of the
         buffer, read-ahead, decoding and batches, and their `total`; with blocks also `mates`,
-        the samples of the same block that a sample meets in a batch.
+        the number of samples of the same block in a sample's batch.
     """
     source = loader.files
     epochs, largest = _predicted(loader)
@@ -81,7 +81,7 @@ def _predicted(loader: Explainable) -> tuple[list[tuple[int, int]], int]:
 
 
 def memory(loader: Explainable, largest_step: int) -> dict[str, int]:
-    """Return the bytes of memory that a loader takes at the most."""
+    """Return the peak memory (bytes) of a loader by purpose."""
     source = loader.files
     batch = loader.order.batch_size // loader.world_size * source.sample_nbytes
     everything = sum(rows.num_rows * rows.row_nbytes for rows in source.rows.values())
@@ -89,16 +89,16 @@ def memory(loader: Explainable, largest_step: int) -> dict[str, int]:
     parts = {
         "buffer": loader.holdings.nbytes,
         "read_ahead": max(min(loader.prefetch, everything), largest_step),
-        # As stored, inflated, put in order, and the rows taken out of it.
+        # Stored chunk, decompressed chunk, transposed chunk, and the rows extracted from it.
         "decoding": 4 * unit * loader.threads,
-        # Put together, and in the consumer's hands.
+        # One being assembled, one used by the consumer.
         "batches": 2 * batch,
     }
     return {**parts, "total": sum(parts.values())}
 
 
 def layout_words(rows: RowSet) -> str:
-    """Return how a variable is stored, in words."""
+    """Return a description of a variable's storage."""
     reader = rows.reader(0)
     layout = reader.layout
     chunks = f"chunks {'x'.join(map(str, layout.chunks))}" if layout.chunks else "contiguous"
@@ -107,15 +107,15 @@ def layout_words(rows: RowSet) -> str:
 
 
 def plan_words(source: FileSource) -> str:
-    """Return what is read together, in words."""
+    """Return a description of the units of reading."""
     together = max(int(rows.unit_rows.max()) for rows in source.rows.values())
     if together == 1:
-        return "every sample can be read by itself"
-    return f"a chunk of {together} samples is read as a whole; the plan keeps what is used next"
+        return "every sample can be read separately"
+    return f"a chunk of {together} samples is read as a whole; samples used soon are cached"
 
 
 def unplanned_amplification(source: FileSource) -> float:
-    """Return the bytes read over the bytes used when samples are read one by one, at random."""
+    """Return the bytes read over the bytes used if samples are read one by one in random order."""
     picked = np.linspace(0, len(source) - 1, min(len(source), 100)).astype(np.int64)
     nbytes = 0
     for name, rows in source.rows.items():

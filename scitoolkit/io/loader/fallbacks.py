@@ -1,4 +1,4 @@
-"""Which sample stands in for one that cannot be read: the same on every rank and in every run."""
+"""Deterministic replacements for samples that cannot be read."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _TRIES = 100
 
 
 class SampleFallbacks:
-    """Stand-ins of samples that cannot be read.
+    """Replacements for unreadable samples.
 
-    The candidates follow from the seed and the sample's number alone, so ranks agree without
-    talking and every step keeps its length.
+    Candidates depend only on the seed and the sample's number, so ranks agree without
+    communication and every step keeps its length.
 
     Args:
         source: the samples.
@@ -24,7 +24,7 @@ class SampleFallbacks:
         on_error: "raise" or "skip".
 
     Attributes:
-        of: the sample that is taken for every sample; mostly itself.
+        of: (samples,) number of the sample used for each sample; usually itself.
     """
 
     of: np.ndarray
@@ -37,14 +37,14 @@ class SampleFallbacks:
 
     @property
     def replaced(self) -> list[int]:
-        """The samples that others stand in for."""
+        """The samples that were replaced."""
         return [int(i) for i in np.flatnonzero(self.of != np.arange(len(self.of)))]
 
     def replace(self, sample: int, error: DataError, where: str) -> None:
-        """Find a stand-in, or raise the error with the sample's number.
+        """Choose a replacement, or raise the error with the sample's number.
 
         Raises:
-            DataError: samples are not to be skipped, or hardly any can be read.
+            DataError: `on_error` is "raise", or no readable replacement was found.
         """
         where = f"{where}, sample {sample}: {error.where}"
         if self.on_error == "raise":
@@ -54,12 +54,10 @@ class SampleFallbacks:
             candidate = int(draw % len(self.of))
             if self.of[candidate] == candidate and self._readable(candidate):
                 self.of[sample] = candidate
-                _logger.warning(
-                    "sample %d is left out, sample %d taken for it: %s", sample, candidate, error
-                )
+                _logger.warning("sample %d is replaced by sample %d: %s", sample, candidate, error)
                 return
         raise DataError(
-            f"none of {_TRIES} other samples can be read in its place ({error.what})", where=where
+            f"none of {_TRIES} other samples can be read instead ({error.what})", where=where
         )
 
     def _readable(self, sample: int) -> bool:

@@ -1,4 +1,4 @@
-"""Reading ahead by a pool of threads, in the order of use and within a budget of bytes."""
+"""Read-ahead with a thread pool, in the order of use and within a memory budget."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _STEPS_AHEAD = 64
 
 @dataclass
 class Fetched:
-    """What the reads of one step brought.
+    """Results of the reads of one step.
 
     Args:
-        found: {variable: pairs of rows and values}.
-        errors: {variable: pairs of rows and what is wrong with them}.
+        found: {variable: (rows, values) pairs}.
+        errors: {variable: (rows, error) pairs}.
     """
 
     found: dict[str, list[tuple[np.ndarray, np.ndarray]]] = field(default_factory=dict)
@@ -31,7 +31,7 @@ class Fetched:
 
 
 def merge(into: Fetched, other: Fetched) -> None:
-    """Add what other reads brought."""
+    """Add the results of other reads to `into`."""
     for name, found in other.found.items():
         into.found.setdefault(name, []).extend(found)
     for name, errors in other.errors.items():
@@ -39,12 +39,12 @@ def merge(into: Fetched, other: Fetched) -> None:
 
 
 def pieces_of(source: FileSource, rows: dict[str, np.ndarray], gap_nbytes: float) -> list[Piece]:
-    """Return what to read to get the sorted, distinct rows of every variable."""
+    """Return the pieces to read for the sorted, distinct rows of every variable."""
     return [p for n, wanted in rows.items() for p in source.rows[n].pieces(wanted, gap_nbytes)]
 
 
 def read_pieces(source: FileSource, pieces: list[Piece]) -> Fetched:
-    """Read pieces one after the other; what cannot be read is told apart row by row."""
+    """Read pieces in turn; after an error, rows are read separately to find those affected."""
     result = Fetched()
     for name, group in groupby(pieces, key=lambda piece: piece.name):
         _read_group(source, name, list(group), result)
@@ -55,7 +55,7 @@ def _read_group(source: FileSource, name: str, pieces: list[Piece], result: Fetc
     try:
         values = source.read_pieces(name, pieces)
     except DataError as error:
-        # One bad row must not take the others along.
+        # Split the pieces so that one bad row does not affect the others.
         if len(pieces) > 1:
             parts = [[piece] for piece in pieces]
         elif len(pieces[0].rows) > 1:
@@ -71,13 +71,13 @@ def _read_group(source: FileSource, name: str, pieces: list[Piece], result: Fetc
 
 
 class ReadAhead:
-    """Results of steps in order, while the reads of later steps are under way.
+    """Results of steps in order, with reads of later steps in progress.
 
     Args:
-        source: what is read.
+        source: of the samples.
         work: the pieces of every step.
-        threads: that read and decode.
-        budget: bytes of rows that may wait, those of the step at hand included.
+        threads: number of threads that read and decode.
+        budget: maximum bytes of rows in memory, including those of the current step.
     """
 
     waiting: int
@@ -96,7 +96,7 @@ class ReadAhead:
         self._upcoming: list[Piece] | None = None
 
     def next_step(self) -> Fetched:
-        """Return what the reads of the next step brought; waits for them."""
+        """Wait for the reads of the next step and return their results."""
         self._submit(at_least=1)
         futures, _ = self.steps[0]
         result = Fetched()
@@ -105,14 +105,14 @@ class ReadAhead:
         return result
 
     def done(self) -> None:
-        """Say that the step's rows are no longer needed."""
+        """Release the rows of the current step."""
         futures, nbytes = self.steps.popleft()
         futures.clear()
         self.waiting -= nbytes
         self._submit(at_least=0)
 
     def _submit(self, at_least: int) -> None:
-        """Hand out the steps that fit into the budget, but no fewer than `at_least`."""
+        """Submit the steps that fit into the budget, but no fewer than `at_least`."""
         while len(self.steps) < _STEPS_AHEAD:
             if self._upcoming is None:
                 self._upcoming = next(self.work, None)
@@ -135,7 +135,7 @@ class ReadAhead:
         return (piece.last - piece.first) * self.source.rows[piece.name].row_nbytes
 
     def _tasks(self, pieces: list[Piece], nbytes: int) -> Iterator[list[Piece]]:
-        """Group pieces: handing over a task costs as much as a small read."""
+        """Group pieces into tasks, because submitting a task costs as much as a small read."""
         size = min(_TASK_BYTES, max(1, nbytes // (2 * self.threads)))
         task: list[Piece] = []
         total = 0
@@ -149,6 +149,6 @@ class ReadAhead:
             yield task
 
     def close(self) -> None:
-        """Stop reading; what is under way is waited for."""
+        """Stop reading, after waiting for reads in progress."""
         self.pool.shutdown(wait=True, cancel_futures=True)
         self.steps.clear()

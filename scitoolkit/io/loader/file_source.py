@@ -1,7 +1,7 @@
-"""Samples in files: named inputs and outputs, windows in time, crops in space, many files as one.
+"""Sources of samples in files: named inputs and outputs, time windows, spatial crops, many files.
 
-A sample is made of rows, one for each of its variables and time steps. Rows are what is read and
-what a buffer holds, so that windows which overlap share theirs.
+A sample consists of rows, one per variable and time step. Rows are the unit of reading and
+caching, so overlapping windows share them.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from scitoolkit.core.errors import DataError
+from scitoolkit.core.units import same_unit
 from scitoolkit.io.loader.files import Counter
 from scitoolkit.io.loader.packing import Packing
 from scitoolkit.io.loader.rows import RowReader
@@ -23,13 +24,13 @@ from scitoolkit.io.loader.source import require_finite
 
 @dataclass(frozen=True)
 class Key:
-    """One key of a batch.
+    """Key of a batch.
 
     Args:
-        variables: names in the file; several are stacked into a channel dim when `stacked`.
-        frames: steps after the sample's first one.
-        stacked: the variables make a channel dim.
-        windowed: the frames make a dim of their own.
+        variables: names in the file; one unless `stacked`.
+        frames: steps relative to the sample's first row.
+        stacked: whether the variables form a channel dim.
+        windowed: whether the frames form a time dim.
     """
 
     variables: tuple[str, ...]
@@ -40,7 +41,7 @@ class Key:
 
 @dataclass(frozen=True)
 class Piece:
-    """A stretch of rows of one variable in one file, read at once, and those that are wanted."""
+    """Contiguous rows `first` ... `last` - 1 of a variable in one file, and those required."""
 
     name: str
     first: int
@@ -49,11 +50,14 @@ class Piece:
 
 
 class RowSet:
-    """The rows of one variable over all files, numbered through.
+    """Rows of one variable over all files, numbered consecutively.
 
     Args:
         name: of the variable.
         readers: a reader for each file.
+
+    Raises:
+        DataError: the files differ in shape, dtype or unit of the rows.
     """
 
     dtype: np.dtype
@@ -67,7 +71,7 @@ class RowSet:
         self.row_shape: tuple[int, ...] = layout.row_shape
         self.dtype = self.packings[0].result
         self.row_nbytes: int = int(np.prod(self.row_shape, dtype=np.int64)) * self.dtype.itemsize
-        """Bytes of a row as it is handed out."""
+        """Bytes of a row of physical values."""
         self.unit_rows: np.ndarray = np.array([r.unit_rows for r in readers])
         chunks = [r.layout.chunks for r in readers]
         self.chunk_rows: np.ndarray = np.array(
@@ -83,46 +87,52 @@ class RowSet:
                     where=reader.layout.where,
                     allowed=f"{self.row_shape}, {self.dtype}, as in {layout.path}",
                 )
+            unit = str(reader.layout.attrs.get("units", ""))
+            if unit and self.units and not same_unit(unit, self.units):
+                raise DataError(
+                    f"unit {unit!r}", where=reader.layout.where,
+                    allowed=f"{self.units!r}, as in {layout.path}", fix="convert the files",
+                )  # fmt: skip
 
     @property
     def num_rows(self) -> int:
-        """Rows in all files."""
+        """Total number of rows."""
         return int(self.bounds[-1])
 
     @property
     def unit_nbytes(self) -> int:
-        """Bytes of the rows that one read brings at the least, the largest of all files."""
+        """Minimum bytes of rows per read, the maximum over all files."""
         return self.row_nbytes * int(self.unit_rows.max())
 
     def read_into(self, first: int, last: int, wanted: np.ndarray, out: np.ndarray) -> None:
-        """Put those of the rows `first` ... `last` - 1, of one file, that are wanted into `out`.
+        """Read rows `first` ... `last` - 1 of one file and write the required ones into `out`.
 
         Args:
             first: first row.
             last: last row + 1.
-            wanted: rows, sorted.
-            out: destination, shape (wanted, *row_shape), contiguous, of physical values.
+            wanted: required rows, sorted.
+            out: (wanted, *row_shape), contiguous; receives physical values.
         """
         file, begin = self._locate(first)
         reader, packing = self.reader(file), self.packing_of(file)
         if len(wanted) == last - first and reader.layout.dtype == self.dtype:
             reader.read_into(first - begin, last - begin, out)
-            if packing.missing:
+            if packing.missing or packing.scale is not None:
                 out[...] = packing.unpack(out)
         else:
             values = reader.read(first - begin, last - begin)
             out[...] = packing.unpack(values[wanted - first])
 
     def reader(self, file: int) -> RowReader:
-        """Return the rows of one file."""
+        """Return the reader of one file."""
         return self.readers[file]
 
     def packing_of(self, file: int) -> Packing:
-        """Return how the values of one file are stored."""
+        """Return the packing of the values of one file."""
         return self.packings[file]
 
     def counters(self) -> list[Counter]:
-        """Return what counts the reads, each once."""
+        """Return the distinct counters of reads."""
         return list({id(r.counter): r.counter for r in self.readers}.values())
 
     def _locate(self, row: int) -> tuple[int, int]:
@@ -130,17 +140,17 @@ class RowSet:
         return file, int(self.bounds[file])
 
     def unit_of(self, rows: np.ndarray) -> np.ndarray:
-        """Return the number of the unit of every row, over all files, int64."""
+        """Return the unit (int64) of every row, numbered over all files."""
         file = np.searchsorted(self.bounds, rows, side="right") - 1
         counts = -(-np.diff(self.bounds) // self.unit_rows)
         before = np.cumsum(counts) - counts
         return before[file] + (rows - self.bounds[file]) // self.unit_rows[file]
 
     def pieces(self, rows: np.ndarray, gap_nbytes: float = 0.0) -> list[Piece]:
-        """Return what to read to get `rows`, which are sorted and distinct.
+        """Return the pieces to read for `rows`, which are sorted and distinct.
 
-        Rows that come together are read together, and so are rows less than `gap_nbytes` apart,
-        where reading what lies between costs less than another request.
+        Adjacent rows and rows of one unit are read together, and so are rows less than
+        `gap_nbytes` apart, because reading the gap costs less than another request.
         """
         if not len(rows):
             return []
@@ -155,31 +165,31 @@ class RowSet:
         ]
 
     def cost(self, first: int, last: int) -> tuple[int, int]:
-        """Return the requests and the bytes that reading rows of one file takes."""
+        """Return the number of requests and bytes for reading rows of one file."""
         file, begin = self._locate(first)
         return self.reader(file).cost(first - begin, last - begin)
 
     def whole_units(self, first: int, last: int, unit_rows: np.ndarray) -> tuple[int, int]:
-        """Return the rows of one file widened to whole units of `unit_rows` of its file."""
+        """Return a range of rows of one file, widened to whole units of `unit_rows`."""
         file, begin = self._locate(first)
         size, end = int(unit_rows[file]), int(self.bounds[file + 1])
         low = (first - begin) // size * size + begin
         return low, min(end, begin - (begin - last) // size * size)
 
     def missing(self) -> list[tuple[int, int]]:
-        """Return the (first, last + 1) of rows that nobody ever wrote."""
+        """Return the ranges (first, last + 1) of rows that were never written."""
         pairs = zip(self.readers, self.bounds.tolist(), strict=False)
         return [(a + at, b + at) for reader, at in pairs for a, b in reader.missing()]
 
 
 class FileSource:
-    """Samples of files; made by `open_source`.
+    """Source of samples in files, created by `open_source`.
 
     Args:
-        rows: the variables.
-        keys: the keys of a batch.
-        starts: first row of every sample, int64.
-        allow_nan: let non-finite values through.
+        rows: rows of the variables, by name.
+        keys: keys of a batch.
+        starts: (samples,) int64, first row of every sample.
+        allow_nan: whether to accept non-finite values.
     """
 
     def __init__(
@@ -209,12 +219,12 @@ class FileSource:
 
     @property
     def sample_nbytes(self) -> int:
-        """Bytes of a sample's rows."""
+        """Bytes of the rows of a sample."""
         return sum(len(self.frames[n]) * r.row_nbytes for n, r in self.rows.items())
 
     @property
     def units(self) -> dict[str, str]:
-        """Unit of every variable, as the file says, "" where it says none."""
+        """Unit of every variable as stated in the file, "" if it is not."""
         return {name: rows.units for name, rows in self.rows.items()}
 
     def __len__(self) -> int:
@@ -222,16 +232,16 @@ class FileSource:
         return len(self.starts)
 
     def select(self, samples: Sequence[int] | np.ndarray | slice) -> FileSource:
-        """Return the source of some of the samples, for a split; the files are shared."""
+        """Return a source of a subset of the samples, which shares the files."""
         chosen = self.starts[samples if isinstance(samples, slice) else np.asarray(samples)]
         return FileSource(self.rows, self.keys, chosen, allow_nan=self.allow_nan)
 
     def rows_of(self, name: str, samples: np.ndarray) -> np.ndarray:
-        """Return the rows of a variable that samples need, shape (samples, frames), int64."""
+        """Return the rows of a variable in samples, (samples, frames) int64."""
         return self.starts[samples][:, None] + self.frames[name]
 
     def read(self, indices: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the samples `indices`, first dim = `indices`, in that order."""
+        """Return the samples `indices` as arrays by key, in that order along the first dim."""
         values = {}
         for name, rows in self.rows.items():
             wanted, inverse = np.unique(self.rows_of(name, indices), return_inverse=True)
@@ -240,10 +250,10 @@ class FileSource:
         return self.assemble(values)
 
     def read_pieces(self, name: str, pieces: Sequence[Piece]) -> np.ndarray:
-        """Return the wanted rows of some pieces of a variable, in order.
+        """Return the required rows of pieces of a variable, in order.
 
         Raises:
-            DataError: they cannot be read, or one holds NaN or Inf.
+            DataError: rows cannot be read, or have NaN or Inf.
         """
         rows = self.rows[name]
         counts = [len(piece.rows) for piece in pieces]
@@ -252,13 +262,13 @@ class FileSource:
         for piece, count in zip(pieces, counts, strict=True):
             rows.read_into(piece.first, piece.last, piece.rows, out[begin : begin + count])
             begin += count
-        # A sum is finite only if all its terms are; it is far cheaper than to look at each.
+        # A sum is finite only if all terms are; summing is cheaper than testing every value.
         if not self.allow_nan and out.dtype.kind in "fc" and not _finite_sum(out):
             self.refuse_non_finite(out, name, np.concatenate([p.rows for p in pieces]))
         return out
 
     def refuse_non_finite(self, values: np.ndarray, name: str, rows: np.ndarray) -> None:
-        """Raise a DataError that names rows of a variable with NaN or Inf."""
+        """Raise DataError with the rows of a variable that have NaN or Inf."""
         require_finite(values, name, rows, "rows")
 
     def assemble(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -276,11 +286,11 @@ class FileSource:
         return {label: np.ascontiguousarray(array) for label, array in batch.items()}
 
     def never_written(self) -> dict[str, list[tuple[int, int]]]:
-        """Return the (first, last + 1) of never-written rows by variable, where there are any."""
+        """Return {variable: ranges (first, last + 1) of rows that were never written}."""
         return {n: runs for n, r in self.rows.items() if (runs := r.missing())}
 
     def plan_units(self) -> np.ndarray | None:
-        """Return the unit that each sample is read with; None where each is read by itself."""
+        """Return the unit of each sample; None if samples can be read separately."""
         name = max(self.rows, key=lambda n: self.rows[n].unit_nbytes)
         rows = self.rows[name]
         if (rows.unit_rows == 1).all():
@@ -289,14 +299,14 @@ class FileSource:
         return np.unique(units, return_inverse=True)[1]
 
     def blocks(self, nbytes: int = 4 << 20) -> np.ndarray:
-        """Return the block of every sample that lies together: its chunk, or some `nbytes`."""
+        """Return the block of every sample: its chunk, or about `nbytes` of adjacent samples."""
         units = self.plan_units()
         if units is not None:
             return units
         return np.arange(len(self)) // max(1, nbytes // max(1, self.sample_nbytes))
 
     def gap_nbytes(self) -> float:
-        """Return the bytes that could be read in the time of a request, as measured now."""
+        """Return the bytes that can be read in the latency of a request, measured on the files."""
         files = {
             id(reader.file): reader.file
             for reader in (rows.reader(0) for rows in self.rows.values())
@@ -306,12 +316,12 @@ class FileSource:
         return max((latency * bandwidth for latency, bandwidth in speeds), default=0.0)
 
     def counters(self) -> tuple[int, int]:
-        """Return the requests done and the bytes read."""
+        """Return the number of requests and bytes read so far."""
         counters = {id(c): c for rows in self.rows.values() for c in rows.counters()}.values()
         return sum(c.requests for c in counters), sum(c.nbytes for c in counters)
 
     def describe(self) -> dict[str, Any]:
-        """Return what identifies the set: variables, shapes, keys and a checksum of the starts."""
+        """Return the identity of the data set: variables, shapes, keys and a checksum of starts."""
         return {
             "variables": {
                 n: [np.diff(rows.bounds).tolist(), list(rows.row_shape),

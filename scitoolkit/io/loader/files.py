@@ -1,9 +1,9 @@
-"""A file that is read by position, from any thread or process, and watched while it is open.
+"""Positional reads of files from any thread or process, with detection of changes.
 
-HDF5 answers a read beyond the end of a file that was cut short with zeros and no error, so every
-read here is checked for its length. Reads go by `preadv`, which has no file position to share:
-threads need no lock, and a forked process may go on using the descriptor. How many files are open
-at a time is bounded; one that is opened again must still be the same.
+HDF5 returns zeros without an error when it reads beyond the end of a truncated file, so the length
+of every read is checked here. Reads use `preadv`, which does not share a file position: threads
+need no lock, and a forked process can continue to use the descriptor. The number of open files is
+bounded; a file that is reopened must be unchanged.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PROBES, _PROBE_BYTES = 5, 1 << 20
 
 
 class Counter:
-    """Requests and bytes, added up from any thread.
+    """Thread-safe counter of requests and bytes.
 
     Example:
         >>> counter = Counter()
@@ -44,7 +44,7 @@ class Counter:
         self._lock = threading.Lock()
 
     def add(self, requests: int, nbytes: int) -> None:
-        """Count some requests and the bytes that they brought."""
+        """Add requests and the bytes that they returned."""
         with self._lock:
             self.requests += requests
             self.nbytes += nbytes
@@ -58,17 +58,17 @@ class Counter:
 
 
 class DataFile:
-    """Positional reads of one file, counted.
+    """File with counted positional reads.
 
     Args:
         path: the file.
 
     Attributes:
-        size: bytes it had when it was opened.
-        counter: reads done, and bytes that they brought.
+        size: size in bytes when the file was first opened.
+        counter: of requests and bytes.
 
     Raises:
-        DataError: it cannot be opened.
+        DataError: the file cannot be opened.
 
     Example:
         >>> import tempfile
@@ -90,7 +90,7 @@ class DataFile:
 
     @contextmanager
     def _descriptor(self) -> Iterator[int]:
-        """Hold the file open."""
+        """Context manager of the file's descriptor."""
         key = id(self)
         try:
             with descriptors.descriptor(key, self.path) as descriptor:
@@ -99,17 +99,17 @@ class DataFile:
             raise DataError(f"cannot be opened ({error.strerror})", where=self.path) from None
 
     def read(self, offset: int, count: int) -> np.ndarray:
-        """Return `count` bytes from `offset` on, uint8, shape (count,).
+        """Return `count` bytes from `offset` on, (count,) uint8.
 
         Raises:
-            DataError: the file ends before them, or the disk fails.
+            DataError: the file ends earlier, or reading fails.
         """
         out = np.empty(count, np.uint8)
         self.read_into(offset, out)
         return out
 
     def read_into(self, offset: int, out: np.ndarray) -> None:
-        """Fill `out`, uint8 and contiguous, with the bytes from `offset` on; raises as `read`."""
+        """Read from `offset` into `out` (uint8, contiguous); raises like `read`."""
         view, done, requests = out.data, 0, 0
         with self._descriptor() as descriptor:
             while done < len(out):
@@ -128,7 +128,7 @@ class DataFile:
         self.counter.add(requests, len(out))
 
     def probe(self) -> tuple[float, float]:
-        """Return the seconds that a small read takes, and the bytes a second of a large one."""
+        """Return the latency (s) of a small read and the bandwidth (bytes/s) of a large one."""
         large = min(self.size, _PROBE_BYTES)
         small = []
         with self._descriptor() as descriptor:
@@ -143,26 +143,26 @@ class DataFile:
         return latency, large / max(seconds - latency, 1e-9)
 
     def check(self) -> None:
-        """Raise if the file has become shorter; warn once if it was removed or written to."""
+        """Raise DataError if the file was truncated or replaced; warn once of other changes."""
         with self._descriptor() as descriptor:
             status = os.fstat(descriptor)
         if status.st_size < self.size:
             raise self._too_short(status.st_size, status.st_size)
         changed = (status.st_size, status.st_mtime_ns) != (self.size, self._modified)
         if changed and (status.st_dev, status.st_ino) != self._inode:
-            raise DataError("was replaced by another file while it is read", where=self.path)
+            raise DataError("was replaced by another file while being read", where=self.path)
         if self._warned:
             return
         if status.st_nlink == 0:
             self._warned = True
-            _logger.warning("%s was removed while it is read; reading goes on", self.path)
+            _logger.warning("%s was removed while being read; reading continues", self.path)
         elif status.st_mtime_ns != self._modified:
             self._warned = True
-            _logger.warning("%s is being written to while it is read", self.path)
+            _logger.warning("%s is being written while being read", self.path)
 
     def _too_short(self, now: int, end: int) -> DataError:
         return DataError(
-            f"the file was cut short while it is open: it had {self.size} bytes and has {now}; "
+            f"the file was truncated while open: it had {self.size} bytes and has {now}; "
             f"nothing can be read at {end}",
             where=self.path,
             fix="copy or make the file again",

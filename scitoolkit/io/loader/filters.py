@@ -1,7 +1,7 @@
-"""The HDF5 filters that are undone here, outside the lock under which HDF5 does everything.
+"""Decoding of HDF5 filters outside of HDF5's global lock.
 
-Deflate, shuffle and Fletcher-32 cover what h5py and NetCDF4 write by default; every other filter
-is left to HDF5 itself. Whoever uses these compares a first chunk with what HDF5 says.
+Deflate, shuffle and Fletcher-32 cover the filters that h5py and NetCDF4 use by default; other
+filters are decoded by HDF5. Callers verify a first chunk against HDF5.
 
 Source: HDF5 File Format Specification 3.0, IV.A.2.l "Data Storage - Filter Pipeline Message".
 """
@@ -16,7 +16,7 @@ import numpy as np
 
 _inflate: Any
 _ERRORS: Any = (zlib.error,)
-try:  # inflates the same format half as fast again
+try:  # isal inflates 1.5 times as fast as zlib
     from isal import isal_zlib
 
     _inflate, _ERRORS = isal_zlib.decompress, (zlib.error, isal_zlib.error)
@@ -24,7 +24,7 @@ except ImportError:
     _inflate = zlib.decompress
 
 DEFLATE, SHUFFLE, FLETCHER32 = 1, 2, 3
-# So many 16-bit words, weighted by their number, add up to less than 2^64.
+# The weighted sum of this many 16-bit words is below 2^64.
 _EXACT_WORDS = 1 << 23
 KNOWN = frozenset({DEFLATE, SHUFFLE, FLETCHER32})
 
@@ -32,20 +32,20 @@ KNOWN = frozenset({DEFLATE, SHUFFLE, FLETCHER32})
 def undo(
     data: np.ndarray, filters: Sequence[int], skipped: int, itemsize: int, nbytes: int
 ) -> np.ndarray:
-    """Return the bytes of a chunk before its filters were applied.
+    """Decode a chunk by undoing its filters.
 
     Args:
         data: stored bytes, uint8.
-        filters: filter identifiers in the order in which they were applied when writing.
-        skipped: the chunk's filter mask: bit i set means that filter i was not applied.
+        filters: filter identifiers in the order of writing.
+        skipped: the chunk's filter mask; bit i is set if filter i was not applied.
         itemsize: bytes of a value.
-        nbytes: bytes that must come out.
+        nbytes: expected size of the decoded chunk.
 
     Returns:
-        uint8, shape (nbytes,).
+        (nbytes,) uint8.
 
     Raises:
-        ValueError: a checksum differs, or the data cannot be what the filters made.
+        ValueError: a checksum differs, or the data are damaged.
 
     Example:
         >>> values = np.arange(4, dtype="<i2").view(np.uint8)
@@ -66,12 +66,12 @@ def undo(
         else:
             data = unshuffle(data, itemsize)
     if len(data) != nbytes:
-        raise ValueError(f"{len(data)} bytes came out, not {nbytes}")
+        raise ValueError(f"decoded to {len(data)} bytes, expected {nbytes}")
     return data
 
 
 def shuffle(data: np.ndarray, itemsize: int) -> np.ndarray:
-    """Return all first bytes of the values, then all second bytes, and so on; the rest as it is."""
+    """Return the first bytes of all values, then all second bytes, and so on, then the rest."""
     whole = len(data) // itemsize * itemsize
     return np.concatenate([data[:whole].reshape(-1, itemsize).T.ravel(), data[whole:]])
 
@@ -92,12 +92,12 @@ def unshuffle(data: np.ndarray, itemsize: int) -> np.ndarray:
 
 
 def fletcher32(data: np.ndarray) -> tuple[int, int]:
-    """Return the two sums of Fletcher's checksum over big-endian 16-bit words, modulo 65535."""
+    """Return the two sums of Fletcher's checksum over big-endian 16-bit words, mod 65535."""
     even = len(data) // 2 * 2
     words = data[:even].view(">u2").astype(np.uint64)
     if len(data) % 2:
         words = np.append(words, np.uint64(data[-1]) << np.uint64(8))
-    # The second sum adds up the first after every word: a word counts as often as it is seen.
+    # The second sum accumulates the first, so each word is weighted by its distance to the end.
     weights = np.arange(len(words), 0, -1, dtype=np.uint64)
     if len(words) > _EXACT_WORDS:
         weights %= np.uint64(65535)
@@ -106,10 +106,10 @@ def fletcher32(data: np.ndarray) -> tuple[int, int]:
 
 def _checked(data: np.ndarray) -> np.ndarray:
     if len(data) < 4:
-        raise ValueError("no room for a Fletcher-32 checksum")
+        raise ValueError("too short for a Fletcher-32 checksum")
     stored = int.from_bytes(data[-4:].tobytes(), "little")
     first, second = fletcher32(data[:-4])
-    # 0 and 65535 are the same remainder, and writers differ in which they store.
+    # 0 and 65535 are equal modulo 65535, and writers store either.
     if (stored & 0xFFFF) % 65535 != first or (stored >> 16) % 65535 != second:
         raise ValueError("the Fletcher-32 checksum differs")
     return data[:-4]

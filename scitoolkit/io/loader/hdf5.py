@@ -1,7 +1,8 @@
-"""HDF5 and NetCDF4: where the chunks lie, asked of the library once, and checked against it.
+"""Row readers of HDF5 and NetCDF4 that read chunks by their positions in the file.
 
-What the own readers do not know (other filters, virtual datasets, external storage, compact
-data) is read through h5py, one thread at a time.
+Positions are queried from the library once, and a first row is verified against it. Unsupported
+storage (other filters, virtual datasets, external or compact storage) is read through h5py, by one
+thread at a time.
 """
 
 from __future__ import annotations
@@ -45,10 +46,10 @@ MakeLayout = Callable[..., Layout]
 
 
 def open_hdf5(path: Path) -> h5py.File:
-    """Open a file for reading, even while somebody else holds it open for writing.
+    """Open a file for reading, even if another process has it open for writing.
 
     Raises:
-        DataError: it is damaged, cut short, or not HDF5.
+        DataError: the file is damaged, truncated, or not HDF5.
     """
     try:
         return _open_with_room(path)
@@ -84,13 +85,13 @@ def hdf5_readers(
     Args:
         path: the file.
         names: variables.
-        layout_of: makes the `Layout` out of what the file says: axis and crop are the caller's.
-        allow_unwritten: read fill values where nothing was written.
+        layout_of: returns the `Layout` for the metadata of a variable; see `Format.row_readers`.
+        allow_unwritten: whether to read fill values in chunks that were never written.
 
     Raises:
-        DataError: a variable is missing, or is no array of numbers.
+        DataError: a variable is missing or not a numeric array.
     """
-    # Registers the compressors that HDF5 does not bring along, where they are installed.
+    # Registers third-party compressors, if installed.
     with contextlib.suppress(ImportError):
         importlib.import_module("hdf5plugin")
     file = DataFile(path)
@@ -113,14 +114,14 @@ def _dataset(handle: h5py.File, name: str, path: Path) -> h5py.Dataset:
         raise missing_variable(name, array_names(handle), path)
     if found.dtype.kind not in "biufc" or not found.ndim:
         raise DataError(
-            f"{found.dtype} of shape {found.shape}, not an array of numbers",
+            f"{found.dtype} of shape {found.shape}, not a numeric array",
             where=f"{path}: variable {name}",
         )
     return found
 
 
 def array_names(handle: h5py.File) -> list[str]:
-    """Return the paths of all arrays of numbers in a file."""
+    """Return the paths of all numeric arrays in a file."""
     names: list[str] = []
 
     def visit(name: str, item: Any) -> None:
@@ -132,7 +133,7 @@ def array_names(handle: h5py.File) -> list[str]:
 
 
 def hdf5_dims(dataset: h5py.Dataset) -> tuple[str, ...]:
-    """Return names of the dims: those of dimension scales or labels, else dim_0, dim_1, ..."""
+    """Return the names of dims from dimension scales or labels, else dim_0, dim_1, ..."""
     if dataset.is_scale and dataset.ndim == 1:
         return (dataset.name.rpartition("/")[2],)
     return tuple(
@@ -142,7 +143,7 @@ def hdf5_dims(dataset: h5py.Dataset) -> tuple[str, ...]:
 
 
 def filter_names(dataset: h5py.Dataset) -> tuple[str, ...]:
-    """Return the names of a dataset's filters, in the order in which they are applied."""
+    """Return the names of a dataset's filters in the order of writing."""
     codes = [code for code, *_ in _filters(dataset)]
     return tuple(_FILTER_NAMES.get(code, f"filter {code}") for code in codes)
 
@@ -172,22 +173,22 @@ def _reader(
         return through_library
     fill = dataset.fillvalue if allow_unwritten else None
     for base in dict.fromkeys([0, dataset.file.userblock_size]):
-        own: StridedReader | ChunkReader | None = None
+        direct: StridedReader | ChunkReader | None = None
         if dataset.chunks is None:
             offset = dataset.id.get_offset()
             if offset is not None and layout.axis == 0:
                 stride = dataset.dtype.itemsize * int(np.prod(dataset.shape[1:], dtype=np.int64))
-                own = StridedReader(layout, file, offset + base, stride)
+                direct = StridedReader(layout, file, offset + base, stride)
         else:
             table = _chunk_table(dataset, base)
             if set(codes) <= filters.KNOWN:
-                own = ChunkReader(layout, file, table, codes, fill)
+                direct = ChunkReader(layout, file, table, codes, fill)
             else:
-                # Known to the library alone, but what was never written is seen in the table.
+                # Only the library decodes these, but the table shows unwritten chunks.
                 through_library.unit_rows = dataset.chunks[layout.axis]
                 through_library.table = ChunkReader(layout, file, table, codes, fill)
-        if own is not None and _agrees(own, dataset):
-            return own
+        if direct is not None and _agrees(direct, dataset):
+            return direct
     if dataset.chunks is None and not dataset.id.get_storage_size() and not allow_unwritten:
         through_library.unwritten = True
     return through_library
@@ -210,17 +211,17 @@ def _chunk_table(dataset: h5py.Dataset, base: int) -> ChunkTable:
 
 
 def _agrees(reader: RowReader, dataset: h5py.Dataset) -> bool:
-    """Return whether a reader's first row that is there is, bit for bit, what the library says."""
+    """Return whether a reader's first written row is bit-identical to that of the library."""
     layout = reader.layout
     absent = {row for first, last in reader.missing() for row in range(first, last)}
     row = next((r for r in range(layout.num_rows) if r not in absent), None)
     if row is None:
         return True
     try:
-        own = reader.read(row, row + 1)
+        values = reader.read(row, row + 1)
     except DataError:
         return False
-    return own.tobytes() == _through_library(dataset, layout, row, row + 1).tobytes()
+    return values.tobytes() == _through_library(dataset, layout, row, row + 1).tobytes()
 
 
 def _through_library(dataset: h5py.Dataset, layout: Layout, first: int, last: int) -> np.ndarray:
@@ -228,9 +229,12 @@ def _through_library(dataset: h5py.Dataset, layout: Layout, first: int, last: in
 
 
 def _files_behind(dataset: h5py.Dataset, layout: Layout) -> list[Path]:
-    """Return the other files that hold a dataset's values, all of which must be there.
+    """Return the other files that contain a dataset's values.
 
-    HDF5 itself returns fill values, and no error, for one that is missing or too short.
+    HDF5 returns fill values without an error if one is missing or too short.
+
+    Raises:
+        DataError: a file is missing or too short.
     """
     folder = Path(layout.path).parent
     if dataset.is_virtual:
@@ -248,16 +252,16 @@ def _files_behind(dataset: h5py.Dataset, layout: Layout) -> list[Path]:
             raise DataError(
                 f"its values are in {len(needed)} other files, of which {path} {fault}",
                 where=layout.where,
-                fix="put the file back; HDF5 would give fill values in its place",
+                fix="restore the file; HDF5 would return fill values instead",
             )
     return list(needed)
 
 
 class _Handle:
-    """A file that the library holds open, for one thread at a time.
+    """File kept open by the library, for one thread at a time.
 
     Args:
-        path: the file, opened when it is first read.
+        path: the file, opened at the first read.
     """
 
     def __init__(self, path: str) -> None:
@@ -270,10 +274,10 @@ class _Handle:
 
     @contextlib.contextmanager
     def dataset(self, name: str) -> Iterator[h5py.Dataset]:
-        """Hold a dataset open."""
+        """Context manager of an open dataset."""
         with self._lock:
             if self._owner != os.getpid() or self._file is None:
-                # A handle that came through a fork is the parent's; it is left alone.
+                # A handle inherited through a fork belongs to the parent and is not used.
                 self._file, self._owner = open_hdf5(Path(self.path)), os.getpid()
             yield self._file[name]
 
@@ -286,15 +290,15 @@ class _Handle:
 
 
 class LibraryReader(CopyingReader):
-    """Rows through h5py: any layout and filter it knows, one thread at a time.
+    """Reader of rows through h5py, for any storage and filter, one thread at a time.
 
     Args:
-        layout: the variable.
-        file: the file it is in, to notice when it changes.
-        behind: other files that its values are in.
+        layout: of the variable.
+        file: the file, to detect changes.
+        behind: other files that contain the values.
 
     Attributes:
-        holds_handle: the library holds the file open, for all readers of one variable.
+        holds_handle: the library keeps the file open, shared by all readers of one variable.
     """
 
     holds_handle: ClassVar[bool] = True
@@ -310,7 +314,7 @@ class LibraryReader(CopyingReader):
         self.handle = _Handle(layout.path)
 
     def with_layout(self, layout: Layout) -> LibraryReader:
-        """Return a reader of the same variable along another axis, or of another part of it."""
+        """Return a reader of the same variable with another axis or crop."""
         other = LibraryReader(layout, self.file, [])
         other.behind, other.unwritten = self.behind, self.unwritten
         other.handle = self.handle
@@ -333,12 +337,12 @@ class LibraryReader(CopyingReader):
             text = " ".join(str(error).split())
             raise DataError(f"cannot be read ({text})", where=where, fix=_plugin(text)) from None
         self.check()
-        # HDF5 does not tell what it reads; this is the least it can.
+        # HDF5 does not report its reads; this is the minimum.
         self.counter.add(*self.cost(first, last))
         return values
 
     def missing(self) -> list[tuple[int, int]]:
-        """Return the rows that nobody ever wrote."""
+        """Return the ranges (first, last + 1) of rows that were never written."""
         return self._missing
 
     @cached_property
@@ -348,13 +352,13 @@ class LibraryReader(CopyingReader):
         return [(0, self.layout.num_rows)] if self.unwritten else []
 
     def cost(self, first: int, last: int) -> tuple[int, int]:
-        """Return the requests and the bytes that reading these rows takes, at the least."""
+        """Return the minimum number of requests and bytes for reading these rows."""
         if self.table is not None:
             return self.table.cost(first, last)
         return 1, (last - first) * self.layout.row_nbytes
 
     def check(self) -> None:
-        """Raise a DataError if a file has become shorter."""
+        """Raise DataError if a file was truncated or replaced."""
         for file in (self.file, *self.behind):
             if file is not None:
                 file.check()
@@ -362,4 +366,4 @@ class LibraryReader(CopyingReader):
 
 def _plugin(text: str) -> str:
     missing = "filter" in text and ("not available" in text or "plugin" in text)
-    return "pip install hdf5plugin, and import it" if missing else ""
+    return "pip install hdf5plugin" if missing else ""

@@ -1,8 +1,7 @@
-"""The loader: cursor, read-ahead and this rank's share, over any source and order.
+"""Loader of batches from any source, with read-ahead in a thread.
 
-Read-ahead is by a thread, not by processes: HDF5 and decompression release the interpreter lock,
-and tensors need not cross shared memory. The cursor counts the batches handed to the consumer;
-what the thread has fetched beyond that is simply read again after a resume.
+A thread is used instead of processes, because HDF5 and decompression release the GIL and tensors
+need not be copied between processes.
 """
 
 from __future__ import annotations
@@ -24,23 +23,22 @@ _POLL_SECONDS = 0.05
 
 
 class BatchLoader(CursorLoader):
-    """Batches of a source, resumable at any step and at any world size that divides the batch.
+    """Loader of batches, resumable at any step and any world size that divides the batch size.
 
-    Iterating gives the rest of the current epoch; iterating again after its end starts the same
-    epoch anew, so call `set_epoch` for another order.
+    Iteration and resuming are described in `CursorLoader`.
 
     Args:
         source: the samples.
-        batch_size: samples in a GLOBAL batch, over all ranks.
-        seed: seed of the shuffling.
-        shuffle: permute the samples anew every epoch.
-        drop_last: leave out a last batch that is not full.
+        batch_size: samples per GLOBAL batch, over all ranks.
+        seed: of the shuffling.
+        shuffle: whether to permute the samples in every epoch.
+        drop_last: whether to drop an incomplete last batch.
         rank: this process.
         world_size: number of processes; must divide `batch_size`.
-        prefetch: batches read ahead by a thread; 0 reads in the caller.
+        prefetch: number of batches read ahead by a thread; 0 reads in the caller.
 
     Raises:
-        ConfigError: no samples, or the world size does not divide the batch.
+        ConfigError: no samples, or the world size does not divide the batch size.
 
     Example:
         >>> from scitoolkit.io.loader.source import ArraySource
@@ -110,16 +108,16 @@ class BatchLoader(CursorLoader):
                     return
                 yield batch
         finally:
-            # Also reached when the consumer breaks off or the iterator is collected.
+            # Also reached if the consumer stops early or the iterator is garbage-collected.
             stop.set()
             reader.join()
 
     def explain(self) -> dict[str, Any]:
-        """Return what is going to happen: samples, batches, predicted reads, memory."""
+        """Return a summary of the loader: samples, batches, predicted reads, memory."""
         return {
             **super().explain(),
             "sample_reads": sum(self._local_sizes()),
-            # Ready in the queue, one in the reader's hand, one with the consumer.
+            # Those in the queue, one being read, one used by the consumer.
             "batches_in_memory": self.prefetch + 2 if self.prefetch else 1,
         }
 
@@ -131,7 +129,7 @@ class BatchLoader(CursorLoader):
 
 
 def _fill(batches: Iterator[Batch], ready: queue.Queue[Any], stop: threading.Event) -> None:
-    """Put batches, then (None, None), or an error, into `ready` until told to stop."""
+    """Put batches, then (None, None) or an error, into `ready` until `stop` is set."""
 
     def put(item: tuple[Batch | None, BaseException | None]) -> bool:
         while not stop.is_set():
@@ -147,5 +145,5 @@ def _fill(batches: Iterator[Batch], ready: queue.Queue[Any], stop: threading.Eve
             if not put((batch, None)):
                 return
         put((None, None))
-    except BaseException as error:  # handed to the consumer, who raises it
+    except BaseException as error:  # raised by the consumer
         put((None, error))

@@ -1,4 +1,4 @@
-"""Classic NetCDF: rows at equal distances, big-endian, found from the header alone."""
+"""Row readers of classic NetCDF, whose rows have a constant stride given by the header."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ def netcdf3_readers(
     """Return a reader for each variable of one file; see `hdf5.hdf5_readers`.
 
     Raises:
-        DataError: the file is cut short, or a variable is missing.
+        DataError: the file is truncated, a variable is missing, or samples are not along the
+            first dim.
     """
     require_whole_netcdf3(path)
     found = {v.name: v for v in classic_variables(path)}

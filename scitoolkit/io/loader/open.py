@@ -1,4 +1,4 @@
-"""`open_source`: samples of HDF5, NetCDF and Zarr files, by the names of their variables."""
+"""Opening of files as sources of samples."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ def open_source(
     allow_nan: bool = False,
     allow_unwritten: bool = False,
 ) -> FileSource:
-    """Open files as a set of samples, reading nothing of them but where everything lies.
+    """Open files as a source of samples, reading only metadata.
 
     Args:
         path: a file, a Zarr folder, a glob, or a list of files with the same variables.
         variables: {key of the batch: variable}; a list of variables becomes a channel dim.
-        sample_dim: name or number of the dim that counts samples (time, say).
-        frames: {key: steps after a sample's first}. A number picks one step: {"x": 0, "y": 1}
-            goes from a state to the next. A sequence makes a dim: {"x": range(4),
-            "y": range(4, 6)} goes from four frames to the two after them. Default 0.
-        crop: {dim: (start, stop)}: only this part of every row is read and handed out.
-        join: windows may go on from one file into the next.
-        allow_nan: let non-finite values through.
-        allow_unwritten: give fill values where a file was never written to.
+        sample_dim: name or number of the sample dim, for example time.
+        frames: {key: steps relative to a sample's first row}, 0 by default. A number selects one
+            step: {"x": 0, "y": 1} maps a state to the next. A sequence adds a dim:
+            {"x": range(4), "y": range(4, 6)} maps four frames to the next two.
+        crop: {dim: (start, stop)}: the part of every row to read.
+        join: whether windows may continue from one file into the next.
+        allow_nan: whether to accept non-finite values.
+        allow_unwritten: whether to read fill values in chunks that were never written.
 
     Returns:
-        The samples; key -> (samples, frames?, channels?, *other dims), ? where asked for.
+        The source; samples have key -> (samples, [frames], [channels], *other dims).
 
     Raises:
         DataError: a file or variable is missing or damaged, or lengths differ.
-        ConfigError: a dim, crop or window that the files do not have.
+        ConfigError: the files do not have a dim or crop, or `variables` or `frames` are invalid.
         BackendError: Zarr without the optional package.
 
     Example:
@@ -74,9 +74,7 @@ def open_source(
     bounds = rows[names[0]].bounds
     if join:
         bounds = bounds[[0, -1]]
-    starts = _starts(bounds, keys, str(path))
-    source = FileSource(rows, keys, starts, allow_nan=allow_nan)
-    return source
+    return FileSource(rows, keys, _starts(bounds, keys, str(path)), allow_nan=allow_nan)
 
 
 def _keys(
@@ -105,7 +103,7 @@ def _keys(
 
 
 class _Wanted:
-    """Turns what a file says of a variable into a `Layout`: finds the sample axis, the crop."""
+    """Callable that returns the `Layout` of a variable, with sample axis and crop."""
 
     def __init__(self, sample_dim: str | int, crop: Mapping[str, Extent], where: str) -> None:
         self.sample_dim, self.crop, self.where = sample_dim, crop, where
@@ -136,8 +134,8 @@ class _Wanted:
     def check(self) -> None:
         if self.unused:
             raise ConfigError(
-                f"crop of {', '.join(sorted(self.unused))}, which no variable has beside its "
-                "sample dim",
+                f"crop of {', '.join(sorted(self.unused))}: no variable has such a dim other than "
+                "the sample dim",
                 where=self.where,
             )
 
@@ -149,7 +147,7 @@ def _extent(extent: Extent, dim: str, length: int, where: str) -> slice:
         isinstance(extent, slice) and extent.step not in (None, 1)
     ):
         raise ConfigError(
-            f"crop {extent} of {dim}", where=where, allowed=f"a stretch within 0 to {length}"
+            f"crop {extent} of {dim}", where=where, allowed=f"a range within 0 to {length}"
         )
     return slice(int(start), int(stop))
 
@@ -178,7 +176,7 @@ def _starts(bounds: np.ndarray, keys: Mapping[str, Key], where: str) -> np.ndarr
     starts = np.concatenate(parts)
     if not len(starts):
         raise DataError(
-            f"no file has the {window} steps that a sample needs; they have "
+            f"no file has the {window} steps that a sample requires; they have "
             f"{', '.join(map(str, np.diff(bounds)[:5]))}",
             where=where,
         )

@@ -1,8 +1,8 @@
-"""Which sample is read when, and by which rank: a pure function of (seed, epoch) and the layout.
+"""Order of samples in an epoch and their distribution over ranks, as functions of (seed, epoch).
 
-The global batches are cut from one permutation that does not know the world size, so a run can be
-continued on another number of ranks and still see the same batches. Every rank can compute the
-whole order by itself: no communication, O(samples) integers.
+Global batches are slices of one permutation that does not depend on the world size, so a run can be
+resumed on another number of ranks with the same batches. Every rank computes the whole order
+without communication, with O(samples) integers.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from scitoolkit.core.errors import ConfigError
 
 @dataclass(frozen=True)
 class Blocks:
-    """Samples that lie together in a file, to be shuffled together.
+    """Blocks of adjacent samples in a file, for block-wise shuffling.
 
     Args:
-        of: the block of every sample, numbered from 0, shape (num_samples,), int.
-        window: samples among which all are mixed.
+        of: (num_samples,) int, block of every sample, numbered from 0.
+        window: number of samples that are mixed with each other.
 
     Example:
         >>> blocks = Blocks(np.array([0, 0, 1, 1, 2, 2]), window=2)
@@ -39,11 +39,11 @@ class Blocks:
         return int(self.of.max()) + 1
 
     def mix(self, draws: np.ndarray, block_draws: np.ndarray) -> np.ndarray:
-        """Return the samples with blocks in random order, and all mixed within each window.
+        """Return the samples with blocks in random order, and samples mixed within each window.
 
         Args:
-            draws: a random number for every sample, uint64.
-            block_draws: a random number for every block, uint64.
+            draws: (num_samples,) random uint64.
+            block_draws: (count,) random uint64.
         """
         place = np.empty(self.count, np.int64)
         place[np.argsort(block_draws, kind="stable")] = np.arange(self.count)
@@ -52,7 +52,7 @@ class Blocks:
         return by_block[np.lexsort((draws[by_block], windows))]
 
     def mates(self, permutation: np.ndarray, batch_size: int) -> float:
-        """Return how many samples of the same block a sample meets in its batch, on average."""
+        """Return the mean number of other samples of the same block in a sample's batch."""
         batch = np.arange(len(permutation)) // batch_size
         _, counts = np.unique(batch * self.count + self.of[permutation], return_counts=True)
         return float((counts * (counts - 1)).sum() / len(permutation))
@@ -60,15 +60,15 @@ class Blocks:
 
 @dataclass(frozen=True)
 class EpochOrder:
-    """The order of the samples of every epoch.
+    """Order of the samples of every epoch.
 
     Args:
-        num_samples: size of the set, at least 1.
-        batch_size: samples in a GLOBAL batch, over all ranks.
-        seed: seed of the permutations.
-        shuffle: permute every epoch anew; otherwise samples come in stored order.
-        drop_last: leave out the last batch when it is not full.
-        blocks: shuffle by blocks, not by samples.
+        num_samples: size of the data set, at least 1.
+        batch_size: samples per GLOBAL batch, over all ranks.
+        seed: of the permutations.
+        shuffle: whether to permute every epoch; otherwise samples are in stored order.
+        drop_last: whether to drop an incomplete last batch.
+        blocks: shuffle by blocks instead of samples.
 
     Raises:
         ConfigError: no samples, or with `drop_last` not enough for one batch.
@@ -102,19 +102,19 @@ class EpochOrder:
 
     @property
     def num_batches(self) -> int:
-        """Global batches in an epoch."""
+        """Number of global batches per epoch."""
         whole, rest = divmod(self.num_samples, self.batch_size)
         return whole if self.drop_last or not rest else whole + 1
 
     @property
     def words(self) -> str:
-        """The order in words."""
+        """Description of the order."""
         if self.blocks is not None:
             return f"chunks shuffled every epoch, samples within {self.blocks.window} samples"
         return "shuffled every epoch" if self.shuffle else "as stored"
 
     def identity(self) -> dict[str, Any]:
-        """Return what the order depends on (JSON types), beside the epoch."""
+        """Return the inputs of the order other than the epoch (JSON types)."""
         return {
             "num_samples": self.num_samples,
             "batch_size": self.batch_size,
@@ -125,34 +125,34 @@ class EpochOrder:
         }
 
     def permutation(self, epoch: int) -> np.ndarray:
-        """Return the sample indices of an epoch in order, shape (num_samples,), int64."""
+        """Return the sample indices of an epoch in order, (num_samples,) int64."""
         if not self.shuffle:
             return np.arange(self.num_samples, dtype=np.int64)
-        # Philox with an explicit key: its stream is specified, unlike that of `default_rng`.
+        # The stream of Philox is specified, unlike that of `default_rng`.
         generator = np.random.Generator(np.random.Philox(key=[self.seed, epoch]))
         draws = generator.bit_generator.random_raw(self.num_samples)
         if self.blocks is not None:
             return self.blocks.mix(draws, generator.bit_generator.random_raw(self.blocks.count))
-        # argsort of raw draws, not Generator.permutation, whose algorithm numpy may change.
+        # argsort of raw draws instead of Generator.permutation, whose algorithm numpy may change.
         return np.argsort(draws, kind="stable")
 
     def global_batch(self, epoch: int, step: int) -> np.ndarray:
-        """Return the sample indices of one global batch, shape (<= batch_size,), int64."""
+        """Return the sample indices of one global batch, (<= batch_size,) int64."""
         return self.cut(self.permutation(epoch), step)
 
     def cut(self, permutation: np.ndarray, step: int) -> np.ndarray:
-        """Return batch `step` of a permutation made by `permutation`."""
+        """Return batch `step` of a permutation."""
         return permutation[step * self.batch_size : (step + 1) * self.batch_size]
 
 
 def rank_share(batch: np.ndarray, rank: int, world_size: int) -> tuple[np.ndarray, int | None]:
     """Return one rank's contiguous slice of a global batch.
 
-    A partial batch is spread over the ranks as evenly as it goes. A rank with nothing left gets
-    the batch's first sample as filler, because every rank must take part in every step.
+    A partial batch is distributed over the ranks as evenly as possible. A rank without samples gets
+    the batch's first sample as filler, because every rank must participate in every step.
 
     Args:
-        batch: sample indices of the global batch, shape (n,), n >= 1.
+        batch: (n,) sample indices of the global batch, n >= 1.
         rank: this process.
         world_size: number of processes.
 

@@ -1,4 +1,4 @@
-"""Stored values to physical ones: byte order, sign, scale and offset, missing values as NaN.
+"""Conversion of stored to physical values: byte order, sign, scale, offset, missing values.
 
 Source: CF Conventions 1.11, section 8.1 "Packed Data" and 2.5.1 "Missing data"; NetCDF Users Guide,
 "Attribute Conventions", `_Unsigned`.
@@ -13,21 +13,21 @@ from typing import Any
 import numpy as np
 
 ATTRIBUTES = ("units", "scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned")
-"""Attributes of a variable that readers keep; all but the first say how its values are packed."""
+"""Attributes of a variable that readers retain; all but the first define its packing."""
 _SIGNS = {("true", "i"): "u", ("false", "u"): "i"}
-"""Kind of integers that `_Unsigned` makes of those that are stored."""
+"""(`_Unsigned`, stored kind) -> kind of the integers."""
 
 
 @dataclass(frozen=True)
 class Packing:
-    """How one variable's values are stored.
+    """Packing of a variable's values.
 
     Args:
         dtype: of the stored values.
-        scale: factor, None when the values are not packed.
-        offset: summand.
-        missing: stored values that stand for "no value".
-        integers: dtype as which stored integers are to be read, where `_Unsigned` says so.
+        scale: factor; None if the values are not packed.
+        offset: added after scaling.
+        missing: stored values that mark missing data.
+        integers: dtype to reinterpret stored integers with, according to `_Unsigned`.
 
     Example:
         >>> packing = Packing.of(np.dtype(">i2"), {"scale_factor": 0.5, "_FillValue": -1})
@@ -43,7 +43,7 @@ class Packing:
 
     @classmethod
     def of(cls, dtype: np.dtype, attrs: Mapping[str, Any]) -> Packing:
-        """Return the packing that a variable's attributes describe."""
+        """Return the packing defined by a variable's attributes."""
         packed = "scale_factor" in attrs or "add_offset" in attrs
         names = ("_FillValue", "missing_value")
         missing = tuple(
@@ -66,7 +66,7 @@ class Packing:
         return (self.integers or self.dtype).newbyteorder("=")
 
     def unpack(self, stored: np.ndarray) -> np.ndarray:
-        """Return the physical values; the array itself where nothing has to be done."""
+        """Return the physical values with NaN for missing ones; `stored` itself if not packed."""
         if self.integers is not None:
             stored = np.ascontiguousarray(stored).view(self.integers)
         values = stored.astype(self.result, copy=False)
@@ -81,10 +81,10 @@ class Packing:
         return values
 
     def _as_stored(self, missing: float) -> np.generic:
-        """Return a value that stands for none as the stored values have it."""
+        """Return a missing value in the dtype of the stored values."""
         if self.integers is None:
             return self.dtype.type(missing)
-        # Attributes give it with either sign.
+        # The attribute may be signed or unsigned.
         return np.int64(missing).astype(self.integers)
 
 

@@ -1,11 +1,11 @@
-"""The plan of an epoch: who processes which sample, what is read, what stays in memory.
+"""Plans of epochs: assignment of samples to ranks, reads, and contents of the caches.
 
-The order of the samples is known before the epoch begins, and so is that of the epoch after it.
-A planner turns the two into an `EpochPlan` that every rank computes alike, without communication:
-a sample goes to the rank that holds it, so the SET of every global batch stays what the order
-says, and what a rank keeps is chosen by when it is needed next. A hit needs the sample to have
-sat in a buffer across the boundary of two epochs, so no plan can read fewer than
-`num_samples - capacity` samples an epoch; the order of the epochs themselves hardly matters.
+The orders of an epoch and of the next one are known in advance. A planner derives from them an
+`EpochPlan`, which every rank computes identically without communication. A cached sample is
+processed by the rank that caches it, without changing the SET of samples of a global batch, and
+samples are retained according to their next use. A cache hit requires that the sample stays cached
+across the boundary of two epochs, so every plan reads at least `num_samples - capacity` samples per
+epoch, almost independently of the orders.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from scitoolkit.io.loader.order import EpochOrder
 
 @dataclass(frozen=True)
 class Events:
-    """Things that happen in an epoch: `value[i]` at step `step[i]` on rank `rank[i]`.
+    """Events of an epoch: `value[i]` at step `step[i]` on rank `rank[i]`.
 
     Args:
-        step: steps in ascending order, shape (n,), int64.
-        rank: ranks, shape (n,), int64.
-        value: sample or unit numbers, shape (n,), int64.
+        step: (n,) int64, ascending.
+        rank: (n,) int64.
+        value: (n,) int64, numbers of samples or units.
 
     Example:
         >>> events = Events(np.array([0, 0, 2]), np.array([0, 1, 0]), np.array([7, 8, 9]))
@@ -41,20 +41,20 @@ class Events:
     value: np.ndarray
 
     def by_step(self, rank: int, num_steps: int) -> list[np.ndarray]:
-        """Return one rank's values of every step, an array for each step."""
+        """Return the values of one rank as an array for each step."""
         mine = self.rank == rank
         bounds = np.searchsorted(self.step[mine], np.arange(1, num_steps))
         return np.split(self.value[mine], bounds)
 
     def count(self, num_steps: int, num_ranks: int) -> np.ndarray:
-        """Return the number of events, shape (num_steps, num_ranks), int64."""
+        """Return the number of events, (num_steps, num_ranks) int64."""
         flat = np.bincount(self.step * num_ranks + self.rank, minlength=num_steps * num_ranks)
         return flat.reshape(num_steps, num_ranks)
 
 
 @dataclass(frozen=True)
 class Step:
-    """What one rank does in one step: take `samples`, having read `reads`; then `drop`, `add`."""
+    """One rank's work in a step: read `reads`, process `samples`, then `drop` and `add` samples."""
 
     samples: np.ndarray
     reads: np.ndarray
@@ -64,16 +64,16 @@ class Step:
 
 @dataclass(frozen=True)
 class EpochPlan:
-    """The plan of one epoch for all ranks.
+    """Plan of one epoch for all ranks.
 
     Args:
-        samples: sample of every position of the epoch, shape (positions,), int64.
-        rank: rank that processes it, -1 before the step that the plan starts at, int16.
-        batch_size: positions in a global batch.
+        samples: (positions,) int64, sample at every position of the epoch.
+        rank: (positions,) int16, rank that processes it; -1 before the first step of the plan.
+        batch_size: positions per global batch.
         num_ranks: number of ranks.
-        reads: units read (a unit is a chunk's worth of samples, or one sample).
-        adds: samples put into a buffer, after the step's batch was taken.
-        drops: samples taken out of a buffer, after the step's batch was taken.
+        reads: units that are read; a unit is the samples of a chunk, or one sample.
+        adds: samples added to a cache after the batch of the step.
+        drops: samples removed from a cache after the batch of the step.
     """
 
     samples: np.ndarray
@@ -86,11 +86,11 @@ class EpochPlan:
 
     @property
     def num_steps(self) -> int:
-        """Global batches in the epoch."""
+        """Number of global batches in the epoch."""
         return -(-len(self.samples) // self.batch_size)
 
     def steps(self, rank: int, start: int = 0) -> Iterator[Step]:
-        """Yield what `rank` does, from step `start` on; samples in the order of the epoch."""
+        """Yield the work of `rank` from step `start` on, with samples in the order of the epoch."""
         lists = [e.by_step(rank, self.num_steps) for e in (self.reads, self.drops, self.adds)]
         for step in range(start, self.num_steps):
             part = slice(step * self.batch_size, (step + 1) * self.batch_size)
@@ -98,11 +98,11 @@ class EpochPlan:
             yield Step(mine, *(values[step] for values in lists))
 
     def loads(self) -> np.ndarray:
-        """Return the units read, shape (steps, ranks), int64."""
+        """Return the number of units read, (steps, ranks) int64."""
         return self.reads.count(self.num_steps, self.num_ranks)
 
     def digest(self) -> str:
-        """Return a hash by which ranks can tell that they follow the same plan."""
+        """Return a hash of the plan, for comparison between ranks."""
         sha = hashlib.sha256(f"{self.batch_size} {self.num_ranks}".encode())
         sha.update(self.samples.astype("<i8").tobytes() + self.rank.astype("<i2").tobytes())
         for events in (self.reads, self.adds, self.drops):
@@ -112,12 +112,16 @@ class EpochPlan:
 
 
 class Planner(ABC):
-    """Plans epoch after epoch, remembering what the buffers of all ranks hold in between.
+    """Base of planners, which plan epoch after epoch with the contents of all ranks' caches.
 
     Args:
-        order: the order of the samples of every epoch.
-        capacity: samples that ONE rank's buffer holds.
+        order: of the samples of every epoch.
+        capacity: number of samples in the cache of ONE rank.
         num_ranks: number of ranks.
+
+    Attributes:
+        holder: (num_samples,) int16, rank that caches each sample, or -1.
+        shares: see `batch_shares`.
     """
 
     holder: np.ndarray
@@ -130,11 +134,11 @@ class Planner(ABC):
         self.reset()
 
     def reset(self) -> None:
-        """Forget what the buffers hold: they are empty."""
+        """Reset to empty caches."""
         self.holder = np.full(self.order.num_samples, -1, np.int16)
 
     def plan(self, epoch: int, start: int = 0) -> EpochPlan:
-        """Return the plan of `epoch` from step `start` on; the epoch after it should be next."""
+        """Return the plan of `epoch` from step `start` on; `epoch` + 1 should be planned next."""
         used = used_positions(self.order)
         samples = self.order.permutation(epoch)[:used]
         sweep = self._sweep(samples, self.order.permutation(epoch + 1)[:used], start)
@@ -144,21 +148,21 @@ class Planner(ABC):
 
     @abstractmethod
     def _sweep(self, samples: np.ndarray, upcoming: np.ndarray, start: int) -> EpochPass:
-        """Return one pass over the steps of an epoch: samples of it, and of the one after it."""
+        """Return a pass over an epoch, given the samples of it and of the next one in order."""
 
 
 class EpochPass(Protocol):
-    """One pass over the steps of an epoch."""
+    """Pass over the steps of an epoch."""
 
     def take(self, step: int) -> None:
-        """Assign the samples of one global batch to ranks, and choose what stays."""
+        """Assign the samples of one global batch to ranks, and choose those to cache."""
 
     def finish(self) -> EpochPlan:
-        """Return the plan, having told the planner what the buffers hold after it."""
+        """Return the plan, and update the planner's contents of the caches."""
 
 
 def batch_shares(order: EpochOrder, num_ranks: int) -> np.ndarray:
-    """Return how many samples every rank draws in every step, shape (steps, ranks), int64.
+    """Return the number of samples of every rank in every step, (steps, ranks) int64.
 
     Example:
         >>> batch_shares(EpochOrder(num_samples=7, batch_size=4), 2).tolist()
@@ -172,12 +176,12 @@ def batch_shares(order: EpochOrder, num_ranks: int) -> np.ndarray:
 
 
 def used_positions(order: EpochOrder) -> int:
-    """Return the number of samples an epoch uses: all, but for a dropped last batch."""
+    """Return the number of samples used in an epoch: all except those of a dropped last batch."""
     return min(order.num_samples, order.num_batches * order.batch_size)
 
 
 def occurrence(values: np.ndarray) -> np.ndarray:
-    """Return for each value how often it came before, shape (n,), int64.
+    """Return for each value the number of earlier occurrences, (n,) int64.
 
     Example:
         >>> occurrence(np.array([5, 3, 5, 5])).tolist()

@@ -1,12 +1,13 @@
-"""Quota retention: the plan for files in which every sample can be read by itself.
+"""Quota retention: planner for files in which every sample can be read separately.
 
-Static pinning meets the lower bound of reads too, but gives the ranks unequal work in a step.
-Here every rank keeps, in every step, the same number of samples (its quota), chosen so that every
-rank finds the same number of them in every step of the NEXT epoch: equal local batches, equal
-reads, and the bound. Such a choice exists because the batches of two epochs form a nearly regular
-bipartite graph that can be coloured with ranks; the greedy rule below (serve the (batch, rank)
-whose need is largest for what can still supply it) comes within a fraction of a per cent of it.
-Samples already held may be kept again, so buffers above half the set need no special case.
+Static pinning also attains the lower bound of reads, but ranks read unequal numbers of samples in
+a step. Here every rank retains the same number of samples (its quota) in every step, chosen such
+that every rank has the same number of hits in every step of the NEXT epoch: local batches and reads
+are equal, and the bound is attained. Such a choice exists because the batches of two epochs form a
+nearly regular bipartite graph that can be coloured with ranks. The greedy rule below, which serves
+the (batch, rank) with the largest ratio of need to remaining supply, comes within a fraction of a
+per cent of it. Cached samples may be retained again, so caches larger than half the set need no
+special case.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from scitoolkit.io.loader.plan import (
 
 
 class SamplePlanner(Planner):
-    """Plans reads of single samples; see `Planner` for the arguments.
+    """Planner of reads of single samples; see `Planner` for the arguments.
 
     Example:
         >>> planner = SamplePlanner(EpochOrder(64, 8), capacity=16, num_ranks=2)
@@ -40,7 +41,7 @@ class SamplePlanner(Planner):
 
 
 class _Sweep:
-    """One pass over the steps of an epoch. Letters: S steps, P ranks, t step of the next epoch."""
+    """Pass over the steps of an epoch; t is a step of the next epoch."""
 
     def __init__(
         self, planner: SamplePlanner, samples: np.ndarray, upcoming: np.ndarray, start: int
@@ -55,14 +56,14 @@ class _Sweep:
         self.rank = self.held.copy()
         self.rank[: start * size] = -1
         self.keep = np.zeros(len(samples), bool)
-        # The last row stands for "not in the next epoch", which t = -1 picks: it needs nothing.
+        # The last row (t = -1) is for samples that the next epoch does not use; its need is 0.
         self.need = np.zeros((self.num_steps + 1, num_ranks))
         self.need[:-1] = np.diff(planner.quota_sum, axis=0)
         self.kept = np.zeros(num_ranks, np.int64)
         self.supply = self._supply(start * size)
 
     def _supply(self, first: int) -> np.ndarray:
-        """Return what each (t, rank) can still be served from: own hits, a share of the fresh."""
+        """Return the remaining supply of each (t, rank): its hits and a share of fresh samples."""
         num_ranks = self.planner.num_ranks
         held, following = self.held[first:], self.next_step[first:]
         known = following >= 0
@@ -73,7 +74,7 @@ class _Sweep:
         return flat.reshape(-1, num_ranks) + shared[:, None] / num_ranks
 
     def take(self, step: int) -> None:
-        """Assign the samples of one global batch to ranks, and choose which of them stay."""
+        """Assign the samples of one global batch to ranks, and choose those to cache."""
         num_ranks, size = self.planner.num_ranks, self.planner.order.batch_size
         part = slice(step * size, min((step + 1) * size, len(self.samples)))
         rank, following = self.rank[part], self.next_step[part]
@@ -84,7 +85,7 @@ class _Sweep:
         free = self.planner.shares[step] - [len(h) for h in hits]
         pool = np.flatnonzero(fresh)
         for turn in range(num_ranks):
-            r = (step + turn) % num_ranks  # no rank always has the first choice
+            r = (step + turn) % num_ranks  # the first choice rotates between ranks
             chosen = self._choose(step, r, hits[r], pool, int(free[r]), following)
             self.keep[part][chosen] = True
             taken = chosen[fresh[chosen]]
@@ -96,13 +97,13 @@ class _Sweep:
     def _choose(
         self, step: int, r: int, hits: np.ndarray, pool: np.ndarray, free: int, t: np.ndarray
     ) -> np.ndarray:
-        """Return which of the batch's positions rank `r` keeps, by need over supply."""
+        """Return the positions of the batch that rank `r` retains, by need over supply."""
         room = int(self.planner.quota_sum[step + 1, r] - self.kept[r])
         if room <= 0:
             return hits[:0]
         candidates = np.concatenate([hits, pool])
         following = t[candidates]
-        # Of several candidates for one t the later count as if the earlier were served.
+        # The need of later candidates for one t is reduced by the earlier candidates.
         need = self.need[following, r] - occurrence(following)
         urgency = need / (np.maximum(self.supply[following, r], 0) + 1)
         first = np.argsort(-urgency, kind="stable")
@@ -115,7 +116,7 @@ class _Sweep:
         return candidates[first]
 
     def finish(self) -> EpochPlan:
-        """Return the plan, and tell the planner what the buffers hold after it."""
+        """Return the plan, and update the planner's contents of the caches."""
         begin = self.start * self.planner.order.batch_size
         active = np.arange(len(self.samples)) >= begin
         hit = (self.held >= 0) & active
@@ -140,10 +141,10 @@ class _Sweep:
 
 
 def _spread(capacity: int, shares: np.ndarray) -> np.ndarray:
-    """Return the running sum of every step's quota, shape (steps + 1, ranks), int64.
+    """Return the cumulative quota of every step, (steps + 1, ranks) int64.
 
-    A quota is this step's share of the buffer; the sum is rounded, not the quota, so that no
-    part of the buffer is lost to rounding.
+    A quota is the step's share of the cache. The cumulative sum is rounded instead of the quotas,
+    so that the whole cache is used.
     """
     taken = np.concatenate([np.zeros((1, shares.shape[1]), np.int64), np.cumsum(shares, axis=0)])
     total = np.maximum(taken[-1], 1)

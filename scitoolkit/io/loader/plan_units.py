@@ -1,16 +1,16 @@
-"""The plan for chunked files: one read brings a whole chunk, of which the best samples are kept.
+"""Planner for chunked files, in which one read returns all samples of a chunk.
 
-Reading single samples at random from chunks of k samples moves k times the bytes. A planner that
-knows the order keeps, of every chunk read, the samples that are needed next and drops those
-needed last, whatever chunk they came from (Belady's rule over samples, not over chunks), so a
-buffer of a quarter of the set brings sixteen-fold reading down to about two-fold while every
-batch stays exactly what the order says.
+Reading single samples at random from chunks of k samples reads k times the bytes. With the order
+known in advance, the planner caches the samples that are used next and evicts those that are used
+last, whichever chunk they are from (Belady's rule over samples instead of chunks). A cache of a
+quarter of the set reduces sixteen-fold reading to about two-fold, with exactly the batches of the
+order.
 
-With several ranks a sample goes to the rank that holds it, a chunk is read by the rank with the
-most room in the step, and no rank keeps more samples for one future step than it draws in it:
-local batches stay equal. Over an epoch one rank's reads exceed the mean by a few per cent, by up
-to a fifth with half the set in memory; single steps differ more, which reading ahead evens out.
-Holding the ranks equal in every step was tried, and costs more reads than it saves waiting.
+With several ranks, a cached sample is processed by the rank that caches it, a chunk is read by a
+rank with enough free places in the step, and no rank caches more samples for one future step than
+its share, so that local batches are equal. Over an epoch, a rank's reads exceed the mean by a few
+per cent, and by up to 20 % with half the set in memory; single steps differ more, which read-ahead
+compensates. Balancing reads in every step costs more reads than it saves waiting.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _SCAN = 4096
 
 
 class UnitPlanner(Planner):
-    """Plans reads of units: groups of samples that one read brings together.
+    """Planner of reads of units, the groups of samples that are read together.
 
     Args:
-        order: the order of the samples of every epoch.
-        capacity: samples that ONE rank's buffer holds.
-        units: the unit of every sample, shape (num_samples,), int; numbered from 0.
+        order: of the samples of every epoch.
+        capacity: number of samples in the cache of ONE rank.
+        units: (num_samples,) int, unit of every sample, numbered from 0.
         num_ranks: number of ranks.
 
     Example:
@@ -52,7 +52,7 @@ class UnitPlanner(Planner):
         super().__init__(order, capacity, num_ranks)
 
     def members(self, units: np.ndarray) -> np.ndarray:
-        """Return the samples of some units, one unit after the other."""
+        """Return the samples of units, unit by unit."""
         counts = self.bounds[units + 1] - self.bounds[units]
         before = np.cumsum(counts) - counts
         at = np.repeat(self.bounds[units] - before, counts) + np.arange(counts.sum())
@@ -63,10 +63,10 @@ class UnitPlanner(Planner):
 
 
 class _Sweep:
-    """One pass over the steps of an epoch.
+    """Pass over the steps of an epoch.
 
-    A "use" is a position in this epoch and the next one together, 0 ... 2 * used - 1: the sample
-    that a buffer holds is known by the position at which it is used next.
+    A "use" is a position in the concatenation of this epoch and the next, 0 ... 2 * used - 1. A
+    cached sample is identified by the position of its next use.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class _Sweep:
         at = np.flatnonzero(self.holder[samples] >= 0)
         self.held[self.holder[samples[at]], at] = True
         self.num_held = np.bincount(self.holder[samples[at]], minlength=num_ranks)
-        # No held use lies at or beyond this one.
+        # Upper limit (exclusive) of the cached uses.
         self.end = np.full(num_ranks, self.used)
         self.load = np.zeros((2 * planner.order.num_batches, num_ranks), np.int64)
         np.add.at(self.load, (at // self.size, self.holder[samples[at]]), 1)
@@ -95,7 +95,7 @@ class _Sweep:
         self.reads, self.adds, self.drops = _Log(), _Log(), _Log()
 
     def take(self, step: int) -> None:
-        """Assign one global batch to ranks, read what is missing, choose what stays."""
+        """Assign one global batch to ranks, and choose the reads and the samples to cache."""
         begin = step * self.size
         batch = self.samples[begin : begin + self.size]
         rank = self.holder[batch].copy()
@@ -113,7 +113,7 @@ class _Sweep:
             self.drops.put(step, int(r), batch[gone[before[gone] == r]])
 
     def _assign(self, step: int, batch: np.ndarray, rank: np.ndarray) -> list[np.ndarray]:
-        """Give the samples nobody holds to ranks, unit by unit; return each rank's reads."""
+        """Assign the samples that are not cached to ranks by unit; return each rank's reads."""
         num_ranks, units = self.planner.num_ranks, self.planner.units[batch]
         missing = np.flatnonzero(rank < 0)
         if num_ranks == 1:
@@ -123,9 +123,9 @@ class _Sweep:
             missing = missing[np.argsort(units[missing], kind="stable")]
             groups = np.split(missing, np.flatnonzero(np.diff(units[missing])) + 1)
             for group in sorted(groups, key=len, reverse=True):
-                while len(group):  # a group larger than any rank's room is read by several
-                    # One read for many samples goes to who has read most; what is left for the
-                    # others are reads for few.
+                while len(group):  # a group larger than any rank's free places is read by several
+                    # A read for many samples goes to the rank with the most reads so far, and
+                    # reads for few samples remain for the others.
                     fits = np.flatnonzero(free >= len(group))
                     if len(fits):
                         r = int(fits[np.argmax(self.num_reads[fits])])
@@ -144,7 +144,7 @@ class _Sweep:
     def _keep(
         self, step: int, r: int, mine: np.ndarray, batch: np.ndarray, units: np.ndarray
     ) -> None:
-        """Let rank `r` keep, of what it holds and has just seen, what is used next."""
+        """Cache on rank `r`, of its cached and its current samples, those that are used next."""
         uses = self._candidates(step, mine, batch, units)
         if self.planner.num_ranks > 1:
             steps = self._step_of(uses)
@@ -156,7 +156,7 @@ class _Sweep:
         out = self._evict(r, int(self.num_held[r]) - self.planner.capacity)
         kept = uses[self.held[r, uses]]
         self.holder[self.uses[kept]] = r
-        # Of those evicted, the ones that were held before this step have to leave the buffer.
+        # Only evicted samples that were cached before this step are dropped.
         evicted = self.uses[np.setdiff1d(out, uses, assume_unique=True)]
         self.holder[evicted] = -1
         self.drops.put(step, r, evicted)
@@ -169,12 +169,12 @@ class _Sweep:
     def _candidates(
         self, step: int, mine: np.ndarray, batch: np.ndarray, units: np.ndarray
     ) -> np.ndarray:
-        """Return the next uses of what rank `r` has at hand and nobody holds, ascending."""
+        """Return the next uses, ascending, of the rank's current samples that are not cached."""
         seen = self.planner.members(units)
         seen = seen[self.holder[seen] < 0]
         end = min((step + 1) * self.size, self.used)
         later = self.first[seen]
-        # What another rank draws in this very step is that rank's to keep.
+        # A sample processed by another rank in this step can only be cached there.
         in_batch = (later >= step * self.size) & (later < end)
         seen = np.concatenate([mine, seen[~in_batch]])
         later = self.first[seen]
@@ -187,7 +187,7 @@ class _Sweep:
         return np.where(second, num_batches + (uses - self.used) // self.size, uses // self.size)
 
     def _evict(self, r: int, count: int) -> np.ndarray:
-        """Drop the `count` uses that lie farthest ahead, and return them."""
+        """Evict the `count` latest uses and return them."""
         parts = [np.empty(0, np.int64)]
         while count > 0:
             begin = max(0, int(self.end[r]) - _SCAN)
@@ -214,7 +214,7 @@ class _Sweep:
 
 
 class _Log:
-    """Events as they come, step by step."""
+    """Events collected step by step."""
 
     def __init__(self) -> None:
         self.entries: list[tuple[int, int, np.ndarray]] = []

@@ -1,8 +1,8 @@
-"""The planned loader: exact shuffling, unchanged batches, and no byte read more often than needed.
+"""Planned loader: exactly shuffled batches from files with a minimal number of reads.
 
-Every rank plans the epoch for all ranks, by itself and alike (see `plan`), carries its own part
-out, and keeps in memory what the plan says. Threads read ahead; batches are put together in the
-consumer's thread.
+Every rank computes the plan of an epoch for all ranks (see `plan`), executes its part and caches
+the samples that the plan retains. Threads read ahead; batches are assembled in the consumer's
+thread.
 """
 
 from __future__ import annotations
@@ -35,33 +35,33 @@ SHUFFLES = ("exact", "block", False)
 
 
 class PlannedLoader(CursorLoader):
-    """Batches of files, in exactly shuffled order, with as few reads as the buffer allows.
+    """Loader of batches from files in exactly shuffled order, with as few reads as possible.
 
-    Stands where a `DataLoader` stands. The order, and so every global batch, depends on the seed,
-    the epoch, the set and the batch size alone: not on buffer, threads or number of ranks.
+    It replaces a `DataLoader`. Global batches depend only on seed, epoch, data set and batch size,
+    not on buffer, threads or number of ranks.
 
     Args:
-        source: the samples, by `open_source`.
-        batch_size: samples in a GLOBAL batch, over all ranks.
-        seed: seed of the shuffling.
-        buffer: memory for samples kept from batch to batch on EACH rank, bytes or "4GiB".
-        shuffle: "exact" permutes all samples every epoch; "block" permutes whole chunks, and
-            samples within as many chunks as the buffer holds: one pass over the file an epoch,
-            but the samples of a chunk meet in a batch more often (see `explain`); False keeps
-            the stored order.
-        drop_last: leave out a last batch that is not full.
-        on_error: "raise", or "skip" to take another sample, the same on every rank and in
-            every run, in place of one that cannot be read.
-        rank: this process; None asks torch.distributed, if it runs.
+        source: the samples, from `open_source`.
+        batch_size: samples per GLOBAL batch, over all ranks.
+        seed: of the shuffling.
+        buffer: memory for cached samples on EACH rank, bytes or "4GiB".
+        shuffle: "exact" permutes all samples every epoch. "block" permutes whole chunks, and the
+            samples within as many chunks as fit into the buffer: it reads the file once per epoch,
+            but samples of a chunk are more often in the same batch (see `explain`). False is the
+            stored order.
+        drop_last: whether to drop an incomplete last batch.
+        on_error: "raise", or "skip" to replace an unreadable sample by another one, the same on
+            every rank and in every run.
+        rank: this process; from torch.distributed by default.
         world_size: number of processes; must divide `batch_size`.
-        threads: threads that read and decode.
-        prefetch: memory for what is read ahead, bytes or "256MiB".
-        pin_memory: put batches together in page-locked memory, so that
-            `tensor.to("cuda", non_blocking=True)` returns at once; None does so if there is a GPU.
+        threads: number of threads that read and decode.
+        prefetch: memory for read-ahead, bytes or "256MiB".
+        pin_memory: assemble batches in page-locked memory, so that
+            `tensor.to("cuda", non_blocking=True)` is asynchronous; by default if there is a GPU.
 
     Raises:
-        ConfigError: settings that cannot be, or fewer samples than a batch with `drop_last`.
-        DataError: rows that were never written, unless skipped.
+        ConfigError: invalid settings, or fewer samples than a batch with `drop_last`.
+        DataError: rows were never written and `on_error` is "raise".
 
     Example:
         >>> import h5py, numpy as np, tempfile
@@ -129,13 +129,13 @@ class PlannedLoader(CursorLoader):
         self._peak = 0
 
     def new_planner(self) -> Planner:
-        """Return a planner that knows of nothing held."""
+        """Return a planner with empty caches."""
         if self.units is None:
             return SamplePlanner(self.order, self.capacity, self.world_size)
         return UnitPlanner(self.order, self.capacity, self.units, self.world_size)
 
     def _capacity(self) -> int:
-        """Return the samples that one rank's buffer holds; all where all rows fit in."""
+        """Return the capacity of one rank's buffer in samples; all samples if all rows fit."""
         source = self.files
         rows = sum(r.num_rows * r.row_nbytes for r in source.rows.values())
         if rows <= self.buffer:
@@ -162,13 +162,13 @@ class PlannedLoader(CursorLoader):
             reader.close()
 
     def _place(self, epoch: int, step: int) -> tuple[int, int, int]:
-        """Return where the buffers are; without shuffling one epoch is like another."""
+        """Return the position to which the caches belong; without shuffling, epochs are equal."""
         if step == len(self):
             epoch, step = epoch + 1, 0
         return (epoch if self.order.shuffle else 0, step, os.getpid())
 
     def _planned(self, epoch: int, step: int) -> EpochPlan:
-        """Return the plan from here on; what is in memory is of use only if it led here."""
+        """Return the plan from a position on; caches are cleared unless they belong to it."""
         upcoming, self._next_plan = self._next_plan, None
         here = self._place(epoch, step)
         if self._position == here and step and self._plan is not None:
@@ -178,12 +178,12 @@ class PlannedLoader(CursorLoader):
             self._plan = upcoming.result()
         else:
             if upcoming is not None and self._owner == os.getpid():
-                upcoming.exception()  # it has done with the planner
+                upcoming.exception()  # wait until it no longer uses the planner
             self._owner = os.getpid()
             self.planner.reset()
             self.holdings.clear()
             self._plan = self.planner.plan(epoch, step)
-        # While this epoch runs, another thread makes the plan of the one after it.
+        # The next epoch is planned in another thread during this one.
         pool = ThreadPoolExecutor(1, thread_name_prefix="planner")
         self._next_plan = pool.submit(self.planner.plan, epoch + 1)
         pool.shutdown(wait=False)
@@ -192,7 +192,7 @@ class PlannedLoader(CursorLoader):
     def _carry_out(self, doing: Step, reader: ReadAhead, plan: EpochPlan, number: int) -> Batch:
         samples, num_valid = doing.samples, None
         if not len(samples):
-            # Every rank takes part in every step: this one with a filler that counts for nothing.
+            # Every rank participates in every step, if necessary with a filler that does not count.
             samples, num_valid = plan.samples[number * self.order.batch_size :][:1], 0
         where = f"batch {number}"
         fetched = reader.next_step()
@@ -201,14 +201,14 @@ class PlannedLoader(CursorLoader):
         return tensors(self.files.assemble(values), num_valid)
 
     def explain(self) -> dict[str, Any]:
-        """Return what is going to happen, `explain.explained` for the keys. Plans two epochs.
+        """Return predictions by planning two epochs; see `explain.explained` for the keys.
 
-        The reads and bytes are this rank's, of the first epoch and of one after it.
+        Requests and bytes are those of this rank, in the first epoch and in a later one.
         """
         return {**super().explain(), **explained(self)}
 
     def stats(self) -> dict[str, Any]:
-        """Return what has happened: batches, samples, requests, bytes, seconds waited, memory."""
+        """Return counters: batches, samples, requests, bytes, seconds waited, memory."""
         requests, nbytes = self.files.counters()
         useful = self._samples * self.files.sample_nbytes
         return {
@@ -222,7 +222,7 @@ class PlannedLoader(CursorLoader):
 
 
 def _require_written(source: FileSource) -> None:
-    """Raise where rows that samples need were never written: HDF5 would give a fill value."""
+    """Raise DataError if rows of samples were never written; HDF5 would return fill values."""
     for name, runs in source.never_written().items():
         rows = source.rows_of(name, np.arange(len(source))).ravel()
         runs = [(a, b) for a, b in runs if ((rows >= a) & (rows < b)).any()]

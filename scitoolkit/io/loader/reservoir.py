@@ -1,4 +1,4 @@
-"""Simulations in memory whose slots are written anew while a training reads windows of them."""
+"""Reservoir of simulations in memory that are replaced while training reads windows of them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from scitoolkit.core.errors import ConfigError
 
 @dataclass(frozen=True)
 class Column:
-    """A variable of a sample: rows of a variable of the simulation, relative to the window's start.
+    """Variable of a sample: rows of a variable of the simulation.
 
     Attributes:
         variable: of the simulation.
-        offsets: one row a step of the window; negative for earlier values.
+        offsets: rows relative to the start of the window; negative for earlier values.
     """
 
     variable: str
@@ -25,17 +25,17 @@ class Column:
 
 
 class Reservoir:
-    """Memory for a number of simulations of one shape; a `Source` of their windows.
+    """Memory for simulations of equal shape, and a `Source` of their windows.
 
     Args:
         shapes: {variable: (rows, *dims)}; values are float32.
-        capacity: simulations.
-        columns: {key of a batch: what it holds}.
+        capacity: number of simulations.
+        columns: {key of a batch: its variable and rows}.
 
     Attributes:
-        windows: windows of a simulation.
-        nbytes: memory of all simulations, allocated at once.
-        bytes_read: of the simulations that were written into it.
+        windows: number of windows per simulation.
+        nbytes: memory (bytes) of all simulations.
+        bytes_read: total bytes of the simulations written into the reservoir.
 
     Raises:
         ConfigError: a simulation is shorter than a window.
@@ -69,19 +69,19 @@ class Reservoir:
 
     @property
     def simulation_nbytes(self) -> int:
-        """Bytes of one simulation."""
+        """Bytes per simulation."""
         return self.nbytes // self.capacity
 
     def slot(self, slot: int) -> dict[str, np.ndarray]:
-        """Return the variables of one simulation, (rows, *dims), to be written into."""
+        """Return writable views of the variables of one simulation, (rows, *dims)."""
         return {name: array[slot] for name, array in self._arrays.items()}
 
     def __len__(self) -> int:
-        """Return the number of windows held."""
+        """Return the number of windows."""
         return self.capacity * self.windows
 
     def read(self, indices: np.ndarray) -> dict[str, np.ndarray]:
-        """Return windows slot * windows + window, (samples, steps, *dims) each."""
+        """Return the windows `slot * windows + window`, (samples, steps, *dims) each."""
         slots, starts = np.divmod(indices, self.windows)
         found = {}
         for key, column in self.columns.items():

@@ -1,8 +1,8 @@
-"""Which windows of streamed simulations are trained on at which step: a function of the seed alone.
+"""Schedule of the windows of streamed simulations, as a function of the seed.
 
-Simulations are numbered, and enter a reservoir of fixed size in the order of their numbers. One
-may be replaced once each of its windows was drawn `repeats` times. When a simulation arrives from
-a worker has no influence: a late one is waited for.
+Simulations are numbered, and enter a reservoir of fixed size in this order. One may be replaced
+once each of its windows was drawn `repeats` times. The schedule does not depend on when workers
+deliver simulations: late ones are waited for.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ _SLOTS, _WINDOWS = 1, 2
 
 
 class ReservoirSchedule:
-    """The contents of a reservoir and the batches drawn from it, step by step.
+    """Contents of a reservoir and batches drawn from it, step by step.
 
-    Simulation n is due after as many batches as draw every window of the n simulations before it
-    `repeats` times, and enters at the first step from then on at which one may leave: of those
-    the most drawn one. A batch has the same number of windows of each simulation, up to one; the
-    windows of a simulation come in a new random order each time that all were drawn.
+    Simulation n is due after the number of batches that draw every window of the n simulations
+    before it `repeats` times. It then replaces, as soon as one may leave, the simulation with the
+    most draws. The numbers of windows per simulation in a batch differ by at most one. The windows
+    of a simulation are drawn in a random order, which is renewed after all were drawn.
 
     Args:
-        capacity: simulations held.
-        windows: windows of a simulation.
-        batch_size: windows of a batch.
+        capacity: number of simulations in the reservoir.
+        windows: number of windows per simulation.
+        batch_size: windows per batch.
         seed: of the draws.
-        repeats: times that each window is drawn before its simulation may leave.
-        total: simulations that there are; the last `capacity` stay.
+        repeats: number of draws of each window before its simulation may leave.
+        total: total number of simulations; the last `capacity` remain.
 
     Attributes:
-        step: batches drawn.
-        entered: simulations that were or are in the reservoir.
+        step: number of batches drawn.
+        entered: number of simulations that have entered the reservoir.
         slots: number of the simulation in each slot.
 
     Raises:
@@ -71,7 +71,7 @@ class ReservoirSchedule:
         self.reset()
 
     def reset(self) -> None:
-        """Go back to the first step."""
+        """Return to the first step."""
         self.step: int = 0
         self.entered: int = self.capacity
         self.slots: list[int] = list(range(self.capacity))
@@ -79,11 +79,11 @@ class ReservoirSchedule:
         self._orders: list[np.ndarray] = [np.empty(0, np.int64)] * self.capacity
 
     def feed(self) -> list[int]:
-        """Let the simulations enter that are due before this step's batch; return their slots."""
+        """Insert the simulations that are due before this step's batch; return their slots."""
         entering: list[int] = []
         once = self.windows * self.repeats
         while self.entered < self.total and self.step * self.batch_size >= self.entered * once:
-            # The most drawn one, the older of two alike.
+            # The simulation with the most draws, of several the oldest.
             slot = max(range(self.capacity), key=lambda s: (self._drawn[s], -self.slots[s]))
             if self._drawn[slot] < once:
                 break
@@ -93,7 +93,7 @@ class ReservoirSchedule:
         return entering
 
     def draw(self) -> np.ndarray:
-        """Return this step's windows, slot * windows + window, and go on to the next step."""
+        """Return this step's windows, `slot * windows + window`, and advance to the next step."""
         rng = np.random.default_rng([self.seed, _SLOTS, self.step])
         each, rest = divmod(self.batch_size, self.capacity)
         slots = np.tile(np.arange(self.capacity), each)
@@ -110,7 +110,7 @@ class ReservoirSchedule:
         return int(self._orders[slot][place])
 
     def go_to(self, step: int) -> None:
-        """Repeat all steps before `step`, which needs no data."""
+        """Move to `step` by repeating the schedule, without data."""
         if step < self.step:
             self.reset()
         while self.step < step:
@@ -118,7 +118,7 @@ class ReservoirSchedule:
             self.draw()
 
     def needed(self, steps: int) -> int:
-        """Return the simulations that have entered before the batch of step `steps` - 1."""
+        """Return the number of simulations required for the first `steps` batches."""
         other = ReservoirSchedule(
             self.capacity, self.windows, self.batch_size, seed=self.seed, repeats=self.repeats,
             total=self.total,
@@ -127,7 +127,7 @@ class ReservoirSchedule:
         return other.entered
 
     def identity(self) -> dict[str, Any]:
-        """Return what the draws depend on (JSON types)."""
+        """Return the inputs of the schedule (JSON types)."""
         return {
             "capacity": self.capacity, "windows": self.windows, "batch_size": self.batch_size,
             "seed": self.seed, "repeats": self.repeats, "total": self.total,

@@ -1,7 +1,7 @@
-"""Reading rows of one variable: a row is what it holds at one index of the sample dim.
+"""Readers of the rows of a variable, its slices at one index of the sample dim.
 
-The file's own library is asked once where everything lies; after that the bytes are fetched by
-position and decoded here, by several threads at a time and without the library's lock.
+Positions of the data are queried from the file's library once. Bytes are then read by position and
+decoded here, by several threads at a time and without the library's lock.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ Crop = tuple[slice, ...]
 
 @dataclass(frozen=True)
 class Layout:
-    """One variable as it is stored, and the part of it that is wanted.
+    """Storage of a variable, its sample axis, and the crop to read.
 
     Args:
-        name: its name in the file.
-        path: the file.
-        shape: its extent.
-        dims: names of its dims.
-        dtype: of the stored values, in their byte order.
-        chunks: extent of a chunk; None when it is stored in one piece.
-        filters: what was done to a chunk, in words.
-        axis: the axis of the samples.
-        crop: a slice with start and stop for every axis; that of `axis` is not looked at.
+        name: in the file.
+        path: of the file.
+        shape: of the variable.
+        dims: names of the dims.
+        dtype: of the stored values, including byte order.
+        chunks: shape of a chunk; None for contiguous storage.
+        filters: names of the filters of a chunk.
+        axis: the sample axis.
+        crop: a slice with start and stop for every axis; that of `axis` is ignored.
         attrs: attributes, such as `units`.
     """
 
@@ -59,12 +59,12 @@ class Layout:
 
     @property
     def row_shape(self) -> tuple[int, ...]:
-        """Shape of a row, after the crop."""
+        """Shape of a cropped row."""
         return tuple(s.stop - s.start for i, s in enumerate(self.crop) if i != self.axis)
 
     @cached_property
     def row_nbytes(self) -> int:
-        """Bytes of a row, after the crop, as stored values."""
+        """Bytes of a cropped row of stored values."""
         return int(np.prod(self.row_shape, dtype=np.int64)) * self.dtype.itemsize
 
     @property
@@ -78,40 +78,40 @@ class Layout:
 
 
 class RowReader(Protocol):
-    """Reads rows of one variable of one file, from any thread."""
+    """Thread-safe reader of the rows of one variable of one file."""
 
     layout: Layout
     unit_rows: int
-    """Rows that one read brings at the least: 1 where a row can be read by itself."""
+    """Minimum number of rows per read; 1 if rows can be read separately."""
     counter: Counter
-    """Requests and bytes; readers of one file may share theirs."""
+    """Counter of requests and bytes, possibly shared by readers of one file."""
 
     @property
     def file(self) -> DataFile | None:
-        """The file, where there is just one."""
+        """The file, if there is exactly one."""
 
     def read(self, first: int, last: int) -> np.ndarray:
-        """Return rows `first` ... `last` - 1 as stored, shape (last - first, *row_shape).
+        """Return rows `first` ... `last` - 1 as stored, (last - first, *row_shape).
 
         Raises:
-            DataError: they cannot be read, or are not what was written.
+            DataError: rows cannot be read, are damaged or were never written.
         """
 
     def read_into(self, first: int, last: int, out: np.ndarray) -> None:
-        """Put the same rows into `out`, contiguous, of the stored dtype; raises as `read`."""
+        """Read the rows into `out`, contiguous and of the stored dtype; raises like `read`."""
 
     def missing(self) -> list[tuple[int, int]]:
-        """Return the (first, last + 1) of rows that nobody ever wrote."""
+        """Return the ranges (first, last + 1) of rows that were never written."""
 
     def cost(self, first: int, last: int) -> tuple[int, int]:
-        """Return the requests and the bytes that reading these rows takes."""
+        """Return the number of requests and bytes for reading these rows."""
 
     def check(self) -> None:
-        """Raise a DataError if the file is no longer what was opened."""
+        """Raise DataError if the file was truncated or replaced since it was opened."""
 
 
 class CopyingReader(ABC):
-    """Base of readers that allocate what they return and do not know what was never written."""
+    """Base of readers that return new arrays and cannot detect rows that were never written."""
 
     layout: Layout
 
@@ -120,22 +120,22 @@ class CopyingReader(ABC):
         """Return rows `first` ... `last` - 1."""
 
     def read_into(self, first: int, last: int, out: np.ndarray) -> None:
-        """Put rows `first` ... `last` - 1 into `out`."""
+        """Read rows `first` ... `last` - 1 into `out`."""
         out[...] = self.read(first, last)
 
     def missing(self) -> list[tuple[int, int]]:
-        """Return nothing: what cannot be read fails when it is read."""
+        """Return no rows."""
         return []
 
 
 @dataclass(frozen=True)
 class ChunkTable:
-    """Where every chunk lies, arrays of the shape of the chunk grid.
+    """Positions of all chunks, as arrays of the shape of the chunk grid.
 
     Args:
-        offset: position in the file, -1 where nothing was written, int64.
-        size: stored bytes, int64.
-        mask: bit i set: filter i was skipped, uint32.
+        offset: int64, position in the file; -1 for chunks that were never written.
+        size: int64, stored bytes.
+        mask: uint32, bit i is set if filter i was skipped.
     """
 
     offset: np.ndarray
@@ -144,14 +144,14 @@ class ChunkTable:
 
 
 class ChunkReader:
-    """Rows out of chunks, each fetched by one request and decoded here.
+    """Reader of rows from chunks, each of which is read by one request and decoded here.
 
     Args:
-        layout: the variable.
-        file: the file it is in.
-        table: where the chunks lie.
-        codes: the filters, see `filters`.
-        fill: value of what was never written; None makes reading it an error.
+        layout: of the variable.
+        file: the file.
+        table: positions of the chunks.
+        codes: filter identifiers, see `filters`.
+        fill: value of chunks that were never written; None raises DataError for them.
     """
 
     def __init__(
@@ -171,10 +171,10 @@ class ChunkReader:
         self.fill: Any = fill
         self.chunks: tuple[int, ...] = layout.chunks
         self.chunk_nbytes: int = int(np.prod(self.chunks, dtype=np.int64)) * layout.dtype.itemsize
-        # Rows of a chunk that is stored as it is lie one after the other.
+        # In a chunk without filters, rows along the first axis are contiguous.
         self.cut: bool = not codes and layout.axis == 0
         self.unit_rows: int = 1 if self.cut else self.chunks[layout.axis]
-        # Whole rows may then be read to where they belong.
+        # Whole rows can then be read directly into the output.
         self.whole_rows: bool = self.cut and self.chunks[1:] == layout.shape[1:] == layout.row_shape
         self.grid: list[range] = [
             range(s.start // c, -(-s.stop // c))
@@ -182,7 +182,7 @@ class ChunkReader:
         ]
 
     def with_layout(self, layout: Layout) -> ChunkReader:
-        """Return a reader of the same variable along another axis, or of another part of it."""
+        """Return a reader of the same variable with another axis or crop."""
         return ChunkReader(layout, self.file, self.table, self.codes, self.fill)
 
     def read(self, first: int, last: int) -> np.ndarray:
@@ -192,7 +192,7 @@ class ChunkReader:
         return out
 
     def read_into(self, first: int, last: int, out: np.ndarray) -> None:
-        """Put rows `first` ... `last` - 1 into `out`."""
+        """Read rows `first` ... `last` - 1 into `out`."""
         self.file.check()
         layout = self.layout
         window = layout.window(first, last)
@@ -256,7 +256,7 @@ class ChunkReader:
         return DataError(what, where=where, fix=fix)
 
     def missing(self) -> list[tuple[int, int]]:
-        """Return the rows of which some chunk within the crop was never written."""
+        """Return the ranges of rows with chunks within the crop that were never written."""
         axis, rows = self.layout.axis, self.chunks[self.layout.axis]
         part = self.table.offset[tuple(slice(g.start, g.stop) if i != axis else slice(None)
                                        for i, g in enumerate(self.grid))]  # fmt: skip
@@ -266,7 +266,7 @@ class ChunkReader:
         return runs_of(np.asarray(absent), rows, self.layout.num_rows)
 
     def cost(self, first: int, last: int) -> tuple[int, int]:
-        """Return the requests and the bytes that reading these rows takes."""
+        """Return the number of requests and bytes for reading these rows."""
         indices = np.array(list(self._indices(first, last)))
         sizes = self.table.size[tuple(indices.T)]
         if self.cut:
@@ -276,7 +276,7 @@ class ChunkReader:
         return int((sizes > 0).sum()), int(sizes.sum())
 
     def check(self) -> None:
-        """Raise a DataError if the file has become shorter."""
+        """Raise DataError if the file was truncated or replaced."""
         self.file.check()
 
 
@@ -284,7 +284,7 @@ UNWRITTEN_FIX = "finish the run that writes the file, or allow_unwritten=True to
 
 
 def runs_of(marked: np.ndarray, scale: int, end: int) -> list[tuple[int, int]]:
-    """Return (first, last + 1) of the runs of True, in units of `scale`, cut at `end`.
+    """Return the runs of True as (first, last + 1), multiplied by `scale` and limited to `end`.
 
     Example:
         >>> runs_of(np.array([True, True, False, True]), scale=4, end=14)
@@ -295,13 +295,13 @@ def runs_of(marked: np.ndarray, scale: int, end: int) -> list[tuple[int, int]]:
 
 
 class StridedReader:
-    """Rows at equal distances, each in one piece: contiguous HDF5 and classic NetCDF.
+    """Reader of contiguous rows with a constant stride: contiguous HDF5 and classic NetCDF.
 
     Args:
-        layout: the variable; its sample axis is the first.
-        file: the file it is in.
-        offset: position of row 0.
-        stride: bytes from one row to the next; of contiguous data, the bytes of a whole row.
+        layout: of the variable; its sample axis is the first.
+        file: the file.
+        offset: position (bytes) of row 0.
+        stride: bytes from one row to the next; for contiguous data, the bytes of a whole row.
     """
 
     rest_crop: tuple[slice, ...]
@@ -316,7 +316,7 @@ class StridedReader:
         self.counter: Counter = file.counter
         inner = layout.shape[1:]
         self.inner_nbytes: int = int(np.prod(inner, dtype=np.int64)) * layout.dtype.itemsize
-        # Of a row only the outermost stretch that the crop needs is read.
+        # Of each row, only the range of the first inner dim within the crop is read.
         rest = int(np.prod(inner[1:], dtype=np.int64)) * layout.dtype.itemsize
         outer = layout.crop[1] if inner else slice(0, 1)
         self.skip: Any | int = outer.start * rest if inner else 0
@@ -329,9 +329,9 @@ class StridedReader:
         self.rest_crop = (slice(None), slice(None), *layout.crop[2:]) if inner else (slice(None),)
 
     def with_layout(self, layout: Layout) -> RowReader:
-        """Return a reader of the same variable along another axis, or of another part of it.
+        """Return a reader of the same variable with another axis or crop.
 
-        Along the second axis at one index of the first, rows lie one after the other as well.
+        Rows along the second axis at a single index of the first have a constant stride, too.
         """
         if layout.axis == 0:
             return StridedReader(layout, self.file, self.offset, self.stride)
@@ -345,7 +345,7 @@ class StridedReader:
         return TransposedReader(layout, self)
 
     def read_into(self, first: int, last: int, out: np.ndarray) -> None:
-        """Put rows `first` ... `last` - 1 into `out`."""
+        """Read rows `first` ... `last` - 1 into `out`."""
         if self.length != self.stride or self.part != self.layout.row_shape:
             out[...] = self.read(first, last)
             return
@@ -376,24 +376,24 @@ class StridedReader:
         return DataError(error.what, where=where, fix=error.fix)
 
     def missing(self) -> list[tuple[int, int]]:
-        """Return nothing: all rows lie in one piece that is there."""
+        """Return no rows: contiguous storage is allocated as a whole."""
         return []
 
     def cost(self, first: int, last: int) -> tuple[int, int]:
-        """Return the requests and the bytes that reading these rows takes."""
+        """Return the number of requests and bytes for reading these rows."""
         return 1, (last - first - 1) * self.stride + self.length
 
     def check(self) -> None:
-        """Raise a DataError if the file has become shorter."""
+        """Raise DataError if the file was truncated or replaced."""
         self.file.check()
 
 
 class TransposedReader(CopyingReader):
-    """Rows along any axis of contiguous data, gathered from its rows along the first.
+    """Reader of rows along any axis of contiguous data, gathered from rows along the first axis.
 
     Args:
-        layout: the variable; its sample axis is not the first.
-        source: its rows along the first axis.
+        layout: of the variable; its sample axis is not the first.
+        source: reader along the first axis.
     """
 
     unit_rows = 1
@@ -413,12 +413,12 @@ class TransposedReader(CopyingReader):
         return np.moveaxis(np.concatenate(rows), self.layout.axis, 0)
 
     def cost(self, first: int, last: int) -> tuple[int, int]:
-        """Return the requests and the bytes that reading these rows takes."""
+        """Return the number of requests and bytes for reading these rows."""
         outer, reader = self.layout.crop[0], self._along_first(first, last)
         return outer.stop - outer.start, (outer.stop - outer.start) * reader.length
 
     def check(self) -> None:
-        """Raise a DataError if the file has become shorter."""
+        """Raise DataError if the file was truncated or replaced."""
         self.file.check()
 
 

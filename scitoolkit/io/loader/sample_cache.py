@@ -1,4 +1,4 @@
-"""What one rank holds of a source, and how a step's samples are put together from it."""
+"""Cache of one rank's samples, and assembly of a step's samples from cache and reads."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from scitoolkit.io.loader.store import RowBuffer, copy_rows, scatter
 
 @dataclass
 class CacheForecast:
-    """What a plan alone says of the steps to come: what will be held, what has to be read.
+    """Forecast of the cache's contents and the reads of future steps, from the plan.
 
     Args:
         source: the samples.
-        held: the samples held, shape (samples,), bool.
-        counts: {variable: how many of them need each row}.
+        held: (samples,) bool, samples in the cache.
+        counts: {variable: number of cached samples that contain each row}.
     """
 
     source: FileSource
@@ -31,7 +31,7 @@ class CacheForecast:
     def reads(
         self, plan: EpochPlan, rank: int, start: int, gap_nbytes: float
     ) -> Iterator[list[Piece]]:
-        """Yield what each step from `start` on reads."""
+        """Yield the pieces to read for each step from `start` on."""
         for step in plan.steps(rank, start):
             enter = step.add[~self.held[step.add]]
             union = np.concatenate([step.samples, enter])
@@ -47,12 +47,15 @@ class CacheForecast:
 
 
 class SampleCache:
-    """The samples that a rank keeps, as rows, so that samples that overlap share them.
+    """Cache of a rank's samples as rows, which overlapping samples share.
 
     Args:
-        source: where they come from.
-        capacity: samples that are kept at the most.
-        empty: makes the arrays that batches are put together in.
+        source: of the samples.
+        capacity: maximum number of samples.
+        empty: allocator of the arrays of batches.
+
+    Attributes:
+        held: (samples,) bool, samples in the cache.
     """
 
     held: np.ndarray
@@ -78,17 +81,17 @@ class SampleCache:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of rows that fit in."""
+        """Capacity in bytes."""
         return sum(buffer.pool.nbytes for buffer in self.buffers.values())
 
     def clear(self) -> None:
-        """Hold nothing."""
+        """Remove all samples."""
         self.held[:] = False
         for buffer in self.buffers.values():
             buffer.clear()
 
     def ahead(self) -> CacheForecast:
-        """Return what will be held, to be followed through the steps to come."""
+        """Return a forecast that starts from the current contents."""
         counts = {name: buffer.count.copy() for name, buffer in self.buffers.items()}
         return CacheForecast(self.source, self.held.copy(), counts)
 
@@ -100,14 +103,14 @@ class SampleCache:
         replacements: SampleFallbacks,
         where: str,
     ) -> dict[str, np.ndarray]:
-        """Return a step's samples, then drop and keep what the plan says.
+        """Assemble a step's samples, then evict and insert cache entries according to the plan.
 
         Args:
             samples: samples of the batch.
-            step: what the plan says.
-            fetched: what was read for it.
-            replacements: which samples stand in for others.
-            where: names the batch in messages.
+            step: the plan of the step.
+            fetched: the reads of the step.
+            replacements: replacements for unreadable samples.
+            where: the batch, for messages.
 
         Returns:
             {variable: (samples, frames, *row_shape)}.
@@ -143,7 +146,7 @@ class SampleCache:
     def _settle(
         self, samples: np.ndarray, fetched: Fetched, replacements: SampleFallbacks, where: str
     ) -> None:
-        """Replace samples that cannot be read, and read what is still not at hand."""
+        """Replace unreadable samples, and read the rows that are still missing."""
         while True:
             for name, pairs in fetched.errors.items():
                 for bad, error in pairs:
@@ -159,7 +162,7 @@ class SampleCache:
             merge(fetched, read_pieces(self.source, pieces_of(self.source, lost, 0)))
 
     def _lost(self, name: str, samples: np.ndarray, fetched: Fetched) -> np.ndarray:
-        """Return the rows of samples that are neither held nor read yet, sorted."""
+        """Return the rows of samples that are neither cached nor read yet, sorted."""
         needed = np.unique(self.source.rows_of(name, samples))
         needed = needed[self.buffers[name].slot[needed] < 0]
         have = [rows for rows, _ in fetched.found.get(name, [])]

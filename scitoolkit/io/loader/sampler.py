@@ -1,4 +1,4 @@
-"""The plan's order for people who keep their own Dataset and DataLoader."""
+"""Batch sampler with planned order, for use with any torch Dataset and DataLoader."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from scitoolkit.io.loader.plan_units import UnitPlanner
 
 
 class PlannedBatchSampler:
-    """Lists of sample numbers for one rank: a `batch_sampler` of `torch.utils.data.DataLoader`.
+    """Batch sampler of one rank, usable as `batch_sampler` of `torch.utils.data.DataLoader`.
 
-    Every rank gets, of each global batch, the samples that it should still hold from before. A
-    Dataset that keeps `capacity` samples, or a page cache of that size, then reads each of them
-    once; `steps` tells a Dataset that wants to do it exactly which samples to keep and to drop.
-    Unlike `DistributedSampler` it needs no padding, and batches do not depend on the world size.
+    Of each global batch, a rank gets the samples that it should have cached. A Dataset that caches
+    `capacity` samples, or a page cache of that size, then reads each of them once; `steps` gives
+    the exact samples to retain and to drop. Unlike `DistributedSampler` it needs no padding, and
+    global batches do not depend on the world size.
 
     Args:
-        num_samples: size of the set.
-        batch_size: samples in a GLOBAL batch.
-        seed: seed of the shuffling.
-        capacity: samples that a rank keeps.
-        units: the chunk of every sample, when a chunk is read as a whole.
-        shuffle: permute the samples anew every epoch.
-        drop_last: leave out a last batch that is not full. If it is kept, a rank for which
-            nothing is left in it gets its first sample once more.
-        rank: this process; None asks torch.distributed, if it runs.
+        num_samples: size of the data set.
+        batch_size: samples per GLOBAL batch.
+        seed: of the shuffling.
+        capacity: number of samples that a rank caches.
+        units: chunk of every sample, if chunks are read as a whole.
+        shuffle: whether to permute the samples in every epoch.
+        drop_last: whether to drop an incomplete last batch. Otherwise a rank without samples in
+            that batch gets the batch's first sample again.
+        rank: this process; from torch.distributed by default.
         world_size: number of processes; must divide `batch_size`.
 
     Raises:
-        ConfigError: settings that cannot be.
+        ConfigError: invalid settings.
 
     Example:
         >>> samplers = [PlannedBatchSampler(8, 4, capacity=2, rank=r, world_size=2)
@@ -77,15 +77,15 @@ class PlannedBatchSampler:
         self._held_for = 0
 
     def __len__(self) -> int:
-        """Return the number of batches in an epoch."""
+        """Return the number of batches per epoch."""
         return self.order.num_batches
 
     def set_epoch(self, epoch: int) -> None:
-        """Take the order of `epoch` from now on."""
+        """Set the epoch of the next iteration."""
         self.epoch = epoch
 
     def steps(self) -> Iterator[Step]:
-        """Yield what this rank does in every step: samples, what to read, to drop, to keep."""
+        """Yield this rank's work in every step: samples, reads, and samples to drop and add."""
         if self.epoch != self._held_for:
             self.planner.reset()
         self._held_for = -1

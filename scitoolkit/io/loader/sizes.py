@@ -1,4 +1,4 @@
-"""Sizes of memory as people write them."""
+"""Parser of memory sizes such as "4GiB"."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def nbytes_of(size: int | str, name: str = "size") -> int:
 
     Args:
         size: bytes, or a number with one of kB, MB, GB, TB, KiB, MiB, GiB, TiB.
-        name: of the setting, for the message.
+        name: of the setting, for messages.
 
     Raises:
         ConfigError: not a size.

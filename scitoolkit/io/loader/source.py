@@ -1,4 +1,4 @@
-"""Where samples come from: arrays in memory, or windows of a field that is larger than memory."""
+"""Sources of samples: protocol, arrays in memory, and windows of lazily opened fields."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from scitoolkit.io.coordinates import time_dim
 
 @runtime_checkable
 class Source(Protocol):
-    """A set of samples that can be read by index, in any order and from another thread."""
+    """Set of samples that can be read by index, in any order and from any thread."""
 
     @property
     def bytes_read(self) -> int:
@@ -25,22 +25,22 @@ class Source(Protocol):
         """Return the number of samples."""
 
     def read(self, indices: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the samples, first dim = `indices`, in that order; arrays of their own.
+        """Return the samples `indices` along the first dim, in that order, as new arrays.
 
         Raises:
-            DataError: a sample cannot be read, or holds what it must not hold.
+            DataError: a sample cannot be read or has invalid values.
         """
 
     def describe(self) -> dict[str, Any]:
-        """Return what identifies the set (JSON types): a resume with another set is refused."""
+        """Return the identity of the data set (JSON types), which must be equal on resuming."""
 
 
 class ArraySource:
-    """Samples that are in memory.
+    """Source of samples in memory.
 
     Args:
-        arrays: key -> array of shape (num_samples, ...), all with the same first dim.
-        allow_nan: let non-finite values through.
+        arrays: key -> (num_samples, ...) array.
+        allow_nan: whether to accept non-finite values.
 
     Raises:
         DataError: lengths differ, or there is no array.
@@ -87,24 +87,23 @@ class ArraySource:
 
 
 class FieldWindows:
-    """Windows of a lazily opened field: `inputs` steps, then the `leads` steps after them.
+    """Source of windows of a lazily opened field: `inputs` steps, then `leads` steps.
 
-    Of a batch, each stretch of time that any of its windows needs is read once, however many
-    windows overlap there; nothing is kept between batches.
+    Steps shared by windows of a batch are read once; nothing is cached between batches.
+
+    Samples have `inputs` (B, inputs, [channels,] *space) and `targets` (B, leads, [channels,]
+    *space) in the stored precision, and `start` (B,) int64.
 
     Args:
         field: an array with a time dim, or a dataset whose variables become a channel dim.
-        starts: first time step of every window, shape (num_windows,), int.
+        starts: (num_windows,) int, first time step of every window.
         inputs: number of input steps.
         leads: number of target steps.
-        allow_nan: let non-finite values through (a field with land, say).
-
-    Samples hold `inputs` (B, inputs, [channels,] *space), `targets` (B, leads, [channels,]
-    *space), in the stored precision, and `start` (B,) int64.
+        allow_nan: whether to accept non-finite values, for example of a field with land.
 
     Raises:
         ConfigError: a window does not fit into the field.
-        DataError: no time dim, or variables of different shapes.
+        DataError: no time dim, or variables with different dims.
 
     Example:
         >>> field = xr.DataArray(np.arange(8.0).reshape(4, 2), dims=("time", "x"), name="u")
@@ -156,7 +155,7 @@ class FieldWindows:
         return len(self.starts)
 
     def read(self, indices: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the windows `indices`; see the class for the keys."""
+        """Return the windows `indices`; the keys are described in the class."""
         starts = self.starts[indices]
         offsets = np.arange(self.inputs + self.leads)
         frames, inverse = np.unique(starts[:, None] + offsets, return_inverse=True)
@@ -168,7 +167,7 @@ class FieldWindows:
         }
 
     def _read_frames(self, frames: np.ndarray) -> np.ndarray:
-        """Return sorted distinct frames, shape (frames, [channels,] *space)."""
+        """Read sorted distinct frames, (frames, [channels,] *space)."""
         channels = [self._read_variable(variable, frames) for variable in self.variables]
         return np.stack(channels, axis=1) if self.stack_channels else channels[0]
 
@@ -210,7 +209,7 @@ def consecutive_runs(frames: np.ndarray) -> Iterator[tuple[int, int]]:
 
 
 def require_finite(values: np.ndarray, name: str, indices: np.ndarray, what: str) -> None:
-    """Raise a DataError that names the first few of `indices` with NaN or Inf in `values`."""
+    """Raise DataError with the first few of `indices` that have NaN or Inf in `values`."""
     if values.dtype.kind not in "fc":
         return
     bad = ~np.isfinite(values).reshape(len(values), -1).all(axis=1)
@@ -220,5 +219,5 @@ def require_finite(values: np.ndarray, name: str, indices: np.ndarray, what: str
         raise DataError(
             f"NaN or Inf in {int(bad.sum())} of {len(values)} {what} read ({what} {names}{more})",
             where=f"variable {name}",
-            fix="fill or mask them, or allow_nan=True where a mask takes care of them",
+            fix="fill or mask them, or allow_nan=True if the training masks them",
         )

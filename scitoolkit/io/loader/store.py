@@ -1,4 +1,4 @@
-"""What stays in memory between batches: rows, each once, however many samples share it."""
+"""Reference-counted buffers of rows that are cached between batches."""
 
 from __future__ import annotations
 
@@ -10,13 +10,19 @@ _LARGE_ROW = 16 << 10
 
 
 class RowBuffer:
-    """Rows of one variable in one block of memory, which is touched only as far as it is used.
+    """Reference-counted buffer of rows of one variable in one block of memory.
 
     Args:
-        num_rows: rows that the variable has.
-        capacity: rows that fit in.
+        num_rows: number of rows of the variable.
+        capacity: number of rows that fit into the buffer.
         row_shape: shape of a row.
         dtype: of the values.
+
+    Attributes:
+        slot: (num_rows,) int64, position of each row in `pool`, or -1.
+        count: (num_rows,) int32, reference counts.
+        free: unused positions in `pool`.
+        pool: (capacity, *row_shape), the rows.
 
     Example:
         >>> buffer = RowBuffer(num_rows=9, capacity=2, row_shape=(), dtype=np.dtype("f4"))
@@ -39,10 +45,10 @@ class RowBuffer:
         self.free = list(range(capacity - 1, -1, -1))
 
     def update(self, enter: np.ndarray, leave: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Let rows in and out, each as often as samples ask for it.
+        """Update the reference counts of rows, and allocate and free slots.
 
         Returns:
-            The rows that were not there before, sorted, and the slots for the caller to fill.
+            The new rows, sorted, and their slots in `pool`, which the caller must fill.
         """
         np.add.at(self.count, enter, 1)
         np.subtract.at(self.count, leave, 1)
@@ -55,17 +61,17 @@ class RowBuffer:
         return new, self.slot[new]
 
     def clear(self) -> None:
-        """Hold nothing."""
+        """Remove all rows."""
         self.slot[:] = -1
         self.count[:] = 0
         self.free = list(range(len(self.pool) - 1, -1, -1))
 
 
 def copy_rows(values: np.ndarray, which: np.ndarray, out: np.ndarray, at: np.ndarray) -> None:
-    """Put `values[which[i]]` into `out[at[i]]`.
+    """Copy `values[which[i]]` to `out[at[i]]`.
 
-    Indexing by arrays on both sides would make a copy in between, which for large rows costs more
-    than a loop does.
+    Fancy indexing on both sides makes an intermediate copy, which is slower than a loop for large
+    rows.
     """
     if out[:1].nbytes < _LARGE_ROW:
         out[at] = values[which]
@@ -79,16 +85,16 @@ Found = Iterable[tuple[np.ndarray, np.ndarray]]
 
 
 def scatter(found: Found, rows: np.ndarray, at: np.ndarray, out: np.ndarray) -> np.ndarray:
-    """Put the values of `rows[i]` into `out[at[i]]`, as far as they were found.
+    """Copy the values of `rows[i]` to `out[at[i]]` if they are in `found`.
 
     Args:
-        found: what there is.
-        rows: wanted rows, in any order, shape (n,).
-        at: where each belongs, shape (n,).
+        found: available rows and their values.
+        rows: (n,) required rows, in any order.
+        at: (n,) positions in `out`.
         out: destination.
 
     Returns:
-        Which of `rows` were not found, bool, shape (n,).
+        (n,) bool, True for rows that were not found.
 
     Example:
         >>> out = np.zeros(3)

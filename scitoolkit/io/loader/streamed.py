@@ -1,4 +1,4 @@
-"""A loader of simulations that are made while the training runs: a bounded, exact reservoir."""
+"""Loader of simulations that are computed during training, through a bounded reservoir."""
 
 from __future__ import annotations
 
@@ -16,54 +16,54 @@ from scitoolkit.io.loader.reservoir_schedule import ReservoirSchedule
 
 Parameters = Mapping[str, float]
 Chooser = Callable[[int], Parameters]
-"""Parameters of the simulation of a number, chosen from the state of the training."""
+"""Returns the parameters of a simulation by number, chosen from the state of the training."""
 
 
 class SimulationStream(Protocol):
-    """Simulations by number, made in the background in the order in which they were ordered."""
+    """Simulations by number, computed in the background in the order of submission."""
 
     def order(self, number: int, parameters: Parameters | None = None) -> None:
-        """Ask for a simulation; with parameters that its number does not already decide."""
+        """Submit a simulation, with parameters unless its number determines them."""
 
     def take(self, number: int, out: Mapping[str, np.ndarray]) -> None:
-        """Write a simulation that was ordered into arrays; wait for it if need be."""
+        """Write a submitted simulation into arrays; wait for it if necessary."""
 
     def forget(self) -> None:
-        """Drop all orders and what was made of them."""
+        """Cancel all submitted simulations and drop their results."""
 
     def poll(self) -> None:
-        """Receive what is finished and give the workers the next orders; does not wait."""
+        """Receive finished simulations and pass new ones to the workers, without waiting."""
 
     def extracted(self, path: Path) -> dict[str, np.ndarray]:
-        """Return the arrays of a simulation in a file, as those of the stream."""
+        """Return the arrays of a simulation in a file, in the stream's form."""
 
     def describe(self) -> dict[str, Any]:
-        """Return what the simulations depend on (JSON types)."""
+        """Return the inputs of the simulations (JSON types)."""
 
     def stats(self) -> dict[str, Any]:
-        """Return what has happened: simulations made, CPU seconds, replacements."""
+        """Return counters: simulations computed, CPU seconds, replacements."""
 
     def close(self) -> None:
-        """End the workers."""
+        """Stop the workers."""
 
 
 class ReservoirLoader(CursorLoader):
-    """Batches of windows of streamed simulations, the same for any timing of the workers.
+    """Loader of windows of streamed simulations, independent of the timing of the workers.
 
-    An epoch has as many batches as draw the whole reservoir once; the stream goes on from one to
-    the next. A resumed training repeats the schedule, which needs no data, and asks anew for the
-    simulations that were in the reservoir.
+    An epoch has the number of batches that draws the whole reservoir once; the stream continues
+    across epochs. A resumed training repeats the schedule without data, and computes the
+    simulations that were in the reservoir again.
 
     Args:
-        stream: makes the simulations.
-        reservoir: holds them.
-        schedule: which one is where at which step.
+        stream: computes the simulations.
+        reservoir: memory for the simulations.
+        schedule: contents of the reservoir and batches by step.
         first: writes one of the first `capacity` simulations, which exist already, into arrays.
-        ahead: simulations that are ordered before they are due.
+        ahead: number of simulations submitted before they are due.
 
     Attributes:
-        choose: parameters of each further simulation; those that the stream knows if None. It is
-            called at a step that depends on the schedule alone.
+        choose: returns the parameters of each further simulation; None for those of the stream. It
+            is called at a step that depends only on the schedule.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class ReservoirLoader(CursorLoader):
             yield tensors(self.reservoir.read(self.schedule.draw()))
 
     def _go_to(self, position: int) -> None:
-        """Fill the reservoir with what it held before the batch of a step."""
+        """Restore the contents of the reservoir before the batch of a step."""
         schedule = self.schedule
         schedule.go_to(position)
         self.stream.forget()
@@ -106,7 +106,7 @@ class ReservoirLoader(CursorLoader):
         for slot in missing:
             self.stream.order(schedule.slots[slot])
         self._ordered = schedule.entered
-        if position:  # those of the simulations to come were given before this step
+        if position:  # their parameters were chosen before this step
             while self._ordered < min(schedule.total, schedule.entered + self.ahead):
                 self.stream.order(self._ordered)
                 self._ordered += 1
@@ -115,13 +115,13 @@ class ReservoirLoader(CursorLoader):
 
     def _enter(self, slot: int) -> None:
         number = self.schedule.slots[slot]
-        # Left undefined if the simulation cannot be made: nothing must be drawn from it.
+        # Stays None if the simulation fails, so that nothing is drawn from the slot.
         self._held[slot] = None
         into = self.reservoir.slot(slot)
         if number < self.schedule.capacity:
             self._first(number, into)
         else:
-            while self._ordered <= number:  # more are due at one step than are made ahead
+            while self._ordered <= number:  # more are due at one step than `ahead`
                 self._order_next()
             self.stream.take(number, into)
         self._held[slot] = number
@@ -138,7 +138,7 @@ class ReservoirLoader(CursorLoader):
         self._ordered += 1
 
     def explain(self) -> dict[str, Any]:
-        """Return what is going to happen: windows, batches, simulations, memory in bytes."""
+        """Return a summary of the loader: windows, batches, simulations, memory in bytes."""
         one = self.reservoir.simulation_nbytes
         return {
             **super().explain(),
@@ -151,10 +151,10 @@ class ReservoirLoader(CursorLoader):
         }
 
     def stats(self) -> dict[str, Any]:
-        """Return what has happened: batches, seconds waited, and what the stream tells."""
+        """Return counters of the loader and of the stream."""
         return {**super().stats(), "simulations_entered": self.schedule.entered,
                 **self.stream.stats()}  # fmt: skip
 
     def close(self) -> None:
-        """End the workers."""
+        """Stop the workers."""
         self.stream.close()

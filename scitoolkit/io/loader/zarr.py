@@ -1,6 +1,6 @@
-"""Zarr v2 and v3, sharded or not, through tensorstore where it is installed, else through zarr.
+"""Row readers of Zarr v2 and v3 through tensorstore if installed, else through zarr.
 
-A chunk that is not there is no fault: writers leave out those that hold nothing but fill values.
+Missing chunks are not errors, because writers omit chunks that contain only fill values.
 """
 
 from __future__ import annotations
@@ -70,15 +70,15 @@ def _codecs(array: Any) -> tuple[str, ...]:
 
 
 def _attributes(array: Any) -> dict[str, Any]:
-    """Return the attributes that say what the values are; a missing value as xarray stores it.
+    """Return the attributes that define the values, with `_FillValue` decoded.
 
-    xarray keeps `_FillValue` as the array's own fill value in format 2, and as the bytes of a
-    float64 in base64 in format 3.
+    xarray stores `_FillValue` as the array's fill value in format 2, and as the bytes of a float64
+    in base 64 in format 3.
     """
     found = {key: array.attrs[key] for key in ATTRIBUTES if key in array.attrs}
     fill = found.get("_FillValue")
     if isinstance(fill, str) and np.dtype(array.dtype).kind == "f":
-        with contextlib.suppress(ValueError):  # text of another program
+        with contextlib.suppress(ValueError):  # text written by another program
             found["_FillValue"] = struct.unpack("<d", base64.b64decode(fill, validate=True))[0]
     elif "_ARRAY_DIMENSIONS" in array.attrs and fill is None and array.fill_value is not None:
         found["_FillValue"] = array.fill_value
@@ -86,10 +86,10 @@ def _attributes(array: Any) -> dict[str, Any]:
 
 
 class ZarrReader(CopyingReader):
-    """Rows of a Zarr array.
+    """Reader of the rows of a Zarr array.
 
     Args:
-        layout: the array.
+        layout: of the array.
         version: of the format, 2 or 3.
     """
 
@@ -104,7 +104,7 @@ class ZarrReader(CopyingReader):
         self._reset()
 
     def with_layout(self, layout: Layout) -> ZarrReader:
-        """Return a reader of the same array along another axis, or of another part of it."""
+        """Return a reader of the same array with another axis or crop."""
         return ZarrReader(layout, self.version)
 
     def _reset(self) -> None:
@@ -130,7 +130,7 @@ class ZarrReader(CopyingReader):
         return np.moveaxis(np.asarray(values), self.layout.axis, 0)
 
     def cost(self, first: int, last: int) -> tuple[int, int]:
-        """Return the chunks that these rows lie in, and their bytes before compression."""
+        """Return the number of chunks that contain these rows, and their uncompressed bytes."""
         assert self.layout.chunks is not None
         window = self.layout.window(first, last)
         count = 1
@@ -140,7 +140,7 @@ class ZarrReader(CopyingReader):
         return count, count * nbytes
 
     def check(self) -> None:
-        """Do nothing: a damaged chunk is found when it is read."""
+        """Do nothing, because damaged chunks are detected on reading."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in self.__dict__.items() if k not in ("_lock", "_read")}

@@ -1,1 +1,1 @@
-"""Deep Potential models: descriptors and fitting nets, deepmd-kit's inputs and weights."""
+"""Deep Potential models: descriptors, fitting nets, deepmd-kit's input and weights files."""

@@ -30,17 +30,17 @@ AnyDescriptor = Annotated[DescriptorConfig, Choice(descriptors)]
 
 
 class FittingFields(ModelConfig):
-    """Settings of a Deep Potential besides its descriptors; brackets have deepmd-kit's names.
+    """Settings of a Deep Potential without its descriptors; deepmd-kit's names in brackets.
 
     Attributes:
-        fitting: widths of the fitting nets [neuron].
-        fitting_resnet_dt: layers of the fitting nets with a step [resnet_dt].
-        shared_fitting: one fitting net for all types, which needs the type in the descriptor, as
-            se_atten has it; by default where all descriptors have it.
-        frame_parameters: numbers given with every frame, temperature say [numb_fparam].
-        atom_parameters: numbers given with every atom [numb_aparam].
+        fitting: widths of the hidden layers of the fitting nets [neuron].
+        fitting_resnet_dt: layers of the fitting nets with a trained time step [resnet_dt].
+        shared_fitting: one fitting net for all types, which requires descriptors that include the
+            type, such as se_atten; by default if all descriptors include it.
+        frame_parameters: number of parameters per frame, such as a temperature [numb_fparam].
+        atom_parameters: number of parameters per atom [numb_aparam].
         precision: of parameters and arithmetic; energies are summed in float64.
-        zbl: repulsion of nuclei added to the learned energy, `{}` for defaults; see `ZblConfig`.
+        zbl: ZBL repulsion added to the learned energy, `{}` for defaults; see `ZblConfig`.
         seed: of the initial weights.
     """
 
@@ -64,18 +64,18 @@ class FittingFields(ModelConfig):
 
     @property
     def one_fitting(self) -> bool:
-        """Whether one fitting net serves all types."""
+        """Whether all types share one fitting net."""
         if self.shared_fitting is not None:
             return self.shared_fitting
         return all(each.holds_types for each in self.descriptor_configs)
 
     def summary(self) -> dict[str, Any]:
-        """Return `sel` of the descriptors, by name where there are several."""
+        """Return the summaries of the descriptors, by name if there are several."""
         found = [(each.name, each.summary()) for each in self.descriptor_configs]
         return found[0][1] if len(found) == 1 else {"descriptors": [{n: s} for n, s in found]}
 
     def build(self, type_map: Sequence[str]) -> Potential:
-        """Return the untrained model; every `sel` must be a number by now."""
+        """Return the untrained model; every `sel` must be a number."""
         return load_name("scitoolkit.potentials.deepmd.model:DeepPotential")(self, type_map)
 
 
@@ -83,7 +83,7 @@ class DeepPotentialConfig(FittingFields):
     """Fitting nets over one descriptor or several (DeePMD's family).
 
     Attributes:
-        descriptors: one, or several side by side [type: hybrid], each with its own cutoff.
+        descriptors: one, or several that are concatenated [type: hybrid], each with a cutoff.
 
     Example:
         >>> settings = {"descriptors": [{"name": "se_e2_a", "cutoff": 6.0, "sel": [46, 92]},
@@ -110,7 +110,7 @@ class DeepPotentialConfig(FittingFields):
 
     @property
     def cutoff(self) -> float:
-        """Å, the largest of the descriptors."""
+        """Largest cutoff of the descriptors, Å."""
         return max(each.cutoff for each in self.descriptor_configs)
 
     def resolve_auto_sel(self, graphs: Sequence[Batch], type_map: Sequence[str]) -> Self:
@@ -125,7 +125,7 @@ class DeepPotentialConfig(FittingFields):
 
 
 class _OneDescriptor(FittingFields):
-    """Base of the short forms: one descriptor, its settings in the same section."""
+    """Base of the short forms: the settings of one descriptor are in the model's section."""
 
     descriptor_class: ClassVar[type[DescriptorConfig]]
 
@@ -136,14 +136,14 @@ class _OneDescriptor(FittingFields):
         return [self.descriptor_class(**{key: getattr(self, key) for key in keys})]
 
     def resolve_auto_sel(self, graphs: Sequence[Batch], type_map: Sequence[str]) -> Self:
-        """Return the configuration with `sel` counted where it is `auto`."""
+        """Return the configuration with `sel: auto` replaced by the counted number."""
         (resolved,) = (each.resolve_auto_sel(graphs, type_map) for each in self.descriptor_configs)
         keys = type(resolved).model_fields
         return self.model_copy(update={key: getattr(resolved, key) for key in keys})
 
 
 class SeE2AConfig(SeE2AFields, _OneDescriptor):
-    """Deep Potential of se_e2_a: distances and directions.
+    """Deep Potential with the descriptor se_e2_a: distances and directions.
 
     The same model as `deep_potential` with this one descriptor.
     """
@@ -155,7 +155,7 @@ class SeE2AConfig(SeE2AFields, _OneDescriptor):
 
 
 class SeE2RConfig(SeE2RFields, _OneDescriptor):
-    """Deep Potential of se_e2_r: distances alone; see `SeE2AConfig`."""
+    """Deep Potential with the descriptor se_e2_r: distances only; see `SeE2AConfig`."""
 
     tables: ClassVar[bool] = False
     descriptor_class: ClassVar[type[DescriptorConfig]] = SeE2RDescriptorConfig

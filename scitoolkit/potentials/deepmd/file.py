@@ -1,4 +1,4 @@
-"""deepmd-kit's backend-independent model file (`.dp`, HDF5): its tree, and networks in it."""
+"""Trees and networks of deepmd-kit's backend-independent model file (`.dp`, HDF5)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Tree = dict[str, Any]
 
 
 def read_tree(path: Path) -> Tree:
-    """Return the tree of a file, its arrays in place.
+    """Return the tree of a file with its arrays.
 
     Raises:
         DataError: no such file, or another kind of file.
@@ -44,7 +44,7 @@ def _resolved(node: Any, file: h5py.File, variables: bool = False) -> Any:
 
 
 def write_tree(tree: Tree, path: Path) -> Path:
-    """Write a tree whose arrays lie under `@variables`."""
+    """Write a tree whose arrays are under `@variables` keys; return the path."""
     with h5py.File(path, "w") as file:
         file.attrs["json"] = json.dumps(_stored(tree, file), separators=(",", ":"))
     return path
@@ -61,7 +61,7 @@ def _stored(node: Any, file: h5py.File) -> Any:
 
 
 def resnet_dt(collection: dict[str, Any]) -> str:
-    """Return which layers have a step, of the first network."""
+    """Return which layers of the first network have a time step (`ResnetSteps`)."""
     hidden = next(n for n in collection["networks"] if n is not None)["layers"]
     held = [layer["@variables"].get("idt") is not None for layer in hidden]
     if not any(held):
@@ -70,10 +70,10 @@ def resnet_dt(collection: dict[str, Any]) -> str:
 
 
 def fill_networks(stack: StackedNetworks, collection: dict[str, Any], where: str) -> None:
-    """Put the weights of a collection of networks in place of a stack's.
+    """Copy the weights of a network collection into a stack.
 
     Raises:
-        DataError: another number of networks, or of steps.
+        DataError: another number of networks or time steps, or an unsupported layer.
     """
     networks = [n for n in collection["networks"] if n is not None]
     if len(networks) != stack.count:
@@ -95,10 +95,10 @@ def fill_networks(stack: StackedNetworks, collection: dict[str, Any], where: str
 
 
 def _check_layer(layer: Tree, output: bool, where: str) -> None:
-    """Refuse a layer of another form than tanh with a shortcut, or linear at the end.
+    """Refuse layers other than tanh with a residual connection, and a linear output layer.
 
     Raises:
-        DataError: it is.
+        DataError: another activation, or no residual connection.
     """
     wanted = ("none", False) if output else ("tanh", True)
     found = (str(layer["activation_function"]).lower().replace("linear", "none"), layer["resnet"])
@@ -110,7 +110,7 @@ def _check_layer(layer: Tree, output: bool, where: str) -> None:
 
 
 def network_collection(stack: StackedNetworks, kind: str, types: int, indices: int) -> Tree:
-    """Return the tree of a stack; `indices` is 0 for one network, 1 a type, 2 a pair of types."""
+    """Return the tree of a stack; `indices` is 0 for one network, 1 for types, 2 for type pairs."""
     order = range(stack.count)
     if indices == 2:
         order = [c * types + n for n in range(types) for c in range(types)]  # type: ignore[assignment]

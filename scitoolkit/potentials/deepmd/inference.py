@@ -1,8 +1,8 @@
-"""Inference of a Deep Potential by chunks of atoms, whose activations stay in the cache.
+"""Inference of a Deep Potential in chunks of atoms whose activations fit in the cache.
 
-The atoms are visited type by type. Where one descriptor feeds the fitting nets, a fused kernel
-forms the descriptor, applies the net and returns the derivative; inputs that are the same for all
-atoms of a type enter its bias. Else the nets run in torch on each chunk.
+The atoms are processed by type. With a single descriptor, a fused kernel forms the descriptor,
+applies the fitting net and returns the derivative; inputs that all atoms of a type share are folded
+into the first bias. Otherwise the nets run in torch on each chunk.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from scitoolkit.potentials.deepmd.descriptors.base import ChunkedMoments, Descri
 from scitoolkit.potentials.deepmd.networks import StackedNetworks, linear_output
 
 Part = tuple[ChunkedMoments, Tensor | None]
-"""The moments of a descriptor, and the places of its edges among all, None where they are all."""
+"""The moments of a descriptor, and the indices of its edges, None if it uses all edges."""
 
 
 class Fitting:
-    """Energies of atoms of one type, and their derivatives in the moments.
+    """Energies of atoms of one type and their derivatives with respect to the moments.
 
     Args:
-        descriptors: that the fitting nets read.
-        networks: the fitting nets, one or one a type.
+        descriptors: inputs of the fitting nets.
+        networks: the fitting nets, one for all types or one per type.
     """
 
     def __init__(self, descriptors: Sequence[Descriptor], networks: StackedNetworks) -> None:
@@ -36,7 +36,7 @@ class Fitting:
         self._packed: dict[int, tuple[Any, FittingNetwork]] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state for copies and pickles; packed networks are made anew."""
+        """Return the state for copies and pickles, without packed networks."""
         return {**self.__dict__, "_packed": {}}
 
     def layers(self, kind: int) -> list[Layer]:
@@ -45,11 +45,11 @@ class Fitting:
         return networks[kind] if len(networks) > 1 else networks[0]
 
     def kernel(self, kind: int, given: Tensor | None) -> FittingNetwork | None:
-        """Return the fused kernel of a type, None where there is none for this model.
+        """Return the fused kernel of a type, or None if this model has none.
 
         Args:
             kind: type of the atoms.
-            given: (F,) parameters that all atoms share, None without any.
+            given: (F,) parameters that all atoms share, or None.
         """
         given = self._constant(kind, given)
         spec = self._spec(0 if given is None else len(given))
@@ -67,7 +67,7 @@ class Fitting:
         return self._packed[kind][1]
 
     def _constant(self, kind: int, given: Tensor | None) -> Tensor | None:
-        """Return the inputs that all atoms of a type share, None without any."""
+        """Return the inputs that all atoms of a type share, or None."""
         of_type = [each.constant_inputs(kind) for each in self._descriptors]
         parts = [each.detach() for each in (*of_type, given) if each is not None]
         return torch.cat(parts) if parts else None
@@ -79,14 +79,14 @@ class Fitting:
         spec, first = descriptor.fused_fitting(self._networks.widths), self._networks.weight[0]
         if spec is None or not available(spec, first.dtype):
             return None
-        # The residual connection of a first layer past given parameters is not in the kernel.
+        # The kernel has no residual connection from external parameters in the first layer.
         residual = spec.widths[0] in (first.shape[1], 2 * first.shape[1])
         return None if num_given and residual else spec
 
     def by_torch(
         self, kind: int, values: Sequence[Tensor], given: Sequence[Tensor]
     ) -> tuple[Tensor, list[Tensor]]:
-        """Return energies (n,) and derivatives in the moments, for any descriptors.
+        """Return energies (n,) and derivatives with respect to the moments, for any descriptors.
 
         Args:
             kind: type of the atoms.
@@ -113,8 +113,8 @@ def chunked_edge_gradients(
     Args:
         fitting: the fitting nets.
         parts: the moments of each descriptor.
-        graph: of all edges.
-        vectors: (E, 3), Å.
+        graph: with all edges.
+        vectors: edge vectors, (E, 3), Å.
         given: parameters of each atom, (N, ·) each.
         shift: energy of each type, eV, (T,).
     """
@@ -151,7 +151,7 @@ def _sum(parts: Sequence[Part], vectors: Tensor) -> Tensor:
 
 
 def _shared(given: Sequence[Tensor]) -> Tensor | None:
-    """Return the parameters (F,) that all atoms have in common, None where they differ."""
+    """Return the parameters (F,) that all atoms share, or None if they differ."""
     if not given or not len(given[0]):
         return None
     numbers = torch.cat(list(given), dim=1)
@@ -159,7 +159,7 @@ def _shared(given: Sequence[Tensor]) -> Tensor | None:
 
 
 def _with_bias(layers: Sequence[Layer], given: Tensor | None) -> Sequence[Layer]:
-    """Return layers of the descriptor alone: the first bias holds the part of `given`."""
+    """Return layers without the inputs `given`, whose contribution is added to the first bias."""
     if given is None:
         return layers
     (weight, bias, step), *others = layers

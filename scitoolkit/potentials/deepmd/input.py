@@ -1,7 +1,7 @@
-"""deepmd-kit's `input.json` as a configuration of ours, for the models that are built here.
+"""Translation of deepmd-kit's `input.json` to a configuration of this package.
 
-Every key is either translated, known to have no effect here, or refused by name: a setting that
-would be ignored in silence is an error.
+Every key is translated, known to have no effect here, or refused by name: no setting is silently
+ignored.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from scitoolkit.potentials.deepmd.input_section import Section
 
 
 def translate(raw: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return our raw configuration for one of deepmd-kit's, or None when it is not one.
+    """Return the raw configuration for an `input.json`, or None if `raw` is not one.
 
     Raises:
-        ConfigProblems: all keys that cannot be honoured, at once.
+        ConfigProblems: lists all keys that are not supported.
 
     Example:
         >>> text = {"model": {"type_map": ["H"], "descriptor": {"type": "se_e2_a", "sel": [9],
@@ -105,7 +105,7 @@ def _training(section: Section, rate: Section) -> dict[str, Any]:
 
 
 def _batch_size(data: Section, systems: Any) -> int:
-    """Return the number of frames: deepmd-kit's `auto` takes at least 32 atoms (or the stated)."""
+    """Return the frames of a batch: at least 32 atoms for `auto`, N for `auto:N`."""
     value = data.get("batch_size", "auto")
     if isinstance(value, int):
         return value
@@ -113,7 +113,7 @@ def _batch_size(data: Section, systems: Any) -> int:
         return int(value[0])
     kind, _, number = str(value).partition(":")
     if kind != "auto":
-        data.refuse("batch_size", f"{value!r} is not built here; allowed: a number, auto, auto:N")
+        data.refuse("batch_size", f"{value!r} is not supported; allowed: a number, auto, auto:N")
         return 1
     from scitoolkit.core.config import resolve_path
     from scitoolkit.io.atoms import open_atoms

@@ -1,4 +1,4 @@
-"""The model of deepmd-kit's `input.json` in our terms."""
+"""Translation of the model section of deepmd-kit's `input.json`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PRECISIONS = {"default": "float64", "float64": "float64", "double": "float64",
 
 
 def model_settings(section: Section) -> dict[str, Any]:
-    """Return our `model` section; unsupported settings are noted as problems."""
+    """Return the `model` section; unsupported settings are recorded as problems."""
     descriptor, fitting = section.section("descriptor"), section.section("fitting_net")
     hybrid = descriptor.get("type") == "hybrid"
     listed = descriptor.sections("list", "descriptor") if hybrid else [descriptor]
@@ -26,7 +26,7 @@ def model_settings(section: Section) -> dict[str, Any]:
     for key in ("pair_exclude_types", "atom_exclude_types"):
         section.only(key, [])
     section.only("type", "standard")
-    precision = _precision(listed[0], fitting)
+    precision = _precision([*listed, fitting])
     out = {
         "name": "deep_potential", "descriptors": parts,
         "frame_parameters": fitting.get("numb_fparam", 0),
@@ -48,11 +48,15 @@ def _fitting(fitting: Section) -> None:
     fitting.close()
 
 
-def _precision(descriptor: Section, fitting: Section) -> str:
-    precision = _PRECISIONS.get(str(descriptor.get("precision", "default")))
-    if precision is None or fitting.get("precision", "default") not in _PRECISIONS:
-        descriptor.refuse("precision", "allowed: default, float64, float32")
-    return precision or "float64"
+def _precision(sections: list[Section]) -> str:
+    """Return the highest precision of the descriptors and the fitting net."""
+    found = set()
+    for section in sections:
+        precision = _PRECISIONS.get(str(section.get("precision", "default")))
+        if precision is None:
+            section.refuse("precision", "allowed: default, float64, float32")
+        found.add(precision)
+    return "float32" if found == {"float32"} else "float64"
 
 
 def _descriptor(section: Section) -> dict[str, Any] | None:
@@ -60,7 +64,7 @@ def _descriptor(section: Section) -> dict[str, Any] | None:
     name = deepmd_names().get(kind)
     if name is None:
         allowed = ", ".join([*deepmd_names(), "hybrid of these"])
-        section.refuse("type", f"{kind!r} is not built here; allowed: {allowed}")
+        section.refuse("type", f"{kind!r} is not supported; allowed: {allowed}")
         return None
     out = {"name": name, **descriptors.get(name).from_deepmd_input(section)}
     section.close()
@@ -68,7 +72,7 @@ def _descriptor(section: Section) -> dict[str, Any] | None:
 
 
 def _type_embedding(section: Section, parts: list[dict[str, Any]]) -> None:
-    """Take the TensorFlow backend's section of that name, where it says no more than `tebd_dim`."""
+    """Translate the TensorFlow backend's `type_embedding` if it has one layer, as `tebd_dim`."""
     given = section.get("type_embedding")
     if not given:
         return

@@ -1,4 +1,4 @@
-"""A section of deepmd-kit's `input.json` that remembers which of its keys were asked for."""
+"""A section of deepmd-kit's `input.json` that records which keys were read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,14 @@ WITHOUT_EFFECT = {
 
 
 class Section:
-    """A section that remembers which of its keys were asked for."""
+    """Section of `input.json` that records which keys were read.
+
+    Args:
+        name: dotted name, for messages.
+        values: the section, or None.
+        problems: list that problems are appended to.
+        kind: key of `WITHOUT_EFFECT`; by default the last part of the name.
+    """
 
     def __init__(
         self, name: str, values: Any, problems: list[Problem], kind: str | None = None
@@ -30,7 +37,7 @@ class Section:
         self._left = set(self._values) - WITHOUT_EFFECT.get(kind, set())
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Return a value; the key is known from now on."""
+        """Return a value and mark its key as read."""
         self._left.discard(key)
         return self._values.get(key, default)
 
@@ -44,11 +51,11 @@ class Section:
             return float(default)
 
     def section(self, key: str) -> Section:
-        """Return a section within."""
+        """Return a subsection."""
         return Section(f"{self.name}.{key}", self.get(key), self._problems)
 
     def sections(self, key: str, kind: str) -> list[Section]:
-        """Return the sections of a list, each with the keys of `kind`."""
+        """Return the sections of a list, each of the kind `kind`."""
         values = self.get(key) or []
         return [
             Section(f"{self.name}.{key}[{number}]", each, self._problems, kind)
@@ -56,16 +63,16 @@ class Section:
         ]
 
     def refuse(self, key: str, why: str) -> None:
-        """Note a problem."""
+        """Record a problem with a key."""
         self._problems.append(Problem(f"{self.name}.{key}".lstrip("."), why))
 
     def only(self, key: str, *allowed: Any) -> None:
-        """Refuse any value of `key` but these."""
+        """Record a problem if the value of `key` is not among `allowed`."""
         value = self.get(key, allowed[0])
         if value not in allowed:
-            self.refuse(key, f"{value!r} is not built here; allowed: {allowed}")
+            self.refuse(key, f"{value!r} is not supported; allowed: {allowed}")
 
     def close(self) -> None:
-        """Refuse the keys that nobody asked for."""
+        """Record a problem for every unread key."""
         for key in sorted(self._left):
-            self.refuse(key, "not known here, and it would change the result")
+            self.refuse(key, "not supported, and it would change the result")

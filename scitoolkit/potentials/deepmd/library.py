@@ -1,4 +1,4 @@
-"""Deep Potentials as C libraries: which can be exported, their kernels and their weights."""
+"""Export of Deep Potentials as C libraries: supported models, kernels and weights."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 @torch.no_grad()
 def deep_potential_library(model: DeepPotential) -> LibrarySource:
-    """Return the library of a Deep Potential, with tables if it was compressed.
+    """Return the library source of a Deep Potential, with tables if it was compressed.
 
     Raises:
-        ConfigError: a descriptor or an option that the library has no kernels for.
+        ConfigError: the library has no kernels for a descriptor or an option.
     """
     descriptor = _descriptor(model)
     spec, constants = descriptor.spec, descriptor.constants()
@@ -73,7 +73,7 @@ def _descriptor(model: DeepPotential) -> SeE2ADescriptor:
 
 
 def _excluded(descriptor: SeE2ADescriptor) -> Tensor:
-    """Return 1 for each pair of types that do not see each other, (T, T)."""
+    """Return a (T, T) mask with 1 for excluded pairs of types."""
     banned = torch.zeros(descriptor.spec.num_types, descriptor.spec.num_types)
     for one, other in descriptor.config.exclude_types:
         banned[one, other] = banned[other, one] = 1

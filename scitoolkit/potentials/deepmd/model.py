@@ -1,4 +1,4 @@
-"""Deep Potential models: fitting nets over one descriptor or several, and given parameters."""
+"""Deep Potential models: fitting nets over descriptors and external parameters."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from scitoolkit.potentials.graph import PARAMETERS, edge_vectors, within_cutoff,
 from scitoolkit.potentials.model import DTYPES, Potential, no_tables
 from scitoolkit.potentials.statistics import composition, energy_shifts
 
-LEAST_SPREAD = 1e-2  # of a parameter, as deepmd-kit's
+LEAST_SPREAD = 1e-2  # smallest standard deviation of a parameter, as in deepmd-kit
 
 
 class DeepPotential(Potential):
-    """Energies from fitting nets over the descriptors of an atom and the given parameters.
+    """Deep Potential: atomic energies from fitting nets over descriptors and external parameters.
 
     Args:
-        config: every `sel` is a number.
+        config: with a number for every `sel`.
         type_map: species.
-        outputs: of the fitting nets; more than one only for a property that is no energy.
+        outputs: number of outputs of the fitting nets; 1 for energies.
     """
 
     dtype: torch.dtype
@@ -60,11 +60,11 @@ class DeepPotential(Potential):
         self.register_load_state_dict_pre_hook(_former_state)
 
     def _given(self) -> dict[str, int]:
-        """Return how many parameters are given with frames and with atoms."""
+        """Return the numbers of frame and atom parameters by name."""
         return {name: getattr(self.config, name) for name in PARAMETERS}
 
     def fit_statistics(self, graphs: Iterable[Batch]) -> None:
-        """Measure the environments, the energy shift of each type, mean and scale of parameters."""
+        """Set the descriptors' statistics, the energy shifts, and mean and scale of parameters."""
         graphs = list(graphs)
         for each in self.descriptors:
             each.fit_statistics([within_cutoff(graph, each.cutoff) for graph in graphs])
@@ -83,14 +83,14 @@ class DeepPotential(Potential):
         found = graph[name].shape[1] if name in graph else 0
         if found != wanted:
             raise DataError(
-                f"a configuration with {found} {name.replace('_', ' ')}, the model takes {wanted}",
+                f"a configuration has {found} {name.replace('_', ' ')}, the model takes {wanted}",
                 fix="fparam.npy and aparam.npy in deepmd systems, `fparam` in an extxyz comment "
                 "line and a column `aparam` elsewhere",
             )  # fmt: skip
         return graph[name]
 
     def given_inputs(self, graph: Batch) -> list[Tensor]:
-        """Return the normalised given parameters of each atom, (N, ·) each."""
+        """Return the normalised frame and atom parameters of each atom, (N, ·) each."""
         out = []
         for name, number in self._given().items():
             if number:
@@ -102,11 +102,11 @@ class DeepPotential(Potential):
 
     @property
     def has_tables(self) -> bool:
-        """Whether a descriptor has tables."""
+        """Whether a descriptor has networks to tabulate."""
         return any(each.tables for each in self.config.descriptor_configs)
 
     def compress(self, *, shortest: float = 0.5, tolerance: float = 1e-10) -> Self:
-        """Tabulate the networks of all descriptors that have tables; see `Potential.compress`."""
+        """Tabulate the networks of the descriptors that support it; see `Potential.compress`."""
         configs = self.config.descriptor_configs
         if not self.has_tables:
             names = ", ".join(each.name for each in configs)
@@ -138,7 +138,7 @@ class DeepPotential(Potential):
         return atomic, vectors, gradient
 
     def moments(self, graph: Batch, vectors: Tensor) -> list[Moments]:
-        """Return the moments of each descriptor, of the edges (E, 3) within its cutoff."""
+        """Return the moments of each descriptor from the edge vectors (E, 3), Å."""
         out = []
         for each in self.descriptors:
             part, places = self._part(graph, vectors, each.cutoff)
@@ -150,7 +150,7 @@ class DeepPotential(Potential):
         return out
 
     def _part(self, graph: Batch, vectors: Tensor, cutoff: float) -> tuple[Batch, Tensor | None]:
-        """Return the graph with the edges within `cutoff`, and their places, None if all are."""
+        """Return the graph with the edges within `cutoff`, and their indices, None if all are."""
         near = vectors.square().sum(1) <= cutoff**2
         if bool(near.all()):
             return graph, None
@@ -181,7 +181,7 @@ class DeepPotential(Potential):
         return out
 
     def fitting_inputs(self, graph: Batch, values: Sequence[Tensor]) -> Tensor:
-        """Return the input of the fitting nets, (N, ·): descriptors, then parameters."""
+        """Return the inputs of the fitting nets, (N, ·): descriptors, then parameters."""
         return self._inputs(values, graph["types"], self.given_inputs(graph))
 
     def _inputs(self, values: Sequence[Tensor], types: Tensor, given: Sequence[Tensor]) -> Tensor:
@@ -195,11 +195,11 @@ def _scattered(found: Moments, places: Tensor, vectors: Tensor) -> Any:
 
 
 def _former_state(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
-    """Rename the tensors of plain se_e2_a and se_e2_r as they were saved before."""
+    """Rename tensors of se_e2_a and se_e2_r models saved in the former layout."""
     parts = tuple(f"{prefix}{name}" for name in ("embedding.", "mean", "deviation"))
     former = [key for key in state if key.startswith(parts)]
     for key in former:
         state[f"{prefix}descriptors.0.{key.removeprefix(prefix)}"] = state.pop(key)
     for name, buffer in module.named_buffers(recurse=False) if former else ():
-        if not buffer.numel():  # of parameters that such models were not given
+        if not buffer.numel():  # parameters, which such models did not have
             state.setdefault(f"{prefix}{name}", buffer)

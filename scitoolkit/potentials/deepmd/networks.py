@@ -1,4 +1,4 @@
-"""Several small networks of one shape, their weights stacked, so that few tensors are trained."""
+"""Small networks of equal shape with stacked weights, which keeps the number of tensors low."""
 
 from __future__ import annotations
 
@@ -12,19 +12,21 @@ from scitoolkit.ops.environment_matrix.reference import Layer, embedding
 
 
 class StackedNetworks(nn.Module):
-    """Fully connected tanh layers with deepmd-kit's residual connections, for `count` networks.
+    """`count` networks of fully connected tanh layers with deepmd-kit's residual connections.
 
-    A layer as wide as its input adds the input, one twice as wide adds it twice side by side;
-    layers with a step scale their tanh by it.
+    A layer as wide as its input adds the input; one twice as wide adds the input concatenated with
+    itself. Layers with a time step scale their tanh by it.
 
     Args:
         count: number of networks.
         inputs: width of the input.
         widths: of the hidden layers.
-        resnet_dt: which layers have a step: none, those that keep the width, or all.
-        linear_output: whether one linear output follows.
-        outputs: width of that output.
-        generator: of the initial weights: normal, of variance 1/(inputs + outputs); biases of 1.
+        resnet_dt: layers with a time step, see `ResnetSteps`.
+        linear_output: whether a linear output layer follows.
+        generator: of the initial weights: normal, of variance 1/(fan_in + fan_out); biases have
+            variance 1.
+        dtype: of the weights.
+        outputs: width of the output layer.
     """
 
     step: nn.ParameterDict
@@ -56,8 +58,8 @@ class StackedNetworks(nn.Module):
                 self.step[str(number)] = normal(fan_out, scale=0.001, mean=0.1)
 
     def networks(self) -> list[list[Layer]]:
-        """Return the layers of each network, the linear output among them."""
-        # unbind and not [network]: its backward writes each gradient once.
+        """Return the layers of each network, including the linear output."""
+        # unbind instead of [network]: its backward writes each gradient once.
         steps = [
             self.step[str(k)].unbind() if str(k) in self.step else (None,) * self.count
             for k in range(len(self.weight))
@@ -70,11 +72,11 @@ class StackedNetworks(nn.Module):
 
 
 def linear_output(layers: Sequence[Layer], inputs: Tensor) -> Tensor:
-    """Return (N,) of hidden layers and one linear output."""
+    """Apply hidden layers and one linear output to inputs (N, ·); return (N,)."""
     return linear_outputs(layers, inputs).squeeze(1)
 
 
 def linear_outputs(layers: Sequence[Layer], inputs: Tensor) -> Tensor:
-    """Return (N, K) of hidden layers and K linear outputs."""
+    """Apply hidden layers and K linear outputs to inputs (N, ·); return (N, K)."""
     weight, bias, _ = layers[-1]
     return embedding(inputs, layers[:-1]) @ weight + bias

@@ -1,7 +1,7 @@
-"""Dipoles, polarisabilities and densities of states from a deep potential's descriptors.
+"""Dipoles, polarisabilities and densities of states from Deep Potential descriptors.
 
-These models are evaluated, with weights of deepmd-kit; no data format here carries their labels,
-so that they are not trained.
+These models are for inference with weights of deepmd-kit: no supported data format has their
+labels, so that they cannot be trained.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ PropertyKind = Literal["dipole", "polarisability", "dos"]
 
 
 class PropertyModel(nn.Module):
-    """A property of each atom, and of a configuration as their sum.
+    """Model of an atomic property and its sum over each configuration.
 
-    With the vectors R (M, 3) of an atom that its descriptors give, and the fitting net's outputs
-    f + shift of its type: dipole R^T f; polarisability R^T diag(f) R, or R^T (F + F^T)/2 R for
-    outputs F (M, M), times the type's scale, plus an isotropic part; density of states f itself.
+    With the descriptors' vectors R (M, 3) of an atom and the outputs f of the fitting net plus the
+    shift of the atom's type: dipole R^T f; polarisability R^T diag(f) R, or R^T (F + F^T)/2 R for
+    outputs F (M, M), times the type's scale, plus an isotropic part; density of states f.
 
     Args:
-        config: of descriptors and fitting nets; its `zbl` has no meaning here.
+        config: of descriptors and fitting nets; its `zbl` is ignored.
         type_map: species.
         kind: of the property.
-        number: of energies of a density of states.
+        number: number of energies of a density of states.
         diagonal: whether the outputs of a polarisability are a diagonal.
 
     Raises:
-        ConfigError: no descriptor has vectors, and the property needs them.
+        ConfigError: the property requires vectors, and no descriptor has them.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class PropertyModel(nn.Module):
         vectors = sum(each.num_vectors for each in config.descriptor_configs)
         if not vectors and kind != "dos":
             raise ConfigError(
-                f"a {kind} of descriptors without directions", allowed="se_e2_a, se_atten"
+                f"a {kind} requires descriptors with directions", allowed="se_e2_a, se_atten"
             )
         outputs = {
             "dipole": vectors, "polarisability": vectors if diagonal else vectors**2, "dos": number,
@@ -70,7 +70,7 @@ class PropertyModel(nn.Module):
         """Return `atomic` (N, ...) and `total` (B, ...), float64, in the units of the labels."""
         types, base = graph["types"], self.base
         vectors = edge_vectors(graph).to(base.dtype)
-        with torch.enable_grad():  # moments keep their vector-Jacobian product
+        with torch.enable_grad():  # `moments` records its vector-Jacobian product
             values = [each.values for each in base.moments(graph, vectors)]
         inputs = base.fitting_inputs(graph, values)
         atomic = self._contracted(self.shift[types] + self._outputs(inputs, types), values, types)

@@ -1,4 +1,4 @@
-"""Statistics of environment matrices, and the numbers of neighbours that `sel` is chosen by."""
+"""Statistics of environment matrices, and numbers of neighbours for `sel`."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ SEL_MARGIN, SEL_MULTIPLE = 1.1, 4
 
 
 def environment_statistics(spec: EnvironmentSpec, graphs: Iterable[Batch]) -> tuple[Tensor, Tensor]:
-    """Return mean and deviation of the environment rows by centre type, absent neighbours as 0.
+    """Return mean and standard deviation of the environment rows, (types, columns) each, float64.
 
-    Only the column s has a mean; x, y, z share one deviation, so that rotations commute with the
-    normalisation. As deepmd-kit's davg and dstd, shape (type, column).
+    Absent neighbours count as zero rows. Only the column s has a mean; x, y and z share one
+    deviation, so that the normalised rows rotate with the atoms. As deepmd-kit's davg and dstd.
     """
     types, slots = spec.num_types, sum(spec.sel)
     number = torch.zeros(types, dtype=torch.float64)
@@ -32,9 +32,9 @@ def environment_statistics(spec: EnvironmentSpec, graphs: Iterable[Batch]) -> tu
     squares = torch.zeros_like(sums)
     for graph in graphs:
         rows = environment_rows(spec, edge_vectors(graph))
-        own = graph["types"][graph["edge_index"][0]]
-        sums.index_add_(0, own, rows)
-        squares.index_add_(0, own, rows**2)
+        centre_types = graph["types"][graph["edge_index"][0]]
+        sums.index_add_(0, centre_types, rows)
+        squares.index_add_(0, centre_types, rows**2)
         number += torch.bincount(graph["types"], minlength=types) * slots
     mean = torch.zeros_like(sums)
     deviation = torch.full_like(sums, 1.0 / spec.cutoff)
@@ -56,19 +56,19 @@ def max_neighbours(graphs: Iterable[Batch], num_types: int) -> list[int]:
     """Return the largest number of neighbours of each type that any atom has.
 
     Raises:
-        DataError: no graph at all.
+        DataError: there is no graph.
     """
     most = None
     for graph in graphs:
         counts = graph["segments"].diff().view(-1, num_types).amax(dim=0)
         most = counts if most is None else torch.maximum(most, counts)
     if most is None:
-        raise DataError("no frame to count neighbours in")
+        raise DataError("there is no frame to count neighbours in")
     return most.tolist()
 
 
 def suggest_sel(most: Sequence[int]) -> list[int]:
-    """Return `sel` for the counted neighbours: a tenth more, up to the next multiple of 4.
+    """Return `sel` for counted neighbours: 10 % more, rounded up to a multiple of 4.
 
     Example:
         >>> suggest_sel([38, 0])
@@ -78,7 +78,7 @@ def suggest_sel(most: Sequence[int]) -> list[int]:
 
 
 def warn_of_overflow(most: Sequence[int], sel: Sequence[int], type_map: Sequence[str]) -> None:
-    """Warn of types with more neighbours than `sel`; the model sums them all the same."""
+    """Warn of types with more neighbours than `sel`, which the model sums nevertheless."""
     for name, found, allowed in zip(type_map, most, sel, strict=True):
         if found > allowed:
             log.warning(

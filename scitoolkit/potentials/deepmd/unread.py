@@ -1,4 +1,4 @@
-"""Keys of a `.dp` file that may stay unread: those that change no result, and options off."""
+"""Keys of a `.dp` file that may stay unread: those without effect, and options that are off."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 from scitoolkit.potentials.consumed import ConsumedTree, refuse_unread
 from scitoolkit.potentials.deepmd.file import Tree, read_tree
 
-# Labels, what only training needs, sizes that follow from weights, and copies of settings that a
-# section above holds too.
+# Labels, settings of the training, sizes that the weights determine, and copies of settings of a
+# section above.
 NEUTRAL = frozenset(
     "@class @version backend software time version model_def_script type var_name network_type "
     "tf_version pt_version jax_version pd_version min_nbor_dist "
@@ -27,7 +27,7 @@ ALLOWED: dict[str, tuple[Any, ...]] = {
 
 
 def open_tree(path: Any) -> Tree:
-    """Return the tree of a file; `finish` tells whether it was read to the end.
+    """Return the tree of a file; `finish` checks that all of it was read.
 
     Raises:
         DataError: no such file, or another kind of file.
@@ -36,13 +36,13 @@ def open_tree(path: Any) -> Tree:
 
 
 def finish(tree: Tree, where: str) -> None:
-    """Refuse a tree with a setting that was neither read nor is off.
+    """Refuse a tree with an unread setting that may change the result.
 
     Raises:
         DataError: there is one.
     """
     assert isinstance(tree, ConsumedTree)
-    tree.get("@variables")  # the least distance of the training data, in all but the numpy backend
+    tree.get("@variables")  # min_nbor_dist, in all backends but NumPy
     left = [key for key in tree.unread() if not _harmless(tree, key)]
     refuse_unread(left, where, "the models of the page 'Come from deepmd-kit'")
 
@@ -60,7 +60,7 @@ def _harmless(tree: Any, key: str) -> bool:
 
 
 def _off(value: Any) -> bool:
-    """Return whether an option has the value of one that is not used."""
+    """Return whether an option is off: None, zero, empty or false."""
     if isinstance(value, list):
         return all(_off(each) for each in value)
     return value is None or (np.isscalar(value) and not value)

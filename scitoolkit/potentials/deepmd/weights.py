@@ -1,7 +1,7 @@
-"""Weights from and to deepmd-kit's backend-independent model file (`.dp`, HDF5).
+"""Reading and writing of deepmd-kit's backend-independent model file (`.dp`, HDF5).
 
 `dp convert-backend graph.pb model.dp` (or from .pth) writes such a file from any backend of
-deepmd-kit; the same command turns one that is written here into any backend's form.
+deepmd-kit; the same command converts a file written here to the format of any backend.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ _PARAMETERS = {"frame_parameters": "fparam", "atom_parameters": "aparam"}
 
 
 def _opened(path: Path | str) -> tuple[Tree, Tree, Tree, str]:
-    """Return a file's tree, its model, that one's fitting, and the path for messages."""
+    """Return the trees of a file, its model and its fitting net, and the path for messages."""
     tree = open_tree(Path(path))
     model = tree["model"]
     for part in _trees(model):
-        part["backend"] = tree.get("backend")  # se_atten means another attention in TensorFlow
+        part["backend"] = tree.get("backend")  # se_atten has another attention in TensorFlow
     return tree, model, model.get("fitting", {}), str(path)
 
 
 def read_deepmd(path: Path | str) -> DeepPotential:
-    """Return the model of a `.dp` file, its energies those of deepmd-kit.
+    """Return the model of a `.dp` file, with the energies of deepmd-kit.
 
     Raises:
-        DataError: not such a file, or a model of a kind that is not built here.
+        DataError: not a `.dp` file, or an unsupported model.
     """
     tree, model, fitting, where = _opened(path)
     if fitting.get("type") != "ener":
@@ -77,13 +77,13 @@ def read_deepmd_property(path: Path | str) -> PropertyModel:
     """Return the dipole, polarisability or DOS model of a `.dp` file.
 
     Raises:
-        DataError: not such a file, or a model of a kind that is not built here.
+        DataError: not a `.dp` file, or an unsupported model.
     """
     tree, model, fitting, where = _opened(path)
     kind = _PROPERTIES.get(str(fitting.get("type")))
     if kind is None:
         raise DataError(
-            f"fitting {fitting.get('type')!r} is not built here", where=where,
+            f"fitting {fitting.get('type')!r} is not supported", where=where,
             allowed=", ".join(_PROPERTIES),
         )  # fmt: skip
     _refuse_unknown(model, fitting, where)
@@ -122,16 +122,27 @@ def _config(model: Tree, where: str) -> DeepPotentialConfig:
     return DeepPotentialConfig(
         descriptors=[_descriptor_config(tree, where) for tree in trees],
         shared_fitting=fitting["mixed_types"], fitting=fitting["neuron"],
-        fitting_resnet_dt=resnet_dt(fitting["nets"]), precision=trees[0]["precision"],
+        fitting_resnet_dt=resnet_dt(fitting["nets"]), precision=_precision(trees, fitting, where),
         **{name: fitting[f"numb_{theirs}"] for name, theirs in _PARAMETERS.items()},
     )  # fmt: skip
+
+
+def _precision(trees: list[Tree], fitting: Tree, where: str) -> str:
+    """Return the highest precision of the descriptors and the fitting net.
+
+    Raises:
+        DataError: another precision than float32 and float64.
+    """
+    found = {tree["precision"] for tree in trees} | {fitting["precision"]}
+    refuse(where, precision=", ".join(sorted(found - {"float32", "float64"})))
+    return "float64" if "float64" in found else "float32"
 
 
 def _descriptor_config(tree: Tree, where: str) -> DescriptorConfig:
     names, kind = deepmd_names(), str(tree.get("type"))
     if kind not in names:
         raise DataError(
-            f"descriptor {kind!r} is not built here", where=where,
+            f"descriptor {kind!r} is not supported", where=where,
             allowed=", ".join([*names, "hybrid of these"]),
         )  # fmt: skip
     return descriptors.get(names[kind]).from_deepmd_tree(tree, where)
@@ -154,7 +165,7 @@ def _fill(out: DeepPotential, model: Tree, where: str) -> None:
 
 
 def _warn_of_jumps(descriptor: nn.Module, tree: Tree, where: str) -> None:
-    """Say that energies jump where an excluded neighbour's environment is not an absent one's."""
+    """Warn of energy jumps if an excluded neighbour differs from an absent one."""
     with_mean = isinstance(descriptor, PairDescriptor) and bool(descriptor.mean.any())
     if tree.get("exclude_types") and with_mean:
         log.warning(
@@ -177,11 +188,11 @@ def write_deepmd(model: DeepPotential, path: Path | str) -> Path:
     """Write a `.dp` file that deepmd-kit loads, with the same energies.
 
     Raises:
-        DataError: a repulsion of nuclei, a descriptor, or an attention that no backend of
-            deepmd-kit has.
+        DataError: a ZBL repulsion, a descriptor or an attention that no backend of deepmd-kit
+            supports.
     """
     if model.zbl is not None:
-        raise DataError("a .dp file has no place for model.zbl", where=str(path))
+        raise DataError("a .dp file cannot store model.zbl", where=str(path))
     names, precision = list(model.type_map), model.config.precision
     trees = [each.to_tree(names, precision) for each in model.descriptors]
     backends = {tree.pop("backend") for tree in trees if "backend" in tree}

@@ -1,1 +1,1 @@
-"""Equivariant message passing: MACE and NequIP on the kernels of `scitoolkit.ops`."""
+"""Equivariant message-passing potentials: MACE and NequIP."""

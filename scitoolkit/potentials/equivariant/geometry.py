@@ -1,4 +1,4 @@
-"""Geometry of edges, computed once a configuration and shared by the layers of a model."""
+"""Edge geometry, computed once per batch and shared by the layers of a model."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from scitoolkit.potentials.equivariant.layers import Geometry
 from scitoolkit.potentials.equivariant.radial_functions import DistanceTransform, RadialBasis
 
 GRID_STEP = 0.0125  # Å
-TABLE_PAYS = 16  # edges per node of the grid from which a table is worth making anew every step
+TABLE_PAYS = 16  # edges per grid node above which a new table in every training step is cheaper
 
 
 class EdgeGeometry:
-    """Spherical harmonics of edges, and a way to evaluate radial networks at their distances.
+    """Computes spherical harmonics of edges, and evaluates radial networks at their distances.
 
     Args:
-        radial: functions of the distance.
+        radial: radial basis.
         lmax: largest degree of the harmonics.
         dtype: of the arithmetic.
-        tabulated: evaluate radial networks on a grid and interpolate, where that is cheaper; not
-            with a transform, whose functions differ between pairs of species.
-        transform: of the distances in the radial functions.
+        tabulated: evaluate radial networks on a grid and interpolate, if that is cheaper; ignored
+            with a transform, whose basis differs between pairs of species.
+        transform: of the distances in the radial basis, or None.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class EdgeGeometry:
 
     def __call__(self, graph: Batch, vectors: Tensor, training: bool) -> Geometry:
         """Return the geometry of edge vectors (E, 3)."""
-        # Atoms receive from their neighbours, so that an atom's energy needs its own edges alone.
+        # The centre receives from its neighbours, so that its energy depends only on its edges.
         centre, neighbour = graph["edge_index"]
         edges = Edges.build(neighbour, centre, len(graph["types"]))
         harmonics = spherical_harmonics(self._degrees, -vectors.to(self.dtype), True, "component")

@@ -1,8 +1,8 @@
 """Layers on equivariant features: channel mixing, radial weights, convolution, many-body product.
 
-Features are (N, D, C): for each atom the components of all degrees 0..L in order (D = (L + 1)^2),
-then channels; that is the ir_mul layout of "Cx0e + Cx1o + Cx2e ...". Parities are those of
-spherical harmonics throughout. Letters: N atoms, E edges, T species, C channels.
+Features are (N, D, C): the D = (L + 1)^2 components of all degrees 0..L in order, then channels,
+which is the ir_mul layout of "Cx0e + Cx1o + Cx2e ...". All parities are those of spherical
+harmonics. Letters: N atoms, E edges, T species, C channels.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor] | None] = {
 
 @functools.cache
 def activation_scale(name: str) -> float:
-    """Return the factor that gives an activation of a normal z a second moment of 1.
+    """Return the factor that normalises the second moment of an activation of a normal z to 1.
 
-    It is e3nn's estimate from a million random numbers, not the integral, because models trained
-    elsewhere hold that number; as there, a factor within 1e-4 of 1 is left out.
+    This is e3nn's estimate from a million random numbers, not the integral, for compatibility with
+    models trained by other codes; as in e3nn, a factor within 1e-4 of 1 is replaced by 1.
     """
     function = ACTIVATIONS[name]
     if function is None:
@@ -59,20 +59,30 @@ def silu_scale() -> float:
 
 
 class Factory:
-    """Makes parameters of one dtype from one stream of random numbers."""
+    """Factory of parameters of one dtype from one random stream.
+
+    Args:
+        dtype: of the parameters.
+        seed: of the random stream.
+    """
 
     def __init__(self, dtype: torch.dtype, seed: int) -> None:
         self.dtype = dtype
         self._generator = torch.Generator().manual_seed(seed)
 
     def normal(self, *shape: int, scale: float = 1.0) -> nn.Parameter:
-        """Return normal random numbers times `scale`."""
+        """Return a parameter of normal random numbers of standard deviation `scale`."""
         values = torch.randn(shape, generator=self._generator, dtype=torch.float64)
         return nn.Parameter((values * scale).to(self.dtype))
 
 
 class Grouped:
-    """The atoms sorted by species, for layers whose weights differ between species."""
+    """Atoms sorted by species, for layers with weights for each species.
+
+    Args:
+        types: species of the atoms, (N,) int64.
+        num_types: number of species T.
+    """
 
     def __init__(self, types: Tensor, num_types: int) -> None:
         self.order: Tensor = torch.argsort(types, stable=True)
@@ -80,17 +90,17 @@ class Grouped:
         self.counts: list[Any] = torch.bincount(types, minlength=num_types).tolist()
 
     def multiply(self, x: Tensor, weight: Tensor) -> Tensor:
-        """Return x[n] @ weight[species of n] for x (N, M, C) and weight (T, C, K)."""
+        """Return x[n] @ weight[types[n]], (N, M, K), for x (N, M, C) and weight (T, C, K)."""
         parts = x[self.order].split(self.counts)
         out = [part @ each for part, each in zip(parts, weight, strict=True)]
         return torch.cat(out)[self.inverse]
 
 
 class DegreeLinear(nn.Module):
-    """Mix channels within each degree: (N, rows, C) to (N, (L + 1)^2, K).
+    """Linear channel mixing within each degree: (N, rows, C) to (N, (L + 1)^2, K).
 
     Args:
-        segments: degree of each input segment, sorted; a degree may occur more than once.
+        segments: degree of each input segment, sorted; degrees may be repeated.
         degrees: degrees of the output, each among the segments.
         channels: C.
         channels_out: K.
@@ -125,13 +135,14 @@ class DegreeLinear(nn.Module):
 
 
 class SpeciesLinear(nn.Module):
-    """Mix channels within each degree by weights of the atom's species.
+    """Linear channel mixing within each degree, with weights for each species.
 
     Args:
         degrees: of input and output.
-        channels: C. num_types: T.
+        channels: C.
+        num_types: T.
         factory: makes the weights.
-        channels_out: C unless given.
+        channels_out: number of output channels; by default C.
     """
 
     def __init__(
@@ -156,7 +167,7 @@ class SpeciesLinear(nn.Module):
 
 
 class RadialNetwork(nn.Module):
-    """Weights of every edge from its radial basis: linear layers with normalised silu between."""
+    """Multilayer perceptron from the radial basis of an edge to its weights."""
 
     def __init__(self, widths: Sequence[int], factory: Factory) -> None:
         super().__init__()
@@ -166,7 +177,7 @@ class RadialNetwork(nn.Module):
         self._kept: tuple[object, Tensor] | None = None
 
     def forward(self, basis: Tensor) -> Tensor:
-        """Return (E, last width) of the basis (E, first width), in the basis' dtype."""
+        """Return the weights (E, last width) for a basis (E, first width), in the basis' dtype."""
         hidden = basis
         for number, weight in enumerate(self.weight):
             scale = weight.shape[0] ** -0.5 * (silu_scale() if number else 1.0)
@@ -176,11 +187,11 @@ class RadialNetwork(nn.Module):
         return hidden
 
     def table(self, grid: Grid, basis: Tensor) -> Tensor:
-        """Return the network on a grid, as `Grid.coefficients`; kept between evaluations.
+        """Return the network tabulated on a grid, as `Grid.coefficients`; cached for inference.
 
         Args:
             grid: of distances.
-            basis: radial basis at its nodes, float64.
+            basis: radial basis at the nodes of the grid, float64.
         """
         dtype = self.weight[0].dtype
         if self.training:
@@ -194,11 +205,15 @@ class RadialNetwork(nn.Module):
 
 @dataclass(frozen=True)
 class Geometry:
-    """Edges, their spherical harmonics (E, D) and distances, shared by all layers.
+    """Edge geometry shared by all layers.
 
-    `centre` (E,) is the atom that receives; `radial_values` gives (E, W) of a radial network,
-    evaluated at every edge or interpolated; `cutoff` (E, 1) multiplies what is made of these,
-    where the radial functions themselves do not vanish at the cutoff.
+    Attributes:
+        edges: sender and receiver of each edge.
+        harmonics: spherical harmonics of the edges, (E, D).
+        centre: receiving atom of each edge, (E,).
+        radial_values: function that returns the outputs (E, W) of a radial network, evaluated at
+            every edge or interpolated.
+        cutoff: (E, 1) factor of these outputs, if the radial basis does not vanish at the cutoff.
     """
 
     edges: Edges
@@ -220,18 +235,18 @@ class Geometry:
 
 
 class Convolution(nn.Module):
-    """Messages from neighbours: channel mixing, weighted tensor products, sum, channel mixing.
+    """Convolution: channel mixing, weighted tensor products, sum over neighbours, channel mixing.
 
     Args:
         degrees: of the incoming features.
         harmonics: degrees of the edges' spherical harmonics.
         channels: C.
-        radial_widths: of the radial network, its input (the basis) first, without the output.
+        radial_widths: input (basis) and hidden widths of the radial network.
         factory: makes the weights.
-        degrees_out: of the messages; those of the harmonics unless given.
+        degrees_out: of the messages; by default those of the harmonics.
 
     Attributes:
-        segments: degree of each segment of the messages before they are mixed.
+        segments: degree of each segment of the messages before the second channel mixing.
     """
 
     def __init__(
@@ -258,7 +273,7 @@ class Convolution(nn.Module):
         return self.down(self.messages(x, geometry))
 
     def messages(self, x: Tensor, geometry: Geometry) -> Tensor:
-        """Return the sum of messages before they are mixed, (N, rows of all segments, C)."""
+        """Return the sum of messages before the second channel mixing, (N, rows of segments, C)."""
         weights = geometry.radial_weights(self.radial)
         sums = tensor_product_convolution(
             self.spec, self.up(x).flatten(1), geometry.harmonics, weights, geometry.edges
@@ -287,17 +302,17 @@ class ManyBodyProduct(nn.Module):
 
     def forward(self, x: Tensor, types: Tensor) -> Tensor:
         """Return the product features, shape (N, (L + 1)^2, C)."""
-        # Kernels cannot see which gradients are asked for: those of weights cost time.
+        # The kernels cannot see which gradients are required, and those of weights are expensive.
         weight = self.weight if self.training else self.weight.detach()
         return self.mix(symmetric_contraction(self.spec, x, weight, types))
 
 
 class Readout(nn.Module):
-    """Energy of each atom from its scalars: linear, or one hidden layer of `width`.
+    """Energy of each atom from its scalar features, linear or with a hidden layer.
 
     Args:
         channels: C.
-        width: of the hidden layer, or None.
+        width: of the hidden layer, or None for a linear readout.
         factory: makes the weights.
         gate: activation of the hidden layer, a name in `ACTIVATIONS`.
     """
@@ -313,7 +328,7 @@ class Readout(nn.Module):
         self._activation, self._scale = ACTIVATIONS[gate], activation_scale(gate)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return (N,) of features (N, D, C)."""
+        """Return the energies (N,) for features (N, D, C)."""
         hidden = x[:, 0]
         for number, weight in enumerate(self.weight):
             if number and self._activation is not None:

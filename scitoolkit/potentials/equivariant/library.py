@@ -1,4 +1,4 @@
-"""MACE as a C library: which models can be exported, their kernels, tables and weights."""
+"""Export of MACE as a C library: supported models, kernels, tables and weights."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ if TYPE_CHECKING:
 
 GATES = {"silu": 0, "none": 1, "abs": 2, "tanh": 3}
 TOLERANCE = {torch.float32: 1e-6, torch.float64: 2e-13}
-"""Of the tables' values, relative to the largest; slopes have about a thousand times as much."""
-SHORTEST, FINEST = 0.3, 8  # Å from which tables are compared; most halvings of the step
+"""Tolerance of the tables' values relative to the largest; slopes have about 1000 times as much."""
+SHORTEST, FINEST = 0.3, 8  # smallest checked distance, Å; largest number of halvings of the step
 INTERPOLATION = ("values", "slopes", "values_gradient", "slopes_gradient")
 
 
 @torch.no_grad()
 def mace_library(model: Mace) -> LibrarySource:
-    """Return the library of a MACE model.
+    """Return the library source of a MACE model.
 
     Raises:
-        ConfigError: an option that the library has no kernels for.
-        NumericalError: radial functions that cannot be tabulated.
+        ConfigError: the library has no kernels for an option.
+        NumericalError: the radial weights cannot be tabulated.
     """
     config, layers = _config(model), _layers(model)
     refuse({"density": config.density or config.first_density}, "a MACE model")
@@ -75,7 +75,7 @@ def mace_library(model: Mace) -> LibrarySource:
 
 
 def _add_layer(source: LibrarySource, model: Mace, number: int, grid: Grid) -> dict[str, str]:
-    """Add kernels and arrays of a layer; return the entries of its row in layers.h."""
+    """Add the kernels and arrays of a layer; return its entries in layers.h."""
     layer, channels = _layers(model)[number], _config(model).channels
     convolution, product, types = layer.convolution, layer.product, len(model.type_map)
     spec, segments = convolution.spec, convolution.segments
@@ -187,7 +187,7 @@ def _radial(model: Mace, network: RadialNetwork, r: Tensor) -> Tensor:
 
 
 def _grid(model: Mace) -> Grid:
-    """Return the grid on which the radial weights of all layers meet the tolerance."""
+    """Return the grid on which the tables of all layers reach the tolerance."""
     number, tolerance = math.ceil(model.cutoff / GRID_STEP), TOLERANCE[model.dtype]
     networks = [layer.convolution.radial for layer in _layers(model)]
     worst = math.inf
@@ -197,11 +197,11 @@ def _grid(model: Mace) -> Grid:
         if worst <= tolerance:
             return grid
         number *= 2
-    raise NumericalError(f"the radial weights cannot be tabulated (error {worst:.1e})")
+    raise NumericalError(f"the radial weights cannot be tabulated (relative error {worst:.1e})")
 
 
 def _error(model: Mace, network: RadialNetwork, grid: Grid) -> float:
-    """Return the largest relative error of the tables between their nodes."""
+    """Return the largest error of the tables between nodes, relative to the largest value."""
     nodes = grid.nodes()
     values = _radial(model, network, nodes)
     middle = (nodes[1:] + nodes[:-1]) / 2

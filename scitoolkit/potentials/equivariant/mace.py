@@ -1,4 +1,4 @@
-"""MACE: messages from neighbours, raised to many-body features by the symmetric contraction."""
+"""MACE: message passing whose messages a symmetric contraction raises to many-body features."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from scitoolkit.potentials.export.library import PotentialLibrary
 from scitoolkit.potentials.model import Potential
 
 OF_ELEMENTS = {"radii", "charges"}
-"""Buffers that follow from the elements alone."""
+"""Buffers that are determined by the elements."""
 STREAMED_ATOMS = 64
-"""From so many atoms on the C library evaluates: fewer need little memory, and no compilation."""
+"""Number of atoms from which the C library is used; smaller systems avoid its compilation."""
 
 
 class MaceLayer(nn.Module):
-    """One message passing step: convolution, many-body product, shortcut of the species."""
+    """Message-passing layer: convolution, many-body product and species-dependent shortcut."""
 
     def __init__(self, config: MaceConfig, number: int, num_types: int, factory: Factory) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class MaceLayer(nn.Module):
 
 
 class Mace(EquivariantPotential):
-    """Energies from the scalars of every layer; see `MaceConfig`.
+    """MACE potential, with a readout of every layer; see `MaceConfig`.
 
     Source: Batatia et al., NeurIPS 2022 (arXiv 2206.07697), equations 8-13.
     """
@@ -96,7 +96,7 @@ class Mace(EquivariantPotential):
         )
 
     def streams(self, num_atoms: int) -> bool:
-        """Whether the C library evaluates so many atoms; see `Potential.streams`."""
+        """Return whether the C library evaluates `num_atoms` atoms; see `Potential.streams`."""
         return num_atoms >= STREAMED_ATOMS and self._streamed() is not None
 
     def edge_gradients(self, graph: Batch) -> tuple[Tensor, Tensor, Tensor]:
@@ -108,9 +108,9 @@ class Mace(EquivariantPotential):
 
     @torch.no_grad()
     def extend(self, source: Potential) -> None:
-        """Copy the weights of a model of fewer elements; see `Potential.extend`."""
+        """Copy the weights of a model with fewer elements; see `Potential.extend`."""
         known, theirs = len(source.type_map), source.state_dict()
-        # Both layers divide by the root of the number of elements.
+        # Embedding and shortcuts divide by the square root of the number of elements.
         factor = math.sqrt(len(self.type_map) / known)
         for name, value in self.state_dict().items():
             if name.rpartition(".")[2] in OF_ELEMENTS:

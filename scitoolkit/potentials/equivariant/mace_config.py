@@ -1,4 +1,4 @@
-"""Configuration of MACE."""
+"""Configuration of the MACE model."""
 
 from __future__ import annotations
 
@@ -16,40 +16,41 @@ if TYPE_CHECKING:
 
 
 class MaceConfig(ModelConfig):
-    """MACE: equivariant messages and many-body products.
+    """MACE: equivariant message passing with many-body products.
 
-    Names in brackets are those of mace_run_train.
+    Names in brackets are those of `mace_run_train`.
 
     Attributes:
         cutoff: Å [r_max].
-        channels: copies of each irrep [num_channels].
+        channels: multiplicity of each irrep [num_channels].
         lmax: largest degree of the edges' spherical harmonics [max_ell].
         lmax_hidden: largest degree of the features between layers [max_L].
-        correlation: highest power in the product; body order is one more [correlation].
-        layers: message passing steps [num_interactions].
-        num_basis: Bessel functions of the distance [num_radial_basis].
+        correlation: correlation order of the product; the body order is one more [correlation].
+        layers: number of message-passing layers [num_interactions].
+        num_basis: number of radial basis functions [num_radial_basis].
         envelope: power of the polynomial cutoff [num_cutoff_basis].
         radial_widths: hidden layers of the radial networks [radial_MLP].
-        readout_width: hidden layer of the last readout, of two layers or more [MLP_irreps].
-        radial_table: in float32, evaluate the radial networks at distances 0.0125 Å apart and
-            interpolate (degree 7), which is as exact as float32 and costs a tenth at the edges.
-            Training steps of few edges do without: there the table would cost more.
-        first_residual: whether the first layer keeps a species-dependent shortcut of its input
+        readout_width: hidden width of the last readout, in models of two or more layers
+            [MLP_irreps].
+        radial_table: in float32, tabulate the radial networks at intervals of 0.0125 Å and
+            interpolate with degree 7, to float32 accuracy at a tenth of the cost per edge. Training
+            steps with few edges evaluate the networks, which is cheaper there.
+        first_residual: whether the first layer has a species-dependent residual connection
             [interaction_first: RealAgnosticResidualInteractionBlock].
-        residual: the same of the other layers [interaction].
+        residual: the same for the other layers [interaction].
         first_density: whether the first layer divides its messages by a learned density of
-            neighbours, not by their average number [RealAgnosticDensity...InteractionBlock].
-        density: the same of the other layers.
-        radial_type: functions of the distance [radial_type].
-        distance_transform: of the distance in these [distance_transform]. With a transform the
-            radial networks are evaluated at every edge, without a table.
-        apply_cutoff: whether the cutoff multiplies the radial functions, or the radial networks'
-            results [apply_cutoff].
+            neighbours instead of their average number [RealAgnosticDensity...InteractionBlock].
+        density: the same for the other layers.
+        radial_type: kind of radial basis [radial_type].
+        distance_transform: of the distance in the radial basis [distance_transform]. With a
+            transform the radial networks are evaluated at every edge, without a table.
+        apply_cutoff: whether the cutoff multiplies the radial basis, otherwise the outputs of the
+            radial networks [apply_cutoff].
         gate: activation of the last readout [gate].
-        pair_repulsion: add mace-torch's repulsion of nuclei to the learned energy
-            [pair_repulsion]; `zbl` is subtracted from the labels before training, this is not.
-        precision: of parameters and arithmetic; geometry and energies are kept in float64.
-        zbl: repulsion of nuclei added to the learned energy, `{}` for defaults; see `ZblConfig`.
+        pair_repulsion: add mace-torch's ZBL repulsion to the learned energy [pair_repulsion];
+            unlike `zbl` it is not subtracted from the labels before training.
+        precision: of parameters and arithmetic; geometry and energies are in float64.
+        zbl: ZBL repulsion added to the learned energy, `{}` for defaults; see `ZblConfig`.
         seed: of the initial weights.
     """
 
@@ -92,7 +93,7 @@ class MaceConfig(ModelConfig):
         if self.lmax_hidden > self.lmax:
             raise ValueError(f"lmax_hidden {self.lmax_hidden} must not exceed lmax {self.lmax}")
         if self.pair_repulsion and self.zbl is not None:
-            raise ValueError("pair_repulsion and zbl are two repulsions of nuclei: choose one")
+            raise ValueError("pair_repulsion and zbl are both nuclear repulsions: choose one")
         return self
 
     def build(self, type_map: Sequence[str]) -> Potential:

@@ -1,7 +1,8 @@
-"""Where the weights of a mace-torch model come from: a converted file, a module or a state dict."""
+"""Sources of mace-torch weights: a converted file, a module or a state dict."""
 
 from __future__ import annotations
 
+import errno
 import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -29,14 +30,14 @@ READOUTS = ("LinearReadoutBlock", "NonLinearReadoutBlock")
 
 @dataclass(frozen=True)
 class MaceSettings:
-    """Settings of a mace-torch model that no state dict holds; None where they are not known.
+    """Settings of a mace-torch model that a state dict does not contain; None if unknown.
 
     Attributes:
         average_neighbours: [avg_num_neighbors].
         gate: activation of the last readout, a name in `ACTIVATIONS` [gate].
         apply_cutoff: whether the cutoff multiplies the radial functions [apply_cutoff].
-        interactions: block of each layer, a name in `INTERACTIONS`.
-        heads: names of heads.
+        interactions: interaction block of each layer, a name in `INTERACTIONS`.
+        heads: names of the heads.
     """
 
     average_neighbours: float | None
@@ -48,23 +49,27 @@ class MaceSettings:
     def need(self, name: str, what: str) -> Any:
         """Return a setting.
 
+        Args:
+            name: attribute.
+            what: description for the message.
+
         Raises:
-            DataError: it is not known.
+            DataError: the setting is unknown.
         """
         value = getattr(self, name)
         if value is None:
             raise DataError(
-                f"a state dict does not hold {what}", fix=f"{name}=..., or {CONVERT}, then "
+                f"a state dict does not contain {what}", fix=f"{name}=..., or {CONVERT}, then "
                 "read_mace('mace.pt')",
             )  # fmt: skip
         return value
 
 
 def settings_of(described: Mapping[str, Any], where: str) -> MaceSettings:
-    """Return the settings of `convert_mace.describe`.
+    """Return the settings from the result of `convert_mace.describe`.
 
     Raises:
-        DataError: a kind of model, block or gate that is not built here.
+        DataError: a model, block or gate is not supported.
     """
     _known("model", described["model"], MODELS, where)
     for name in described["interactions"]:
@@ -74,10 +79,10 @@ def settings_of(described: Mapping[str, Any], where: str) -> MaceSettings:
     if described["gate"] is not None:
         _known("gate", described["gate"], tuple(ACTIVATIONS), where)
     if described["use_so3"]:
-        raise DataError("use_so3 is not built here", where=where)
+        raise DataError("use_so3 is not supported", where=where)
     neighbours = set(described["average_neighbours"])
     if len(neighbours) != 1:
-        raise DataError("layers of different avg_num_neighbors", where=where)
+        raise DataError("layers with different avg_num_neighbors", where=where)
     return MaceSettings(
         neighbours.pop(), described["gate"] or "silu", described["apply_cutoff"],
         tuple(described["interactions"]), tuple(described["heads"]),
@@ -87,7 +92,7 @@ def settings_of(described: Mapping[str, Any], where: str) -> MaceSettings:
 def _known(kind: str, name: str, allowed: Sequence[str], where: str) -> None:
     if name not in allowed:
         raise DataError(
-            f"{kind} {name} is not built here", where=where, allowed=", ".join(allowed),
+            f"{kind} {name} is not supported", where=where, allowed=", ".join(allowed),
             fix=nearest_name(name, list(allowed)) or "",
         )  # fmt: skip
 
@@ -98,11 +103,11 @@ def open_mace(
     """Return (state dict, settings, name for errors); pickled code is never executed.
 
     Args:
-        source: a state dict, a mace-torch model, or a file that `convert_mace` wrote.
-        given: settings by hand, for a state dict.
+        source: a state dict, a mace-torch model, or a file written by `convert_mace`.
+        given: settings for a state dict.
 
     Raises:
-        DataError: not such a file, or a kind of model that is not built here.
+        DataError: not a file of `convert_mace`, or an unsupported model.
     """
     if isinstance(source, nn.Module):
         return source.state_dict(), settings_of(describe(source), type(source).__name__), "model"
@@ -113,9 +118,13 @@ def open_mace(
         held = torch.load(source, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise DataError("no such file", where=where) from None
-    except (pickle.UnpicklingError, RuntimeError, EOFError):
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # torch seeks beyond the bounds of a damaged file
+            raise
+        raise DataError("a damaged file of tensors", where=where, fix=CONVERT) from None
+    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError, IndexError):
         raise DataError(
-            "no file of tensors; a .model file of mace-torch is pickled code, which is not "
+            "not a file of tensors; a .model file of mace-torch is pickled code, which is not "
             "executed", where=where, fix=f"in mace-torch's environment: {CONVERT}",
         ) from None  # fmt: skip
     if not isinstance(held, dict) or held.get("format") != FORMAT:

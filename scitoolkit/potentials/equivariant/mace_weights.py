@@ -1,4 +1,4 @@
-"""Weights of mace-torch models: a state dict's hyper-parameters are read from its shapes."""
+"""Reading of mace-torch weights; hyperparameters are inferred from a state dict's shapes."""
 
 from __future__ import annotations
 
@@ -44,20 +44,20 @@ def read_mace(
 ) -> Mace:  # fmt: skip
     """Return the model of mace-torch weights, with the same energies and forces.
 
-    Understood are MACE and ScaleShiftMACE with the options of the page "Come from mace-torch".
-    Every key must be read: anything else is refused, as are options that are not built here.
+    Supports MACE and ScaleShiftMACE with the options of the page "Come from mace-torch". Other
+    options and unknown keys raise an error.
 
     Args:
         source: a file written by `scitoolkit.potentials.peers.convert_mace` (in mace-torch's
             environment, from a `.model` file), a mace-torch model, or its `state_dict()`.
         average_neighbours: for a state dict: `model.interactions[0].avg_num_neighbors`.
         gate: for a state dict: silu, tanh, abs or none, as `--gate` of the training.
-        apply_cutoff: for a state dict: as `--apply_cutoff`, True unless it was changed.
-        head: name or number of the head, where there are several.
+        apply_cutoff: for a state dict: as `--apply_cutoff`, True by default.
+        head: name or index of the head, required if there are several.
         precision: float32 or float64.
 
     Raises:
-        DataError: a kind of model that is not understood, or a setting that is missing.
+        DataError: the model is not supported, or a setting is missing.
     """
     try:
         from ase.data import chemical_symbols
@@ -98,7 +98,7 @@ def _config(state: ConsumedState, settings: MaceSettings, precision: str) -> Mac
     try:
         return MaceConfig(**{**found, "precision": precision})
     except ConfigError as error:
-        raise DataError(f"not built here: {error}", where=state.where) from None
+        raise DataError(f"not supported: {error}", where=state.where) from None
 
 
 def _of_head(values: Tensor, head: int) -> Tensor:
@@ -108,11 +108,11 @@ def _of_head(values: Tensor, head: int) -> Tensor:
 def _refuse_unsupported(state: State, where: str) -> None:
     for part, option in UNSUPPORTED.items():
         if any(part in name for name in state):
-            raise DataError(f"{option} is not built here", where=where, allowed=UNDERSTOOD)
+            raise DataError(f"{option} is not supported", where=where, allowed=UNDERSTOOD)
 
 
 def _read_structure(state: ConsumedState, tensors: State) -> None:
-    """Check the entries that follow from irreps: empty biases, masks, coupling constants."""
+    """Check the entries determined by the irreps: empty biases, masks and coupling constants."""
     for name in tensors:
         if name.endswith((".output_mask", "_zeroed")):
             state.take(name)
@@ -127,10 +127,10 @@ def _read_structure(state: ConsumedState, tensors: State) -> None:
 def _head(
     state: ConsumedState, settings: MaceSettings, wanted: str | int | None
 ) -> tuple[int, int]:
-    """Return the number of heads and the place of the chosen one.
+    """Return the number of heads and the index of the chosen one.
 
     Raises:
-        DataError: none of several is chosen, or one that does not exist.
+        DataError: none of several heads is chosen, or the chosen one does not exist.
     """
     energies = state.take("atomic_energies_fn.atomic_energies")
     number = 1 if energies.ndim == 1 else len(energies)
@@ -149,11 +149,11 @@ def _head(
 
 
 def _copy(parameter: Tensor, state: ConsumedState, name: str) -> None:
-    """Copy a weight of exactly as many numbers."""
+    """Copy a weight, which must have the same number of values."""
     values = state.take(name)
     if parameter.numel() != values.numel():
         raise DataError(
-            f"{name} has {values.numel()} numbers where {parameter.numel()} belong (edge_irreps, "
+            f"{name} has {values.numel()} values instead of {parameter.numel()} (edge_irreps, "
             "other hidden irreps than Cx0e + Cx1o + ..., or keep_last_layer_irreps?)",
             where=state.where, allowed=UNDERSTOOD,
         )  # fmt: skip
@@ -183,7 +183,7 @@ def _hyper_parameters(state: ConsumedState, settings: MaceSettings) -> dict[str,
     }
     blocks = [_block(state, number, found, settings) for number in range(layers)]
     if len(set(blocks[1:])) > 1:
-        raise DataError("layers of several kinds after the first", where=state.where)
+        raise DataError("layers with different blocks after the first", where=state.where)
     found["first_residual"], found["first_density"] = blocks[0]
     if layers > 1:
         found["residual"], found["density"] = blocks[1]
@@ -200,7 +200,7 @@ def _readout_settings(state: ConsumedState, layers: int, settings: MaceSettings)
 
 
 def _radial_settings(state: ConsumedState) -> dict[str, Any]:
-    """Return the settings of radial functions, whose parameters must be the untrained ones."""
+    """Return the settings of the radial basis, whose parameters must be untrained."""
     cutoff, name = float(state.take("r_max")), "radial_embedding"
     found: dict[str, Any] = {"cutoff": cutoff, "envelope": int(state.take(f"{name}.cutoff_fn.p"))}
     _same(state, f"{name}.cutoff_fn.r_max", cutoff)
@@ -242,7 +242,7 @@ def _block(
     """Return (residual, density) of a layer.
 
     Raises:
-        DataError: its shapes fit both a residual and another block.
+        DataError: the shapes fit both a residual and a non-residual block.
     """
     if settings.interactions is not None:
         return INTERACTIONS[settings.interactions[number]]
@@ -255,11 +255,11 @@ def _block(
     size = state.take(f"{name}.skip_tp.weight").numel()
     if sizes[True] == sizes[False]:
         raise DataError(
-            f"{name} is a residual block or none: the state dict does not say", where=state.where,
+            f"{name}: the state dict does not show whether it is residual", where=state.where,
             fix="convert_mace in mace-torch's environment, or read_mace(model)",
         )  # fmt: skip
     if size not in sizes.values():
-        raise DataError(f"{name}.skip_tp.weight has {size} numbers", where=state.where,
+        raise DataError(f"{name}.skip_tp.weight has {size} values", where=state.where,
                         allowed=UNDERSTOOD)  # fmt: skip
     return size == sizes[True], density
 
@@ -308,7 +308,7 @@ def _read_layer(layer: MaceLayer, state: ConsumedState, number: int, num_types: 
 def _read_readouts(
     readouts: Sequence[Readout], state: ConsumedState, heads: int, head: int
 ) -> None:
-    """Set the readouts to the columns of one head; layers without one contribute nothing."""
+    """Set the readouts to the columns of one head; those of layers without readout to zero."""
     last_only = len(readouts) > 1 and "readouts.0.linear_1.weight" in state
     for number, readout in enumerate(readouts):
         if last_only and number < len(readouts) - 1:
@@ -326,7 +326,7 @@ def _read_readouts(
         flat = state.take(f"{name}.linear_1.weight", (first.numel() * heads,))
         first.copy_(flat.view(len(first), heads, width)[:, head])
         flat = state.take(f"{name}.linear_2.weight", (heads * width * heads,))
-        # Their fan-in is that of all heads.
+        # The fan-in includes all heads.
         second.copy_(flat.view(heads, width, heads)[head, :, head, None] / math.sqrt(heads))
 
 
@@ -334,9 +334,9 @@ def _split(state: ConsumedState, name: str, sizes: Sequence[int]) -> Sequence[Te
     flat = state.take(name).reshape(-1)
     if len(flat) != sum(sizes):
         raise DataError(
-            f"{name} has {len(flat)} numbers where {sum(sizes)} belong (edge_irreps, other hidden "
-            "irreps than Cx0e + Cx1o + ..., or keep_last_layer_irreps?)", where=state.where,
-            allowed=UNDERSTOOD,
+            f"{name} has {len(flat)} values instead of {sum(sizes)} (edge_irreps, "
+            "other hidden irreps than Cx0e + Cx1o + ..., or keep_last_layer_irreps?)",
+            where=state.where, allowed=UNDERSTOOD,
         )  # fmt: skip
     return flat.split(list(sizes))
 
@@ -358,7 +358,7 @@ def _read_product(layer: MaceLayer, state: ConsumedState, name: str) -> None:
         lead = (2 * out[0] + 1,) if out[0] else ()
         if theirs.shape[:-1] != (*lead, *(spec.dim_in,) * order):
             raise DataError(
-                f"{prefix}.U_matrix_{order} couples other irreps than those here",
+                f"{prefix}.U_matrix_{order} couples unsupported irreps",
                 where=state.where, allowed="hidden irreps Cx0e + Cx1o + Cx2e + ...",
             )  # fmt: skip
         weights = state.take(f"{prefix}.{key}").double()
@@ -367,7 +367,9 @@ def _read_product(layer: MaceLayer, state: ConsumedState, name: str) -> None:
             raise DataError(f"{prefix}.{key} has shape {tuple(weights.shape)}", where=state.where)
         if not count:
             if theirs.any():
-                raise DataError(f"{prefix}: products of order {order} that have no path here")
+                raise DataError(
+                    f"{prefix}: products of order {order} that have no path in this model"
+                )
             continue
         ours = basis(spec.irreps_in, out, order)
         change = _change_of_basis(theirs, ours, spec.dim_in, order)
@@ -376,10 +378,10 @@ def _read_product(layer: MaceLayer, state: ConsumedState, name: str) -> None:
 
 
 def _change_of_basis(theirs: np.ndarray, ours: np.ndarray, size: int, order: int) -> np.ndarray:
-    """Return the matrix from weights of their paths to weights of ours, for equal products.
+    """Return the matrix from weights of mace-torch's paths to weights of the paths here.
 
-    Same paths differ at most in sign, by the convention of the 3j symbols; another basis of the
-    same polynomials (mace-torch's reduced one) is expressed in ours by least squares.
+    Equal paths differ at most in sign, by the convention of the 3j symbols. Another basis of the
+    same polynomials, such as mace-torch's reduced one, is expressed in `ours` by least squares.
     """
     paths = theirs.shape[-1]
     summed = symmetrised(theirs, len(ours), size, order)

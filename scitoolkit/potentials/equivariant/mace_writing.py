@@ -1,4 +1,4 @@
-"""Weights of a MACE model written for mace-torch, where `convert_mace` makes a model of them."""
+"""Writing of MACE weights for mace-torch, where `convert_mace` builds a model from them."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def write_mace(model: Mace, path: Path | str) -> Path:
     """Write the weights of a MACE model for mace-torch; return the path.
 
     In mace-torch's environment `python -m scitoolkit.potentials.peers.convert_mace --back FILE
-    MACE.model` makes a `.model` file of it (a ScaleShiftMACE), with the same energies and forces.
+    MACE.model` writes a `.model` file (a ScaleShiftMACE) with the same energies and forces.
 
     Args:
-        model: trained here or read by `read_mace`; its precision becomes the file's.
+        model: trained here or read by `read_mace`; its precision is that of the file.
         path: file to write.
 
     Raises:
-        DataError: the model has `zbl`, which mace-torch does not have.
+        DataError: the model has a `zbl` term, which mace-torch does not support.
 
     Example:
         >>> from tempfile import mkdtemp
@@ -44,8 +44,8 @@ def write_mace(model: Mace, path: Path | str) -> Path:
         'trained.pt'
     """
     if model.zbl is not None:
-        raise DataError("mace-torch has no repulsion like model.zbl", where=str(path),
-                        fix="model.pair_repulsion=true, which it has")  # fmt: skip
+        raise DataError("mace-torch does not support model.zbl", where=str(path),
+                        fix="model.pair_repulsion=true, which it supports")  # fmt: skip
     numbers = element_data(model.type_map)[0].long()
     order = torch.argsort(numbers)  # mace-torch lists elements by their number
     weights: dict[str, Tensor] = {"node_embedding.linear.weight": model.embedding[order]}
@@ -73,7 +73,7 @@ def _settings(model: Mace, numbers: Tensor, energies: Tensor) -> dict[str, Any]:
     """Return the arguments of mace-torch's ScaleShiftMACE, classes and irreps by name."""
     config = model.config
     if not isinstance(config, MaceConfig):
-        raise ConfigError("no MACE model")
+        raise ConfigError("not a MACE model")
     first = (config.first_residual, config.first_density)
     return {
         "r_max": config.cutoff, "num_bessel": config.num_basis,
@@ -106,7 +106,7 @@ def _layer_weights(layer: MaceLayer, name: str, product: str, order: Tensor) -> 
     found = {
         f"{name}.linear_up.weight": _flat(convolution.up.weight),
         f"{name}.linear.weight": _flat(convolution.down.weight),
-        # (T, C, K) here, (C, T, K) there.
+        # (T, C, K) here, (C, T, K) in mace-torch.
         f"{name}.skip_tp.weight": _flat(
             each[order].transpose(0, 1) for each in layer.shortcut.weight
         ),
@@ -126,7 +126,7 @@ def _readout_weights(layer: MaceLayer, name: str) -> dict[str, Tensor]:
 
 
 def _products(layer: MaceLayer, name: str, order: Tensor) -> list[tuple[str, int, Tensor, Tensor]]:
-    """Return key, order, our polynomials (rows, monomials, paths) and weights of each product."""
+    """Return key, order, polynomials (rows, monomials, paths) and weights of each product."""
     spec, start, found = layer.product.spec, 0, []
     weight = layer.product.weight.detach()[order]
     for position, (out, power, count) in enumerate(spec.blocks):

@@ -1,4 +1,4 @@
-"""Base of equivariant potentials: geometry of edges, shifts, scales, gradients of energies."""
+"""Base class of equivariant potentials: edge geometry, shift, scale and edge gradients."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ class EquivariantConfig(Protocol):
 
 
 class EquivariantPotential(Potential):
-    """Atomic energies shift[type] + scale · network, differentiated by autograd.
+    """Equivariant potential with atomic energies shift[type] + scale · network.
 
     Args:
         config: of the model.
         type_map: species by type index.
         lmax: largest degree of the spherical harmonics.
-        radial: functions of the distance; Bessel's times the cutoff unless given.
-        transform: of the distances in these.
+        radial: radial basis; by default Bessel functions times the polynomial cutoff.
+        transform: of the distances in the radial basis, or None.
 
     Attributes:
         geometry: from edge vectors to harmonics and radial functions.
         shift: energy of each species, eV, shape (T,), float64.
         scale: rms force of the training frames, eV/Å.
-        average_neighbours: of an atom of the training frames.
+        average_neighbours: mean number of neighbours of an atom of the training frames.
     """
 
     dtype: torch.dtype

@@ -1,4 +1,4 @@
-"""NequIP: equivariant messages through tensor products, gated nonlinearities."""
+"""NequIP: equivariant message passing with tensor products and gated nonlinearities."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from scitoolkit.potentials.equivariant.nequip_config import NequipConfig
 
 
 class NequipLayer(nn.Module):
-    """One message passing step: convolution, species-dependent shortcut, gate."""
+    """Message-passing layer: convolution, species-dependent shortcut and gate."""
 
     def __init__(self, config: NequipConfig, number: int, num_types: int, factory: Factory) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class NequipLayer(nn.Module):
 
 
 class Nequip(EquivariantPotential):
-    """Energies from the scalars of the last layer; see `NequipConfig`.
+    """NequIP potential, with a readout of the last layer; see `NequipConfig`.
 
     Source: Batzner et al., Nature Communications 13, 2453 (2022), arXiv 2101.03164.
     """

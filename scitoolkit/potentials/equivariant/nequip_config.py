@@ -1,4 +1,4 @@
-"""Configuration of NequIP."""
+"""Configuration of the NequIP model."""
 
 from __future__ import annotations
 
@@ -16,26 +16,24 @@ if TYPE_CHECKING:
 
 
 class NequipConfig(ModelConfig):
-    """NequIP: equivariant messages and gates.
+    """NequIP: equivariant message passing with gated nonlinearities.
 
-    Names in brackets are those of nequip's configuration.
-
-    All parities are those of spherical harmonics (0e, 1o, 2e, ...): pseudoscalars and their like,
-    which nequip adds with `parity: true`, are left out. Energies are invariant under inversion
-    all the same.
+    Names in brackets are those of nequip's configuration. All parities are those of spherical
+    harmonics (0e, 1o, 2e, ...), without the additional parities of nequip's `parity: true`;
+    energies are nevertheless invariant under inversion.
 
     Attributes:
         cutoff: Å [r_max].
-        channels: copies of each irrep [num_features].
+        channels: multiplicity of each irrep [num_features].
         lmax: largest degree of features and spherical harmonics [l_max].
-        layers: message passing steps [num_layers].
-        num_basis: Bessel functions of the distance [num_bessels].
+        layers: number of message-passing layers [num_layers].
+        num_basis: number of Bessel functions [num_bessels].
         envelope: power of the polynomial cutoff [polynomial_cutoff_p].
         radial_widths: hidden layers of the radial networks [radial_mlp_depth, radial_mlp_width].
-        readout_width: scalars between the two linear maps that end the model.
-        radial_table: in float32, interpolate the radial networks; see `MaceConfig`.
-        precision: of parameters and arithmetic; geometry and energies are kept in float64.
-        zbl: repulsion of nuclei added to the learned energy, `{}` for defaults; see `ZblConfig`.
+        readout_width: number of scalars between the two linear layers of the readout.
+        radial_table: in float32, tabulate the radial networks; see `MaceConfig`.
+        precision: of parameters and arithmetic; geometry and energies are in float64.
+        zbl: ZBL repulsion added to the learned energy, `{}` for defaults; see `ZblConfig`.
         seed: of the initial weights.
 
     Example:

@@ -1,4 +1,4 @@
-"""The repulsion of nuclei that mace-torch adds inside its models."""
+"""ZBL repulsion of mace-torch, which is part of its models."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ DECAYS = (3.2, 0.9423, 0.4028, 0.2016)
 
 
 class PairRepulsion(nn.Module):
-    """Pair energies w(r) e² Z Z' / r · sum_k c_k exp(-d_k r / a), w a polynomial cutoff.
+    """ZBL pair energies w(r) e² Z Z' / r · sum_k c_k exp(-d_k r / a), w a polynomial cutoff.
 
     a = a0 · `prefactor` / (Z^`power` + Z'^`power`); w falls to zero at the sum of the covalent
-    radii. Unlike `ZblConfig`'s it is part of the energy that the model learns. Nothing is trained.
+    radii. Unlike that of `ZblConfig` it is part of the energy that is fitted to the labels. It has
+    no trainable parameters.
 
     Args:
-        type_map: species, elements.
+        type_map: chemical symbols.
         envelope: power of the polynomial cutoff.
 
     Source: Ziegler, Biersack, Littmark, The Stopping and Range of Ions in Solids (1985), with the
@@ -42,7 +43,7 @@ class PairRepulsion(nn.Module):
             self.register_buffer(name, value.double())
 
     def pair_table(self) -> tuple[Tensor, Tensor]:
-        """Return e² Z Z', 1/a, 0 and the switch's end of each pair, (4, T, T), and the c_k."""
+        """Return e² Z Z', 1/a, 0 and the end of the switch of each pair, (4, T, T), and the c_k."""
         charges, radii, amplitudes, power, prefactor = (
             self.get_buffer(name)
             for name in ("charges", "radii", "amplitudes", "power", "prefactor")

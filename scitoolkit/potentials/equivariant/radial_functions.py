@@ -1,4 +1,4 @@
-"""Radial bases of distances, and transforms of distances that depend on the pair of species."""
+"""Radial bases, and distance transforms that depend on the pair of species."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def bessel(r: Tensor, cutoff: float, num_basis: int) -> Tensor:
 
 
 def gaussian(r: Tensor, cutoff: float, num_basis: int) -> Tensor:
-    """Return Gaussians at distances 0 to the cutoff, as wide as they are apart."""
+    """Return Gaussians centred at distances 0 to the cutoff, of width equal to their spacing."""
     centres = torch.linspace(0, cutoff, num_basis, dtype=r.dtype, device=r.device)
     width = cutoff / max(1, num_basis - 1)
     return torch.exp(-0.5 * ((r[:, None] - centres) / width).square())
 
 
 def chebyshev(r: Tensor, cutoff: float, num_basis: int) -> Tensor:
-    """Return Chebyshev polynomials T_1..T_num_basis of the distance itself, as mace-torch does."""
+    """Return Chebyshev polynomials T_1..T_num_basis of the unscaled distance, as in mace-torch."""
     values = [torch.ones_like(r), r]
     for _ in range(num_basis - 1):
         values.append(2 * r * values[-1] - values[-2])
@@ -41,7 +41,7 @@ BASES: dict[str, Callable[[Tensor, float, int], Tensor]] = {
 
 
 def polynomial_cutoff(u: Tensor, power: int) -> Tensor:
-    """Return 1 - (p+1)(p+2)/2 u^p + p(p+2) u^(p+1) - p(p+1)/2 u^(p+2), zero from u = 1 on.
+    """Return 1 - (p+1)(p+2)/2 u^p + p(p+2) u^(p+1) - p(p+1)/2 u^(p+2), zero for u >= 1.
 
     Source: Klicpera et al. 2020, Directional Message Passing, equation 8.
     """
@@ -56,10 +56,10 @@ def polynomial_cutoff(u: Tensor, power: int) -> Tensor:
 
 
 class DistanceTransform(nn.Module, ABC):
-    """Replaces the distance in a radial basis by a function of it and the pair's radii.
+    """Base class of distance transforms, functions of the distance and the covalent radii.
 
     Args:
-        type_map: species, elements.
+        type_map: chemical symbols.
     """
 
     def __init__(self, type_map: Sequence[str]) -> None:
@@ -70,11 +70,11 @@ class DistanceTransform(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, r: Tensor, centre: Tensor, neighbour: Tensor) -> Tensor:
-        """Return (E,) of distances in Å (E,) and types of both atoms (E,)."""
+        """Return transformed distances (E,) of distances (E,), Å, and types of both atoms (E,)."""
 
 
 class AgnesiTransform(DistanceTransform):
-    """1 / (1 + a u^q / (1 + u^(q - p))), u the distance over the mean covalent radius of the pair.
+    """Agnesi transform 1 / (1 + a u^q / (1 + u^(q - p))), u = r / mean covalent radius.
 
     Source: Witt et al., J. Chem. Phys. 159, 164101 (2023), section on radial transforms.
     """
@@ -92,7 +92,7 @@ class AgnesiTransform(DistanceTransform):
 
 
 class SoftTransform(DistanceTransform):
-    """Constant at short distances and the distance itself from 4/3 of the pair's bond length on."""
+    """Soft transform: constant at short distances, the distance beyond 4/3 of the bond length."""
 
     def __init__(self, type_map: Sequence[str]) -> None:
         super().__init__(type_map)
@@ -115,14 +115,15 @@ TRANSFORMS: dict[str, type[DistanceTransform]] = {
 
 @dataclass(frozen=True)
 class RadialBasis:
-    """Radial functions of edges, times the polynomial cutoff unless that multiplies the weights.
+    """Radial basis of edges, optionally multiplied by the polynomial cutoff.
 
     Args:
         cutoff: Å.
         num_basis: number of functions.
         envelope: power of the polynomial cutoff.
         kind: bessel, gaussian or chebyshev.
-        apply_cutoff: multiply the functions; else `cutoff_factor` multiplies what is made of them.
+        apply_cutoff: whether the cutoff multiplies the basis; otherwise `cutoff_factor` must
+            multiply the radial weights.
     """
 
     cutoff: float
@@ -132,7 +133,7 @@ class RadialBasis:
     apply_cutoff: bool = True
 
     def __call__(self, r: Tensor, transformed: Tensor | None = None) -> Tensor:
-        """Return the basis (E, num_basis) at distances in Å, or at their transformed values."""
+        """Return the basis (E, num_basis) at distances (E,), Å, or at their transformed values."""
         if self.kind == "bessel" and self.apply_cutoff and transformed is None:
             return radial_basis(r, self.cutoff, num_basis=self.num_basis, envelope=self.envelope)
         basis = BASES[self.kind](
@@ -142,7 +143,7 @@ class RadialBasis:
         return basis * factor
 
     def cutoff_factor(self, r: Tensor) -> Tensor | None:
-        """Return (E, 1) that multiplies the radial weights, or None."""
+        """Return the factor (E, 1) of the radial weights, or None."""
         return None if self.apply_cutoff else self._polynomial(r)[:, None]
 
     def _polynomial(self, r: Tensor) -> Tensor:

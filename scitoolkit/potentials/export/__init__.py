@@ -1,6 +1,6 @@
-"""Potentials as C libraries without Python: sources, CMake, a weights file, and their callers.
+"""Export of potentials as C libraries without Python.
 
-An exported model is a folder. Its library takes a graph of atoms and returns energies and edge
-gradients through the functions of `stk_model.h`; C, Fortran, LAMMPS and `LibraryCalculator` call
-the same ones.
+An exported model is a folder with sources, a CMake file, a library and a weights file. The library
+computes energies and edge gradients of a graph of atoms through the functions of `stk_model.h`,
+which C, Fortran, LAMMPS and `LibraryCalculator` call.
 """

@@ -1,4 +1,4 @@
-"""An ASE calculator over an exported potential: no torch in the calculation."""
+"""ASE calculator of an exported potential; the calculation does not use torch."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 from scitoolkit.core.errors import DataError, missing_extra
 from scitoolkit.core.suggest import nearest_name
 from scitoolkit.potentials.export.library import MovingSystem, PotentialLibrary
+from scitoolkit.potentials.stress import voigt_stress
 
 try:
     from ase.calculators.calculator import Calculator as _AseCalculator
@@ -24,16 +25,16 @@ class LibraryCalculator(_AseCalculator):
     Args:
         folder: written by `scitoolkit export`.
         threads: of OpenMP.
-        skin: Å by which the neighbour list reaches beyond the cutoff; it is kept until an atom has
-            moved by half of it, or the cell, the species or the boundaries change. 0 makes a list
-            every time.
+        skin: Å by which the neighbour list reaches beyond the cutoff; the list is valid until an
+            atom has moved by half of it, or the cell, the species or the boundary conditions
+            change. 0 rebuilds the list on every call.
 
     Attributes:
         library: the library.
-        system: the kept list; `system.lists_made` counts.
+        system: the cached neighbour list; `system.lists_made` counts the rebuilds.
 
     Raises:
-        CheckpointError: no library there, or a damaged one.
+        CheckpointError: no library in `folder`, or a damaged one.
         ConfigError: a negative skin.
     """
 
@@ -49,7 +50,7 @@ class LibraryCalculator(_AseCalculator):
     def calculate(
         self, atoms: Any = None, properties: Any = ("energy",), system_changes: Any = all_changes
     ) -> None:
-        """Fill `results` with all properties; a stress needs a periodic direction and a cell."""
+        """Fill `results` with all properties; the stress where `voigt_stress` defines one."""
         super().calculate(atoms, properties, system_changes)
         system: Any = self.atoms
         whole = system.cell.complete()
@@ -60,10 +61,9 @@ class LibraryCalculator(_AseCalculator):
             "energy": found["energy"], "free_energy": found["energy"],
             "energies": found["atomic_energy"], "forces": found["forces"],
         }  # fmt: skip
-        if system.pbc.any() and system.cell.rank == 3:
-            stress = -found["virial"] / system.get_volume()
-            stress = 0.5 * (stress + stress.T)
-            self.results["stress"] = stress[[0, 1, 2, 1, 0, 0], [0, 1, 2, 2, 2, 1]]
+        stress = voigt_stress(found["virial"], system)
+        if stress is not None:
+            self.results["stress"] = stress
 
     def _species(self, atoms: Any) -> np.ndarray[Any, Any]:
         known = {name: place for place, name in enumerate(self.library.species)}

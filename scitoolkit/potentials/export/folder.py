@@ -1,4 +1,4 @@
-"""The folder of an exported potential: what is written, and how it is compiled."""
+"""Writing and compilation of the folder of an exported potential."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ COMMON = ("-O3", "-std=gnu11", "-fPIC", "-fopenmp", "-w", "-fvisibility=hidden",
 LINK = ("-shared", "-fopenmp", "-Wl,--gc-sections")
 Variants = Mapping[str, Sequence[str]]
 X86 = platform.machine() in ("x86_64", "AMD64")
-# Instructions of each variant; the widest that the processor has is chosen when it is loaded.
+# Compiler flags of each variant; the widest supported one is selected when the library is loaded.
 VARIANTS: Variants = (
     {"v3": ("-march=x86-64-v3",), "v4": ("-march=x86-64-v4", *WIDE)} if X86 else {"base": ()}
 )
@@ -47,7 +47,7 @@ def write_folder(source: LibrarySource, folder: Path) -> None:
 
 
 def sources(source: LibrarySource, variants: Variants) -> tuple[dict[str, str], bytes]:
-    """Return the C files of a potential by name, and the SHA-256 that its weights file repeats."""
+    """Return the C files of a potential by name, and their SHA-256 for the weights file."""
     texts = dict(_texts(source, variants))
     model = hashlib.sha256("\0".join(f"{k}\0{v}" for k, v in sorted(texts.items())).encode())
     texts["settings.h"] += f"#define STK_MODEL {_bytes(model.digest())}\n"
@@ -60,10 +60,10 @@ def packed_weights(source: LibrarySource, model: bytes) -> bytes:
 
 
 def compile_folder(source: LibrarySource, folder: Path) -> Path:
-    """Compile the sources in a folder as CMakeLists.txt would; return the library.
+    """Compile the sources in a folder like CMakeLists.txt; return the path of the library.
 
     Raises:
-        BackendError: no compiler, or one that fails.
+        BackendError: there is no compiler, or it fails.
     """
     with tempfile.TemporaryDirectory(prefix="scitoolkit-") as scratch:
         made = _compile(source, VARIANTS, folder, Path(scratch))
@@ -74,12 +74,12 @@ def compile_folder(source: LibrarySource, folder: Path) -> Path:
 
 
 def load_native(source: LibrarySource) -> tuple[ctypes.CDLL, bytes]:
-    """Return the library of a potential for this processor alone, and its weights file.
+    """Return the library of a potential for this processor, and its weights file.
 
-    The library is compiled into the cache of kernels, once for each architecture of a model.
+    The library is compiled into the kernel cache once for each model architecture.
 
     Raises:
-        BackendError: no compiler, one that fails, or no usable cache.
+        BackendError: there is no compiler or no usable cache, or the compiler fails.
     """
     texts, model = sources(source, NATIVE)
 
@@ -120,7 +120,7 @@ def _call(command: Sequence[str]) -> None:
 
 
 def _units(source: LibrarySource, variants: Variants) -> Iterator[tuple[str, str, Sequence[str]]]:
-    """Yield unit, variant ("" for units without) and flags of everything to compile."""
+    """Yield unit, variant ("" if the unit has none) and flags of each compilation."""
     yield "library", "", ()
     yield "neighbour_list", "", ()
     for variant, instructions in variants.items():
@@ -142,7 +142,7 @@ def _texts(source: LibrarySource, variants: Variants) -> Iterator[tuple[str, str
 
 
 def renamed(unit: str, kernel: Kernel) -> str:
-    """Return a unit whose functions are called UNIT_name_VARIANT, so that units can be linked.
+    """Return a unit whose functions are renamed to UNIT_name_VARIANT for linking.
 
     Example:
         >>> print(renamed("table", Kernel("void values(int n) {}")))
@@ -164,7 +164,7 @@ def renamed(unit: str, kernel: Kernel) -> str:
 
 
 def settings(source: LibrarySource, variants: Variants = VARIANTS) -> str:
-    """Return settings.h: the constants of the model, and the arrays of its weights file."""
+    """Return settings.h: the constants of the model and the arrays of its weights file."""
     arrays = " \\\n".join(
         f"  X({name}, {values.size}, {'double' if values.itemsize == 8 else 'float'})"
         for name, values in source.arrays.items()

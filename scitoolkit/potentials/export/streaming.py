@@ -1,7 +1,7 @@
-"""Inference of a potential in this process through its C library, with little memory an atom.
+"""Inference of a potential through its C library in this process, with little memory per atom.
 
-The library makes the radial weights over blocks of receivers and never stores them; see
-`export/c/mace.c`. It is compiled into the cache of kernels and made anew when weights change.
+The library computes the radial weights for blocks of receivers without storing them; see
+`export/c/mace.c`. It is compiled into the kernel cache and reloaded when the weights change.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _kept = weakref.WeakKeyDictionary()
 
 
 def streamed_library(model: nn.Module, make: str) -> PotentialLibrary | None:
-    """Return the library of a model with its present weights, None where there cannot be one.
+    """Return the library of a model with its current weights, or None if it is not available.
 
     Args:
         model: in evaluation mode; parameters and buffers on the CPU.
@@ -50,14 +50,14 @@ def _library(model: nn.Module, make: str, tensors: list[Tensor]) -> PotentialLib
     try:
         return PotentialLibrary(load_native(pkgutil.resolve_name(make)(model)))
     except (BackendError, NumericalError) as error:
-        log.warning("evaluating without the C library, which takes more memory: %s", error)
+        log.warning("evaluating without the C library, which requires more memory: %s", error)
         return None
 
 
 def edge_gradients(library: PotentialLibrary, graph: Batch) -> tuple[Tensor, Tensor, Tensor]:
     """Return atomic energies (N,), edge vectors (E, 3) and dE/d(edge vector) (E, 3), float64.
 
-    Edges of the cutoff and longer are allowed and have no gradient.
+    Edges beyond the cutoff are allowed and have zero gradient.
 
     Args:
         library: of the model.
@@ -72,6 +72,6 @@ def edge_gradients(library: PotentialLibrary, graph: Batch) -> tuple[Tensor, Ten
 
 
 def receiver_ptr(graph: Batch) -> np.ndarray:
-    """Return where the edges of each atom begin, (N + 1,) int64."""
+    """Return the index of the first edge of each atom, (N + 1,) int64."""
     stride = (len(graph["segments"]) - 1) // max(1, len(graph["types"]))
     return np.ascontiguousarray(graph["segments"].numpy()[:: max(1, stride)])

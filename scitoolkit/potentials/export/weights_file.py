@@ -1,4 +1,4 @@
-"""The weights file of an exported potential; docs/format/potential-weights.md describes it."""
+"""Weights file of an exported potential, see docs/format/potential-weights.md."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def pack(arrays: Mapping[str, np.ndarray], model: bytes, real_bytes: int) -> byt
 
     Args:
         arrays: by name, in the order of the library's list.
-        model: SHA-256 of the library's description, which must be equal in library and file.
+        model: SHA-256 of the library's sources, which library and file must share.
         real_bytes: 4 or 8, bytes of a number of the arithmetic.
 
     Example:

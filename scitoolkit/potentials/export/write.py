@@ -19,19 +19,19 @@ from scitoolkit.potentials.model import Potential
 from scitoolkit.potentials.model_config import ModelConfig, models
 
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-4}
-"""Largest difference from the model, relative to the largest value."""
+"""Largest accepted difference from the model, relative to the largest value."""
 
 
 def library_source(model: Potential, settings: ModelConfig) -> LibrarySource:
-    """Return the library of a model.
+    """Return the library source of a model.
 
     Raises:
-        ConfigError: a model that cannot be exported.
+        ConfigError: the model cannot be exported.
     """
     if not settings.library:
         others = sorted(name for name in models if models.get(name).library)
         raise ConfigError(
-            f"a potential of the kind {settings.name} cannot be exported",
+            f"a potential {settings.name} cannot be exported",
             where="model.name", allowed=", ".join(others),
         )  # fmt: skip
     source: LibrarySource = pkgutil.resolve_name(settings.library)(model)
@@ -40,15 +40,15 @@ def library_source(model: Potential, settings: ModelConfig) -> LibrarySource:
 
 
 def export_library(model: Potential, settings: ModelConfig, folder: Path) -> dict[str, Any]:
-    """Write the library of a model, compile it, and compare it with the model.
+    """Write and compile the library of a model, and compare it with the model.
 
     Returns:
         `path`, `species`, `cutoff`, `precision`, `instructions`, `largest_difference`.
 
     Raises:
-        ConfigError: a model that cannot be exported.
-        BackendError: no compiler.
-        NumericalError: the library does not return what the model does.
+        ConfigError: the model cannot be exported.
+        BackendError: there is no compiler.
+        NumericalError: the results of library and model differ.
     """
     source = library_source(model.eval(), settings)
     write_folder(source, folder)
@@ -68,7 +68,7 @@ def export_library(model: Potential, settings: ModelConfig, folder: Path) -> dic
 
 
 def random_frame(type_map: tuple[str, ...], cutoff: float, seed: int = 0) -> Configuration:
-    """Return atoms of all species on a distorted grid in a triclinic cell, two of them close."""
+    """Return atoms of all species on a distorted grid in a triclinic cell, with one close pair."""
     generator, number, step = np.random.default_rng(seed), 3, 0.4 * cutoff
     grid = np.stack(np.meshgrid(*[np.arange(number)] * 3, indexing="ij"), -1).reshape(-1, 3)
     cell = number * step * (np.eye(3) + 0.1 * np.tri(3, k=-1))

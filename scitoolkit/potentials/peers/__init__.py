@@ -1,1 +1,1 @@
-"""Files that run in other codes' environments: they import nothing of scitoolkit."""
+"""Scripts for the environments of other codes, which do not import scitoolkit."""

@@ -1,10 +1,10 @@
-"""Converts a `.model` file of mace-torch to plain tensors and settings, and back.
+"""Conversion of a `.model` file of mace-torch to plain tensors and settings, and back.
 
-A `.model` file is pickled code, so it is opened and written here alone, in mace-torch's
-environment, by its owner. This file needs torch and mace-torch, not scitoolkit:
+A `.model` file is pickled code, so only this script opens and writes it, in mace-torch's
+environment. It requires torch and mace-torch, but not scitoolkit:
 
-    python convert_mace.py MACE.model mace.pt           # which `read_mace` reads
-    python convert_mace.py --back trained.pt MACE.model # of a file that `write_mace` wrote
+    python convert_mace.py MACE.model mace.pt           # for `read_mace`
+    python convert_mace.py --back trained.pt MACE.model # from a file of `write_mace`
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ GATES = {"silu": "silu", "tanh": "tanh", "abs": "abs", "NoneType": "none"}
 
 
 def describe(model: nn.Module) -> dict[str, Any]:
-    """Return the settings of a mace-torch model that its state dict does not hold.
+    """Return the settings of a mace-torch model that its state dict does not contain.
 
     Args:
-        model: as mace-torch makes or loads it.
+        model: a module of mace-torch.
 
     Returns:
         Names and numbers: `model`, `interactions`, `readouts`, `average_neighbours`, `heads`,
-        `gate` (None where no readout has one), `apply_cutoff`, `use_so3`.
+        `gate` (None if no readout has one), `apply_cutoff`, `use_so3`.
     """
     parts: Any = model
     return {
@@ -56,20 +56,20 @@ def _gate(readout: nn.Module) -> str | None:
 
 
 def convert(source: str, target: str) -> None:
-    """Write the settings and tensors of a `.model` file; nothing in the result is code.
+    """Write the settings and tensors of a `.model` file to a file without code.
 
     Raises:
-        ValueError: another file of a training: its compiled model, or a checkpoint.
+        ValueError: the file is a compiled model or a checkpoint.
     """
     if _is_torchscript(source):
         raise ValueError(
-            f"{source} is a compiled model, which holds no settings. Fix: the .model file beside "
+            f"{source} is a compiled model, which has no settings. Fix: the .model file next to "
             "it, without _compiled, or the one that mace_create_lammps_model was given"
         )
     model = torch.load(source, map_location="cpu", weights_only=False)
     if not isinstance(model, nn.Module):
         raise ValueError(
-            f"{source} holds a {type(model).__name__}, such as a checkpoint (.pt), and no model. "
+            f"{source} contains a {type(model).__name__}, such as a checkpoint (.pt), not a model. "
             "Fix: the .model file that mace_run_train writes at its end"
         )
     state = {name: value.detach().clone() for name, value in model.state_dict().items()}
@@ -77,7 +77,7 @@ def convert(source: str, target: str) -> None:
 
 
 def _is_torchscript(source: str) -> bool:
-    """Return whether a file is an archive of torch.jit, which torch.load would open as well."""
+    """Return whether a file is an archive of torch.jit, which torch.load would also open."""
     if not zipfile.is_zipfile(source):
         return False
     with zipfile.ZipFile(source) as archive:
@@ -85,11 +85,14 @@ def _is_torchscript(source: str) -> bool:
 
 
 def symmetrised(coupling: np.ndarray, rows: int, size: int, order: int) -> np.ndarray:
-    """Return coupling constants of all index tuples summed over equal monomials.
+    """Return the coupling constants summed over index tuples of equal monomials.
 
     Args:
-        coupling: U matrix of mace-torch, (rows, size, ..., paths), without rows where they are 1.
-        rows: components of the result. size: number of variables. order: of the products.
+        coupling: U matrix of mace-torch, (rows, size, ..., paths), without the first dim if rows
+            is 1.
+        rows: number of components of the result.
+        size: number of variables.
+        order: of the products.
 
     Returns:
         (rows, monomials, paths), monomials a <= b <= ... in lexical order.
@@ -103,10 +106,10 @@ def symmetrised(coupling: np.ndarray, rows: int, size: int, order: int) -> np.nd
 
 
 def restored_state(state: dict[str, Any], held: dict[str, Any]) -> dict[str, Any]:
-    """Return a state dict of mace-torch with the weights of a file that `write_mace` wrote.
+    """Return a state dict of mace-torch with the weights of a file of `write_mace`.
 
     Args:
-        state: of a new model, which gives shapes and coupling constants.
+        state: of a new model, with shapes and coupling constants.
         held: contents of the file.
     """
     out = dict(state)
@@ -119,16 +122,16 @@ def restored_state(state: dict[str, Any], held: dict[str, Any]) -> dict[str, Any
         source = symmetrised(theirs, len(mine), size, order).reshape(-1, theirs.shape[-1])
         change = np.linalg.lstsq(source, mine.reshape(-1, mine.shape[-1]), rcond=1e-8)[0]
         if not np.allclose(source @ change, mine.reshape(-1, mine.shape[-1]), atol=1e-6):
-            raise ValueError(f"{name}: mace-torch has no such products")
+            raise ValueError(f"{name}: mace-torch does not have these products")
         out[name] = (torch.from_numpy(change) @ weights.double()).to(state[name].dtype)
     return out
 
 
 def restore(source: str, target: str) -> None:
-    """Write a `.model` file of mace-torch from one that `scitoolkit.potentials.write_mace` wrote.
+    """Write a `.model` file of mace-torch from a file of `scitoolkit.potentials.write_mace`.
 
     Raises:
-        ValueError: another file.
+        ValueError: `source` is not such a file.
     """
     from e3nn import o3
     from mace import modules

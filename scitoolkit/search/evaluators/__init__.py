@@ -1,4 +1,4 @@
-"""Evaluators: where trials run. The plug-in kind `evaluator`, its base classes and our members."""
+"""Evaluators, which run the trials of a search: plug-in kind, base classes, in-process members."""
 
 from scitoolkit.search.evaluators.base import Evaluator, InProcess, Limits, Simulated, Threads
 from scitoolkit.search.evaluators.config import EvaluatorConfig, Resources, evaluators

@@ -1,7 +1,7 @@
-"""Where trials run: in this process, in threads, in processes of this machine, or nowhere.
+"""Base class of evaluators, and evaluators in this process, in threads or simulated.
 
-An evaluator takes tasks and gives outcomes back, in any order. It also keeps the clock of the
-search, so that a simulated one can run an hour in a second.
+An evaluator accepts tasks and returns outcomes in any order. It also provides the clock of the
+search, so that a simulated search of an hour can run in a second.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from scitoolkit.search.worker import Evaluate, run_task
 
 @dataclass(frozen=True)
 class Limits:
-    """What a single trial may use.
+    """Resource limits of a single trial.
 
     Attributes:
-        seconds: wall time of one stage of a trial.
-        memory: bytes of resident memory of a worker process.
+        seconds: wall time of one stage of a trial; None for no limit.
+        memory: resident memory of a worker process in bytes; None for no limit.
     """
 
     seconds: float | None = None
@@ -33,7 +33,11 @@ class Limits:
 
 
 class Evaluator(ABC):
-    """Runs tasks on `workers` workers."""
+    """Runs tasks on `workers` workers.
+
+    Attributes:
+        workers: largest number of tasks that run at a time.
+    """
 
     workers: int = 1
     blocking = False
@@ -41,24 +45,24 @@ class Evaluator(ABC):
 
     @abstractmethod
     def submit(self, task: Task) -> None:
-        """Give a task to a free worker; never more tasks than workers."""
+        """Submit a task to a free worker; the caller never submits more tasks than workers."""
 
     @abstractmethod
     def wait(self, timeout: float | None) -> list[Outcome]:
-        """Return what has finished; wait up to `timeout` seconds for the first."""
+        """Return the finished outcomes, waiting up to `timeout` seconds for the first one."""
 
     def close(self) -> None:  # noqa: B027 - most have nothing to stop
-        """Stop all workers, whatever they are doing."""
+        """Stop all workers immediately."""
 
     def now(self) -> float:
-        """Return the time in seconds, from any origin."""
+        """Return the time in seconds since an arbitrary origin."""
         return time.monotonic()
 
 
 class InProcess(Evaluator):
-    """One trial at a time, in this process: simple, and easy to debug.
+    """Runs one trial at a time in this process, which is easy to debug.
 
-    The time limit is looked at whenever a trial reports an epoch; memory is not limited.
+    The time limit is checked at every reported epoch; memory is not limited.
     """
 
     blocking = True
@@ -68,11 +72,11 @@ class InProcess(Evaluator):
         self._tasks: list[Task] = []
 
     def submit(self, task: Task) -> None:
-        """Keep the task for the next `wait`."""
+        """Store the task for the next `wait`."""
         self._tasks.append(task)
 
     def wait(self, timeout: float | None) -> list[Outcome]:
-        """Run the oldest task."""
+        """Run the oldest task and return its outcome; `timeout` is ignored."""
         if not self._tasks:
             return []
         started = self.now()
@@ -82,9 +86,9 @@ class InProcess(Evaluator):
 
 
 class Threads(Evaluator):
-    """Threads of this process: for evaluations that wait for another program or machine.
+    """Runs trials in threads, for evaluations that wait for another program or machine.
 
-    Limits as for `InProcess`.
+    Limits are those of `InProcess`.
     """
 
     def __init__(self, evaluate: Evaluate, workers: int, limits: Limits | None = None) -> None:
@@ -109,7 +113,7 @@ class Threads(Evaluator):
         self._tasks.put(task)
 
     def wait(self, timeout: float | None) -> list[Outcome]:
-        """Return all that has finished, after at least one or the timeout."""
+        """Return all finished outcomes, waiting up to `timeout` seconds for the first one."""
         try:
             found = [self._outcomes.get(timeout=timeout)]
         except queue.Empty:
@@ -119,23 +123,23 @@ class Threads(Evaluator):
         return found
 
     def close(self) -> None:
-        """Let the threads end after their trial; a thread cannot be stopped."""
+        """Let each thread end after its current trial; threads cannot be killed."""
         for _ in range(self.workers):
             self._tasks.put(None)
 
 
 class Simulated(Evaluator):
-    """Workers that take a stated time on a simulated clock: for studying searches themselves.
+    """Simulated workers with given task durations, for benchmarking search strategies.
 
-    Between two waits the clock advances by the real time that the manager took, so a manager
-    that cannot keep its workers busy shows it.
+    Between two waits the simulated clock advances by the real time spent in the manager, so that
+    a manager too slow for its workers lowers the busy share.
 
     Args:
-        evaluate: gives the metrics, at once.
+        evaluate: returns the metrics immediately.
         workers: number of simulated workers.
-        duration: seconds that a task takes.
-        charge: whether the manager's own time is added to the clock.
-        clock: measures that time; `time.thread_time` leaves out what other programs take.
+        duration: returns the simulated seconds of a task.
+        charge: whether the manager's time is added to the clock.
+        clock: measures that time; `time.thread_time` excludes the load by other programs.
     """
 
     def __init__(
@@ -162,7 +166,7 @@ class Simulated(Evaluator):
         return self._time + spent
 
     def submit(self, task: Task) -> None:
-        """Start the task on the simulated clock."""
+        """Evaluate the task now; its outcome is due after its simulated duration."""
         now = self.now()
         pause = self._clock()
         outcome = run_task(self._evaluate, task)
@@ -170,10 +174,10 @@ class Simulated(Evaluator):
         outcome.worker = heapq.heappop(self._free)
         self._count += 1
         heapq.heappush(self._running, (outcome.finished, self._count, outcome))
-        self._real += self._clock() - pause  # evaluating is not the manager's work
+        self._real += self._clock() - pause  # the evaluation is not charged to the manager
 
     def wait(self, timeout: float | None) -> list[Outcome]:
-        """Advance the clock to the next finish (or by the timeout) and return what is done."""
+        """Advance the clock to the next finished task, at most by `timeout`; return outcomes."""
         now = self.now()
         until = float("inf") if timeout is None else now + timeout
         nearest = self._running[0][0] if self._running else until

@@ -1,4 +1,4 @@
-"""The plug-in kind `evaluator`: where the trials of a search run, as a configuration."""
+"""Plug-in kind `evaluator`: base configuration of the workers of a search."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from scitoolkit.search.worker import Evaluate
 
 @dataclass(frozen=True)
 class Resources:
-    """What a search may use at a time.
+    """Resources of a search.
 
     Attributes:
-        workers: trials that run at a time.
+        workers: number of trials that run at a time.
         limits: of each trial.
-        threads: numerical threads of a worker.
-        gpus: ids of GPUs to deal out to the workers.
-        logs: folder for what workers print.
+        threads: numerical threads per worker.
+        gpus: ids of the GPUs that are assigned to the workers in turn.
+        logs: folder for the output of workers; None leaves it on the terminal.
     """
 
     workers: int = 1
@@ -35,10 +35,10 @@ class Resources:
 
 
 class EvaluatorConfig(NeedsPackages, Config):
-    """Base of an evaluator's configuration.
+    """Base class of evaluator configurations.
 
     Attributes:
-        reads: keys of `budget` that it acts on; others are refused unless they have the default.
+        reads: keys of `budget` that the evaluator uses; other keys must keep their defaults.
     """
 
     reads: ClassVar[frozenset[str]] = frozenset({"workers", "trial_seconds"})
@@ -47,10 +47,15 @@ class EvaluatorConfig(NeedsPackages, Config):
 
     @abstractmethod
     def build(self, evaluate: Evaluate, resources: Resources) -> Evaluator:
-        """Return the evaluator, started."""
+        """Return the started evaluator.
+
+        Args:
+            evaluate: importable function or picklable object; see `TrialContext`.
+            resources: workers, limits, threads and GPUs.
+        """
 
     def session(self) -> AbstractContextManager[bool]:
-        """Return a context around a search: False on processes that only run trials."""
+        """Return the context of a search; it yields False on processes that only run trials."""
         return one_process()
 
 

@@ -1,7 +1,7 @@
-"""Many nodes: trials on the workers of Ray or MPI, through DeepHyper's evaluators.
+"""Trials on many nodes, by Ray or MPI, through DeepHyper's evaluators.
 
-DeepHyper brings a task to another node and its outcome back; what happens there (limits, failures
-of every kind) is ours, so a trial means the same on a laptop and on a cluster.
+DeepHyper transfers tasks and outcomes between nodes. Limits and failures are handled by the local
+worker processes, so that a trial behaves the same on a laptop and on a cluster.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from scitoolkit.search.worker import Evaluate
 
 Method = Literal["ray", "mpi", "loky"]
 _NAMES = {"ray": "ray", "mpi": "mpicomm", "loky": "loky"}
-_BROUGHT_BY = {"ray": ("ray", "ray"), "mpi": ("mpi4py", "mpi")}  # package, extra
-_local: dict[bytes, Processes] = {}
+_PACKAGES = {"ray": ("ray", "ray"), "mpi": ("mpi4py", "mpi")}  # package, extra
+_processes: dict[bytes, Processes] = {}
 
 
 class DeepHyperEvaluator(Evaluator):
@@ -36,14 +36,14 @@ class DeepHyperEvaluator(Evaluator):
 
     Args:
         evaluate: importable function or picklable object; see `TrialContext`.
-        method: `ray` (a cluster found by `RAY_ADDRESS`, else this machine), `mpi` (all ranks but
+        method: `ray` (the cluster at `RAY_ADDRESS`, else this machine), `mpi` (all ranks except
             the first) or `loky` (processes of this machine).
-        workers: trials at a time; MPI takes its number of ranks.
-        limits: of each trial, kept by the node that runs it.
-        gpus_per_trial: GPUs that Ray reserves for each.
+        workers: number of parallel trials; with MPI it follows from the number of ranks.
+        limits: of each trial, enforced by the node that runs it.
+        gpus_per_trial: GPUs that Ray reserves per trial.
 
     Raises:
-        BackendError: DeepHyper, Ray or mpi4py is missing, or cannot start.
+        BackendError: DeepHyper, Ray or mpi4py is missing or cannot start.
     """
 
     blocking = True
@@ -76,7 +76,11 @@ class DeepHyperEvaluator(Evaluator):
         self._evaluator.submit([{"task": pickle.dumps(task).hex()}])
 
     def wait(self, timeout: float | None) -> list[Outcome]:
-        """Return what has finished, once anything has; the timeout cannot be kept."""
+        """Return the finished outcomes, waiting for the first one; `timeout` is ignored.
+
+        Raises:
+            BackendError: a worker of the cluster was lost.
+        """
         if not self._running:
             return []
         with warnings.catch_warnings():
@@ -86,7 +90,7 @@ class DeepHyperEvaluator(Evaluator):
             except Exception as error:
                 raise BackendError(
                     f"a worker of the cluster was lost ({type(error).__name__}: {error})",
-                    fix="continue with --resume; what it was running is issued again",
+                    fix="continue with --resume, which issues its trial again",
                 ) from None
         return [self._outcome(job) for job in jobs]
 
@@ -102,14 +106,21 @@ class DeepHyperEvaluator(Evaluator):
         return outcome
 
     def close(self) -> None:
-        """Leave the cluster."""
+        """Disconnect from the cluster."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             self._stack.close()
 
 
 def run_remotely(job: Any, evaluate: bytes, limits: Limits, paths: list[str]) -> str:
-    """Return the outcome of the task in DeepHyper's `job`, as text; runs on the worker's node."""
+    """Run the task in DeepHyper's `job` on the worker's node; return the outcome, pickled as hex.
+
+    Args:
+        job: of DeepHyper, with the pickled task.
+        evaluate: pickled evaluation.
+        limits: of the trial.
+        paths: import paths of the manager, added to those of this process.
+    """
     sys.path += [path for path in paths if path not in sys.path]
     task = pickle.loads(bytes.fromhex(job.parameters["task"]))
     try:
@@ -120,11 +131,11 @@ def run_remotely(job: Any, evaluate: bytes, limits: Limits, paths: list[str]) ->
 
 
 def _run(task: Task, evaluate: bytes, limits: Limits) -> Outcome:
-    """Run a task in a process of this node, so that no crash takes the cluster's worker along."""
-    if evaluate not in _local:
-        _local[evaluate] = Processes(pickle.loads(evaluate), 1, limits=limits)
-        atexit.register(_local[evaluate].close)
-    process = _local[evaluate]
+    """Run a task in a child process, so that a crash does not end the cluster's worker."""
+    if evaluate not in _processes:
+        _processes[evaluate] = Processes(pickle.loads(evaluate), 1, limits=limits)
+        atexit.register(_processes[evaluate].close)
+    process = _processes[evaluate]
     process.submit(task)
     while not (found := process.wait(1.0)):
         pass
@@ -135,17 +146,17 @@ def _create(method: str, settings: dict[str, Any]) -> Any:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            from deephyper.evaluator import Evaluator as Peer
+            from deephyper.evaluator import Evaluator as DeepHyper
             from deephyper.evaluator.storage import MemoryStorage
 
             if method == "mpi":
-                # The default shares 100 MB windows between ranks, which we do not need and which
-                # MPICH 5 aborts on; only the manager looks at the storage.
+                # The default storage shares 100 MB windows between ranks, on which MPICH 5
+                # aborts; only the manager reads the storage.
                 settings = {**settings, "storage": MemoryStorage()}
-            return Peer.create(run_remotely, method=_NAMES[method], method_kwargs=settings)
+            return DeepHyper.create(run_remotely, method=_NAMES[method], method_kwargs=settings)
     except ImportError as error:
         there = importlib.util.find_spec("deephyper") is not None
-        package, extra = _BROUGHT_BY.get(method if there else "", ("deephyper", "search"))
+        package, extra = _PACKAGES.get(method if there else "", ("deephyper", "search"))
         raise missing_extra(package, extra, f"the evaluator `{method}` ({error})") from None
     except (RuntimeError, ConnectionError, OSError) as error:
         raise BackendError(
@@ -164,13 +175,13 @@ def _ray_settings(workers: int, gpus: int) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def mpi_ranks() -> Iterator[bool]:
-    """Tell whether this process is the manager; a worker's rank serves inside and gets False.
+    """Yield True on rank 0, the manager; on other ranks run trials until it ends, then yield False.
 
-    Every rank is one process to the trainer, whatever Slurm says.
+    The trainer treats every rank as a single process, regardless of Slurm's variables.
 
     Raises:
         BackendError: mpi4py is missing.
-        ConfigError: there is a single rank.
+        ConfigError: there is only one rank.
     """
     try:
         import mpi4py
@@ -182,18 +193,18 @@ def mpi_ranks() -> Iterator[bool]:
     if not MPI.Is_initialized():
         MPI.Init_thread()
     if MPI.COMM_WORLD.Get_size() < 2:
-        raise ConfigError("one MPI rank: nobody would run the trials", fix="mpirun -n N, N > 1")
+        raise ConfigError("one MPI rank: no rank is left for trials", fix="mpirun -n N, N > 1")
     os.environ |= {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
     if MPI.COMM_WORLD.Get_rank() == 0:
         yield True
         return
-    # The run function comes with each task; this one is never called.
+    # The run function is sent with each task; this one is never called.
     DeepHyperEvaluator(InProcess, "mpi", 1).close()
     yield False
 
 
 class RayConfig(EvaluatorConfig):
-    """Workers of a Ray cluster, through DeepHyper."""
+    """Workers of a Ray cluster, through DeepHyper; with `gpus`, one GPU per trial."""
 
     requires: ClassVar[tuple[str, ...]] = ("deephyper", "ray")
     reads: ClassVar[frozenset[str]] = frozenset(
@@ -211,7 +222,7 @@ class RayConfig(EvaluatorConfig):
 
 
 class MpiConfig(EvaluatorConfig):
-    """All ranks of `mpirun` but the first, through DeepHyper; their number is that of workers."""
+    """All MPI ranks except the first as workers, through DeepHyper."""
 
     requires: ClassVar[tuple[str, ...]] = ("deephyper", "mpi4py")
     reads: ClassVar[frozenset[str]] = frozenset({"trial_seconds", "trial_memory"})
@@ -219,9 +230,9 @@ class MpiConfig(EvaluatorConfig):
     name: Literal["mpi"] = "mpi"
 
     def build(self, evaluate: Evaluate, resources: Resources) -> DeepHyperEvaluator:
-        """Return the evaluator on the other ranks."""
+        """Return the evaluator, connected to the other ranks."""
         return DeepHyperEvaluator(evaluate, "mpi", resources.workers, limits=resources.limits)
 
     def session(self) -> AbstractContextManager[bool]:
-        """Return the context in which the other ranks serve."""
+        """Return the context in which the other ranks run trials."""
         return mpi_ranks()

@@ -1,4 +1,4 @@
-"""Worker processes of this machine: started fresh, watched, stopped, and replaced."""
+"""Evaluator with supervised worker processes on this machine."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ _MEMORY_PERIOD = 0.25
 
 
 class Processes(Evaluator):
-    """One long-lived process per worker, spawned (never forked), with its own few threads.
+    """One long-lived, spawned process per worker with a limited number of threads.
 
-    A trial that exceeds a limit is killed with everything that it started; a worker that dies
-    (segmentation fault, out-of-memory killer) fails its trial alone. Either is replaced. Workers
-    end by themselves when the manager does.
+    A worker whose trial exceeds a limit is killed together with its children; a worker that dies
+    (segmentation fault, out-of-memory killer) fails only its own trial. Both are replaced.
+    Workers terminate with the manager.
 
     Args:
         evaluate: importable function or picklable object; see `TrialContext`.
         workers: number of processes.
         limits: of each trial.
-        threads: numerical threads of each worker.
-        gpus: ids of GPUs to deal out in turn; each worker sees one.
-        logs: folder for what workers print; None leaves it on the terminal.
+        threads: numerical threads per worker.
+        gpus: ids of the GPUs that are assigned in turn; each worker sees one.
+        logs: folder for the output of workers; None leaves it on the terminal.
 
     Raises:
-        ConfigError: `evaluate` cannot be sent to another process.
+        ConfigError: `evaluate` cannot be pickled.
     """
 
     def __init__(
@@ -64,15 +64,19 @@ class Processes(Evaluator):
         """Send the task to a free worker."""
         worker = next(w for w in self._pool if w.task is None)
         worker.task, worker.since, worker.epochs = task, self.now(), []
-        # A worker that has just died is noticed, and its trial failed, by the next `wait`.
+        # The next `wait` detects a worker that has just died and fails its trial.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             worker.pipe.send(task)
 
     def wait(self, timeout: float | None) -> list[Outcome]:
-        """Return what has finished, failed, died or been stopped for exceeding a limit."""
+        """Return outcomes of trials that finished, failed, crashed or exceeded a limit.
+
+        Raises:
+            BackendError: workers cannot load the evaluation or end before they have started.
+        """
         deadline = None if timeout is None else self.now() + timeout
         while True:
-            found = self._poll(self._patience(deadline))
+            found = self._poll(self._timeout(deadline))
             if found or (deadline is not None and self.now() >= deadline):
                 return found
 
@@ -81,9 +85,9 @@ class Processes(Evaluator):
         for worker in self._pool:
             worker.kill()
 
-    # --- inside -----------------------------------------------------------------------------
+    # --- supervision ------------------------------------------------------------------------
 
-    def _patience(self, deadline: float | None) -> float | None:
+    def _timeout(self, deadline: float | None) -> float | None:
         moments = [] if deadline is None else [deadline]
         if self._limits.seconds is not None:
             moments += [w.since + self._limits.seconds for w in self._pool if w.task and w.ready]
@@ -96,12 +100,12 @@ class Processes(Evaluator):
         for worker in self._pool:
             handles[worker.pipe] = handles[worker.process.sentinel] = worker
         ready = connection.wait(list(handles), patience)
-        # A worker's last message counts even if it has ended since.
+        # Read the last messages of workers before checking whether they are alive.
         found = [o for h in ready if isinstance(h, Connection) for o in self._read(handles[h])]
         for worker in {handles[h].number: handles[h] for h in ready}.values():
             if not worker.process.is_alive():
-                found += self._bury(worker)
-        return found + self._enforce()
+                found += self._handle_exit(worker)
+        return found + self._enforce_limits()
 
     def _read(self, worker: _Worker) -> Iterator[Outcome]:
         try:
@@ -110,10 +114,10 @@ class Processes(Evaluator):
                 if kind == "broken":
                     raise BackendError(
                         f"a worker cannot load the evaluation:\n{content[0].strip()}",
-                        fix="make it importable from a module that every process finds",
+                        fix="define it in a module that every process can import",
                     )
                 if kind == "ready":
-                    worker.stillborn, worker.since, worker.ready = 0, self.now(), True
+                    worker.failed_starts, worker.since, worker.ready = 0, self.now(), True
                 if kind == "epoch":
                     worker.epochs.append(content[0])
                 if kind == "done" and worker.task is not None:
@@ -131,22 +135,22 @@ class Processes(Evaluator):
         outcome = Outcome(worker.task, failure=failure, error=error, epochs=worker.epochs)
         return self._finished(worker, outcome)
 
-    def _bury(self, worker: _Worker) -> list[Outcome]:
+    def _handle_exit(self, worker: _Worker) -> list[Outcome]:
         code = worker.process.exitcode
-        worker.stillborn += 1
-        if worker.stillborn > 1 and (code == 1 or worker.stillborn > 3):
+        worker.failed_starts += 1
+        if worker.failed_starts > 1 and (code == 1 or worker.failed_starts > 3):
             raise BackendError(
-                f"workers end before they have started: {_cause_of_death(code)}",
+                f"workers end before they have started: {_exit_reason(code)}",
                 where=str(self._logs or "see the messages above"),
                 fix="a script that starts workers needs `if __name__ == '__main__':`",
             )
         outcomes = []
         if worker.task is not None:
-            outcomes.append(self._failed(worker, "worker died", _cause_of_death(code)))
+            outcomes.append(self._failed(worker, "worker died", _exit_reason(code)))
         self._replace(worker)
         return outcomes
 
-    def _enforce(self) -> list[Outcome]:
+    def _enforce_limits(self) -> list[Outcome]:
         found = []
         for worker in [w for w in self._pool if w.task is not None]:
             seconds, memory = self._limits.seconds, self._limits.memory
@@ -181,7 +185,7 @@ class Processes(Evaluator):
 
 
 class _Worker:
-    """A process of the pool and its current trial."""
+    """Process of the pool and its current trial."""
 
     process: Any
     pipe: Connection
@@ -189,8 +193,8 @@ class _Worker:
     def __init__(self, number: int) -> None:
         self.number = number
         self.task: Task | None = None
-        self.stillborn = 0
-        """Processes in a row that ended without having started."""
+        self.failed_starts = 0
+        """Number of consecutive processes that ended before they were ready."""
         self.ready = False
         self.since = 0.0
         self.epochs: list[dict[str, float]] = []
@@ -200,7 +204,7 @@ class _Worker:
         try:
             if os.getpgid(pid) == pid:
                 os.killpg(pid, signal.SIGKILL)
-            else:  # it has not come as far as leading its own group
+            else:  # it has not yet become the leader of a process group
                 os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
             pass
@@ -211,7 +215,7 @@ class _Worker:
 
 @contextlib.contextmanager
 def _environment(values: dict[str, str]) -> Iterator[None]:
-    """Set variables while a process starts: numerical libraries read them when loaded."""
+    """Set environment variables while a process starts; numerical libraries read them at import."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:
@@ -229,13 +233,13 @@ def _pickled(evaluate: Evaluate) -> bytes:
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise ConfigError(
             f"the evaluation cannot be sent to another process ({error})",
-            allowed="a function at the top of a module, or an object of such a class",
+            allowed="a function at the top of a module, or an object of a class defined there",
             fix="move it there, or run with workers=1 in this process",
         ) from None
 
 
 def _resident(pid: int) -> int:
-    """Return the resident memory of a process in bytes; 0 where that cannot be found out."""
+    """Return the resident memory of a process in bytes; 0 if it cannot be determined."""
     try:
         with open(f"/proc/{pid}/statm", encoding="ascii") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -243,7 +247,7 @@ def _resident(pid: int) -> int:
         return 0
 
 
-def _cause_of_death(code: int | None) -> str:
+def _exit_reason(code: int | None) -> str:
     if code is None or code >= 0:
         return f"the worker ended with exit code {code}"
     name = signal.Signals(-code).name if -code in list(signal.Signals) else str(-code)
@@ -252,7 +256,7 @@ def _cause_of_death(code: int | None) -> str:
 
 
 class ProcessesConfig(EvaluatorConfig):
-    """Processes of this machine; a single worker without limits stays in this process."""
+    """Worker processes on this machine; a single worker without limits runs in this process."""
 
     reads: ClassVar[frozenset[str]] = frozenset(
         {"workers", "threads", "gpus", "trial_seconds", "trial_memory"}
@@ -261,7 +265,7 @@ class ProcessesConfig(EvaluatorConfig):
     name: Literal["processes"] = "processes"
 
     def build(self, evaluate: Evaluate, resources: Resources) -> Evaluator:
-        """Return the evaluator, its processes started."""
+        """Return the evaluator with started processes; `InProcess` for default resources."""
         if resources == Resources(logs=resources.logs):
             return InProcess(evaluate)
         return Processes(

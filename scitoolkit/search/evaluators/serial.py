@@ -1,4 +1,4 @@
-"""Trials one after another in this process."""
+"""Evaluator that runs trials one after another in this process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scitoolkit.search.worker import Evaluate
 
 
 class SerialConfig(EvaluatorConfig):
-    """One trial at a time in the process of the search: simple, and easy to debug."""
+    """One trial at a time in the process of the search, which is easy to debug."""
 
     reads: ClassVar[frozenset[str]] = frozenset({"trial_seconds"})
 

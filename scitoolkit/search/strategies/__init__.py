@@ -1,4 +1,4 @@
-"""Search strategies: the plug-in kind `search strategy`, its base classes and our members."""
+"""Search strategies: plug-in kind `search strategy`, base classes and built-in members."""
 
 from __future__ import annotations
 

@@ -1,18 +1,18 @@
-"""Search strategies: what proposes the next configuration, and the life of a trial.
+"""Base class of search strategies, and the life cycle of a trial.
 
 A strategy is a function of the issued and observed trials and of a counter. The generator of the
-n-th proposal is seeded by (seed, n), so there is no generator state that a crash could lose, and
-replaying the events of a log restores the strategy exactly. The life of a trial:
+n-th proposal is seeded by (seed, n), so no generator state is lost in a crash, and replaying the
+events of a log restores the strategy exactly. Calls in the life cycle of a trial:
 
-    start(space, seed, feasible)      once, before anything else, live and on replay
-    ask() -> Proposal                 live only: must change nothing, may be called repeatedly
-    on_issue(trial)                   the trial was handed to a worker (live), or read from the log
-    observe(trial)                    the trial finished a stage, done or failed
-    state()                           written into the log now and then; a replay must reach it
+    start(space, seed, feasible)      once, first, live and on replay
+    ask() -> Proposal                 live only; must not change any state, may be repeated
+    on_issue(trial)                   the trial was submitted (live) or read from the log
+    observe(trial)                    the trial finished a stage, with a result or a failure
+    state()                           written to the log regularly and compared on replay
 
 Trials finish in any order, and several may be issued before the first is observed. A proposal
-with `promote` gives a known trial the next budget: it is issued and observed once more, with
-`trial.stage` one higher.
+with `promote` assigns the next budget to a known trial, which is then issued and observed again
+with `trial.stage` incremented.
 """
 
 from __future__ import annotations
@@ -32,12 +32,21 @@ _TRIES = 2_000
 
 
 class SpaceExhausted(ScitoolkitError):
-    """Every configuration that is allowed has been tried."""
+    """Every allowed configuration has been evaluated."""
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """What to try next: new codes, or (with `promote`) more budget for a known trial."""
+    """Next evaluation: a new configuration or, with `promote`, a larger budget for a known trial.
+
+    Attributes:
+        codes: of the configuration.
+        origin: how it was found, such as `random` or `mutation`.
+        parent: trial from which it was mutated.
+        promote: trial that receives the next budget; None for a new configuration.
+        stage: number of the budget.
+        budget: at which the evaluation stops, None for its default.
+    """
 
     codes: Codes
     origin: str
@@ -48,16 +57,22 @@ class Proposal:
 
 
 class Strategy(ABC):
-    """Proposes configurations that were never tried before."""
+    """Proposes configurations, each at most once."""
 
     count: int
 
     name = ""
     budgets: Sequence[int] = ()
-    """Budgets that a trial may be given one after another; empty when there is only one."""
+    """Successive budgets of a trial; empty for a single budget."""
 
     def start(self, space: Space, seed: int, feasible: Feasible) -> None:
-        """Begin a search: called once, before anything else."""
+        """Initialise the state of a search.
+
+        Args:
+            space: search space.
+            seed: of all proposals.
+            feasible: whether codes satisfy the limits on costs.
+        """
         self.space: Space = space
         self.seed: int = seed
         self.feasible: Feasible = feasible
@@ -65,38 +80,41 @@ class Strategy(ABC):
         self.count = 0
 
     def ask(self) -> Proposal:
-        """Return what to try next; nothing changes until it is issued.
+        """Return the next proposal; the state changes only when it is issued.
 
         Raises:
-            SpaceExhausted: there is nothing left to try.
+            SpaceExhausted: no configuration is left to evaluate.
         """
         return self.propose(random.Random((self.seed << 40) + self.count))
 
     @abstractmethod
     def propose(self, rng: random.Random) -> Proposal:
-        """Return what to try next."""
+        """Return the next proposal, drawn with `rng`."""
 
     def on_issue(self, trial: Trial) -> None:
-        """Record that a trial was given to a worker."""
+        """Record that a trial was submitted to a worker."""
         self.count += 1
         self.seen.add(trial.codes)
 
-    def observe(self, trial: Trial) -> None:  # noqa: B027 - a strategy need not learn
-        """Learn from a trial that has finished a stage (it may have failed)."""
+    def observe(self, trial: Trial) -> None:  # noqa: B027 - not every strategy uses results
+        """Update the strategy with a trial that finished a stage or failed."""
 
     def state(self) -> dict[str, Any]:
-        """Return what a log keeps to prove that a replay has led to the same place."""
+        """Return a summary of the state, logged to verify that a replay reaches the same state."""
         return {"rng": [self.seed, self.count], "seen": len(self.seen)}
 
     def describe(self) -> dict[str, Any]:
-        """Return name and settings for the head of the log; a resumed search must have the same."""
+        """Return name and settings for the log's header; they must be equal on resume."""
         return {"name": self.name}
 
     def sample_unseen(self, rng: random.Random, draw: Callable[[], Codes]) -> Codes:
-        """Return a configuration from `draw`, repeated as needed, that was never tried.
+        """Return a new feasible configuration, by rejection sampling from `draw`.
 
-        When `draw` finds nothing new, uniform samples are tried, then (if the space is small)
-        everything.
+        If `draw` finds none, uniform samples are used, and then, in a small space, enumeration.
+
+        Raises:
+            ConfigError: no sampled configuration satisfies the limits on costs.
+            SpaceExhausted: no new configuration was found.
         """
         refused = 0
         for attempt in range(_TRIES):
@@ -110,12 +128,12 @@ class Strategy(ABC):
             return left
         if refused > _TRIES // 2 and not self.seen:
             raise ConfigError(
-                f"none of {refused} sampled configurations keeps the limits on cost",
+                f"none of {refused} sampled configurations satisfies the limits on cost",
                 where="space",
                 fix="a larger limit, or smaller choices",
             )
         raise SpaceExhausted(
-            f"nothing new was found after {len(self.seen)} configurations",
+            f"no new configuration was found after {len(self.seen)}",
             where=f"space of {self.space.size} configurations",
         )
 
@@ -125,7 +143,7 @@ class Strategy(ABC):
 
 
 def all_codes(space: Space) -> list[Codes]:
-    """Return every configuration of a finite space that `where` allows, each once."""
+    """Return all distinct configurations of a finite space that satisfy `where`."""
     found: list[list[Any]] = [[None] * len(space.variables)]
     kinds = list(space.variables.values())
     for i in space.order:

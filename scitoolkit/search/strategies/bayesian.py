@@ -1,4 +1,4 @@
-"""Bayesian optimisation by DeepHyper's CBO, behind the interface of the other strategies."""
+"""Search strategy `bayesian`: Bayesian optimisation by DeepHyper's CBO."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from scitoolkit.search.trial import Trial
 
 
 class BayesianSearch(Strategy):
-    """Centralised Bayesian optimisation: a forest predicts what is worth trying.
+    """Centralised Bayesian optimisation with a random-forest surrogate.
 
-    DeepHyper's cheap settings are used: candidates are sampled (`sampling`) and many workers are
-    served by `qUCBd`; its own defaults cost some 25 times as much per trial and leave most of a
-    wide pool of workers idle. Configurations that were tried are never proposed again: a child
-    of the proposal is taken instead. Replaying a log asks and tells as before, so a resumed
-    search goes on as it would have, at the cost of the forest's fits.
+    The acquisition function is maximised over sampled candidates (`sampling`), and parallel
+    workers are served by `qUCBd`; DeepHyper's defaults cost about 25 times as much per trial and
+    leave most of a large pool of workers idle. If a proposal was already evaluated, a mutation of
+    it is used. A replay repeats all calls of ask and tell, so that a resumed search continues as
+    if uninterrupted, at the cost of refitting the forest.
 
     Args:
-        candidates: sampled candidates per proposal.
-        settings: more arguments of `deephyper.hpo.CBO`.
+        candidates: number of sampled candidates per proposal.
+        settings: further arguments of `deephyper.hpo.CBO`.
 
     Source:
         Balaprakash et al. 2018, doi:10.1109/HiPC.2018.00014; Egelé et al. 2023, arXiv:2207.00479.
@@ -43,13 +43,13 @@ class BayesianSearch(Strategy):
         self.settings: dict[str, Any] = dict(settings or {})
 
     def start(self, space: Space, seed: int, feasible: Feasible) -> None:
-        """Begin with an untrained forest."""
+        """Initialise with an untrained forest."""
         super().start(space, seed, feasible)
         self._asked: dict[str, Any] | None = None
         self._optimizer = self._make()
 
     def propose(self, rng: random.Random) -> Proposal:
-        """Return DeepHyper's proposal, or a relative of it when that is known already."""
+        """Return DeepHyper's proposal, or a mutation of it if it was already evaluated."""
         proposed = self._codes(self._ask())
         first = True
 
@@ -63,7 +63,7 @@ class BayesianSearch(Strategy):
         return Proposal(codes, "bayesian" if codes == proposed else "near bayesian")
 
     def _ask(self) -> dict[str, Any]:
-        """Ask once per trial that is issued, however often a proposal is looked at."""
+        """Return DeepHyper's next point; it is requested once per issued trial."""
         if self._asked is None:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -71,13 +71,13 @@ class BayesianSearch(Strategy):
         return self._asked
 
     def on_issue(self, trial: Trial) -> None:
-        """Take note; in a replay the forest is asked now, so that its generator moves on."""
+        """Record the trial; on replay, advance the optimiser's generator as in the live search."""
         self._ask()
         self._asked = None
         super().on_issue(trial)
 
     def observe(self, trial: Trial) -> None:
-        """Let the forest learn; it maximises, and knows failures as such."""
+        """Pass the result to the optimiser, which maximises and accepts failures."""
         result: Any = "F_failed"
         if trial.status == "done":
             loss = [-value for value in trial.values]
@@ -90,7 +90,7 @@ class BayesianSearch(Strategy):
         """Return name and settings."""
         return {"name": self.name, "candidates": self.candidates, **self.settings}
 
-    # --- translation ------------------------------------------------------------------------
+    # --- conversion to and from DeepHyper ---------------------------------------------------
 
     def _make(self) -> Any:
         try:
@@ -111,7 +111,7 @@ class BayesianSearch(Strategy):
         return CBO(problem, random_state=self.seed % 2**31, **arguments)
 
     def _named(self) -> list[tuple[str, Any]]:
-        """Return a plain name for every variable that has something to choose."""
+        """Return a plain name for every variable with more than one value."""
         kinds = enumerate(self.space.variables.values())
         return [(f"x{i:04d}", kind) for i, kind in kinds if kind.levels > 1]
 
@@ -136,7 +136,7 @@ class BayesianConfig(StrategyConfig):
     """Bayesian optimisation with a random forest, by DeepHyper's CBO.
 
     Attributes:
-        candidates: sampled candidates per proposal.
+        candidates: number of sampled candidates per proposal.
     """
 
     requires: ClassVar[tuple[str, ...]] = ("deephyper",)
@@ -150,7 +150,7 @@ class BayesianConfig(StrategyConfig):
 
 
 def _range(kind: Any) -> Any:
-    """Return DeepHyper's description: ordered numbers stay ordered, the rest are names."""
+    """Return DeepHyper's range of a variable: numbers are ordered, other values are names."""
     if isinstance(kind, Real):
         return (kind.low, kind.high, "log-uniform") if kind.log else (kind.low, kind.high)
     if isinstance(kind, Stepped):

@@ -1,4 +1,4 @@
-"""The plug-in kind `search strategy` and the base class of its configurations."""
+"""Plug-in kind `search strategy` and the base class of its configurations."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from scitoolkit.search.strategies.halving import HalvingConfig, SuccessiveHalvin
 
 
 class StrategyConfig(NeedsPackages, Config):
-    """Base of a search strategy's configuration: its settings, and successive halving on top.
+    """Base class of strategy configurations; every strategy can be combined with halving.
 
     Attributes:
-        halving: spend small budgets first.
+        halving: successive halving over training budgets; None trains with the full budget.
     """
 
     name: str
@@ -25,7 +25,7 @@ class StrategyConfig(NeedsPackages, Config):
         """Return the strategy, without halving."""
 
     def build(self) -> Strategy:
-        """Return the strategy, with halving where it is asked for."""
+        """Return the strategy, wrapped in `SuccessiveHalving` if `halving` is set."""
         strategy, limits = self.build_search(), self.halving
         if limits is None:
             return strategy

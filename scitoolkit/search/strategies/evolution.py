@@ -1,4 +1,4 @@
-"""Regularised evolution."""
+"""Search strategy `evolution`: regularised (aging) evolution."""
 
 from __future__ import annotations
 
@@ -18,15 +18,18 @@ from scitoolkit.search.trial import Trial
 
 
 class AgingEvolution(Strategy):
-    """Regularised evolution: the oldest of a population dies, the best of a sample has a child.
+    """Regularised evolution: tournament selection, mutation, and removal of the oldest member.
 
-    Children differ from their parent in one variable and are never a configuration that was
-    tried before: a family whose neighbourhood is exhausted mutates twice, and so on. With
-    several objectives the parent is the least crowded point of the sample's Pareto front.
+    A child differs from its parent in one variable; if all such children were evaluated, in two,
+    and so on. With several objectives the parent is the least crowded point of the tournament's
+    Pareto front.
 
     Args:
-        population: number of youngest trials that can have children.
-        tournament_size: number of them that compete to be the parent.
+        population: number of latest successful trials that can become parents.
+        tournament_size: number of randomly drawn members that compete to become the parent.
+
+    Raises:
+        ConfigError: not 1 <= tournament_size <= population.
 
     Source:
         Real et al. 2019, arXiv:1802.01548; used with 100 and 10 by Maulik et al. 2020.
@@ -44,12 +47,12 @@ class AgingEvolution(Strategy):
         self.tournament_size: int = tournament_size
 
     def start(self, space: Space, seed: int, feasible: Feasible) -> None:
-        """Begin with an empty population."""
+        """Initialise with an empty population."""
         super().start(space, seed, feasible)
         self.alive: deque[Trial] = deque(maxlen=self.population)
 
     def propose(self, rng: random.Random) -> Proposal:
-        """Return a random sample while the population grows, then a child."""
+        """Return a random sample until the population is full, then a mutation of a parent."""
         if self.count < self.population or len(self.alive) < self.tournament_size:
             return Proposal(self.sample_unseen(rng, lambda: self.space.sample_codes(rng)), "random")
         parent = self._parent(rng)
@@ -76,25 +79,25 @@ class AgingEvolution(Strategy):
         return trials[best_of([t.values for t in trials])]
 
     def observe(self, trial: Trial) -> None:
-        """Let a trial that succeeded for the first time join the population."""
+        """Add a trial to the population when it finishes its first stage."""
         if trial.status == "done" and trial.reached == 0:
             self.alive.append(trial)
 
     def state(self) -> dict[str, Any]:
-        """Return counter and population."""
+        """Return the counter and the numbers of the population's trials."""
         return {**super().state(), "population": [t.id for t in self.alive]}
 
     def describe(self) -> dict[str, Any]:
-        """Return name and settings; logs of version 1 call the tournament size `sample`."""
+        """Return name and settings; `sample` is the tournament size in logs of version 1."""
         return {"name": self.name, "population": self.population, "sample": self.tournament_size}
 
 
 class EvolutionConfig(StrategyConfig):
-    """Regularised evolution: children of the best of a random tournament, oldest trials leave.
+    """Regularised evolution: mutations of tournament winners; the oldest trials are removed.
 
     Attributes:
-        population: number of youngest trials that can have children.
-        tournament_size: number of them that compete to be the parent.
+        population: number of latest successful trials that can become parents.
+        tournament_size: number of randomly drawn members that compete to become the parent.
     """
 
     renamed: ClassVar[Mapping[str, str]] = {"sample": "tournament_size"}

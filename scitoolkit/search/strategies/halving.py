@@ -1,4 +1,4 @@
-"""Asynchronous successive halving: every strategy can be made to spend little on the bad ones."""
+"""Asynchronous successive halving (ASHA) on top of any search strategy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,13 @@ from scitoolkit.search.trial import Trial
 
 
 class HalvingConfig(Config):
-    """Successive halving on top of any strategy; see `SuccessiveHalving`."""
+    """Successive halving on top of any strategy; see `SuccessiveHalving`.
+
+    Attributes:
+        smallest: first budget.
+        largest: last budget.
+        factor: ratio between successive budgets.
+    """
 
     smallest: PositiveInt
     largest: PositiveInt
@@ -24,16 +30,19 @@ class HalvingConfig(Config):
 
 
 class SuccessiveHalving(Strategy):
-    """Trains new configurations for a small budget and the best of them for more.
+    """Trains new configurations with a small budget and promotes the best to larger budgets.
 
-    As soon as `factor` trials of a budget are known, the best may go on with `factor` times that
-    budget, from their checkpoint; nobody waits for a rung to be complete.
+    The best 1/`factor` of the trials finished at a budget are promoted to `factor` times that
+    budget and continue from their checkpoints. Promotions do not wait for a rung to be complete.
 
     Args:
-        base: proposes the configurations.
-        smallest: first budget, in epochs.
+        base: strategy that proposes new configurations.
+        smallest: first budget, in epochs (or the unit of `budget_key`).
         largest: last budget.
-        factor: ratio between budgets, and share of trials that go on.
+        factor: ratio between successive budgets; 1/`factor` of the trials are promoted.
+
+    Raises:
+        ConfigError: not 1 <= smallest < largest and factor >= 2.
 
     Source:
         ASHA, Li et al. 2020, arXiv:1810.05934, algorithm 2.
@@ -58,13 +67,13 @@ class SuccessiveHalving(Strategy):
         self.budgets = [smallest]
         while self.budgets[-1] * factor <= largest:
             self.budgets.append(self.budgets[-1] * factor)
-        # The last rung is the largest budget itself, not a little less of it.
+        # Replace a last rung just below `largest` by `largest` itself.
         near = len(self.budgets) > 1 and largest < self.budgets[-1] * factor**0.5
         self.budgets = [*(self.budgets[:-1] if near else self.budgets), largest]
         self.budgets: list[int] = list(dict.fromkeys(self.budgets))
 
     def start(self, space: Space, seed: int, feasible: Feasible) -> None:
-        """Begin with empty rungs."""
+        """Initialise with empty rungs."""
         super().start(space, seed, feasible)
         self.base.start(space, seed, feasible)
         self.rungs: list[list[tuple[Any, int]]] = [[] for _ in self.budgets]
@@ -85,7 +94,7 @@ class SuccessiveHalving(Strategy):
         return Proposal(new.codes, new.origin, new.parent, budget=self.budgets[0])
 
     def on_issue(self, trial: Trial) -> None:
-        """Note a new trial with the base, a promotion here."""
+        """Record a promotion, or pass a new trial to the base strategy."""
         if trial.stage:
             self.promoted[trial.stage - 1].add(trial.id)
             return
@@ -94,16 +103,16 @@ class SuccessiveHalving(Strategy):
         self.base.on_issue(trial)
 
     def observe(self, trial: Trial) -> None:
-        """Put a success on its rung; failures do not go on."""
+        """Add a successful trial to its rung; failed trials are never promoted."""
         if trial.status == "done":
             bisect.insort(self.rungs[trial.reached], (trial.values, trial.id))
         self.base.observe(trial)
 
     def state(self) -> dict[str, Any]:
-        """Return the base's state and how full the rungs are."""
+        """Return the state of the base strategy and the sizes of the rungs."""
         return {**self.base.state(), "rungs": [len(rung) for rung in self.rungs]}
 
     def describe(self) -> dict[str, Any]:
-        """Return name and settings, those of the base included."""
+        """Return name and settings, including those of the base strategy."""
         return {"name": self.name, "base": self.base.describe(), "budgets": self.budgets,
                 "factor": self.factor}  # fmt: skip

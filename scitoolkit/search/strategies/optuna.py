@@ -1,4 +1,4 @@
-"""Optuna's samplers (TPE, CMA-ES, its Gaussian process, NSGA-II) as a search strategy."""
+"""Search strategy `optuna`: Optuna's samplers (TPE, CMA-ES, Gaussian process, NSGA-II)."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ Sampler = Literal["tpe", "cmaes", "gp", "nsga2"]
 
 
 class OptunaSearch(Strategy):
-    """Proposals of one of Optuna's samplers; nothing is tried twice.
+    """Search with one of Optuna's samplers; no configuration is evaluated twice.
 
-    A study is kept in memory. Optuna stores no state of its generators, so a resumed search asks
-    and tells again what the log says, and goes on as it would have. A proposal that is known
-    already, or refused, is replaced by a child of it, which enters the study too. With
-    successive halving the study knows results at the smallest budget alone.
+    The study is stored in memory. Optuna does not save the state of its generators, so a replay
+    repeats all calls of ask and tell. A proposal that was already evaluated or is infeasible is
+    replaced by a mutation of it, which is added to the study. With successive halving, the study
+    receives results at the smallest budget only.
 
     Args:
         sampler: `tpe`, `cmaes` (categories by TPE), `gp` or `nsga2`.
-        settings: more arguments of the sampler's class.
+        settings: further arguments of the sampler's class.
 
     Source:
         Akiba et al. 2019, arXiv:1907.10902; TPE, Bergstra et al. 2011; CMA-ES, Hansen 2016,
@@ -41,7 +41,7 @@ class OptunaSearch(Strategy):
         self.settings: dict[str, Any] = dict(settings or {})
 
     def start(self, space: Space, seed: int, feasible: Feasible) -> None:
-        """Begin with an empty study."""
+        """Initialise with an empty study."""
         super().start(space, seed, feasible)
         self._kinds: list[tuple[str, Variable]] = [
             (f"x{i:04d}", kind) for i, kind in enumerate(space.variables.values())
@@ -52,7 +52,7 @@ class OptunaSearch(Strategy):
         self._study = self._new_study(1)
 
     def propose(self, rng: random.Random) -> Proposal:
-        """Return Optuna's proposal, or a relative of it when that is known already."""
+        """Return Optuna's proposal, or a mutation of it if it was already evaluated."""
         _, proposed = self._ask()
         draws = iter([proposed])
 
@@ -63,18 +63,18 @@ class OptunaSearch(Strategy):
         return Proposal(codes, self.sampler if codes == proposed else f"near {self.sampler}")
 
     def on_issue(self, trial: Trial) -> None:
-        """Record what runs; in a replay the study is asked now, so that its generator moves on."""
+        """Record the trial; on replay, advance the study's generator as in the live search."""
         if trial.stage == 0 and trial.of is None:
             asked, codes = self._ask()
             self._asked = None
-            if codes != trial.codes:  # enqueued, or a child
+            if codes != trial.codes:  # enqueued, or a mutation of the proposal
                 self._study.tell(asked, state=_state("FAIL"))
                 asked = None
             self._running[trial.id] = asked
         super().on_issue(trial)
 
     def observe(self, trial: Trial) -> None:
-        """Tell the study the first result of a trial."""
+        """Pass the first result of a trial to the study."""
         if trial.id not in self._running:
             return
         asked, values = self._running.pop(trial.id), list(trial.values)
@@ -90,17 +90,17 @@ class OptunaSearch(Strategy):
             self._study.add_trial(self._made(trial.codes, values))
 
     def state(self) -> dict[str, Any]:
-        """Return counter and number of results told."""
+        """Return the counter and the number of results passed to the study."""
         return {**super().state(), "told": self._told}
 
     def describe(self) -> dict[str, Any]:
         """Return name and settings."""
         return {"name": self.name, "sampler": self.sampler, **self.settings}
 
-    # --- translation ------------------------------------------------------------------------
+    # --- conversion to and from Optuna ------------------------------------------------------
 
     def _ask(self) -> tuple[Any, Codes]:
-        """Ask once per trial that is issued, however often a proposal is looked at."""
+        """Return Optuna's next trial and its codes; it is requested once per issued trial."""
         if self._asked is None:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -113,7 +113,7 @@ class OptunaSearch(Strategy):
         return self._asked
 
     def _made(self, codes: Sequence[Any], values: Sequence[float]) -> Any:
-        """Return a finished trial that the study did not propose."""
+        """Return a finished Optuna trial for a configuration that the study did not propose."""
         from optuna.trial import create_trial
 
         known = [(n, k, c) for (n, k), c in zip(self._kinds, codes, strict=True) if c is not None]
@@ -153,7 +153,7 @@ def _samplers(optuna: Any) -> dict[str, Callable[..., Any]]:
 
 
 def _distribution(kind: Variable) -> Any:
-    """Return the range of codes: reals as they are, other ordered numbers by their position."""
+    """Return Optuna's distribution of codes: floats, categories, or indices of ordered levels."""
     from optuna.distributions import (
         CategoricalDistribution,
         FloatDistribution,
@@ -184,11 +184,11 @@ def _state(name: str) -> Any:
 
 
 class OptunaConfig(StrategyConfig):
-    """One of Optuna's samplers: TPE, CMA-ES, its Gaussian process or NSGA-II.
+    """One of Optuna's samplers: TPE, CMA-ES, Gaussian process or NSGA-II.
 
     Attributes:
-        sampler: `tpe`, `cmaes` (few reals, hundreds of trials), `gp`, or `nsga2` (several
-            objectives).
+        sampler: `tpe`, `cmaes` (for few real parameters and hundreds of trials), `gp`, or `nsga2`
+            (for several objectives).
     """
 
     requires: ClassVar[tuple[str, ...]] = ("optuna", "cmaes")

@@ -1,4 +1,4 @@
-"""Uniform random search."""
+"""Search strategy `random`: uniform random search."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class RandomSearch(Strategy):
     name = "random"
 
     def propose(self, rng: random.Random) -> Proposal:
-        """Return a new sample."""
+        """Return a uniform sample that was not evaluated yet."""
         return Proposal(self.sample_unseen(rng, lambda: self.space.sample_codes(rng)), "random")
 
 

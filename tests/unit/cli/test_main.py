@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import subprocess
@@ -12,6 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 import scitoolkit
+from scitoolkit.cli._options import print_json
 from scitoolkit.cli.main import run_cli
 from scitoolkit.core.content import KINDS, content_root
 from scitoolkit.core.plugins import kind_names, kinds
@@ -36,7 +38,7 @@ def cli(capsys, *arguments: str) -> tuple[int, str, str]:
         (["ls", "model"], 2, "datasets, surrogates, workflows"),
         (["show", "nothing_called_this"], 2, "nothing called"),
         (["inspect", "nope.nc"], 3, "no such file"),
-        (["evaluate", "nope"], 2, "no surrogate"),
+        (["evaluate", "nope"], 2, "no run directory or surrogate"),
         (["report", "."], 3, "not a run directory"),
     ],
 )
@@ -196,3 +198,17 @@ def test_handles_of_hdf5_that_cannot_be_released_are_silent(monkeypatch):
         trace = SimpleNamespace(tb_frame=frame, tb_next=None)
         module._print_uncaught(RuntimeError, failed, trace)
         assert len(told) == 2 * is_told
+
+
+def test_json_output_has_no_numbers_that_json_lacks(capsys):
+    print_json({"psnr": math.inf, "rows": [(1.5, math.nan)], "name": "NaN"})
+    found = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert found == {"psnr": None, "rows": [[1.5, None]], "name": "NaN"}
+
+
+def test_an_unknown_subcommand_lists_those_of_its_group(capsys):
+    code, _, err = cli(capsys, "graphs", "paln")
+    assert code == 2
+    assert (
+        err == "error: no command 'paln'. Allowed: plan, partition. Fix: scitoolkit graphs plan\n"
+    )

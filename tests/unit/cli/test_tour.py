@@ -1,4 +1,4 @@
-"""The tour: one line a workflow, the verdicts in one table, one page that links the reports."""
+"""The tour: one line per workflow, a table of the verdicts, a page with links to the reports."""
 
 import json
 import shutil
@@ -17,7 +17,7 @@ from scitoolkit.reporting import write_report
 
 @pytest.fixture
 def visits(tmp_path, monkeypatch):
-    """Three workflows without their minutes: one with a rival, one left out, one that fails."""
+    """Three simulated workflows: one with a baseline, one left out, one that fails."""
     verdict = Verdict(quantity="RMSE", ours=0.5, rival=1.0, rival_name="persistence", unit="K")
     run = RunDirectory.create(tmp_path / "runs", "first", Config())
     Results(title="First <run>", verdict=verdict).write(run.path)
@@ -35,12 +35,14 @@ def test_each_workflow_is_a_line_and_its_verdict_a_row(visits, capsys):
     assert run_cli(["tour", "first", "second", "-o", str(visits)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("[1/2] first")
-    assert "RMSE 0.5 K; persistence 1 K (2 x better)." in lines[0]
+    assert "RMSE: 0.5 K, a factor of 2 below persistence (1.0 K)." in lines[0]
     assert lines[1].endswith("left out: no such file: a.h5")
-    assert any(line.split()[0] == "first" and line.endswith("2 x") for line in lines[3:] if line)
+    assert any(
+        line.split()[0] == "first" and line.endswith("2 x better") for line in lines[3:] if line
+    )
     page = (visits / "index.html").read_text(encoding="utf-8")
     assert "First &lt;run&gt;" in page
-    assert "second: no such file: a.h5" in page
+    assert "second was left out: no such file: a.h5" in page
     (link,) = [part.split('"')[0] for part in page.split('<a href="')[1:]]
     assert (visits / link).is_file()
 
@@ -49,7 +51,7 @@ def test_a_failed_workflow_is_an_exit_code(visits, capsys):
     assert run_cli(["tour", "first", "third", "-o", str(visits), "--json"]) == 1
     found = json.loads(capsys.readouterr().out)
     assert [stop["failed"] for stop in found["stops"]] == [False, True]
-    assert found["stops"][0]["verdict"]["margin"] == "2 x"
+    assert found["stops"][0]["verdict"]["margin"] == "2 x better"
 
 
 def test_every_kind_is_visited(tmp_path, monkeypatch, capsys):
@@ -67,9 +69,50 @@ def test_every_kind_is_visited(tmp_path, monkeypatch, capsys):
     assert "leave the names or --all out" in capsys.readouterr().err
 
 
-def test_a_workflow_whose_data_must_be_made_first_is_left_out_with_the_reason(tmp_path, capsys):
+def test_a_workflow_without_its_data_is_left_out_with_the_reason(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(tour, "PREPARATIONS", {})
     assert run_cli(["tour", "mesh_diffusion", "-o", str(tmp_path)]) == 0
     assert "left out: no such file" in capsys.readouterr().out
+
+
+def test_data_are_generated_below_the_output_folder(tmp_path, monkeypatch):
+    data = tmp_path / "data" / "mesh_tracer" / "1" / "campaign" / "sample_00000.h5"
+    commands = []
+
+    def run(name, settings, root, log):
+        commands.append((name, settings))
+        if name == "mesh_tracer":
+            assert root == tmp_path / "data"
+            data.parent.mkdir(parents=True)
+            data.touch()
+        return {"run": str(data.parents[1])}, ""
+
+    monkeypatch.setattr(tour, "_run", run)
+    for _ in range(2):  # the second tour uses the data of the first
+        assert not tour._visit("mesh_diffusion", tmp_path).failed
+    learn = ("mesh_diffusion", [f"data.path={data}"])
+    assert commands == [("mesh_tracer", ["output=null"]), learn, learn]
+
+
+def test_a_failed_generation_is_the_failure_of_its_workflow(tmp_path, monkeypatch):
+    monkeypatch.setattr(tour, "_run", lambda *_: ({}, "exit code 1 (log: x)"))
+    stop = tour._visit("mesh_diffusion", tmp_path)
+    assert (stop.failed, stop.reason) == (True, "exit code 1 (log: x)")
+
+
+def test_the_table_fits_a_terminal_and_aligns_the_values(tmp_path, monkeypatch):
+    name = "a baseline with a very long name that does not fit"
+    verdicts = [
+        Verdict(quantity="RMSE of a long list of variables after many steps (mean)", ours=ours,
+                rival=1000.0, rival_name=name, unit="K")
+        for ours in (0.5, 900.0)
+    ]  # fmt: skip
+    monkeypatch.setattr(tour, "_results", lambda s: Results(title="", verdict=verdicts.pop(0)))
+    lines = tour._table([tour.Stop(f"workflow_{i}", run="r") for i in (1, 2)]).splitlines()
+    assert max(map(len, lines)) <= tour.MOST_COLUMNS
+    first, second = lines[2:]
+    assert first.index("0.5 K") + 5 == second.index("900 K") + 5
+    assert second.endswith("10 % better")
 
 
 def test_an_unknown_workflow_is_a_usage_error(tmp_path, capsys):

@@ -68,7 +68,7 @@ def test_foreign_bytes_are_refused(data):
 
 
 def test_what_is_no_bytes_is_refused():
-    with pytest.raises(DataError, match="not str"):
+    with pytest.raises(DataError, match="got str"):
         decompress("file.sci")
 
 

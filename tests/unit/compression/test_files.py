@@ -76,7 +76,7 @@ def test_npy_and_netcdf3(tmp_path):
          "temperature"),
         (["compress", str(NYX), "o.h5", "--rel", "1e-2", "--variable", "temperature=x:1"], 2,
          "abs, rel, pw_rel, psnr"),
-        (["decompress", str(NYX), "o.h5"], 3, "nothing in it was compressed"),
+        (["decompress", str(NYX), "o.h5"], 3, "no variable compressed"),
         (["compress", str(NYX), "nowhere/o.h5", "--rel", "1e-2"], 2, "cannot be written"),
     ],
 )  # fmt: skip
@@ -179,7 +179,7 @@ def test_what_chunks_cannot_follow_is_a_stream_and_said_in_one_line(tmp_path, ca
     given = ["compress", str(NEMO), str(small), "--abs", "0.01"]
     assert run_cli([*given, "--for", "quality"]) == 0
     assert [r.message for r in caplog.records if "streams" in r.message] == [
-        f"{NEMO}: objective=quality needs streams, which only scitoolkit reads"
+        f"{NEMO}: objective=quality requires streams, which only scitoolkit reads"
     ]
     with h5py.File(small) as file:
         assert "tos.header" in file
@@ -216,7 +216,7 @@ def test_many_files_keep_their_names_in_a_folder(tmp_path, capsys):
          "two files would be written as x.npy.sci"),
         (["compress", *sources, sources[0], "--abs", "1"], "files into one"),
         (["compress", sources[0], "--abs", "1"], "at least one IN and an OUT"),
-        (["compress", str(originals), str(small), "--abs", "1"], "a folder that is no Zarr store"),
+        (["compress", str(originals), str(small), "--abs", "1"], "folder that is not a Zarr store"),
         (["compress", str(tmp_path / "no.h5"), *sources, str(small), "--abs", "1"], "no such file"),
         (["verify", str(small), sources[0]], "two files or two folders"),
         (["verify", str(small), str(originals), "--report", str(tmp_path / "r")], "one file"),
@@ -265,7 +265,7 @@ def test_no_file_is_compressed_twice_or_into_itself(suffix, tmp_path, capsys):
     if suffix == "h5":
         os.mkfifo(tmp_path / "pipe")
         assert run_cli(["compress", str(source), str(tmp_path / "pipe"), "--rel", "1e-3"]) == 2
-        assert "a device or pipe" in capsys.readouterr().err
+        assert "a device, pipe or socket" in capsys.readouterr().err
         assert (tmp_path / "pipe").is_fifo()
     first = ["compress", str(source), str(small), "--rel", "1e-3", "--variable", "u"]
     assert run_cli(first) == 0
@@ -273,7 +273,7 @@ def test_no_file_is_compressed_twice_or_into_itself(suffix, tmp_path, capsys):
     again = ["compress", str(small), str(tmp_path / f"d.{suffix}"), "--rel", "1e-3"]
     assert run_cli(again) == 3
     told = capsys.readouterr().err
-    assert "u is compressed already" in told
+    assert "u is already compressed" in told
     assert "--variable" in told
     assert run_cli([*again, "--variable", "v"]) == 0
     assert run_cli(["verify", str(tmp_path / f"d.{suffix}"), str(source)]) == 0
@@ -288,10 +288,30 @@ def test_numbers_that_no_codec_takes_are_copied_and_told(tmp_path, caplog):
         file["u"], file["z"], file["wide"] = x, x + 1j * x, x.astype(np.longdouble)
         file["none"] = h5py.Empty("c16")
     assert run_cli(["compress", str(source), str(small), "--rel", "1e-3"]) == 0
-    assert "/z is copied as it is: no codec takes complex128" in caplog.text
-    assert "/wide is copied as it is" in caplog.text
+    assert "/z is copied unchanged: no codec supports complex128" in caplog.text
+    assert "/wide is copied unchanged" in caplog.text
     assert "/none" not in caplog.text
     assert run_cli(["decompress", str(small), str(back)]) == 0
     with h5py.File(source) as a, h5py.File(back) as b:
         for name in ("z", "wide"):
             assert a[name][...].tobytes() == b[name][...].tobytes()
+
+
+def test_a_name_in_two_groups_is_refused_and_paths_are_not(tmp_path, capsys):
+    x = np.linspace(0, 1, 4000, dtype="f4").reshape(40, 100)
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["a/u"], file["b/u"] = x, x + 1
+    given = ["compress", str(tmp_path / "x.h5"), str(tmp_path / "y.h5"), "--rel", "1e-2"]
+    assert run_cli([*given, "--variable", "u"]) == 2
+    assert "2 float variables 'u'" in (told := capsys.readouterr().err)
+    assert "a/u, b/u" in told
+    assert run_cli([*given, "--variable", "b/u", "--json"]) == 0
+    assert [v["name"] for v in json.loads(capsys.readouterr().out)["variables"]] == ["b/u"]
+
+
+def test_a_file_without_compressed_variables_does_not_replace_the_target(tmp_path):
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["u"] = np.arange(9.0)
+    (tmp_path / "kept.h5").write_bytes(b"kept")
+    assert run_cli(["decompress", str(tmp_path / "x.h5"), str(tmp_path / "kept.h5")]) == 3
+    assert (tmp_path / "kept.h5").read_bytes() == b"kept"

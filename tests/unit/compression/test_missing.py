@@ -18,10 +18,11 @@ from scitoolkit.compression import (
     inspect_stream,
     iterate_slabs,
 )
-from scitoolkit.compression.check import verify_array, verify_file
+from scitoolkit.compression.check import compared, verify_file
 from scitoolkit.compression.compress import compress_within
 from scitoolkit.compression.files import FilePlan, compress_file, decompress_file
 from scitoolkit.compression.missing import NETCDF_FILL
+from scitoolkit.compression.stored import Stored
 from scitoolkit.core.errors import ConfigError, NumericalError
 
 REL = 1e-3
@@ -89,7 +90,8 @@ def test_verify_does_not_trust_a_stream_that_took_missing_values_for_data(
     field, _ = land(value)
     stream = compress_within(field, Bound("rel", REL), Options(), extent=(-100.0, 1e20))
     missing = MissingValues.from_attributes(attributes, field.dtype)
-    assert not verify_array("t", stream, field, missing)["holds"]
+    one = Stored.of_stream("t", stream)
+    assert not compared("t", one.about, one.decode(), field, missing)["holds"]
 
 
 @pytest.mark.parametrize("how", [{"rel": REL}, {"psnr": 60.0}])

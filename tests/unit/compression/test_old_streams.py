@@ -60,5 +60,5 @@ def test_other_values_than_those_verified_are_an_error(codec, monkeypatch):
         return values
 
     monkeypatch.setattr(member, "restore", other)
-    with pytest.raises(DataError, match=f"codec {codec} decodes other values"):
+    with pytest.raises(DataError, match=f"codec {codec} decodes to other values"):
         decompress(stream)

@@ -12,7 +12,8 @@ from scitoolkit.cli.main import run_cli
 from scitoolkit.compression import compress, decompress, inspect_stream
 from scitoolkit.compression.enhancers.linear import Linear
 from scitoolkit.compression.enhancers.network import Network
-from scitoolkit.compression.series import network_of
+from scitoolkit.compression.series import Series, network_of
+from scitoolkit.compression.stored import Stored
 from scitoolkit.core.content import content_root
 from scitoolkit.core.errors import DataError
 
@@ -72,7 +73,7 @@ def test_wrong_networks_are_refused(snapshots, tmp_path, capsys):
     given = ["compress", *map(str, snapshots[:2]), str(tmp_path / "small"), "--rel", "1e-2"]
     (tmp_path / "empty").mkdir()
     for more, said in (
-        (["--enhancer", str(tmp_path / "empty")], "no networks in it"),
+        (["--enhancer", str(tmp_path / "empty")], "the folder has no networks"),
         (["--train-once", str(tmp_path / "n"), "--enhancer", "linear"], "network, auto"),
         (["--train-once", str(tmp_path / "n"), "--train-seconds", "0.1"], "--for quality"),
     ):
@@ -99,3 +100,10 @@ def test_a_network_that_does_not_gain_is_left_out(tmp_path):
     stream = compress(noise, enhancer=network, **given)
     assert np.abs(decompress(stream) - noise).max() <= 1e-2 * np.ptp(noise)
     assert inspect_stream(stream).get("enhancer", {}).get("name") != "network"
+
+
+def test_training_without_a_network_leaves_no_series(tmp_path):
+    stored = Stored.of_stream("u", compress(np.arange(3000.0), abs=1e-2))
+    series = Series(tmp_path / "networks")
+    assert series.keep([stored], "u.nc") == []
+    assert not series.exists

@@ -52,3 +52,14 @@ def test_a_file_in_slabs_comes_back_and_can_be_inspected(tmp_path, field, monkey
     assert "slabs + no enhancer  bound rel 0.01" in capsys.readouterr().out
     assert run_cli(["decompress", *names[1:]]) == 0
     assert np.nanmax(np.abs(np.load(names[2]) - field)) <= 1e-2 * np.nanmax(field) * 2
+
+
+def test_masks_of_dask_chunks_come_back(field):
+    mask = np.zeros(field.shape, bool)
+    mask[len(field) // 2 :, 1] = True
+    array = da.from_array(np.ma.array(field, mask=mask, fill_value=-9.0), chunks=(4, -1, -1))
+    rows = 8 * field[0].nbytes
+    back = decompress(compress_slabs(array, Bound("abs", 1e-2), Options(), slab_bytes=rows))
+    assert (np.ma.getmaskarray(back) == mask).all()
+    assert back.fill_value == np.float32(-9.0)
+    assert np.nanmax(np.abs(back.data - field)[~mask]) <= 1e-2

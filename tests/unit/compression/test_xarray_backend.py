@@ -77,5 +77,13 @@ def test_a_stream_of_one_array_opens_and_other_files_are_refused(tmp_path):
     with xr.open_dataset(tmp_path / "x.sci", engine=CompressedEntrypoint) as found:
         assert float(np.abs(found["x"] - x).max()) <= 1e-3
     dataset().to_netcdf(tmp_path / "a.nc", engine="h5netcdf")
-    with pytest.raises(DataError, match="nothing in it was compressed"):
+    with pytest.raises(DataError, match="no variable compressed"):
         xr.open_dataset(tmp_path / "a.nc", engine=CompressedEntrypoint)
+
+
+def test_masked_points_are_nan(tmp_path):
+    x = np.ma.array(np.linspace(0, 1, 4000, dtype="f4").reshape(40, 100), fill_value=1e20)
+    x[3:5] = np.ma.masked
+    (tmp_path / "x.sci").write_bytes(compress(x, abs=1e-3))
+    with xr.open_dataset(tmp_path / "x.sci", engine=CompressedEntrypoint) as opened:
+        assert (np.isnan(opened["x"].values) == x.mask).all()

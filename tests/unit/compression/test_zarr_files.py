@@ -172,7 +172,7 @@ def test_shards_are_kept_and_lossy_codecs_are_not(tmp_path, caplog):
     seen = lossy[:]
     assert run_cli(["compress", str(tmp_path / "l.zarr"), str(small), "--abs", "1e-3"]) == 0
     assert run_cli(["decompress", str(small), str(back)]) == 0
-    assert "may be lossy; left out" in caplog.text
+    assert "which may be lossy" in caplog.text
     assert np.abs(zarr.open_array(back, mode="r")[:] - seen).max() <= 1e-3
 
 
@@ -204,15 +204,15 @@ def test_bad_stores_are_refused_by_name_and_leave_nothing_behind(store, tmp_path
         ([*given, str(tmp_path / "o.zarr"), "--quantity", "gradient(wide): rel=1e-3"],
          "quantities of a Zarr store"),
         (["compress", str(tmp_path / "folder"), str(tmp_path / "o.zarr"), "--rel", "1e-3"],
-         "no Zarr store"),
-        (["decompress", str(store), str(tmp_path / "o.zarr")], "nothing in it was compressed"),
+         "not a Zarr store"),
+        (["decompress", str(store), str(tmp_path / "o.zarr")], "no variable compressed"),
     ):  # fmt: skip
         assert run_cli(arguments) in (2, 3), said
         assert said in capsys.readouterr().err
     damaged = store / ("wide/zarr.json" if (store / "zarr.json").exists() else "wide/.zarray")
     damaged.write_text("{")
     assert run_cli([*given, str(tmp_path / "o.zarr"), "--rel", "1e-3"]) == 3
-    assert "no JSON" in capsys.readouterr().err
+    assert "invalid JSON" in capsys.readouterr().err
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.zarr", "folder"]
 
 
@@ -223,7 +223,7 @@ def test_a_damaged_chunk_or_attribute_is_an_error(store, tmp_path, capsys):
     text = (small / "wide" / name).read_text()
     (small / "wide" / name).write_text(text.replace('"error_bound"', '"error_bond"'))
     assert run_cli(["inspect", str(small)]) == 3
-    assert "attribute is damaged" in capsys.readouterr().err
+    assert "damaged attribute" in capsys.readouterr().err
     (small / "wide" / name).write_text(text)
     (chunk,) = (p for p in (small / "wide").rglob("*") if p.is_file() and "z" not in p.name)
     data = bytearray(chunk.read_bytes())
@@ -242,5 +242,5 @@ def test_the_python_functions_raise_named_errors(tmp_path):
         compress_file(tmp_path / "a.zarr", tmp_path / "b.zarr", plan)
     with pytest.raises(DataError, match="no such file"):
         decompress_file(tmp_path / "a.zarr", tmp_path / "b.zarr")
-    with pytest.raises(ConfigError, match="behind the filter"):
+    with pytest.raises(ConfigError, match="with the filter"):
         FilePlan(Bound("rel", 1e-3), {}, Options(objective="speed"), container="filter")

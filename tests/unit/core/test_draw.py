@@ -62,7 +62,7 @@ def test_unusable_priors_are_refused(settings, message):
     [
         ({"length": {"low": -1, "high": 3}}, "greater than 0"),
         ({"lenght": {"low": 1, "high": 3}}, "length"),
-        ({"cells": {"low": 16, "high": 32}}, "no parameter"),
+        ({"cells": {"low": 16, "high": 32}}, "not a parameter"),
     ],
 )
 def test_priors_beyond_the_equations_are_refused_before_anything_runs(parameters, message):

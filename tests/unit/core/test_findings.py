@@ -1,4 +1,4 @@
-"""`validate` looks beyond the schema: packages, sizes, files, and what the job checks."""
+"""`validate` checks more than the schema: packages, sizes, files, and the domain's checks."""
 
 from __future__ import annotations
 
@@ -25,6 +25,16 @@ def test_missing_packages_are_named_with_the_section_that_needs_them():
     (found,) = missing_packages(Whole())
     assert (found.key, found.level) == ("section", "error")
     assert "'a_package_that_is_nowhere'" in found.message
+
+
+class Several(Config):
+    listed: list[Needy]
+    named: dict[str, Needy]
+
+
+def test_sections_in_lists_and_mappings_are_checked_too():
+    several = Several(listed=[Needy()], named={"one": Needy()})
+    assert [found.key for found in missing_packages(several)] == ["listed", "named"]
 
 
 ALLOCATIONS = [

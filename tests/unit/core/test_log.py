@@ -5,7 +5,13 @@ from __future__ import annotations
 import logging
 import shutil
 
-from scitoolkit.core.log import LOGGER_NAME, close_log_files, get_logger, log_to_file
+from scitoolkit.core.log import (
+    LOGGER_NAME,
+    close_log_files,
+    get_logger,
+    log_to_file,
+    setup_logging,
+)
 
 
 def test_a_run_directory_that_is_removed_ends_its_log_and_not_the_program(tmp_path):
@@ -39,3 +45,16 @@ def test_a_full_disk_ends_the_log_and_not_the_program(tmp_path, capsys, monkeypa
     monkeypatch.undo()
     handler.close()
     assert "Logging error" not in capsys.readouterr().err
+
+
+def test_ranks_that_srun_started_log_warnings_alone(monkeypatch, capsys):
+    for name, value in {
+        "SLURM_PROCID": "3", "SLURM_STEP_NODELIST": "n1", "SLURM_STEP_NUM_TASKS": "4",
+    }.items():  # fmt: skip
+        monkeypatch.setenv(name, value)
+    for name in ("RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    setup_logging()
+    get_logger(LOGGER_NAME).info("progress")
+    get_logger(LOGGER_NAME).warning("trouble")
+    assert capsys.readouterr().err == "[rank 3] trouble\n"

@@ -39,7 +39,7 @@ def test_results_are_written_into_runs_only_and_not_for_other_data(tmp_path):
 
 
 def test_a_folder_without_a_model_says_what_to_do(tmp_path):
-    with pytest.raises(DataError, match="no trained model in it"):
+    with pytest.raises(DataError, match="no trained model in this folder"):
         ModelFolder(tmp_path).record()
     with pytest.raises(CheckpointError, match="scitoolkit train"):
         ModelFolder(tmp_path).load_weights()

@@ -1,4 +1,4 @@
-"""What may change on resume is the fields' own metadata, for the command line and the trainer."""
+"""Fields' metadata decide which settings may change on resume, for all callers."""
 
 from __future__ import annotations
 

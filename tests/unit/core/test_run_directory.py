@@ -89,8 +89,8 @@ def test_results_round_trip_and_refuse_what_is_none(tmp_path):
 def test_a_pipe_is_not_replaced_by_a_file(tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    with pytest.raises(ConfigError, match="a device or pipe"):
+    with pytest.raises(ConfigError, match="a device, pipe or socket"):
         write_atomic(pipe, "text")
-    with pytest.raises(ConfigError, match="a device or pipe"), replacing(pipe):
+    with pytest.raises(ConfigError, match="a device, pipe or socket"), replacing(pipe):
         pytest.fail("nothing is written")
     assert pipe.is_fifo()

@@ -1,7 +1,9 @@
-"""Anchors and merge keys work; what would not end, or end in a traceback, is refused."""
+"""Anchors and merge keys work; files that would not terminate or crash the parser are refused."""
 
 from __future__ import annotations
 
+import copy
+import pickle
 from pathlib import Path
 
 import pytest
@@ -67,15 +69,15 @@ REFUSED = {
     "aliases": (BOMB, "values, aliases expanded"),
     "merges": (BOMB.replace("[", "{<<: [").replace("]", "]}").replace("1, " * 8 + "1", ""),
                "values, aliases expanded"),
-    "itself": ("a: &a [*a]\n", "refers to the section that it is in"),
-    "itself, merged": ("a: &a {<<: *a}\n", "refers to the section that it is in"),
+    "itself": ("a: &a [*a]\n", "refers to an enclosing section"),
+    "itself, merged": ("a: &a {<<: *a}\n", "refers to an enclosing section"),
     "lists": ("a: " + "[" * 3000, "levels deep"),
     "sections": ("a: " + "{b: " * 3000, "levels deep"),
     "indented": ("".join(" " * n + "a:\n" for n in range(300)), "levels deep"),
     "size": ("a: " + "1" * MAX_BYTES, "too large"),
     "date": ("a: 2020-13-45", "month must be"),
     "number": ("a: " + "1" * 5000, "digits"),
-    "key": ("[1]: 2", "a key must be a word"),
+    "key": ("[1]: 2", "a key must be a scalar"),
     "merged value": ("a: {<<: 3}", "sections only"),
     "unknown alias": ("a: *b", "undefined alias"),
     "control character": ("a: \x00", "not valid YAML"),
@@ -111,3 +113,10 @@ def test_only_the_first_levels_of_a_deep_text_are_parsed():
 
 def test_keys_are_the_words_that_were_written():
     assert value("{on: 1, no: 2, 1: 3}") == {"on": 1, "no": 2, "1": 3}
+
+
+def test_strings_keep_their_folder_in_copies_and_in_other_processes(tmp_path):
+    parsed = parse_yaml("paths: [a.nc]", tmp_path, "text").value
+    for again in (copy.deepcopy(parsed), pickle.loads(pickle.dumps(parsed))):
+        assert again == {"paths": ["a.nc"]}
+        assert again["paths"][0].base == tmp_path

@@ -85,7 +85,7 @@ def test_ranks_by_name_are_written_and_wrong_ones_are_refused(tmp_path):
     [
         (["search=9"], "max_error"), (["search=9", "max_error=0.1", "group=32"], "chooses"),
         (["search=9", "max_error=0.1", "fastest=true"], "fastest and search"),
-        (["search=9", "max_error=0.1", "channels=remove"], "removes them"),
+        (["search=9", "max_error=0.1", "channels=remove"], "always removes"),
         (["ranks={a: [1]}", "time_share=0.5"], "ranks and time_share"),
         (["ranks={a: [0]}"], "ranks"),
     ],

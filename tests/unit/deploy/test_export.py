@@ -87,6 +87,21 @@ CASES = {
     "graph": (Call(graph_sum, nn.Linear(3, 5)), (4, 3)),
     "transport": (Call(carried), (3, 9, 8)),
     "attention": (Call(attention), (5, 6)),
+    "scaled": (Call(lambda x: torch.cat([functional.selu(x), functional.celu(x, 2.0),
+                                         functional.softplus(x, 2.0, 0.5)], 1)), (7,)),
+    "integers": (Call(lambda x: torch.where((4 * x).long() < 2.5, x, -x)
+                      + (5 * x).long() / ((0 * x).long() + 2)
+                      + 1 / ((5 * x).long().abs() + 1)), (9,)),
+    "truth": (Call(lambda x: torch.where((0.4 * x).bool(), x + 1, x)), (9,)),
+    "normalised": (nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.Flatten(),
+                                 nn.BatchNorm1d(64, affine=False)), (2, 6, 6)),
+    "from_the_end": (Call(lambda x: x[:, torch.tensor([[0, -1], [-2, 1]])].flatten(1)
+                          + x[:, (0 * x).long()[0, :4] - 1]), (5,)),
+    "pooled": (Call(lambda x: functional.max_pool2d(x, 5)), (2, 10, 10)),
+    "pooled_volume": (Call(lambda x: functional.max_pool3d(x, 3)), (1, 6, 3, 3)),
+    "factor": (Call(lambda x: functional.interpolate(x, scale_factor=1.5, mode="bilinear")),
+               (2, 5, 5)),
+    "nearest_factor": (Call(lambda x: functional.interpolate(x, scale_factor=1.7)), (2, 5, 5)),
     "rearranged": (Call(lambda x: torch.cat([x.flip(1), x.roll(2, 2)], 2).permute(0, 2, 1)
                         .flatten(1)[:, 1:-2:3].sum(1, keepdim=True).expand(-1, 3)), (3, 5)),
 }  # fmt: skip
@@ -97,7 +112,12 @@ def library(tmp_path_factory) -> CompiledSurrogate:
     """All cases in one file, so that the compiler is called once."""
     torch.manual_seed(0)
     functions = []
+    for layer in CASES["normalised"][0]:
+        if isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d):
+            nn.init.uniform_(layer.running_mean, -1, 1)
+            nn.init.uniform_(layer.running_var, 0.5, 2)
     for name, (module, shape) in CASES.items():
+        module.eval()
         with torch.no_grad():
             result = module(torch.zeros(1, *shape))
         box = {"low": -3.0, "high": 3.0}
@@ -107,6 +127,23 @@ def library(tmp_path_factory) -> CompiledSurrogate:
     path = tmp_path_factory.mktemp("library") / "cases.so"
     export(functions, path)
     return CompiledSurrogate(path, threads=2)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: functional.max_pool2d(x, 2, 1, dilation=2),
+        lambda x: functional.max_pool2d(x, 2, ceil_mode=True),
+        lambda x: functional.avg_pool2d(x, 2, ceil_mode=True),
+        lambda x: functional.avg_pool2d(x, 3, padding=1),
+        lambda x: functional.avg_pool2d(x, 2, divisor_override=3),
+    ],
+)
+def test_pooling_of_other_windows_is_refused(function, tmp_path):
+    x = spec("x", 3, 9, 9)
+    shape = function(torch.zeros(1, *x.shape)).shape[1:]
+    with pytest.raises(ConfigError, match="padding, dilation, divisor_override or windows beyond"):
+        export([TracedFunction(Call(function), [x], [spec("y", *shape)])], tmp_path / "pool.so")
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -195,9 +232,9 @@ def test_what_cannot_be_exported_is_refused_by_name_and_writes_nothing(tmp_path)
     branch = Call(lambda x: x if x.sum() > 0 else -x)
     with pytest.raises(ConfigError, match="cannot be traced"):
         export([TracedFunction(branch, *arrays)], tmp_path / "a.c")
-    with pytest.raises(ConfigError, match="is no name of a C function"):
+    with pytest.raises(ConfigError, match="is not a C function name"):
         export([TracedFunction(nn.Tanh(), *arrays)], tmp_path / "my-model.c")
-    with pytest.raises(ConfigError, match="is no name of a C function"):
+    with pytest.raises(ConfigError, match="is not a C function name"):
         export([TracedFunction(nn.Tanh(), *arrays)], tmp_path / "double.c")
     layer = nn.ConvTranspose1d(1, 1, 2)
     with pytest.raises(ConfigError, match="transposed"):

@@ -107,10 +107,10 @@ def test_a_diagnostic_output_that_is_no_input_follows_the_state_alone():
 @pytest.mark.parametrize(
     ("sections", "message"),
     [
-        ({"boundary": {"y": "circular"}}, "'y' is no dim of the grid"),
+        ({"boundary": {"y": "circular"}}, "'y' is not a dim of the grid"),
         ({"coordinates": ["X"]}, "Fix: x"),
         ({"transport": {"q": 3}}, "transport"),
-        ({"model": {"name": "fno", "modes": [3, 3, 3]}}, "numbers of modes"),
+        ({"model": {"name": "fno", "modes": [3, 3, 3]}}, "3 entries"),
     ],
 )
 def test_dims_that_the_grid_does_not_have_are_refused(sections, message):
@@ -293,7 +293,7 @@ class _Plain(FieldModelConfig):
     ("sections", "message"),
     [
         ({}, "every input is a field"),
-        ({"model": _Plain(), "inputs": ["u", "f"]}, "model plain takes no condition"),
+        ({"model": _Plain(), "inputs": ["u", "f"]}, "model plain does not support conditioning"),
     ],
 )
 def test_a_condition_that_cannot_be_is_refused(sections, message):

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from pathlib import Path
+
+import h5py
 import numpy as np
 import pytest
 import torch
@@ -23,6 +26,7 @@ from scitoolkit.emulation.guards.config import (
     WallValues,
 )
 from scitoolkit.emulation.guards.proposals import deviation, proposals
+from scitoolkit.emulation.invariants import MAX_FRAMES
 from scitoolkit.emulation.variables import Layout, Variable
 from scitoolkit.generators.convection_solver import Convection, gauss_points
 from scitoolkit.io.fields import write_fields
@@ -148,7 +152,7 @@ def test_a_guard_of_a_state_that_is_not_given_is_refused(guard, tmp_path):
     u, v = (Variable(name, ("x",), (8,), "", is_field=True) for name in "uv")
     data = {"path": tmp_path, "inputs": ["u"], "outputs": ["u", "v"]}
     config = EmulationConfig(data=data, guards=[guard])
-    with pytest.raises(ConfigError, match="'v' is no input"):
+    with pytest.raises(ConfigError, match="'v' is not an input"):
         check_guards(config, Layout((u,), (u, v), {"x": 8}, {}, "time"))
     assert check_guards(config, Layout((u, v), (u, v), {"x": 8}, {}, "time")) == []
 
@@ -170,9 +174,51 @@ def test_a_wrong_viscosity_or_wall_is_seen(flow):
     frames, grid, viscosity = flow
     wrong = PressureEquation(velocity=VELOCITY, viscosity=viscosity)  # without buoyancy
     assert max(deviation(wrong, frames, grid).values()) > 1
-    assert max(deviation(balance(10 * viscosity), frames, grid).values()) > PlaneBalance.tolerance
+    assert max(deviation(balance(3 * viscosity), frames, grid).values()) > PlaneBalance.tolerance
     wall = WallValues(values={"b": (0.4, -0.5)}, dim="z")
     assert deviation(wall, frames, grid)["b"] > WallValues.tolerance
+
+
+DATASET = Path(__file__).parents[3] / "datasets/rayleigh_benard"
+
+
+@pytest.mark.parametrize("name", ["s42_t20-24.75", "s42_t25-29.75", "s43_t20-23.75"])
+def test_the_tolerance_of_plane_balance_separates_right_from_wrong_coefficients(name):
+    """On the shipped convection data: viscosity 1e-3, diffusivity 1e-3, steps of 0.25."""
+    with h5py.File(DATASET / f"rb2d_ra1e6_pr1_{name}.h5") as file:
+        frames = {n: file[n][:MAX_FRAMES] for n in "uwb"}
+        x, z = file["x"][:], file["z"][:]
+    points = {"x": x.tolist(), "z": z.tolist()}
+    weights = np.broadcast_to(np.gradient(z) / np.gradient(z).mean(), (len(x), len(z)))
+    grid = Grid({"x": len(x), "z": len(z)}, points, ["x"], weights)
+
+    def change(viscosity=1e-3, diffusivity=1e-3, **settings):
+        coefficients = {"u": viscosity, "b": diffusivity}
+        guard = balance(1e-3, **{"diffusivity": coefficients, "step": 0.25, **settings})
+        return max(deviation(guard, frames, grid).values())
+
+    assert change() < PlaneBalance.tolerance / 2
+    wrong = {
+        "three times the viscosity": change(viscosity=3e-3),
+        "three times the diffusivity": change(diffusivity=3e-3),
+        "a third of the diffusivity": change(diffusivity=1e-3 / 3),
+        "half the step": change(step=0.125), "twice the step": change(step=0.5),
+        "a wrong wall": change(walls={"b": (0.45, -0.5)}),
+    }  # fmt: skip
+    assert min(wrong.values()) > 1.5 * PlaneBalance.tolerance, wrong
+
+
+def test_a_guard_that_returns_nan_breaks_the_data():
+    frames = {"u": np.ones((2, 8), np.float32), "v": np.full((2, 8), np.nan, np.float32)}
+    grid = Grid({"x": 8}, {}, ["x"], np.ones(8))
+    assert deviation(FixedMean(values={"v": 0.0}), frames, grid)["v"] == np.inf
+
+
+def test_a_single_frame_is_checked_against_its_spread():
+    frames = {"u": np.linspace(-1, 1, 8, dtype=np.float32)[None]}
+    grid = Grid({"x": 8}, {}, ["x"], np.ones(8))
+    assert deviation(ValueRange(ranges={"u": (-2, 2)}), frames, grid)["u"] == 0
+    assert deviation(ValueRange(ranges={"u": (0, 2)}), frames, grid)["u"] > ValueRange.tolerance
 
 
 def test_the_projected_velocity_has_no_divergence_and_no_slip(flow):
@@ -310,7 +356,7 @@ def test_a_wall_declared_periodic_is_warned_of(convection_job):
 
 def test_a_guard_of_an_unknown_variable_is_refused(convection_job):
     path = convection_job(guards=[{"name": "value_range", "ranges": {"c": [0.0, 1.0]}}])
-    with pytest.raises(ConfigError, match="'c' is no field"):
+    with pytest.raises(ConfigError, match="'c' is not a field"):
         api.train(path)
 
 

@@ -110,7 +110,7 @@ def test_what_cannot_be_calibrated_is_refused(noisy_job, noisy_run, tmp_path):
     with pytest.raises(ConfigError, match="an ensemble of 2"):
         api.export(noisy_run, tmp_path / "model.pt2")
     (noisy_run / "model" / "intervals.json").write_text('{"coverage": 0.9}')
-    with pytest.raises(CheckpointError, match="no intervals can be read"):
+    with pytest.raises(CheckpointError, match="intervals cannot be read"):
         api.evaluate(noisy_run)
 
 

@@ -147,7 +147,7 @@ def test_a_stopped_training_continues_to_the_same_weights(wave_job, interrupt):
     [
         (["data.inputs=[nope]"], DataError, "did you mean|nope"),
         (["data.sample_dim=x_"], DataError, "no dim 'x_'"),
-        (["split.train=2", "rollout.steps=6"], DataError, "no whole window"),
+        (["split.train=2", "rollout.steps=6"], DataError, "no complete window"),
         (["split.train=30"], ConfigError, "more than the series"),
         (["data.units={u: kg}"], DataError, "'kg' is expected"),
     ],

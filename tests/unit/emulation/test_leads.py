@@ -101,11 +101,11 @@ def test_draws_follow_the_generator_and_meet_every_lead():
 @pytest.mark.parametrize(
     ("section", "message"),
     [
-        ({"leads": [2, 4], "lead": 1}, "lead 1 one of them"),
+        ({"leads": [2, 4], "lead": 1}, "leads that include lead 1"),
         ({"leads": [1], "lead": 1}, "two or more"),
-        ({"leads": [1, 1, 2]}, "each once"),
+        ({"leads": [1, 1, 2]}, "distinct leads"),
         ({"leads": [1, 2], "history": 2}, "history: 1"),
-        ({"leads": [1, 2], "inputs": ["u", "lead"]}, "names the lead"),
+        ({"leads": [1, 2], "inputs": ["u", "lead"]}, "must not be a variable"),
     ],
 )
 def test_leads_that_cannot_be_are_refused(section, message):
@@ -122,5 +122,5 @@ def test_a_lead_for_an_emulator_of_one_is_refused(trained, wave, tmp_path):
 def test_a_guard_that_knows_the_time_of_a_step_suits_one_lead(drift):
     guard = {"name": "plane_balance", "dim": "x", "carrier": "u", "diffusivity": {"u": 1e-3},
              "step": 1.0}  # fmt: skip
-    with pytest.raises(ConfigError, match=r"balance of one step, and data.leads has 3 leads"):
+    with pytest.raises(ConfigError, match=r"for a single lead, but data.leads has 3 leads"):
         prepare(load_config(EmulationConfig, drift(guards=[guard])))

@@ -64,9 +64,14 @@ def test_what_does_not_fit_is_refused(trained):
     for of, ranks, changes, said in (
         (trained, {"advance.nowhere": [2, 2]}, [], "no linear layer or convolution"),
         (trained, {LAYER: [99, 2]}, [], "from 1 to"),
-        (trained, {LAYER: [6, 6]}, ["uncertainty={members: 2}"], "low_rank is of one emulator"),
+        (
+            trained,
+            {LAYER: [6, 6]},
+            ["uncertainty={members: 2}"],
+            "low_rank needs a single emulator",
+        ),
         (trained, {LAYER: [6, 6]}, ["training.strategy=spatial"], "choose another strategy"),
-        (trained, {LAYER: [6, 6]}, ["model.widths=[8, 16]"], "is another one"),
+        (trained, {LAYER: [6, 6]}, ["model.widths=[8, 16]"], "does not match"),
     ):
         with pytest.raises(ConfigError, match=said):
             prepare(lowered(of, ranks, *changes))

@@ -148,7 +148,7 @@ def test_a_mask_that_changes_is_refused_with_its_row(
     ],
 )  # fmt: skip
 def test_what_cannot_work_with_a_mask_is_refused_by_name(plan, sections, where):
-    with pytest.raises(ConfigError, match=r"not with data\.mask") as caught:
+    with pytest.raises(ConfigError, match=r"not possible with data\.mask") as caught:
         plan(np.nan, **sections)
     assert caught.value.where == where
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from scitoolkit.core.errors import ConfigError
 from scitoolkit.emulation.models.config import models
 from scitoolkit.emulation.models.convnext import ConvNeXtUNet
 from scitoolkit.emulation.models.elliptic import Elliptic
@@ -170,3 +171,9 @@ def test_a_dim_without_transport_has_finite_gradients():
     assert torch.isfinite(move.grad).all()
     assert move.grad[:, :, 0].any()
     assert not move.grad[:, :, 1].any()
+
+
+@pytest.mark.parametrize(("width", "patch"), [(10, 2), (8, 4)])
+def test_a_first_width_that_patches_do_not_divide_is_refused(width, patch):
+    with pytest.raises(ConfigError, match=f"multiple of {patch**2}"):
+        UNet(3, 2, ["zeros", "zeros"], widths=[width, 16], patch=patch)

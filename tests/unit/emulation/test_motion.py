@@ -14,7 +14,7 @@ from scitoolkit.emulation.variables import Layout, Variable
 from scitoolkit.io.fields import write_fields
 
 
-def test_a_report_begins_with_truth_forecast_and_error_in_motion(job, tmp_path):
+def test_a_report_begins_with_truth_forecast_and_error_at_rest_and_in_motion(job, tmp_path):
     rng = np.random.default_rng(0)
     slow, fast = (np.cumsum(rng.normal(size=(30, 12, 8)), 0) * s for s in (0.01, 1.0))
     level = rng.normal(size=(1, 12, 8))
@@ -26,14 +26,19 @@ def test_a_report_begins_with_truth_forecast_and_error_in_motion(job, tmp_path):
                  model={"name": "unet", "widths": [4]}, rollout={"long": 0})  # fmt: skip
     run = api.run(config)
     figures = json.loads((run.path / "results.json").read_text())["figures"]
-    assert figures[0]["title"] == "fast in motion"
-    assert [panel["label"] for panel in figures[0]["panels"]] == ["truth", "emulator", "error"]
-    (image,) = (run.path / "report").rglob("01-fast-in-motion.png")
+    assert [panel["label"] for panel in figures[0]["panels"]] == [
+        f"{name}: {kind}" for name in ("slow", "fast") for kind in ("truth", "emulator", "error")
+    ]
+    assert figures[1]["title"] == "fast in motion"
+    assert [panel["label"] for panel in figures[1]["panels"]] == ["truth", "emulator", "error"]
+    (image,) = (run.path / "report").rglob("02-fast-in-motion.png")
     assert image.stat().st_size < 2_000_000
     with Image.open(image) as animation:
         assert animation.n_frames == FRAMES
     page = (run.path / "report" / "index.html").read_text()
-    assert page.index("fast in motion") < page.index("Rollout error of slow")
+    assert page.index("fast in motion") < page.index(
+        "Rollout error against the number of steps: slow, fast"
+    )
     with xr.open_dataset(run.path / "results.nc") as found, xr.open_dataset(path) as given:
         steps = found["rollout_step"].values
         assert steps[0] == 1
@@ -68,4 +73,4 @@ def test_frames_and_cells_are_bounded():
     assert found.sizes["y_shown"] <= MOST_CELLS
     assert np.array_equal(found[0].values, frame["u"][1, ::3])
     assert found["y_shown"].values[1] == 3
-    assert "one cell in up to 3" in motion.figure().note
+    assert "One cell in 3" in motion.figure().note

@@ -164,11 +164,11 @@ def test_bytes_are_those_of_the_formula(model):
 @pytest.mark.parametrize(
     ("sections", "said"),
     [
-        ({"model": {"name": "unet", "widths": [8] * 4}}, "x: slabs of 16 cells, and 32 or more"),
+        ({"model": {"name": "unet", "widths": [8] * 4}}, "x: slabs of 16 cells, fewer than 32"),
         ({"model": UNET, "transport": {"x": 17}}, "x: transport reaches 17 cells"),
         ({"boundary": {"x": "circular"}, "symmetries": {"shift": ["x"]}, "model": UNET},
          "x: symmetries move cells"),
-        ({"model": UNET, "spatial_dim": "z"}, "'z' is no dim"),
+        ({"model": UNET, "spatial_dim": "z"}, "'z' is not a dim"),
         ({"model": UNET, "rollout": {"noise": 0.1}}, "the same noise"),
     ],
 )  # fmt: skip

@@ -101,13 +101,13 @@ def test_training_stops_at_a_held_out_error(online):
     [
         ({}, {"path": "x.nc"}, "either path"),
         ({}, {"draw": {**DRAW, "samples": 2}}, "samples 2 is less than stream.reservoir 3"),
-        ({}, {"draw": {"samples": 4, "parameters": {"lenth": [18.0]}}}, "no parameter"),
-        ({}, {"draw": {**DRAW, "method": "grid"}}, "one corner first"),
+        ({}, {"draw": {"samples": 4, "parameters": {"lenth": [18.0]}}}, "not a parameter"),
+        ({}, {"draw": {**DRAW, "method": "grid"}}, "one corner of the grid first"),
         ({"mode": "active"}, {}, "uncertainty.members >= 2"),
         ({"mode": "active"}, {"parameters": []}, "must have all"),
         ({"mode": "active"}, {"leads": [1, 2]}, "leads has several"),
         ({"mode": "stored"}, {}, "reservoir: not used"),
-        ({}, {"generator": {"name": "tight_binding_carbon"}}, "makes no fields"),
+        ({}, {"generator": {"name": "tight_binding_carbon"}}, "files, not fields"),
         ({}, {"mask": "missing"}, "mask: not used with data.generator"),
     ],
 )
@@ -132,7 +132,7 @@ def test_a_stream_that_differs_from_the_files_is_refused(online, monkeypatch):
         return {n: v + 1 for n, v in plain(self, generator, sample).items()}
 
     monkeypatch.setattr(Extract, "arrays", other)
-    with pytest.raises(DataError, match="differs from what is read"):
+    with pytest.raises(DataError, match="differs from its file"):
         api.train(online())
 
 

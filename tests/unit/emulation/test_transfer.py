@@ -82,9 +82,9 @@ def test_spectral_layers_give_the_same_field_on_finer_cells(model):
         (CONVOLUTIONS[0], {}, layout(32, 2.0), "unet: its convolutions .* 0.125, not 0.0625 apart"),
         (CONVOLUTIONS[0], {}, layout(18, 2.25), "unet: multiples of 4 cells"),
         (CONVOLUTIONS[0], {"coordinates": ["z"]}, layout(16, 2.0, 12), "coordinates: .* along z"),
-        (SPECTRAL[0], {}, layout(32, 4.0), "fno: its waves are those of a box 2 long, not 4"),
+        (SPECTRAL[0], {}, layout(32, 4.0), "fno: its modes are those of a box of length 2, not 4"),
         (SPECTRAL[0], {"transport": {"x": 2}}, layout(32, 2.0), "transport: .* in cells"),
-        ({"name": "elliptic", "modes": [4]}, {}, layout(32, 4.0), "elliptic: its waves"),
+        ({"name": "elliptic", "modes": [4]}, {}, layout(32, 4.0), "elliptic: its modes"),
         ({"name": "elliptic", "modes": [4]}, {}, layout(32, 2.0), "elliptic: its convolutions"),
     ],
 )  # fmt: skip

@@ -119,14 +119,14 @@ def test_a_driver_without_skill_is_left_out(file, tmp_path, caplog):
         )
     settings = config(tmp_path / "drift.nc", variable="warm", drivers=[{"variable": "index"}])
     job_on(tmp_path / "run", settings)
-    assert "index: no skill on blocks that were left out" in caplog.text
+    assert "index: no skill on held-out blocks" in caplog.text
 
 
 @pytest.mark.parametrize(
     ("data", "said"),
     [
         ({}, "set either variable"),
-        ({"variables": ["warm"]}, "two different names or more"),
+        ({"variables": ["warm"]}, "two or more different names"),
         ({"variable": "warm", "minimum": {"rain": 0.0}}, "minimum.rain: no such variable"),
         ({"variable": "warm", "transform": "cube"}, "transform"),
     ],
@@ -156,8 +156,8 @@ def test_fill_values_that_no_one_flagged_and_constant_cells_are_said(file, tmp_p
 
     _, _, results = job_on(tmp_path, changed(file, tmp_path, land))
     said = " ".join(results.summary)
-    assert "3 of 16 cells hold -9999, far outside all other values" in said
-    assert "3 of 16 cells never change" in said
+    assert "3 of 16 cells contain -9999, far outside all other values" in said
+    assert "3 of 16 cells are constant" in said
 
 
 def test_irregular_steps_are_named_as_the_cause(file, tmp_path):

@@ -49,3 +49,18 @@ def test_a_forecast_from_sensors_reads_no_other_cell():
     np.testing.assert_array_equal(
         model.predict(windows.with_values(changed)), model.predict(windows)
     )
+
+
+@pytest.mark.parametrize("name", forecasters.names())
+def test_every_forecaster_has_a_label_before_its_settings_are_chosen(name):
+    family = forecasters.get(name)
+    config = family.model_validate({"name": name, **SETTINGS.get(name, {})})
+    assert config.label().startswith((family.title, "climatology"))
+    corrected = forecasters.get("lstm")(base=config)
+    assert corrected.label() == f"{config.label()} + POD-LSTM"
+
+
+def test_lags_beyond_the_input_steps_are_refused_by_name():
+    config = forecasters.get("linear")(lags=99)
+    setting = wave_setting()
+    assert config.refuses(setting) == f"99 lags exceed the {setting.inputs} input steps"

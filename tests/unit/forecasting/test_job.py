@@ -222,7 +222,7 @@ def test_one_family_is_delivered_when_it_is_asked_for(tmp_path):
 
 
 def test_a_family_that_cannot_be_used_is_refused_by_name(tmp_path, sst):
-    with pytest.raises(ConfigError, match="stencil cannot be used here: cells are masked"):
+    with pytest.raises(ConfigError, match="stencil cannot be used here: masked cells"):
         run_job(tmp_path, sst, forecaster={"name": "stencil"}, model={"name": "none"})
 
 
@@ -235,3 +235,19 @@ def test_a_weights_file_of_an_older_release_is_refused_by_name(tmp_path):
     )  # fmt: skip
     with pytest.raises(CheckpointError, match="other forecasters"):
         ForecastSurrogate.load(tmp_path)
+
+
+def test_months_stamped_at_their_end_are_continued_at_their_end():
+    months = np.arange("2001-12", "2003-01", dtype="datetime64[M]")
+    ends = (months[1:].astype("datetime64[D]") - 1).astype("datetime64[ns]")
+    noon = np.timedelta64(12, "h")
+    expected = np.array(["2002-12-31T12", "2003-01-31T12", "2003-02-28T12"], "datetime64[ns]")
+    np.testing.assert_array_equal(_future_times(ends + noon, 3), expected)
+    thirtieth = np.array(["2001-12-30", "2002-01-30"], "datetime64[ns]")
+    assert _future_times(thirtieth, 2).astype("datetime64[D]").astype(str).tolist() == [
+        "2002-02-28", "2002-03-30",
+    ]  # fmt: skip
+    noleap = [cftime.DatetimeNoLeap(2001, m, d) for m, d in ((1, 31), (2, 28))]
+    assert [(t.month, t.day) for t in _future_times(np.array(noleap), 2)] == [(3, 31), (4, 30)]
+    even = [cftime.Datetime360Day(2001, m, 30) for m in (11, 12)]
+    assert _future_times(np.array(even), 1)[0] == cftime.Datetime360Day(2002, 1, 30)

@@ -71,13 +71,13 @@ def test_the_parameter_makes_one_model_of_all_simulations(campaign, tmp_path, ca
         write_fields(beyond.load().assign_attrs(growth=3.5), tmp_path / "beyond.nc")
     with caplog.at_level(logging.WARNING):
         api.predict(known.path, tmp_path / "beyond.nc", tmp_path / "forecast.nc")
-    assert "growth is 3.5 to 3.5, and was 0.2 to 2 in the training" in caplog.text
+    assert "growth is 3.5 to 3.5, outside its training range 0.2 to 2" in caplog.text
 
 
 def test_parameters_that_cannot_be_used_are_refused(campaign):
     with pytest.raises(DataError, match=r"no attribute, scalar or column groth[\s\S]*growth"):
         api.train(config_of(campaign, parameters=["groth"]))
-    with pytest.raises(DataError, match="one simulation, in which a parameter has one value"):
+    with pytest.raises(DataError, match="a parameter is constant in a single simulation"):
         api.train(config_of(campaign, parameters=["growth"], path=str(campaign / "s1.nc")))
-    with pytest.raises(ConfigProblems, match="u is there twice, or a variable too"):
+    with pytest.raises(ConfigProblems, match="u is listed twice or is a variable"):
         api.train(config_of(campaign, parameters=["u"]))

@@ -215,7 +215,7 @@ def test_fields_that_cannot_be_decomposed(message):
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"rank": 60}, "rank=60 is more than the 59 modes"),
+        ({"rank": 60}, "rank=60 exceeds the 59 modes"),
         ({"rank": 0}, "rank=0"),
         ({"rank": 1.5}, "rank=1.5"),
         ({"rank": "all"}, "rank='all'"),
@@ -254,3 +254,19 @@ def test_other_misuse():
         POD.from_arrays({})
     with pytest.raises(DataError, match="needs dates"):
         POD(rank=1, seasonal_cycle=1).fit(field.assign_coords(time=np.arange(60)))
+
+
+@pytest.mark.parametrize("numbers", [[0, 1, 2], [2, 3, 4], [1.5, 2, 3]])
+def test_modes_that_do_not_exist_are_refused(numbers):
+    pod = POD(rank=3).fit(make_field())
+    coefficients = pod.transform(make_field())
+    assert pod.inverse_transform(coefficients.isel(mode=[2, 0])).sizes["time"] == 60
+    with pytest.raises(DataError, match=r"'mode' has the values .* 1 to 3"):
+        pod.inverse_transform(coefficients.assign_coords(mode=numbers))
+
+
+def test_candidate_ranks_are_limited_to_the_unmasked_cells():
+    field = make_field().isel(lat=slice(2, 4), lon=slice(0, 8))
+    field[0, 1] = np.nan  # eight of sixteen cells stay
+    pod = POD(rank="forecast", candidate_ranks=(2, 5, 12)).fit(field)
+    assert [row["rank"] for row in pod.rank_table_] == [2, 5, 8]

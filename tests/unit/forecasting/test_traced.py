@@ -117,7 +117,7 @@ def test_parameters_and_bounds_have_a_box_where_the_data_are_gone(folder, tmp_pa
     path, _ = trained(files, tmp_path / "runs", CASES["all"])
     shutil.rmtree(files)
     found = api.export(path, tmp_path / "model.so")
-    assert "no box of the training inputs" in caplog.text
+    assert "the range of the training inputs is unknown" in caplog.text
     inputs = {spec["name"]: spec for spec in found["inputs"]}
     assert inputs["rain"]["box"] == [[0.0, 0.0], None]
     assert inputs["warm"]["box"] == [None, [340.0, 340.0]]

@@ -114,3 +114,13 @@ def test_the_same_seed_is_the_same_flow():
         runs.append(flow.b)
     assert np.array_equal(runs[0], runs[1])
     assert not np.array_equal(runs[0], runs[2])
+
+
+@pytest.mark.parametrize("nx", [48, 64])
+def test_products_of_resolved_waves_are_not_aliased_onto_resolved_waves(nx):
+    flow = Convection(nx, 12, rayleigh=1e4, dt=0.01)
+    spectra = np.random.default_rng(0).standard_normal((2, flow.modes, 13)) + 0j
+    one, other = (flow._points(each) for each in spectra)
+    fine = [np.fft.irfft(each, 4 * nx, axis=0, norm="forward") for each in spectra]
+    exact = np.fft.rfft(fine[0] * fine[1], axis=0, norm="forward")[: flow.modes]
+    assert np.allclose(flow._modes(one * other)[0], exact, atol=1e-12)

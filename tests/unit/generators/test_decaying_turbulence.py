@@ -60,3 +60,20 @@ def test_the_velocity_has_no_divergence_and_the_vorticity_is_its_curl():
     curl = np.fft.ifft2(k[:, None] * v - k * u).real
     assert np.abs(divergence).max() < 1e-5 * np.abs(curl).max()
     np.testing.assert_allclose(curl, frames["vorticity"].values, atol=1e-5 * np.abs(curl).max())
+
+
+@pytest.mark.parametrize("cells", [32, 48, 64, 96])
+def test_advection_conserves_energy_and_enstrophy_of_all_resolved_waves(cells):
+    """Also where the grid is a multiple of three, so that a wave of exactly a third exists."""
+    flow = DecayingTurbulence(cells=cells, viscosity=1e-12, time_step=1e-3)
+    _kx, _ky, square, kept = flow._waves()
+    noise = np.random.default_rng(0).standard_normal((cells, cells))
+    state = np.fft.rfft2(noise) * kept * (square > 0)
+    after = flow.stepper()(state)
+    before, later = (np.fft.irfft2(s, s=(cells, cells)) for s in (state, after))
+    moved = np.sqrt(np.mean((later - before) ** 2) * np.mean(before**2))
+    assert abs(np.mean(later**2) - np.mean(before**2)) < 1e-7 * moved
+    energies = [
+        sum(np.mean(v**2) for v in flow.fields(spectrum).values()) for spectrum in (state, after)
+    ]
+    assert abs(energies[1] / energies[0] - 1) < 1e-9

@@ -93,7 +93,7 @@ def test_pyscf_treats_open_shells_and_refuses_what_it_cannot_label(tmp_path):
         ({"multiplicity": 2}, "multiplicity 2 of 10 electrons"),
         ({"basis": "no-such"}, "pyscf cannot label H2O"),
         ({"method": "no-such"}, "pyscf cannot label H2O"),
-        ({"depth": 1}, "'depth' is no option of pyscf"),
+        ({"depth": 1}, "'depth' is not an option of pyscf"),
     ):
         with pytest.raises(ConfigError, match=message):
             _teacher("pyscf", options=options).sample({}, 0)

@@ -140,7 +140,9 @@ def test_predict_makes_the_same_sample_again(tmp_path):
 def test_an_output_of_another_campaign_is_refused(tmp_path):
     output = f"output={tmp_path / 'made'}"
     api.train(case_file(tmp_path), [output])
-    with pytest.raises(ConfigError, match=r"holds a campaign already.*generator.cells: 16 -> 32"):
+    with pytest.raises(
+        ConfigError, match=r"already contains a campaign.*generator.cells: 16 -> 32"
+    ):
         api.train(case_file(tmp_path), [output, "generator.cells=32"])
     with pytest.raises(ConfigError, match="--resume"):
         api.train(case_file(tmp_path), [output])

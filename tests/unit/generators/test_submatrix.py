@@ -245,7 +245,7 @@ def test_the_error_estimate_is_the_largest_entry_of_the_defect_where_h_has_entri
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda h: h[:, :40], "a square one"),
+        (lambda h: h[:, :40], "a square matrix"),
         (lambda h: h + sp.csr_array(([1.0], ([0], [5])), h.shape), "not symmetric"),
         (lambda h: h * np.nan, "not finite"),
     ],
@@ -257,7 +257,7 @@ def test_unusable_matrices_are_refused(change, message):
 
 def test_unusable_groups_and_patterns_are_refused():
     h = two_bands()
-    with pytest.raises(ConfigError, match="no partition"):
+    with pytest.raises(ConfigError, match="not a partition"):
         Submatrices(h, [np.arange(79)], powers(h, 1))
     with pytest.raises(ConfigError, match="lacks entries"):
         Submatrices(h, [np.arange(80)], sp.eye_array(80))

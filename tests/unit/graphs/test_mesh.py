@@ -134,7 +134,7 @@ def test_prediction_on_two_processes_is_that_of_one(file, tmp_path):
 
 
 def test_other_predictions_refuse_several_processes():
-    with pytest.raises(ConfigError, match="2 processes, and predict runs in one"):
+    with pytest.raises(ConfigError, match="2 processes: predict runs in one"):
         api.check_processes("sst_forecast", 2, "predict")
 
 

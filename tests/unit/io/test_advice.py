@@ -37,4 +37,5 @@ def test_what_is_said_is_what_happens(tmp_path, capsys):
     assert said["planned"] == planned_reads(16)
     with pytest.raises(SystemExit, match="0"):
         main(["inspect", str(tmp_path / "u.h5")])
-    assert "reads every sample 16.0 times an epoch one by one, 2.0 times" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "an epoch reads every sample 16.0 times if read one by one, 2.0 times" in shown

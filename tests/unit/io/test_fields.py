@@ -210,3 +210,15 @@ def test_a_full_disk_is_said_and_leaves_nothing(dataset, tmp_path, monkeypatch):
     with pytest.raises(DataError, match="the disk is full"):
         write_fields(dataset, tmp_path / "a.nc")
     assert not list(tmp_path.iterdir())
+
+
+def test_files_in_different_units_do_not_join(tmp_path):
+    for i, unit in enumerate(("m/s", "m s-1", "km/h")):
+        part = xr.Dataset(
+            {"u": ("time", [1.0, 2.0], {"units": unit})}, {"time": [2 * i, 2 * i + 1]}
+        )
+        write_fields(part, tmp_path / f"{i}.nc")
+    with open_fields([tmp_path / "0.nc", tmp_path / "1.nc"]) as joined:
+        assert joined["u"].shape == (4,)
+    with pytest.raises(DataError, match="unit 'km/h', but 'm/s'"):
+        open_fields(str(tmp_path / "*.nc"))

@@ -39,7 +39,7 @@ def test_no_step_is_in_two_parts_and_no_window_crosses_a_breakpoint(
 
 def test_a_random_split_says_why_not():
     config = SplitConfig(name="random")
-    with pytest.raises(ConfigError, match=r"\.98 where the test gave \.72"):
+    with pytest.raises(ConfigError, match=r"\.98 with a test score of \.72"):
         blocked_split(50, 4, 2, config)
     forced = blocked_split(50, 4, 2, config.model_copy(update={"force": True}))
     every = np.concatenate(list(forced.starts.values()))
@@ -55,7 +55,7 @@ def test_dates_divide():
     late = SplitConfig(validation_start="2002-01", test_start="2010-01")
     with pytest.raises(DataError, match="not inside the series"):
         blocked_split(24, 2, 1, late, times=times)
-    with pytest.raises(ConfigError, match="needs a field with dates"):
+    with pytest.raises(ConfigError, match="requires a field with dates"):
         blocked_split(24, 2, 1, config)
 
 
@@ -63,7 +63,7 @@ def test_dates_divide():
     ("config", "message"),
     [
         (SplitConfig(train=20, validation=5, test=10), "more than the series has"),
-        (SplitConfig(train=0.9, validation=0.05, test=0.05), "no whole window of 3"),
+        (SplitConfig(train=0.9, validation=0.05, test=0.05), "no complete window of 3"),
     ],
 )
 def test_a_split_that_does_not_fit_is_refused(config, message):
@@ -90,3 +90,17 @@ def test_dates_of_the_files_own_calendar_divide():
     bad = SplitConfig(validation_start="spring", test_start="2001-07")
     with pytest.raises(ConfigError, match="'spring' is not a date"):
         blocked_split(12, 1, 0, bad, times=times)
+
+
+def test_the_time_of_day_counts_in_every_calendar():
+    import cftime
+
+    hours = [cftime.datetime(2001, 2, 29 + h // 24, h % 24, calendar="360_day") for h in range(48)]
+    dates = {"validation_start": "2001-02-29T12", "test_start": "2001-02-30T06:30"}
+    split = blocked_split(48, 1, 1, SplitConfig(**dates), times=xr.DataArray(hours, dims="time"))
+    assert split.steps is not None
+    assert [split.steps[name].start for name in SPLITS] == [0, 12, 31]
+    for bad in ("2001-02-29T1:2:3:4", "2001-02-29-01", "2001-02-29T12Z"):
+        with pytest.raises(ConfigError, match="is not a date"):
+            blocked_split(48, 1, 1, SplitConfig(**dates | {"test_start": bad}),
+                          times=xr.DataArray(hours, dims="time"))  # fmt: skip

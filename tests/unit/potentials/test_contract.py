@@ -50,5 +50,7 @@ def test_compression_of_a_model_without_tables_is_refused(name):
     from scitoolkit.core.errors import ConfigError
 
     model = models.get(name)(**models.get(name).example).build(["O", "H"])
-    with pytest.raises(ConfigError, match=r"no tables.*Allowed: .*se_e2_a.*Fix: compress=False"):
+    with pytest.raises(
+        ConfigError, match=r"no networks to tabulate.*Allowed: .*se_e2_a.*Fix: compress=False"
+    ):
         Calculator(model, compress=True)

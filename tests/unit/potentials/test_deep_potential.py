@@ -146,7 +146,7 @@ def test_excluded_types_do_not_see_each_other():
     )
     assert near[0] == far[0]
     assert np.abs(near[1]).max() == 0
-    with pytest.raises(ConfigError, match="places from 0 to 1"):
+    with pytest.raises(ConfigError, match="indices from 0 to 1"):
         DeepPotentialConfig.model_validate(
             {"descriptors": [{**PAIR, "exclude_types": [[0, 2]]}]}
         ).build(["O", "H"])

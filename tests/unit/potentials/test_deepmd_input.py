@@ -57,6 +57,28 @@ def test_an_input_of_deepmd_kit_is_taken_as_it_is(tmp_path):
         assert factor == pytest.approx(decay ** (step // 5000), rel=1e-9)
 
 
+@pytest.mark.parametrize(
+    ("descriptor", "fitting", "wanted"),
+    [("float32", "float32", "float32"), ("float32", None, "float64"),
+     ("default", "float32", "float64"), ("low", "single", "float32")],
+)  # fmt: skip
+def test_the_highest_precision_of_descriptor_and_fitting_net_is_taken(
+    descriptor, fitting, wanted, tmp_path
+):
+    values = settings()
+    values["model"]["descriptor"]["precision"] = descriptor
+    if fitting is not None:
+        values["model"]["fitting_net"]["precision"] = fitting
+    assert api.load(write(tmp_path, values))[1].model.precision == wanted
+
+
+def test_a_mixed_precision_of_the_fitting_net_is_refused_by_name(tmp_path):
+    values = settings()
+    values["model"]["fitting_net"]["precision"] = "mixed"
+    with pytest.raises(ConfigProblems, match=r"model\.fitting_net\.precision"):
+        api.load(write(tmp_path, values))
+
+
 def test_other_descriptors_and_parameters_are_taken(tmp_path):
     values = settings()
     plain = values["model"]["descriptor"]

@@ -10,6 +10,7 @@ import torch
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.io.atoms import Configuration
+from scitoolkit.potentials.deepmd.file import read_tree, write_tree
 from scitoolkit.potentials.deepmd.weights import read_deepmd, write_deepmd
 from scitoolkit.potentials.prediction import predict_frame
 
@@ -45,6 +46,20 @@ def test_what_is_written_reads_back_the_same(expected, name, tmp_path):
     assert again.config == model.config
     for key, value in model.state_dict().items():
         assert torch.equal(again.state_dict()[key], value), key
+
+
+@pytest.mark.parametrize("part", ["descriptor", "fitting"])
+def test_a_file_of_two_precisions_is_read_in_the_higher_one(expected, part, tmp_path):
+    tree = read_tree(GOLDEN / "one_side.dp")
+    tree["model"][part]["precision"] = "float32"
+    model = read_deepmd(write_tree(tree, tmp_path / "mixed.dp"))
+    assert model.config.precision == "float64"
+    same = read_deepmd(GOLDEN / "one_side.dp")
+    forces = [predict_frame(each, frame(expected))["forces"] for each in (model, same)]
+    assert np.array_equal(*forces)
+    tree["model"][part]["precision"] = "float16"
+    with pytest.raises(DataError, match="precision float16 is not supported"):
+        read_deepmd(write_tree(tree, tmp_path / "half.dp"))
 
 
 @pytest.mark.parametrize(("name", "jumps"), [("exclude_two_side", True), ("two_side", False)])

@@ -143,7 +143,7 @@ def test_deepmd_weights_start_a_training_and_are_not_extended(source, tmp_path):
      ({"name": "nequip"}, {}, r"model.name is 'nequip'"),
      ({"name": "mace"}, {"frozen": ["layer.0.*"]}, r"no parameter is called 'layer.0.\*'"),
      ({"name": "mace"}, {"frozen": ["*"]}, "none is left to train"),
-     ({"name": "mace"}, {"replay": "former", "replay_frames": 50}, "16 frames, 50 are wanted")],
+     ({"name": "mace"}, {"replay": "former", "replay_frames": 50}, "16 frames, 50 are configured")],
 )  # fmt: skip
 def test_bad_settings_are_refused(model, start, message, source):
     _, folder, former, new = source

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,9 +15,11 @@ from killed_prediction import leftovers, predict
 from scitoolkit import api
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.run_directory import RunDirectory
-from scitoolkit.potentials import prediction
+from scitoolkit.io import open_atoms
+from scitoolkit.potentials import Calculator, prediction
 from scitoolkit.potentials.config import PotentialConfig
 from scitoolkit.potentials.job import PotentialJob
+from scitoolkit.potentials.pair_potential import PairPotential
 from scitoolkit.potentials.pipeline import load_model
 
 ACAC = Path(__file__).parents[3] / "datasets" / "acac"
@@ -62,6 +65,63 @@ def test_training_lowers_the_force_error_and_evaluate_says_units(trained, small)
     assert rows[-1]["value"] < rows[0]["value"]
 
 
+def test_the_errors_are_compared_with_a_pair_potential_and_zero_force(trained, tmp_path):
+    """A pair potential of 20 molecules, and of frames that were not trained on."""
+    results = PotentialJob().evaluate(trained.path)
+    metrics = results.metrics
+    assert metrics["force_rmse_of_pair_potential"] < 0.7 * metrics["force_rmse_of_zero_force"]
+    assert results.units["force_rmse_of_zero_force"] == "meV/Å"
+    assert results.units["energy_per_atom_rmse_of_pair_potential"] == "meV/atom"
+    assert results.verdict.ours == metrics["force_rmse"]
+    assert results.verdict.rival == metrics["force_rmse_of_pair_potential"]
+    assert results.verdict.rival_name == "pair potential"
+    (table,) = [t for t in results.tables if t.title == "RMSE against baselines"]
+    assert table.columns[2:] == ["model", "pair potential", "zero force"]
+    assert [row[0] for row in table.rows] == [
+        "energy per atom", "force", "force on C", "force on H", "force on O",
+    ]  # fmt: skip
+    (forces,) = [t for t in results.tables if t.title == "Forces by element"]
+    for row, by_element in zip(table.rows[2:], forces.rows, strict=True):
+        assert [row[2], row[4]] == pytest.approx([by_element[2], by_element[4]])
+    unseen = tmp_path / "unseen.xyz"
+    ase.io.write(unseen, ase.io.read(ACAC / "test_MD_300K.xyz", ":12"), format="extxyz")
+    found = PotentialJob().evaluate(trained.path, unseen).metrics
+    assert found["force_rmse_of_pair_potential"] < 0.8 * found["force_rmse_of_zero_force"]
+
+
+def test_a_resumed_training_saves_the_same_pair_potential(trained, small):
+    path = trained.path / "model" / "pair_potential.json"
+    expected = path.read_bytes()
+    path.unlink()
+    PotentialJob().train(config(small), trained, resume=True)
+    assert path.read_bytes() == expected
+
+
+def test_a_model_without_a_saved_pair_potential_has_no_baseline(trained, tmp_path):
+    surrogate = tmp_path / "surrogate"
+    shutil.copytree(trained.path / "model", surrogate)
+    (surrogate / "pair_potential.json").unlink()
+    results = PotentialJob().evaluate(surrogate)
+    assert results.verdict.rival is None
+    assert [t.title for t in results.tables] == ["Errors", "Forces by element"]
+    assert not any("zero_force" in name for name in results.metrics)
+
+
+def test_repulsion_and_given_energies_do_not_change_the_pair_potential(trained, small, tmp_path):
+    """They change the labels that the model is fitted to, not those of the baseline."""
+    model = config(small).model.model_dump() | {"zbl": {}}
+    settings = config(
+        small, model=model, e0={"C": -1000.0, "H": -13.0, "O": -2000.0},
+        training={"steps": 1, "batch_size": 4, "progress": False},
+    )  # fmt: skip
+    run = RunDirectory.create(tmp_path, "test", settings)
+    PotentialJob().train(settings, run)
+    found = PairPotential.load(run.path / "model", 3)
+    assert found == PairPotential.load(trained.path / "model", 3)
+    assert load_model(run.path)[0].zbl is not None
+    assert PotentialJob().evaluate(run.path).verdict.rival_name == "pair potential"
+
+
 def test_evaluate_on_any_extxyz_prints_the_errors(trained, capsys, tmp_path):
     from scitoolkit.cli.main import main
 
@@ -83,6 +143,29 @@ def test_predictions_open_in_xarray_and_ase(trained, small, tmp_path):
         assert found.energy.attrs["units"] == "eV"
         first = found.forces.values[found.atom_configuration.values == 0]
         assert np.allclose(first, images[0].get_forces(), atol=1e-6)
+
+
+def test_extxyz_predictions_have_the_stress_of_periodic_frames(trained, small, tmp_path):
+    molecule = ase.io.read(small)
+    molecule = ase.Atoms(molecule.numbers, molecule.positions)
+    crystal, slab = molecule.copy(), molecule.copy()
+    crystal.set_cell([[6.0, 0, 0], [1.0, 6.5, 0], [0, 0.5, 7.0]])
+    slab.set_cell([6.0, 6.5, 20.0])
+    crystal.pbc, slab.pbc = True, (True, True, False)
+    ase.io.write(tmp_path / "in.xyz", [molecule, crystal, slab], format="extxyz")
+    PotentialJob().predict(trained.path, tmp_path / "in.xyz", tmp_path / "out.xyz")
+    alone, *periodic = ase.io.read(tmp_path / "out.xyz", ":")
+    assert "stress" not in alone.calc.results
+    calculator = Calculator(load_model(trained.path)[0], skin=0)
+    for given, found in zip((crystal, slab), periodic, strict=True):
+        given.calc = calculator
+        assert np.abs(given.get_stress()).max() > 1e-6
+        assert np.allclose(found.get_stress(), given.get_stress(), rtol=0, atol=1e-7)
+    PotentialJob().predict(trained.path, tmp_path / "in.xyz", tmp_path / "out.nc")
+    with xr.open_dataset(tmp_path / "out.nc", engine="h5netcdf") as file:
+        virial = file.virial.values[1]
+    read = open_atoms(tmp_path / "out.xyz")[1].virial
+    assert np.allclose(read, 0.5 * (virial + virial.T), atol=1e-6 * np.abs(virial).max() + 1e-6)
 
 
 def test_predictions_need_no_labels_and_pass_over_others(trained, small, tmp_path):

@@ -182,7 +182,7 @@ def test_other_files_of_a_training_are_named(tmp_path):
     with warnings.catch_warnings(action="ignore"):  # torch deprecates what mace-torch writes
         torch.jit.script(torch.nn.Linear(2, 1)).save(str(compiled))
     torch.save({"model": {}, "optimizer": {}}, checkpoint)
-    for path, said in ((compiled, "compiled model"), (checkpoint, "holds a dict")):
+    for path, said in ((compiled, "compiled model"), (checkpoint, "contains a dict")):
         with pytest.raises(ValueError, match=said):
             convert(str(path), str(tmp_path / "mace.pt"))
     assert not (tmp_path / "mace.pt").exists()

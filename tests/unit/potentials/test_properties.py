@@ -66,5 +66,5 @@ def test_energies_and_properties_have_their_own_readers():
         read_deepmd_property(GOLDEN / "hybrid.dp")
     radial = {"name": "se_e2_r", "sel": [4], "embedding": [4]}
     config = DeepPotentialConfig.model_validate({"descriptors": [radial]})
-    with pytest.raises(ConfigError, match="without directions"):
+    with pytest.raises(ConfigError, match="requires descriptors with directions"):
         PropertyModel(config, ["O"], "dipole")

@@ -121,8 +121,8 @@ def test_weights_that_change_are_packed_again():
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"embedding_resnet_dt": "all"}, "with a step"),
-        ({"embedding": [9, 8]}, "residual connection past the embedding of types"),
+        ({"embedding_resnet_dt": "all"}, "with a time step"),
+        ({"embedding": [9, 8]}, "residual connection over the type embedding"),
         ({"embedding": [2, 8]}, "first width below 3"),
     ],
 )

@@ -40,8 +40,11 @@ def document(folder, committee=COMMITTEE, **changes):
                      "checkpoint": {"every_steps": 2}},
     }  # fmt: skip
     for key, value in changes.items():
-        section, name = key.split("__")
-        settings[section][name] = value
+        section, _, name = key.partition("__")
+        if name:
+            settings[section][name] = value
+        else:
+            settings[section] = value
     path = folder / "config.yaml"
     path.write_text(yaml.safe_dump(settings))
     return path
@@ -119,10 +122,79 @@ def test_more_samples_after_a_kill_are_all_chosen_by_the_committee(tmp_path, mon
     assert len(teaching.with_files(config, again.path).data.path) == 8
 
 
+@pytest.mark.parametrize("committee", [None, COMMITTEE])
+@pytest.mark.parametrize("samples", [4, 9])
+def test_another_number_of_samples_after_a_checkpoint_is_refused_before_labelling(
+    samples, committee, tmp_path, monkeypatch
+):
+    run = api.train(document(tmp_path, committee))
+    files = sorted((run.path / "frames").glob("*.xyz"))
+    monkeypatch.setattr(teaching._Teacher, "make", lambda *_: pytest.fail("labels are made"))
+    monkeypatch.setattr(teaching, "_chosen", lambda *_: pytest.fail("members are trained"))
+    draw = {"samples": samples, "parameters": {"displacement": {"low": 0.02, "high": 0.2}}}
+    message = rf"trained on 5 samples; {samples} are configured.*data.draw.samples=5"
+    with pytest.raises(ConfigError, match=message):
+        api.train(document(tmp_path, committee, data__draw=draw), resume=True)
+    assert sorted((run.path / "frames").glob("*.xyz")) == files
+    monkeypatch.undo()
+    files[4].unlink()
+    api.train(document(tmp_path, committee, training__steps=6), resume=True)
+    assert files[4].is_file()
+
+
+def test_more_samples_after_the_committee_agreed_change_nothing(tmp_path):
+    agreeing = {**COMMITTEE, "tolerance": 1e6}
+    run = api.train(document(tmp_path, agreeing))
+    more = {"samples": 9, "parameters": {"displacement": {"low": 0.02, "high": 0.2}}}
+    path = document(tmp_path, agreeing, data__draw=more, training__steps=6)
+    again = api.train(path, resume=True)
+    assert again.path == run.path
+    assert len(list((run.path / "frames").glob("*.xyz"))) == 3 + 2 + 2
+
+
 def test_a_copied_model_says_where_its_frames_are(run, tmp_path):
     shutil.copytree(run.path / "model", tmp_path / "model")
     with pytest.raises(DataError, match="the run directory, or a file of frames"):
         api.evaluate(tmp_path / "model")
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory):
+    """A trained model to start from."""
+    return api.train(document(tmp_path_factory.mktemp("weights"), None)).path
+
+
+@pytest.mark.parametrize("perturbation", [0.0, 0.01])
+def test_members_that_start_from_the_same_weights_are_perturbed(
+    perturbation, weights, tmp_path, caplog
+):
+    committee = {**COMMITTEE, "perturbation": perturbation}
+    path = document(tmp_path, committee, model={"name": "se_e2_a"}, start={
+        "path": str(weights), "frozen": ["descriptors.*"],
+    })  # fmt: skip
+    caplog.set_level("INFO")
+    run = api.run(path)
+    assert ("without perturbation" in caplog.text) == (not perturbation)
+    note = json.loads((run.path / "results.json").read_text())["tables"][-1]["note"]
+    assert ("far below the error" if not perturbation else "noise of 0.01") in note
+    _, config = api.load(path)
+    files = [run.path / "frames" / f"sample_{n:05d}.xyz" for n in range(8)]
+    reading = teaching._reading(config, files[3:5], files[:1], [])
+    source = {k: v.detach() for k, v in load_model(weights)[0].named_parameters()}
+    rate = reading.training.optimizer.model_copy(update={"lr": 1e-12})
+    still = reading.training.model_copy(update={"optimizer": rate})
+    members = [
+        teaching._member(reading.model_copy(update={"training": still}), n, 5).state_dict()
+        for n in range(2)
+    ]  # fmt: skip
+    for name, value in source.items():
+        for member in members:
+            change = (member[name] - value).norm() / value.norm()
+            expected = 0.0 if name.startswith("descriptors") else perturbation
+            if value.numel() > 8:
+                assert change == pytest.approx(expected, rel=0.5, abs=1e-8), name
+    apart = (members[0]["fitting.weight.0"] - members[1]["fitting.weight.0"]).abs().max()
+    assert (apart > 1e-4) == bool(perturbation)
 
 
 def test_a_committee_that_agrees_stops_the_teacher(tmp_path):

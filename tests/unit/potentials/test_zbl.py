@@ -145,7 +145,7 @@ def test_the_errors_of_forces_that_training_lowers_contain_it():
 
 
 def test_what_has_no_charge_is_refused():
-    with pytest.raises(ConfigError, match="no element"):
+    with pytest.raises(ConfigError, match="not a chemical element"):
         Zbl(ZblConfig(), ["O", "Type_0"], 4.0)
     with pytest.raises(ConfigError, match="cutoff"):
         Zbl(ZblConfig(outer=5.0), ["O"], 4.0)

@@ -9,10 +9,11 @@ import xarray as xr
 from PIL import Image
 
 from scitoolkit.core.errors import DataError
-from scitoolkit.core.results import Lines, Maps, Panel, Series
+from scitoolkit.core.results import Bars, Lines, Maps, Multiples, Panel, Parallel, Scale, Series
 from scitoolkit.reporting import animation
 from scitoolkit.reporting import lines as line_plots
 from scitoolkit.reporting import maps as map_plots
+from scitoolkit.reporting.plots import draw_plot
 from scitoolkit.reporting.style import to_png
 
 
@@ -240,3 +241,83 @@ def test_bars_of_two_scales_do_not_lie_on_each_other():
     figure.canvas.draw()
     one, two = (axes.get_window_extent() for axes in figure.axes[len(panels) :])
     assert not one.overlaps(two)
+
+
+@pytest.mark.parametrize("columns", [2, 3, 4])
+def test_panels_have_one_size_and_touch_no_colour_bar(columns):
+    panels = [
+        Panel(variable=v, label=v, scale=v, select={"t": t} if v != "mean" else {})
+        for t in (0, 1) for v in ("truth", "mean", "error")
+    ]  # fmt: skip
+    figure = map_plots.draw_maps(Maps(title="u", panels=panels, columns=columns), moving())
+    figure.canvas.draw()
+    boxes = [axes.get_window_extent() for axes in figure.axes]
+    for box in boxes[: len(panels)]:
+        assert (box.width, box.height) == pytest.approx((boxes[0].width, boxes[0].height))
+    for one, two in itertools.combinations(boxes, 2):
+        assert not one.overlaps(two)
+    assert len(boxes) == len(panels) + 3
+
+
+def test_a_limit_sets_the_colour_scale():
+    panels = [
+        Panel(variable="error", label="e", scale="e", select={"t": 0}, diverging=True, limit=1.0),
+        Panel(variable="truth", label="t", scale="t", select={"t": 0}, limit=2.0),
+    ]
+    norms = map_plots.scale_norms(Maps(title="u", panels=panels), moving())
+    assert [(n.vmin, n.vmax) for n in norms.values()] == [(-1, 1), (0, 2)]
+
+
+def test_velocity_is_drawn_upward():
+    data = box(names=("x", "v"))
+    axes = map_plots.draw_maps(maps(Panel(variable="w", label="w")), data).axes[0]
+    assert axes.get_ylabel().split()[0] == "v"
+
+
+def test_units_of_pure_numbers_are_not_printed(fields):
+    spec = Maps(title="u", unit="1", panels=[Panel(variable="truth", label="t")])
+    figure = map_plots.draw_maps(spec, fields)
+    assert figure.axes[-1].get_title(loc="left") == ""
+    drawn = line_plots.draw_lines(
+        Lines(title="t", x=[1], x_label="step [1]", y_label="T [degC]", series=[])
+    )
+    assert (drawn.axes[0].get_xlabel(), drawn.axes[0].get_ylabel()) == ("step", "T [°C]")
+
+
+def test_lines_of_context_have_no_label():
+    shown = [
+        Series(label="ours", y=[1.0, 2, 3]),
+        Series(label="other", y=[1, 1, 1], role="context"),
+    ]
+    figure = line_plots.draw_lines(lines(*shown))
+    assert [text.get_text() for text in figure.axes[0].texts] == ["ours"]
+    legends = draw_plot(Multiples(title="m", panels=[lines(*shown), lines(*shown)])).legends
+    assert [text.get_text() for text in legends[0].get_texts()] == ["ours"]
+
+
+def test_parity_panels_are_square():
+    points = Series(label="H", x=[0.0, 4], y=[1.0, 2], style="points")
+    figure = line_plots.draw_lines(lines(points, equal=True))
+    axes = figure.axes[0]
+    assert axes.get_xlim() == axes.get_ylim()
+    figure.canvas.draw()
+    box = axes.get_window_extent()
+    assert box.width == pytest.approx(box.height)
+
+
+def test_the_bar_of_the_surrogate_is_coloured():
+    spec = Bars(title="b", labels=["ours", "mean"], values=[0.9, 0.5], x_label="acc", marked=0)
+    first, second = draw_plot(spec).axes[0].patches
+    assert first.get_facecolor() != second.get_facecolor()
+
+
+def test_labels_of_parallel_coordinates_do_not_collide():
+    heads = ["encoder_decoder", "last_state", "a_single_extremely_long_word"]
+    axes = [Scale(label=f"head{i}", ticks=heads) for i in range(8)]
+    rows = [[float(i % 3)] * 8 for i in range(6)]
+    spec = Parallel(title="p", axes=axes, rows=rows, colour=[1.0] * 6, colour_label="e", marked=0)
+    figure = draw_plot(spec)
+    figure.canvas.draw()
+    texts = [text.get_window_extent() for text in figure.axes[0].texts]
+    assert len(texts) == 24
+    assert not any(one.overlaps(two) for one, two in itertools.combinations(texts, 2))

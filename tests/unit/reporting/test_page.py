@@ -59,7 +59,8 @@ def test_the_page_holds_everything_and_links_nowhere(run):
     assert "http://" not in page
     assert "https://" not in page
     places = [
-        page.index(text) for text in ("RMSE 0.5", "<img", "First table", "Second table", "Training")
+        page.index(text)
+        for text in ("RMSE: 0.5", "<img", "First table", "Second table", "Training")
     ]
     assert places == sorted(places)
     assert page.count('class="n best"') == 2
@@ -135,6 +136,17 @@ def test_images_of_an_earlier_report_are_removed(run):
     page = write_report(run.path).read_text(encoding="utf-8")
     assert not list(run.report.glob("*.png"))
     assert "0.3468" in page
+
+
+def test_only_curves_of_training_are_drawn(run):
+    run.log_metrics({"train/loss": 1.0, "seconds": 2.0}, step=1)
+    Results(title="t").write(run.path)
+    assert "Training" not in write_report(run.path).read_text(encoding="utf-8")
+    run.log_metrics({"train/loss": 0.5, "seconds": 1.0, "validation/mse": 1.0}, step=2)
+    page = write_report(run.path).read_text(encoding="utf-8")
+    assert "loss over step" in page
+    assert "seconds over step" not in page
+    assert "mse over step" not in page
 
 
 def test_the_import_is_light():

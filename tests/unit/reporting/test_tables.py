@@ -9,7 +9,7 @@ def test_columns_are_aligned_with_units_and_the_best_is_marked():
     rows = [["persistence", 0.91, None], ["POD", 0.5, 3]]
     table = Table(title="T", columns=["model", "RMSE (K)", "n"], rows=rows, best="min", note="N")
     title, head, unit, rule, first, second, legend, note = text_table(table).splitlines()
-    assert (title, legend, note) == ("T", "* best of its column", "N")
+    assert (title, legend, note) == ("T", "* best in its column", "N")
     assert unit.split() == ["K"]
     assert second.split() == ["POD", "0.5000*", "3"]
     assert first.split() == ["persistence", "0.9100", "–"]

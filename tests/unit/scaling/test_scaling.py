@@ -1,4 +1,4 @@
-"""What `scitoolkit bench training` measures, against what it is defined by."""
+"""Measurements of `scitoolkit bench training` agree with their definitions."""
 
 from __future__ import annotations
 
@@ -239,7 +239,7 @@ def test_bad_settings_are_refused_by_name(capsys, monkeypatch, tmp_path):
         with pytest.raises(ConfigProblems, match=message):
             api.bench_training([setting])
     assert run_cli(["bench", "training", "--nproc", "1"]) == 2
-    with pytest.raises(ConfigError, match="exchanges nothing"):
+    with pytest.raises(ConfigError, match="does not communicate"):
         bench_training(ScalingConfig(processes=1), tmp_path)
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")

@@ -55,7 +55,7 @@ def test_surrogates_that_predict_the_same_are_told(tmp_path, caplog):
     files = [written(tmp_path, i, u=np.ones((2, 3))) for i in range(2)]
     with caplog.at_level(logging.WARNING):
         join_predictions(files, tmp_path / "all.nc")
-    assert "the 2 surrogates predict the same to the last bit" in caplog.text
+    assert "predictions of the 2 surrogates are bit-identical" in caplog.text
 
 
 def test_predictions_that_have_no_mean_are_refused(tmp_path):
@@ -77,4 +77,4 @@ def test_members_are_the_winner_and_the_next_best(caplog):
     assert len(choose_members(history, history.best, 2)) == 2
     with caplog.at_level(logging.WARNING):
         assert len(choose_members(history, history.best, 5)) == 3
-    assert "an ensemble of 3" in caplog.text
+    assert "the ensemble has 3 members" in caplog.text

@@ -154,3 +154,44 @@ def test_the_summary_says_whether_the_winner_beats_what_it_adds_to(base, said):
     history = search.run(trials=6, retrain=(2, 2))
     lines = [s for s in search_results(history, SPACE).summary if "without one" in s]
     assert [line[: len(said)] for line in lines] == ([said] if said else [])
+
+
+def test_the_number_of_configurations_is_stated_in_words():
+    space = Space({"a": [1, 2], "b": [1, 2, 3]})
+    history = Search(space, lambda c: c["a"], strategy=RandomSearch()).run(trials=1)
+    first = search_results(history, space).summary[0]
+    assert first.startswith("1 of 6 configurations was evaluated in ")
+    space = Space({"lr": real(0, 1), "a": [1, 2], "b": [1, 2]})
+    history = Search(space, lambda c: c["lr"], strategy=RandomSearch()).run(trials=3)
+    first = search_results(history, space).summary[0]
+    assert first.startswith(
+        "3 configurations of a space with 2 discrete and 1 continuous parameter were evaluated"
+    )
+    assert " on 1 worker, " in first
+
+
+def test_a_ranking_from_few_trials_is_called_unreliable():
+    space = Space({"big": [0, 1, 2], **{f"p{i}": [0, 1] for i in range(12)}})
+    notes = {}
+    for trials in (20, 60):
+        history = Search(space, lambda c: c["big"], strategy=RandomSearch()).run(trials=trials)
+        figures = {f.kind: f for f in search_results(history, space).figures}
+        notes[trials] = figures["bars"].note
+        assert len(figures["parallel"].axes) == 8
+        assert "5 are left out" in figures["parallel"].note
+    assert notes[20].startswith("Not reliable")
+    assert not notes[60]
+
+
+def test_the_winner_is_compared_with_the_forecast_without_a_network():
+    def evaluate(configuration):
+        return {"rmse": 1.0 + configuration["x"], "rmse_base": 0.9}
+
+    search = Search({"x": [0.0, 1.0]}, evaluate, strategy=RandomSearch(), objectives=["rmse"])
+    history = search.run(trials=2, retrain=(2, 2))
+    results = search_results(history, search.space)
+    assert results.verdict.sentence.endswith(
+        "1.0, 11 % above the no-network forecast (0.9): the baseline is better."
+    )
+    trials = results.figures[0]
+    assert [s.label for s in trials.series][-1] == "without a searched network"

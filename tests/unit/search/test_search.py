@@ -12,6 +12,7 @@ import pytest
 import search_cases as cases
 
 from scitoolkit.core.errors import CheckpointError, ConfigError, Interrupted, ScitoolkitError
+from scitoolkit.core.run_directory import disk_error
 from scitoolkit.search import (
     AgingEvolution,
     InProcess,
@@ -364,7 +365,7 @@ def test_an_unknown_direction_is_not_taken_for_max():
         (float("nan"), "not finite"),
         ("good", "no result.*'good'"),
         ("0.5", "no result.*'0.5'"),
-        ({"rmse": 1.0}, "no result: no figure objective among rmse"),
+        ({"rmse": 1.0}, "no result: no metric objective among rmse"),
         ({}, "no result"),
         (None, "no result"),
         ([1.0, 2.0], "no result"),
@@ -418,3 +419,65 @@ def test_logs_with_rounded_reals_are_continued(tmp_path):
         tuple(e["codes"]) for e in events if e["event"] == "issue"
     ]
     assert len(history.done) == 6
+
+
+@pytest.mark.parametrize("code", ["EMFILE", "EROFS", "EIO", "ENOSPC"])
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_faults_of_the_machine_interrupt_trials_and_resume_evaluates_them(tmp_path, code, wrapped):
+    broken = {3, 5}
+
+    def evaluate(configuration):
+        if configuration["x"] not in broken:
+            return configuration["x"]
+        error = OSError(getattr(errno, code), os.strerror(getattr(errno, code)))
+        raise disk_error(error, tmp_path) from None if wrapped else error
+
+    def search():
+        return Search({"x": list(range(8))}, evaluate, directory=tmp_path, strategy=evolution())
+
+    history = search().run(trials=8)
+    assert {t.configuration["x"] for t in history.interrupted} == broken
+    assert (history.num_done, history.num_failed) == (6, 0)
+    assert same_history(load_history(tmp_path), history)
+    broken.clear()
+    resumed = search().run(trials=8, resume=True)
+    assert (len(resumed.done), resumed.num_failed, resumed.interrupted) == (8, 0, [])
+    assert same_history(load_history(tmp_path), resumed)
+
+
+def test_a_passing_fault_of_the_machine_is_retried_in_the_same_session():
+    left = [2]
+
+    def evaluate(configuration):
+        if configuration["x"] < 2 and left[0]:
+            left[0] -= 1
+            raise RuntimeError("unable to open shared memory object: Too many open files (24)")
+        return configuration["x"]
+
+    history = Search({"x": [0, 1, 2, 3]}, evaluate, strategy=RandomSearch()).run(trials=4)
+    assert (len(history.done), history.interrupted) == (4, [])
+
+
+def test_a_lasting_fault_of_the_machine_stops_the_search_without_a_failed_trial(tmp_path):
+    read_only = [True]
+
+    def evaluate(configuration):
+        if read_only[0]:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+        return configuration["x"]
+
+    def search():
+        return Search({"x": integer(0, 99)}, evaluate, directory=tmp_path, strategy=RandomSearch())
+
+    with pytest.raises(ScitoolkitError, match=r"10 trials in a row.*Read-only file system"):
+        search().run(trials=20)
+    read_only[0] = False
+    history = search().run(trials=20, resume=True)
+    assert (len(history.done), history.num_failed) == (20, 0)
+
+
+def test_a_told_fault_of_the_machine_is_asked_for_again():
+    with Search({"x": [0]}, None, strategy=RandomSearch()).asking() as asking:
+        trial = asking.tell(asking.ask(), OSError(errno.EMFILE, "Too many open files"))
+        assert (trial.status, trial.failure) == ("running", "machine")
+        assert asking.tell(asking.ask(), 0.5).status == "done"

@@ -14,6 +14,9 @@ from scitoolkit.core.content import content_root
 from scitoolkit.core.errors import CheckpointError, ConfigError, DataError, ScitoolkitError
 from scitoolkit.io.fields import write_fields
 from scitoolkit.superresolution import SuperresolutionSurrogate, stream
+from scitoolkit.superresolution.config import CropConfig
+from scitoolkit.superresolution.crops import layout_of
+from scitoolkit.superresolution.grid import Grid
 from scitoolkit.superresolution.predict import Derived
 from scitoolkit.superresolution.traced import traced
 
@@ -26,19 +29,19 @@ def low(**_):
     ("sections", "said"),
     [
         ({"pde": {"equations": {"e": "dif(u,t) + c*dif(u,x)"}}}, "unknown name 'c'"),
-        ({"pde": {"equations": {"e": "dif(u,y)"}}}, "cannot differentiate by 'y'"),
+        ({"pde": {"equations": {"e": "dif(u,y)"}}}, "cannot differentiate with respect to 'y'"),
         ({"data": {"dims": ["t", "y"]}}, "do not match"),
         ({"data": {"periodic": {"x": 3.0}}}, "do not fill a period"),
         ({"data": {"periodic": {"y": 3.0}}}, "not a dim"),
         ({"data": {"fields": ["v"]}}, "'v' not found"),
-        ({"crop": {"size": {"t": 90}}}, "the crop takes 90 nodes of t, the file has 17"),
+        ({"crop": {"size": {"t": 90}}}, "crops have 90 nodes along t, but the file has 17"),
         ({"crop": {"every": {"t": 3, "x": 4}}}, "does not end at the last"),
         ({"crop": {"every": {"t": 4, "x": 5}}}, "does not fill the period"),
         ({"crop": {"symmetries": {"shift": ["t"]}}}, "t is not periodic"),
         ({"crop": {"symmetries": {"mirror": {"x": ["v"]}}}}, "'v' is not a field"),
         ({"pde": {"equations": {"e": "dif(u,t) - dif(u,x,x)"}, "weight": 0.1},
           "model": {"decoder": {"name": "mlp", "activation": "relu"}}}, "no derivative of order 2"),
-        ({"pde": {"equations": {}, "weight": 0.1}}, "there are no equations"),
+        ({"pde": {"equations": {}, "weight": 0.1}}, "weight needs equations"),
         ({"pde": {"equations": {}, "weight": 0.0, "combine": False}}, "not used with no equations"),
         ({"pde": {"equations": {}, "weight": 0.0, "constants": {"R": 1.0}}},
          "not used without pde.equations"),
@@ -83,7 +86,7 @@ def test_queries_outside_the_domain(trained, tmp_path):
         stream(coarse, {"y": [0.5]}, tmp_path / "a.nc")
     with pytest.raises(ConfigError, match="cannot tell a format"):
         stream(coarse, {"t": [0.5]}, tmp_path / "a.txt")
-    with pytest.raises(ConfigError, match="called like a field"):
+    with pytest.raises(ConfigError, match="has the name of a field"):
         Derived(coarse, {"u": "dif(u,x)"})
     assert not list(tmp_path.iterdir())
 
@@ -116,5 +119,12 @@ def test_a_model_with_a_spectrum_is_not_exported_without_it(tmp_path):
     model = shutil.copytree(source, tmp_path / "model")
     with (model / "config.yaml").open("a", encoding="utf-8") as config:
         config.write("spectrum: apart.h5\n")
-    with pytest.raises(ConfigError, match="power of waves"):
+    with pytest.raises(ConfigError, match="spectral correction"):
         traced(model)
+
+
+def test_a_dim_of_a_single_node_is_refused():
+    dims = ("t", "z", "x")
+    grid = Grid(dims, (np.arange(9.0), np.zeros(1), np.arange(9.0)), (None,) * 3, ("1",) * 3)
+    with pytest.raises(ConfigError, match="a single node along z"):
+        layout_of(grid, CropConfig(every={"t": 4, "x": 4}))

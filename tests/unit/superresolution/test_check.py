@@ -6,13 +6,15 @@ import itertools
 
 import numpy as np
 import pytest
+import xarray as xr
 from advected_waves import wave_fields
 
 from scitoolkit import api
 from scitoolkit.core.content import find_content
 from scitoolkit.superresolution import PDE, check
-from scitoolkit.superresolution.grid import numeric_attributes
+from scitoolkit.superresolution.grid import Grid, numeric_attributes
 from scitoolkit.superresolution.simulations import open_simulations
+from scitoolkit.superresolution.statistics import Flow, turbulence
 
 
 @pytest.fixture(scope="module")
@@ -72,3 +74,23 @@ def test_descending_coordinates_and_wrong_units_of_time():
     minutes = data.assign_coords(t=np.linspace(0, 1 / 60, 33))
     report = check(pde, minutes, periodic={"x": 2.0})
     assert "spacing of a coordinate" in report.equations[0].message
+
+
+def test_a_wrong_equation_of_few_frames_is_reported():
+    """Exchanging the dims would need more frames than there are: that guess is left out."""
+    t, x = np.linspace(0, 1, 3), np.linspace(0, 1, 64, endpoint=False)
+    u = np.sin(2 * np.pi * (x - t[:, None]))
+    data = xr.Dataset({"u": (("t", "x"), u)}, coords={"t": t, "x": x})
+    pde = PDE.parse("dif(u,t) - 5*dif(u,x,x)", fields=["u"], dims=["t", "x"])
+    report = check(pde, data, periodic={"x": 1.0})
+    assert not report.satisfied
+    assert "largest term" in report.equations[0].message
+
+
+def test_a_flow_without_viscosity_has_no_scales_of_dissipation():
+    x = np.arange(16) / 16
+    grid = Grid(("t", "x", "y"), (np.arange(3.0), x, x), (None, 1.0, 1.0), ("s", "m", "m"))
+    fields = np.random.default_rng(0).normal(size=(2, 3, 16, 16))
+    found = turbulence(fields, Flow(grid, {"x": 0, "y": 1}, 0.0, 0))
+    assert set(found) == {"kinetic_energy", "u_rms", "integral_scale", "turnover_time"}
+    assert all(np.isfinite(v).all() for v in found.values())

@@ -140,7 +140,7 @@ def test_second_derivatives_with_other_ratios_stay_apart():
 @pytest.mark.parametrize(
     ("text", "said", "column"),
     [
-        ("dif(u,y)", "cannot differentiate by 'y'", 7),
+        ("dif(u,y)", "cannot differentiate with respect to 'y'", 7),
         ("dif(u,x) + q", "unknown name 'q'", 12),
         ("u + * 3", "unexpected '*'", 5),
         ("dif(u,x", "expected ')'", 8),

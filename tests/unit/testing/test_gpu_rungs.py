@@ -1,4 +1,4 @@
-"""`make gpu`: every rung is run and saved, whatever becomes of the others."""
+"""`make gpu`: every rung is run and saved, regardless of failures of others."""
 
 import runpy
 import subprocess

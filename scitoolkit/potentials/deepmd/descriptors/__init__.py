@@ -1,1 +1,1 @@
-"""Descriptors of atomic environments, one file each; more come through `scitoolkit.descriptor`."""
+"""Descriptors of atomic environments; plug-ins add more through `scitoolkit.descriptor`."""

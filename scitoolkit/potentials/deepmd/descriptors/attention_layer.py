@@ -12,7 +12,7 @@ from scitoolkit.potentials.deepmd.descriptors.fields import AttentionFields
 class AttentionLayer(nn.Module):
     """Parameters of gated self-attention among the neighbours of an atom.
 
-    The arithmetic is `neighbour_attention`'s, in plain torch or in kernels.
+    `ops.neighbour_attention` evaluates the layer, in torch or in kernels.
 
     Args:
         config: the settings.
@@ -40,7 +40,7 @@ class AttentionLayer(nn.Module):
         self.norm_bias: nn.Parameter = nn.Parameter(torch.zeros(width, dtype=dtype))
 
     def weights(self) -> LayerWeights:
-        """Return the parameters as the operation takes them."""
+        """Return the parameters as input of `ops.neighbour_attention`."""
         return LayerWeights(
             self.project, self.project_bias, self.mix, self.mix_bias, self.norm_weight,
             self.norm_bias,

@@ -1,8 +1,8 @@
-"""Base of descriptors of atomic environments, usable alone or concatenated in `deep_potential`.
+"""Base class of descriptors of atomic environments, usable alone or concatenated.
 
-A descriptor works in two steps, because only the first reads edges: `moments` sums over the
-neighbours of each atom and returns values with their vector-Jacobian product; `forward` maps the
-values of an atom to the input of its fitting net.
+A descriptor has two steps, of which only the first reads edges: `moments` sums over the neighbours
+of each atom and returns values with their vector-Jacobian product; `forward` maps the values of an
+atom to the input of its fitting net.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Moments:
 
     Attributes:
         values: (N, ...).
-        vjp: from dE/d(values) to dE/d(edge vector), (E, 3).
+        vjp: vector-Jacobian product, from dE/d(values) to dE/d(edge vector), (E, 3).
     """
 
     values: Tensor
@@ -35,34 +35,34 @@ class Moments:
 
 
 class ChunkedMoments(Protocol):
-    """Moments of some atoms at a time without a graph of derivatives, for inference.
+    """Moments of chunks of atoms without an autograd graph, for inference.
 
     Attributes:
-        chunk: number of atoms whose activations fit into the cache.
+        chunk: number of atoms whose activations fit in the cache.
     """
 
     chunk: int
 
     def values(self, atoms: Tensor, kind: int) -> Tensor:
-        """Return (n, M, columns) of atoms (n,) that are all of one type."""
+        """Return the moments (n, M, columns) of atoms (n,), all of the type `kind`."""
         ...
 
     def add_slopes(self, atoms: Tensor, cotangent: Tensor) -> None:
-        """Keep dE/d(edge vector) of the edges of the atoms that `values` was last called with."""
+        """Store dE/d(edge vector) of the edges of the atoms of the last call of `values`."""
         ...
 
     def slopes(self) -> Tensor:
-        """Return dE/d(edge vector), (E, 3), after all atoms."""
+        """Return dE/d(edge vector), (E, 3), once `add_slopes` was called for all atoms."""
         ...
 
 
 class Descriptor(nn.Module, ABC):
-    """Base of descriptors; see the module.
+    """Base class of descriptors; see the module docstring.
 
-    A subclass writes `values` in torch, or `moments` with an explicit vector-Jacobian product.
+    A subclass implements `values` in torch, or `moments` with an explicit vector-Jacobian product.
 
     Attributes:
-        cutoff: Å; graphs have the edges within it only.
+        cutoff: Å; graphs must not have longer edges.
         width: number of inputs of the fitting net.
         num_vectors: number of vectors that `rotation` returns for an atom.
     """
@@ -83,10 +83,10 @@ class Descriptor(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, values: Tensor, types: Tensor) -> Tensor:
-        """Return (n, width) of the moments' values (n, ...) of atoms of these types (n,)."""
+        """Return fitting-net inputs (n, width) from moments (n, ...) of atoms of types (n,)."""
 
     def fit_statistics(self, graphs: Iterable[Batch]) -> None:
-        """Set constants measured on training graphs; none by default."""
+        """Set the constants that are measured on training graphs, by default none."""
 
     def rotation(self, values: Tensor) -> Tensor:
         """Return (N, num_vectors, 3) vectors that rotate with the atoms."""
@@ -97,15 +97,15 @@ class Descriptor(nn.Module, ABC):
         return False
 
     def chunks(self, graph: Batch, vectors: Tensor) -> ChunkedMoments:
-        """Return the moments for inference by chunks of atoms."""
+        """Return the moments for inference in chunks of atoms."""
         raise NotImplementedError
 
     def fused_fitting(self, widths: Sequence[int]) -> FittingSpec | None:
-        """Return the fused kernel's spec for fitting nets of hidden `widths`, None without one."""
+        """Return the spec of the fused kernel for fitting nets of hidden `widths`, or None."""
         return None
 
     def constant_inputs(self, kind: int) -> Tensor | None:
-        """Return the inputs of the fitting net after D that a type has in common, None without."""
+        """Return inputs appended to the descriptor that depend on the type alone, or None."""
         return None
 
     def compress(self, *, shortest: float, tolerance: float) -> None:
@@ -120,9 +120,9 @@ class Descriptor(nn.Module, ABC):
         """Return the tree of a `.dp` file.
 
         Raises:
-            DataError: deepmd-kit has no such descriptor.
+            DataError: deepmd-kit does not have this descriptor.
         """
-        raise DataError(f"a .dp file has no place for {type(self).__name__}")
+        raise DataError(f"a .dp file cannot store {type(self).__name__}")
 
 
 def vjp_by_autograd(values: Tensor, leaf: Tensor, training: bool) -> Callable[[Tensor], Tensor]:
@@ -131,7 +131,7 @@ def vjp_by_autograd(values: Tensor, leaf: Tensor, training: bool) -> Callable[[T
     Args:
         values: computed from `leaf`.
         leaf: (E, 3), requires a gradient.
-        training: whether the product must be differentiable again.
+        training: whether the product must be differentiable.
     """
 
     def vjp(cotangent: Tensor) -> Tensor:

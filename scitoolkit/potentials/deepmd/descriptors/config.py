@@ -1,4 +1,4 @@
-"""Configuration of a descriptor: the plug-in kind `descriptor` and its base class."""
+"""Plug-in kind `descriptor` and the base class of its configurations."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class DescriptorConfig(Config, ABC):
     Attributes:
         cutoff: Å.
         tables: whether `Descriptor.compress` can tabulate its networks.
-        holds_types: whether it depends on the centre's type, so that one fitting net can serve all.
+        holds_types: whether it includes the centre's type, so that types can share a fitting net.
         example: settings of a small descriptor, for tests and `scitoolkit new`.
         deepmd_types: `type` of the descriptor in deepmd-kit's files, all spellings.
     """
@@ -45,18 +45,18 @@ class DescriptorConfig(Config, ABC):
         return 0
 
     def summary(self) -> dict[str, Any]:
-        """Return the entries of `validate`'s report on the descriptor."""
+        """Return entries about the descriptor for the report of `validate`."""
         return {}
 
     def resolve_auto_sel(self, graphs: Sequence[Batch], type_map: Sequence[str]) -> Self:
-        """Return the configuration with `sel` counted where it is `auto`; warn where it is small.
+        """Return the configuration with `sel: auto` replaced by counts; warn if `sel` is too small.
 
         Args:
             graphs: training configurations with the edges within `cutoff`.
             type_map: species.
 
         Raises:
-            DataError: no graph to count in.
+            DataError: there is no graph.
         """
         return self
 
@@ -66,7 +66,7 @@ class DescriptorConfig(Config, ABC):
 
     @classmethod
     def from_deepmd_input(cls, section: Section) -> dict[str, Any]:
-        """Return our settings of a descriptor section of deepmd-kit's input.json."""
+        """Return the settings from a descriptor section of deepmd-kit's input.json."""
         raise NotImplementedError
 
     @classmethod
@@ -74,7 +74,7 @@ class DescriptorConfig(Config, ABC):
         """Return the configuration of a descriptor in a `.dp` file.
 
         Raises:
-            DataError: a setting that is not built here.
+            DataError: a setting is not supported.
         """
         raise NotImplementedError
 
@@ -88,5 +88,5 @@ descriptors: Kind[type[DescriptorConfig]] = Kind(
 
 
 def deepmd_names() -> dict[str, str]:
-    """Return our name of a descriptor by its `type` in deepmd-kit's files, all spellings."""
+    """Return {deepmd-kit's `type` of a descriptor, in all spellings: `name` here}."""
     return {kind: name for name in descriptors for kind in descriptors.get(name).deepmd_types}

@@ -1,4 +1,4 @@
-"""Settings and arithmetic that the descriptors built on the environment matrix share."""
+"""Base class of the descriptors of the environment matrix, and exclusion of type pairs."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from scitoolkit.potentials.graph import without_edges
 
 
 class PairDescriptor(Descriptor):
-    """Moments T of the environment matrix with a two-body embedding; see `EnvironmentSpec`.
+    """Base class of se_e2_a and se_e2_r: moments T of the environment matrix (`EnvironmentSpec`).
 
     Args:
-        config: `sel` has a number for each type.
-        num_types: of the model.
+        config: with a number for each type in `sel`.
+        num_types: number of types of the model.
         generator: of the initial weights.
         dtype: of the arithmetic.
-        radial: distances alone, without directions.
+        radial: distances only, without directions.
 
     Raises:
-        ConfigError: `sel` or `exclude_types` are of another type map.
+        ConfigError: `sel` or `exclude_types` do not fit `num_types`.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class PairDescriptor(Descriptor):
         self.register_buffer("deviation", torch.ones(shape, dtype=torch.float64))
 
     def fit_statistics(self, graphs: Iterable[Batch]) -> None:
-        """Measure the environments; the mean stays zero where the configuration says so."""
+        """Set mean and deviation of the environments; the mean may be fixed at zero."""
         pairs = self.config.exclude_types
         mean, deviation = environment_statistics(
             self.spec, [without_excluded(graph, pairs)[0] for graph in graphs]
@@ -80,11 +80,11 @@ class PairDescriptor(Descriptor):
             self.deviation.copy_(deviation)
 
     def statistics(self) -> tuple[Tensor, Tensor]:
-        """Return mean and deviation of the environments in the dtype of the arithmetic."""
+        """Return mean and deviation of the environments, (types, columns) each, in `dtype`."""
         return self.mean.to(self.dtype), self.deviation.to(self.dtype)
 
     def moments(self, graph: Batch, vectors: Tensor) -> Moments:
-        """Return the moments (N, M, columns); an excluded neighbour counts as an empty place."""
+        """Return the moments (N, M, columns); an excluded neighbour counts as an empty slot."""
         part, kept, numbers = without_excluded(graph, self.config.exclude_types)
         if kept is None:
             return self.moments_of_all(graph, vectors)
@@ -106,13 +106,14 @@ class PairDescriptor(Descriptor):
         return Moments(values, vjp_by_autograd(values, leaf, self.training))
 
     def absent(self) -> Tensor:
-        """Return the part of one absent neighbour in the moments, (types, types, M, columns)."""
+        """Return the part of an absent neighbour in the moments, (types, types, M, columns)."""
         rows = reference.absent_rows(self.spec, *self.statistics(), self.embedding.networks())
         return rows / sum(self.spec.sel)
 
     def empty(self) -> Tensor:
-        """Return the change by one excluded neighbour: its environment is 0, not an absent one's.
+        """Return the difference of the moments between an excluded and an absent neighbour.
 
+        The environment of an excluded neighbour is zero after normalisation, as in deepmd-kit.
         Shape (types, types, M, columns).
         """
         mean, deviation = self.statistics()
@@ -125,10 +126,11 @@ class PairDescriptor(Descriptor):
 def without_excluded(
     graph: Batch, pairs: Sequence[TypePair]
 ) -> tuple[Batch, Tensor | None, Tensor]:
-    """Return the graph without edges between excluded types, which edges are kept, and numbers.
+    """Remove the edges between excluded pairs of types.
 
-    The second is None where all edges are kept, the third is the number of excluded neighbours of
-    each type, (N, types).
+    Returns:
+        The graph; a mask (E,) of the remaining edges, None if no edge is removed; and the number
+        of excluded neighbours of each type, (N, types).
     """
     types, count = graph["types"], len(graph["segments"]) - 1
     num_types = count // max(1, len(types))
@@ -151,11 +153,11 @@ def check_pairs(pairs: Sequence[TypePair], num_types: int) -> None:
     """Refuse pairs of types that the model does not have.
 
     Raises:
-        ConfigError: a place beyond the type map.
+        ConfigError: an index is beyond the type map.
     """
     for pair in pairs:
         if not all(0 <= place < num_types for place in pair):
             raise ConfigError(
-                f"exclude_types {list(pair)} of a model of {num_types} types",
-                where="model.descriptors", allowed=f"places from 0 to {num_types - 1}",
+                f"exclude_types {list(pair)} for a model of {num_types} types",
+                where="model.descriptors", allowed=f"indices from 0 to {num_types - 1}",
             )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Settings that the descriptors built on the environment matrix share."""
+"""Settings shared by the descriptors of the environment matrix."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ TypePair = tuple[int, int]
 
 
 class EnvironmentFields(Config):
-    """Settings of an environment matrix and its embedding; names in brackets are deepmd-kit's.
+    """Settings of an environment matrix and its embedding; deepmd-kit's names in brackets.
 
     Attributes:
         cutoff: Å [rcut].
-        cutoff_smooth: Å, where the switch begins [rcut_smth].
-        embedding: widths [neuron].
+        cutoff_smooth: distance at which the switching function begins, Å [rcut_smth].
+        embedding: widths of the embedding network [neuron].
         type_one_side: whether the embedding ignores the centre's type [type_one_side].
-        embedding_resnet_dt: layers of the embedding with a step [resnet_dt]: deepmd-kit's
-            TensorFlow backend has them in layers that keep their width (same_width), its others
-            in all.
-        exclude_types: pairs of types (places in the type map) that do not see each other.
+        embedding_resnet_dt: layers of the embedding with a trained time step [resnet_dt]:
+            deepmd-kit's TensorFlow backend has them in layers of unchanged width (same_width), its
+            other backends in all layers.
+        exclude_types: pairs of types (indices into the type map) that do not interact.
     """
 
     renamed: ClassVar[Mapping[str, str]] = {
@@ -51,10 +51,11 @@ class PairFields(EnvironmentFields):
     """Settings of the two-body embedding.
 
     Attributes:
-        sel: most neighbours of each type, in the order of the type map; `auto` counts them.
-        zero_mean: leave the mean of the environments at zero [set_davg_zero]. Without it an
-            excluded neighbour makes a jump where it crosses the cutoff, as in deepmd-kit, so that
-            models with `exclude_types` that are trained here have a mean of zero.
+        sel: largest number of neighbours of each type, in the order of the type map; `auto` counts
+            them.
+        zero_mean: set the mean of the environments to zero [set_davg_zero]. Otherwise the energy
+            jumps where an excluded neighbour crosses the cutoff, as in deepmd-kit; therefore
+            models trained with `exclude_types` always have zero mean.
     """
 
     sel: list[PositiveInt] | Literal["auto"] = "auto"
@@ -72,24 +73,24 @@ class AxisFields(Config):
 
 
 def check_axis(axis_neurons: int, embedding: Sequence[int]) -> None:
-    """Refuse a second factor wider than the first.
+    """Refuse a second factor T' wider than T.
 
     Raises:
-        ValueError: it is.
+        ValueError: `axis_neurons` exceeds the last embedding width.
     """
     if axis_neurons > embedding[-1]:
         raise ValueError(f"axis_neurons {axis_neurons} exceed the last embedding width")
 
 
 class PairDescriptorConfig(PairFields, DescriptorConfig):
-    """Base of the configurations of se_e2_a and se_e2_r."""
+    """Base class of the configurations of se_e2_a and se_e2_r."""
 
     def summary(self) -> dict[str, Any]:
         """Return `sel`."""
         return {"sel": self.sel}
 
     def resolve_auto_sel(self, graphs: Sequence[Batch], type_map: Sequence[str]) -> Self:
-        """Return the configuration with `sel` counted by type where it is `auto`."""
+        """Return the configuration with `sel: auto` replaced by numbers counted for each type."""
         from scitoolkit.potentials.deepmd.statistics import (
             max_neighbours,
             suggest_sel,
@@ -105,20 +106,20 @@ class PairDescriptorConfig(PairFields, DescriptorConfig):
 
 
 class AttentionFields(Config):
-    """Settings of the attention; brackets have deepmd-kit's names.
+    """Settings of the attention; deepmd-kit's names in brackets.
 
     Attributes:
         attention_width: of queries, keys and values [attn].
         angular_gate: multiply the attention by cosines between neighbours [attn_dotr].
-        normalize: queries, keys and values have length 1 [normalize].
-        smooth: attention fades towards the cutoff; without it an atom that crosses the cutoff
-            makes a jump [smooth_type_embedding].
-        scaling: attention logits are divided by the root of width times this [scaling_factor].
-        temperature: multiplies the logits instead, where it is given [temperature].
-        norm_epsilon: of the layers' normalisation [ln_eps].
-        gate_floor: where the directional part of a neighbour's row of the environment is shorter
-            than this, close to the cutoff, its direction in the cosines is as much shorter than 1;
-            1e-6 in models of deepmd-kit's TensorFlow backend.
+        normalize: whether queries, keys and values are normalised to length 1 [normalize].
+        smooth: whether attention vanishes smoothly at the cutoff; otherwise the energy jumps when
+            an atom crosses the cutoff [smooth_type_embedding].
+        scaling: the logits are divided by sqrt(attention_width * scaling) [scaling_factor].
+        temperature: factor of the logits that replaces this division, if given [temperature].
+        norm_epsilon: epsilon of the layer normalisation [ln_eps].
+        gate_floor: smallest norm by which the directional part of a neighbour's environment row is
+            divided for the cosines, which shortens directions close to the cutoff; 1e-6 in models
+            of deepmd-kit's TensorFlow backend.
     """
 
     attention_width: PositiveInt = 128

@@ -1,7 +1,7 @@
-"""se_atten: the descriptor of DPA-1, embeddings of types with gated self-attention.
+"""Descriptor se_atten of DPA-1: type embeddings and gated self-attention among neighbours.
 
-On the CPU its inference runs in fused kernels, through the atoms in chunks whose attention matrices
-stay in the cache; training runs in plain torch.
+On the CPU inference runs in fused kernels, in chunks of atoms whose attention matrices fit in the
+cache; training runs in plain torch.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ from scitoolkit.potentials.deepmd.statistics import (
     environment_statistics,
 )
 
-CHUNK = 12  # atoms whose attention is held at once in inference: 1 MB each at the default sizes
+CHUNK = 12  # atoms whose attention is stored at a time in inference: 1 MB each by default
 
 
 class SeAttenDescriptor(Descriptor):
-    """D = T T'^T as of se_e2_a, of basis functions that attention has refined.
+    """Descriptor D = T T'^T as in se_e2_a, of basis functions refined by attention.
 
     Source: Zhang et al., DPA-1, npj Computational Materials 10, 94 (2024), arXiv 2208.08236.
     """
@@ -71,7 +71,7 @@ class SeAttenDescriptor(Descriptor):
         self.cutoff: float = config.cutoff
         self.use_kernels = True
         self._packed: tuple[Any, KeptMoments] | None = None
-        # Only the sum of `sel` matters to the statistics.
+        # The statistics depend only on the sum of `sel`.
         places = (config.sel, *([0] * (num_types - 1)))
         self.spec: EnvironmentSpec = EnvironmentSpec(
             config.cutoff, config.cutoff_smooth, places, tuple(config.embedding)
@@ -109,7 +109,7 @@ class SeAttenDescriptor(Descriptor):
         self.register_buffer("deviation", torch.ones(num_types, 4, dtype=torch.float64))
 
     def fit_statistics(self, graphs: Iterable[Batch]) -> None:
-        """Measure the deviation of the environments about zero, as deepmd-kit does."""
+        """Set the root mean square of the environments, as deepmd-kit with set_davg_zero."""
         pairs = self.config.exclude_types
         _, deviation = environment_statistics(
             self.spec, [without_excluded(graph, pairs)[0] for graph in graphs]
@@ -141,7 +141,7 @@ class SeAttenDescriptor(Descriptor):
         return [each.weights() for each in self.layers]  # type: ignore[operator]
 
     def _basis(self, s: Tensor, switch: Tensor, own: Tensor, other: Tensor) -> Tensor:
-        """Return (E, M) of the normalised s (E, 1) and the types of both atoms."""
+        """Return basis functions (E, M) of the normalised s (E, 1) and the types of both atoms."""
         (network,) = self.embedding.networks()
         table, sides = self.type_embedding, (other,) if self.config.type_one_side else (other, own)
         if self.type_network is None:
@@ -153,11 +153,11 @@ class SeAttenDescriptor(Descriptor):
         return radial * factors + radial
 
     def pair(self, own: Tensor, other: Tensor) -> Tensor:
-        """Return the number of each pair of types, (E,)."""
+        """Return the index of each pair of types, (E,)."""
         return other if self.config.type_one_side else own * len(self.type_embedding) + other
 
     def _seen(self) -> Tensor:
-        """Return the embeddings of types that a network sees of each pair, (P, seen)."""
+        """Return the type embeddings of each pair as network inputs, (P, inputs)."""
         table, count = self.type_embedding, len(self.type_embedding)
         if self.config.type_one_side:
             return table
@@ -170,7 +170,7 @@ class SeAttenDescriptor(Descriptor):
         return reference.embedding(self._seen(), types)
 
     def chunked(self, vectors: Tensor) -> bool:
-        """Return whether the fused kernels can run for these edge vectors."""
+        """Return whether the fused kernels support these edge vectors."""
         if not self.use_kernels or vectors.device.type != "cpu" or not is_eager(vectors):
             return False
         reason = self._refusal()
@@ -180,30 +180,30 @@ class SeAttenDescriptor(Descriptor):
         return available(self.attention, vectors.dtype)
 
     def _refusal(self) -> str:
-        """Return why the kernels do not have this embedding, empty if they have."""
+        """Return why the kernels do not support this embedding, or ""."""
         if self.embedding.step:
-            return "there is no kernel for layers of the embedding with a step"
+            return "there is no kernel for embedding layers with a time step"
         inputs = len(self.embedding.weight[0][0])
         if inputs > 1 and self.config.embedding[0] in (inputs, 2 * inputs):
-            return "there is no kernel for a residual connection past the embedding of types"
+            return "there is no kernel for a residual connection over the type embedding"
         return ""
 
     def fused_fitting(self, widths: Sequence[int]) -> FittingSpec | None:
-        """Return the spec of the kernel that forms D and applies the fitting net."""
+        """Return the spec of the kernel that computes D and applies the fitting net."""
         if not self.use_kernels:
             return None
         return FittingSpec(self.config.embedding[-1], self.config.axis_neurons, tuple(widths))
 
     def constant_inputs(self, kind: int) -> Tensor | None:
-        """Return the centre's embedding, where it follows the descriptor."""
+        """Return the centre's type embedding if it is appended to the descriptor, or None."""
         return self.type_embedding[kind] if self.config.type_output else None
 
     def chunks(self, graph: Batch, vectors: Tensor) -> SeAttenChunks:
-        """Return the moments for inference by chunks of atoms."""
+        """Return the moments for inference in chunks of atoms."""
         return SeAttenChunks(self, graph, vectors)
 
     def kept_moments(self) -> KeptMoments:
-        """Return the kernels with their weights; packed anew when a parameter changed."""
+        """Return the kernels with packed weights, repacked when a parameter has changed."""
         tensors = [*self.parameters(), self.deviation]
         key = tuple((t.data_ptr(), t._version) for t in tensors)
         if self._packed is None or self._packed[0] != key:
@@ -211,12 +211,12 @@ class SeAttenDescriptor(Descriptor):
         return self._packed[1]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state for copies and pickles; weights are packed anew."""
+        """Return the state for copies and pickles, without packed weights."""
         return {**self.__dict__, "_packed": None}
 
     @torch.no_grad()
     def weights(self) -> Weights:
-        """Return the parameters as the kernels take them: types enter by pair alone."""
+        """Return the parameters in the layout of the kernels, by pair of types."""
         (network,) = self.embedding.networks()
         (first, bias, step), *others = network
         first_bias, factors = bias[None], None
@@ -229,13 +229,13 @@ class SeAttenDescriptor(Descriptor):
         return Weights(layers, first_bias, factors, deviation, self._layers())
 
     def forward(self, values: Tensor, types: Tensor) -> Tensor:
-        """Return D, flattened, with the type's embedding after it."""
+        """Return D, flattened, followed by the type embedding if `type_output`: (n, width)."""
         axis = values[:, : self.config.axis_neurons]
         out = torch.bmm(values, axis.transpose(1, 2)).flatten(1)
         return torch.cat([out, self.type_embedding[types]], 1) if self.config.type_output else out
 
     def rotation(self, values: Tensor) -> Tensor:
-        """Return the moments of the directions, (N, M, 3)."""
+        """Return the direction columns of the moments, (N, M, 3)."""
         return values[:, :, 1:]
 
     @torch.no_grad()
@@ -243,8 +243,8 @@ class SeAttenDescriptor(Descriptor):
         """Set weights and statistics from a `.dp` file.
 
         Raises:
-            DataError: a mean that is not zero: there deepmd-kit counts absent neighbours as atoms
-                of the type of the frame's first atom.
+            DataError: the mean is not zero; deepmd-kit then counts absent neighbours as atoms of
+                the type of the frame's first atom.
         """
         self.deviation.copy_(torch.from_numpy(statistics(tree, "dstd", where)))
         fill_attention(self, tree, where)

@@ -27,17 +27,21 @@ if TYPE_CHECKING:
 
 
 class SeAttenDescriptorConfig(AttentionFields, AxisFields, EnvironmentFields, DescriptorConfig):
-    """Basis functions of the neighbours refined by attention; brackets have deepmd-kit's names.
+    """Descriptor se_atten: neighbour embeddings refined by attention.
 
-    The mean of the environments is zero [set_davg_zero, its default].
+    deepmd-kit's names are in brackets. The mean of the environments is zero [set_davg_zero, its
+    default].
 
     Attributes:
-        sel: most neighbours of all types together; `auto` counts them.
-        type_width: of the types' embedding [tebd_dim].
-        type_input: `concat` appends it to the distance before the embedding network, `strip`
-            gives it a separate network, whose output multiplies [tebd_input_mode].
-        type_output: whether the centre's embedding follows the descriptor [concat_output_tebd].
-        attention_layers: number of them, 0 for none [attn_layer].
+        sel: largest number of neighbours of all types together; `auto` counts them.
+        type_one_side: whether the embedding ignores the centre's type [type_one_side].
+        type_width: width of the type embedding [tebd_dim].
+        type_input: `concat` appends the type embedding to the distance before the embedding
+            network, `strip` feeds it to a separate network whose output is a factor
+            [tebd_input_mode].
+        type_output: whether the centre's type embedding is appended to the descriptor
+            [concat_output_tebd].
+        attention_layers: number of attention layers [attn_layer].
     """
 
     holds_types: ClassVar[bool] = True
@@ -70,7 +74,7 @@ class SeAttenDescriptorConfig(AttentionFields, AxisFields, EnvironmentFields, De
         return {"sel": self.sel}
 
     def resolve_auto_sel(self, graphs: Sequence[Batch], type_map: Sequence[str]) -> Self:
-        """Return the configuration with `sel`, of all types together, counted where it is auto."""
+        """Return the configuration with `sel: auto` replaced by the counted number."""
         from scitoolkit.potentials.deepmd.statistics import suggest_sel, warn_of_overflow
 
         types = len(type_map)
@@ -87,7 +91,7 @@ class SeAttenDescriptorConfig(AttentionFields, AxisFields, EnvironmentFields, De
 
     @classmethod
     def from_deepmd_input(cls, section: Section) -> dict[str, Any]:
-        """Return our settings of a descriptor section of deepmd-kit's input.json."""
+        """Return the settings from a descriptor section of deepmd-kit's input.json."""
         from scitoolkit.potentials.deepmd.descriptors.se_atten_file import settings_from_input
         from scitoolkit.potentials.deepmd.descriptors.trees import common_from_input
 

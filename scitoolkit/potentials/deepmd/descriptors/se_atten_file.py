@@ -1,4 +1,4 @@
-"""se_atten in deepmd-kit's input.json and model files."""
+"""Reading and writing of se_atten in deepmd-kit's input.json and model files."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from scitoolkit.potentials.deepmd.descriptors.trees import refuse, sel_from_inpu
 from scitoolkit.potentials.deepmd.file import Tree, fill_networks, network_collection
 from scitoolkit.potentials.deepmd.input_section import Section
 
-# The TensorFlow backend does not scale the logits, and normalises directions above 1e-6 alone; its
-# files have the other backends' settings nevertheless.
+# The TensorFlow backend does not scale the logits, and normalises only directions above 1e-6; its
+# files nevertheless contain the settings of the other backends.
 TENSORFLOW = "TensorFlow"
 TENSORFLOW_ATTENTION = {"temperature": 1.0, "gate_floor": 1e-6}
 
 
 def settings_from_input(section: Section) -> dict[str, Any]:
-    """Return the settings that only se_atten has, of a section of deepmd-kit's input.json."""
+    """Return the settings specific to se_atten from a section of deepmd-kit's input.json."""
     sel = sel_from_input(section)
     section.only("set_davg_zero", True)
     for key in ("attn_mask", "use_econf_tebd", "use_tebd_bias"):
@@ -50,10 +50,10 @@ def settings_from_input(section: Section) -> dict[str, Any]:
 
 
 def settings_from_tree(tree: Tree, where: str) -> dict[str, Any]:
-    """Return the settings that only se_atten has, of a `.dp` file.
+    """Return the settings specific to se_atten from a `.dp` file.
 
     Raises:
-        DataError: a setting that is not built here.
+        DataError: a setting is not supported.
     """
     refuse(
         where, use_econf_tebd=tree["use_econf_tebd"], attn_mask=tree["attn_mask"],
@@ -82,7 +82,7 @@ def fill_attention(out: Any, tree: Tree, where: str) -> None:
     """Set the weights from a tree.
 
     Raises:
-        DataError: a mean of the environments, or several heads.
+        DataError: the environments have a mean, or the attention has several heads.
     """
     if statistics(tree, "davg", where).any():
         raise DataError("se_atten with set_davg_zero: false", where=where)
@@ -92,11 +92,13 @@ def fill_attention(out: Any, tree: Tree, where: str) -> None:
     (layer,) = tree["type_embedding"]["embedding"]["layers"]
     activation = str(layer["activation_function"]).lower()
     if not layer["resnet"] or activation not in ("linear", "none", "tanh"):
-        raise DataError("a type embedding without shortcut, neither linear nor tanh", where=where)
+        raise DataError(
+            "a type embedding without residual connection, or neither linear nor tanh", where=where
+        )
     table = layer["@variables"]["w"]
     if layer["@variables"]["b"] is not None:
         table = table + np.ravel(layer["@variables"]["b"])
-    # Of one-hot inputs, so that a table of values is all there is to know.
+    # The inputs are one-hot, so a table of values determines the layer.
     table = (np.tanh(table) if activation == "tanh" else table) + _shortcut(*table.shape)
     out.type_embedding.copy_(torch.from_numpy(table))
     for own, each in zip(out.layers, tree["attention_layers"]["attention_layers"], strict=True):
@@ -119,7 +121,7 @@ def _shortcut(types: int, width: int) -> np.ndarray:
 
 
 def attention_tree(held: Any, type_map: Sequence[str], precision: str) -> Tree:
-    """Return the part of the tree that only se_atten has."""
+    """Return the part of the tree specific to se_atten."""
     config, types, kind = held.config, len(type_map), "embedding_network"
     temperature, backend = config.temperature, _backend(config)
     if backend == TENSORFLOW:
@@ -155,10 +157,10 @@ def attention_tree(held: Any, type_map: Sequence[str], precision: str) -> Tree:
 
 
 def _backend(config: Any) -> str:
-    """Return which backend of deepmd-kit computes this attention.
+    """Return the backend of deepmd-kit that computes this attention.
 
     Raises:
-        DataError: none does.
+        DataError: no backend does.
     """
     if not config.gate_floor:
         return "scitoolkit"

@@ -1,8 +1,7 @@
-"""se_e2_a: the smooth-edition descriptor of distances and directions (DeepPot-SE).
+"""Descriptor se_e2_a of distances and directions (DeepPot-SE).
 
-On the CPU its embedding runs in fused kernels. Inference goes through the atoms type by type in
-chunks whose activations stay in the cache, so that memory per atom does not grow with the system;
-with a table of the embedding even the activations go.
+On the CPU its embedding runs in fused kernels. Inference processes the atoms by type in chunks
+whose activations fit in the cache; with a tabulated embedding no activations are stored.
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ from scitoolkit.potentials.deepmd.descriptors.trees import (
 )
 from scitoolkit.potentials.deepmd.file import Tree
 
-CHUNK = 96  # atoms whose activations are held at once in inference
-TABLE_CHUNK = 576  # likewise with a table, which keeps none
+CHUNK = 96  # atoms whose activations are stored at a time in inference
+TABLE_CHUNK = 576  # likewise with a table, which stores no activations
 
 
 @dataclass(frozen=True)
@@ -41,9 +40,10 @@ class Constants:
     """Constants of the kernels, for one set of parameters.
 
     Attributes:
-        weights: of the embedding, flat.
-        absent, empty: see `PairDescriptor`.
-        table: of the embedding, None without one.
+        weights: flat weights of the embedding.
+        absent: see `PairDescriptor.absent`.
+        empty: see `PairDescriptor.empty`.
+        table: of the embedding, or None.
     """
 
     weights: Tensor
@@ -53,7 +53,7 @@ class Constants:
 
 
 class SeE2ADescriptor(PairDescriptor):
-    """D[m, a] = sum_c T[m, c] T[a, c] of the moments T, with a < axis_neurons.
+    """Descriptor D[m, a] = sum_c T[m, c] T[a, c] of the moments T, a < axis_neurons.
 
     Source: Zhang et al., NeurIPS 2018 (DeepPot-SE), eqs. 8-11.
     """
@@ -70,16 +70,16 @@ class SeE2ADescriptor(PairDescriptor):
         self._compression: dict[str, float] | None = None
 
     def forward(self, values: Tensor, types: Tensor) -> Tensor:
-        """Return D, flattened."""
+        """Return D, flattened to (n, width)."""
         axis = values[:, : self.config.axis_neurons]
         return torch.bmm(values, axis.transpose(1, 2)).flatten(1)
 
     def rotation(self, values: Tensor) -> Tensor:
-        """Return the moments of the directions, (N, M, 3)."""
+        """Return the direction columns of the moments, (N, M, 3)."""
         return values[:, :, 1:]
 
     def chunked(self, vectors: Tensor) -> bool:
-        """Return whether the fused kernels can run for these edge vectors."""
+        """Return whether the fused kernels support these edge vectors."""
         return (
             self.use_kernels
             and vectors.device.type == "cpu"
@@ -88,17 +88,17 @@ class SeE2ADescriptor(PairDescriptor):
         )
 
     def fused_fitting(self, widths: Sequence[int]) -> FittingSpec | None:
-        """Return the spec of the kernel that forms D and applies the fitting net."""
+        """Return the spec of the kernel that computes D and applies the fitting net."""
         if not self.use_kernels:
             return None
         return FittingSpec(self.config.embedding[-1], self.config.axis_neurons, tuple(widths))
 
     def chunks(self, graph: Batch, vectors: Tensor) -> SeE2AChunks:
-        """Return the moments for inference by chunks of atoms."""
+        """Return the moments for inference in chunks of atoms."""
         return SeE2AChunks(self, graph, vectors)
 
     def moments_of_all(self, graph: Batch, vectors: Tensor) -> Moments:
-        """Return the moments of a graph without excluded pairs, by the kernels where they run."""
+        """Return the moments of a graph without excluded pairs, by the kernels if available."""
         if not self.chunked(vectors):
             return super().moments_of_all(graph, vectors)
         table = None if self.training else self.constants().table
@@ -113,7 +113,7 @@ class SeE2ADescriptor(PairDescriptor):
         moments = operators.moments(weights, environment)
         counts = torch.bincount(types, minlength=spec.num_types).tolist()
         numbers, absent = self.num_absent(graph)[order].split(counts), self.absent().unbind()
-        # By type: one matrix product each, without a copy of `absent` for every atom.
+        # One matrix product per type avoids a copy of `absent` for every atom.
         parts = [
             part.flatten(1) + number @ each.flatten(1)
             for part, number, each in zip(moments.split(counts), numbers, absent, strict=True)
@@ -140,26 +140,26 @@ class SeE2ADescriptor(PairDescriptor):
         return Moments(values.detach(), vjp)
 
     def flat_weights(self) -> Tensor:
-        """Return the embedding's parameters as the kernels read them."""
+        """Return the embedding's parameters in the layout of the kernels."""
         stack = self.embedding
         return operators.flat_weights(list(zip(stack.weight, stack.bias, strict=True)))
 
     def num_absent(self, graph: Batch) -> Tensor:
-        """Return `sel` less the number of neighbours of each type, (N, types)."""
+        """Return `sel` minus the number of neighbours of each type, (N, types)."""
         counts = graph["segments"].diff().view(-1, self.spec.num_types)
         return (torch.tensor(self.spec.sel) - counts).to(self.dtype)
 
     def compress(self, *, shortest: float, tolerance: float) -> None:
-        """Evaluate the embedding from quintic pieces from now on; see `Potential.compress`."""
+        """Tabulate the embedding as quintic splines; see `Potential.compress`."""
         if not self.chunked(self.embedding.weight[0]):
             raise BackendError(
-                "a table needs the compiled kernels", fix="scitoolkit doctor --kernels"
+                "a table requires the compiled kernels", fix="scitoolkit doctor --kernels"
             )
         self._compression, self._constants = {"shortest": shortest, "tolerance": tolerance}, None
         self.constants()
 
     def constants(self) -> Constants:
-        """Return the constants of the kernels; made anew when a parameter changed."""
+        """Return the constants of the kernels, recomputed when a parameter has changed."""
         tensors = [*self.parameters(), self.mean, self.deviation]
         key = tuple((t.data_ptr(), t._version) for t in tensors)
         if self._constants is None or self._constants[0] != key:

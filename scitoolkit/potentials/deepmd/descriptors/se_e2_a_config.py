@@ -33,7 +33,7 @@ class SeE2AFields(AxisFields, PairFields):
 
 
 class SeE2ADescriptorConfig(SeE2AFields, PairDescriptorConfig):
-    """Distances and directions of the neighbours, embedded by type."""
+    """Descriptor se_e2_a: distances and directions of the neighbours, embedded by type."""
 
     tables: ClassVar[bool] = True
     deepmd_types: ClassVar[tuple[str, ...]] = ("se_e2_a", "se_a")
@@ -56,7 +56,7 @@ class SeE2ADescriptorConfig(SeE2AFields, PairDescriptorConfig):
 
     @classmethod
     def from_deepmd_input(cls, section: Section) -> dict[str, Any]:
-        """Return our settings of a descriptor section of deepmd-kit's input.json."""
+        """Return the settings from a descriptor section of deepmd-kit's input.json."""
         from scitoolkit.potentials.deepmd.descriptors.trees import pair_from_input
 
         return {**pair_from_input(section), "axis_neurons": section.get("axis_neuron", 4)}

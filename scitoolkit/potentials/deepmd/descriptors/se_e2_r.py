@@ -1,4 +1,4 @@
-"""se_e2_r: the smooth-edition descriptor of distances alone, in plain torch."""
+"""Descriptor se_e2_r of distances only (DeepPot-SE), in plain torch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from scitoolkit.potentials.deepmd.file import Tree
 
 
 class SeE2RDescriptor(PairDescriptor):
-    """D = T, the moments of the distances."""
+    """Descriptor D = T, the moments of the distances."""
 
     def __init__(
         self, config: SeE2RDescriptorConfig, num_types: int, generator: torch.Generator,
@@ -29,7 +29,7 @@ class SeE2RDescriptor(PairDescriptor):
         self.width: int = config.embedding[-1]
 
     def forward(self, values: Tensor, types: Tensor) -> Tensor:
-        """Return D of (n, M, 1)."""
+        """Return D, (n, M), of the moments (n, M, 1)."""
         return values.squeeze(2)
 
     def fill_from_tree(self, tree: Tree, where: str) -> None:

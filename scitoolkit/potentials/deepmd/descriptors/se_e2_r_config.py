@@ -29,15 +29,15 @@ class SeE2RFields(PairFields):
     @model_validator(mode="before")
     @classmethod
     def _without_axis(cls, data: Any) -> Any:
-        """Accept the key of se_e2_a that former configurations of se_e2_r hold."""
+        """Accept the key `axis_neurons`, which former configurations of se_e2_r have."""
         if isinstance(data, Mapping) and "axis_neurons" in data:
-            log.warning("configuration key 'axis_neurons' has no meaning for se_e2_r")
+            log.warning("configuration key 'axis_neurons' is ignored by se_e2_r")
             return {key: value for key, value in data.items() if key != "axis_neurons"}
         return data
 
 
 class SeE2RDescriptorConfig(SeE2RFields, PairDescriptorConfig):
-    """Distances of the neighbours, embedded by type."""
+    """Descriptor se_e2_r: distances of the neighbours, embedded by type."""
 
     deepmd_types: ClassVar[tuple[str, ...]] = ("se_e2_r", "se_r")
     example: ClassVar[Mapping[str, Any]] = {
@@ -53,7 +53,7 @@ class SeE2RDescriptorConfig(SeE2RFields, PairDescriptorConfig):
 
     @classmethod
     def from_deepmd_input(cls, section: Section) -> dict[str, Any]:
-        """Return our settings of a descriptor section of deepmd-kit's input.json."""
+        """Return the settings from a descriptor section of deepmd-kit's input.json."""
         from scitoolkit.potentials.deepmd.descriptors.trees import pair_from_input
 
         return pair_from_input(section)

@@ -1,4 +1,4 @@
-"""Parts of deepmd-kit's files that the descriptors share, read and written."""
+"""Reading and writing of the parts of deepmd-kit's files that descriptors share."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from scitoolkit.potentials.deepmd.input_section import Section
 
 
 def refuse(where: str, **settings: Any) -> None:
-    """Raise for the first setting that is on.
+    """Raise an error for the first setting that is on.
 
     Raises:
-        DataError: it is.
+        DataError: a setting is on, which is not supported.
     """
     for name, value in settings.items():
         if value:
-            raise DataError(f"{name} {value} is not built here", where=where)
+            raise DataError(f"{name} {value} is not supported", where=where)
 
 
 def common_from_input(section: Section) -> dict[str, Any]:
@@ -40,13 +40,13 @@ def common_from_input(section: Section) -> dict[str, Any]:
 
 
 def sel_from_input(section: Section) -> Any:
-    """Return `sel` of a descriptor section; deepmd-kit's `auto:1.1` and the like are `auto`."""
+    """Return `sel` of a descriptor section; deepmd-kit's `auto` with a factor is `auto`."""
     sel = section.get("sel", "auto")
     return "auto" if isinstance(sel, str) else sel
 
 
 def pair_from_input(section: Section) -> dict[str, Any]:
-    """Return the settings that se_e2_a and se_e2_r share, of a section of input.json."""
+    """Return the settings shared by se_e2_a and se_e2_r from a section of input.json."""
     return {
         **common_from_input(section), "sel": sel_from_input(section),
         "zero_mean": section.get("set_davg_zero", False),
@@ -54,10 +54,10 @@ def pair_from_input(section: Section) -> dict[str, Any]:
 
 
 def pair_from_tree(tree: Tree, where: str) -> dict[str, Any]:
-    """Return the settings that se_e2_a and se_e2_r share, of a descriptor in a `.dp` file.
+    """Return the settings shared by se_e2_a and se_e2_r from a descriptor in a `.dp` file.
 
     Raises:
-        DataError: a setting that is not built here.
+        DataError: a setting is not supported.
     """
     zero_mean = tree.get("set_davg_zero", False)
     return {"sel": tree["sel"], "zero_mean": zero_mean, **common_from_tree(tree, where)}
@@ -67,7 +67,7 @@ def common_from_tree(tree: Tree, where: str) -> dict[str, Any]:
     """Return the shared settings of a descriptor in a `.dp` file.
 
     Raises:
-        DataError: a setting that is not built here.
+        DataError: a setting is not supported.
     """
     refuse(
         where, activation_function={tree["activation_function"]} - {"tanh"},
@@ -101,7 +101,7 @@ def common_tree(
 
 
 def pair_tree(out: PairDescriptor, type_map: Sequence[str], precision: str) -> Tree:
-    """Return the common part of the trees of se_e2_a and se_e2_r."""
+    """Return the part of the tree shared by se_e2_a and se_e2_r."""
     config, sel = out.config, out.spec.sel
     return {
         **common_tree(config, sel, type_map, precision),
@@ -120,7 +120,7 @@ def fill_pair(out: PairDescriptor, tree: Tree, where: str) -> None:
     """Set weights and statistics of se_e2_a or se_e2_r from a tree.
 
     Raises:
-        DataError: statistics that differ between the neighbours of one atom.
+        DataError: statistics differ between the neighbours of one atom.
     """
     fill_networks(out.embedding, tree["embeddings"], where)
     out.mean.copy_(torch.from_numpy(statistics(tree, "davg", where)))
@@ -128,7 +128,7 @@ def fill_pair(out: PairDescriptor, tree: Tree, where: str) -> None:
 
 
 def statistics(tree: Tree, name: str, where: str) -> np.ndarray:
-    """Return (types, columns) of the statistics `name` of a tree.
+    """Return the statistics `name` of a tree, (types, columns).
 
     Raises:
         DataError: they differ between the neighbours of one atom.
@@ -140,5 +140,5 @@ def statistics(tree: Tree, name: str, where: str) -> np.ndarray:
 
 
 def repeated(values: torch.Tensor, neighbours: int) -> np.ndarray:
-    """Return statistics (types, columns) for each of the neighbours of an atom."""
+    """Return statistics (types, columns) repeated to (types, neighbours, columns)."""
     return np.repeat(values.numpy()[:, None], neighbours, axis=1)

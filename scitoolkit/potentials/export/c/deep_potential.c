@@ -1,8 +1,8 @@
-/* Driver of an exported Deep Potential (se_e2_a): strictly local, one pass over blocks of atoms.
+/* Driver of an exported Deep Potential (se_e2_a), which is strictly local: one pass over the atoms.
 
-   Atoms are visited type by type in blocks whose activations stay in the cache, a block a thread;
+   Atoms are processed by type in blocks whose activations fit in the cache, one block per thread;
    the result of an atom does not depend on the number of threads. Edges are sorted by the sender's
-   type, as the kernels read them. */
+   type, as the kernels require. */
 #include "stk_internal.h"
 #include "pair_repulsion.h"
 #include <math.h>
@@ -13,7 +13,7 @@
 #include <string.h>
 
 enum { BLOCK = STK_TABLE ? 288 : 96, T = STK_NUM_SPECIES, ROW = 4 * STK_BASIS };
-/* Lane blocks of an atom block at most: more neighbours of one atom are refused. */
+/* Largest number of lane blocks of an atom block, which limits the neighbours of an atom. */
 enum { MOST = 6144, LANES = 32 / sizeof(real) };
 #define ACTIVATION ((int64_t)2 * STK_BASIS * LANES)
 #define GEOMETRY ((int64_t)9 * LANES)
@@ -113,7 +113,7 @@ static void sort(state *s) {
   s->first[T] = many;
 }
 
-/* Add what absent and excluded neighbours contribute to the moments of an atom. */
+/* Add the contributions of absent and excluded neighbours to the moments of an atom. */
 static void add_absent(const state *s, int64_t i, int type, real *moments) {
   const real *absent = STK_WEIGHTS(s->common.model, absent);
   const real *empty = STK_WEIGHTS(s->common.model, empty);
@@ -126,7 +126,7 @@ static void add_absent(const state *s, int64_t i, int type, real *moments) {
   }
 }
 
-/* The number of atoms from `first` on that fit a bench, with where their lane blocks begin. */
+/* Number of atoms from `first` on that fit in a bench, and the starts of their lane blocks. */
 static int64_t fill(const state *s, int64_t first, int64_t end, bench *b, int64_t room) {
   int64_t n = 0;
   b->starts[0] = 0;
@@ -185,7 +185,7 @@ static void part(state *s, int type, int64_t number, bench *b, int64_t room) {
   const int64_t end = s->first[type] + (number + 1) * many / parts;
   while (at < end) {
     const int64_t n = fill(s, at, end, b, room);
-    if (n == 0) { /* one atom with more neighbours than a bench has room for */
+    if (n == 0) { /* an atom with more neighbours than fit in a bench */
       s->failed = 1;
       return;
     }

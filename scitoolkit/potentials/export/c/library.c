@@ -1,4 +1,4 @@
-/* Weights file, choice of the kernels' variant, and the call that does everything. */
+/* Weights file, selection of the kernels' variant, and complete evaluation on one process. */
 #include "stk_internal.h"
 #include <math.h>
 #include <stdio.h>
@@ -94,7 +94,7 @@ static const int32_t BYTES[] = {
   STK_ARRAYS(STK_BYTES_OF)};
 static const char *const SPECIES[] = {STK_SPECIES};
 
-/* Return what is wrong with the contents of a weights file, or NULL. */
+/* Return the problem with the contents of a weights file, or NULL. */
 static const char *wrong(const uint8_t *file, int64_t size, const void **arrays) {
   const header *head = (const header *)file;
   static const uint8_t model[32] = {STK_MODEL};
@@ -163,7 +163,7 @@ static const stk_variant *choose(void) {
 
 int32_t stk_abi(void) { return STK_ABI; }
 
-/* A model of a file's contents, which it owns from then on; NULL with the problem. */
+/* Create a model that takes ownership of a file's contents; NULL with the problem. */
 static stk_model *opened(uint8_t *file, int64_t size, const char **problem) {
   stk_model *model = calloc(1, sizeof *model);
   *problem = !model || !file ? "it cannot be read" : wrong(file, size, model->arrays);
@@ -256,7 +256,7 @@ int64_t neighbour_list(int64_t atoms, int64_t types, const double *positions, co
                        int64_t *centre, int64_t *neighbour, double *shift, int64_t *segments,
                        double *closest, int64_t threads);
 
-/* Tasks that sum forces, each into its own array: the same bits for any number of threads. */
+/* Tasks that sum forces into separate arrays, so that bits do not depend on the threads. */
 enum { PARTS = 8 };
 
 typedef struct {
@@ -270,13 +270,13 @@ struct stk_list {
   int64_t atoms, made; /* atoms < 0 before the first list */
   double cell[9];
   int64_t periodic[3];
-  /* The kept list: edges of the cutoff and the skin by receiver, and what it was made of. */
+  /* The stored list: edges within cutoff and skin by receiver, and the system it was built for. */
   block far_ptr, far_sender, far_shift, reference, kind;
-  /* The edges within the cutoff now, and results. */
+  /* The edges currently within the cutoff, and results. */
   block ptr, sender, vector, gradient, energy, parts, workspace;
 };
 
-/* Memory of at least so many bytes, kept between calls; what it held is lost. */
+/* Return memory of at least `bytes` that is reused between calls; its contents are undefined. */
 static void *room(block *b, int64_t bytes) {
   if (b->bytes < bytes) {
     free(b->data);
@@ -321,7 +321,7 @@ static int invert(const double *c, double *inverse, double *height) {
   return 1;
 }
 
-/* Whether no pair within the cutoff can be missing from the kept list. */
+/* Whether the stored list contains all pairs within the cutoff. */
 static int valid(const stk_list *l, int64_t atoms, const double *positions, const int32_t *species,
                  const double *cell, const int64_t *periodic, int32_t threads) {
   if (!(l->skin > 0) || l->atoms != atoms || memcmp(l->cell, cell, sizeof l->cell) ||
@@ -343,7 +343,7 @@ static int valid(const stk_list *l, int64_t atoms, const double *positions, cons
   return !changed;
 }
 
-/* Make the kept list anew; 0 or an error. */
+/* Rebuild the stored list; return 0 or an error. */
 static int32_t make(stk_list *l, int64_t atoms, const double *positions, const int32_t *species,
                     const double *cell, const int64_t *periodic, int32_t threads) {
   double inverse[9], height[3], closest[3];
@@ -387,7 +387,7 @@ static double edge(const stk_list *l, const double *positions, int64_t i, int64_
   return v[0] * v[0] + v[1] * v[1] + v[2] * v[2];
 }
 
-/* The graph of the edges within the cutoff now. */
+/* Return the graph of the edges currently within the cutoff. */
 static stk_graph near_edges(stk_list *l, const double *positions, const int32_t *species,
                             int32_t threads) {
   const int64_t atoms = l->atoms, *far_ptr = l->far_ptr.data;

@@ -1,12 +1,12 @@
-/* Driver of an exported MACE: blocks of receivers, radial weights made where they are used.
+/* Driver of an exported MACE: processes blocks of receivers and recomputes radial weights.
 
-   Every layer but the last goes forward over all blocks, then features are exchanged. The last
-   layer goes forward and backward a block at a time, because its energies are local, so its
-   weights are made once. The other layers go backward over all blocks, from the kept sums of
-   messages A. A thread works on one block; what blocks add to their senders' gradients is added
-   in the order of the blocks, so the number of threads changes no bit.
+   Every layer but the last is evaluated forward for all blocks, then features are exchanged. The
+   last layer is evaluated forward and backward block by block, because its energies are local, so
+   its weights are computed once. The other layers are evaluated backward for all blocks, from the
+   stored sums of messages A. A thread processes one block; contributions to senders' gradients are
+   summed in the order of the blocks, so the bits do not depend on the number of threads.
 
-   Rows are (components, C): a node's features, all degrees in order, channels last. */
+   Rows are (components, C): features of a node, all degrees in order, channels last. */
 #include "stk_internal.h"
 #include "pair_repulsion.h"
 #include <math.h>
@@ -19,8 +19,8 @@
 enum {
   T = STK_NUM_SPECIES, C = STK_CHANNELS, LAST = STK_LAYERS - 1,
   HARMONICS = (STK_LMAX + 1) * (STK_LMAX + 1), HIDDEN = (STK_LMAX_HIDDEN + 1) * (STK_LMAX_HIDDEN + 1),
-  TARGET = 768, MOST = 2048, /* edges of a block: wanted, and of one receiver at most */
-  NODES = 64                 /* receivers of a block at most */
+  TARGET = 768, MOST = 2048, /* edges of a block: target, and limit of one receiver */
+  NODES = 64                 /* largest number of receivers of a block */
 };
 #define LANES ((int)(STK_BYTES / sizeof(real)))
 #if defined(__AVX512F__)
@@ -48,7 +48,7 @@ typedef void stk_contract_back(int64_t species, int64_t channels, const int64_t 
                                const int64_t *order, const real *x, const real *w, const real *g,
                                real *gx, int64_t threads);
 typedef struct {
-  int weights, rows, width; /* of an edge; segments of a message; numbers of a sender's row */
+  int weights, rows, width; /* of an edge; segments of a message; values in a sender's row */
   int lmax_out, lmax_kept, residual, readout_width;
   int copies[8]; /* segments of each degree */
   int up, up_t, down, down_t, shortcut, shortcut_t, contraction, mix, mix_t, readout, table;
@@ -107,7 +107,7 @@ static void gemm(int64_t n, const int32_t *list, const real *a, int64_t lda, con
 #undef ROW_OF
 }
 
-/* Mix channels within each degree 0..lmax; `copies` segments of a degree stand side by side. */
+/* Mix channels within each degree 0..lmax; the `copies` segments of a degree are contiguous. */
 static void mix(int64_t n, int lmax, const int *copies, const real *x, int64_t rows_x,
                 const real *w, real *out, int64_t rows_out) {
   int at = 0;
@@ -165,7 +165,7 @@ typedef struct {
   int32_t layer;
 } state;
 
-/* Hand out parts of a workspace, or with NULL count their bytes. */
+/* Allocate parts of a workspace, or count their bytes if it is NULL. */
 typedef struct {
   char *base;
   int64_t used;
@@ -252,7 +252,7 @@ static stk_run *begin(const stk_model *model, const stk_graph *g, void *at, int3
 
 /* ---- one block ---- */
 
-/* Where a distance lies among the intervals of the tables. */
+/* Interval of the tables that contains a distance. */
 static void place_edge(bench *b, int64_t e, double r, int receiver, int sender) {
   const double at = r / STK_STEP;
   const int64_t intervals = STK_BINS / STK_TABLES;
@@ -448,7 +448,7 @@ static void last_block(state *s, bench *b) {
   backward(s, b, LAST, b->a);
 }
 
-/* A block of a layer before the last, backward: its weights are made again. */
+/* Backward pass of a block of a layer before the last, which recomputes its weights. */
 static void backward_block(state *s, bench *b, int layer) {
   const stk_layer *next = LAYERS + layer + 1;
   const int64_t first = b->first * HIDDEN * C;

@@ -1,8 +1,8 @@
-/* The screened repulsion of nuclei, in double precision, added to energies and edge gradients.
+/* ZBL repulsion in double precision, added to energies and edge gradients.
 
-   Half a pair's energy charge/r phi(scale r) w(r) belongs to the receiver; both directions of a
-   pair are edges. phi is a sum of four exponentials (Ziegler, Biersack, Littmark 1985); w falls to
-   zero at `outer`: from `inner` on by a quintic, or as a polynomial cutoff of r / outer. */
+   The receiver has half of a pair's energy charge/r phi(scale r) w(r); both directions of a pair are
+   edges. phi is a sum of four exponentials (Ziegler, Biersack, Littmark 1985); w decreases to zero
+   at `outer`, by a quintic from `inner` on or as a polynomial cutoff of r / outer. */
 #ifndef STK_PAIR_REPULSION_H
 #define STK_PAIR_REPULSION_H
 #include "stk_internal.h"
@@ -26,7 +26,7 @@ static inline double pair_switch(const stk_pair *p, double r, double *slope) {
   return 1 + u * u * u * (-6 * u * u + 15 * u - 10);
 }
 
-/* The energy of a pair and its derivative in r. */
+/* Energy of a pair and its derivative with respect to r. */
 static inline double pair_energy(const stk_pair *p, double r, double *slope) {
   double phi = 0, fall = 0, steep;
   for (int k = 0; k < 4; k++) {

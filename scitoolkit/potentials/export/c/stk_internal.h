@@ -1,10 +1,10 @@
-/* What the parts of an exported potential share; not for callers. */
+/* Internal declarations shared by the units of an exported potential. */
 #ifndef STK_INTERNAL_H
 #define STK_INTERNAL_H
 #include "settings.h"
 #include "stk_model.h"
 
-/* One translation unit a kernel and variant: names get the variant as a suffix. */
+/* One translation unit per kernel and variant: names have the variant as suffix. */
 #define STK_PASTE_(a, b) a##_##b
 #define STK_PASTE(a, b) STK_PASTE_(a, b)
 #define STK_OF(name) STK_PASTE(name, STK_VARIANT)
@@ -14,11 +14,11 @@
 
 typedef STK_REAL real;
 
-/* The arrays of the weights file, as STK_ARRAYS lists them: X(name, count, type). */
+/* Arrays of the weights file, listed by STK_ARRAYS as X(name, count, type). */
 #define STK_NUMBER_OF(name, count, type) STK_ARRAY_##name,
 enum { STK_ARRAYS(STK_NUMBER_OF) STK_NUM_ARRAYS };
 
-/* The functions of one set of instructions. */
+/* Functions of one instruction set. */
 typedef struct {
   const char *instructions;
   void *(*prepare)(const stk_model *); /* packed parameters, NULL on failure */
@@ -35,7 +35,7 @@ struct stk_model {
   void *file, *prepared;
 };
 
-/* Every run begins with this, so that stk_advance finds its variant. */
+/* First member of every run, with which stk_advance finds its variant. */
 struct stk_run {
   const stk_model *model;
   stk_graph graph;

@@ -34,7 +34,7 @@ struct Plugin {  // lammpsplugin_t, whose header is not installed with LAMMPS
 };
 typedef void (*Register)(Plugin *, void *);
 
-// A workspace that is not cleared: pages that no thread touches take no memory.
+// An uninitialised workspace: pages that no thread touches occupy no memory.
 class Workspace {
  public:
   ~Workspace() { free(memory); }
@@ -60,7 +60,7 @@ class PairScitoolkit : public Pair {
     restartinfo = 0;    // the model is named in the input, not in restart files
     one_coeff = 1;      // pair_coeff * *
     manybody_flag = 1;
-    centroidstressflag = CENTROID_NOTAVAIL;  // messages: whose energy an edge changes is not known
+    centroidstressflag = CENTROID_NOTAVAIL;  // with messages an edge has no unique atom
   }
 
   ~PairScitoolkit() override {
@@ -71,7 +71,7 @@ class PairScitoolkit : public Pair {
     release();
   }
 
-  // The model is opened here, not in coeff: pair hybrid reads comm_forward after settings alone.
+  // The model is opened here, not in coeff: pair hybrid reads comm_forward after settings().
   void settings(int narg, char **arg) override {
     if (narg != 1) error->all(FLERR, "pair_style scitoolkit takes one folder of an exported potential");
     release();
@@ -145,10 +145,10 @@ class PairScitoolkit : public Pair {
     gradient.resize(3 * edges + 1);
     void *space = workspace.reserve(workspace_size(model, owned, all, edges, comm->nthreads) + 64);
     const stk_graph graph = {owned, all, ptr.data(), sender.data(), vector.data(), node.data()};
-    // No early return, also not without atoms: every rank joins every exchange.
+    // No early return, even without atoms: every rank takes part in every exchange.
     stk_run *run = begin(model, &graph, space, comm->nthreads, energy.data(), gradient.data());
     if (!run)
-      error->one(FLERR, "the potential refuses the neighbour list: too many neighbours of one atom");
+      error->one(FLERR, "invalid neighbour list: too many neighbours of one atom");
     int state;
     while ((state = advance(run, &exchange)) > 0) {
       row = (size_t) exchange.width * about->real_bytes;
@@ -163,7 +163,7 @@ class PairScitoolkit : public Pair {
     add_results();
   }
 
-  // Rows are moved as bytes, so float32 features cost half the traffic.
+  // Rows are exchanged as bytes, which halves the traffic of float32 features.
   int pack_forward_comm(int n, int *nodes, double *buffer, int, int *) override {
     for (int k = 0; k < n; k++) memcpy(buffer + (size_t) k * numbers, at(nodes[k]), row);
     return n * numbers;
@@ -191,7 +191,7 @@ class PairScitoolkit : public Pair {
   }
 
  private:
-  // Rows by atom index, though the list may come in another order or leave atoms out.
+  // Rows are ordered by atom index; the list may have another order or omit atoms.
   void make_graph() {
     const int owned = atom->nlocal, all = owned + atom->nghost;
     const double most = about->cutoff * about->cutoff;
@@ -253,7 +253,7 @@ class PairScitoolkit : public Pair {
     error->one(FLERR, "forces are not finite: overlapping atoms, or weights that are not");
   }
 
-  // A library that ends before its section table would crash when it is loaded.
+  // A truncated library would crash when it is loaded.
   void check_whole(const std::string &path) {
     FILE *file = fopen(path.c_str(), "rb");
     if (!file) error->all(FLERR, "no potential in {}: scitoolkit export RUN -o FOLDER", path);

@@ -1,2 +1,2 @@
-"""Bayesian optimisation by a Gaussian process over real, integer, categorical and conditional
-parameters: `strategy: gaussian_process`, the default of a search."""
+"""Search strategy `gaussian_process`, the default: Bayesian optimisation over real, integer,
+categorical and conditional parameters."""

@@ -1,4 +1,4 @@
-"""What to try next: the point of largest expected improvement, anywhere or in a trust region."""
+"""Acquisition function: log expected improvement, maximised globally or in a trust region."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
 
 
 def log_improvement(z: Array) -> Array:
-    """Return log(phi(z) + z Phi(z)), stable far below zero.
+    """Return log(phi(z) + z Phi(z)), numerically stable for very negative z.
 
     Source:
         Ament et al. 2023, arXiv:2310.20708, eq. 9.
@@ -40,21 +40,28 @@ def log_improvement(z: Array) -> Array:
 
 @dataclass(frozen=True)
 class Region:
-    """Bounds (V,) of ordered variables within which is searched."""
+    """Search box: lower and upper bounds (V,) of the ordered variables."""
 
     low: Array
     high: Array
 
 
 def whole(embedding: Embedding) -> Region:
-    """Return the region without bounds."""
+    """Return the region that covers the whole space."""
     return Region(np.zeros(len(embedding.axes)), np.ones(len(embedding.axes)))
 
 
 def trust_region(
     embedding: Embedding, process: GaussianProcess, centre: Array, side: float
 ) -> Region:
-    """Return a box around a row (V,): longer where the process varies slowly."""
+    """Return a box around a row (V,) with sides proportional to the length scales.
+
+    Args:
+        embedding: of the space.
+        process: fitted process, for its length scales.
+        centre: (V,) row at the centre.
+        side: geometric mean of the side lengths.
+    """
     low, high = np.zeros(len(centre)), np.ones(len(centre))
     at = embedding.columns[embedding.ordered[embedding.columns]]
     scales = 1 / np.sqrt(process.weights[: len(embedding.columns)])
@@ -68,10 +75,11 @@ def trust_region(
 
 
 def region_side(losses: Array, num_variables: int, start: int) -> float:
-    """Return the side of the trust region after these losses, in the order they were known.
+    """Return the side of the trust region after losses (N,), in the order of their observation.
 
-    Doubled after three improvements in a row, halved after as many failures as there are
-    variables, begun anew when tiny: recounted each time, so that there is no state to restore.
+    The side doubles after three consecutive improvements, halves after as many consecutive
+    failures as there are variables (at least four), and is reset when it falls below 2^-7. It is
+    recomputed from all losses, so that no state has to be restored.
 
     Source:
         TuRBO, Eriksson et al. 2019, arXiv:1910.01739, section 2.
@@ -95,13 +103,13 @@ def region_side(losses: Array, num_variables: int, start: int) -> float:
 
 
 class Acquisition:
-    """Logarithm of the expected improvement on the best loss, and its maximisation.
+    """Logarithm of the expected improvement over the best loss, and its maximisation.
 
     Args:
         embedding: of the space.
-        process: of the losses, pending trials believed.
+        process: of the losses, with predictions assumed for running trials.
         best: lowest loss.
-        region: where to look.
+        region: search box.
         rng: of the candidates.
     """
 
@@ -113,12 +121,16 @@ class Acquisition:
         self.region, self.rng = region, rng
 
     def __call__(self, rows: Array) -> Array:
-        """Return the values (M,) at rows (M, V)."""
+        """Return the acquisition function (M,) at rows (M, V)."""
         mean, deviation = self.process.posterior(self.embedding.features(rows))
         return log_improvement((self.best - mean) / deviation) + np.log(deviation)
 
     def candidates(self, around: Array) -> Iterator[Array]:
-        """Return rows, the most promising first, from uniform ones and some near `around`."""
+        """Yield rows (V,), best first, from uniform samples and perturbations of `around` (K, V).
+
+        The best candidates are perturbed in rounds of decreasing size; the best one is then
+        improved by gradient ascent.
+        """
         rows = np.concatenate([self._uniform(_UNIFORM), self._perturbed(around, 0.1, _NEAR)])
         values = self(rows)
         for spread in _SPREADS:
@@ -137,7 +149,7 @@ class Acquisition:
         return self.embedding.lift(self.region.low + uniform * span)
 
     def _perturbed(self, rows: Array, spread: float, count: int) -> Array:
-        """Return `count` children of each row, changed in about a third of the variables."""
+        """Return `count` perturbations of each row, in about a third of the variables."""
         embedding, rng = self.embedding, self.rng
         free = np.flatnonzero(embedding.free)
         shape = len(rows) * count, len(free)
@@ -158,7 +170,7 @@ class Acquisition:
         return embedding.switch(moved, uniform)
 
     def _polished(self, row: Array, value: float) -> Array:
-        """Return the row after one ascent by gradient along its real variables."""
+        """Return the row after L-BFGS ascent in its real variables, if that improves `value`."""
         embedding = self.embedding
         at = np.flatnonzero(embedding.real & embedding.free & ~np.isnan(row))
         if not len(at):

@@ -11,11 +11,11 @@ from scitoolkit.search.strategies.config import StrategyConfig
 
 
 class GaussianProcessConfig(StrategyConfig):
-    """Bayesian optimisation by a Gaussian process, then evolution; the default.
+    """Bayesian optimisation by a Gaussian process, followed by evolution; the default strategy.
 
     Attributes:
-        start: configurations of a space-filling design before the first model.
-        until: trials after which evolution goes on.
+        start: number of configurations in the space-filling initial design.
+        until: number of trials after which evolution takes over.
     """
 
     name: Literal["gaussian_process"] = "gaussian_process"

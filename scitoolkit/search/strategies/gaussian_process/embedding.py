@@ -1,8 +1,8 @@
-"""Configurations as rows of numbers: what a Gaussian process measures distances between.
+"""Embedding of configurations in a vector space, in which the Gaussian process has its distances.
 
 Letters: M configurations, V variables of the space, F features. A row has one number per
-variable: the place in 0 ... 1 of an ordered variable (reals, integers, lists of numbers), the
-code of a category, NaN where a condition switches the variable off.
+variable: the position in 0 ... 1 of an ordered variable (reals, integers, lists of numbers), the
+code of a category, NaN for an inactive variable.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ _OFF = -1.0
 
 
 class Axis(ABC):
-    """One variable: between uniform numbers, entries of a row, and codes."""
+    """Conversion of one variable between uniform numbers, row entries and codes."""
 
     ordered = True
     step = 0.0
-    """Distance of neighbouring levels, 0 for reals."""
+    """Perturbation size that reaches neighbouring levels, 0 for reals."""
 
     @abstractmethod
     def lift(self, uniform: Array) -> Array:
-        """Return the entries nearest to numbers in 0 ... 1; the identity on entries."""
+        """Return the entries nearest to numbers in 0 ... 1; entries are mapped to themselves."""
 
     @abstractmethod
     def code(self, entry: float) -> Any:
@@ -43,7 +43,7 @@ class Axis(ABC):
 
 
 class RealAxis(Axis):
-    """A real number, by its place between the bounds (of its logarithm where asked)."""
+    """Real variable by its position between the bounds, in the logarithm if `log`."""
 
     def __init__(self, kind: Real) -> None:
         self.kind = kind
@@ -57,12 +57,12 @@ class RealAxis(Axis):
         return self.kind.from_unit(float(entry))
 
     def entry(self, code: float) -> float:
-        """Return the place of a value."""
+        """Return the position of a value."""
         return self.kind.unit(code)
 
 
 class SteppedAxis(Axis):
-    """Integers and grids: every level has an equal share, or one equal in the logarithm."""
+    """Integer or grid variable; levels have equal shares of 0 ... 1, in the logarithm if `log`."""
 
     def __init__(self, kind: Stepped) -> None:
         self.kind = kind
@@ -72,7 +72,7 @@ class SteppedAxis(Axis):
         self.step = min(1.0, 1.5 / max(1, kind.levels - 1))
 
     def lift(self, uniform: Array) -> Array:
-        """Return the middles of the levels that hold the numbers."""
+        """Return the centres of the levels that contain the numbers."""
         value = self.low + np.clip(uniform, 0.0, 1.0) * (self.high - self.low)
         value = np.exp(value) if self.kind.log else value
         return self._place(self._count(value) * self.kind.step + self.kind.low)
@@ -83,7 +83,7 @@ class SteppedAxis(Axis):
         return int(self._count(np.array(math.exp(value) if self.kind.log else value)))
 
     def entry(self, code: int) -> float:
-        """Return the middle of a level."""
+        """Return the centre of a level."""
         return float(self._place(np.array(self.kind.value(code), dtype=np.float64)))
 
     def _count(self, value: Array) -> Array:
@@ -95,7 +95,7 @@ class SteppedAxis(Axis):
 
 
 class RankAxis(Axis):
-    """A list of numbers, by their ranks."""
+    """List of numbers by their ranks."""
 
     def __init__(self, kind: Choice) -> None:
         self.order = sorted(range(kind.levels), key=lambda code: kind.values[code])
@@ -103,7 +103,7 @@ class RankAxis(Axis):
         self.step = min(1.0, 1.5 / max(1, kind.levels - 1))
 
     def lift(self, uniform: Array) -> Array:
-        """Return the middles of the ranks that hold the numbers."""
+        """Return the centres of the ranks that contain the numbers."""
         count = len(self.order)
         return (np.clip(np.floor(uniform * count), 0, count - 1) + 0.5) / count
 
@@ -112,12 +112,12 @@ class RankAxis(Axis):
         return self.order[int(entry * len(self.order))]
 
     def entry(self, code: int) -> float:
-        """Return the middle of the rank of a code."""
+        """Return the centre of a code's rank."""
         return (self.rank[int(code)] + 0.5) / len(self.order)
 
 
 class CategoryAxis(Axis):
-    """Values without an order, by their codes."""
+    """Unordered values by their codes."""
 
     ordered = False
 
@@ -138,14 +138,15 @@ class CategoryAxis(Axis):
 
 
 class Embedding:
-    """Rows and features of the configurations of a space.
+    """Conversion of a space's configurations to rows and features.
 
-    A conditional ordered variable has the feature 0 where it is off and `entry - 1/2` where it is
-    on, next to a category that says which of the two: distances stay Euclidean, so that every
-    stationary kernel stays valid. A chain adds the means of its nodes and of its skips.
+    The feature of a conditional ordered variable is 0 if it is inactive and `entry - 1/2` if it
+    is active, and a category indicates which of the two applies. Distances remain Euclidean, so
+    that every stationary kernel remains positive definite. A chain adds the means of its nodes and
+    of its skips as features.
 
     Source:
-        conditional parameters: the idea of arXiv:1409.4011.
+        conditional parameters: adapted from arXiv:1409.4011.
 
     Example:
         >>> from scitoolkit.search import choice, real
@@ -171,7 +172,7 @@ class Embedding:
         self.category = np.concatenate(
             [~self.ordered[self.columns], np.full(extra[0], True), np.full(extra[1], False)]
         )
-        """(F,) whether a feature counts as equal or not, instead of by distance."""
+        """(F,) True for features that are compared for equality instead of by distance."""
 
     def rows(self, codes: Sequence[Codes]) -> Array:
         """Return the rows (M, V) of configurations."""
@@ -195,7 +196,7 @@ class Embedding:
         return self.switch(out, uniform)
 
     def switch(self, rows: Array, uniform: Array) -> Array:
-        """Return rows with variables switched by their conditions, new ones from `uniform`."""
+        """Apply the conditions to rows (M, V); newly active entries are taken from `uniform`."""
         if not self.conditional.any():
             return rows
         out = rows.copy()
@@ -226,7 +227,7 @@ class Embedding:
         return np.concatenate(parts, axis=1)
 
     def _distinct_conditions(self) -> list[int]:
-        """Return one ordered conditional variable for every distinct condition."""
+        """Return one ordered conditional variable (its index) per distinct condition."""
         found: dict[Any, int] = {}
         for i, condition in enumerate(self.space.conditions):
             if condition and self.free[i] and self.ordered[i]:

@@ -1,7 +1,7 @@
 """Gaussian-process regression with a Matern-5/2 kernel and one weight per feature.
 
-Squared distance: the sum over features of weight x squared difference, for categories of
-weight x [different]. N observations, F features, P points.
+The squared distance is the sum over features of weight x squared difference; for categories, of
+weight x [different]. Letters: N observations, F features, P points.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ _JITTER = 1e-9
 
 
 class GaussianProcess:
-    """Zero-mean process whose hyperparameters maximise the posterior; it starts from nothing.
+    """Zero-mean Gaussian process with maximum-a-posteriori hyperparameters.
 
-    Length scales have a log-normal prior that widens with the number of features. The search for
-    hyperparameters starts at one fixed point, so that a fit is a function of its data alone.
+    Length scales have a log-normal prior whose location grows with the number of features. The
+    optimisation of hyperparameters starts at a fixed point, so that a fit depends on its data only.
 
     Args:
         features: (N, F).
-        category: (F,) which features count as equal or not.
-        losses: (N,) of about unit variance and zero mean.
+        category: (F,) True for features that are compared for equality.
+        losses: (N,) with about zero mean and unit variance.
 
     Source:
         prior of length scales: Hvarfner et al. 2024, arXiv:2402.02229.
@@ -51,7 +51,7 @@ class GaussianProcess:
         self.condition(features, losses)
 
     def condition(self, features: Array, losses: Array) -> None:
-        """Set what is known, with the hyperparameters of before."""
+        """Condition on observations, with unchanged hyperparameters."""
         self.features, self.losses = features, losses
         self._levels = [np.unique(column) for column in features[:, self.category].T]
         self._embedded = self.embed(features)
@@ -66,7 +66,7 @@ class GaussianProcess:
         self.alpha = lapack.dpotrs(self._factor, losses[:, None], lower=1)[0][:, 0]
 
     def add(self, features: Array) -> None:
-        """Assume at points (P, F) the losses that are predicted for them (kriging believer)."""
+        """Condition on the predicted losses at points (P, F) (kriging believer)."""
         if len(features):
             known = np.concatenate([self.losses, self.posterior(features)[0]])
             self.condition(np.concatenate([self.features, features]), known)
@@ -79,14 +79,14 @@ class GaussianProcess:
             features[:, self.category].T, self.weights[self.category], self._levels, strict=True
         )
         for column, weight, levels in columns:
-            # A level that no observation has is orthogonal to all of them.
+            # A level without observations is orthogonal to all observed levels.
             known = column[:, None] == levels
             unknown = ~known.any(axis=1, keepdims=True)
             parts.append(np.concatenate([known, unknown], axis=1) * math.sqrt(weight / 2))
         return np.concatenate(parts, axis=1)
 
     def kernel(self, a: Array, b: Array) -> Array:
-        """Return the covariances (M, N) of embedded points."""
+        """Return the covariances (M, N) of embedded points (M, ...) and (N, ...)."""
         squared = a @ (-10 * b.T)
         squared += 5 * (a * a).sum(1)[:, None]
         squared += 5 * (b * b).sum(1)
@@ -125,7 +125,7 @@ class GaussianProcess:
 
 
 def fit(features: Array, category: NDArray[np.bool_], losses: Array) -> tuple[Array, float, float]:
-    """Return the weights (F,), the variance and the noise variance of largest posterior."""
+    """Return weights (F,), variance and noise variance that maximise the posterior."""
     count = features.shape[1]
     start = np.concatenate([np.full(count, 2 * math.log(2.0)), [0.0, -7.0]])
     bounds = [(-9.0, 9.0)] * count + [(-3.0, 4.0), (-14.0, 1.0)]
@@ -139,10 +139,10 @@ def fit(features: Array, category: NDArray[np.bool_], losses: Array) -> tuple[Ar
 
 
 class NegativeLogPosterior:
-    """Negative logarithm of likelihood x prior, and its gradient, by log hyperparameters.
+    """Negative log posterior of the log hyperparameters, and its gradient.
 
-    Distances are stored per pair of observations (F, N (N - 1) / 2), so that the derivatives by
-    all weights are one product; matrices are upper triangles.
+    Distances are stored per pair of observations (F, N (N - 1) / 2), so that the derivatives with
+    respect to all weights are one matrix product; matrices are stored as upper triangles.
     """
 
     def __init__(self, features: Array, category: NDArray[np.bool_], losses: Array) -> None:
@@ -165,7 +165,7 @@ class NegativeLogPosterior:
         matrix = np.zeros(n * n)
         matrix[self.pairs] = kernel
         matrix[:: n + 1] = variance + noise
-        # A matrix by rows is its transpose by columns, which is what LAPACK reads.
+        # The transposed row-major matrix is column-major, as LAPACK requires.
         factor, failed = lapack.dpotrf(matrix.reshape(n, n).T, lower=1, overwrite_a=1)
         if failed:
             return _BAD, np.zeros(count + 2)
@@ -175,7 +175,7 @@ class NegativeLogPosterior:
         inner = inverse.T.ravel()[self.pairs] - alpha[self.first] * alpha[self.second]
         trace = float(np.trace(inverse) - alpha @ alpha)
         value = 0.5 * float(y @ alpha) + logarithm
-        # Each pair stands for two entries of a symmetric matrix.
+        # Each pair represents two entries of the symmetric matrix.
         by_weight = self.distances @ (inner * slope) * (-5 / 6)
         by_variance = 0.5 * variance * trace + float(inner @ kernel)
         gradient = np.concatenate([weights * by_weight, [by_variance, 0.5 * noise * trace]])

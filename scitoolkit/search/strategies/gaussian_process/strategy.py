@@ -1,4 +1,4 @@
-"""The search strategy `gaussian_process`: every proposal a function of (log, seed, number)."""
+"""Search strategy `gaussian_process`: Bayesian optimisation without hidden state."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from scitoolkit.search.strategies.gaussian_process.process import GaussianProces
 from scitoolkit.search.trial import Trial
 
 GLOBAL_EVERY = 4
-"""One proposal in so many is looked for anywhere, the others in the trust region."""
+"""One proposal in this many maximises the acquisition globally, the others in the trust region."""
 _LARGEST = 1e100
 _CHECKED = 64
 _FEWEST = 3
@@ -37,19 +37,21 @@ _POPULATION, _TOURNAMENT = 50, 10
 
 
 class GaussianProcessSearch(Strategy):
-    """Bayesian optimisation: expected improvement in a trust region, at times anywhere.
+    """Bayesian optimisation: expected improvement in a trust region, every fourth time globally.
 
-    Nothing is kept between proposals but the trials themselves: the process is fitted from a
-    fixed start and the trust region is recounted, so a replay fits nothing and a resumed search
-    goes on as it would have (on the same build of numpy and scipy; one thread computes).
-    Failed trials count as the worst loss; losses beyond a limit grow with how far. Trials that run
-    are believed to return what is predicted. Several objectives are joined with random weights
-    (ParEGO). With successive halving, losses of small budgets are shifted by the median difference
-    to the next budget.
+    Each proposal is a function of the trials, the seed and its number: the process is fitted from
+    a fixed starting point and the trust region is recomputed, so that a replay needs no fits and
+    a resumed search continues as if uninterrupted (with the same build of numpy and scipy; the
+    computation is single-threaded). Failed trials are assigned the worst loss, and violated
+    limits add a penalty that grows with the violation. Running trials are assumed to return the
+    predicted loss. Several objectives are scalarised with random weights (ParEGO). With
+    successive halving, losses at small budgets are shifted by the median difference to the next
+    budget.
 
     Args:
-        start: points of a shifted Sobol sequence before the first model.
-        until: trials after which evolution goes on, as fits cost the cube of their number.
+        start: number of points of a shifted Sobol sequence before the first model.
+        until: number of trials after which evolution takes over, because the cost of a fit is
+            cubic in the number of trials.
 
     Source:
         expected improvement: Jones et al. 1998, doi:10.1023/A:1008306431147; ParEGO: Knowles
@@ -62,7 +64,7 @@ class GaussianProcessSearch(Strategy):
         self.num_start, self.until = start, until
 
     def start(self, space: Space, seed: int, feasible: Feasible) -> None:
-        """Begin without trials."""
+        """Initialise without trials."""
         super().start(space, seed, feasible)
         self.embedding = Embedding(space)
         self.issued: dict[int, Codes] = {}
@@ -75,7 +77,7 @@ class GaussianProcessSearch(Strategy):
         self.later.start(space, seed, feasible)
 
     def propose(self, rng: random.Random) -> Proposal:
-        """Return a point of the initial design, of the model, or of evolution."""
+        """Return a point of the initial design, of the model, or, after `until`, of evolution."""
         if self.count >= self.until:
             return self.later.propose(rng)
         known = len(self.results.keys() - self.failed)
@@ -85,13 +87,13 @@ class GaussianProcessSearch(Strategy):
             return self._modelled(rng)
 
     def on_issue(self, trial: Trial) -> None:
-        """Note a trial that runs."""
+        """Record a running trial."""
         super().on_issue(trial)
         self.issued[trial.id] = trial.codes
         self.later.on_issue(trial)
 
     def observe(self, trial: Trial) -> None:
-        """Note the losses of a stage, or the failure, in the order of the log."""
+        """Record the losses of a stage, or the failure, in the order of the log."""
         before = self.results.pop(trial.id, [])
         self.results[trial.id] = before
         if trial.status == "done":
@@ -102,7 +104,7 @@ class GaussianProcessSearch(Strategy):
         self.later.observe(trial)
 
     def state(self) -> dict[str, Any]:
-        """Return the counters."""
+        """Return the counters of issued, finished and failed trials."""
         return {**super().state(), "known": len(self.results), "failed": len(self.failed)}
 
     def describe(self) -> dict[str, Any]:
@@ -147,14 +149,14 @@ class GaussianProcessSearch(Strategy):
         return Proposal(self.sample_unseen(rng, lambda: self.space.sample_codes(rng)), "random")
 
     def _rows(self, numbers: list[int]) -> Array:
-        """Return the rows (N, V) of trials; each is computed once, when it is first wanted."""
+        """Return the rows (N, V) of trials, cached per trial."""
         for number in numbers:
             if number not in self.rows:
                 self.rows[number] = self.embedding.rows([self.issued[number]])[0]
         return np.array([self.rows[n] for n in numbers]).reshape(-1, len(self.embedding.axes))
 
     def _first_new(self, candidates: Iterator[Array], known: Array) -> Codes | None:
-        """Return the first that is not within a millionth of a range of one that was tried."""
+        """Return the first feasible candidate further than 1e-6 from all issued trials."""
         filled = np.where(np.isnan(known), _OFF, known)
         refused: set[Codes] = set()
         for row in candidates:
@@ -182,7 +184,7 @@ class GaussianProcessSearch(Strategy):
                              [self.violations.get(n, 0.0) for n in numbers])  # fmt: skip
 
     def _shifts(self, objectives: int) -> Array:
-        """Return (stages, objectives) the median change of losses from a budget to the largest."""
+        """Return (stages, objectives): median change of losses from each budget to the largest."""
         stages = max(len(values) for values in self.results.values())
         shifts = np.zeros((stages, objectives))
         for stage in reversed(range(stages - 1)):
@@ -193,7 +195,7 @@ class GaussianProcessSearch(Strategy):
 
 
 def joint(losses: Array, generator: np.random.Generator) -> Array:
-    """Return one loss (N,) of several (N, K), by random weights of a Chebyshev norm."""
+    """Return losses (N,) of K objectives (N, K): augmented Chebyshev norm, random weights."""
     if losses.shape[1] == 1:
         return losses[:, 0]
     low, high = losses.min(axis=0), losses.max(axis=0)
@@ -203,10 +205,14 @@ def joint(losses: Array, generator: np.random.Generator) -> Array:
 
 
 def beyond_limits(losses: list[float | None], violations: list[float]) -> Array:
-    """Return losses (N,) that grow with how far a limit is exceeded; None, of failures, the worst.
+    """Return losses (N,) with a penalty for violated limits; failed trials (None) get the worst.
 
-    The penalty is continuous at the limit, where the optimum often is, and steep enough that no
-    trial beyond it is the best.
+    The penalty is continuous at the limit, where the optimum often lies, and steep enough that no
+    infeasible trial is the best.
+
+    Args:
+        losses: one per trial, None if it failed.
+        violations: relative excess over the limits, 0 if feasible.
 
     Example:
         >>> beyond_limits([1.0, -5.0, None, 0.0], [0.0, 0.5, 0.0, 0.0]).tolist()
@@ -227,10 +233,10 @@ def beyond_limits(losses: list[float | None], violations: list[float]) -> Array:
 
 
 def compressed(losses: Array) -> Array:
-    """Return losses (N,) of zero mean and unit variance, those above the median in a logarithm.
+    """Return standardised losses (N,), compressed logarithmically above the median.
 
-    Beyond fifty times the usual distance from the median all are equally bad: a loss that
-    overflowed must not make all others look the same.
+    Losses further than 50 median absolute deviations above the median are clipped, so that a loss
+    that overflowed does not make all others indistinguishable.
 
     Example:
         >>> compressed(np.array([0.0, 1.0, 2.0, 1e9])).round(1).tolist()
@@ -249,7 +255,7 @@ def _blas() -> ThreadpoolController:
 
 
 def _sobol(dimensions: int, seed: int, count: int) -> Array:
-    """Return the first points (count, dimensions) of a Sobol sequence, shifted by the seed."""
+    """Return the first points (count, dimensions) of a Sobol sequence, randomly shifted by seed."""
     power = max(1, (count - 1).bit_length())
     points = qmc.Sobol(dimensions, scramble=False).random_base2(power)[:count]
     return (points + np.random.default_rng([seed, dimensions]).random(dimensions)) % 1.0

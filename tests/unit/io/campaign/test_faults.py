@@ -92,7 +92,7 @@ def test_a_copy_is_named_when_it_leaks_and_left_out_when_asked(tmp_path):
 def test_overlapping_parts_are_refused(tmp_path):
     write(tmp_path / "s.nc")
     found = open_campaign(tmp_path / "s.nc", ["u"])
-    with pytest.raises(DataError, match="in the train part and in the test part") as caught:
+    with pytest.raises(DataError, match="in both the train and the test part") as caught:
         require_no_leak(found, {"train": [range(5)], "validation": [], "test": [range(4, 8)]})
     assert "simulation s, row 4" in str(caught.value)
 

@@ -68,7 +68,7 @@ def test_coefficients_of_dedalus_and_overlapping_parts_are_refused(tmp_path):
     written = layouts.dedalus(tmp_path)
     with h5py.File(tmp_path / "snapshots_s3.h5", "a") as file:
         file["scales/sim_time"][...] -= 0.15
-    with pytest.raises(DataError, match="before those of"):
+    with pytest.raises(DataError, match="before the end of"):
         open_campaign(written.path, ["b"], Options(files="parts"))
     with h5py.File(tmp_path / "snapshots_s1.h5", "a") as file:
         file["tasks/b"].attrs["grid_space"] = [False, True]

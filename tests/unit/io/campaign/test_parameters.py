@@ -166,3 +166,15 @@ def test_ranges_of_a_parameter_divide():
 def test_a_split_by_parameter_is_whole(keys):
     with pytest.raises(ValueError, match=r"parameter|empty"):
         CampaignSplit(**keys)
+
+
+def test_a_name_with_a_decimal_point_matches_no_other_simulation(tmp_path):
+    for nu in (0.1, 0.2):
+        write_fields(xr.Dataset({"u": fields()}), tmp_path / f"nu_{nu}.nc")
+    found = open_campaign(str(tmp_path / "nu_*.nc"), ["u"])
+    table = tmp_path / "runs.csv"
+    table.write_text("name,nu\nnu_0.3,3\nnu_0.1,1\nnu_0.2.nc,2")
+    assert parameter_values(found, "nu", table).tolist() == [1.0, 2.0]
+    table.write_text("name,nu\nnu_0.1,1\nnu_0.3,3")
+    with pytest.raises(DataError, match=r"no nu for nu_0\.2"):
+        parameter_values(found, "nu", table)

@@ -12,6 +12,7 @@ import pytest
 import xarray as xr
 import zarr
 
+from scitoolkit.core.errors import DataError
 from scitoolkit.io.loader import FileSource, PlannedLoader, open_source
 from scitoolkit.io.loader.filters import DEFLATE, FLETCHER32, SHUFFLE, fletcher32, shuffle, undo
 from scitoolkit.io.loader.hdf5 import LibraryReader
@@ -234,5 +235,28 @@ def test_filters_undo_what_they_did():
         assert undo(checked, [FLETCHER32], 0, 4, len(data)).tobytes() == data.tobytes()
     with pytest.raises(ValueError, match="deflate"):
         undo(values, [DEFLATE], 0, 4, 148)
-    with pytest.raises(ValueError, match="bytes came out"):
+    with pytest.raises(ValueError, match="decoded to 148 bytes, expected 3"):
         undo(values, [], 0, 4, 3)
+
+
+@pytest.mark.parametrize("attrs", [{"scale_factor": 0.5}, {"add_offset": 3.0}])
+def test_packed_doubles_are_unpacked_for_any_rows(attrs, tmp_path):
+    """Physical values have the stored dtype, but are not the stored values."""
+    path = tmp_path / "u.nc"
+    dataset = xr.Dataset({"u": (("time", "x"), np.arange(12.0).reshape(6, 2), attrs)})
+    dataset.to_netcdf(path, engine="h5netcdf")
+    source = open_source(path, {"x": "u"}, "time")
+    with xr.open_dataset(path) as opened:
+        for rows in (np.arange(6), np.array([2]), np.array([0, 5])):
+            assert np.array_equal(source.read(rows)["x"], opened["u"].values[rows])
+
+
+def test_files_in_different_units_are_refused(tmp_path):
+    for i, unit in enumerate(("m/s", "m s-1", "", "km/h")):
+        attrs = {"units": unit} if unit else {}
+        dataset = xr.Dataset({"u": (("time", "x"), U[:4, 0, :], attrs)})
+        dataset.to_netcdf(tmp_path / f"{i}.nc", engine="h5netcdf")
+    paths = [tmp_path / f"{i}.nc" for i in range(4)]
+    assert len(open_source(paths[:3], {"x": "u"}, "time")) == 12
+    with pytest.raises(DataError, match=r"3\.nc: variable u: unit 'km/h'"):
+        open_source(paths, {"x": "u"}, "time")
