@@ -129,4 +129,10 @@ def open_mace(
         ) from None  # fmt: skip
     if not isinstance(held, dict) or held.get("format") != FORMAT:
         raise DataError("not written by convert_mace", where=where, fix=CONVERT)
-    return held["state"], settings_of(held["settings"], where), where
+    try:
+        state, settings = held["state"], settings_of(held["settings"], where)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise DataError(
+            f"damaged settings ({type(error).__name__}: {error})", where=where, fix=CONVERT
+        ) from None
+    return state, settings, where
