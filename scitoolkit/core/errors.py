@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import sys
 from collections.abc import Iterator
 
 EXIT_OK = 0
@@ -124,11 +125,12 @@ def damaged_file(error: BaseException, where: str = "") -> DataError | None:
     kinds = (OSError, RuntimeError, ValueError, KeyError, IndexError, TypeError, SystemError)
     if not isinstance(error, kinds) or getattr(error, "errno", None) or "errno" in text:
         return None
-    last = error.__traceback__
-    while last is not None and last.tb_next is not None:
-        last = last.tb_next
-    module = "" if last is None else str(last.tb_frame.f_globals.get("__name__", ""))
-    if module.partition(".")[0] not in _READERS or "write" in text or "flush" in text:
+    module, step = "", error.__traceback__
+    while step is not None:
+        name = str(step.tb_frame.f_globals.get("__name__", "")).partition(".")[0]
+        # The standard library runs and decodes on behalf of a reader.
+        module, step = module if name in sys.stdlib_module_names else name, step.tb_next
+    if module not in _READERS or "write" in text or "flush" in text:
         return None
     return DataError(
         f"damaged or truncated data ({type(error).__name__}: {text[:200]})", where=where,

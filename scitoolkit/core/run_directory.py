@@ -8,6 +8,7 @@ Files are written under a temporary name and then renamed, so a reader never see
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -210,14 +211,17 @@ def making_folder(path: Path) -> Iterator[Path]:
         ConfigError: the folder exists.
         ScitoolkitError: the disk is full, or the folder cannot be written.
     """
+    taken = ConfigError("already exists", where=str(path), fix="choose another folder")
     if path.exists():
-        raise ConfigError("already exists", where=str(path), fix="choose another folder")
+        raise taken
     temporary = temporary_name(path)
     try:
         temporary.mkdir(parents=True)
         yield temporary
         temporary.replace(path)
     except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST):  # another process made it meanwhile
+            raise taken from None
         raise disk_error(error, path) from None
     finally:
         shutil.rmtree(temporary, ignore_errors=True)

@@ -136,6 +136,10 @@ def read_surrogate(folder: Path) -> object:
         from scitoolkit.potentials.saved import load_model
 
         return load_model(directory)
+    if folder.name == "rayleigh_benard_mfn":
+        from scitoolkit.superresolution.surrogate import SuperresolutionSurrogate
+
+        return SuperresolutionSurrogate.load(directory)
     return job.traced(directory)
 
 

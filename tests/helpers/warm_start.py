@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import json
 import os
 import select
@@ -138,6 +139,7 @@ def main() -> None:
     for name in MODULES:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
+    gc.freeze()  # forks do not copy pages by collecting what they share
     arguments = _serve(int(sys.argv[1]), sys.argv[2])
     if arguments:
         from scitoolkit.cli.main import main as scitoolkit

@@ -18,6 +18,8 @@ from torch import Tensor
 from scitoolkit.ops.codegen import REAL, call, differentiable, empty, load_library
 from scitoolkit.ops.spmm import cpu, triton_kernels
 
+MAX_WIDTH = 1 << 20
+
 
 @functools.lru_cache(maxsize=256)
 def kernels(width: str, dtype: torch.dtype) -> ctypes.CDLL:
@@ -30,7 +32,13 @@ def kernels(width: str, dtype: torch.dtype) -> ctypes.CDLL:
 
 
 def source(width: str, dtype: torch.dtype) -> str:
-    """Return the C source of the kernels of a width."""
+    """Return the C source of the kernels of a width.
+
+    Raises:
+        ValueError: not a number, or more columns than unrolled code has room for.
+    """
+    if int(width) > MAX_WIDTH:
+        raise ValueError(f"{width} columns, at most {MAX_WIDTH} are supported")
     return cpu.generate(max(1, int(width)), REAL[dtype])
 
 

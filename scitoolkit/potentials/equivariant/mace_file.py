@@ -130,6 +130,9 @@ def open_mace(
     if not isinstance(held, dict) or held.get("format") != FORMAT:
         raise DataError("not written by convert_mace", where=where, fix=CONVERT)
     try:
-        return held["state"], settings_of(held["settings"], where), where
-    except (KeyError, TypeError, AttributeError) as error:
-        raise DataError(f"damaged settings ({error!r})", where=where, fix=CONVERT) from None
+        state, settings = held["state"], settings_of(held["settings"], where)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise DataError(
+            f"damaged settings ({type(error).__name__}: {error})", where=where, fix=CONVERT
+        ) from None
+    return state, settings, where
