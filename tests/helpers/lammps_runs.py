@@ -96,14 +96,21 @@ class LammpsRuns:
         return done.stdout
 
     def error(self, *arguments, **settings) -> str:
-        """Return the error line of an input that must fail."""
-        done = subprocess.run(
-            self.command(*arguments, **settings), env=self.environment, capture_output=True,
-            text=True, timeout=300,
-        )  # fmt: skip
-        assert done.returncode != 0, done.stdout[-1500:]
-        lines = (done.stdout + done.stderr).splitlines()
-        return next((line for line in lines if "ERROR" in line), "no error line")
+        """Return the error line of an input that must fail.
+
+        LAMMPS ends all ranks by MPI_Abort, and a loaded mpiexec may end before it has forwarded
+        their output: a run that failed without any error line is started again.
+        """
+        for _ in range(3):
+            done = subprocess.run(
+                self.command(*arguments, **settings), env=self.environment, capture_output=True,
+                text=True, timeout=300,
+            )  # fmt: skip
+            assert done.returncode != 0, done.stdout[-1500:]
+            for line in (done.stdout + done.stderr).splitlines():
+                if "ERROR" in line:
+                    return line
+        return "no error line"
 
     def measure(self, atoms, pair, ranks=1, **settings):
         """Return energy, forces, virial (xx yy zz xy xz yz), atomic energies and stresses."""
