@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import random
@@ -115,6 +116,7 @@ def cases(parser: Parser | FolderParser, name: str, count: int, first: int = 0) 
             path.write_bytes(damaged(data, rng))
             print(json.dumps({"started": number, "file": path.name}), flush=True)
             signal.alarm(HANG)  # its default action ends the process, also within a C library
+            faulthandler.dump_traceback_later(0.8 * HANG)  # says where
             started = time.process_time()
             try:
                 found = parser.parse(root)
@@ -126,6 +128,7 @@ def cases(parser: Parser | FolderParser, name: str, count: int, first: int = 0) 
                 row = {"case": number, "raised": type(error).__name__, "text": str(error)[:200]}
                 print(json.dumps(row), flush=True)
             signal.alarm(0)
+            faulthandler.cancel_dump_traceback_later()
             taken = time.process_time() - started
             if taken > LONGEST:
                 print(json.dumps({"case": number, "seconds": round(taken, 1)}), flush=True)

@@ -14,7 +14,8 @@ from parser_cases import PARSERS
 CASES = Path(__file__).with_name("parser_cases.py")
 
 
-# Loops within the HDF5 library on a damaged object header: nothing here can end them.
+# The HDF5 library loops for ever on some damaged object headers: nothing here can end it. Of these
+# parsers such a case is passed over, if the innermost Python frame is one of h5py.
 LIBRARY_HANGS = {"hdf5_filter", "hdf5_values"}
 
 
@@ -22,7 +23,9 @@ def _unexpected(parser: str, count: int, first: int = 0) -> list[str]:
     command = [sys.executable, str(CASES), parser, str(count), str(first)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    if done.returncode == -signal.SIGALRM and parser in LIBRARY_HANGS:
+    frames = [line for line in done.stderr.splitlines() if line.startswith("  File ")]
+    in_library = bool(frames) and "/h5py/" in frames[0]
+    if done.returncode == -signal.SIGALRM and parser in LIBRARY_HANGS and in_library:
         number = rows[-1]["started"] + 1
         faults = [str(row) for row in rows if "case" in row]
         return faults + _unexpected(parser, first + count - number, number)
