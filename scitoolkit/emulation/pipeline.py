@@ -52,7 +52,7 @@ from scitoolkit.io.fields import write_fields
 from scitoolkit.io.loader import PlannedLoader
 from scitoolkit.io.loader.cursor import tensors
 from scitoolkit.io.loader.streamed import ReservoirLoader
-from scitoolkit.training import Trainer, best_weights, current_rank, world_size
+from scitoolkit.training import Trainer, current_rank, load_best, world_size
 from scitoolkit.training.processes import on_rank_zero
 
 log: Logger = get_logger(__name__)
@@ -147,10 +147,7 @@ def train(config: EmulationConfig, run: RunDirectory, *, resume: bool = False) -
     if current_rank() != 0:
         job.data.dataset.close()
         return
-    saved = set(job.emulator.state_dict())
-    derived = {n for n, _ in job.emulator.named_buffers()} - saved
-    best = {n: t for n, t in best_weights(run.checkpoints).items() if n not in derived}
-    job.emulator.load_state_dict(best)
+    load_best(job.emulator, run.checkpoints)
     model = ModelFolder.create(run)
     surrogate.save(job.emulator.cpu(), model.path, config.weights_dtype)
     record = {

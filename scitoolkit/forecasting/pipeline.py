@@ -37,7 +37,7 @@ from scitoolkit.forecasting.windows import Series, Windows
 from scitoolkit.io.fields import write_fields
 from scitoolkit.io.loader import ArraySource, BatchLoader
 from scitoolkit.io.time_axis import decimal_years
-from scitoolkit.training import Trainer, best_weights, current_rank, world_size
+from scitoolkit.training import Trainer, current_rank, load_best, world_size
 
 log: Logger = get_logger(__name__)
 
@@ -222,7 +222,7 @@ def _train_networks(
         resume=resume,
     )
     if current_rank() == 0:
-        correction.networks_.load_state_dict(best_weights(run.checkpoints))
+        load_best(correction.networks_, run.checkpoints)
         correction.networks_ = correction.networks_.cpu()
     return trainer
 

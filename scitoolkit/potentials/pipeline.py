@@ -33,7 +33,7 @@ from scitoolkit.potentials.preparation import held_out_share, prepare
 from scitoolkit.potentials.reference_energies import refit_energies, training_frames
 from scitoolkit.potentials.saved import MODEL, load_model, save_model
 from scitoolkit.potentials.teaching import add_rounds, first_files, make_files, with_files
-from scitoolkit.training import Trainer, best_weights, current_rank, world_size
+from scitoolkit.training import Trainer, current_rank, load_best, world_size
 
 log: Logger = get_logger(__name__)
 MOST_COMPARED = 20_000  # configurations that are compared for duplicates
@@ -77,9 +77,7 @@ def train(config: PotentialConfig, run: RunDirectory, *, resume: bool = False) -
         resume=resume,
     )
     if current_rank() == 0:
-        stored = ready.model.state_dict()  # checkpoints also hold derived buffers, such as ZBL's
-        best = best_weights(run.checkpoints)
-        ready.model.load_state_dict({name: t for name, t in best.items() if name in stored})
+        load_best(ready.model, run.checkpoints)
         if ready.e0_fitted and config.refit_e0:
             refit_energies(ready.model, list(ready.train.spread(config.statistics_frames)))
         resolved = ready.config.model_copy(update={"data": config.data})

@@ -42,7 +42,7 @@ from scitoolkit.superresolution.simulations import (
 from scitoolkit.superresolution.spectrum import WaveGains
 from scitoolkit.superresolution.surrogate import Header, SuperresolutionSurrogate, build
 from scitoolkit.superresolution.task import Physics, SuperresolutionTask
-from scitoolkit.training import Trainer, best_weights, current_rank, world_size
+from scitoolkit.training import Trainer, current_rank, load_best, world_size
 from scitoolkit.training.processes import on_rank_zero, share_work
 
 log: Logger = get_logger(__name__)
@@ -116,7 +116,7 @@ def train(config: SuperresolutionConfig, run: RunDirectory, *, resume: bool = Fa
     surrogate = SuperresolutionSurrogate(
         prepared.header, build(prepared.header, config.model), config.model
     )
-    surrogate.model.load_state_dict(best_weights(run.checkpoints))
+    load_best(surrogate.model, run.checkpoints)
     model = ModelFolder.create(run)
     surrogate.save(model.path, config.weights_dtype)
     if config.spectrum is not None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from scitoolkit.training.callbacks import Callback as Callback
     from scitoolkit.training.checkpoint import Checkpoints as Checkpoints
     from scitoolkit.training.checkpoint import best_weights as best_weights
+    from scitoolkit.training.checkpoint import load_best as load_best
     from scitoolkit.training.config import TrainingConfig as TrainingConfig
     from scitoolkit.training.job import TrainingJob as TrainingJob
     from scitoolkit.training.launch import current_rank as current_rank
@@ -27,6 +28,7 @@ _HOMES = {
     "TrainingConfig": "config",
     "TrainingJob": "job",
     "best_weights": "checkpoint",
+    "load_best": "checkpoint",
     "current_rank": "launch",
     "world_size": "launch",
 }
@@ -38,6 +40,7 @@ __all__ = [
     "TrainingJob",
     "best_weights",
     "current_rank",
+    "load_best",
     "world_size",
 ]
 

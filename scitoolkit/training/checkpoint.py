@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from scitoolkit.core.errors import CheckpointError
@@ -286,6 +286,19 @@ def best_weights(folder: Path) -> dict[str, Tensor]:
     if path is None:
         raise CheckpointError("no checkpoint to read weights from", where=str(folder))
     return model_weights(kept.open(path))
+
+
+def load_best(model: nn.Module, folder: Path) -> None:
+    """Load the weights of the best checkpoint in `folder` into a model; see `best_weights`.
+
+    Checkpoints also hold non-persistent buffers, which a state dict must not contain.
+
+    Raises:
+        CheckpointError: there is no checkpoint, or it is damaged.
+    """
+    derived = {name for name, _ in model.named_buffers()} - model.state_dict().keys()
+    best = best_weights(folder)
+    model.load_state_dict({name: t for name, t in best.items() if name not in derived})
 
 
 def model_weights(reader: Reader) -> dict[str, Tensor]:
