@@ -31,6 +31,34 @@ def test_slurm_and_torchrun_are_read():
     assert process_environment({**torchrun, **SLURM, **STEP}).world_size == 2
 
 
+OPEN_MPI = {
+    "OMPI_COMM_WORLD_RANK": "5", "OMPI_COMM_WORLD_SIZE": "8", "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+}  # fmt: skip
+HYDRA = {"PMI_RANK": "5", "PMI_SIZE": "8", "MPI_LOCALRANKID": "1"}
+PALS = {"PMI_RANK": "5", "PMI_SIZE": "8", "PMI_LOCAL_RANK": "1"}
+
+
+@pytest.mark.parametrize("variables", [OPEN_MPI, HYDRA, PALS])
+def test_mpirun_is_read(variables):
+    assert process_environment(variables) == ProcessEnvironment(5, 8, 1)
+    address = {"MASTER_ADDR": "n3", "MASTER_PORT": "20041"}
+    assert process_environment({**variables, **address}) == ProcessEnvironment(5, 8, 1, "n3", 20041)
+    # A search over MPI ranks makes each of them a job of one process.
+    alone = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
+    assert process_environment({**variables, **alone}) == ProcessEnvironment()
+
+
+@pytest.mark.parametrize("variables", [OPEN_MPI, HYDRA])
+def test_mpirun_in_a_batch_job_of_slurm_is_not_taken_for_srun(variables):
+    # mpirun starts a daemon on each node with srun: all ranks inherit its SLURM_PROCID.
+    daemon = {"SLURM_PROCID": "1", "SLURM_LOCALID": "0", **STEP}
+    found = process_environment({**daemon, **variables})
+    assert (found.rank, found.world_size, found.local_rank) == (5, 8, 1)
+    # srun --mpi=pmi2
+    plain = {"PMI_RANK": "5", "PMI_SIZE": "8"}
+    assert process_environment({**SLURM, **STEP, **plain}).master_address == "n3"
+
+
 def test_variables_that_are_no_numbers_are_refused():
     with pytest.raises(ConfigError, match="not a number"):
         process_environment({"RANK": "one", "WORLD_SIZE": "2"})
