@@ -115,6 +115,32 @@ def test_slurm_scripts_requeue_when_time_ran_out(tmp_path, script, code):
     assert rest == (["scontrol requeue 41 port="] if code == 130 else [])
 
 
+@pytest.mark.parametrize("batch", [("pbs", "qsub"), ("lsf", "bsub")], ids=lambda pair: pair[0])
+@pytest.mark.parametrize("code", [0, 130, 3])
+def test_pbs_and_lsf_scripts_submit_themselves_again_when_time_ran_out(tmp_path, batch, code):
+    system, submit = batch
+    for name, ends in (("mpirun", code), (submit, 0)):
+        fake = tmp_path / name
+        fake.write_text(f'#!/bin/sh\necho {name} "$@" "resume=${{RESUME:-}}"\nexit {ends}\n')
+        fake.chmod(0o755)
+    hosts = tmp_path / "hosts"
+    hosts.write_text("n3\nn3\nn4\n")
+    environment = {
+        "PATH": f"{tmp_path}:/usr/bin:/bin", "PBS_JOBID": "41.server", "PBS_NODEFILE": str(hosts),
+        "LSB_JOBID": "41", "LSB_DJOB_HOSTFILE": str(hosts),
+    }  # fmt: skip
+    script = WORKFLOWS / "field_surrogate" / "launch" / f"{system}.sh"
+    done = subprocess.run(
+        ["bash", script], env=environment, capture_output=True, text=True, cwd=WORKFLOWS.parent
+    )
+    assert done.returncode == code, done.stderr
+    first, *rest = done.stdout.splitlines()
+    assert "-n 3 env MASTER_ADDR=n3 MASTER_PORT=20041" in first
+    assert "training.batch_size=3" in first
+    assert len(rest) == (code == 130)
+    assert all("RESUME=--resume" in line or "resume=--resume" in line for line in rest)
+
+
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="no threads in /proc")
 def test_leaving_the_group_ends_its_threads_though_ddp_held_it():
     code = (
