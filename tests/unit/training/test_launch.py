@@ -130,3 +130,13 @@ def test_plain_torchrun_works_too(tmp_path):
         text=True,
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_cores_are_counted_on_systems_without_processor_affinity(monkeypatch):
+    from scitoolkit.compression.threads import threads
+    from scitoolkit.core.processes import available_cores
+
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    assert threads() == available_cores() == len(os.sched_getaffinity(0))
+    monkeypatch.delattr(os, "sched_getaffinity")
+    assert threads() == available_cores() == os.cpu_count()
