@@ -17,9 +17,12 @@ FEWER = {
         "train: 8, validation: 20, test: 2": "train: 2, validation: 2, test: 2",
         "steps: 1000": "steps: 4",
         "warmup_steps: 50": "warmup_steps: 1",
-        "long: 300": "long: 10",
+        "long: 300": "long: 2",
+        "evaluate: 30": "evaluate: 3",
+        "members: 2, steps: 30": "members: 2, steps: 3",
+        "{name: unet, widths: [32, 64]}": "{name: unet, widths: [8]}",
     },
-    "super-resolution": {"training.epochs=1": "crop.per_epoch=4"},
+    "super-resolution": {'training.epochs=1"': 'crop.per_epoch=2", "pde.points=16"'},
 }
 
 
