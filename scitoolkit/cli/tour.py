@@ -86,7 +86,9 @@ def command(
         options.print_json({"index": str(index), "stops": rows, "export": exported})
     else:
         print(f"\n{_table(stops)}\n\nopen  {index}")
-        if exported:
+        if "left_out" in exported:
+            print(f"no export as C: {exported['left_out']}")
+        elif exported:
             print(
                 "exported  {surrogate} as C: {milliseconds:.2f} ms per call, {path}".format(
                     **exported
@@ -96,7 +98,7 @@ def command(
 
 
 def _exported(output: Path, name: str = "sst_forecast") -> dict[str, Any]:
-    """Export a shipped surrogate as C and return the time of a call; {} without a compiler.
+    """Export a shipped surrogate as C and return the time of a call, or {"left_out": reason}.
 
     The export itself compares the C code with the surrogate.
     """
@@ -108,8 +110,8 @@ def _exported(output: Path, name: str = "sst_forecast") -> dict[str, Any]:
 
     try:
         found = api.export(name, output / f"{name}.so")
-    except BackendError:
-        return {}
+    except BackendError as error:
+        return {"left_out": str(error)}
     call = CompiledSurrogate(found["path"])
     inputs = [np.zeros([1, *entry["shape"][1:]], np.float32) for entry in found["inputs"]]
     seconds = []
@@ -127,6 +129,9 @@ def _visit(name: str, output: Path) -> Stop:
     log = output / f"tour-{name}.log"
     settings: list[str] = []
     if _missing(name) and name in PREPARATIONS:
+        missing = _missing(PREPARATIONS[name], ["output=null"])
+        if missing:
+            return Stop(name, reason=missing)
         data, reason = _prepared(PREPARATIONS[name], output)
         if reason:
             return Stop(name, time.monotonic() - start, reason=reason, failed=True)

@@ -7,10 +7,13 @@ which `decompress` restores them.
 
 from __future__ import annotations
 
+import atexit
 import functools
 import hashlib
 import itertools
 import json
+import shutil
+import tempfile
 from collections.abc import Iterator
 from logging import Logger
 from pathlib import Path
@@ -39,13 +42,22 @@ log: Logger = get_logger(__name__)
 def load_filter() -> Path:
     """Register the filter with h5py, building it if it is not cached; return its folder.
 
+    If the cache cannot be written, the filter is built in a temporary folder of this process.
+
     Raises:
-        BackendError: there is no C compiler, or the cache cannot be written.
+        BackendError: there is no C compiler, or no folder can be written.
     """
     digest = hashlib.sha256(plugin.plugin_source().encode()).hexdigest()
     folder = cache_directory() / f"hdf5-{digest[:16]}"
     if not (folder / plugin.LIBRARY).exists():
-        plugin.install(folder)
+        try:
+            plugin.write(folder)
+        except OSError as error:
+            log.warning("%s: the HDF5 filter is built in a temporary folder", error)
+            # Not the kernel cache's fallback: HDF5 opens a path without checking its owner.
+            folder = Path(tempfile.mkdtemp(prefix="scitoolkit-hdf5-"))
+            atexit.register(shutil.rmtree, folder, ignore_errors=True)
+            plugin.install(folder)
     h5py.h5pl.prepend(str(folder).encode())
     return folder
 

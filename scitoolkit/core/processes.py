@@ -1,4 +1,4 @@
-"""Rank and world size of this process, as set by torchrun, Slurm or `--nproc`."""
+"""Rank and world size of this process, as set by torchrun, Slurm, mpirun or `--nproc`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,15 @@ from typing import NoReturn
 
 from scitoolkit.core.errors import ConfigError
 
+# Variables of a launcher: rank, number of ranks, rank on the node.
+_OPEN_MPI = ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK")
+_HYDRA = ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID")  # MPICH, Intel MPI
+_PALS = ("PMI_RANK", "PMI_SIZE", "PMI_LOCAL_RANK")  # Cray
+_NODE_SIZES = (
+    "LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "SLURM_NTASKS_PER_NODE",
+    "PMI_LOCAL_SIZE",
+)  # fmt: skip
+
 
 @dataclass(frozen=True)
 class ProcessEnvironment:
@@ -26,7 +35,9 @@ class ProcessEnvironment:
 
 
 def process_environment(variables: Mapping[str, str] | None = None) -> ProcessEnvironment:
-    """Read rank and world size from the variables of torchrun, or else from those of srun.
+    """Read rank and world size from the variables of torchrun, mpirun or srun, in this order.
+
+    mpirun passes no address of rank 0: on several nodes, MASTER_ADDR has to contain it.
 
     Args:
         variables: environment variables; those of this process if None.
@@ -50,6 +61,10 @@ master_port=20123)
                 env.get("MASTER_ADDR", "127.0.0.1"),
                 int(env.get("MASTER_PORT", "29500")),
             )
+        # Before Slurm: in a batch job, mpirun may start its ranks from a task of srun.
+        for names in (_OPEN_MPI, _HYDRA):
+            if all(name in env for name in names):
+                return _of_mpirun(env, names)
         # sbatch alone sets SLURM_NTASKS too; only srun's tasks have a step's node list.
         if "SLURM_PROCID" in env and "SLURM_STEP_NODELIST" in env:
             nodes = env["SLURM_STEP_NODELIST"]
@@ -61,13 +76,21 @@ master_port=20123)
                 env.get("MASTER_ADDR", first_node(nodes)),
                 int(env.get("MASTER_PORT", str(port))),
             )
+        if all(name in env for name in _PALS):
+            return _of_mpirun(env, _PALS)
     except ValueError as error:
         raise ConfigError(
             f"a variable of the launcher is not a number ({error})",
-            where="RANK, WORLD_SIZE, LOCAL_RANK, MASTER_PORT or SLURM_*",
-            fix="start with --nproc N, torchrun or srun",
+            where="RANK, WORLD_SIZE, LOCAL_RANK, MASTER_PORT, SLURM_*, OMPI_COMM_WORLD_* or PMI_*",
+            fix="start with --nproc N, torchrun, srun or mpirun",
         ) from None
     return ProcessEnvironment()
+
+
+def _of_mpirun(env: Mapping[str, str], names: tuple[str, str, str]) -> ProcessEnvironment:
+    rank, world_size, local_rank = (int(env[name]) for name in names)
+    address, port = env.get("MASTER_ADDR", "127.0.0.1"), int(env.get("MASTER_PORT", "29500"))
+    return ProcessEnvironment(rank, world_size, local_rank, address, port)
 
 
 def first_node(nodes: str) -> str:
@@ -112,7 +135,7 @@ def node_size() -> int:
         >>> node_size()
         1
     """
-    given = os.environ.get("LOCAL_WORLD_SIZE") or os.environ.get("SLURM_NTASKS_PER_NODE", "")
+    given = next((os.environ[name] for name in _NODE_SIZES if name in os.environ), "")
     return int(given) if given.isdigit() else world_size()
 
 
@@ -171,7 +194,8 @@ def one_process() -> Iterator[bool]:
     number = world_size()
     if number > 1:
         raise ConfigError(
-            f"{number} processes, but this job runs in one", where="--nproc, torchrun or srun",
+            f"{number} processes, but this job runs in one",
+            where="--nproc, torchrun, srun or mpirun",
             allowed="1", fix="start it without --nproc",
         )  # fmt: skip
     yield True

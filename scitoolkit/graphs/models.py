@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, PositiveInt
@@ -59,7 +60,10 @@ AnyModel = Annotated[NodeModelConfig, Choice(models)]
 
 def _pyg() -> Any:
     try:
-        import torch_geometric.nn as layers
+        with warnings.catch_warnings():
+            # torch 2.14 warns of torch.jit.script, which PyG calls while it is imported.
+            warnings.filterwarnings("ignore", ".*torch.jit.script", FutureWarning)
+            import torch_geometric.nn as layers
     except ImportError:
         raise missing_extra("torch_geometric", "graphs", "domain=graphs") from None
     return layers

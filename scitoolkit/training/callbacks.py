@@ -141,7 +141,7 @@ class Profiler(Callback):
 
         self._seen += 1
         if self._seen == self._warmup:
-            self._profile = torch.profiler.profile()
+            self._profile = torch.profiler.profile(acc_events=True)
             self._profile.start()
         elif self._seen == self._warmup + self._steps:
             self._finish()

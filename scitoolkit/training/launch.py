@@ -1,8 +1,8 @@
 """Launcher of several processes on one machine.
 
 The processes are not started through torchrun, which turns every failure into exit code 1: a
-configuration error must exit with 2 for any number of processes. torchrun and srun work as well,
-because `core.processes` reads the variables that they set. This module does not import torch.
+configuration error must exit with 2 for any number of processes. torchrun, srun and mpirun work as
+well, because `core.processes` reads the variables that they set. This module does not import torch.
 """
 
 from __future__ import annotations

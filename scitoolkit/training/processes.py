@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import functools
 import gc
 import itertools
 import os
@@ -27,6 +26,8 @@ from scitoolkit.training.rank_reports import RankReports
 T = TypeVar("T")
 _GROUPS: Iterator[int] = itertools.count()
 """Numbers of the groups of this job, in the same order on every rank."""
+_CONNECTIONS: dict[ProcessEnvironment, Any] = {}
+"""Stores of this job; rank 0 serves them until it ends."""
 
 
 def choose_device(config: TrainingConfig) -> torch.device:
@@ -106,10 +107,13 @@ def _store(place: ProcessEnvironment, timeout: float) -> Any:
     """
     if place.world_size == 1:
         return dist.HashStore()
-    return dist.PrefixStore(f"group_{next(_GROUPS)}", _connection(place, timeout))
+    if place not in _CONNECTIONS:
+        _CONNECTIONS[place] = _connection(place, timeout)
+    connection = _CONNECTIONS[place]
+    connection.set_timeout(datetime.timedelta(seconds=timeout))
+    return dist.PrefixStore(f"group_{next(_GROUPS)}", connection)
 
 
-@functools.cache
 def _connection(place: ProcessEnvironment, timeout: float) -> Any:
     # torchrun's agent may already serve the store; `env://` handles that and reads these variables.
     os.environ.setdefault("RANK", str(place.rank))

@@ -64,19 +64,28 @@ def install(directory: Path | str, *, flags: tuple[str, ...] = FLAGS) -> Path:
     Raises:
         BackendError: there is no compiler, it fails, or the folder cannot be written.
     """
-    target = Path(directory) / LIBRARY
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=target.parent, prefix=".build-") as scratch:
-            built = _build(Path(scratch), flags)
-            os.replace(built, target)
+        return write(Path(directory), flags=flags)
     except OSError as error:
         raise BackendError(
             f"the filter cannot be written: {error}",
-            where=str(target.parent),
+            where=str(directory),
             fix="choose a writable folder with some MB of free space",
         ) from error
-    return target
+
+
+def write(folder: Path, *, flags: tuple[str, ...] = FLAGS) -> Path:
+    """Do the work of `install`.
+
+    Raises:
+        BackendError: there is no compiler, or it fails.
+        OSError: the folder cannot be written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".build-") as scratch:
+        built = _build(Path(scratch), flags)
+        os.replace(built, folder / LIBRARY)
+    return folder / LIBRARY
 
 
 def _build(scratch: Path, flags: tuple[str, ...]) -> Path:

@@ -26,6 +26,7 @@ from pathlib import Path
 
 from scitoolkit.core.errors import BackendError, ConfigError
 from scitoolkit.core.log import get_logger
+from scitoolkit.core.processes import current_rank
 from scitoolkit.ops.codegen import prebuilt
 from scitoolkit.ops.codegen.cache import KernelCache, caches, first_usable
 
@@ -103,7 +104,7 @@ def compiler_identity(compiler: str) -> str:
 @contextlib.contextmanager
 def _progress(key: str) -> Iterator[None]:
     """Report on a terminal that a kernel is being compiled, and the time it took."""
-    shown = sys.stderr.isatty() and os.environ.get("RANK", "0") == "0"
+    shown = sys.stderr.isatty() and current_rank() == 0
     begin = time.perf_counter()
     if shown:
         print(f"compiling kernel {key[:8]} (once) ...", end="", file=sys.stderr, flush=True)

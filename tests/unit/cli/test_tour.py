@@ -1,5 +1,6 @@
 """The tour: one line per workflow, a table of the verdicts, a page with links to the reports."""
 
+import importlib.util
 import json
 import shutil
 
@@ -98,6 +99,27 @@ def test_a_failed_generation_is_the_failure_of_its_workflow(tmp_path, monkeypatc
     monkeypatch.setattr(tour, "_run", lambda *_: ({}, "exit code 1 (log: x)"))
     stop = tour._visit("mesh_diffusion", tmp_path)
     assert (stop.failed, stop.reason) == (True, "exit code 1 (log: x)")
+
+
+def test_a_workflow_whose_data_need_a_missing_package_is_left_out(tmp_path, monkeypatch):
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "skfem" else found(name)
+    )
+    stop = tour._visit("mesh_diffusion", tmp_path)
+    assert (stop.failed, stop.reason) == (
+        False, "needs the package 'skfem', which is not installed"
+    )  # fmt: skip
+
+
+def test_without_a_compiler_the_tour_says_why_it_exports_nothing(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("CC", "no_such_compiler")
+    found = tour._exported(tmp_path)
+    assert "no C compiler found" in found["left_out"]
+    monkeypatch.setattr(tour, "_visit", lambda name, _: tour.Stop(name, reason="-"))
+    monkeypatch.setattr(tour, "_exported", lambda output: found)
+    assert run_cli(["tour", "-o", str(tmp_path)]) == 0
+    assert "no export as C: no C compiler found" in capsys.readouterr().out
 
 
 def test_the_table_fits_a_terminal_and_aligns_the_values(tmp_path, monkeypatch):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import stat
 import subprocess
 
 import h5py
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 from scitoolkit.cli.main import run_cli
+from scitoolkit.compression.filtered import load_filter
 from scitoolkit.compression.native.plugin import FILTER_ID, LIBRARY, filter_options, install
 from scitoolkit.core.errors import BackendError, ConfigError, DataError
 from scitoolkit.testing.codec import smooth_field
@@ -137,6 +139,21 @@ def test_the_command_installs_the_filter(tmp_path, capsys):
     (tmp_path / "file").write_text("")
     with pytest.raises(BackendError, match="cannot be written"):
         install(tmp_path / "file")
+
+
+def test_without_a_writable_cache_the_filter_is_temporary(tmp_path, monkeypatch):
+    blocker = tmp_path / "file"
+    blocker.touch()
+    monkeypatch.setenv("SCITOOLKIT_CACHE", str(blocker))
+    monkeypatch.setattr(h5py.h5pl, "prepend", lambda path: None)
+    load_filter.cache_clear()
+    try:
+        folder = load_filter()
+        assert (folder / LIBRARY).is_file()
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    finally:
+        load_filter.cache_clear()
+        shutil.rmtree(folder)
 
 
 def test_zarr_reads_what_it_wrote_and_refuses_integers(tmp_path):

@@ -75,6 +75,8 @@ def test_bits_do_not_depend_on_threads():
         torch.set_num_threads(threads)
 
 
+# Of torch 2.14, for tensors that its check makes itself.
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
 def test_compile_and_opcheck_see_the_operator():
     from scitoolkit.ops.spmm import operators
 

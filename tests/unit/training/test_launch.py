@@ -31,6 +31,34 @@ def test_slurm_and_torchrun_are_read():
     assert process_environment({**torchrun, **SLURM, **STEP}).world_size == 2
 
 
+OPEN_MPI = {
+    "OMPI_COMM_WORLD_RANK": "5", "OMPI_COMM_WORLD_SIZE": "8", "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+}  # fmt: skip
+HYDRA = {"PMI_RANK": "5", "PMI_SIZE": "8", "MPI_LOCALRANKID": "1"}
+PALS = {"PMI_RANK": "5", "PMI_SIZE": "8", "PMI_LOCAL_RANK": "1"}
+
+
+@pytest.mark.parametrize("variables", [OPEN_MPI, HYDRA, PALS])
+def test_mpirun_is_read(variables):
+    assert process_environment(variables) == ProcessEnvironment(5, 8, 1)
+    address = {"MASTER_ADDR": "n3", "MASTER_PORT": "20041"}
+    assert process_environment({**variables, **address}) == ProcessEnvironment(5, 8, 1, "n3", 20041)
+    # A search over MPI ranks makes each of them a job of one process.
+    alone = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
+    assert process_environment({**variables, **alone}) == ProcessEnvironment()
+
+
+@pytest.mark.parametrize("variables", [OPEN_MPI, HYDRA])
+def test_mpirun_in_a_batch_job_of_slurm_is_not_taken_for_srun(variables):
+    # mpirun starts a daemon on each node with srun: all ranks inherit its SLURM_PROCID.
+    daemon = {"SLURM_PROCID": "1", "SLURM_LOCALID": "0", **STEP}
+    found = process_environment({**daemon, **variables})
+    assert (found.rank, found.world_size, found.local_rank) == (5, 8, 1)
+    # srun --mpi=pmi2
+    plain = {"PMI_RANK": "5", "PMI_SIZE": "8"}
+    assert process_environment({**SLURM, **STEP, **plain}).master_address == "n3"
+
+
 def test_variables_that_are_no_numbers_are_refused():
     with pytest.raises(ConfigError, match="not a number"):
         process_environment({"RANK": "one", "WORLD_SIZE": "2"})
@@ -85,6 +113,32 @@ def test_slurm_scripts_requeue_when_time_ran_out(tmp_path, script, code):
     assert "--cpus-per-task=3" in first
     assert first.endswith("port=")  # rank 0's port follows from the job's id
     assert rest == (["scontrol requeue 41 port="] if code == 130 else [])
+
+
+@pytest.mark.parametrize("batch", [("pbs", "qsub"), ("lsf", "bsub")], ids=lambda pair: pair[0])
+@pytest.mark.parametrize("code", [0, 130, 3])
+def test_pbs_and_lsf_scripts_submit_themselves_again_when_time_ran_out(tmp_path, batch, code):
+    system, submit = batch
+    for name, ends in (("mpirun", code), (submit, 0)):
+        fake = tmp_path / name
+        fake.write_text(f'#!/bin/sh\necho {name} "$@" "resume=${{RESUME:-}}"\nexit {ends}\n')
+        fake.chmod(0o755)
+    hosts = tmp_path / "hosts"
+    hosts.write_text("n3\nn3\nn4\n")
+    environment = {
+        "PATH": f"{tmp_path}:/usr/bin:/bin", "PBS_JOBID": "41.server", "PBS_NODEFILE": str(hosts),
+        "LSB_JOBID": "41", "LSB_DJOB_HOSTFILE": str(hosts),
+    }  # fmt: skip
+    script = WORKFLOWS / "field_surrogate" / "launch" / f"{system}.sh"
+    done = subprocess.run(
+        ["bash", script], env=environment, capture_output=True, text=True, cwd=WORKFLOWS.parent
+    )
+    assert done.returncode == code, done.stderr
+    first, *rest = done.stdout.splitlines()
+    assert "-n 3 env MASTER_ADDR=n3 MASTER_PORT=20041" in first
+    assert "training.batch_size=3" in first
+    assert len(rest) == (code == 130)
+    assert all("RESUME=--resume" in line or "resume=--resume" in line for line in rest)
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="no threads in /proc")

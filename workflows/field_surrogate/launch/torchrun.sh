@@ -6,4 +6,4 @@ processes=${1:-2}
 [ $# -gt 0 ] && shift
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
 exec torchrun --standalone --nproc-per-node "$processes" -m scitoolkit run "$here" \
-    training.strategy=ddp "$@"
+    training.strategy=ddp training.batch_size="$processes" "$@"
