@@ -17,6 +17,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 import _ablation_table
+import _baselines_table
 import _batch_table
 import _containers_table
 import _exchange_table
@@ -42,7 +43,7 @@ TABLES = (
     _rivals_table, _exchange_table, _s_step_table, _speed_table, _memory_table, _wire_table,
     _batch_table,
     _quantities_table, _containers_table, _scaling_table, _offload_table, _potentials_table,
-    _rank_table, _field_models_table,
+    _rank_table, _field_models_table, _baselines_table,
 )  # fmt: skip
 RESULTS = ROOT / "benchmarks" / "results"
 BEGIN = "<!-- results: written by `python benchmarks/readme.py` -->"

@@ -30,12 +30,21 @@ def plugin_page() -> str:
     for name, kind in kinds().items():
         parts.append(f"\n## {name}\n")
         contract = f"; contract suite `{kind.contract}`" if kind.contract else ""
-        parts.append(f"{kind.summary}. Entry-point group `{kind.group}`{contract}.\n")
+        page = f"[How to add a member](../how-to/{how_to_add(kind.group)})."
+        parts.append(f"{kind.summary}. Entry-point group `{kind.group}`{contract}. {page}\n")
         rows = [row for row in kind.members() if row.origin.startswith("scitoolkit")]
         parts.append("| name | summary |\n|---|---|")
         parts += [f"| `{row.name}` | {row.summary or '-'} |" for row in rows]
         parts[-1] += "\n"
     return "\n".join(parts)
+
+
+def how_to_add(group: str) -> str:
+    """Return the first how-to page that registers a member in an entry-point group."""
+    for path in sorted((FOLDER.parent / "how-to").glob("add-a*.md")):
+        if f'[project.entry-points."{group}"]' in path.read_text(encoding="utf-8"):
+            return path.name
+    raise LookupError(f"no page docs/how-to/add-a*.md has the table for {group}")
 
 
 def api_pages() -> dict[str, str]:

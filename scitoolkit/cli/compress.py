@@ -103,7 +103,7 @@ def compress(
     as_json: options.Json = False,
 ) -> None:
     """Compress the float variables of files within an error bound at every point."""
-    from scitoolkit.compression import Bound, Options
+    from scitoolkit.compression import Options
     from scitoolkit.compression.files import FilePlan
     from scitoolkit.compression.many import compress_files, pairs_to_write
     from scitoolkit.compression.missing import MissingValues
@@ -113,7 +113,7 @@ def compress(
 
     bounds = {"abs": abs_, "rel": rel, "pw_rel": pw_rel, "psnr": psnr}
     given = not quantity or any(value is not None for value in bounds.values())
-    default = Bound.choose(**bounds) if given else None
+    default = _only_bound(bounds) if given else None
     selected = dict(_variable(text) for text in variable or [])
     networks = Path(enhancer) if Path(enhancer).is_dir() else None
     chosen: dict[str, Any] = {"codec": codec, "enhancer": "auto" if networks else enhancer,
@@ -226,6 +226,25 @@ def _line(r: dict[str, Any]) -> str:
         f"  {r['name']}{tuple(r['shape'])}  {r['ratio']:.1f}x  {r['bytes']} bytes  "
         f"{r['codec']} + {r['enhancer']}  max error {r['max_error']:.4g} of {r['error_bound']:.4g}"
     )
+
+
+def _only_bound(bounds: dict[str, float | None]) -> Any:
+    """Return the bound that was given; an error message has the form of the options."""
+    from scitoolkit.compression import Bound
+    from scitoolkit.core.errors import ConfigError
+
+    given = [_option(mode) for mode, value in bounds.items() if value is not None]
+    if len(given) != 1:
+        raise ConfigError(
+            f"{len(given)} bounds given ({', '.join(given) or 'none'})",
+            allowed="exactly one of " + ", ".join(map(_option, bounds)),
+            fix="--rel 1e-3",
+        )
+    return Bound.choose(**bounds)
+
+
+def _option(mode: str) -> str:
+    return "--" + mode.replace("_", "-")
 
 
 def _variable(text: str) -> tuple[str, Any]:

@@ -129,10 +129,12 @@ def _figures(members: dict[str, list[plugins.Member]]) -> dict[str, Any]:
 def _processors() -> Iterator[Check]:
     import torch
 
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    from scitoolkit.core.processes import available_cores
+
+    cores = available_cores()
     threads = torch.get_num_threads()
     detail = f"{cores} usable cores, torch uses {threads} threads"
-    if threads > (cores or 1):
+    if threads > cores:
         yield Check("cpu", "off", detail, f"export OMP_NUM_THREADS={cores}")
     else:
         yield Check("cpu", "ok", detail)

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
+from scitoolkit.core.processes import available_cores
+
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -16,7 +18,7 @@ R = TypeVar("R")
 def threads() -> int:
     """Return the number of threads: $OMP_NUM_THREADS, by default one per available processor."""
     given = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
-    return int(given) if given.isdigit() and int(given) else len(os.sched_getaffinity(0))
+    return int(given) if given.isdigit() and int(given) else available_cores()
 
 
 def map_in_order(work: Callable[[T], R], items: Iterable[T], workers: int) -> Iterator[R]:

@@ -114,6 +114,20 @@ def world_size() -> int:
     return process_environment().world_size
 
 
+def available_cores() -> int:
+    """Return the number of cores that this process may use.
+
+    On systems without processor affinity, such as macOS, these are all cores of the machine.
+
+    Example:
+        >>> available_cores() >= 1
+        True
+    """
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def node_size() -> int:
     """Return the number of processes on this node, by default those of the whole job.
 

@@ -263,9 +263,10 @@ def disk_error(error: OSError, path: Path) -> ScitoolkitError:
 
 
 def _new_folder(base: Path, name: str) -> Path:
+    """Create `name`, or `name-001`, ... so that names sort in the order of creation."""
     base.mkdir(parents=True, exist_ok=True)
     for attempt in range(1000):
-        path = base / (f"{name}-{attempt}" if attempt else name)
+        path = base / (f"{name}-{attempt:03d}" if attempt else name)
         try:
             path.mkdir()
             return path

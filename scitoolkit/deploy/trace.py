@@ -183,8 +183,16 @@ def _origin(node: Any) -> str:
 
 
 def _lowerings() -> dict[str, type[Lowering]]:
-    return {target: member for name in lowerings for member in [lowerings.get(name)]
-            for target in member.targets}  # fmt: skip
+    found: dict[str, type[Lowering]] = {}
+    for name in lowerings:
+        for target in lowerings.get(name).targets:
+            if target in found:
+                raise ConfigError(
+                    f"lowering {name!r} and another one have the target {target}",
+                    fix="remove the target from one of them",
+                )
+            found[target] = lowerings.get(name)
+    return found
 
 
 def _constants(found: torch.export.ExportedProgram) -> dict[str, Tensor]:

@@ -100,6 +100,11 @@ class LongRollout:
     seconds: float
     left: dict[str, int]
 
+    @property
+    def departures(self) -> str:
+        """Variables outside the range of the truth, each with its first such step, as text."""
+        return ", ".join(f"{name} at step {step}" for name, step in self.left.items())
+
 
 def long_rollout(
     frames: Iterable[Frames],

@@ -179,9 +179,9 @@ def _summary(found: Evaluation, scores: dict[str, Any]) -> list[str]:
         ratios = found.ratio(found.one_step, PERSISTENCE)
         if ratios:
             worst = max(ratios, key=lambda n: ratios[n])
+            lowest = f"between {min(ratios.values()):.2g} and " if len(ratios) > 1 else ""
             lines.append(
-                f"One step: between {min(ratios.values()):.2g} and {ratios[worst]:.2g} ({worst}) "
-                "of persistence's error."
+                f"One step: {lowest}{ratios[worst]:.2g} ({worst}) times the error of persistence."
             )
     if found.has_rollout:
         length = scores["rollout_steps"]
@@ -191,15 +191,17 @@ def _summary(found: Evaluation, scores: dict[str, Any]) -> list[str]:
             f"extrapolation for {scores['steps_better_than_linear_extrapolation']}."
         )
     if found.long is not None:
-        lines.append(_survival(found, scores))
+        lines.append(_survival(found, found.long, scores))
     return lines
 
 
-def _survival(found: Evaluation, scores: dict[str, Any]) -> str:
+def _survival(found: Evaluation, long: LongRollout, scores: dict[str, Any]) -> str:
     finite, steps = scores["finite_steps"], scores["long_steps"]
     line = f"A rollout beyond the data is finite for {finite} of {steps} steps"
     errors = [f"{n} {scores[f'climate_error_{n}']:.2g}" for n in found.config.quantities
               if scores.get(f"climate_error_{n}") is not None]  # fmt: skip
+    if long.left:
+        line += f", but leaves the range of the truth, widened by half: {long.departures}"
     if finite == steps and errors:
         line += f"; relative errors of its means: {', '.join(errors)}"
     if "cost_over_solver" in scores:
@@ -236,14 +238,13 @@ def _climate_table(found: Evaluation, long: LongRollout) -> Table:
     for name in names:
         climates = (found.truth_climate, long.climate)
         rows.append([name, *(number(f(name)) for c in climates for f in (c.mean, c.spread))])
-    left = ", ".join(f"{n} at step {s}" for n, s in long.left.items())
+    left = f"Left the range of the truth, widened by half: {long.departures}. " if long.left else ""
     return Table(
         title=f"Climate of a rollout of {long.steps} steps beyond the end of the data",
         columns=["quantity", "truth", "its spread", "emulator", "its spread "],
         rows=rows,
-        note=f"{long.finite} steps are finite. "
-        + (f"Left the range of the truth, widened by half: {left}. " if left else "")
-        + f"The truth is the {found.truth_climate.frames} samples of the test split; the first "
+        note=f"{long.finite} steps are finite. {left}"
+        f"The truth is the {found.truth_climate.frames} samples of the test split; the first "
         "tenth of the rollout is left out.",
     )
 

@@ -22,7 +22,9 @@ class ArchitectureConfig(Config):
 
     @model_validator(mode="after")
     def _skips_fit(self) -> ArchitectureConfig:
-        for start, end in self.skips:
+        for number, (start, end) in enumerate(self.skips):
+            if (start, end) in self.skips[:number]:
+                raise ValueError(f"skip [{start}, {end}] is listed twice; allowed: every skip once")
             if not start < end <= len(self.nodes):
                 raise ValueError(
                     f"skip [{start}, {end}] does not fit {len(self.nodes)} nodes; "

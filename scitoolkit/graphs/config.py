@@ -43,7 +43,7 @@ class PartitionConfig(Config):
             a process.
         replication: c of 1.5d.
         sparse: send only the rows that the receiver needs.
-        partition: `metis`, `random` or `block`.
+        partition: `metis`, `random` (depends on `seed`) or `block`.
         owner: an .npy file with the rank of each node, instead of `partition`.
     """
 

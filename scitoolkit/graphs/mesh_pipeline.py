@@ -117,7 +117,7 @@ def _rollout_part(config: MeshConfig, meshes: MeshFile) -> GraphPart:
     """Return this process's part of meshes, which may differ from the training meshes."""
     ranks, graph = join(), meshes.geometry.graph
     settings = config.graph.model_copy(update={"owner": None})
-    owner = on_rank_zero(lambda: sharing.choose_owner(graph, settings, ranks.size))
+    owner = on_rank_zero(lambda: sharing.choose_owner(graph, settings, ranks.size, config.seed))
     return GraphPart(graph, owner, Grid(ranks.size), ranks)
 
 
@@ -145,7 +145,7 @@ def _model(config: MeshConfig) -> MeshTransport:
 
 def _task(config: MeshConfig, meshes: MeshFile, train: np.ndarray) -> MeshDynamics:
     ranks, graph = join(), meshes.geometry.graph
-    owner = on_rank_zero(lambda: sharing.choose_owner(graph, config.graph, ranks.size))
+    owner = on_rank_zero(lambda: sharing.choose_owner(graph, config.graph, ranks.size, config.seed))
     part = sharing.share(graph, config.graph, ranks, owner)
     return MeshDynamics(
         _model(config), meshes, part, unrolled=config.model.unrolled, seed=config.training.seed,

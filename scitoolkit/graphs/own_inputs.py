@@ -94,7 +94,7 @@ def own_inputs(config: GraphConfig) -> OwnInputs:
 def _of_file(config: GraphConfig, ranks: Communicator) -> OwnInputs:
     graph = read_whole(config.data, config.data.path)
     sizes = {name: len(nodes) for name, nodes in graph.parts.items()}
-    owner = on_rank_zero(lambda: sharing.choose_owner(graph, config.graph, ranks.size))
+    owner = on_rank_zero(lambda: sharing.choose_owner(graph, config.graph, ranks.size, config.seed))
     part = sharing.share(graph, config.graph, ranks, owner)
     x = sharing.normalised_features(graph, config.data.normalise, part.nodes.numpy())
     loaders = {

@@ -29,8 +29,14 @@ Moments = tuple[Array, Array]
 log: Logger = get_logger(__name__)
 
 
-def choose_owner(graph: Graph, config: PartitionConfig, size: int) -> Array:
+def choose_owner(graph: Graph, config: PartitionConfig, size: int, seed: int = 0) -> Array:
     """Return the rank of each node, shape (N,).
+
+    Args:
+        graph: graph to distribute.
+        config: the `graph:` section.
+        size: number of processes.
+        seed: seed of a random partition.
 
     Raises:
         ConfigError: more processes than nodes, or a partition vector that does not fit.
@@ -38,7 +44,7 @@ def choose_owner(graph: Graph, config: PartitionConfig, size: int) -> Array:
     """
     if config.owner is None:
         pattern = weighted_adjacency(graph, "sum")
-        return partition(pattern, size, config.partition, refined=config.sparse)
+        return partition(pattern, size, config.partition, seed=seed, refined=config.sparse)
     return check_owner(load_array(config.owner), graph.num_nodes, size)
 
 

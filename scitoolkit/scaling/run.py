@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from scitoolkit.core.errors import BackendError, ConfigError
-from scitoolkit.core.processes import world_size
+from scitoolkit.core.processes import available_cores, world_size
 from scitoolkit.core.run_directory import RunDirectory, write_atomic
 from scitoolkit.scaling.config import ScalingConfig
 from scitoolkit.scaling.prediction import predicted
@@ -69,7 +69,7 @@ def figures_of(config: ScalingConfig, folder: Path, load: float) -> dict[str, An
         load: load average of the machine before the measurements.
     """
     files = {n: json.loads((folder / f"{n}.json").read_text()) for n in config.counts}
-    most, cores = files[config.processes], len(os.sched_getaffinity(0))
+    most, cores = files[config.processes], available_cores()
     rates = {str(n): file["rates"] for n, file in files.items()}
     cases = {"single": files[1]["cases"]["single"], **most["cases"]}
     return {

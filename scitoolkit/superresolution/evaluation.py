@@ -409,8 +409,8 @@ def _residuals(surrogate, case: Case, config, dataset, metrics) -> Table:
         rows.append([name, number(size), number(report.ratios[name])])
     return Table(
         title="Residuals over terms", columns=["equation", "prediction", "truth"], rows=rows,
-        note="The prediction by derivatives of the model at random points, the truth by "
-        "spectral and finite differences. " + " ".join(report.warnings),
+        note=" ".join(["The prediction by derivatives of the model at random points, the truth by "
+                       "spectral and finite differences.", *report.warnings]),
     )  # fmt: skip
 
 

@@ -74,7 +74,11 @@ class TrainingLoop:
             config.steps or position.epoch < config.epochs
         ):
             if fit.best.exhausted():
-                log.info("early stopping at step %d: best %s", position.step, fit.best.found)
+                best = fit.best.found or {}
+                log.info(
+                    "early stopping at step %d: lowest validation loss %.4g at step %d",
+                    position.step, best.get("loss", float("nan")), best.get("step", 0),
+                )  # fmt: skip
                 return
             fit.task.model.train()
             before = position.step

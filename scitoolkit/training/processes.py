@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import gc
+import itertools
 import os
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar, cast
@@ -23,6 +24,10 @@ from scitoolkit.training.config import TrainingConfig
 from scitoolkit.training.rank_reports import RankReports
 
 T = TypeVar("T")
+_GROUPS: Iterator[int] = itertools.count()
+"""Numbers of the groups of this job, in the same order on every rank."""
+_CONNECTIONS: dict[ProcessEnvironment, Any] = {}
+"""Stores of this job; rank 0 serves them until it ends."""
 
 
 def choose_device(config: TrainingConfig) -> torch.device:
@@ -95,8 +100,21 @@ def process_group(config: TrainingConfig) -> Iterator[None]:
 
 
 def _store(place: ProcessEnvironment, timeout: float) -> Any:
+    """Return the store of the next group of this job.
+
+    The groups of a job share one connection, so that a rank cannot reach the server of a previous
+    group, and each has a prefix, so that it does not find the addresses of that group's ranks.
+    """
     if place.world_size == 1:
         return dist.HashStore()
+    if place not in _CONNECTIONS:
+        _CONNECTIONS[place] = _connection(place, timeout)
+    connection = _CONNECTIONS[place]
+    connection.set_timeout(datetime.timedelta(seconds=timeout))
+    return dist.PrefixStore(f"group_{next(_GROUPS)}", connection)
+
+
+def _connection(place: ProcessEnvironment, timeout: float) -> Any:
     # torchrun's agent may already serve the store; `env://` handles that and reads these variables.
     os.environ.setdefault("RANK", str(place.rank))
     os.environ.setdefault("WORLD_SIZE", str(place.world_size))

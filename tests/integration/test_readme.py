@@ -64,6 +64,12 @@ def test_the_table_holds_the_stored_results():
     assert module.measured(measured) == measured, "run: python benchmarks/readme.py"
 
 
+def test_the_tables_of_the_pages_hold_the_stored_results():
+    command = [sys.executable, str(ROOT / "benchmarks" / "readme.py"), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, "run: python benchmarks/readme.py\n" + done.stderr
+
+
 def test_the_table_fits_a_screen():
     rows = re.findall(r"^\| .* \|$", README.split("end of results")[0], flags=re.M)
     assert 5 < len(rows) <= 11  # with its head

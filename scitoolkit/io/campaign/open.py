@@ -196,7 +196,8 @@ class OpenCampaign:
     ) -> PairSource:  # fmt: skip
         """Return a source of windows: `x` (B, history, C, ...) and `y` (B, horizon, C, ...).
 
-        With parameters, samples also have `parameters` (B, P) in the requested order.
+        With parameters, samples also have `parameters` (B, P) in the requested order and the
+        precision of `x`.
 
         Args:
             history: number of input rows.
@@ -271,7 +272,10 @@ class PairSource(CampaignWindows):
         x = np.stack([found[n][:, : self.history] for n in self.names[0]], self.axis)
         y = np.stack([found[n][:, self.history :] for n in self.names[1]], self.axis)
         numbers = [found[n][:, 0] for n in self.campaign.parameters]
-        return {"x": x, "y": y, **({"parameters": np.stack(numbers, 1)} if numbers else {})}
+        if not numbers:
+            return {"x": x, "y": y}
+        kind = np.result_type(x.dtype, np.float32)
+        return {"x": x, "y": y, "parameters": np.stack(numbers, 1).astype(kind)}
 
     def __getitem__(self, sample: int) -> dict[str, np.ndarray]:
         """Return one sample."""

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from scitoolkit.core.errors import DataError, ScitoolkitError
+from scitoolkit.core.processes import available_cores
 from scitoolkit.io.campaign.headers import Header, Schema, Stored, read_header
 from scitoolkit.io.loader.descriptors import limit_reached, too_many_open
 
@@ -126,7 +127,7 @@ def _schema(found: Sequence[Any]) -> Schema:
 
 def read_headers(paths: Sequence[str]) -> HeaderTable:
     """Return the headers of files, read by several processes if there are many files."""
-    workers = min(len(os.sched_getaffinity(0)), 8, len(paths) // (PARALLEL_FROM // 2))
+    workers = min(available_cores(), 8, len(paths) // (PARALLEL_FROM // 2))
     if len(paths) < PARALLEL_FROM or workers < 2:
         return read_share(paths)
     bounds = np.linspace(0, len(paths), workers + 1).astype(int).tolist()

@@ -89,7 +89,8 @@ class SparseMatrix:
         CPU; the matrix is on the device of `row` if that is a tensor.
 
         Args:
-            row, column: indices of each nonzero, shape (nnz,), integer.
+            row: row of each nonzero, shape (nnz,), integer.
+            column: column of each nonzero, shape (nnz,), integer.
             value: shape (nnz,), or None.
             shape: rows and columns.
 

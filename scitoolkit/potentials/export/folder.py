@@ -5,7 +5,6 @@ from __future__ import annotations
 import concurrent.futures
 import ctypes
 import hashlib
-import os
 import platform
 import re
 import shlex
@@ -16,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from scitoolkit.core.errors import BackendError
+from scitoolkit.core.processes import available_cores
 from scitoolkit.core.run_directory import write_atomic
 from scitoolkit.ops.codegen.compile import WIDE, find_compiler, load_built, read
 from scitoolkit.ops.neighbours import lists
@@ -102,7 +102,7 @@ def _compile(source: LibrarySource, variants: Variants, folder: Path, scratch: P
         define = [f"-DSTK_VARIANT={variant}"] if variant else []
         jobs.append([*compiler, *COMMON, *flags, *define, "-c", str(folder / f"{unit}.c"),
                      "-o", target])  # fmt: skip
-    with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+    with concurrent.futures.ThreadPoolExecutor(available_cores()) as pool:
         list(pool.map(_call, jobs))
     _call([*compiler, *LINK, *(job[-1] for job in jobs), "-o", str(scratch / LIBRARY), "-lm"])
     return scratch / LIBRARY

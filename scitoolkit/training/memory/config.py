@@ -17,6 +17,7 @@ from pydantic import (
 from scitoolkit.core.config import Config, DataPath
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.plugins import Kind
+from scitoolkit.core.suggest import nearest_name
 
 # Members implement `memory.store.ActivationStore`.
 activation_stores: Kind[Any] = Kind(
@@ -32,7 +33,7 @@ class MemoryConfig(Config):
         0.01
     """
 
-    activations: str = Field(description="activation store: comet, planned, recompute, offload")
+    activations: str = Field(description="name of the activation store")
     gradient_error: PositiveFloat = Field(default=0.01, description="target relative error")
     measure_every: PositiveInt = Field(default=100, description="steps between measurements")
     smallest: NonNegativeInt = Field(default=4096, description="smaller tensors are exact")
@@ -45,7 +46,9 @@ class MemoryConfig(Config):
     def _known(cls, name: str) -> str:
         known = activation_stores.names()
         if name not in known:
-            raise ValueError(f"unknown store {name!r}; known: {', '.join(known) or 'none'}")
+            near = nearest_name(name, known)
+            hint = f" (did you mean {near}?)" if near else ""
+            raise ValueError(f"unknown store {name!r}; known: {', '.join(known) or 'none'}{hint}")
         return name
 
 

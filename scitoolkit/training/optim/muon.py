@@ -6,6 +6,7 @@ same rate. This needs fewer steps than Adam, at the cost of some matrix products
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -107,4 +108,5 @@ class MuonAdam(Optimizer):
 
 def is_matrix(parameter: Tensor) -> bool:
     """Return whether a parameter is trained by Muon and not by Adam."""
-    return parameter.ndim >= 2 and min(parameter.shape[0], parameter[0].numel()) >= _MIN_SIDE
+    rows, *others = parameter.shape or (1,)
+    return bool(others) and min(rows, math.prod(others)) >= _MIN_SIDE

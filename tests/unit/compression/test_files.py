@@ -71,6 +71,8 @@ def test_npy_and_netcdf3(tmp_path):
     ("arguments", "code", "message"),
     [
         (["compress", "none.h5", "o.h5", "--rel", "1e-2"], 3, "no such file"),
+        (["compress", "none.h5", "o.h5"], 2, "--pw-rel, --psnr. Fix: --rel 1e-3"),
+        (["compress", "none.h5", "o.h5", "--rel", "1e-2", "--abs", "1"], 2, "(--abs, --rel)"),
         (["compress", str(NYX), "o.h5"], 2, "exactly one of"),
         (["compress", str(NYX), "o.h5", "--rel", "1e-2", "--variable", "temprature"], 2,
          "temperature"),

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from scitoolkit.core import run_directory
 from scitoolkit.core.config import Config
 from scitoolkit.core.errors import ConfigError, DataError
-from scitoolkit.core.job_config import JobConfig
+from scitoolkit.core.job_config import JobConfig, RunConfig
 from scitoolkit.core.results import Results, Verdict
 from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.core.run_list import clean_runs, compare_runs, find_run, list_runs
+from scitoolkit.core.runs import open_run
 
 
 class Training(Config):
@@ -165,3 +167,13 @@ def test_symbolic_links_are_not_followed(make, tmp_path):
     (tmp_path / "root" / "demo" / elsewhere.name).symlink_to(elsewhere)
     assert clean_runs(tmp_path / "root", keep=0, remove=True) == []
     assert elsewhere.exists()
+
+
+def test_the_newest_of_many_runs_that_began_in_one_second_is_found(tmp_path, monkeypatch):
+    monkeypatch.setattr(run_directory.time, "strftime", lambda *_: "20260101T000000Z")
+    config = DemoConfig(workflow="demo", run=RunConfig(root=tmp_path))
+    made = [open_run(config, resume=False, state="*").path for _ in range(12)]
+    monkeypatch.undo()
+    assert [run.path for run in list_runs(tmp_path)] == made[::-1]
+    assert find_run("demo", tmp_path) == made[-1]
+    assert open_run(config, resume=True, state="checkpoints").path == made[-1]

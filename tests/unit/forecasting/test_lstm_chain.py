@@ -51,3 +51,8 @@ def test_every_head_works_on_every_chain(head, nodes):
 def test_skips_that_do_not_fit_are_refused(skip):
     with pytest.raises(ConfigError, match="does not fit 3 nodes"):
         ArchitectureConfig(nodes=[1, 2, 3], skips=[skip])
+
+
+def test_a_skip_that_is_listed_twice_is_refused():
+    with pytest.raises(ConfigError, match=r"skip \[0, 2\] is listed twice"):
+        ArchitectureConfig(nodes=[1, 2, 3], skips=[(0, 2), (1, 3), (0, 2)])

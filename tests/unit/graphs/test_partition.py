@@ -3,7 +3,11 @@ import pytest
 import scipy.sparse as sp
 
 from scitoolkit.core.errors import ConfigError
+from scitoolkit.graphs import sharing
+from scitoolkit.graphs.config import GraphConfig
+from scitoolkit.graphs.graph import Graph, write_graph
 from scitoolkit.graphs.grid import make_grid
+from scitoolkit.graphs.own_inputs import own_inputs
 from scitoolkit.graphs.partition import check_owner, partition
 from scitoolkit.graphs.refine import received_rows, refine
 
@@ -72,3 +76,25 @@ def test_bad_requests():
         make_grid("1.5d", 6, 4)
     with pytest.raises(ConfigError, match=r"1d, 1\.5d, 2d, 3d"):
         make_grid("4d", 4)
+
+
+@pytest.mark.parametrize("seed", [3, 4])
+def test_a_random_partition_depends_on_the_seed_of_the_job(tmp_path, monkeypatch, seed):
+    graph = Graph(
+        np.arange(40), np.roll(np.arange(40), 1), 40, np.zeros((40, 2), np.float32),
+        np.arange(40) % 2, {"train": np.arange(40)},
+    )  # fmt: skip
+    write_graph(graph, tmp_path / "graph.npz")
+    config = GraphConfig.model_validate({
+        "workflow": "random", "seed": seed, "data": {"path": tmp_path / "graph.npz"},
+        "model": {"name": "gcn"}, "graph": {"partition": "random"},
+    })  # fmt: skip
+    used = []
+    monkeypatch.setattr(
+        sharing, "partition", lambda *given, seed, **_: used.append(seed) or np.zeros(40, int)
+    )
+    own_inputs(config)
+    assert used == [seed]
+    assert not np.array_equal(
+        *(partition(sp.eye(40, format="csr"), 2, "random", seed=s) for s in (3, 4))
+    )

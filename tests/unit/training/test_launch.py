@@ -166,13 +166,14 @@ def test_leaving_the_group_ends_its_threads_though_ddp_held_it():
 
 
 @pytest.mark.multiproc
-def test_plain_torchrun_works_too(tmp_path):
+def test_plain_torchrun_works_too_also_for_several_trainings(tmp_path):
     code = (
         "from scitoolkit.training import TrainingConfig\n"
         "from scitoolkit.training.processes import process_group, gather_objects\n"
         "from scitoolkit.training.launch import current_rank, leave\n"
-        "with process_group(TrainingConfig(batch_size=2)):\n"
-        "    assert gather_objects(current_rank()) == [0, 1]\n"
+        "for _ in range(3):\n"
+        "    with process_group(TrainingConfig(batch_size=2)):\n"
+        "        assert gather_objects(current_rank()) == [0, 1]\n"
         "leave(0)\n"
     )
     (tmp_path / "job.py").write_text(code)
@@ -184,3 +185,13 @@ def test_plain_torchrun_works_too(tmp_path):
         text=True,
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_cores_are_counted_on_systems_without_processor_affinity(monkeypatch):
+    from scitoolkit.compression.threads import threads
+    from scitoolkit.core.processes import available_cores
+
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    assert threads() == available_cores() == len(os.sched_getaffinity(0))
+    monkeypatch.delattr(os, "sched_getaffinity")
+    assert threads() == available_cores() == os.cpu_count()

@@ -58,3 +58,12 @@ def test_an_ill_conditioned_problem_takes_fewer_steps_than_with_adam():
 def test_sharded_matrices_are_refused():
     with pytest.raises(ValueError, match="muon needs whole parameters"):
         TrainingConfig(optimizer={"name": "muon"}, strategy="sharded")
+
+
+@pytest.mark.parametrize("shape", [(0, 16), (16, 0), (0, 3, 3), (1, 1), (1, 64)])
+def test_an_empty_or_single_row_matrix_is_left_to_adam(shape):
+    weight = nn.Parameter(torch.ones(shape))
+    assert not is_matrix(weight)
+    weight.grad = torch.ones(shape)
+    MuonAdam([weight], lr=0.01).step()
+    assert torch.isfinite(weight).all()

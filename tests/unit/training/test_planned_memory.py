@@ -137,7 +137,7 @@ def test_plans_trade_seconds_for_bytes(net):
 
 
 def test_a_store_that_does_not_exist_is_refused_by_name():
-    with pytest.raises(ValueError, match="unknown store 'commet'"):
+    with pytest.raises(ValueError, match=r"unknown store 'commet'.*did you mean comet"):
         MemoryConfig(activations="commet")
 
 

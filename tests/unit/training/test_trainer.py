@@ -93,14 +93,16 @@ def test_ema_is_the_average_and_load_best_takes_it():
     assert torch.allclose(weights(trainer), track.average, atol=1e-7)
 
 
-def test_early_stopping_waits_for_exactly_its_patience(run):
+def test_early_stopping_waits_for_exactly_its_patience(run, caplog):
     """Steps of 1e-12 are lost in float32: the first validation stays the best one."""
     trainer, loader = make(
         run, epochs=50, optimizer={"name": "sgd", "lr": 1e-12}, early_stopping={"patience": 2}
     )
-    trainer.fit(loader, TensorLoader(data(), 12))
+    with caplog.at_level("INFO"):
+        trainer.fit(loader, TensorLoader(data(), 12))
     assert trainer.step == 3 * len(loader)
     assert trainer.best["step"] == len(loader)
+    assert f"loss {trainer.best['loss']:.4g} at step {len(loader)}" in caplog.text
 
 
 def test_early_stopping_counts_only_gains_above_min_delta():

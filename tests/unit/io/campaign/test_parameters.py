@@ -132,6 +132,7 @@ def test_other_programs_get_the_parameters_beside_the_fields(tmp_path):
     batch = found.windows(2, 1).read(np.array([0, 3, 8]))
     assert batch["x"].shape == (3, 2, 1, 4)
     assert batch["parameters"].ravel().tolist() == [1.0, 2.0, 3.0]
+    assert batch["parameters"].dtype == batch["x"].dtype
     part = found.split(by="parameter", parameter="nu", test_range=(3, 4))
     assert part == {"train": [range(0, 5)], "validation": [range(5, 10)], "test": [range(10, 15)]}
 

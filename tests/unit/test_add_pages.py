@@ -1,0 +1,36 @@
+"""The pages on adding plug-ins: their Python blocks run, and they cover every kind."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from scitoolkit.core.plugins import kinds
+
+PAGES = sorted((Path(__file__).parents[2] / "docs" / "how-to").glob("add-a*.md"))
+
+
+def test_the_blocks_of_all_pages_run_and_their_members_pass_the_contract_suites(tmp_path):
+    with_blocks = []
+    for page in PAGES:
+        blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.M | re.S)
+        if blocks:
+            with_blocks.append(tmp_path / f"test_{page.stem.replace('-', '_')}.py")
+            with_blocks[-1].write_text("\n".join(blocks), encoding="utf-8")
+    assert len(with_blocks) > 7
+    # The processes of ExchangeContract find members by entry points only.
+    command = [
+        sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error",
+        "-W", "ignore:`torch.jit.script` is deprecated:DeprecationWarning",
+        "-W", "ignore:Unknown pytest.mark.multiproc", "-m", "not multiproc",
+        *map(str, with_blocks),
+    ]  # fmt: skip
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_kind_is_on_a_page_with_its_entry_point_group():
+    text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+    assert [kind.group for kind in kinds().values() if f'."{kind.group}"]' not in text] == []
