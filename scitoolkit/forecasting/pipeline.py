@@ -307,8 +307,8 @@ def _future_times(times: np.ndarray, leads: int) -> np.ndarray:
         months = times.astype("datetime64[M]")
         if len(times) > 1 and (np.diff(months).astype(int) == 1).all():
             dates = times.astype("datetime64[D]")
-            days, ends = (dates - months.astype(dates.dtype)).astype(int), _last_days(months)
-            ahead = months[-1] + np.arange(1, leads + 1)
+            days, ends = dates - months.astype(dates.dtype), _last_days(months)
+            ahead = months[-1] + np.arange(1, leads + 1).astype("timedelta64[M]")
             last = _last_days(ahead)
             day = last if (days == ends).all() else np.minimum(days[-1], last)
             return (ahead.astype(dates.dtype) + day).astype(times.dtype) + (times[-1] - dates[-1])
@@ -328,9 +328,9 @@ def _future_times(times: np.ndarray, leads: int) -> np.ndarray:
 
 
 def _last_days(months: np.ndarray) -> np.ndarray:
-    """Return the index of the last day, from 0, of months (datetime64[M])."""
-    days = "datetime64[D]"
-    return ((months + 1).astype(days) - months.astype(days)).astype(int) - 1
+    """Return the days from the first to the last one of months (datetime64[M])."""
+    days, month, day = "datetime64[D]", np.timedelta64(1, "M"), np.timedelta64(1, "D")
+    return (months + month).astype(days) - months.astype(days) - day
 
 
 def _month(last: Any, count: int, at_end: bool) -> Any:

@@ -130,7 +130,7 @@ def _from_datetime64(times: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndar
     day = np.timedelta64(1, "D")
     year = times.astype("datetime64[Y]")
     begin = year.astype(times.dtype)
-    length = ((year + 1).astype(times.dtype) - begin) / day
+    length = ((year + np.timedelta64(1, "Y")).astype(times.dtype) - begin) / day
     days = (times - times[0]) / day
     return days, (times - begin) / day / length, year.astype(np.int64) + 1970
 

@@ -239,7 +239,7 @@ def test_a_weights_file_of_an_older_release_is_refused_by_name(tmp_path):
 
 def test_months_stamped_at_their_end_are_continued_at_their_end():
     months = np.arange("2001-12", "2003-01", dtype="datetime64[M]")
-    ends = (months[1:].astype("datetime64[D]") - 1).astype("datetime64[ns]")
+    ends = (months[1:].astype("datetime64[D]") - np.timedelta64(1, "D")).astype("datetime64[ns]")
     noon = np.timedelta64(12, "h")
     expected = np.array(["2002-12-31T12", "2003-01-31T12", "2003-02-28T12"], "datetime64[ns]")
     np.testing.assert_array_equal(_future_times(ends + noon, 3), expected)
