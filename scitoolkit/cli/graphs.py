@@ -30,6 +30,7 @@ def plan(
     ranks: Annotated[int, typer.Option("--ranks", min=1, help="Processes to plan for.")] = 4,
     width: Annotated[int, typer.Option("--width", min=1, help="Features per node.")] = 64,
     partition: Annotated[str, typer.Option("--partition", help="metis, random, block.")] = "metis",
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of a random partition.")] = 0,
     latency_us: Annotated[
         float, typer.Option("--latency-us", help="Latency of a message in microseconds.")
     ] = 20.0,
@@ -46,7 +47,7 @@ def plan(
 
     graph = read_graph(path)
     config = PartitionConfig.model_validate({"partition": partition})
-    owner = choose_owner(graph, config, ranks)
+    owner = choose_owner(graph, config, ranks, seed)
     machine = Machine(latency_us * 1e-6, 4e-9 / gigabytes, measured_rate())
     rows: list[dict[str, Any]] = [
         {

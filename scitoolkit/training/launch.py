@@ -20,6 +20,7 @@ from typing import Any
 
 from scitoolkit.core.errors import EXIT_FAILURE, EXIT_OK
 from scitoolkit.core.processes import ProcessEnvironment as ProcessEnvironment
+from scitoolkit.core.processes import available_cores
 from scitoolkit.core.processes import current_rank as current_rank
 from scitoolkit.core.processes import leave as leave
 from scitoolkit.core.processes import process_environment as process_environment
@@ -53,7 +54,7 @@ def launch(nproc: int, arguments: Sequence[str], *, module: str = "scitoolkit") 
         "MASTER_PORT": str(port),
     }
     # As torchrun does: one thread per core in each rank would oversubscribe the cores.
-    base.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // nproc)))
+    base.setdefault("OMP_NUM_THREADS", str(max(1, available_cores() // nproc)))
     command = [sys.executable, "-m", module, *arguments]
     with _ranks(nproc, command, base) as ranks:
         return _wait(ranks)

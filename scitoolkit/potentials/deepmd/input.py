@@ -105,12 +105,15 @@ def _training(section: Section, rate: Section) -> dict[str, Any]:
 
 
 def _batch_size(data: Section, systems: Any) -> int:
-    """Return the frames of a batch: at least 32 atoms for `auto`, N for `auto:N`."""
+    """Return the frames of a batch: at least 32 atoms for `auto`, N for `auto:N`.
+
+    deepmd-kit applies this rule to each system; here the smallest frame decides.
+    """
     value = data.get("batch_size", "auto")
+    if isinstance(value, list) and len(set(value)) == 1:
+        value = value[0]
     if isinstance(value, int):
         return value
-    if isinstance(value, list) and len(set(value)) == 1:
-        return int(value[0])
     kind, _, number = str(value).partition(":")
     if kind != "auto":
         data.refuse("batch_size", f"{value!r} is not supported; allowed: a number, auto, auto:N")
@@ -119,5 +122,6 @@ def _batch_size(data: Section, systems: Any) -> int:
     from scitoolkit.io.atoms import open_atoms
 
     listed = [systems] if isinstance(systems, str) else systems or []
-    atoms = len(open_atoms([resolve_path(s) for s in listed])[0].species) if listed else 32
+    frames = open_atoms([resolve_path(s) for s in listed])
+    atoms = min((frames.num_atoms(i) for i in range(len(frames))), default=32)
     return int(np.ceil(int(number or 32) / atoms))

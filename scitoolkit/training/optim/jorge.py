@@ -17,19 +17,20 @@ from scitoolkit.training.optim.trained import trained_groups
 
 
 @torch.no_grad()
-def refreshed_root(root: Tensor, gram: Tensor, floor: float = 0.0) -> Tensor:
-    """Return the inverse fourth root of ``b root^-4 + (1 - b) gram``, to second order.
+def refreshed_root(root: Tensor, gradient: Tensor, floor: float = 0.0) -> Tensor:
+    """Return the inverse fourth root of ``b root^-4 + (1 - b) G G'``, to second order.
 
     The binomial series of the published update is taken in Y = X^2 G G' X^2, which has the
     eigenvalues of the published X^4 G G' and is symmetric. The root therefore stays symmetric and
     positive, whereas the published form drifts and becomes indefinite when symmetrised.
     b = norm(Y) / (norm(Y) + 1) makes the series converge. The update is second order if G G' and X
     commute; otherwise, as in the publication, an error of first order in their commutator remains.
-    A zero gram leaves the root unchanged, because b, and with it the series, would degenerate.
+    A zero gradient leaves the root unchanged, because b, and with it the series, would degenerate.
+    Y is computed as a scaled (X^2 G) (X^2 G)', because G G' overflows for entries above 1e19.
 
     Args:
         root: (n, n) symmetric positive matrix X.
-        gram: (n, n) product G G'.
+        gradient: (n, m) matrix G.
         floor: lower limit of b, the weight of the previous average.
 
     Source: Singh et al. 2023, https://arxiv.org/abs/2310.12298, equations 6 to 9.
@@ -39,13 +40,18 @@ def refreshed_root(root: Tensor, gram: Tensor, floor: float = 0.0) -> Tensor:
         >>> bool(root[0, 0] < root[1, 1])
         True
     """
-    square = root @ root
-    series = square @ gram @ square
+    factor = root @ root @ gradient
+    largest = factor.abs().max()
+    factor = factor / largest
+    series = factor @ factor.T
     size = series.norm()
-    kept = torch.clamp(size / (size + 1), min=max(floor, 1e-3))
-    ratio = (1 - kept) / kept
+    series, size = series / size, size * largest * largest
+    natural, least = 1 / (1 + 1 / size), max(floor, 1e-3)
+    kept = natural.clamp(min=least)
+    # (1 - b) / b times the norm of Y; the size may be infinite where it is not limited.
+    weight = torch.where(natural > least, 1.0, (1 - least) / least * size)
     first = root @ series
-    out = root - (ratio / 4) * first + (5 * ratio * ratio / 32) * (first @ series)
+    out = root - (weight / 4) * first + (5 * weight * weight / 32) * (first @ series)
     out = (out + out.T) * (0.5 * kept**-0.25)
     return torch.where(size > 0, out, root)
 
@@ -93,27 +99,34 @@ class JorgeDescent(Optimizer):
                     _start(state, gradient)
                 move = state["descent"].mul_(group["momentum"]).add_(gradient)
                 if parameter.dim() > 1:
-                    move = self._preconditioned(gradient, state, group, move.norm())
+                    move = self._preconditioned(gradient, state, group, move)
                 state["step"] += 1
                 parameter.mul_(1 - group["lr"] * group["weight_decay"])
                 parameter.sub_(move, alpha=group["lr"])
 
     def _preconditioned(
-        self, gradient: Tensor, state: dict[str, Any], group: dict[str, Any], length: Tensor
+        self, gradient: Tensor, state: dict[str, Any], group: dict[str, Any], move: Tensor
     ) -> Tensor:
         matrix, due = gradient.flatten(1), state["step"] % group["every"] == 0
         if state.get("rootless") and bool(matrix.any()):
             _add_roots(state, matrix, group["largest"])
         update = matrix
-        for side, gram in (("left", lambda m: m @ m.T), ("right", lambda m: m.T @ m)):
+        for side, factor in (("left", matrix), ("right", matrix.T)):
             root = state.get(side)
             if root is None:
                 continue
             if due:
-                state[side] = root = refreshed_root(root, gram(matrix), group["floor"])
+                state[side] = root = refreshed_root(root, factor, group["floor"])
             update = root @ update if side == "left" else update @ root
         direction = state["direction"].mul_(group["momentum"]).add_(update.view_as(gradient))
-        return direction * (length / direction.norm().clamp(min=1e-30))
+        return _rescaled(direction, move)
+
+
+def _rescaled(direction: Tensor, like: Tensor) -> Tensor:
+    """Return a direction with the norm of another tensor; squares of entries may overflow."""
+    size, length = direction.abs().max().clamp(min=1e-30), like.abs().max().clamp(min=1e-30)
+    unit = direction / size
+    return unit * ((like / length).norm() / unit.norm().clamp(min=1e-30)) * length
 
 
 def _start(state: dict[str, Any], gradient: Tensor) -> None:
@@ -131,9 +144,10 @@ def _add_roots(state: dict[str, Any], matrix: Tensor, largest: int) -> None:
     Starting from a small constant, it would take a hundred steps until the preconditioner has the
     size of the gradients. A zero gradient (below a zero-initialised layer) has no size.
     """
-    size = matrix.square().sum()
+    peak = matrix.abs().max()
+    size = (matrix / peak).square().sum()
     for side, length in (("left", matrix.shape[0]), ("right", matrix.shape[1])):
         if length <= largest:
-            scale = (size / length).clamp(min=1e-30) ** -0.25
+            scale = (peak * (size / length).sqrt()).clamp(min=1e-15) ** -0.5
             state[side] = scale * torch.eye(length, dtype=size.dtype, device=size.device)
     state["rootless"] = False

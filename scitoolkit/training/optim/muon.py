@@ -38,6 +38,7 @@ def orthogonalize(matrix: Tensor, steps: int = 5) -> Tensor:
     a, b, c = _COEFFICIENTS
     tall = matrix.shape[0] > matrix.shape[1]
     x = matrix.T if tall else matrix
+    x = x / x.abs().max().clamp(min=1)  # the squares in a norm of large entries overflow
     x = x / (x.norm() + 1e-7)
     for _ in range(steps):
         square = x @ x.T

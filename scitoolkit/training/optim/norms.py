@@ -25,20 +25,27 @@ def whole_norms(*lists: Sequence[Tensor], like: Sequence[Tensor]) -> list[Tensor
         >>> whole_norms([weight], like=[weight])
         [tensor([5.])]
     """
-    squares = torch.stack([_squares(parts, like) for parts in lists])
+    norms = torch.stack([_norms(parts) for parts in lists])
+    # Squares of float32 norms above 1.8e19 overflow.
+    squares = norms.double().square() * _shares(like, norms.device)
     first = next((p for p in like if isinstance(p, DTensor)), None)
     if first is not None:
         dist.all_reduce(squares, group=first.device_mesh.get_group())
-    return list(squares.sqrt())
+    return list(squares.sqrt().to(norms.dtype))
 
 
-def _squares(parts: Sequence[Tensor], like: Sequence[Tensor]) -> Tensor:
+def _norms(parts: Sequence[Tensor]) -> Tensor:
     # `_foreach_norm` returns 0 for an empty shard.
     norms = torch.stack(torch._foreach_norm(list(parts)))
-    split = torch.tensor([isinstance(p, DTensor) for p in like], device=norms.device)
+    if not norms.isfinite().all():  # float64 takes several times as long
+        norms = torch.stack(torch._foreach_norm(list(parts), 2, torch.float64)).to(norms.dtype)
+    return norms
+
+
+def _shares(like: Sequence[Tensor], device: torch.device) -> Tensor:
     # A replicated tensor must count once in the sum over the ranks.
-    share = torch.where(split, 1.0, 1.0 / _ranks(like))
-    return norms.square() * share.to(norms.dtype)
+    split = torch.tensor([isinstance(p, DTensor) for p in like], device=device)
+    return torch.where(split, 1.0, 1.0 / _ranks(like))
 
 
 def _ranks(like: Sequence[Tensor]) -> int:

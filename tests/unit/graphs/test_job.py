@@ -208,3 +208,13 @@ def test_plan_names_every_grid_and_chooses(file, capsys):
     needed = {row["algorithm"]: row["words"] for row in answer["algorithms"]}
     assert needed["1D 4x1x1, needed rows"] <= needed["1D 4x1x1, all rows"]
     assert run_cli(["graphs", "plan", str(file), "--ranks", "999"]) == 2
+
+
+def test_the_plan_of_a_random_partition_depends_on_the_seed(file, capsys):
+    answers = []
+    for seed in ("3", "4", "3"):
+        options = ["--partition", "random", "--seed", seed, "--json"]
+        assert run_cli(["graphs", "plan", str(file), *options]) == 0
+        rows = json.loads(capsys.readouterr().out)["algorithms"]
+        answers.append({row["algorithm"]: row["words"] for row in rows})
+    assert answers[0] == answers[2] != answers[1]

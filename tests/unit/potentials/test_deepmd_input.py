@@ -140,3 +140,15 @@ def test_another_descriptor_is_named_once(tmp_path):
     with pytest.raises(ConfigProblems, match="se_e3") as caught:
         api.load(write(tmp_path, values))
     assert len(caught.value.problems) == 1
+
+
+@pytest.mark.parametrize(("size", "frames"), [("auto", 8), ("auto:10", 3), (["auto"], 8)])
+def test_the_smallest_system_decides_the_automatic_batch_size(tmp_path, size, frames):
+    values = settings()
+    names = []
+    for atoms in (64, 4, 20):
+        lines = [f"{'HO'[k % 2]} 0 0 {k}" for k in range(atoms)]
+        (tmp_path / f"{atoms}.xyz").write_text("\n".join([str(atoms), "energy=-1.0", *lines, ""]))
+        names.append(str(tmp_path / f"{atoms}.xyz"))
+    values["training"]["training_data"] = {"systems": names, "batch_size": size}
+    assert api.load(write(tmp_path, values))[1].training.batch_size == frames

@@ -97,6 +97,14 @@ def test_every_rank_knows_its_place_and_its_arguments(module, capfd):
     assert lines == ["0 2 ['a', 'b=1']", "1 2 ['a', 'b=1']"]
 
 
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no processor affinity")
+def test_ranks_share_the_cores_that_the_launcher_may_use(module, monkeypatch, capfd):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    assert launch(1, [], module=module("print(os.environ['OMP_NUM_THREADS'])")) == 0
+    assert int(capfd.readouterr().out) == len(os.sched_getaffinity(0))
+
+
 @pytest.mark.parametrize("script", sorted(WORKFLOWS.glob("*/launch/slurm.sbatch")), ids=str)
 @pytest.mark.parametrize("code", [0, 130, 3])
 def test_slurm_scripts_requeue_when_time_ran_out(tmp_path, script, code):

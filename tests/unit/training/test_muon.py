@@ -67,3 +67,12 @@ def test_an_empty_or_single_row_matrix_is_left_to_adam(shape):
     weight.grad = torch.ones(shape)
     MuonAdam([weight], lr=0.01).step()
     assert torch.isfinite(weight).all()
+
+
+@pytest.mark.parametrize("size", [1e10, 1e20, 1e30])
+def test_large_gradients_give_the_update_of_small_ones(size):
+    matrix = torch.randn(20, 30, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(
+        orthogonalize(size * matrix), orthogonalize(matrix), rtol=1e-4, atol=1e-4
+    )
+    assert not orthogonalize(torch.zeros(20, 30)).any()

@@ -1,9 +1,12 @@
 """Norms of whole tensors: of one process, and of ranks that hold parts beside whole tensors."""
 
+import pytest
 import torch
 import torch.distributed as dist
+from torch import nn
 from torch.distributed.tensor import DTensor, Shard, init_device_mesh
 
+from scitoolkit.training.optim.layerwise import Lars
 from scitoolkit.training.optim.norms import whole_norms
 
 
@@ -24,3 +27,18 @@ def test_a_tensor_that_every_rank_holds_whole_counts_once(lone_group, monkeypatc
     (found,) = whole_norms([torch.tensor([3.0]), whole], like=[split, whole])
     torch.testing.assert_close(found, torch.tensor([18.0**0.5, 10.0]))
     assert not isinstance(found, DTensor)
+
+
+@pytest.mark.parametrize("size", [1e19, 1e20, 1e30])
+def test_norms_of_large_gradients_are_finite(size):
+    (found,) = whole_norms([size * torch.ones(4, 4)], like=[torch.ones(4, 4)])
+    torch.testing.assert_close(found, torch.tensor([4 * size]))
+
+
+def test_lars_scales_the_steps_of_large_gradients():
+    weights = [nn.Parameter(torch.ones(4, 4)) for _ in range(2)]
+    for weight, size in zip(weights, (1.0, 1e20), strict=True):
+        weight.grad = size * torch.ones(4, 4)
+        Lars([weight], lr=1.0, trust=0.1).step()
+    torch.testing.assert_close(*weights)
+    torch.testing.assert_close(weights[0].data, 0.9 * torch.ones(4, 4))
