@@ -1,4 +1,4 @@
-"""The tutorials on fields run as they are written, with smaller data and fewer steps."""
+"""The tutorials on fields run as they are written, with smaller data and fewer steps where training takes long."""
 
 from __future__ import annotations
 
@@ -26,15 +26,39 @@ FEWER = {
 }
 
 
+RUN = "subprocess.run([sys.executable, '-W', 'error', '-m', *{!r}.split()], check=True)"
+
+
 @pytest.mark.parametrize("name", FEWER)
 def test_a_tutorial_runs(name, tmp_path):
-    text = (FOLDER / f"{name}.md").read_text(encoding="utf-8")
-    code = "\n".join(re.findall(r"^```python\n(.*?)^```", text, re.M | re.S))
+    code = program((FOLDER / f"{name}.md").read_text(encoding="utf-8"))
     for many, few in FEWER[name].items():
         assert many in code
         code = code.replace(many, few)
+    run(code, tmp_path)
+
+
+def test_the_compression_tutorial_prints_the_output_on_the_page(tmp_path):
+    text = (FOLDER / "compression.md").read_text(encoding="utf-8")
+    printed = run(program(text), tmp_path)
+    shown = re.findall(r"^```text\n(.*?)^```", text, re.M | re.S)
+    assert len(shown) == 4
+    for output in shown:
+        assert output in printed
+
+
+def program(text: str) -> str:
+    """Return the Python blocks of a page as one program that calls the commands in between."""
+    parts = ["import subprocess", "import sys"]
+    for language, block in re.findall(r"^```(python|bash)\n(.*?)^```", text, re.M | re.S):
+        parts += [block] if language == "python" else map(RUN.format, block.splitlines())
+    return "\n".join(parts)
+
+
+def run(code: str, folder: Path) -> str:
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code],
-        cwd=tmp_path, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
+        [sys.executable, "-u", "-W", "error", "-c", code],
+        cwd=folder, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+    return done.stdout
