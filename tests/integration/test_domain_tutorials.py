@@ -1,4 +1,4 @@
-"""The tutorials on fields run as they are written, with smaller data and fewer steps where training takes long."""
+"""The tutorials on fields run as they are written, with smaller data and fewer steps."""
 
 from __future__ import annotations
 

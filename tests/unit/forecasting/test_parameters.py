@@ -8,7 +8,7 @@ from scitoolkit.forecasting import ForecastingConfig
 from scitoolkit.forecasting.lstm import make_ensemble
 from scitoolkit.forecasting.parameters import num_parameters
 
-CHAIN = {"nodes": [6, 0, 9], "skips": [[0, 1], [1, 3], [0, 2], [1, 3]]}
+CHAIN = {"nodes": [6, 0, 9], "skips": [[0, 1], [1, 3], [0, 2], [0, 3]]}
 EMPTY = {"nodes": [0], "skips": []}
 
 
