@@ -15,7 +15,7 @@ from scitoolkit.core.errors import ScitoolkitError
 from scitoolkit.search.evaluators import Evaluator
 from scitoolkit.search.history import Event, History
 from scitoolkit.search.record import SearchRecord
-from scitoolkit.search.trial import INTERRUPTIONS, Outcome, Task, Trial
+from scitoolkit.search.trial import INTERRUPTED, INTERRUPTIONS, Outcome, Task, Trial
 
 FIRST_FAILURES = 10
 _TURN = 1.0
@@ -31,6 +31,9 @@ class Loop:
         stop_requested: returns True once no more trials may be issued.
         after_turn: called after the new trials of an iteration were submitted.
         own_seconds: receives (trials finished, wall seconds, CPU seconds) of every iteration.
+
+    Attributes:
+        trial_interrupted: whether a signal stopped a trial, so that no more trials are issued.
     """
 
     def __init__(
@@ -39,7 +42,9 @@ class Loop:
         after_turn: Callable[[], None], own_seconds: list[tuple[int, float, float]],
     ) -> None:  # fmt: skip
         self.record, self.evaluator = record, evaluator
-        self.complete, self.stop_requested, self.after_turn = complete, stop_requested, after_turn
+        self.complete, self.after_turn = complete, after_turn
+        self._stop_requested = stop_requested
+        self.trial_interrupted = False
         self.running = 0
         self.origin = evaluator.now() - record.history.clock
         self.own_seconds = own_seconds
@@ -50,6 +55,10 @@ class Loop:
     def time(self) -> float:
         """Return the seconds searched so far, including earlier sessions."""
         return self.evaluator.now() - self.origin
+
+    def stop_requested(self) -> bool:
+        """Return whether no more trials may be issued."""
+        return self.trial_interrupted or self._stop_requested()
 
     def run(self, next_event: Callable[[], Event | None], seconds: float | None) -> bool:
         """Issue trials and collect results until no trial is left to issue or running.
@@ -105,10 +114,12 @@ class Loop:
     def reissue(self) -> None:
         """Submit the trials that were running at the end of the log, with `resumed` set."""
         for trial in self.record.history.running:
-            while self._free(0) <= 0:
+            while self._free(0) <= 0 and not self.stop_requested():
                 outcomes = self.evaluator.wait(_TURN)
                 self.running -= len(outcomes)
                 self.record.write([self.finish(outcome) for outcome in outcomes])
+            if self.stop_requested():
+                return
             self.evaluator.submit(self.task(trial, resumed=True))
             self.running += 1
 
@@ -131,7 +142,8 @@ class Loop:
         """Apply an outcome; return its event, not yet written.
 
         A trial stopped by a fault of the machine stays unfinished. It is evaluated once more when
-        nothing new is to be issued, and again when the search is resumed.
+        nothing new is to be issued, and again when the search is resumed. A trial that a signal
+        stopped ends the search, and is continued when it is resumed.
         """
         task = outcome.task
         event: Event = {
@@ -151,6 +163,7 @@ class Loop:
             event["event"] = "interrupt"
             self.record.apply(event)
             self._interrupted_in_a_row += 1
+            self.trial_interrupted |= outcome.failure == INTERRUPTED
             if (task.trial, task.stage) not in self._retried:
                 self._retried.add((task.trial, task.stage))
                 self._retries.append(dataclasses.replace(task, resumed=True))

@@ -198,8 +198,10 @@ class Search:
             loop.reissue()
             if loop.run(lambda: self._next(trials), seconds):
                 self.stopped_because = "the time is used up"
-            if retrain is not None and not self._stop_signal:
+            if retrain is not None and not loop.stop_requested():
                 loop.run(lambda: self._next_retrain(*retrain), None)
+            if loop.trial_interrupted and not self._stop_signal:
+                self._stop_signal = "a signal to a trial"
             self.record.write([self.record.state_event()])
             if not self._stop_signal:
                 self.record.remove_folders()

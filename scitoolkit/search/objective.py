@@ -10,15 +10,20 @@ from pathlib import Path
 from typing import Any
 
 from scitoolkit.core.config import Config, Document, config_keys, dump_config, read_document
-from scitoolkit.core.errors import ConfigError, ScitoolkitError
+from scitoolkit.core.errors import EXIT_FAILURE, EXIT_INTERRUPTED, ConfigError
 from scitoolkit.core.job import Job, Searchable
 from scitoolkit.core.jobs import checked_job, job_of
-from scitoolkit.core.processes import current_rank
+from scitoolkit.core.processes import current_rank, leave
 from scitoolkit.core.run_directory import RunDirectory, write_atomic
-from scitoolkit.search.trial import TrialContext
+from scitoolkit.search.trial import INTERRUPTED, TrialContext
+from scitoolkit.search.worker import ProcessesFailed, failure_kind
 
 FIGURES = "figures.json"
 _SEED_RANGE = 2**31
+_EXIT_CODES = {
+    "raised": 20, "memory": 21, "disk": 22, "machine": 23, INTERRUPTED: EXIT_INTERRUPTED,
+}  # fmt: skip
+"""Exit code of a rank by kind of failure; ranks that a signal ended have none of them."""
 _SILENT = {"training.progress": False}
 
 
@@ -45,7 +50,7 @@ class TrainedTrial:
 
         Raises:
             ConfigProblems: the merged configuration is invalid.
-            ScitoolkitError: one of several training processes failed.
+            ProcessesFailed: one of several training processes failed.
         """
         job, config = self.resolve(configuration, seed=trial.seed, budget=trial.budget)
         run = open_run(trial.directory, config)
@@ -170,8 +175,13 @@ def _train_together(run: RunDirectory, processes: int, resume: bool) -> dict[str
     figures.unlink(missing_ok=True)
     arguments = [str(run.path), *(["--resume"] if resume else [])]
     code = launch(processes, arguments, module="scitoolkit.search.objective")
-    if code or not figures.exists():
-        raise ScitoolkitError(f"training by {processes} processes ended with exit code {code}")
+    if code:
+        failure = next((kind for kind, c in _EXIT_CODES.items() if c == code), "worker died")
+        raise ProcessesFailed(
+            f"training by {processes} processes ended with exit code {code} ({failure})", failure
+        )
+    if not figures.exists():
+        raise ProcessesFailed(f"training by {processes} processes wrote no metrics", "raised")
     return json.loads(figures.read_text(encoding="utf-8"))
 
 
@@ -186,8 +196,29 @@ def rank_main(arguments: Sequence[str]) -> None:
             write_atomic(run.path / FIGURES, json.dumps(figures))
 
 
+def rank_exit_code(error: BaseException) -> int:
+    """Return the exit code by which a rank reports its kind of failure to the search.
+
+    Example:
+        >>> rank_exit_code(OSError(28, "No space left on device"))
+        22
+    """
+    from scitoolkit.training.rank_reports import LostRank
+
+    if isinstance(error, KeyboardInterrupt):
+        return EXIT_INTERRUPTED
+    kind = failure_kind(error)
+    # `launch` prefers the code of the rank that was the cause to that of the ranks that lost it.
+    return EXIT_FAILURE if kind == "raised" and isinstance(error, LostRank) else _EXIT_CODES[kind]
+
+
 if __name__ == "__main__":
     import sys
+    import traceback
 
-    rank_main(sys.argv[1:])
+    try:
+        rank_main(sys.argv[1:])
+    except (Exception, KeyboardInterrupt) as error:
+        traceback.print_exc()
+        leave(rank_exit_code(error))
     os._exit(0)

@@ -11,8 +11,10 @@ from typing import Any, Literal
 from scitoolkit.core.errors import ConfigError
 
 Direction = Literal["min", "max"]
-INTERRUPTIONS = frozenset({"disk", "machine"})
-"""Failures caused by the machine instead of the configuration: such a trial stays unfinished."""
+INTERRUPTED = "interrupted"
+"""Failure of a trial whose training was stopped by a signal: the search stops as well."""
+INTERRUPTIONS = frozenset({"disk", "machine", INTERRUPTED})
+"""Failures not caused by the configuration: such a trial stays unfinished."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,8 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
-from scitoolkit.search.trial import Outcome, Task, TrialContext, checked_metrics
+from scitoolkit.core.errors import Interrupted, ScitoolkitError
+from scitoolkit.search.trial import INTERRUPTED, Outcome, Task, TrialContext, checked_metrics
 
 Evaluate = Callable[..., Any]
 Send = Callable[[dict[str, float]], None]
@@ -30,6 +31,19 @@ _FAULTS = {
 
 class TimeLimit(Exception):
     """Raised inside a trial by `TrialContext.report` once its time limit has passed."""
+
+
+class ProcessesFailed(ScitoolkitError):
+    """Failure of the processes that train one trial together.
+
+    Args:
+        what: description of the failure.
+        failure: kind of failure, as of an `Outcome`.
+    """
+
+    def __init__(self, what: str, failure: str) -> None:
+        super().__init__(what)
+        self.failure: str = failure
 
 
 def run_task(
@@ -81,7 +95,7 @@ def _has_default(parameter: inspect.Parameter) -> bool:
 
 
 def failure_kind(error: BaseException) -> str:
-    """Return the kind of failure of an exception: `memory`, `disk`, `machine` or `raised`.
+    """Return the kind of failure: `memory`, `disk`, `machine`, `interrupted` or `raised`.
 
     Faults of the machine are recognised by `errno` along the chain of exceptions, and by the
     system's message, because HDF5, torch and data-loading workers pass only the text on.
@@ -90,6 +104,10 @@ def failure_kind(error: BaseException) -> str:
         >>> failure_kind(OSError(errno.EMFILE, "Too many open files"))
         'machine'
     """
+    if isinstance(error, ProcessesFailed):
+        return error.failure
+    if isinstance(error, Interrupted):
+        return INTERRUPTED
     text = str(error).lower()
     if isinstance(error, MemoryError) or "out of memory" in text or "can't allocate" in text:
         return "memory"

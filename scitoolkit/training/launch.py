@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from scitoolkit.core.errors import EXIT_FAILURE, EXIT_OK
+from scitoolkit.core.errors import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_OK
 from scitoolkit.core.processes import ProcessEnvironment as ProcessEnvironment
 from scitoolkit.core.processes import available_cores
 from scitoolkit.core.processes import current_rank as current_rank
@@ -43,7 +43,8 @@ def launch(nproc: int, arguments: Sequence[str], *, module: str = "scitoolkit") 
 
     Returns:
         0, or the exit code of the rank that failed first; code 1, with which ranks exit that only
-        lost a peer, is returned only if there is no other.
+        lost a peer, is returned only if there is no other. 130 if a forwarded signal ended a rank
+        before it could handle the signal.
     """
     port = _free_port()
     base = {
@@ -56,17 +57,21 @@ def launch(nproc: int, arguments: Sequence[str], *, module: str = "scitoolkit") 
     # As torchrun does: one thread per core in each rank would oversubscribe the cores.
     base.setdefault("OMP_NUM_THREADS", str(max(1, available_cores() // nproc)))
     command = [sys.executable, "-m", module, *arguments]
-    with _ranks(nproc, command, base) as ranks:
-        return _wait(ranks)
+    with _ranks(nproc, command, base) as (ranks, forwarded):
+        code = _wait(ranks)
+        ended = {-process.returncode for process in ranks if process.poll()}
+        return EXIT_INTERRUPTED if code == EXIT_FAILURE and ended & forwarded else code
 
 
 @contextlib.contextmanager
 def _ranks(
     nproc: int, command: list[str], base: dict[str, str]
-) -> Iterator[list[subprocess.Popen[bytes]]]:
+) -> Iterator[tuple[list[subprocess.Popen[bytes]], set[int]]]:
     ranks: list[subprocess.Popen[bytes]] = []
+    forwarded: set[int] = set()
 
     def forward(number: int, _frame: Any) -> None:
+        forwarded.add(number)
         for process in ranks:
             if process.poll() is None:
                 process.send_signal(number)
@@ -81,7 +86,7 @@ def _ranks(
                     command, env=env, start_new_session=True, preexec_fn=_die_with_parent
                 )
             )
-        yield ranks
+        yield ranks, forwarded
     finally:
         for process in ranks:
             if process.poll() is None:

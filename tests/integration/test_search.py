@@ -116,6 +116,26 @@ def test_several_processes_can_train_one_trial(cli, search_file):
     assert done.json["metrics"]["trials_done"] == 1
 
 
+@pytest.mark.slow
+@pytest.mark.multiproc
+def test_a_search_whose_ranks_are_interrupted_resumes(search_file, tmp_path):
+    settings = [
+        "final.train=false", "final.finalists=0", "final.seeds=3", "budget.trials=1",
+        "budget.processes_per_trial=2",
+    ]  # fmt: skip
+    command = [sys.executable, "-m", "scitoolkit", "search", str(search_file), *settings]
+    long = ["settings=[training.epochs=100000]"]
+    process = subprocess.Popen([*command, *long], cwd=tmp_path, stderr=subprocess.DEVNULL)
+    runs = tmp_path / "runs" / "tiny"
+    _wait_for(lambda: any(p.stat().st_size for p in runs.rglob("metrics.jsonl")))
+    process.send_signal(signal.SIGTERM)
+    assert process.wait() == 130
+    (run,) = runs.iterdir()
+    history = load_history(run)
+    assert (history.num_failed, len(history.running)) == (0, 1)
+    assert any(run.rglob("checkpoints/*")), "the ranks have saved together"
+
+
 def test_any_surrogate_can_be_searched_through_its_config_alone(tmp_path):
     """A job that knows nothing of searches is compared by its lowest validation loss."""
     from scitoolkit.core.jobs import domains

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from pathlib import Path
+
+from scitoolkit.core.errors import Interrupted
+from scitoolkit.training.signals import StopSignals
 
 
 def distance(configuration, trial):
@@ -45,3 +49,12 @@ def counts_epochs(configuration, trial):
 def says_environment(configuration, trial):
     return {"objective": float(os.environ["OMP_NUM_THREADS"]),
             "gpu": float(os.environ.get("CUDA_VISIBLE_DEVICES", "-1"))}  # fmt: skip
+
+
+def is_signalled(configuration, trial):
+    """A training that SIGTERM stops in its first attempt, as the trainer does."""
+    if configuration["x"] == 2 and not trial.resumed:
+        with StopSignals() as stop:
+            os.kill(os.getpid(), signal.SIGTERM)
+            raise Interrupted(f"stopped by {stop.received} after step 7")
+    return configuration["x"]

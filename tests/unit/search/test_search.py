@@ -12,7 +12,7 @@ import pytest
 import search_cases as cases
 
 from scitoolkit.core.errors import CheckpointError, ConfigError, Interrupted, ScitoolkitError
-from scitoolkit.core.run_directory import disk_error
+from scitoolkit.core.run_directory import RunDirectory, disk_error
 from scitoolkit.search import (
     AgingEvolution,
     InProcess,
@@ -26,10 +26,15 @@ from scitoolkit.search import (
     chain,
     integer,
     load_history,
+    objective,
     real,
 )
 from scitoolkit.search.history import same_history
+from scitoolkit.search.trial import Task
 from scitoolkit.search.trial_log import FILE_NAME, LogLocked, TrialLog, read_events
+from scitoolkit.search.worker import run_task
+from scitoolkit.training import launch
+from scitoolkit.training.rank_reports import LostRank
 
 PAPER = Space({"a": chain(5, [0, 16, 32, 48, 64, 80, 96], reach=2)})
 
@@ -293,6 +298,45 @@ def test_a_signal_stops_the_search_and_resume_completes_it(tmp_path):
     history = Search(PAPER, slow, directory=tmp_path).run(trials=done + 5, resume=True)
     assert len(history.done) == done + 5
     assert history.duplicates() == 0
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_signal_that_a_training_handles_stops_the_search_and_its_trial_resumes(tmp_path, workers):
+    def search():
+        strategy = RandomSearch()
+        return Search(
+            {"x": [0, 1, 2, 3, 4]}, cases.is_signalled, directory=tmp_path, strategy=strategy
+        )
+
+    with pytest.raises(Interrupted, match=r"a signal to a trial.*--resume"):
+        search().run(trials=5, workers=workers)
+    history = load_history(tmp_path)
+    assert history.num_failed == 0
+    assert 2 in {trial.configuration["x"] for trial in history.running}
+    resumed = search().run(trials=5, workers=workers, resume=True)
+    assert (len(resumed.done), resumed.num_failed, resumed.interrupted) == (5, 0, [])
+
+
+@pytest.mark.parametrize(
+    ("error", "failure"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "disk"),
+        (RuntimeError("unable to open shared memory object: Too many open files"), "machine"),
+        (RuntimeError("out of memory"), "memory"),
+        (Interrupted("stopped by SIGTERM after step 7"), "interrupted"),
+        (KeyboardInterrupt(), "interrupted"),
+        (ValueError("negative"), "raised"),
+        (LostRank("rank 1 was lost"), "worker died"),
+    ],
+)
+def test_a_failure_of_one_of_several_ranks_keeps_its_kind(tmp_path, monkeypatch, error, failure):
+    monkeypatch.setattr(launch, "launch", lambda *_, **__: objective.rank_exit_code(error))
+
+    def evaluate(configuration):
+        return objective._train_together(RunDirectory(tmp_path), 2, False)
+
+    outcome = run_task(evaluate, Task(0, 0, {}, 0))
+    assert outcome.failure == failure
 
 
 def test_finalists_are_ranked_by_their_mean_over_new_seeds(tmp_path):

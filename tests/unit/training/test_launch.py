@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -88,6 +90,12 @@ def module(tmp_path, monkeypatch):
 )
 def test_the_exit_code_is_that_of_the_cause(module, text, code):
     assert launch(2, [], module=module(text)) == code
+
+
+def test_ranks_that_a_forwarded_signal_ends_at_their_start_were_interrupted(module):
+    timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM))
+    timer.start()
+    assert launch(2, [], module=module("time.sleep(60)")) == 130
 
 
 def test_every_rank_knows_its_place_and_its_arguments(module, capfd):
