@@ -100,10 +100,11 @@ def tiny_disk(tmp_path):
     folder = tmp_path / "disk"
     folder.mkdir()
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(folder)], capture_output=True
-    )
+        ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(folder)],
+        capture_output=True, text=True,
+    )  # fmt: skip
     if mounted.returncode:
-        pytest.skip("mounting a small tmpfs needs root")
+        pytest.skip(f"no right to mount a small tmpfs: {mounted.stderr.strip()}")
     yield folder
     subprocess.run(["umount", "-l", str(folder)], check=True)
 

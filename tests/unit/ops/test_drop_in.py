@@ -36,7 +36,7 @@ def test_equals_gather_e3nn_scatter():
 
 
 def test_replaces_the_convolution_of_mace():
-    blocks = pytest.importorskip("mace.modules.blocks", reason="run by make test-peers")
+    blocks = pytest.importorskip("mace.modules.blocks")  # make test-peers
     block = blocks.RealAgnosticResidualInteractionBlock(
         node_attrs_irreps=o3.Irreps("2x0e"),
         node_feats_irreps=o3.Irreps("8x0e+8x1o"),
@@ -57,7 +57,7 @@ def test_replaces_the_convolution_of_mace():
 
 
 def test_replaces_the_convolution_of_nequip():
-    nequip = pytest.importorskip("nequip.nn", reason="run by make test-peers")
+    nequip = pytest.importorskip("nequip.nn")  # make test-peers
     model, data = nequip_model(), nequip_data()
     names, want = model.state_dict().keys(), energies_forces_gradients(model, data)
     for block in model.modules():
