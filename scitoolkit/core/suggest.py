@@ -104,6 +104,17 @@ def nearest_name(name: str, choices: Iterable[str]) -> str | None:
     return by_lower[close[0]] if close else None
 
 
+def did_you_mean(name: str, choices: Iterable[str]) -> str:
+    """Return " (did you mean NAME?)" for the end of a message; "" if no choice is close.
+
+    Example:
+        >>> did_you_mean("sts", ["sst", "ice"])
+        ' (did you mean sst?)'
+    """
+    near = nearest_name(name, choices)
+    return f" (did you mean {near}?)" if near else ""
+
+
 def nearest_key(key: str, valid: Iterable[str]) -> str | None:
     """Return the valid dotted key that the invalid `key` most likely stands for.
 

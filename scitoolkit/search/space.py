@@ -16,7 +16,7 @@ from typing import Any
 
 from scitoolkit.core.config import ConfigProblems, Problem
 from scitoolkit.core.errors import ConfigError
-from scitoolkit.core.suggest import nearest_name
+from scitoolkit.core.suggest import did_you_mean, nearest_name
 from scitoolkit.search.parameters import Chain, Parameter, Real, Variable, read_parameter
 
 Codes = tuple[Any, ...]
@@ -244,8 +244,7 @@ class Space:
 
     def _condition_problem(self, name: str, other: str, allowed: Sequence[Any]) -> str:
         if other not in self.variables:
-            near = nearest_name(other, self._names)
-            return f"no parameter {other!r}" + (f" (did you mean {near}?)" if near else "")
+            return f"no parameter {other!r}{did_you_mean(other, self._names)}"
         if other == name:
             return "depends on itself"
         if isinstance(self.variables[other], Real):

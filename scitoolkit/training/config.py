@@ -19,7 +19,7 @@ from scitoolkit.core.config import Config
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.resume import FREE_ON_RESUME
-from scitoolkit.core.suggest import nearest_name
+from scitoolkit.core.suggest import did_you_mean
 from scitoolkit.training.exchange.config import AnyExchange, Full
 from scitoolkit.training.loggers import AnyLogger
 from scitoolkit.training.memory.config import MemoryConfig, PruningConfig
@@ -151,9 +151,9 @@ class TrainingConfig(Config):
     def _known_strategy(cls, name: str) -> str:
         known = cls.strategy_names()
         if name not in known:
-            near = nearest_name(name, known)
-            hint = f" (did you mean {near}?)" if near else ""
-            raise ValueError(f"{name!r} is not one of {', '.join(known)}{hint}")
+            raise ValueError(
+                f"{name!r} is not one of {', '.join(known)}{did_you_mean(name, known)}"
+            )
         return name
 
     @model_validator(mode="after")

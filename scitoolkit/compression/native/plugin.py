@@ -75,7 +75,9 @@ def install(directory: Path | str, *, flags: tuple[str, ...] = FLAGS) -> Path:
 
 
 def write(folder: Path, *, flags: tuple[str, ...] = FLAGS) -> Path:
-    """Do the work of `install`.
+    """Build the filter and move it into a folder; return its path.
+
+    `install` without the translation of errors: callers choose another folder on OSError.
 
     Raises:
         BackendError: there is no compiler, or it fails.

@@ -17,7 +17,7 @@ from pydantic import (
 from scitoolkit.core.config import Config, DataPath
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.plugins import Kind
-from scitoolkit.core.suggest import nearest_name
+from scitoolkit.core.suggest import did_you_mean
 
 # Members implement `memory.store.ActivationStore`.
 activation_stores: Kind[Any] = Kind(
@@ -46,9 +46,8 @@ class MemoryConfig(Config):
     def _known(cls, name: str) -> str:
         known = activation_stores.names()
         if name not in known:
-            near = nearest_name(name, known)
-            hint = f" (did you mean {near}?)" if near else ""
-            raise ValueError(f"unknown store {name!r}; known: {', '.join(known) or 'none'}{hint}")
+            listed = ", ".join(known) or "none"
+            raise ValueError(f"unknown store {name!r}; known: {listed}{did_you_mean(name, known)}")
         return name
 
 
