@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from pages import page, shortened
 
-FOLDER = Path(__file__).resolve().parents[2] / "docs" / "tutorials"
 FEWER = {
     "emulation": {
         "draw.samples=30": "draw.samples=6",
@@ -31,15 +31,11 @@ RUN = "subprocess.run([sys.executable, '-W', 'error', '-m', *{!r}.split()], chec
 
 @pytest.mark.parametrize("name", FEWER)
 def test_a_tutorial_runs(name, tmp_path):
-    code = program((FOLDER / f"{name}.md").read_text(encoding="utf-8"))
-    for many, few in FEWER[name].items():
-        assert many in code
-        code = code.replace(many, few)
-    run(code, tmp_path)
+    run(shortened(program(page(f"tutorials/{name}")), FEWER[name]), tmp_path)
 
 
 def test_the_compression_tutorial_prints_the_output_on_the_page(tmp_path):
-    text = (FOLDER / "compression.md").read_text(encoding="utf-8")
+    text = page("tutorials/compression")
     printed = run(program(text), tmp_path)
     shown = re.findall(r"^```text\n(.*?)^```", text, re.M | re.S)
     assert len(shown) == 4
@@ -53,12 +49,8 @@ QUICK = ", 'training.epochs=1', 'ensemble=1', 'harmonics=[2]', 'pod.rank=2', "
 
 
 def test_the_forecasting_tutorial_runs_on_a_coarser_field(small_sst, tmp_path):
-    code = program((FOLDER / "forecasting.md").read_text(encoding="utf-8"))
     fewer = {DATA: f"data = {str(small_sst)!r}", ', "run.root': QUICK + '"run.root'}
-    for whole, coarse in fewer.items():
-        assert whole in code
-        code = code.replace(whole, coarse)
-    printed = run(code, tmp_path)
+    printed = run(shortened(program(page("tutorials/forecasting")), fewer), tmp_path)
     for name in ("climatology", "linear map with lags", "persistence", "surrogate"):
         assert re.search(rf"^{name}: \d", printed, re.M)
     assert "The network is not used" in printed
@@ -66,7 +58,7 @@ def test_the_forecasting_tutorial_runs_on_a_coarser_field(small_sst, tmp_path):
 
 @pytest.mark.slow
 def test_the_forecasting_tutorial_prints_the_output_on_the_page(tmp_path):
-    text = (FOLDER / "forecasting.md").read_text(encoding="utf-8")
+    text = page("tutorials/forecasting")
     printed = run(program(text), tmp_path)
     shown = re.findall(r"^```text\n(.*?)^```", text, re.M | re.S)
     assert len(shown) == 3

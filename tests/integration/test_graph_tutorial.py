@@ -1,12 +1,12 @@
 """The code of the tutorial runs as it stands there, on one process and on four."""
 
 import json
-import re
 import sys
 import types
 from pathlib import Path
 
 import pytest
+from pages import page, python_blocks
 
 from scitoolkit.core.content import content_root
 from scitoolkit.training.launch import launch
@@ -17,8 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def tutorial():
-    text = (ROOT / "docs" / "tutorials" / "pyg-on-four-processes.md").read_text(encoding="utf-8")
-    return "\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL))
+    return "\n".join(python_blocks(page("tutorials/pyg-on-four-processes")))
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pages import page, python_blocks
 
 ROOT = Path(__file__).resolve().parents[2]
 FEWER = {"training.steps=1500": "training.steps=3", "dynamics.run(200)": "dynamics.run(2)"}
@@ -22,12 +22,9 @@ def fewer_frames(folder: Path) -> None:
         np.save(file, np.load(file)[:4])
 
 
-@pytest.mark.parametrize(
-    "page", ["tutorials/potentials.md", "how-to/potentials-from-deepmd-kit.md"]
-)
-def test_a_page_runs(page, tmp_path):
-    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
-    code = "\n".join(re.findall(r"^```python\n(.*?)^```", text, flags=re.M | re.S))
+@pytest.mark.parametrize("name", ["tutorials/potentials", "how-to/potentials-from-deepmd-kit"])
+def test_a_page_runs(name, tmp_path):
+    code = "\n".join(python_blocks(page(name)))
     for many, few in FEWER.items():
         code = code.replace(many, few)
     if "workflows" in code:

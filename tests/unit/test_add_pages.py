@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
-from pathlib import Path
+
+from pages import DOCS, python_blocks
 
 from scitoolkit.core.plugins import kinds
 
-PAGES = sorted((Path(__file__).parents[2] / "docs" / "how-to").glob("add-a*.md"))
+PAGES = sorted((DOCS / "how-to").glob("add-a*.md"))
 
 
 def test_the_blocks_of_all_pages_run_and_their_members_pass_the_contract_suites(tmp_path):
     with_blocks = []
     for page in PAGES:
-        blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.M | re.S)
+        blocks = python_blocks(page.read_text(encoding="utf-8"))
         if blocks:
             with_blocks.append(tmp_path / f"test_{page.stem.replace('-', '_')}.py")
             with_blocks[-1].write_text("\n".join(blocks), encoding="utf-8")
