@@ -43,7 +43,8 @@ class _Message(nn.Module):
     def forward(self, x: Tensor, edges: Tensor, part: GraphPart) -> tuple[Tensor, Tensor]:
         source, target = part.edge_index
         sent = part.with_halo(self.by_source(x).flatten(1)).unflatten(1, x.shape[1:])
-        before = self.by_edge(edges) + sent[source] + self.by_target(x)[target]
+        received = sent.index_select(0, source) + self.by_target(x).index_select(0, target)
+        before = self.by_edge(edges) + received
         edges = edges + self.edge(before)
         if self.node is None:
             return x, edges
@@ -101,6 +102,6 @@ def step(coefficients: Tensor, state: Tensor, part: GraphPart) -> Tensor:
     source, target = part.edge_index
     for stage in coefficients:
         sent = part.with_halo(state.flatten(1)).unflatten(1, state.shape[1:])
-        flux = stage[..., None] * (sent[source] - state[target])
+        flux = stage[..., None] * (sent.index_select(0, source) - state.index_select(0, target))
         state = state + torch.zeros_like(state).index_add(0, target, flux)
     return state

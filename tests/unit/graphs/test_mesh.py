@@ -98,6 +98,25 @@ def test_ranks_train_and_roll_out_as_one_does(size, file):
     assert torch.allclose(first, wanted, rtol=0, atol=1e-5)
 
 
+def test_gradients_on_two_threads_have_the_same_bits_every_time(file):
+    """Wide enough that torch divides the work among threads."""
+    meshes, batch = read_meshes(file), next(iter(FlowLoader(np.arange(4), 4, seed=0)))
+    threads, found = torch.get_num_threads(), []
+    torch.set_num_threads(2)
+    try:
+        for _ in range(8):
+            torch.manual_seed(0)
+            task = MeshDynamics(
+                MeshTransport(3, 3, 64, 2, 2), meshes, dynamics(meshes, network()).part, 1e-3
+            )
+            torch.nn.init.normal_(task.model.decode.weight, std=0.05)
+            task.loss(batch)[0].backward()
+            found.append(torch.cat([p.grad.flatten() for p in task.model.parameters()]))
+    finally:
+        torch.set_num_threads(threads)
+    assert all(torch.equal(each, found[0]) for each in found)
+
+
 def test_rows_of_some_nodes_are_those_of_the_whole_file(file):
     whole, some = read_meshes(file), MeshFile(file)
     nodes = np.random.default_rng(1).permutation(whole.graph.num_nodes)[:40]
