@@ -101,10 +101,11 @@ def _python(*arguments, **environment):
 
 
 @needs_triton
-def test_kernels_under_the_interpreter():
+@pytest.mark.parametrize("kept", ["not slow", pytest.param("slow", marks=pytest.mark.slow)])
+def test_kernels_under_the_interpreter(kept):
     kinds = ("kernels", "harmonics", "radial", "contraction", "graphs")
     files = [str(Path(__file__).with_name(f"test_triton_{kind}.py")) for kind in kinds]
-    options = ("-q", "-x", "-p", "no:cacheprovider")
+    options = ("-q", "-x", "-p", "no:cacheprovider", "-m", kept)
     done = _python("-m", "pytest", *options, *files, TRITON_INTERPRET="1")
     assert done.returncode == 0, done.stdout[-4000:]
     assert " passed" in done.stdout

@@ -21,6 +21,7 @@ from scitoolkit.training.ranks.communicator import SingleProcess
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = "cpu" if INTERPRETED else "cuda"
+LONG = pytest.mark.slow if INTERPRETED else pytest.mark.gpu
 pytestmark = [
     pytest.mark.skipif(not triton_version(), reason="triton is not installed"),
     *([] if INTERPRETED else [pytest.mark.gpu]),
@@ -277,7 +278,7 @@ def test_what_has_no_kernel_is_refused_by_name():
         grad.sum().backward()
 
 
-@pytest.mark.skipif(INTERPRETED, reason="the interpreter is too slow for it")
+@LONG
 class TestContract(KernelContract):
     """What every kernel backend promises, for the operations on graphs."""
 

@@ -23,6 +23,7 @@ from scitoolkit.ops.tensor_product import (
 o3 = pytest.importorskip("e3nn.o3")
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = "cpu" if INTERPRETED else "cuda"
+LONG = pytest.mark.slow if INTERPRETED else pytest.mark.gpu
 pytestmark = [
     pytest.mark.skipif(not triton_version(), reason="triton is not installed"),
     *([] if INTERPRETED else [pytest.mark.gpu]),
@@ -227,10 +228,10 @@ def test_what_has_no_kernel_is_said():
         tensor_product_convolution(spec, *leaves, edges, backend="triton")
 
 
-@pytest.mark.skipif(INTERPRETED, reason="the interpreter is too slow for it")
+@LONG
 @pytest.mark.parametrize("deterministic", [True, False])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])
-def test_large_graph_on_the_gpu(dtype, tolerance, deterministic):
+def test_large_graph(dtype, tolerance, deterministic):
     in1, in2 = "128x0e+128x1o+128x2e", "0e+1o+2e+3o"
     spec = TensorProductSpec.channelwise(in1, in2, "128x0e+128x1o+128x2e+128x3o")
     leaves, edges = _inputs(spec, 200, 4000, dtype)
