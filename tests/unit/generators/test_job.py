@@ -244,10 +244,13 @@ def test_workers_of_a_cluster_make_what_one_process_makes(place, tmp_path):
     command = [*([launcher, "-n", "3"] if launcher else []), sys.executable, "-m", "scitoolkit"]
     output = tmp_path / "cluster"
     settings = [f"executor={place}", "processes=2", f"output={output}"]
-    root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    open_mpi = {
+        "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "OMPI_MCA_rmaps_base_oversubscribe": "1",  # three ranks on two cores
+    }  # fmt: skip
     done = subprocess.run(
         [*command, "generate", str(case), *settings], capture_output=True, text=True, timeout=300,
-        env={**os.environ, **root},
+        env={**os.environ, **open_mpi},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     assert len(list((tmp_path / "runs" / "case").iterdir())) == 2  # one run, not one a rank
