@@ -140,6 +140,7 @@ def test_the_trainer_reaches_the_residual_of_scipy():
 def test_ranks_with_a_part_of_the_samples_take_the_steps_of_one():
     whole = Fit()
     fit(whole, steps=6)
+    tasks = Fit(), Fit()  # not by the threads, which share the generator of initial weights
     barrier, posted = threading.Barrier(2, timeout=30), [torch.empty(0), torch.empty(0)]
 
     def trained(rank):
@@ -150,7 +151,7 @@ def test_ranks_with_a_part_of_the_samples_take_the_steps_of_one():
             barrier.wait()
             return tensor
 
-        task = Fit()
+        task = tasks[rank]
         names, weights = zip(*task.model.named_parameters(), strict=True)
         part = {k: v[:9] if rank == 0 else v[9:] for k, v in data().items()}
         optimizer = GaussNewton(list(weights), several_ranks=True)
