@@ -34,7 +34,13 @@ FLAGS = ("-std=gnu11", "-O3", "-fopenmp", "-ffp-contract=fast", "-fno-math-errno
 RESERVED = frozenset(
     "auto break case char const continue default do double else enum extern float for goto if "
     "inline int long main register restrict return short signed sizeof static struct switch "
-    "typedef union unsigned void volatile while".split()
+    "typedef union unsigned void volatile while "
+    # Macros of <tgmath.h> and functions that the generated code or its libraries call.
+    "acos acosh asin asinh atan atan2 atanh carg cbrt ceil cimag conj copysign cos cosh cproj "
+    "creal erf erfc exp exp2 expm1 fabs fdim floor fma fmax fmin fmod frexp hypot ilogb ldexp "
+    "lgamma llrint llround log log10 log1p log2 logb lrint lround nearbyint nextafter "
+    "nexttoward pow remainder remquo rint round scalbln scalbn sin sinh sqrt tan tanh tgamma trunc "
+    "abort abs calloc free malloc memcmp memcpy memmove memset realloc".split()
 )
 
 
@@ -91,8 +97,10 @@ def generate(
         ConfigError: an unsupported operator, or a name that is not a C identifier.
     """
     if not name.isidentifier() or not name.isascii() or name in RESERVED:
-        raise ConfigError(f"{name!r} is not a C function name", allowed="letters, digits and _",
-                          fix="-o model.c")  # fmt: skip
+        raise ConfigError(
+            f"{name!r} is not a name for a C function",
+            allowed="letters, digits and _; no name of C or its library", fix="-o model.c",
+        )  # fmt: skip
     parts = [_function(name, f, target, coded or {}, apart, bare) for f in functions]
     blob, offsets = _weights([b for part in parts for b in part.builders])
     about: dict[str, Any] = {

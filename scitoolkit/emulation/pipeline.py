@@ -45,7 +45,7 @@ from scitoolkit.emulation.statistics import Found, find_leads, find_statistics, 
 from scitoolkit.emulation.streaming import drawn_ranges, make_files, stream_loader, with_files
 from scitoolkit.emulation.symmetries import Symmetries
 from scitoolkit.emulation.task import EmulationTask, cell_weights
-from scitoolkit.emulation.transfer import on_grid
+from scitoolkit.emulation.transfer import on_grid, require_one_grid
 from scitoolkit.io.campaign.leaks import require_no_leak
 from scitoolkit.io.campaign.split import SplitRows
 from scitoolkit.io.fields import write_fields
@@ -78,6 +78,7 @@ def validate(config: EmulationConfig) -> list[Finding]:
     try:
         if not data.layout.grid:
             return []
+        require_one_grid(config, data.campaign, data.layout)
         check_mask(config, data.layout)
         blocks = training_part(config, data)["train"]
         grid = grid_of(config, data.layout)
@@ -183,6 +184,7 @@ def evaluate(directory: Path, data: Path | None = None) -> Results:
         edges = model.record()["parts"]["test"]
         blocks = [range(a, b) for a, b in zip(edges[::2], edges[1::2], strict=True)]
     try:
+        require_one_grid(config, opened.campaign, opened.layout)
         emulator = over_processes(on_grid(emulator, config, opened.layout, opened.where), config)
         intervals = None if config.uncertainty is None else Intervals.load(model.path)
         found = Evaluation(emulator, opened, blocks, config, intervals)
@@ -262,6 +264,7 @@ def _prepare(
 ) -> Prepared:  # fmt: skip
     lead, rollout = config.data.lead, config.rollout
     reach = rollout.pushforward + rollout.steps
+    require_one_grid(config, data.campaign, data.layout)
     index = data.campaign.index
     parts = training_part(config, data)
     require_no_leak(data.campaign, parts)

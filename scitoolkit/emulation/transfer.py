@@ -17,6 +17,7 @@ from scitoolkit.emulation.config import EmulationConfig
 from scitoolkit.emulation.ensemble import AnyEmulator, build_any, members_of
 from scitoolkit.emulation.normalized_network import MEASURED
 from scitoolkit.emulation.variables import Layout, Variable, cell_widths
+from scitoolkit.io.campaign import Campaign
 
 log = get_logger(__name__)
 _SAME = 1e-3
@@ -100,6 +101,31 @@ def on_grid(
         state = {n: t for n, t in old.state_dict().items() if n in kept}
         new.load_state_dict(state, strict=False)
     return moved.eval()
+
+
+def require_one_grid(config: EmulationConfig, campaign: Campaign, layout: Layout) -> None:
+    """Check that one emulator suits the cells of all simulations of a campaign.
+
+    Losses, guards and metrics of all simulations use the cells of the first one.
+
+    Raises:
+        DataError: a simulation with cells of other widths, or at other positions if these are
+            inputs of the network.
+    """
+    for simulation, found in campaign.other_grids():
+        coordinates = {d: found[d][1].tolist() for d in layout.coordinates if d in found}
+        for change in _changes(layout, on_cells(layout, layout.grid, coordinates)):
+            problems = list(_problems(change, config))
+            if change.same_width and not problems:
+                continue
+            raise DataError(
+                "; ".join([f"cells along {change.dim} differ from those of the first simulation "
+                           f"({change})", *problems]),
+                where=f"simulation {campaign.labels[simulation]}",
+                allowed="the same cells in all simulations, because losses, guards and metrics "
+                "depend on them",
+                fix="interpolate to one grid, or train an emulator for each",
+            )  # fmt: skip
 
 
 def on_cells(

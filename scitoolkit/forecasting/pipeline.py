@@ -280,15 +280,22 @@ def _test_windows(
 def _baselines(
     surrogate: ForecastSurrogate, record: Mapping[str, Any], config: ForecastingConfig
 ) -> dict[str, Forecaster]:
-    """Return the other compared closed forms, fitted to the surrogate's training steps."""
+    """Return persistence, climatology and the other compared closed forms.
+
+    They are fitted to the surrogate's training steps.
+    """
+    winner = next(e["config"]["name"] for e in record["entries"] if e["label"] == record["winner"])
+    found: dict[str, Forecaster] = {
+        "persistence": Persistence(), "climatology": surrogate.climatology
+    }  # fmt: skip
+    found.pop(winner, None)
     if not config.data.changed:
         log.warning("%s was not found: fitted baselines are omitted", config.data.path)
-        return {"persistence": Persistence()}
+        return found
     steps = record["steps"]
     segments = _field_of(surrogate, config).data.segments(
         range(steps["train"][0], steps["validation"][1])
     )
-    found: dict[str, Forecaster] = {}
     memo: dict[Any, Any] = {}
     for entry in record["entries"]:
         chosen = forecasters.get(entry["config"]["name"]).model_validate(entry["config"])

@@ -195,6 +195,10 @@ def _open_one(path: Path, dims: Dims | None, chunks: Any) -> xr.Dataset:
         raise
     except READ_ERRORS as error:
         raise unreadable(path, error) from None
+    for variable in dataset.variables.values():
+        # Decoded values hold NaN for both; xarray refuses to encode two different fill values.
+        if "_FillValue" in variable.encoding:
+            variable.encoding.pop("missing_value", None)
     return _name_dims(dataset, dims, str(path)) if dims is not None else dataset
 
 

@@ -38,7 +38,6 @@ class ExchangeContract:
         """Return the configuration of the exchange under test."""
         raise NotImplementedError("override the fixture `exchange`")
 
-    @pytest.mark.multiproc
     def test_sums_are_near_equal_on_all_ranks_and_repeatable(
         self, exchange: ExchangeConfig, tmp_path: Path
     ) -> None:

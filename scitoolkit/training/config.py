@@ -170,7 +170,7 @@ class TrainingConfig(Config):
                 raise ValueError(f"optimizer {optimizer.name} has no weight_decay to set in groups")
         if refusal := (strategy or DataParallel()).refusal(self.exchange):
             raise ValueError(refusal)
-        if self.sharding != ShardingConfig() and not isinstance(strategy, Sharded):
+        if self.sharding != ShardingConfig() and not hasattr(strategy, "sharding"):
             raise ValueError("sharding is only read by strategy sharded: remove it")
         self._of_sharding(strategy)
         if self.pruning is not None:
@@ -234,9 +234,8 @@ class TrainingConfig(Config):
         if self.strategy == "auto":
             return None
         member = training_strategies.get(self.strategy)
-        if not issubclass(member, Sharded):
-            return member()
-        return member(sharding=self.sharding, gather_precision=self.gather_precision)
+        shared = type(self).model_fields.keys() & member.model_fields.keys()
+        return member(**{name: getattr(self, name) for name in shared})
 
     def strategy_on(self, processes: int) -> StrategyConfig:
         """Return the strategy for a number of processes, without communication.

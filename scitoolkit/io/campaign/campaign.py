@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +13,7 @@ import numpy as np
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.io.campaign.cache import IndexCache
+from scitoolkit.io.campaign.channels import Channel, Coordinate, coordinates_of
 from scitoolkit.io.campaign.files import find_files, of_known_formats
 from scitoolkit.io.campaign.headers import Header
 from scitoolkit.io.campaign.index import SampleIndex
@@ -34,36 +35,6 @@ if TYPE_CHECKING:
     import xarray as xr
 
 
-Coordinate = tuple[tuple[str, ...], np.ndarray, dict[str, Any]]
-"""Arguments of `xarray.Variable`; `inspect` describes a campaign without importing xarray."""
-
-
-@dataclass(frozen=True)
-class Channel:
-    """Scalar field of a row: a variable or one of its components.
-
-    Attributes:
-        name: of the variable, followed by the component's indices: `velocity_0`.
-        array: the variable's array.
-        components: index along each COMPONENT axis.
-    """
-
-    name: str
-    array: Array
-    components: tuple[int, ...] = ()
-
-    @property
-    def dims(self) -> tuple[str, ...]:
-        """The space dims in the stored order."""
-        return tuple(r for r in self.array.roles if not r.startswith("@"))
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Extents of `dims`."""
-        pairs = zip(self.array.roles, self.array.shape, strict=True)
-        return tuple(n for r, n in pairs if not r.startswith("@"))
-
-
 @dataclass(frozen=True)
 class Campaign:
     """Simulations in files, opened by `open_campaign`.
@@ -75,7 +46,6 @@ class Campaign:
         index: rows of simulations and segments.
         segments: location of each segment in the files.
         labels: name of each simulation.
-        coordinates: {space dim: (dims, values, attributes)} of dims with a coordinate.
         layout: name of the layout.
         skipped: {skipped simulation or file: reason}.
         parameters: {channel of a parameter: value per simulation}.
@@ -88,7 +58,6 @@ class Campaign:
     index: SampleIndex
     segments: Segments
     labels: tuple[str, ...]
-    coordinates: dict[str, Coordinate]
     layout: str
     skipped: dict[str, str] = field(default_factory=dict)
     parameters: dict[str, np.ndarray] = field(default_factory=dict)
@@ -106,6 +75,31 @@ class Campaign:
         for channel in self.channels.values():
             found.setdefault(channel.array.path, []).append(channel)
         return {path: tuple(channels) for path, channels in found.items()}
+
+    @cached_property
+    def coordinates(self) -> dict[str, Coordinate]:
+        """The coordinates of the first simulation: {space dim: (dims, values, attributes)}.
+
+        Raises:
+            DataError: a coordinate and a field of different sizes.
+        """
+        return self.coordinates_of(0)
+
+    def coordinates_of(self, simulation: int) -> dict[str, Coordinate]:
+        """Return the coordinates of a simulation; see `coordinates`."""
+        segment = int(np.searchsorted(self.index.simulation, simulation))
+        return coordinates_of(self.segments, segment, self.channels.values())
+
+    def other_grids(self) -> Iterator[tuple[int, dict[str, Coordinate]]]:
+        """Yield (simulation, coordinates) where the coordinates differ from the first ones."""
+        _, segments = np.unique(self.index.simulation, return_index=True)
+        places = np.stack([self.segments.file, self.segments.group], 1)[segments]
+        _, simulations = np.unique(places, axis=0, return_index=True)
+        for simulation in sorted(simulations.tolist()):
+            first, found = self.coordinates, self.coordinates_of(simulation)
+            if any(not np.array_equal(x, first[dim][1])
+                   for dim, (_, x, _) in found.items() if dim in first):  # fmt: skip
+                yield simulation, found
 
     def where(self, row: int) -> str:
         """Return the file, simulation and row number of a row, for messages."""
@@ -216,7 +210,7 @@ def open_campaign(
             store.save(found, segments)
     return Campaign(
         options, names, channels, SampleIndex(segments.simulation, segments.count), segments,
-        tuple(segments.labels), _coordinates(first, layout, channels), layout.name,
+        tuple(segments.labels), layout.name,
         segments.skipped,
     )  # fmt: skip
 
@@ -274,24 +268,3 @@ def _require_samples(
         fix="data.sample_dim=NAME of the dim that counts samples, or data.dims for a file without "
         "names",
     )  # fmt: skip
-
-
-def _coordinates(
-    header: Header, layout: type[Layout], channels: Mapping[str, Channel]
-) -> dict[str, Coordinate]:
-    group = layout.groups(header)[0]
-    found: dict[str, Coordinate] = {}
-    for channel in channels.values():
-        for dim, size in zip(channel.dims, channel.shape, strict=True):
-            stored = layout.coordinate(header, group, dim)
-            if stored is None or stored.values is None:
-                continue
-            if stored.shape != (size,):
-                raise DataError(
-                    f"{stored.shape[0]} values along {dim}, but {channel.array.path} has {size}",
-                    where=f"{header.path}: variable {stored.name}",
-                    fix="write the coordinate and the field with the same points",
-                )  # fmt: skip
-            attrs = {k: v for k, v in stored.attrs.items() if k in ("units", "long_name", "period")}
-            found[dim] = ((dim,), stored.values, attrs)
-    return found

@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from scitoolkit.core.errors import DataError
-from scitoolkit.io.campaign.campaign import Campaign, Channel
+from scitoolkit.io.campaign.campaign import Campaign
+from scitoolkit.io.campaign.channels import Channel
 from scitoolkit.io.campaign.masking import require_mask
 from scitoolkit.io.campaign.rows import Rows
 from scitoolkit.io.campaign.statistics import Moments, fill_value_in

@@ -173,7 +173,7 @@ class OpenCampaign:
         segments = np.flatnonzero(found.index.simulation == simulation)
         times = [found.segments.times(int(k), found.options) for k in segments]
         known = [t for t in times if t is not None]
-        coordinates: dict[str, Any] = dict(found.coordinates)
+        coordinates: dict[str, Any] = dict(found.coordinates_of(simulation))
         if len(known) == len(times):
             coordinates[dim] = xr.Variable.concat(known, dim=dim)
         return xr.Dataset(variables, coordinates)

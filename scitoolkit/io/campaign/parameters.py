@@ -13,7 +13,8 @@ import numpy as np
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.suggest import nearest_name
-from scitoolkit.io.campaign.campaign import Campaign, Channel
+from scitoolkit.io.campaign.campaign import Campaign
+from scitoolkit.io.campaign.channels import Channel
 from scitoolkit.io.campaign.headers import Header
 from scitoolkit.io.campaign.layouts import Array
 from scitoolkit.io.loader.file_source import RowSet

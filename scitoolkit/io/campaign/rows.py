@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from scitoolkit.core.errors import DataError
-from scitoolkit.io.campaign.campaign import Campaign, Channel
+from scitoolkit.io.campaign.campaign import Campaign
+from scitoolkit.io.campaign.channels import Channel
 from scitoolkit.io.campaign.headers import Stored
 from scitoolkit.io.campaign.layouts import COMPONENT, SIMULATION, TIME, Array
 from scitoolkit.io.campaign.parameters import ParameterRows

@@ -232,10 +232,12 @@ def test_what_cannot_be_exported_is_refused_by_name_and_writes_nothing(tmp_path)
     branch = Call(lambda x: x if x.sum() > 0 else -x)
     with pytest.raises(ConfigError, match="cannot be traced"):
         export([TracedFunction(branch, *arrays)], tmp_path / "a.c")
-    with pytest.raises(ConfigError, match="is not a C function name"):
+    with pytest.raises(ConfigError, match="is not a name for a C function"):
         export([TracedFunction(nn.Tanh(), *arrays)], tmp_path / "my-model.c")
-    with pytest.raises(ConfigError, match="is not a C function name"):
+    with pytest.raises(ConfigError, match="is not a name for a C function"):
         export([TracedFunction(nn.Tanh(), *arrays)], tmp_path / "double.c")
+    with pytest.raises(ConfigError, match="is not a name for a C function"):
+        export([TracedFunction(nn.Tanh(), *arrays)], tmp_path / "cosh.so")
     layer = nn.ConvTranspose1d(1, 1, 2)
     with pytest.raises(ConfigError, match="transposed"):
         export([TracedFunction(layer, [spec("x", 1, 4)], [spec("y", 1, 5)])], tmp_path / "a.c")

@@ -51,6 +51,33 @@ def write_plain(tmp_path, count=4):
     return str(tmp_path / "plain*.h5")
 
 
+def write_on_cells(tmp_path, coordinates):
+    for i, x in enumerate(coordinates):
+        data = xr.Dataset({"u": (("time", "x"), simulation(i))}, coords={"x": x})
+        write_fields(data, tmp_path / f"grid{i}.nc")
+    return str(tmp_path / "grid*.nc")
+
+
+def test_cells_of_other_widths_are_refused(tmp_path, plan):
+    x = np.arange(CELLS, dtype=float)
+    files = write_on_cells(tmp_path, [x, x, 2 * x, x])
+    with pytest.raises(DataError, match=r"cells along x .* 2 wide for 1") as error:
+        plan(files)
+    assert "grid2" in str(error.value)
+
+
+def test_positions_may_differ_unless_the_network_sees_them(tmp_path, job):
+    x = np.arange(CELLS, dtype=float)
+    files = write_on_cells(tmp_path, [x, x + 5, x, x])
+    data = {"path": files, "inputs": ["u"], "outputs": ["u"]}
+    settings = dict(split={"train": 3, "validation": 1, "test": 0},
+                    model={"name": "unet", "widths": [4]})  # fmt: skip
+    assert prepare(load_config(EmulationConfig, job(data, **settings)))
+    path = job(data, **settings, coordinates=["x"])
+    with pytest.raises(DataError, match="position along x is an input"):
+        prepare(load_config(EmulationConfig, path))
+
+
 @pytest.mark.parametrize("with_time", [False, True])
 def test_several_files_are_several_simulations(tmp_path, plan, with_time):
     if with_time:

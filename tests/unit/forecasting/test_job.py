@@ -172,6 +172,8 @@ def test_intervals_are_those_of_the_forecaster_that_is_delivered(tmp_path, model
     if model == "damped_residual_lstm":
         assert surrogate.forecaster.factors_.any()
     field = read_field(settings.data, surrogate.grid)
+    rows = next(t for t in results.tables if t.title.startswith("RMSE on the test split")).rows
+    assert {"persistence", "climatology", "surrogate"} <= {row[0] for row in rows}
     windows = split_field(field, settings).windows["test"]
     truth, forecast = windows.targets(), surrogate.forecast(windows)
     low, high = surrogate.intervals(0.9)

@@ -101,6 +101,9 @@ def test_packing_and_both_fill_values_are_undone(tmp_path):
         u.attrs.update(_FillValue=np.int16(-9), missing_value=np.int16(-8))
     with open_fields(tmp_path / "a.h5", "u", dims=["x"]) as found:
         np.testing.assert_array_equal(found["u"], [10.5, 11.0, np.nan, np.nan])
+        found.to_netcdf(tmp_path / "again.nc", engine="h5netcdf")
+    with open_fields(tmp_path / "again.nc", "u") as found:
+        np.testing.assert_array_equal(found["u"], [10.5, 11.0, np.nan, np.nan])
 
 
 def test_plain_hdf5_gets_its_dims_by_name(tmp_path):

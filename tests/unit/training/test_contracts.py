@@ -33,6 +33,7 @@ class TestOptimizers(OptimizerContract):
         return optimizers.get(request.param)()
 
 
+@pytest.mark.multiproc
 class TestExchanges(ExchangeContract):
     @pytest.fixture(params=exchanges.names())
     def exchange(self, request):

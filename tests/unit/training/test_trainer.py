@@ -24,6 +24,11 @@ from scitoolkit.training import Callback, Trainer, TrainingConfig
 from scitoolkit.training.batches import DataLoaderBatches
 from scitoolkit.training.deferred import check_deferred
 from scitoolkit.training.optim.optimizers import OptimizerConfig, optimizers
+from scitoolkit.training.strategies.config import (
+    ShardingConfig,
+    StrategyConfig,
+    training_strategies,
+)
 
 
 def make(run=None, *, dropout=0.0, callbacks=(), shuffle=True, **settings):
@@ -412,6 +417,25 @@ def test_unknown_strategies_and_former_keys(caplog):
         TrainingConfig(strategy="graph")
     assert [each.name for each in TrainingConfig(tensorboard=True).loggers] == ["tensorboard"]
     assert "is now written loggers" in caplog.text
+
+
+class OwnShards(StrategyConfig):
+    """A strategy of a plug-in that reads the section `sharding`."""
+
+    name: Literal["own_shards"] = "own_shards"
+    sharding: ShardingConfig = ShardingConfig()
+
+    def build(self, device):
+        raise NotImplementedError
+
+
+def test_a_strategy_of_a_plugin_gets_the_settings_that_it_names():
+    training_strategies.register("own_shards")(OwnShards)
+    try:
+        config = TrainingConfig(strategy="own_shards", sharding={"stage": 2})
+        assert config.named_strategy() == OwnShards(sharding=ShardingConfig(stage=2))
+    finally:
+        training_strategies.unregister("own_shards")
 
 
 def test_one_loader_for_training_and_validation_resumes_inside_an_epoch(run):

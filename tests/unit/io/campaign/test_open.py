@@ -43,6 +43,17 @@ def test_the_tree_is_lazy_and_has_every_value(campaign):
     assert opened.rows["v"].counters()[0].nbytes - before == row
 
 
+def test_each_simulation_has_its_own_coordinates(tmp_path):
+    for i in range(3):
+        data = xr.Dataset({"v": (("time", "x"), np.zeros((ROWS, X), "f4"))},
+                          coords={"x": (i + 1.0) * np.arange(X)})  # fmt: skip
+        write_fields(data, tmp_path / f"s{i}.nc")
+    opened = scitoolkit.open_campaign(tmp_path)
+    for i, node in enumerate(opened.tree().children.values()):
+        assert node["x"].values.tolist() == ((i + 1) * np.arange(X)).tolist()
+    assert [number for number, _ in opened.found.other_grids()] == [1, 2]
+
+
 @pytest.mark.parametrize("channels", ["first", "last"])
 def test_batches_are_windows_of_one_simulation(campaign, channels):
     opened, truth = campaign

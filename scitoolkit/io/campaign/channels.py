@@ -1,0 +1,75 @@
+"""Channels of the rows of a campaign, and the coordinates of their dims."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from scitoolkit.core.errors import DataError
+from scitoolkit.io.campaign.layouts import Array
+from scitoolkit.io.campaign.more_layouts import layout_of
+from scitoolkit.io.campaign.segments import Segments
+
+Coordinate = tuple[tuple[str, ...], np.ndarray, dict[str, Any]]
+"""Arguments of `xarray.Variable`; `inspect` describes a campaign without importing xarray."""
+
+
+@dataclass(frozen=True)
+class Channel:
+    """Scalar field of a row: a variable or one of its components.
+
+    Attributes:
+        name: of the variable, followed by the component's indices: `velocity_0`.
+        array: the variable's array.
+        components: index along each COMPONENT axis.
+    """
+
+    name: str
+    array: Array
+    components: tuple[int, ...] = ()
+
+    @property
+    def dims(self) -> tuple[str, ...]:
+        """The space dims in the stored order."""
+        return tuple(r for r in self.array.roles if not r.startswith("@"))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extents of `dims`."""
+        pairs = zip(self.array.roles, self.array.shape, strict=True)
+        return tuple(n for r, n in pairs if not r.startswith("@"))
+
+
+def coordinates_of(
+    segments: Segments, segment: int, channels: Iterable[Channel]
+) -> dict[str, Coordinate]:
+    """Return {space dim: (dims, values, attributes)} of the dims with a coordinate in a segment.
+
+    Args:
+        segments: of the campaign.
+        segment: number of the segment.
+        channels: fields with these dims.
+
+    Raises:
+        DataError: a coordinate and a field of different sizes.
+    """
+    header = segments.header(int(segments.file[segment]))
+    group, layout = segments.groups[segments.group[segment]], layout_of(header)
+    found: dict[str, Coordinate] = {}
+    for channel in channels:
+        for dim, size in zip(channel.dims, channel.shape, strict=True):
+            stored = None if dim in found else layout.coordinate(header, group, dim)
+            if stored is None or stored.values is None:
+                continue
+            if stored.shape != (size,):
+                raise DataError(
+                    f"{stored.shape[0]} values along {dim}, but {channel.array.path} has {size}",
+                    where=f"{header.path}: variable {stored.name}",
+                    fix="write the coordinate and the field with the same points",
+                )  # fmt: skip
+            attrs = {k: v for k, v in stored.attrs.items() if k in ("units", "long_name", "period")}
+            found[dim] = ((dim,), stored.values, attrs)
+    return found
