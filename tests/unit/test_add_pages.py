@@ -24,7 +24,7 @@ def test_the_blocks_of_all_pages_run_and_their_members_pass_the_contract_suites(
     command = [
         sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error",
         "-W", "ignore:`torch.jit.script` is deprecated:DeprecationWarning",
-        "-W", "ignore:Unknown pytest.mark.multiproc", "-m", "not multiproc",
+        "-k", "not test_sums_are_near_equal_on_all_ranks",
         *map(str, with_blocks),
     ]  # fmt: skip
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
