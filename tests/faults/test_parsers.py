@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from parser_cases import PARSERS
+from warm_start import WarmStart
 
 CASES = Path(__file__).with_name("parser_cases.py")
 
@@ -19,16 +19,22 @@ CASES = Path(__file__).with_name("parser_cases.py")
 LIBRARY_HANGS = {"hdf5_filter", "hdf5_values"}
 
 
-def _unexpected(parser: str, count: int, first: int = 0) -> list[str]:
-    command = [sys.executable, str(CASES), parser, str(count), str(first)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+@pytest.fixture(scope="module")
+def parsers():
+    server = WarmStart({**os.environ, "OMP_NUM_THREADS": "1"}, script=CASES)
+    yield server
+    server.close()
+
+
+def _unexpected(parsers: WarmStart, parser: str, count: int, first: int = 0) -> list[str]:
+    done = parsers.run(CASES.parent, [parser, str(count), str(first)], timeout=7200)
     rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     frames = [line for line in done.stderr.splitlines() if line.startswith("  File ")]
     in_library = bool(frames) and "/h5py/" in frames[0]
     if done.returncode == -signal.SIGALRM and parser in LIBRARY_HANGS and in_library:
         number = rows[-1]["started"] + 1
         faults = [str(row) for row in rows if "case" in row]
-        return faults + _unexpected(parser, first + count - number, number)
+        return faults + _unexpected(parsers, parser, first + count - number, number)
     if done.returncode:
         last = next((r["started"] for r in reversed(rows) if "started" in r), "the valid file")
         return [f"exit code {done.returncode} at {last}: {done.stderr[-500:]}"]
@@ -37,11 +43,11 @@ def _unexpected(parser: str, count: int, first: int = 0) -> list[str]:
 
 
 @pytest.mark.parametrize("parser", PARSERS)
-def test_damaged_input_is_refused(parser):
-    assert _unexpected(parser, 150) == []
+def test_damaged_input_is_refused(parsers, parser):
+    assert _unexpected(parsers, parser, 150) == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("parser", PARSERS)
-def test_much_damaged_input_is_refused(parser):
-    assert _unexpected(parser, 5000, 1000) == []
+def test_much_damaged_input_is_refused(parsers, parser):
+    assert _unexpected(parsers, parser, 5000, 1000) == []

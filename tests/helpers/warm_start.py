@@ -2,8 +2,8 @@
 
 A fork behaves as a new process does, from its arguments to its exit code, the finalisers of the
 interpreter included. It spares the two seconds that the import of torch takes, which is most of the
-time of a small command. `python warm_start.py REPLIES` is the server: a JSON object a line on
-standard input starts a command, and its exit code comes back on the descriptor REPLIES.
+time of a small command. `python warm_start.py REPLIES PREPARE SCRIPT` is the server: a JSON object
+a line on standard input starts a command, and its exit code comes back on the descriptor REPLIES.
 """
 
 from __future__ import annotations
@@ -35,12 +35,15 @@ class WarmStart:
         variables: environment of the server, and of commands that state none.
         prepare: name of a function without arguments that a preloaded library exports; called in
             every fork once its environment is set.
+        script: Python file to run in place of `scitoolkit`.
     """
 
-    def __init__(self, variables: Mapping[str, str], prepare: str = "") -> None:
+    def __init__(
+        self, variables: Mapping[str, str], prepare: str = "", script: Path | None = None
+    ) -> None:
         replies, theirs = os.pipe()
         self._process = subprocess.Popen(
-            [sys.executable, __file__, str(theirs), prepare],
+            [sys.executable, __file__, str(theirs), prepare, str(script or "")],
             stdin=subprocess.PIPE, pass_fds=(theirs,), env=dict(variables), text=True,
         )  # fmt: skip
         os.close(theirs)
@@ -54,7 +57,7 @@ class WarmStart:
         variables: Mapping[str, str] | None = None,
         timeout: float = 240,
     ) -> subprocess.CompletedProcess[str]:
-        """Run `scitoolkit ARGUMENTS` in a folder; output as text, as `subprocess.run` returns it.
+        """Run the command in a folder; output as text, as `subprocess.run` returns it.
 
         Raises:
             subprocess.TimeoutExpired: it was killed after so many seconds.
@@ -133,15 +136,23 @@ def _become(request: dict, prepare: str) -> None:
 
 
 def main() -> None:
-    """Import the package, then serve; in a fork, run the command line."""
+    """Import the package, then serve; in a fork, run the command line or the script."""
     import importlib
+    import runpy
 
     for name in MODULES:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
+    script = sys.argv[3]
+    if script:
+        sys.path[0] = str(Path(script).parent)
+        runpy.run_path(script)  # its imports
     gc.freeze()  # forks do not copy pages by collecting what they share
     arguments = _serve(int(sys.argv[1]), sys.argv[2])
-    if arguments:
+    if arguments and script:
+        sys.argv = [script, *arguments]
+        runpy.run_path(script, run_name="__main__")
+    elif arguments:
         from scitoolkit.cli.main import main as scitoolkit
 
         sys.argv = ["scitoolkit", *arguments]
