@@ -17,8 +17,9 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 # What commands import in any case; nothing in it starts a thread.
 MODULES = (
@@ -121,6 +122,72 @@ def _serve(replies: int, prepare: str) -> list[str]:
     return []
 
 
+class ForkedRank:
+    """A rank of `--nproc` as a fork of the launcher, with the part of `Popen` that it uses."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        env: Mapping[str, str],
+        start_new_session: bool,
+        preexec_fn: Callable[[], None],
+    ) -> None:
+        assert list(command[1:3]) == ["-m", "scitoolkit"]
+        assert start_new_session
+        self.returncode: int | None = None
+        self.pid = os.fork()
+        if self.pid:
+            return
+        code = 1
+        try:
+            os.setsid()
+            preexec_fn()
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+                signal.signal(number, signal.SIG_DFL)
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            os.environ.clear()
+            os.environ.update(env)
+            code = _command_line(command[3:])
+        finally:
+            os._exit(code)
+
+    def poll(self) -> int | None:
+        if self.returncode is None:
+            self._reap(os.WNOHANG)
+        return self.returncode
+
+    def wait(self) -> int | None:
+        if self.returncode is None:
+            self._reap(0)
+        return self.returncode
+
+    def _reap(self, flags: int) -> None:
+        found, status = os.waitpid(self.pid, flags)
+        if found:
+            self.returncode = os.waitstatus_to_exitcode(status)
+
+    def send_signal(self, number: int) -> None:
+        os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+def _command_line(arguments: Sequence[str]) -> int:
+    """Run the command line as `python -m scitoolkit` does; return its exit code."""
+    from scitoolkit.cli.main import main
+
+    sys.argv = ["scitoolkit", *arguments]
+    try:
+        main()
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 1
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    return 0
+
+
 def _become(request: dict, prepare: str) -> None:
     with open(os.devnull, encoding="utf-8") as nothing:
         os.dup2(nothing.fileno(), 0)
@@ -153,10 +220,10 @@ def main() -> None:
         sys.argv = [script, *arguments]
         runpy.run_path(script, run_name="__main__")
     elif arguments:
-        from scitoolkit.cli.main import main as scitoolkit
+        from scitoolkit.training import launch
 
-        sys.argv = ["scitoolkit", *arguments]
-        scitoolkit()
+        launch.subprocess = SimpleNamespace(Popen=ForkedRank)
+        sys.exit(_command_line(arguments))
 
 
 if __name__ == "__main__":

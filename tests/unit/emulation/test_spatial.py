@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 import xarray as xr
+from command_line import run_process
 
 from scitoolkit.core.config import load_config
 from scitoolkit.core.errors import ConfigError
@@ -201,9 +200,9 @@ def test_two_processes_train_as_one(job, tmp_path):
     for count in (1, 2):
         root = tmp_path / str(count)
         strategy = "single" if count == 1 else "spatial"
-        command = [sys.executable, "-m", "scitoolkit", "train", path, f"run.root={root}",
-                   f"training.strategy={strategy}", "--nproc", str(count)]  # fmt: skip
-        subprocess.run(command, check=True, capture_output=True)
+        done = run_process(tmp_path, "train", path, f"run.root={root}",
+                           f"training.strategy={strategy}", "--nproc", count)  # fmt: skip
+        assert done.code == 0, done.err
         (run,) = (Path(p).parent for p in root.rglob("metrics.jsonl"))
         models.append(load(run / "model", settings))
         rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
@@ -223,22 +222,20 @@ def test_two_processes_train_as_one(job, tmp_path):
 
 def _evaluated(run: Path, source: str, count: int):
     """Return the metrics of an evaluation and a forecast, both by so many processes."""
-    processes = ["--nproc", str(count)]
-    command = [sys.executable, "-m", "scitoolkit", "evaluate", run, "--json", *processes]
-    done = subprocess.run(command, check=True, capture_output=True)
+    processes = ["--nproc", count]
+    evaluated = run_process(run, "evaluate", run, "--json", *processes)
     output = run / "forecast.nc"
-    command[3:] = ["predict", run, source, "-o", output, "--steps", "3", *processes]
-    subprocess.run(command, check=True, capture_output=True)
+    done = run_process(run, "predict", run, source, "-o", output, "--steps", 3, *processes)
+    assert (evaluated.code, done.code) == (0, 0), evaluated.err + done.err
     with xr.open_dataset(output) as found:
-        return json.loads(done.stdout)["metrics"], found["u"].values
+        return evaluated.json["metrics"], found["u"].values
 
 
 @pytest.mark.multiproc
 def test_several_processes_for_a_surrogate_of_one_are_refused(trained):
-    command = [sys.executable, "-m", "scitoolkit", "evaluate", trained, "--nproc", "2"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 2
-    assert "spatial, which divides fields" in done.stderr
+    done = run_process(Path(trained), "evaluate", trained, "--nproc", 2)
+    assert done.code == 2
+    assert "spatial, which divides fields" in done.err
 
 
 def test_a_process_reads_its_slab_alone(tmp_path):

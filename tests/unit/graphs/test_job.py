@@ -1,12 +1,11 @@
 """The job from a file to a prediction, on one process and on two."""
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import xarray as xr
+from command_line import run_process
 
 from scitoolkit import api
 from scitoolkit.cli.main import run_cli
@@ -189,10 +188,9 @@ def test_two_processes_train_to_the_same_curve(file, tmp_path, algorithm, stored
         assert run_cli(["graphs", "partition", str(file), str(data), "--parts", "2"]) == 0
     one = api.run(job("one", file, "1d"))
     two = job("two", data, algorithm)
-    command = [sys.executable, "-m", "scitoolkit", "run", str(two), "--nproc", "2"]
-    done = subprocess.run([*command, "--json"], capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    two = json.loads(done.stdout)
+    done = run_process(tmp_path, "run", two, "--nproc", 2, "--json")
+    assert done.code == 0, done.err
+    two = done.json
     alone = losses(one.path)
     assert len(alone) == 40
     assert np.allclose(alone, losses(two["run"]), rtol=2e-4)

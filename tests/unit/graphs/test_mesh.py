@@ -2,13 +2,12 @@
 
 import copy
 import json
-import subprocess
-import sys
 
 import h5py
 import numpy as np
 import pytest
 import torch
+from command_line import run_process
 from mesh_files import write_meshes
 
 from scitoolkit import api
@@ -139,12 +138,10 @@ def test_prediction_on_two_processes_is_that_of_one(file, tmp_path):
                      "optimizer": {"name": "adam", "lr": 0.01}},
     }))  # fmt: skip
     run = api.run(path)
-    done = subprocess.run(
-        [sys.executable, "-m", "scitoolkit", "predict", str(run.path), str(file), "-o",
-         str(tmp_path / "two.nc"), "--nproc", "2"], capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-1500:]
-    assert done.stdout.strip() == str(tmp_path / "two.nc")
+    two = tmp_path / "two.nc"
+    done = run_process(tmp_path, "predict", run.path, file, "-o", two, "--nproc", 2)
+    assert done.code == 0, done.err
+    assert done.out.strip() == str(two)
     one = api.predict(run.path, file, tmp_path / "one.nc")
     with xr.open_dataset(one) as a, xr.open_dataset(tmp_path / "two.nc") as b:
         assert a["tracer"].shape == b["tracer"].shape

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from command_line import run_process
 
 from scitoolkit.superresolution import SuperresolutionSurrogate
 
@@ -21,8 +20,8 @@ def test_two_ranks_equal_one(job_file, tmp_path):
     models, losses = [], []
     for count in (1, 2):
         root = tmp_path / str(count)
-        command = [sys.executable, "-m", "scitoolkit", "train", str(path), f"run.root={root}"]
-        subprocess.run([*command, "--nproc", str(count)], check=True, capture_output=True)
+        done = run_process(tmp_path, "train", path, f"run.root={root}", "--nproc", count)
+        assert done.code == 0, done.err
         (run,) = (Path(p).parent for p in root.rglob("metrics.jsonl"))
         models.append(SuperresolutionSurrogate.load(run / "model").model)
         lines = (run / "metrics.jsonl").read_text().splitlines()

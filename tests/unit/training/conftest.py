@@ -4,10 +4,12 @@ import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 import torch.distributed as dist
+from warm_ranks import WarmRank
 
 from scitoolkit.training.launch import launch
 
@@ -16,11 +18,19 @@ HELPERS = Path(__file__).resolve().parents[2] / "helpers"
 
 
 @pytest.fixture(scope="module")
-def _worker_environment():
+def warm_ranks():
+    """Start the ranks of `launch` in forks."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMP_NUM_THREADS", "1")
+        patch.setattr(f"{launch.__module__}.subprocess", SimpleNamespace(Popen=WarmRank))
+        yield
+
+
+@pytest.fixture(scope="module")
+def _worker_environment(warm_ranks):
     path = os.pathsep.join([str(HELPERS), *filter(None, [os.environ.get("PYTHONPATH")])])
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", path)
-        patch.setenv("OMP_NUM_THREADS", "1")
         yield
 
 

@@ -34,6 +34,7 @@ class TestOptimizers(OptimizerContract):
 
 
 @pytest.mark.multiproc
+@pytest.mark.usefixtures("warm_ranks")
 class TestExchanges(ExchangeContract):
     @pytest.fixture(params=exchanges.names())
     def exchange(self, request):
