@@ -19,7 +19,7 @@ from scitoolkit.core.errors import EXIT_OK, ConfigError, DataError
 from scitoolkit.core.findings import findings, refuse_too_large
 from scitoolkit.core.job import Divisible, Exporter, Finding, Job, Stepper
 from scitoolkit.core.job_config import JobConfig
-from scitoolkit.core.jobs import checked_job, job_of
+from scitoolkit.core.jobs import checked_job, domain_schema, job_of
 from scitoolkit.core.log import get_logger, log_to_file
 from scitoolkit.core.memory import memory_errors
 from scitoolkit.core.plugins import Kind
@@ -222,6 +222,15 @@ def validate(config: Path | str, overrides: Sequence[str] = ()) -> tuple[JobConf
     """
     job, checked = load(config, overrides)
     return checked, list(findings(job, checked))
+
+
+def schema(domain: str) -> Mapping[str, Any]:
+    """Return the JSON schema of a domain's configuration files, for editors and other checks.
+
+    Raises:
+        ConfigError: no domain has that name.
+    """
+    return domain_schema(domain)
 
 
 def evaluate(directory: Path | str, data: Path | None = None) -> Results:

@@ -65,6 +65,23 @@ def print_json(value: Any) -> None:
     print(json.dumps(_finite(value), default=str, allow_nan=False))
 
 
+def print_lines(value: Any) -> None:
+    """Print a nested mapping on stdout as indented lines `key: value`, which are also YAML."""
+    import yaml
+
+    class Lines(yaml.SafeDumper):
+        """Block style, with lists of scalars in one line."""
+
+    def sequence(dumper: yaml.SafeDumper, items: list[Any]) -> yaml.Node:
+        flow = not any(isinstance(item, dict | list) for item in items)
+        return dumper.represent_sequence("tag:yaml.org,2002:seq", items, flow_style=flow)
+
+    Lines.add_representer(list, sequence)
+    plain = json.loads(json.dumps(value, default=str))
+    text = yaml.dump(plain, Dumper=Lines, sort_keys=False, allow_unicode=True, width=100)
+    print(text, end="")
+
+
 def _finite(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
@@ -120,7 +137,8 @@ def job_command(
         path = given["config"]
         changes = [*(given["overrides"] or []), *settings(**{name: given[name] for name in more})]
         if given["dry_run"]:
-            print_json(dict(api.check(path, changes)))
+            found = dict(api.check(path, changes))
+            print_json(found) if given["as_json"] else print_lines(found)
             return None
         if given.get("nproc", 1) > 1:
             api.load(path, changes)  # report configuration errors once, not on every rank

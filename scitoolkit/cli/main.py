@@ -41,6 +41,7 @@ from scitoolkit.cli import (
     report,
     run,
     runs,
+    schema,
     search,
     serve,
     tour,
@@ -102,6 +103,7 @@ app.command("fetch")(content.fetch)
 app.command(init.NAME)(init.command)
 app.command(new.NAME)(new.command)
 app.command(validate.NAME)(validate.command)
+app.command(schema.NAME)(schema.command)
 app.command(doctor.NAME)(doctor.command)
 app.add_typer(bench.app, name="bench")
 app.add_typer(codec.app, name="codec")

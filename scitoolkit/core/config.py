@@ -18,9 +18,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    GetJsonSchemaHandler,
+    ValidationError,
+    model_validator,
+)
 from pydantic.fields import FieldInfo
+from pydantic_core import CoreSchema
 
+from scitoolkit.core.docstrings import attribute_texts, summary
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.plugins import Choice
@@ -98,6 +107,20 @@ class Config(BaseModel, metaclass=_ConfigMeta):
             if isinstance(info.default, Config) and isinstance(out.get(name), Mapping):
                 out[name] = _overlay(info.default, out[name])
         return out
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        """Return the JSON schema with the texts of the docstring, which editors display."""
+        found = handler(schema)
+        body = handler.resolve_ref_schema(found)
+        if about := summary(cls):
+            body["description"] = about
+        for name, text in attribute_texts(cls).items():
+            if name in body.get("properties", {}):
+                body["properties"][name].setdefault("description", text)
+        return found
 
 
 def refuse_unused(section: Config, reason: str, *keys: str) -> None:

@@ -6,9 +6,10 @@ domains and third-party plug-ins share.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
-from scitoolkit.core.config import ConfigProblems, Document, Problem
+from scitoolkit.core.config import ANCHORS, ConfigProblems, Document, Problem
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.job import Job
 from scitoolkit.core.plugins import Kind
@@ -36,6 +37,22 @@ def job_of(document: Document) -> Job:
             [Problem("domain", f"missing; it selects one of {known}", document.where("domain"))]
         )
     return domains.get(str(name))()
+
+
+def domain_schema(name: str) -> dict[str, Any]:
+    """Return the JSON schema of the configuration files of a domain.
+
+    Raises:
+        ConfigError: no domain has that name.
+    """
+    schema = domains.get(name).config_class.model_json_schema()
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **schema,
+        # A file must name its domain, which has a default in Python.
+        "required": ["domain", *(key for key in schema.get("required", []) if key != "domain")],
+        "patternProperties": {f"^{re.escape(ANCHORS)}": {}},
+    }
 
 
 def job_for_task(task: str) -> Job:

@@ -15,6 +15,7 @@ import importlib
 import importlib.util
 import inspect
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, distributions
@@ -27,6 +28,7 @@ from scitoolkit.core.suggest import nearest_name
 
 T = TypeVar("T")
 GROUP = "scitoolkit."
+_entered: ContextVar[frozenset[str]] = ContextVar("_entered", default=frozenset())
 
 
 class NeedsPackages:
@@ -222,9 +224,22 @@ class Choice:
         return core_schema.no_info_plain_validator_function(self._validate)
 
     def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
-        """Return the JSON schema of any member."""
-        members = [self.kind.get(name).model_json_schema() for name in self.kind]
-        return {"anyOf": [*({"const": word} for word in self.words), *members]}
+        """Return the JSON schema of a name or a member; each member is defined once."""
+        names = core_schema.literal_schema([*self.words, *self.kind])
+        members = {_reference(member): member for member in map(self.kind.get, self.kind)}
+        entered = _entered.get()
+        token = _entered.set(entered | members.keys())
+        try:
+            # The handler defines the parts of a union, and no schema that it is called with.
+            choices = [
+                core_schema.definition_reference_schema(ref)
+                if ref in entered
+                else {**member.__pydantic_core_schema__, "ref": ref}
+                for ref, member in members.items()
+            ]
+            return cast(dict[str, Any], handler(core_schema.union_schema([names, *choices])))
+        finally:
+            _entered.reset(token)
 
     def _validate(self, value: Any) -> Any:
         names = self.kind.names()
@@ -254,6 +269,11 @@ class Choice:
                 "value_error", "{text}", {"text": str(error).replace("{", "(").replace("}", ")")}
             ) from None
         return member.model_validate(value)
+
+
+def _reference(member: Any) -> str:
+    """Return the name under which pydantic defines the schema of a member."""
+    return f"{member.__module__}.{member.__qualname__}:{id(member)}"
 
 
 @cache

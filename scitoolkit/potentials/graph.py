@@ -190,7 +190,7 @@ def within_cutoff(graph: Batch, cutoff: float) -> Batch:
 def edge_vectors(graph: Batch) -> Tensor:
     """Return the vectors from centre to neighbour, (E, 3), Å."""
     positions, shift = graph["positions"], graph["edge_shift"]
-    if not positions.requires_grad and positions.device.type == "cpu" and neighbours.available():
+    if sums.supports(positions):
         return sums.edge_vectors(
             positions.contiguous(), graph["edge_index"].contiguous(), shift.contiguous()
         )

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from scitoolkit.core import plugins
 from scitoolkit.core.contracts import Batch
 from scitoolkit.core.errors import ConfigError
-from scitoolkit.ops.neighbours import available
-from scitoolkit.ops.neighbours.sums import edge_sums
+from scitoolkit.ops.neighbours import sums
 from scitoolkit.potentials.graph import edge_vectors
 from scitoolkit.potentials.zbl import Zbl
 from scitoolkit.potentials.zbl_config import ZblConfig
@@ -124,8 +123,8 @@ class Potential(nn.Module, ABC):
     ) -> dict[str, Tensor]:
         frames = len(graph["num_atoms"])
         energy = atomic.new_zeros(frames).index_add(0, graph["frame"], atomic)
-        if not gradient.requires_grad and gradient.device.type == "cpu" and available():
-            forces, virial = edge_sums(
+        if sums.supports(gradient):
+            forces, virial = sums.edge_sums(
                 graph["edge_index"].contiguous(), graph["frame"], frames,
                 vectors.double().contiguous(), gradient.double().contiguous(),
             )  # fmt: skip

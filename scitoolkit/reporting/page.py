@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 MOST_FIGURES = 8
 """Figures that a report shows unfolded, in addition to the one that supports its verdict."""
 
+_LONG = 40  # characters of a cell from which its column gets a minimum width
+
 
 def write_report(run_path: Path) -> Path:
     """Draw the report of a run directory: `report/index.html`, and its images next to it.
@@ -241,6 +243,8 @@ def _table(table: Table) -> dict[str, Any]:
     """Return the template variables of a table: headers and cells as text, with alignment."""
     best = best_rows(table)
     numbers = [is_numeric_column(table, j) for j in range(len(best))]
+    texts = formatted_rows(table)
+    long = [max((len(row[j]) for row in texts), default=0) > _LONG for j in range(len(best))]
     notes = [display_text(table.note), "Best of each column marked." if any(best) else ""]
     return {
         "title": display_text(table.title),
@@ -251,10 +255,10 @@ def _table(table: Table) -> dict[str, Any]:
         ],
         "rows": [
             [
-                {"text": text, "best": i in best[j], "number": numbers[j]}
+                {"text": text, "best": i in best[j], "number": numbers[j], "long": long[j]}
                 for j, text in enumerate(row)
             ]
-            for i, row in enumerate(formatted_rows(table))
+            for i, row in enumerate(texts)
         ],
     }
 

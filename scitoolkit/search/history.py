@@ -209,8 +209,8 @@ class History:
         """Return the retrained configurations, best mean first.
 
         Returns:
-            Rows with `trial`, number of `seeds`, `mean` and standard deviation (`spread`) of the
-            loss over the seeds, and the numbers of the retraining `runs`.
+            Rows with `trial`, number of `seeds`, `mean` and standard deviation (`spread`, None for
+            one seed) of the loss over the seeds, and the numbers of the retraining `runs`.
         """
         groups: dict[int, list[Trial]] = {}
         for trial in self.trials.values():
@@ -222,7 +222,7 @@ class History:
             if values:
                 rows.append({
                     "trial": number, "seeds": len(values), "mean": statistics.fmean(values),
-                    "spread": statistics.stdev(values) if len(values) > 1 else 0.0,
+                    "spread": statistics.stdev(values) if len(values) > 1 else None,
                     "runs": [t.id for t in trials if t.status == "done"],
                 })  # fmt: skip
         return sorted(rows, key=lambda row: row["mean"])

@@ -80,7 +80,7 @@ def _metrics(history: History, best: Trial | None) -> dict[str, Any]:
     if finalists:
         sign = _sign(history)
         out["retrained_mean"] = number(sign * finalists[0]["mean"])
-        out["seed_spread"] = number(finalists[0]["spread"])
+        out["seed_spread"] = finalists[0]["spread"]
         if len(finalists) > 1:
             out["gain_over_second"] = number(finalists[1]["mean"] - finalists[0]["mean"])
     return out
@@ -102,16 +102,17 @@ def _verdict(history: History) -> Verdict | None:
         others = {f"trial {f['trial']}": sign * f["mean"] for f in finalists[1:]}
     else:
         others = {"the no-network forecast": without}
-    seeds = f"{first['seeds']} seed{'s' * (first['seeds'] != 1)}"
+    seeds = "one seed" if first["seeds"] == 1 else f"mean of {first['seeds']} seeds"
     verdict = Verdict.among(
         {"winner": number(ours), **others}, "winner",
-        f"{_spoken(objective.name)} of the winner (mean of {seeds})", better=objective.direction,
+        f"{_spoken(objective.name)} of the winner ({seeds})", better=objective.direction,
         rate=objective.direction == "min",
     )  # fmt: skip
     if verdict is None or verdict.rival is None:
         return verdict
-    noise = first["spread"] if first["seeds"] > 1 else 0.0
-    return verdict.model_copy(update={"tie": abs(verdict.ours - verdict.rival) <= noise})
+    noise = first["spread"]
+    tie = noise is not None and abs(verdict.ours - verdict.rival) <= noise
+    return verdict.model_copy(update={"tie": tie})
 
 
 def _without_network(history: History, first: Mapping[str, Any]) -> float | None:
@@ -163,14 +164,18 @@ def _summary(history: History, space: Space, best: Trial | None, tested: bool) -
     finalists = history.finalists()
     if finalists and best is not None:
         name, first = _spoken(history.objectives[0].name), finalists[0]
-        text = (
-            f"Trial {best.id} won: {name} {_sign(history) * first['mean']:.5g}, the mean over "
-            f"{first['seeds']} new seeds with standard deviation {first['spread']:.2g}"
+        noise = first["spread"]
+        text = f"Trial {best.id} won: {name} {_sign(history) * first['mean']:.5g}, "
+        text += (
+            "retrained with one new seed, so the noise of seeds is unknown"
+            if noise is None
+            else f"the mean over {first['seeds']} new seeds with standard deviation {noise:.2g}"
         )
         if len(finalists) > 1:
             gain = finalists[1]["mean"] - first["mean"]
-            verdict = "more" if gain > first["spread"] else "not more"
-            text += f"; it beats the next finalist by {gain:.2g}, {verdict} than that noise"
+            text += f"; it beats the next finalist by {gain:.2g}"
+            if noise is not None:
+                text += f", {'more' if gain > noise else 'not more'} than that noise"
         lines.append(text + ".")
         lines += _base_comparison(history, first)
     if tested:
@@ -207,27 +212,44 @@ def _base_comparison(history: History, first: dict[str, Any]) -> list[str]:
     values = f"{name} {sign * first['mean']:.4g} with it, {without:.4g} without"
     if gain <= 0:
         return [f"The searched network does not beat the forecast without one: {values}."]
-    noise = "beyond" if gain > first["spread"] else "within"
-    return [f"The searched network beats the forecast without one, {noise} seed noise: {values}."]
+    noise = first["spread"]
+    within = "" if noise is None else f", {'beyond' if gain > noise else 'within'} seed noise"
+    return [f"The searched network beats the forecast without one{within}: {values}."]
 
 
 # --- tables -----------------------------------------------------------------------------------
 
 
 def best_table(history: History) -> Table | None:
-    """Return the best trials of the search."""
+    """Return the best trials: objectives, and the parameters in which they differ."""
     trials = history.ranked()[:_BEST]
     if not trials:
         return None
-    names = list(dict.fromkeys([o.name for o in history.objectives] + sorted(trials[0].metrics)))
+    names = list(dict.fromkeys(o.name for o in history.objectives))
+    configurations, common = _without_common([t.configuration for t in trials])
     rows = [
         [str(t.id), *(number(t.metrics[n]) if n in t.metrics else None for n in names),
-         round(t.wall, 2), t.origin, configuration_text(t.configuration)]
-        for t in trials
+         round(t.wall, 2), t.origin, configuration_text(c)]
+        for t, c in zip(trials, configurations, strict=True)
     ]  # fmt: skip
     columns = ["trial", *names, "wall (s)", "origin", "configuration"]
     note = "Scores of the search itself; the best of many noisy scores is biased towards optimism."
+    if common:
+        note += f" The same in all rows: {configuration_text(common)}."
     return Table(title="Best trials", columns=columns, rows=rows, note=note)
+
+
+def _without_common(
+    configurations: Sequence[dict[str, Any]],
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Return configurations without the parameters equal in all of them, and those parameters."""
+    first = configurations[0]
+    common = {
+        key: value
+        for key, value in first.items()
+        if len(configurations) > 1 and all(key in c and c[key] == value for c in configurations)
+    }
+    return [{k: v for k, v in c.items() if k not in common} for c in configurations], common
 
 
 def finalist_table(history: History) -> Table | None:
@@ -236,7 +258,7 @@ def finalist_table(history: History) -> Table | None:
     for row in history.finalists():
         trial = history.trials[row["trial"]]
         rows.append([
-            str(trial.id), number(sign * row["mean"]), number(row["spread"]), row["seeds"],
+            str(trial.id), number(sign * row["mean"]), row["spread"], row["seeds"],
             number(sign * trial.values[0]), configuration_text(trial.configuration),
         ])  # fmt: skip
     if not rows:

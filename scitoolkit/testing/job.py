@@ -120,9 +120,9 @@ class JobContract:
         assert "no_such_key" in misspelt.err
 
     def test_a_dry_run_writes_nothing(self, folder: Path) -> None:
-        """`--dry-run` prints one JSON object and leaves every file as it is."""
+        """`--dry-run --json` prints one JSON object and leaves every file as it is."""
         before = _files(folder)
-        done = scitoolkit("train", folder / "case.yaml", "--dry-run")
+        done = scitoolkit("train", folder / "case.yaml", "--dry-run", "--json")
         assert done.code == 0, done.err
         assert isinstance(json.loads(done.out), dict)
         assert _files(folder) == before

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import xarray as xr
+import yaml
 from command_line import run_process
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -73,7 +74,13 @@ def test_two_ranks_end_like_one(cli, quick_run):
 def test_dry_run_writes_nothing(command, small_sst, tmp_path):
     outcome = command("run", WORKFLOW, f"data.path={small_sst}", "--dry-run")
     assert outcome.code == 0, outcome.err
-    assert json.loads(outcome.out)
+    lines = outcome.out.splitlines()
+    assert len(lines) > 10
+    assert max(map(len, lines)) <= 110
+    assert {"variable: sst", "windows:"} <= set(lines)
+    as_json = command("run", WORKFLOW, f"data.path={small_sst}", "--dry-run", "--json")
+    assert as_json.json == yaml.safe_load(outcome.out)
+    assert len(as_json.out.splitlines()) == 1
     assert not (tmp_path / "runs").exists()
 
 

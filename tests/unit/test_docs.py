@@ -6,6 +6,10 @@ import re
 import runpy
 from pathlib import Path
 
+from scitoolkit.core.jobs import domains
+from scitoolkit.core.plugins import kind
+from scitoolkit.core.resume import free_keys
+
 DOCS = Path(__file__).parents[2] / "docs"
 MAKE = DOCS / "reference" / "make.py"
 MAX_GALLERY = 10**6  # bytes
@@ -29,3 +33,21 @@ def test_the_gallery_is_small_and_shows_every_picture():
     assert shown == {picture.name for picture in pictures}
     assert len(shown) > 5
     assert sum(picture.stat().st_size for picture in pictures) < MAX_GALLERY
+
+
+def test_the_page_on_configurations_lists_what_may_change_on_resume():
+    page = (DOCS / "concepts" / "configuration.md").read_text(encoding="utf-8")
+    listed = set(re.findall(r"`([\w.]+)`", page.partition("## Resuming")[2].partition("\n## ")[0]))
+    keys = {key for name in domains for key in free_keys(domains.get(name).config_class)}
+    short = {key.removeprefix("training.").removeprefix("data.") for key in keys}
+    assert short - listed == set()
+    other = {"training", "data", "config.yaml", "FREE_ON_RESUME"}
+    assert listed - short - other == set()
+
+
+def test_the_page_on_search_and_the_example_list_every_space_and_strategy():
+    page = (DOCS / "concepts" / "search.md").read_text(encoding="utf-8")
+    names = [*kind("space"), *kind("search strategy")]
+    assert [name for name in names if f"\n| `{name}` |" not in page] == []
+    card = (DOCS.parent / "workflows" / "sst_search" / "README.md").read_text(encoding="utf-8")
+    assert [name for name in kind("search strategy") if f"`{name}`" not in card] == []

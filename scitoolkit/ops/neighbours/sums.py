@@ -10,11 +10,22 @@ from torch import Tensor
 
 from scitoolkit.ops.codegen import call, load_library
 from scitoolkit.ops.codegen.compile import read
+from scitoolkit.ops.neighbours.lists import available
 
 
 @functools.cache
 def _library() -> ctypes.CDLL:
     return load_library(read(__file__, "edge_sums.c"))
+
+
+def supports(values: Tensor) -> bool:
+    """Return whether these kernels can be used for values on this device.
+
+    They are C loops over addresses, so they need memory of the CPU, and they have no derivative.
+    Elsewhere torch's indexing is used, which is fast on GPUs and differentiable; an operation of
+    the dispatch would have to repeat it as backend and as derivative.
+    """
+    return not values.requires_grad and values.device.type == "cpu" and available()
 
 
 def edge_vectors(positions: Tensor, edge_index: Tensor, shift: Tensor) -> Tensor:

@@ -24,6 +24,10 @@ TABLES = [
     Table(title=t, columns=["model", "RMSE (K)"], rows=[[EVIL, 2.0], ["b", 1.0]], best="min")
     for t in ("First table", "Second table")
 ]
+WIDE = Table(
+    title="Wide", columns=[*("a_name_of_a_metric",) * 8, "configuration"],
+    rows=[[*(0.5,) * 8, "nodes=16-0-16-32-16 +[0,2][1,3][2,3] head=last_state lr=0.009"]],
+)  # fmt: skip
 LINES = Lines(
     title="Skill", x=[1, 2], x_label="lead", y_label="K", series=[Series(label="a", y=[1, None])]
 )
@@ -161,7 +165,8 @@ def chromium():
 
 PROBE = """<script>document.title = JSON.stringify({
   height: document.documentElement.scrollHeight, overflow: document.documentElement.scrollWidth
-  - innerWidth, empty: [...document.images].filter(i => !i.naturalWidth).length,
+  - innerWidth, row: document.querySelector("tbody tr").getBoundingClientRect().height,
+  empty: [...document.images].filter(i => !i.naturalWidth).length,
   lead: document.querySelector(".lead img").getBoundingClientRect().bottom,
   verdict: document.querySelector(".verdict").getBoundingClientRect().bottom})</script></body>"""
 
@@ -175,8 +180,8 @@ def test_a_browser_shows_the_verdict_first_and_nothing_overflows(run, tmp_path, 
     verdict = Verdict(quantity="RMSE", ours=0.5, rival=1.0, rival_name="persistence", unit="K")
     metrics = {f"a_long_name_of_a_figure_of_merit_{i}": i / 7 for i in range(40)}
     Results(
-        title="A run", summary=["One sentence."], verdict=verdict, metrics=metrics, tables=TABLES,
-        figures=[MAPS, *[LINES] * 20],
+        title="A run", summary=["One sentence."], verdict=verdict, metrics=metrics,
+        tables=[WIDE, *TABLES], figures=[MAPS, *[LINES] * 20],
     ).write(run.path)  # fmt: skip
     page = write_report(run.path).read_text(encoding="utf-8").replace("</body>", PROBE)
     probe = tmp_path / "probe.html"
@@ -189,6 +194,7 @@ def test_a_browser_shows_the_verdict_first_and_nothing_overflows(run, tmp_path, 
     found = json.loads(re.search(r"<title>(.*?)</title>", out.stdout)[1])
     assert found["overflow"] <= 0
     assert found["empty"] == 0
+    assert found["row"] <= 60  # a long text beside many numbers keeps a readable width
     assert found["verdict"] < 400
     if width == 1280:
         assert found["height"] <= 4000

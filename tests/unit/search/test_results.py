@@ -53,6 +53,41 @@ def test_all_that_was_found_can_be_drawn_and_read_back(tmp_path):
     assert [t.title for t in results.tables] == ["Finalists", "Best trials"]
 
 
+def test_best_trials_are_objectives_and_the_parameters_that_differ():
+    space = Space({"model.fixed": [7], "lr": real(1e-4, 1e-1, log=True), "head": ["x", "y"]})
+
+    def evaluate(configuration):
+        return {"objective": configuration["lr"], "other": 1.0, "parameters": 5}
+
+    history = Search(space, evaluate, strategy=RandomSearch(), objectives=["objective"]).run(
+        trials=12
+    )
+    (table,) = search_results(history, space).tables
+    assert table.columns == ["trial", "objective", "wall (s)", "origin", "configuration"]
+    assert len(table.rows) == 10
+    assert all("fixed" not in row[-1] and "lr=" in row[-1] for row in table.rows)
+    assert "The same in all rows: fixed=7" in table.note
+    (alone,) = search_results(
+        Search(space, evaluate, strategy=RandomSearch(), objectives=["objective"]).run(trials=1),
+        space,
+    ).tables
+    assert "fixed=7" in alone.rows[0][-1]
+
+
+def test_a_finalist_with_one_new_seed_has_no_noise():
+    results = search_results(searched(20, retrain=(2, 1)), SPACE)
+    (won,) = [text for text in results.summary if " won: " in text]
+    assert "retrained with one new seed, so the noise of seeds is unknown" in won
+    assert "deviation" not in won
+    assert "than that noise" not in won
+    assert results.metrics["seed_spread"] is None
+    assert results.tables[0].rows[0][2] is None
+    assert "(one seed)" in results.verdict.sentence
+    assert not results.verdict.tie
+    three = search_results(searched(20, retrain=(2, 3)), SPACE)
+    assert "the mean over 3 new seeds with standard deviation" in " ".join(three.summary)
+
+
 @pytest.mark.parametrize("trials", [1, 3])
 def test_a_search_that_has_just_begun_can_be_reported(trials):
     results = search_results(searched(trials), SPACE)

@@ -171,6 +171,8 @@ class SeAttenDescriptor(Descriptor):
 
     def chunked(self, vectors: Tensor) -> bool:
         """Return whether the fused kernels support these edge vectors."""
+        # Chunks fit a processor's cache; other devices evaluate all atoms at once, which is not a
+        # fallback, so the dispatch is not asked, which would warn that a kernel is missing.
         if not self.use_kernels or vectors.device.type != "cpu" or not is_eager(vectors):
             return False
         reason = self._refusal()

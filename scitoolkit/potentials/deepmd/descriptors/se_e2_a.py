@@ -80,6 +80,8 @@ class SeE2ADescriptor(PairDescriptor):
 
     def chunked(self, vectors: Tensor) -> bool:
         """Return whether the fused kernels support these edge vectors."""
+        # Chunks fit a processor's cache; other devices evaluate all atoms at once, which is not a
+        # fallback, so the dispatch is not asked, which would warn that a kernel is missing.
         return (
             self.use_kernels
             and vectors.device.type == "cpu"
