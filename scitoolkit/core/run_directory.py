@@ -23,6 +23,8 @@ from scitoolkit.core.config import Config, dump_config
 from scitoolkit.core.environment import environment_report
 from scitoolkit.core.errors import ConfigError, DataError, ScitoolkitError
 
+RUN_ROOT = "run.root=FOLDER"
+"""Setting by which the user chooses the folder of run directories."""
 _WRITTEN_AT_START = frozenset(
     {"config.yaml", "env.json", "run.log", "checkpoints", "report", ".live"}
 )
@@ -64,7 +66,7 @@ class RunDirectory:
             raise ConfigError(
                 f"the run directory cannot be written ({error.strerror})",
                 where=str(base),
-                fix="run.root=FOLDER with write permission and free space",
+                fix=f"{RUN_ROOT} with write permission and free space",
             ) from None
         return run
 
@@ -253,13 +255,19 @@ def replacing(path: Path, *also: type[Exception]) -> Iterator[Path]:
             temporary.unlink()
 
 
-def disk_error(error: OSError, path: Path) -> ScitoolkitError:
-    """Return the error for a failed write: disk full, quota, permission."""
+def disk_error(error: OSError, path: Path, setting: str = "") -> ScitoolkitError:
+    """Return the error for a failed write: disk full, quota, permission.
+
+    Args:
+        error: as caught.
+        path: the file or folder.
+        setting: how the user chooses another folder, such as `RUN_ROOT`.
+    """
+    by = f" with {setting}" if setting else ""
     return ScitoolkitError(
-        f"cannot be written ({error.strerror or error})",
-        where=str(path),
-        fix="free space, or another folder with run.root=FOLDER; files saved before are intact",
-    )
+        f"cannot be written ({error.strerror or error})", where=str(path),
+        fix=f"free space, or another folder{by}; files saved before are intact",
+    )  # fmt: skip
 
 
 def _new_folder(base: Path, name: str) -> Path:

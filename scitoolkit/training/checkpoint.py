@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from scitoolkit.core.errors import CheckpointError
-from scitoolkit.core.run_directory import disk_error, write_atomic
+from scitoolkit.core.run_directory import RUN_ROOT, disk_error, write_atomic
 from scitoolkit.training.processes import gather_objects, raise_together
 from scitoolkit.training.sharding import local, shard_offset
 from scitoolkit.training.strategies.base import SingleStrategy, TrainingStrategy
@@ -337,7 +337,8 @@ def write_tensors(
 
 
 def _write_error(error: Exception, path: Path) -> Exception:
-    return disk_error(error if isinstance(error, OSError) else OSError(str(error)), path)
+    cause = error if isinstance(error, OSError) else OSError(str(error))
+    return disk_error(cause, path, RUN_ROOT)
 
 
 def _fresh(folder: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal, Protocol
 from scitoolkit.core.config import Config
 from scitoolkit.core.errors import missing_extra
 from scitoolkit.core.plugins import Choice, Kind, NeedsPackages
-from scitoolkit.core.run_directory import RunDirectory, disk_error
+from scitoolkit.core.run_directory import RUN_ROOT, RunDirectory, disk_error
 
 
 class Logger(Protocol):
@@ -69,7 +69,7 @@ class MetricsFile:
         try:
             self._run.log_metrics(values, step=step)
         except OSError as error:
-            raise disk_error(error, self._run.metrics_path) from None
+            raise disk_error(error, self._run.metrics_path, RUN_ROOT) from None
 
     def close(self) -> None:
         """Nothing is open between writes."""
@@ -102,7 +102,7 @@ class _Rows:
             with self._path.open("a", newline="", encoding="utf-8") as file:
                 csv.writer(file, lineterminator="\n").writerows(rows)
         except OSError as error:
-            raise disk_error(error, self._path) from None
+            raise disk_error(error, self._path, RUN_ROOT) from None
 
 
 class TensorBoard(LoggerConfig):
