@@ -144,8 +144,7 @@ class RunDirectory:
             )
             for name, value in ((n, float(v)) for n, v in values.items())
         ]
-        with self.metrics_path.open("a", encoding="utf-8") as file:
-            file.write("".join(line + "\n" for line in lines))
+        append_lines(self.metrics_path, "".join(line + "\n" for line in lines))
 
     def read_metrics(self) -> Iterator[dict[str, Any]]:
         """Yield the lines of the metrics log; a line truncated by a crash is skipped.
@@ -200,6 +199,15 @@ def write_atomic(path: Path, text: str | bytes) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def append_lines(path: Path, text: str) -> None:
+    """Append whole lines to a file, after the end of a last line that a crash has truncated."""
+    with path.open("ab+") as file:
+        if file.tell():
+            file.seek(-1, os.SEEK_END)
+            text = text if file.read(1) == b"\n" else f"\n{text}"
+        file.write(text.encode())
 
 
 @contextlib.contextmanager

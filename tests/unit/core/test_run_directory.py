@@ -49,6 +49,19 @@ def test_metrics_survive_a_cut_last_line_and_a_resume(tmp_path):
     assert rows[1]["unit"] == "K"
 
 
+def test_the_first_metric_after_a_cut_line_is_read(tmp_path):
+    run = RunDirectory.create(tmp_path, "demo", Small())
+    run.log_metrics({"loss": 2.0}, step=1)
+    run.log_metrics({"loss": 1.0}, step=2)
+    os.truncate(run.metrics_path, run.metrics_path.stat().st_size - 20)
+    run.log_metrics({"loss": 0.5}, step=3)
+    run.log_metrics({"loss": 0.2}, step=4)
+    assert [(row["value"], row["step"]) for row in run.read_metrics()] == [
+        (2.0, 1), (0.5, 3), (0.2, 4),
+    ]  # fmt: skip
+    assert not [line for line in run.metrics_path.read_text().splitlines() if not line]
+
+
 def test_an_unwritable_root_is_a_config_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match=r"run\.root"):
