@@ -46,7 +46,7 @@ from scitoolkit.compression.zarr_files import (
 )
 from scitoolkit.core.errors import ConfigError, DataError, damage_named, file_named
 from scitoolkit.core.log import get_logger
-from scitoolkit.core.run_directory import temporary_name
+from scitoolkit.core.run_directory import move_into_place, temporary_name
 from scitoolkit.io.compressed import FILTERED, STREAM, StoreFiles, is_store, is_stream
 from scitoolkit.io.formats import format_of
 from scitoolkit.io.numpy_file import save_array
@@ -475,7 +475,7 @@ def read_array(path: Path, shape: tuple[int, ...] | None = None) -> np.ndarray:
 
 
 def _atomic(target: Path, write: Callable[[Path], Any]) -> None:
-    """Write to a temporary file next to the target, then rename it."""
+    """Write to a temporary file next to the target, flush it, then rename it."""
     temporary = temporary_name(target)
     try:
         temporary.touch()
@@ -485,7 +485,7 @@ def _atomic(target: Path, write: Callable[[Path], Any]) -> None:
         with file_named(target, temporary):
             write(temporary)
         temporary.chmod(0o666 & ~_umask())
-        temporary.replace(target)
+        move_into_place(temporary, target)
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -191,14 +191,23 @@ def write_atomic(path: Path, text: str | bytes) -> None:
     data = text.encode() if isinstance(text, str) else text
     temporary = temporary_name(path)
     try:
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        temporary.write_bytes(data)
+        move_into_place(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def move_into_place(temporary: Path, path: Path) -> None:
+    """Flush a file to disk, then rename it: after a power cut `path` is the old or the new file."""
+    flush_file(temporary)
+    temporary.replace(path)
+
+
+def flush_file(path: Path) -> None:
+    """Wait until a file, which a library may have written, is on disk."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
 
 
 def append_lines(path: Path, text: str) -> None:
@@ -239,7 +248,7 @@ def making_folder(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def replacing(path: Path, *also: type[Exception]) -> Iterator[Path]:
-    """Yield a temporary name; the file written there replaces `path` at the end.
+    """Yield a temporary name; the file written there is flushed and replaces `path` at the end.
 
     Args:
         path: file to create or replace; its folder is created.
@@ -254,7 +263,7 @@ def replacing(path: Path, *also: type[Exception]) -> Iterator[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
         temporary.chmod(0o644)
-        temporary.replace(path)
+        move_into_place(temporary, path)
     except failures as error:
         cause = error if isinstance(error, OSError) else OSError(str(error))
         raise disk_error(cause, path) from None

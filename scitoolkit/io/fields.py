@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scitoolkit.core.errors import ConfigError, DataError, ScitoolkitError, missing_extra
-from scitoolkit.core.run_directory import temporary_name
+from scitoolkit.core.run_directory import move_into_place, temporary_name
 from scitoolkit.core.suggest import nearest_name
 from scitoolkit.core.units import same_unit
 from scitoolkit.io.coordinates import (
@@ -116,7 +116,7 @@ def write_fields(dataset: xr.Dataset, path: PathLike) -> Path:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         plain.to_netcdf(temporary, engine="h5netcdf")
-        temporary.replace(path)
+        move_into_place(temporary, path)
     except OSError as error:
         full = error.errno == errno.ENOSPC or "no space left" in str(error).lower()
         raise DataError(

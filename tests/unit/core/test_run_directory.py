@@ -4,14 +4,18 @@ import json
 import math
 import os
 
+import numpy as np
 import pytest
+import xarray as xr
 import yaml
 
+from scitoolkit.cli.main import run_cli
 from scitoolkit.core import run_directory
 from scitoolkit.core.config import Config
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.results import Results, Table
 from scitoolkit.core.run_directory import RunDirectory, replacing, write_atomic
+from scitoolkit.io.fields import write_fields
 
 
 class Small(Config):
@@ -85,6 +89,29 @@ def test_a_failed_write_leaves_the_old_file_and_no_temporary(tmp_path, monkeypat
         write_atomic(path, "new")
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("way", ["write_atomic", "replacing", "compress", "fields"])
+def test_an_output_file_is_on_disk_before_it_has_its_name(way, tmp_path, monkeypatch):
+    path, flushed, sync = tmp_path / "a.out", set(), os.fsync
+
+    def fsync(file):
+        assert not path.exists()
+        flushed.add(os.fstat(file).st_ino)
+        sync(file)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    if way == "write_atomic":
+        write_atomic(path, "text")
+    elif way == "replacing":
+        with replacing(path) as temporary:
+            temporary.write_text("text")
+    elif way == "compress":
+        np.save(tmp_path / "x.npy", np.linspace(0, 1, 1000, dtype="f4"))
+        assert run_cli(["compress", str(tmp_path / "x.npy"), str(path), "--abs", "1e-3"]) == 0
+    else:
+        write_fields(xr.Dataset({"u": ("x", [1.0, 2.0])}), path)
+    assert path.stat().st_ino in flushed
 
 
 def test_results_round_trip_and_refuse_what_is_none(tmp_path):
