@@ -23,6 +23,7 @@ from scitoolkit.core.content import content_root
 from scitoolkit.core.errors import ConfigError, DataError, missing_extra
 from scitoolkit.core.plugins import Kind
 from scitoolkit.core.suggest import nearest_name
+from scitoolkit.io.elements import COVALENT_RADII
 
 Array = np.ndarray[Any, Any]
 LENGTHS = {"angstrom": 1.0, "bohr": 0.529177210903, "nm": 10.0}
@@ -416,8 +417,7 @@ def _check_lengths(frames: Sequence[Configuration], where: str) -> None:
 def _bond_ratio(frame: Configuration, most: int = 256) -> float | None:
     """Return the median over atoms of nearest distance / sum of covalent radii."""
     try:
-        data = ase("checking units").data
-        radii = [data.covalent_radii[data.atomic_numbers[str(s)]] for s in frame.species]
+        radii = [COVALENT_RADII[str(s)] for s in frame.species]
     except KeyError:
         return None  # names of a deepmd type map need not be elements
     if len(radii) < 2:
