@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from scitoolkit.core.config import Document, load_config, read_document
-from scitoolkit.core.content import content_root, find_content
+from scitoolkit.core.content import content_root, find_content, shipped_path
 from scitoolkit.core.errors import EXIT_OK, ConfigError, DataError
 from scitoolkit.core.findings import findings, refuse_too_large
 from scitoolkit.core.job import Divisible, Exporter, Finding, Job, Stepper
@@ -245,6 +245,7 @@ def evaluate(directory: Path | str, data: Path | None = None) -> Results:
         ConfigError: started on several processes, and this evaluation runs in one only.
     """
     job, path = _job_of(directory)
+    data = None if data is None else shipped_path(data)
     with _together(job, path, "evaluate"):
         return job.evaluate(path, data)
 
@@ -268,13 +269,14 @@ def predict(
             on several processes, and this prediction runs in one only.
     """
     job, path = _job_of(directory)
-    if not Path(source).exists():
+    source = shipped_path(source)
+    if not source.exists():
         raise DataError("no such file", where=str(source))
     with _together(job, path, "predict", steps):
         if steps is None and lead is None:
-            job.predict(path, Path(source), Path(output))
+            job.predict(path, source, Path(output))
         elif isinstance(job, Stepper):
-            job.predict_steps(path, Path(source), Path(output), steps, lead)
+            job.predict_steps(path, source, Path(output), steps, lead)
         else:
             raise ConfigError(
                 "--steps and --lead apply only to surrogates that advance a state",

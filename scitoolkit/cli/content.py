@@ -150,14 +150,17 @@ def cp(
 ) -> None:
     """Copy a dataset, surrogate or workflow to a new folder."""
     folder = _find(name)
-    from scitoolkit.core.run_directory import making_folder
+    from scitoolkit.core.run_directory import disk_error, making_folder
+
+    def copy(source: str, target: str) -> str:
+        try:
+            return shutil.copy2(source, target)
+        except OSError as error:  # of which copytree keeps only the text
+            raise disk_error(error, destination) from None
 
     with making_folder(destination) as made:
         ignore = shutil.ignore_patterns("__pycache__")
-        try:
-            shutil.copytree(folder, made, ignore=ignore, dirs_exist_ok=True)
-        except shutil.Error as error:  # a list of (source, destination, reason)
-            raise OSError(error.args[0][0][2]) from None
+        shutil.copytree(folder, made, ignore=ignore, dirs_exist_ok=True, copy_function=copy)
     print(destination)
 
 

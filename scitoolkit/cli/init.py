@@ -35,6 +35,7 @@ def command(
 ) -> None:
     """Inspect data and write a short commented configuration for them, ready to run."""
     from scitoolkit.core.jobs import job_for_task
+    from scitoolkit.core.run_directory import write_atomic
     from scitoolkit.core.starter import DataToStart
 
     if output is not None and output.exists():
@@ -50,6 +51,6 @@ def command(
         if not as_json:
             print(text, end="")
         return
-    output.write_text(text, encoding="utf-8")
+    write_atomic(output, text)
     if not as_json:
         print(f"{output}\nnext: scitoolkit run {output} --dry-run")

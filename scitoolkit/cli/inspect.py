@@ -23,8 +23,11 @@ def command(
     as_json: options.Json = False,
 ) -> None:
     """Show the variables of a file: dims, units, chunks, error bounds, cost of random reads."""
+    from scitoolkit.core.content import shipped_path
+    from scitoolkit.io.campaign.files import campaign_files
     from scitoolkit.io.inspect import describe
 
+    path = shipped_path(path)
     compressed = _compressed(path)
     if compressed:
         if as_json:
@@ -33,11 +36,12 @@ def command(
         for one in compressed:
             print(_compressed_line(one))
         return
-    campaign = _campaign(path)
+    files = campaign_files(path)
+    campaign = _campaign(path, files)
     if campaign is not None:
         _print_campaign(path, campaign, as_json)
         return
-    found = describe(path)
+    found = describe(files[0] if len(files) == 1 else path)
     if as_json:
         options.print_json(found)
         return
@@ -48,12 +52,10 @@ def command(
             print(f"      {line}")
 
 
-def _campaign(path: Path) -> dict[str, Any] | None:
+def _campaign(path: Path, files: list[Path]) -> dict[str, Any] | None:
     """Describe the campaign in a folder, pattern or file; None if there is one simulation."""
     from scitoolkit.io.campaign import Options, open_campaign
-    from scitoolkit.io.campaign.files import campaign_files
 
-    files = campaign_files(path)
     if files == [path] and path.suffix not in (".h5", ".hdf5"):
         return None
     try:

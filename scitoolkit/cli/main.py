@@ -184,8 +184,7 @@ def run_cli(arguments: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILURE
     except Exception as error:
-        known = system_error(error) if isinstance(error, OSError) else None
-        known = known or damaged_file(error)
+        known = system_error(error) or damaged_file(error)
         if known is not None:
             return _fail(known.exit_code, str(known), type(error).__name__, as_json)
         traceback.print_exc()

@@ -249,13 +249,15 @@ def middle_slices(shape: tuple[int, ...]) -> tuple[slice, ...]:
 
 
 def _no_codec(values: np.ndarray, bound: float, options: Options) -> BackendError:
-    reasons = [
+    reasons = dict.fromkeys(  # codecs of one library have the same reason
         why for codec in options.tried_codecs()
         if (why := codec.unavailable() or codec.refusal(values, bound))
-    ]  # fmt: skip
+    )  # fmt: skip
+    parts = [why.partition(". Fix: ") for why in reasons]
+    fixes = [fix for *_, fix in parts if fix]
     return BackendError(
-        f"no codec accepts shape {values.shape}. {'. '.join(reasons)}".strip(),
-        fix="pip install 'scitoolkit[compression]'",
+        f"no codec accepts shape {values.shape}. {'. '.join(what for what, *_ in parts)}".strip(),
+        fix="; or ".join([*fixes, "pip install 'scitoolkit[compression]'"]),
     )
 
 

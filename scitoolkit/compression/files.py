@@ -44,11 +44,12 @@ from scitoolkit.compression.zarr_files import (
     stored_arrays,
     wanted_arrays,
 )
-from scitoolkit.core.errors import ConfigError, DataError, damage_named
+from scitoolkit.core.errors import ConfigError, DataError, damage_named, file_named
 from scitoolkit.core.log import get_logger
-from scitoolkit.core.run_directory import temporary_name
+from scitoolkit.core.run_directory import move_into_place, temporary_name
 from scitoolkit.io.compressed import FILTERED, STREAM, StoreFiles, is_store, is_stream
 from scitoolkit.io.formats import format_of
+from scitoolkit.io.numpy_file import save_array
 
 log = get_logger(__name__)
 _AS_STREAM = "%s is written as a stream, which only scitoolkit reads: %s"
@@ -153,7 +154,7 @@ def decompress_file(source: Path | str, target: Path | str) -> list[str]:
     refuse_folder(source)
     if is_stream(source):
         values = decompress(source.read_bytes())
-        save = partial(write_raw, target=target) if is_raw(target) else _save_npy
+        save = partial(write_raw, target=target) if is_raw(target) else save_array
         _atomic(target, lambda path: save(path, values=values))
         return [source.name]
     with damage_named(source), opened(source) as file:
@@ -473,22 +474,18 @@ def read_array(path: Path, shape: tuple[int, ...] | None = None) -> np.ndarray:
         return array.data
 
 
-def _save_npy(path: Path, values: np.ndarray) -> None:
-    with path.open("wb") as file:
-        np.save(file, values, allow_pickle=False)
-
-
 def _atomic(target: Path, write: Callable[[Path], Any]) -> None:
-    """Write to a temporary file next to the target, then rename it."""
+    """Write to a temporary file next to the target, flush it, then rename it."""
     temporary = temporary_name(target)
     try:
         temporary.touch()
     except OSError as error:
         raise ConfigError(f"cannot be written ({error.strerror})", where=str(target)) from None
     try:
-        write(temporary)
+        with file_named(target, temporary):
+            write(temporary)
         temporary.chmod(0o666 & ~_umask())
-        temporary.replace(target)
+        move_into_place(temporary, target)
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from scitoolkit.core.errors import ConfigError, DataError
+from scitoolkit.io.numpy_file import save_values
 
 DTYPES = {".f32": "<f4", ".f64": "<f8", ".d64": "<f8"}
 """Suffix -> dtype; little-endian."""
@@ -64,7 +65,7 @@ def write_raw(path: Path, target: Path, values: np.ndarray) -> None:
             f"values are {values.dtype}, {target.suffix} means {wanted}", where=str(target),
             allowed="the dtype of the original, or .npy",
         )  # fmt: skip
-    values.astype(wanted, copy=False).tofile(path)
+    save_values(path, values.astype(wanted, copy=False))
 
 
 def shape_of(text: str) -> tuple[int, ...]:

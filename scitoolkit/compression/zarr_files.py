@@ -30,7 +30,7 @@ from scitoolkit.compression.slabs import compress_slabs, iterate_slabs
 from scitoolkit.compression.stored import Stored, about_chunks, record
 from scitoolkit.core.errors import ConfigError, DataError, missing_extra
 from scitoolkit.core.log import get_logger
-from scitoolkit.core.run_directory import temporary_name
+from scitoolkit.core.run_directory import flush_file, temporary_name
 from scitoolkit.io.compressed import FILTERED, STREAM, StoreFiles, is_store
 
 if TYPE_CHECKING:
@@ -336,6 +336,7 @@ class _Copy:
             with zipfile.ZipFile(made, "w", zipfile.ZIP_STORED) as out:
                 for file in sorted(p for p in self.folder.rglob("*") if p.is_file()):
                     out.write(file, file.relative_to(self.folder).as_posix())
+            flush_file(made)
         if self.target.is_dir():
             shutil.rmtree(self.target)
         elif self.target.exists() and made.is_dir():

@@ -6,6 +6,7 @@ with its SHA-256; `fetch_content` copies those files from a source distribution 
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import lzma
@@ -78,12 +79,49 @@ def find_content(kind: str, name: str, *, card: bool = False) -> Path:
             fix=nearest_name(short, known) or "",
         )
     if not card and path.is_relative_to(_CARDS):
-        raise DataError(
-            "only the card is installed; the wheel does not contain data and weights",
-            where=f"{kind}/{short}",
-            fix="scitoolkit fetch SOURCE: the release's source archive (path or https), or a clone",
-        )
+        raise _only_card(f"{kind}/{short}")
     return path
+
+
+def shipped_path(path: os.PathLike[str] | str) -> Path:
+    """Return the path, or its counterpart in the shipped content if only that exists.
+
+    Args:
+        path: a file, folder or pattern; one that starts with datasets/, surrogates/ or workflows/
+            is found from any working directory, in which a file of this name takes precedence.
+
+    Raises:
+        DataError: it is shipped, but only its card is installed.
+
+    Example:
+        >>> shipped_path("datasets/cora/cora.npz").name, shipped_path("my.nc").name
+        ('cora.npz', 'my.nc')
+    """
+    path = Path(path)
+    if path.parts[:1] not in {(kind,) for kind in KINDS} or _matches(path):
+        return path
+    root = content_root(path.parts[0]).parent
+    if root == _CARDS and any(_is_below(Path(name), path) for name in _manifest()):
+        raise _only_card(path.as_posix())
+    return root / path if _matches(root / path) else path
+
+
+def _matches(path: Path) -> bool:
+    text = str(path)
+    pattern = glob.has_magic(text) and next(glob.iglob(text, recursive=True), None)
+    return bool(pattern) or path.exists()
+
+
+def _is_below(path: Path, folder: Path) -> bool:
+    """Return whether a path is, or is below, a folder, whose name may be a pattern."""
+    return any(each.match(str(folder)) for each in (path, *path.parents))
+
+
+def _only_card(where: str) -> DataError:
+    return DataError(
+        "only the card is installed; the wheel does not contain data and weights", where=where,
+        fix="scitoolkit fetch SOURCE: the release's source archive (path or https), or a clone",
+    )  # fmt: skip
 
 
 def dataset_path(name: str) -> Path:

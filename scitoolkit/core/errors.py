@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import sys
 from collections.abc import Iterator
 
@@ -85,6 +86,7 @@ class Interrupted(ScitoolkitError):
 _SYSTEM_FIX = {
     errno.ENOSPC: "free space there, and in TMPDIR",
     errno.EDQUOT: "free space within the quota",
+    errno.EFBIG: "allow larger files: ulimit -f unlimited",
     errno.EROFS: "choose a folder that can be written",
     errno.EACCES: "choose a folder that you may write, or a file that you may read",
     errno.EPERM: "choose a folder that you may write",
@@ -95,18 +97,46 @@ _SYSTEM_FIX = {
 }
 
 
-def system_error(error: OSError) -> ScitoolkitError | None:
-    """Translate an OSError caused by the disk, a permission or a limit; None for other causes.
+def system_error(error: Exception) -> ScitoolkitError | None:
+    """Translate an error caused by the disk, a permission or a limit; None for other causes.
 
     Example:
         >>> print(system_error(OSError(errno.ENOSPC, "No space left on device", "out.h5")))
         out.h5: No space left on device. Fix: free space there, and in TMPDIR
     """
-    fix = _SYSTEM_FIX.get(error.errno or 0)
-    if fix is None:
+    cause = _os_error(error)
+    number = (cause and cause.errno) or 0
+    fix = _SYSTEM_FIX.get(number)
+    if cause is None or fix is None:
         return None
-    where = "" if error.filename is None else str(error.filename)
-    return ScitoolkitError(os.strerror(error.errno or 0), where=where, fix=fix)
+    where = "" if cause.filename is None else str(cause.filename)
+    return ScitoolkitError(os.strerror(number), where=where, fix=fix)
+
+
+# HDF5 writes what it holds when a file is closed; h5py raises RuntimeError if that fails.
+_HDF5_CAUSE = re.compile(r"\((?:.*?filename = '(.*?)', )?.*?errno = (\d+)", re.DOTALL)
+
+
+def _os_error(error: Exception) -> OSError | None:
+    """Return the error of the operating system that an error is, or whose text it contains."""
+    found = _HDF5_CAUSE.search(str(error))
+    if found and not getattr(error, "errno", None):
+        return OSError(int(found[2]), os.strerror(int(found[2])), found[1])
+    return error if isinstance(error, OSError) else None
+
+
+@contextlib.contextmanager
+def file_named(path: os.PathLike[str] | str, temporary: object = None) -> Iterator[None]:
+    """Name the file in the error of a write, which has no name or that of the temporary file."""
+    try:
+        yield
+    except (OSError, RuntimeError) as error:
+        cause = _os_error(error)
+        if cause is None or not cause.errno:
+            raise
+        if cause.filename is None or str(cause.filename) == str(temporary):
+            cause.filename = str(path)
+        raise cause from None
 
 
 _READERS = ("h5py", "h5netcdf", "zarr", "numcodecs", "scipy")

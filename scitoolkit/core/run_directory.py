@@ -23,6 +23,8 @@ from scitoolkit.core.config import Config, dump_config
 from scitoolkit.core.environment import environment_report
 from scitoolkit.core.errors import ConfigError, DataError, ScitoolkitError
 
+RUN_ROOT = "run.root=FOLDER"
+"""Setting by which the user chooses the folder of run directories."""
 _WRITTEN_AT_START = frozenset(
     {"config.yaml", "env.json", "run.log", "checkpoints", "report", ".live"}
 )
@@ -64,7 +66,7 @@ class RunDirectory:
             raise ConfigError(
                 f"the run directory cannot be written ({error.strerror})",
                 where=str(base),
-                fix="run.root=FOLDER with write permission and free space",
+                fix=f"{RUN_ROOT} with write permission and free space",
             ) from None
         return run
 
@@ -142,8 +144,7 @@ class RunDirectory:
             )
             for name, value in ((n, float(v)) for n, v in values.items())
         ]
-        with self.metrics_path.open("a", encoding="utf-8") as file:
-            file.write("".join(line + "\n" for line in lines))
+        append_lines(self.metrics_path, "".join(line + "\n" for line in lines))
 
     def read_metrics(self) -> Iterator[dict[str, Any]]:
         """Yield the lines of the metrics log; a line truncated by a crash is skipped.
@@ -190,14 +191,32 @@ def write_atomic(path: Path, text: str | bytes) -> None:
     data = text.encode() if isinstance(text, str) else text
     temporary = temporary_name(path)
     try:
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        temporary.write_bytes(data)
+        move_into_place(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def move_into_place(temporary: Path, path: Path) -> None:
+    """Flush a file to disk, then rename it: after a power cut `path` is the old or the new file."""
+    flush_file(temporary)
+    temporary.replace(path)
+
+
+def flush_file(path: Path) -> None:
+    """Wait until a file, which a library may have written, is on disk."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def append_lines(path: Path, text: str) -> None:
+    """Append whole lines to a file, after the end of a last line that a crash has truncated."""
+    with path.open("ab+") as file:
+        if file.tell():
+            file.seek(-1, os.SEEK_END)
+            text = text if file.read(1) == b"\n" else f"\n{text}"
+        file.write(text.encode())
 
 
 @contextlib.contextmanager
@@ -229,7 +248,7 @@ def making_folder(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def replacing(path: Path, *also: type[Exception]) -> Iterator[Path]:
-    """Yield a temporary name; the file written there replaces `path` at the end.
+    """Yield a temporary name; the file written there is flushed and replaces `path` at the end.
 
     Args:
         path: file to create or replace; its folder is created.
@@ -244,7 +263,7 @@ def replacing(path: Path, *also: type[Exception]) -> Iterator[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
         temporary.chmod(0o644)
-        temporary.replace(path)
+        move_into_place(temporary, path)
     except failures as error:
         cause = error if isinstance(error, OSError) else OSError(str(error))
         raise disk_error(cause, path) from None
@@ -253,13 +272,19 @@ def replacing(path: Path, *also: type[Exception]) -> Iterator[Path]:
             temporary.unlink()
 
 
-def disk_error(error: OSError, path: Path) -> ScitoolkitError:
-    """Return the error for a failed write: disk full, quota, permission."""
+def disk_error(error: OSError, path: Path, setting: str = "") -> ScitoolkitError:
+    """Return the error for a failed write: disk full, quota, permission.
+
+    Args:
+        error: as caught.
+        path: the file or folder.
+        setting: how the user chooses another folder, such as `RUN_ROOT`.
+    """
+    by = f" with {setting}" if setting else ""
     return ScitoolkitError(
-        f"cannot be written ({error.strerror or error})",
-        where=str(path),
-        fix="free space, or another folder with run.root=FOLDER; files saved before are intact",
-    )
+        f"cannot be written ({error.strerror or error})", where=str(path),
+        fix=f"free space, or another folder{by}; files saved before are intact",
+    )  # fmt: skip
 
 
 def _new_folder(base: Path, name: str) -> Path:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.results import Figure, Points, Series
-from scitoolkit.core.run_directory import temporary_name
+from scitoolkit.core.run_directory import move_into_place, temporary_name
 from scitoolkit.generators.base import ORIGIN, Generator, Origin, Sample
 
 DECIMALS = 8  # of extxyz, so that the written structure is the labelled one
@@ -44,7 +44,7 @@ class FramesGenerator(Generator):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             ase.io.write(temporary, frames, format="extxyz")
-            temporary.replace(path)
+            move_into_place(temporary, path)
         except OSError as error:
             raise DataError(f"{error}", where=str(path)) from error
         finally:

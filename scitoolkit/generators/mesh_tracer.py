@@ -15,7 +15,7 @@ from pydantic import Field, PositiveFloat, PositiveInt
 
 from scitoolkit.core.config import DataPath
 from scitoolkit.core.errors import DataError, ScitoolkitError, missing_extra
-from scitoolkit.core.run_directory import temporary_name
+from scitoolkit.core.run_directory import move_into_place, temporary_name
 from scitoolkit.generators.base import ORIGIN, Generator, Origin, Sample
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ class MeshTracer(Generator):
                     for name, unit in UNITS.items():
                         data = file.create_dataset(f"{mesh}/{name}", data=node[name].values)
                         data.attrs["units"] = unit
-            temporary.replace(path)
+            move_into_place(temporary, path)
         except OSError as error:
             raise DataError(f"{error}", where=str(path)) from error
         finally:

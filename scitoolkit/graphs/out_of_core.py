@@ -24,6 +24,7 @@ from scitoolkit.graphs.partitioned import PartFiles, PartitionedGraph
 from scitoolkit.graphs.product import multiply
 from scitoolkit.graphs.proof import proof_graph, prove
 from scitoolkit.graphs.stored_part import ScaledPart
+from scitoolkit.io.numpy_file import save_array
 from scitoolkit.ops.spmm import SparseMatrix
 from scitoolkit.training.ranks.communicator import RowExchange, SingleProcess
 
@@ -151,7 +152,7 @@ def infer(
             x = torch.from_numpy(near.rows(number, rows))
             out = form(layer, part, x)[: files.record["nodes"]]
             out = out if last else model.activation(out)
-            np.save(_rows_file(scratch, depth, number), out.numpy())
+            save_array(_rows_file(scratch, depth, number), out.numpy())
         for number in range(len(near.parts)):
             _rows_file(scratch, depth - 1, number).unlink(missing_ok=True)
         rows = functools.partial(_stored_rows, scratch, depth)

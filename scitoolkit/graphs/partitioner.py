@@ -33,7 +33,7 @@ from scitoolkit.graphs.partition import check_owner
 from scitoolkit.graphs.partitioned import FORMAT, HEADER, VERSION, PartitionedGraph
 from scitoolkit.graphs.placement import METHODS, Rows, blocks, choose_method, group_pairs, place
 from scitoolkit.graphs.targets import TARGETS, TargetName
-from scitoolkit.io.numpy_file import load_array
+from scitoolkit.io.numpy_file import load_array, save_array
 
 Array = np.ndarray
 log: Logger = get_logger(__name__)
@@ -167,8 +167,8 @@ class _Partitioner:
         size = max(len(inward), len(outward))
         inward, outward = (_add(np.zeros(size, np.int64), a) for a in (inward, outward))
         self._check_size(size)
-        np.save(self.work / "inward.npy", inward.astype(np.int32))
-        np.save(self.work / "outward.npy", outward.astype(np.int32))
+        save_array(self.work / "inward.npy", inward.astype(np.int32))
+        save_array(self.work / "outward.npy", outward.astype(np.int32))
         degrees = inward + outward
         self.state["facts"] = {
             "num_nodes": size, "num_edges": edges, "self_loops": loops,
@@ -257,7 +257,7 @@ class _Partitioner:
             raise ConfigError(
                 f"part {empty[0]} has no node", where=str(self.out), fix="fewer parts"
             )
-        np.save(self.work / "owner.npy", owner)
+        save_array(self.work / "owner.npy", owner)
 
     def _neighbours(self) -> Iterator[Rows]:
         inward, outward = self._degrees()
@@ -439,7 +439,7 @@ class _Needed:
         return np.flatnonzero(self.bits[part // 8] & np.uint8(1 << (part % 8)))
 
     def save(self, path: Path) -> None:
-        np.save(path, self.bits)
+        save_array(path, self.bits)
 
     @classmethod
     def load(cls, path: Path) -> _Needed:

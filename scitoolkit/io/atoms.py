@@ -19,10 +19,11 @@ import numpy as np
 from pydantic import Field
 
 from scitoolkit.core.config import Config
-from scitoolkit.core.content import content_root
+from scitoolkit.core.content import shipped_path
 from scitoolkit.core.errors import ConfigError, DataError, missing_extra
 from scitoolkit.core.plugins import Kind
 from scitoolkit.core.suggest import nearest_name
+from scitoolkit.io.elements import COVALENT_RADII
 
 Array = np.ndarray[Any, Any]
 LENGTHS = {"angstrom": 1.0, "bohr": 0.529177210903, "nm": 10.0}
@@ -265,7 +266,7 @@ def _sources(
     paths: Path | Sequence[Path], labels: LabelConfig | None
 ) -> list[AtomsSource]:  # fmt: skip
     paths = [paths] if isinstance(paths, (str, Path)) else list(paths)
-    found = [_shipped(Path(path)) for path in paths]
+    found = [_existing(Path(path)) for path in paths]
     return [s for path in found for s in _format_of(path).sources(path, labels)]
 
 
@@ -276,7 +277,7 @@ def check_label_names(paths: Sequence[Path], labels: LabelConfig) -> None:
         DataError: a path is missing or in an unknown format.
         ConfigError: a name differs from its default, and all formats have fixed names.
     """
-    formats = [_format_of(_shipped(Path(path))) for path in paths]
+    formats = [_format_of(_existing(Path(path))) for path in paths]
     if not all(each.fixed_names for each in formats):
         return
     described = ", ".join(dict.fromkeys(each.described for each in formats))
@@ -295,11 +296,9 @@ def packages_for(paths: Sequence[Path]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(package for each in formats for package in each.requires))
 
 
-def _shipped(path: Path) -> Path:
-    """Return the path, or its counterpart in the shipped data if only that exists."""
-    shipped = content_root("datasets").parent / path
-    if not path.exists() and path.parts[:1] == ("datasets",) and shipped.exists():
-        path = shipped
+def _existing(path: Path) -> Path:
+    """Return an existing path, which may be one of the shipped data."""
+    path = shipped_path(path)
     if not path.exists():
         raise DataError("no such file", where=str(path))
     return path
@@ -416,8 +415,7 @@ def _check_lengths(frames: Sequence[Configuration], where: str) -> None:
 def _bond_ratio(frame: Configuration, most: int = 256) -> float | None:
     """Return the median over atoms of nearest distance / sum of covalent radii."""
     try:
-        data = ase("checking units").data
-        radii = [data.covalent_radii[data.atomic_numbers[str(s)]] for s in frame.species]
+        radii = [COVALENT_RADII[str(s)] for s in frame.species]
     except KeyError:
         return None  # names of a deepmd type map need not be elements
     if len(radii) < 2:

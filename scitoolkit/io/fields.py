@@ -15,8 +15,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from scitoolkit.core.content import shipped_path
 from scitoolkit.core.errors import ConfigError, DataError, ScitoolkitError, missing_extra
-from scitoolkit.core.run_directory import temporary_name
+from scitoolkit.core.run_directory import move_into_place, temporary_name
 from scitoolkit.core.suggest import nearest_name
 from scitoolkit.core.units import same_unit
 from scitoolkit.io.coordinates import (
@@ -116,7 +117,7 @@ def write_fields(dataset: xr.Dataset, path: PathLike) -> Path:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         plain.to_netcdf(temporary, engine="h5netcdf")
-        temporary.replace(path)
+        move_into_place(temporary, path)
     except OSError as error:
         full = error.errno == errno.ENOSPC or "no space left" in str(error).lower()
         raise DataError(
@@ -146,7 +147,7 @@ def expand_paths(path: PathLike | Sequence[PathLike]) -> list[Path]:
         DataError: a file does not exist, or no file matches.
     """
     if isinstance(path, str | os.PathLike):
-        text = os.fspath(path)
+        text = os.fspath(shipped_path(os.fspath(path)))
         if glob.has_magic(text) and not Path(text).exists():
             paths = [Path(p) for p in sorted(glob.glob(text, recursive=True))]
             if not paths:
@@ -154,7 +155,7 @@ def expand_paths(path: PathLike | Sequence[PathLike]) -> list[Path]:
         else:
             paths = [Path(text)]
     else:
-        paths = [Path(p) for p in path]
+        paths = [shipped_path(p) for p in path]
     if not paths:
         raise DataError("no files given")
     for p in paths:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from scitoolkit.core.content import shipped_path
 from scitoolkit.core.errors import DataError, ScitoolkitError
 from scitoolkit.io.advice import training_reads
 from scitoolkit.io.coordinates import READ_ERRORS
@@ -27,7 +28,7 @@ def describe(path: Path | str) -> dict[str, Any]:
     Raises:
         DataError: the file is missing, damaged or in an unknown format.
     """
-    path = Path(path)
+    path = shipped_path(path)
     if not path.exists():
         raise DataError("no such file", where=str(path))
     found = format_of(path)

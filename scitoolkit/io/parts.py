@@ -12,7 +12,6 @@ import fcntl
 import hashlib
 import importlib.metadata
 import json
-import os
 import shutil
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -124,8 +123,6 @@ class Parts:
         """
         with replacing(self._path(number)) as temporary, temporary.open("wb") as file:
             np.savez(file, **arrays)  # type: ignore[arg-type]
-            file.flush()
-            os.fsync(file.fileno())
 
     def load(self, number: int) -> dict[str, Array]:
         """Return the arrays of a part.

@@ -32,7 +32,7 @@ from scitoolkit.core.results import (
     Table,
     display_unit,
 )
-from scitoolkit.core.run_directory import RunDirectory, disk_error, write_atomic
+from scitoolkit.core.run_directory import RUN_ROOT, RunDirectory, disk_error, write_atomic
 from scitoolkit.reporting.style import display_text
 from scitoolkit.reporting.tables import (
     best_rows,
@@ -94,7 +94,7 @@ def write_report(run_path: Path) -> Path:
         }:
             stale.unlink()
     except OSError as error:
-        raise disk_error(error, run.report) from None
+        raise disk_error(error, run.report, RUN_ROOT) from None
     return target
 
 

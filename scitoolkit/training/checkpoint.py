@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from scitoolkit.core.errors import CheckpointError
-from scitoolkit.core.run_directory import disk_error, write_atomic
+from scitoolkit.core.run_directory import RUN_ROOT, disk_error, flush_file, write_atomic
 from scitoolkit.training.processes import gather_objects, raise_together
 from scitoolkit.training.sharding import local, shard_offset
 from scitoolkit.training.strategies.base import SingleStrategy, TrainingStrategy
@@ -326,8 +326,7 @@ def write_tensors(
         unique[name] = tensor.clone() if pointer in seen else tensor
         seen.add(pointer)
     save_file(unique, path)
-    with path.open("rb+") as file:
-        os.fsync(file.fileno())
+    flush_file(path)
     data = json.dumps({"index": index, "state": state}).encode()
     write_atomic(folder / f"{stem}.json", data)
     return {
@@ -337,7 +336,8 @@ def write_tensors(
 
 
 def _write_error(error: Exception, path: Path) -> Exception:
-    return disk_error(error if isinstance(error, OSError) else OSError(str(error)), path)
+    cause = error if isinstance(error, OSError) else OSError(str(error))
+    return disk_error(cause, path, RUN_ROOT)
 
 
 def _fresh(folder: Path) -> None:

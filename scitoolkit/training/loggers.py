@@ -7,6 +7,7 @@ opens and calls it on rank 0 only. Optional packages are imported in `open`.
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Protocol
@@ -14,7 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal, Protocol
 from scitoolkit.core.config import Config
 from scitoolkit.core.errors import missing_extra
 from scitoolkit.core.plugins import Choice, Kind, NeedsPackages
-from scitoolkit.core.run_directory import RunDirectory, disk_error
+from scitoolkit.core.run_directory import RUN_ROOT, RunDirectory, append_lines, disk_error
 
 
 class Logger(Protocol):
@@ -69,7 +70,7 @@ class MetricsFile:
         try:
             self._run.log_metrics(values, step=step)
         except OSError as error:
-            raise disk_error(error, self._run.metrics_path) from None
+            raise disk_error(error, self._run.metrics_path, RUN_ROOT) from None
 
     def close(self) -> None:
         """Nothing is open between writes."""
@@ -98,11 +99,12 @@ class _Rows:
         """Nothing is open between writes."""
 
     def _append(self, rows: Sequence[tuple[object, ...]]) -> None:
+        text = io.StringIO(newline="")
+        csv.writer(text, lineterminator="\n").writerows(rows)
         try:
-            with self._path.open("a", newline="", encoding="utf-8") as file:
-                csv.writer(file, lineterminator="\n").writerows(rows)
+            append_lines(self._path, text.getvalue())
         except OSError as error:
-            raise disk_error(error, self._path) from None
+            raise disk_error(error, self._path, RUN_ROOT) from None
 
 
 class TensorBoard(LoggerConfig):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from scitoolkit.core.errors import BackendError
-from scitoolkit.core.run_directory import RunDirectory, disk_error, write_atomic
+from scitoolkit.core.run_directory import RUN_ROOT, RunDirectory, disk_error, write_atomic
 from scitoolkit.training.loggers import Logger, LoggerConfig
 
 RUN_ID = "run_id"
@@ -123,7 +123,7 @@ def _folder(path: Path) -> Path:
     try:
         path.mkdir(exist_ok=True)
     except OSError as error:
-        raise disk_error(error, path) from None
+        raise disk_error(error, path, RUN_ROOT) from None
     return path
 
 
@@ -136,4 +136,4 @@ def _keep_id(folder: Path, found: str) -> None:
     try:
         write_atomic(folder / RUN_ID, found + "\n")
     except OSError as error:
-        raise disk_error(error, folder) from None
+        raise disk_error(error, folder, RUN_ROOT) from None

@@ -134,6 +134,10 @@ ssize_t writev(int file, const struct iovec *parts, int count) {
   ORIGINAL(writev);
   return fails(error_number != EMFILE && below_open(file)) ? -1 : original(file, parts, count);
 }
+size_t fwrite(const void *data, size_t size, size_t count, FILE *file) {
+  ORIGINAL(fwrite);
+  return fails(error_number != EMFILE && below_open(fileno(file))) ? 0 : original(data, size, count, file);
+}
 int fsync(int file) {
   ORIGINAL(fsync);
   return fails(error_number != EMFILE && below_open(file)) ? -1 : original(file);

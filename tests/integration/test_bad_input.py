@@ -116,3 +116,11 @@ def test_disk_full_while_saving(cli, small_sst, tiny_disk):
     assert len(errors) == 1, outcome.err
     assert "No space left" in outcome.err
     assert not list(tiny_disk.rglob("*.tmp*"))
+
+
+@pytest.mark.parametrize("name", ["again.npy", "again.f32"])
+def test_disk_full_while_decompressing(command, name, tmp_path, tiny_disk):
+    np.save(tmp_path / "x.npy", np.linspace(0, 1, 100_000, dtype="f4"))
+    assert command("compress", tmp_path / "x.npy", tmp_path / "x.sci", "--abs", "1e-3").code == 0
+    check(command("decompress", tmp_path / "x.sci", tiny_disk / name), 1, name, "No space left")
+    assert not list(tiny_disk.iterdir())

@@ -10,7 +10,7 @@ import h5py
 import numpy as np
 
 from scitoolkit.core.errors import DataError
-from scitoolkit.core.run_directory import temporary_name
+from scitoolkit.core.run_directory import move_into_place, temporary_name
 from scitoolkit.io.formats.base import (
     Block,
     Format,
@@ -120,7 +120,7 @@ class NetCDF4Writer:
     def finish(self) -> None:
         """Close the file and rename it to its final name."""
         self.file.close()
-        self.temporary.replace(self.path)
+        move_into_place(self.temporary, self.path)
 
     def discard(self) -> None:
         """Remove the temporary file."""

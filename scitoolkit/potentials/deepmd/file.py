@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from scitoolkit.core.errors import DataError
+from scitoolkit.core.run_directory import replacing
 from scitoolkit.potentials.deepmd.networks import StackedNetworks
 
 Tree = dict[str, Any]
@@ -45,7 +46,7 @@ def _resolved(node: Any, file: h5py.File, variables: bool = False) -> Any:
 
 def write_tree(tree: Tree, path: Path) -> Path:
     """Write a tree whose arrays are under `@variables` keys; return the path."""
-    with h5py.File(path, "w") as file:
+    with replacing(path) as temporary, h5py.File(temporary, "w") as file:
         file.attrs["json"] = json.dumps(_stored(tree, file), separators=(",", ":"))
     return path
 

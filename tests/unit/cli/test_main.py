@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from small_disk import files_up_to
 
 import scitoolkit
 from scitoolkit.cli._options import print_json
@@ -212,3 +213,14 @@ def test_an_unknown_subcommand_lists_those_of_its_group(capsys):
     assert (
         err == "error: no command 'paln'. Allowed: plan, partition. Fix: scitoolkit graphs plan\n"
     )
+
+
+def test_a_copy_that_does_not_fit_is_one_message(tmp_path, capsys):
+    with files_up_to(20_000):
+        code, out, err = cli(capsys, "cp", "surrogates/sst_forecast", str(tmp_path / "mine"))
+    assert (code, out) == (1, "")
+    assert err == (
+        f"error: {tmp_path / 'mine'}: cannot be written (File too large). "
+        "Fix: free space, or another folder; files saved before are intact\n"
+    )
+    assert not list(tmp_path.iterdir())

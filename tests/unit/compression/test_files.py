@@ -10,6 +10,7 @@ import h5py
 import numpy as np
 import pytest
 import xarray as xr
+from small_disk import files_up_to
 
 from scitoolkit.cli.main import run_cli
 from scitoolkit.core.content import content_root
@@ -228,6 +229,29 @@ def test_many_files_keep_their_names_in_a_folder(tmp_path, capsys):
         assert said in capsys.readouterr().err
     (originals / "x.npy").unlink()
     assert run_cli(["verify", str(small), str(originals)]) == 3
+
+
+@pytest.mark.parametrize("name", ["again.npy", "again.f32", "again.h5"])
+def test_a_file_that_cannot_be_written_whole_is_one_message(name, tmp_path, capsys):
+    x = np.random.default_rng(0).normal(size=(40, 40, 40)).astype("f4")
+    np.save(tmp_path / "x.npy", x)
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["x"] = x
+    source = tmp_path / ("x.h5" if name.endswith("h5") else "x.npy")
+    small, folder = tmp_path / "small", tmp_path / "full"
+    assert run_cli(["compress", str(source), str(small), "--rel", "1e-2"]) == 0
+    folder.mkdir()
+    for command in (
+        ["decompress", str(small), str(folder / name)],
+        ["compress", str(source), str(folder / name), "--rel", "1e-6"],
+    ):
+        capsys.readouterr()
+        with files_up_to(20_000):
+            assert run_cli(command) == 1
+        told = capsys.readouterr().err
+        fix = "allow larger files: ulimit -f unlimited"
+        assert told == f"error: {folder / name}: File too large. Fix: {fix}\n"
+        assert not list(folder.iterdir())
 
 
 def test_verify_draws_a_report(tmp_path, capsys):

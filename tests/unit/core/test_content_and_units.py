@@ -1,11 +1,23 @@
 from __future__ import annotations
 
-import pytest
+import json
+from pathlib import Path
 
-from scitoolkit.core.content import content_root, find_content
-from scitoolkit.core.errors import ConfigError
+import pytest
+import xarray as xr
+
+from scitoolkit.api import predict
+from scitoolkit.cli.main import run_cli
+from scitoolkit.core import content
+from scitoolkit.core.content import content_root, find_content, shipped_path
+from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.suggest import nearest_name
 from scitoolkit.core.units import same_unit
+from scitoolkit.io.campaign.open import open_campaign
+from scitoolkit.io.fields import open_fields, write_fields
+from scitoolkit.io.inspect import describe
+
+SERIES = "datasets/ersst_v5/ersstv5_monthly_2deg_201001-202008.nc"
 
 
 @pytest.mark.parametrize(
@@ -35,3 +47,72 @@ def test_content_lies_in_the_clone_and_unknown_kinds_are_refused():
 def test_nearest_name_ignores_case_and_gives_up_on_strangers():
     assert nearest_name("SST", ["sst", "ice"]) == "sst"
     assert nearest_name("temperature", ["sst", "ice"]) is None
+
+
+@pytest.fixture
+def elsewhere(tmp_path, monkeypatch):
+    """An empty working directory."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def wheel(monkeypatch, tmp_path):
+    """A package like that of a wheel, with one card; return the folder of fetched files."""
+    cards = tmp_path / "cards"
+    (cards / "datasets" / "ersst_v5").mkdir(parents=True)
+    (cards / "datasets" / "ersst_v5" / "README.md").write_text("card")
+    manifest = cards / "manifest.json"
+    manifest.write_text(json.dumps(dict.fromkeys([SERIES, "datasets/ersst_v5/README.md"], "")))
+    monkeypatch.setattr(content, "_CARDS", cards)
+    monkeypatch.setattr(content, "_MANIFEST", manifest)
+    monkeypatch.setenv(content.FOLDER_VARIABLE, str(tmp_path / "data"))
+    content._manifest.cache_clear()
+    yield content.fetched_folder()
+    content._manifest.cache_clear()
+
+
+def test_shipped_data_are_found_from_any_folder(elsewhere, capsys):
+    with open_fields(SERIES) as series:
+        assert series.sizes["time"] == 128
+    with open_fields("datasets/ersst_v5/*.nc") as series:
+        assert series.sizes["time"] == 128
+    assert open_campaign("datasets/rayleigh_benard").found.index.num_simulations == 3
+    assert open_campaign([SERIES]).found.index.num_simulations == 1
+    assert describe(SERIES)["format"] == "hdf5"
+    for path in (SERIES, "datasets/ersst_v5/*.nc", "datasets/rayleigh_benard"):
+        assert run_cli(["inspect", path]) == 0
+    assert "128" in capsys.readouterr().out
+    assert predict(content_root("surrogates") / "sst_forecast", SERIES, "forecast.nc").is_file()
+
+
+def test_a_file_in_the_working_directory_wins(elsewhere):
+    (elsewhere / SERIES).parent.mkdir(parents=True)
+    write_fields(xr.Dataset({"mine": ("x", [1.0])}), elsewhere / SERIES)
+    assert shipped_path(SERIES) == Path(SERIES)
+    for path in (SERIES, f"{Path(SERIES).parent}/*.nc"):
+        with open_fields(path) as series:
+            assert list(series.data_vars) == ["mine"]
+
+
+@pytest.mark.parametrize("name", ["no.nc", "datasets/no/no.nc", "datasets/ersst_v5/no.nc"])
+def test_a_path_that_is_not_shipped_is_a_missing_file(name, elsewhere, capsys):
+    assert shipped_path(name) == Path(name)
+    with pytest.raises(DataError, match=f"^{name}: no such file$"):
+        open_fields(name)
+    assert run_cli(["inspect", name]) == 3
+    assert capsys.readouterr().err == f"error: {name}: no such file\n"
+
+
+@pytest.mark.parametrize("name", [SERIES, "datasets/ersst_v5", "datasets/ersst_v5/*.nc"])
+def test_data_that_are_not_fetched_are_told_how_to_fetch(name, elsewhere, wheel, capsys):
+    for reads in (shipped_path, open_fields, open_campaign, describe):
+        with pytest.raises(DataError, match=r"only the card .* scitoolkit fetch SOURCE") as caught:
+            reads(name)
+        assert caught.value.where == name
+    assert run_cli(["inspect", name]) == 3
+    assert "scitoolkit fetch SOURCE" in capsys.readouterr().err
+    assert shipped_path("datasets/ersst_v5/no.nc") == Path("datasets/ersst_v5/no.nc")
+    (wheel / SERIES).parent.mkdir(parents=True)
+    (wheel / SERIES).touch()
+    assert shipped_path(SERIES) == wheel / SERIES

@@ -29,3 +29,21 @@ def test_a_message_has_its_four_parts_in_order():
 
 def test_a_missing_extra_names_the_command_to_install_it():
     assert "pip install 'scitoolkit[zarr]'" in str(errors.missing_extra("zarr", "zarr", "Zarr"))
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("failed (file write failed: time = Wed\n, filename = 'a.h5', file descriptor = 4, "
+         "errno = 28, error message = 'No space left on device', buf = 0x5)", "a.h5: "),
+        ("Can't decrement id ref count (unable to extend file properly, errno = 28, "
+         "error message = 'No space left on device')", ""),
+    ],
+)  # fmt: skip
+def test_the_cause_is_read_from_the_errors_of_hdf5(text, name):
+    told = f"{name}No space left on device. Fix: free space there, and in TMPDIR"
+    assert str(errors.system_error(RuntimeError(text))) == told
+    assert errors.system_error(RuntimeError("something else")) is None
+    with pytest.raises(OSError, match="No space left") as caught, errors.file_named("b.h5", "a.h5"):
+        raise RuntimeError(text)
+    assert caught.value.filename == "b.h5"

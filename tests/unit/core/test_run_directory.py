@@ -4,14 +4,18 @@ import json
 import math
 import os
 
+import numpy as np
 import pytest
+import xarray as xr
 import yaml
 
+from scitoolkit.cli.main import run_cli
 from scitoolkit.core import run_directory
 from scitoolkit.core.config import Config
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.results import Results, Table
 from scitoolkit.core.run_directory import RunDirectory, replacing, write_atomic
+from scitoolkit.io.fields import write_fields
 
 
 class Small(Config):
@@ -49,6 +53,19 @@ def test_metrics_survive_a_cut_last_line_and_a_resume(tmp_path):
     assert rows[1]["unit"] == "K"
 
 
+def test_the_first_metric_after_a_cut_line_is_read(tmp_path):
+    run = RunDirectory.create(tmp_path, "demo", Small())
+    run.log_metrics({"loss": 2.0}, step=1)
+    run.log_metrics({"loss": 1.0}, step=2)
+    os.truncate(run.metrics_path, run.metrics_path.stat().st_size - 20)
+    run.log_metrics({"loss": 0.5}, step=3)
+    run.log_metrics({"loss": 0.2}, step=4)
+    assert [(row["value"], row["step"]) for row in run.read_metrics()] == [
+        (2.0, 1), (0.5, 3), (0.2, 4),
+    ]  # fmt: skip
+    assert not [line for line in run.metrics_path.read_text().splitlines() if not line]
+
+
 def test_an_unwritable_root_is_a_config_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match=r"run\.root"):
@@ -72,6 +89,29 @@ def test_a_failed_write_leaves_the_old_file_and_no_temporary(tmp_path, monkeypat
         write_atomic(path, "new")
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("way", ["write_atomic", "replacing", "compress", "fields"])
+def test_an_output_file_is_on_disk_before_it_has_its_name(way, tmp_path, monkeypatch):
+    path, flushed, sync = tmp_path / "a.out", set(), os.fsync
+
+    def fsync(file):
+        assert not path.exists()
+        flushed.add(os.fstat(file).st_ino)
+        sync(file)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    if way == "write_atomic":
+        write_atomic(path, "text")
+    elif way == "replacing":
+        with replacing(path) as temporary:
+            temporary.write_text("text")
+    elif way == "compress":
+        np.save(tmp_path / "x.npy", np.linspace(0, 1, 1000, dtype="f4"))
+        assert run_cli(["compress", str(tmp_path / "x.npy"), str(path), "--abs", "1e-3"]) == 0
+    else:
+        write_fields(xr.Dataset({"u": ("x", [1.0, 2.0])}), path)
+    assert path.stat().st_ino in flushed
 
 
 def test_results_round_trip_and_refuse_what_is_none(tmp_path):

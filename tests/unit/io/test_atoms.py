@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import shutil
+import sys
 from pathlib import Path
 
 import ase
+import ase.data
 import ase.db
 import ase.io
 import numpy as np
@@ -10,7 +13,8 @@ import pytest
 from ase.calculators.singlepoint import SinglePointCalculator
 
 from scitoolkit.core.errors import DataError
-from scitoolkit.io.atoms import Configuration, LabelConfig, checked, open_atoms
+from scitoolkit.io.atoms import Configuration, LabelConfig, checked, open_atoms, packages_for
+from scitoolkit.io.elements import COVALENT_RADII
 
 DATASETS = Path(__file__).parents[3] / "datasets"
 
@@ -156,3 +160,24 @@ def test_shipped_data_opens_from_any_folder(tmp_path, monkeypatch):
     assert len(open_atoms("datasets/water_deepmd/data_3")) == 80
     with pytest.raises(DataError, match="no such file"):
         open_atoms("datasets/water_deepmd/data_9")
+
+
+def test_deepmd_systems_are_checked_without_ase(tmp_path, monkeypatch):
+    water = DATASETS / "water_deepmd" / "data_1"
+    copy = tmp_path / "nm"
+    shutil.copytree(water, copy)
+    for name in ("coord", "box"):
+        for file in copy.glob(f"set.*/{name}.npy"):
+            np.save(file, np.load(file) / 10)
+    for module in [name for name in sys.modules if name.partition(".")[0] == "ase"]:
+        monkeypatch.setitem(sys.modules, module, None)
+    assert packages_for([water, copy]) == ()
+    open_atoms(water).check()
+    with pytest.raises(DataError, match="length_unit=nm"):
+        open_atoms(copy).check()
+
+
+def test_the_covalent_radii_are_those_of_ase():
+    numbers = [ase.data.atomic_numbers[name] for name in COVALENT_RADII]
+    assert numbers == [*range(1, 97)]
+    assert ase.data.covalent_radii[numbers].tolist() == [*COVALENT_RADII.values()]
