@@ -13,7 +13,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses=2 --dist=loadfile
 .PHONY: help install demo test test-slow test-peers coverage gpu lint format bench peers docs lock clean
 
 help:
-	@echo "make demo       scitoolkit tour: every domain's small real job beside its rival (< 6 min)"
+	@echo "make demo       scitoolkit tour: every domain's small real job and its baseline (< 6 min)"
 	@echo "make test       lint and run all tests (< 15 min on 2 cores)"
 	@echo "make test-slow  the longer campaigns"
 	@echo "make test-peers our layers inside mace-torch and nequip, MLflow, W&B, tblite and PySCF, in their environments"
