@@ -14,6 +14,7 @@ import importlib.util
 import json
 import sys
 import time
+import traceback
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -63,6 +64,12 @@ def why_not_cuda(wanted: list[str]) -> str:
     return ""
 
 
+def save(name: str, figures: dict, device: str) -> None:
+    text = json.dumps({**figures, "date": time.strftime("%Y-%m-%d")}, indent=1)
+    suffix = "" if device == "cpu" else f"_{device}"
+    (HERE / "results" / f"{name}{suffix}.json").write_text(text + "\n", encoding="utf-8")
+
+
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("name", nargs="*", help=f"one of: {', '.join(names())}")
@@ -80,15 +87,23 @@ def main(argv: list[str] | None = None) -> int:
         if why:
             print(f"run.py: {why}", file=sys.stderr)
             return 2
-    results = {name: run(name, options.device) for name in wanted}
-    if options.save:
-        for name, figures in results.items():
-            text = json.dumps({**figures, "date": time.strftime("%Y-%m-%d")}, indent=1)
-            device = "" if options.device == "cpu" else f"_{options.device}"
-            (HERE / "results" / f"{name}{device}.json").write_text(text + "\n", encoding="utf-8")
-    figures = next(iter(results.values())) if len(results) == 1 else results
+    results, failed = {}, []
+    for name in wanted:
+        try:
+            results[name] = run(name, options.device)
+        except Exception:
+            if len(wanted) == 1:
+                raise
+            traceback.print_exc()
+            failed.append(name)  # hours of other benchmarks are not lost with it
+            continue
+        if options.save:
+            save(name, results[name], options.device)
+    figures = results[wanted[0]] if len(wanted) == 1 else results
     print(json.dumps(figures) if options.json else table(figures))
-    return 0
+    if failed:
+        print(f"run.py: not measured: {', '.join(failed)}", file=sys.stderr)
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":
