@@ -6,16 +6,14 @@ Command modules import nothing heavy at module level, so that `scitoolkit --help
 
 from __future__ import annotations
 
-import _thread
 import io
 import json
 import os
 import signal
 import sys
-import threading
 import traceback
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -57,6 +55,7 @@ from scitoolkit.core.errors import (
     damaged_file,
     system_error,
 )
+from scitoolkit.core.finalisers import hook_finalisers
 from scitoolkit.core.processes import current_rank
 from scitoolkit.core.suggest import nearest_name
 
@@ -123,45 +122,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     # Batch systems send SIGTERM at the time limit: treat it as an interruption, so that partial
     # files are removed. Training and search install handlers that save their state first.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    sys.unraisablehook = _repeat_interruption
-    sys.excepthook = _print_uncaught
+    hook_finalisers()
     code = run_cli(arguments)
     from scitoolkit.core.processes import leave
 
     leave(code)
-
-
-def _repeat_interruption(unraisable: Any) -> None:
-    """Raise a KeyboardInterrupt again that arrived inside a callback, where it is swallowed."""
-    if issubclass(unraisable.exc_type, KeyboardInterrupt):
-        # An immediate interrupt would still be inside the callback.
-        timer = threading.Timer(0.05, _thread.interrupt_main)
-        timer.daemon = True
-        timer.start()
-    elif not _is_half_made(unraisable) and not _is_of_hdf5(unraisable):
-        sys.__unraisablehook__(unraisable)
-
-
-def _is_of_hdf5(unraisable: Any) -> bool:
-    """Whether HDF5 failed to release a handle; the file's writer has already raised the cause."""
-    of = unraisable.object
-    where = of if isinstance(of, str) else getattr(of, "__module__", None) or ""
-    return where.partition(".")[0] in ("h5py", "h5netcdf")
-
-
-def _print_uncaught(kind: type[BaseException], error: BaseException, trace: Any) -> None:
-    """Print uncaught exceptions, except those raised inside h5py's finalisers."""
-    last = trace
-    while last is not None and last.tb_next is not None:
-        last = last.tb_next
-    if last is None or not last.tb_frame.f_code.co_name.startswith("h5py."):
-        sys.__excepthook__(kind, error, trace)
-
-
-def _is_half_made(unraisable: Any) -> bool:
-    """Whether a finaliser ran on an object whose construction was interrupted."""
-    finaliser = getattr(unraisable.object, "__name__", "") in ("__del__", "close")
-    return finaliser and issubclass(unraisable.exc_type, AttributeError)
 
 
 def run_cli(arguments: Sequence[str]) -> int:

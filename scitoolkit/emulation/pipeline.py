@@ -45,7 +45,7 @@ from scitoolkit.emulation.statistics import Found, find_leads, find_statistics, 
 from scitoolkit.emulation.streaming import drawn_ranges, make_files, stream_loader, with_files
 from scitoolkit.emulation.symmetries import Symmetries
 from scitoolkit.emulation.task import EmulationTask, cell_weights
-from scitoolkit.emulation.transfer import on_grid, require_one_grid
+from scitoolkit.emulation.transfer import checked_widths, on_grid
 from scitoolkit.io.campaign.leaks import require_no_leak
 from scitoolkit.io.campaign.split import SplitRows
 from scitoolkit.io.fields import write_fields
@@ -78,7 +78,7 @@ def validate(config: EmulationConfig) -> list[Finding]:
     try:
         if not data.layout.grid:
             return []
-        require_one_grid(config, data.campaign, data.layout)
+        checked_widths(config, data.campaign, data.layout)
         check_mask(config, data.layout)
         blocks = training_part(config, data)["train"]
         grid = grid_of(config, data.layout)
@@ -184,7 +184,7 @@ def evaluate(directory: Path, data: Path | None = None) -> Results:
         edges = model.record()["parts"]["test"]
         blocks = [range(a, b) for a, b in zip(edges[::2], edges[1::2], strict=True)]
     try:
-        require_one_grid(config, opened.campaign, opened.layout)
+        checked_widths(config, opened.campaign, opened.layout)
         emulator = over_processes(on_grid(emulator, config, opened.layout, opened.where), config)
         intervals = None if config.uncertainty is None else Intervals.load(model.path)
         found = Evaluation(emulator, opened, blocks, config, intervals)
@@ -264,7 +264,7 @@ def _prepare(
 ) -> Prepared:  # fmt: skip
     lead, rollout = config.data.lead, config.rollout
     reach = rollout.pushforward + rollout.steps
-    require_one_grid(config, data.campaign, data.layout)
+    widths = checked_widths(config, data.campaign, data.layout)
     index = data.campaign.index
     parts = training_part(config, data)
     require_no_leak(data.campaign, parts)
@@ -275,7 +275,7 @@ def _prepare(
     }
     if asked.data.generator is not None:
         ranges |= drawn_ranges(asked)
-    data.layout = replace(data.layout, parameter_ranges=ranges)
+    data.layout = replace(data.layout, parameter_ranges=ranges, cell_widths=widths)
     emulator = build_any(config, data.layout)
     check_symmetries(config, data.layout)
     refuse_broken_guards(config, data, parts["train"])

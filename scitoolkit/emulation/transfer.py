@@ -30,7 +30,7 @@ class _Change:
     Attributes:
         dim: its name.
         cells: numbers of cells (in training, in the file).
-        widths: mean widths of the cells, likewise; None without coordinates.
+        widths: mean widths of the cells, in training the nearest one; None without coordinates.
         even: whether both grids are evenly spaced.
     """
 
@@ -41,7 +41,11 @@ class _Change:
 
     @property
     def same_width(self) -> bool:
-        return self.widths is None or abs(self.widths[1] / self.widths[0] - 1) < _SAME
+        return self.widths is None or _equal(self.widths[1], self.widths[0])
+
+    def as_known(self) -> _Change:
+        """Return the change for a network that knows the width of the cells."""
+        return replace(self, widths=self.widths and (self.widths[1], self.widths[1]))
 
     @property
     def lengths(self) -> tuple[float, float]:
@@ -90,6 +94,8 @@ def on_grid(
             fix="interpolate to the grid of the training data, or train on both grids' data",
         )  # fmt: skip
     for change in changes:
+        if change.cells[0] == change.cells[1] and change.same_width and trained.cell_widths:
+            continue
         log.warning(
             "%s: the grid differs from that of the training (%s); the layers allow it, but the "
             "error is unknown until it is evaluated on such data", where, change,
@@ -103,29 +109,52 @@ def on_grid(
     return moved.eval()
 
 
-def require_one_grid(config: EmulationConfig, campaign: Campaign, layout: Layout) -> None:
-    """Check that one emulator suits the cells of all simulations of a campaign.
+def checked_widths(
+    config: EmulationConfig, campaign: Campaign, layout: Layout
+) -> dict[str, tuple[float, float]]:
+    """Return {dim: (least, largest) mean width of cells} of dims along which simulations differ.
 
-    Losses, guards and metrics of all simulations use the cells of the first one.
+    A network knows the width of the cells only from parameters of the simulations, such as the
+    length of the box.
 
     Raises:
-        DataError: a simulation with cells of other widths, or at other positions if these are
-            inputs of the network.
+        DataError: simulations that differ in their cells and not in their parameters, or in
+            positions that are inputs of the network.
     """
+    first = {d: float(cell_widths(np.asarray(x)).mean()) for d, x in layout.coordinates.items()}
+    widths = dict.fromkeys(range(campaign.index.num_simulations), first)
     for simulation, found in campaign.other_grids():
         coordinates = {d: found[d][1].tolist() for d in layout.coordinates if d in found}
-        for change in _changes(layout, on_cells(layout, layout.grid, coordinates)):
-            problems = list(_problems(change, config))
-            if change.same_width and not problems:
-                continue
-            raise DataError(
-                "; ".join([f"cells along {change.dim} differ from those of the first simulation "
-                           f"({change})", *problems]),
-                where=f"simulation {campaign.labels[simulation]}",
-                allowed="the same cells in all simulations, because losses, guards and metrics "
-                "depend on them",
-                fix="interpolate to one grid, or train an emulator for each",
-            )  # fmt: skip
+        changes = list(_changes(layout, on_cells(layout, layout.grid, coordinates)))
+        for change in changes:
+            if problems := list(_problems(change.as_known(), config)):
+                raise _other_cells(campaign, simulation, f"{change}; {'; '.join(problems)}")
+        widths[simulation] = first | {c.dim: c.widths[1] for c in changes if c.widths}
+    with_parameters: dict[tuple[float, ...], int] = {}
+    for simulation, here in widths.items():
+        parameters = tuple(float(v[simulation]) for v in campaign.parameters.values())
+        other = with_parameters.setdefault(parameters, simulation)
+        for dim, width in widths[other].items():
+            if not _equal(here[dim], width):
+                what = f"{dim}: {here[dim]:.4g} wide for {width:.4g}"
+                raise _other_cells(campaign, simulation, what, campaign.labels[other])
+    ranges = {d: (min(w[d] for w in widths.values()), max(w[d] for w in widths.values()))
+              for d in first}  # fmt: skip
+    return {dim: (low, high) for dim, (low, high) in ranges.items() if not _equal(low, high)}
+
+
+def _other_cells(campaign: Campaign, simulation: int, what: str, other: str = "") -> DataError:
+    return DataError(
+        f"cells differ from those of simulation {other or campaign.labels[0]} ({what})",
+        where=f"simulation {campaign.labels[simulation]}",
+        allowed="the same cells in all simulations with equal data.parameters",
+        fix="interpolate to one grid, train an emulator for each, or add the size of the box to "
+        "data.parameters",
+    )  # fmt: skip
+
+
+def _equal(a: float, b: float) -> bool:
+    return abs(a - b) <= _SAME * abs(b)
 
 
 def on_cells(
@@ -160,7 +189,9 @@ def _changes(trained: Layout, found: Layout) -> Iterator[_Change]:
             continue
         a, b = cell_widths(first), cell_widths(second)
         even = all(np.ptp(w) <= _SAME * w.mean() for w in (a, b))
-        yield _Change(dim, (cells, here), (float(a.mean()), float(b.mean())), even)
+        width = float(b.mean())
+        low, high = trained.cell_widths.get(dim, (float(a.mean()),) * 2)
+        yield _Change(dim, (cells, here), (min(max(width, low), high), width), even)
 
 
 def _problems(change: _Change, config: EmulationConfig) -> Iterator[str]:

@@ -75,6 +75,7 @@ class Layout:
         mask: the valid cells as text; "" if all cells are valid.
         parameter_ranges: {parameter: (least, largest) value in the training split}.
         leads: leads in samples of an emulator of several leads, else empty.
+        cell_widths: {dim: (least, largest) mean width of cells}, if simulations differ.
     """
 
     inputs: tuple[Variable, ...]
@@ -86,6 +87,7 @@ class Layout:
     mask: str = ""
     parameter_ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
     leads: tuple[int, ...] = ()
+    cell_widths: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
     def state(self) -> tuple[str, ...]:

@@ -160,14 +160,16 @@ class SearchRecord:
             self.history.apply(events[0])
         if self.trial_log is None or not events:
             return
-        until = time.monotonic() + self.disk_patience
+        until, told = time.monotonic() + self.disk_patience, False
         while True:
             try:
                 return self.trial_log.append(events)
             except ScitoolkitError as error:
                 if time.monotonic() >= until:
                     raise
-                log.warning("%s; trying again", error)
+                if not told:
+                    log.warning("%s; trying again for %.0f s", error, self.disk_patience)
+                    told = True
                 time.sleep(min(1.0, self.disk_patience / 10))
 
     def apply(self, event: Event) -> Trial | None:

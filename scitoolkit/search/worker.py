@@ -18,6 +18,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from scitoolkit.core.errors import Interrupted, ScitoolkitError
+from scitoolkit.core.finalisers import hook_finalisers
 from scitoolkit.search.trial import INTERRUPTED, Outcome, Task, TrialContext, checked_metrics
 
 Evaluate = Callable[..., Any]
@@ -132,6 +133,7 @@ def serve(pipe: Connection, evaluate: bytes, log: str | None) -> None:
     """
     _become_group_leader()
     _terminate_with_parent()
+    hook_finalisers()
     if log is not None:
         _redirect_output(log)
     try:

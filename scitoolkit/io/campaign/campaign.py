@@ -92,14 +92,17 @@ class Campaign:
 
     def other_grids(self) -> Iterator[tuple[int, dict[str, Coordinate]]]:
         """Yield (simulation, coordinates) where the coordinates differ from the first ones."""
+        first = self.coordinates
+        at: dict[tuple[int, int], dict[str, Coordinate] | None] = {}
         _, segments = np.unique(self.index.simulation, return_index=True)
-        places = np.stack([self.segments.file, self.segments.group], 1)[segments]
-        _, simulations = np.unique(places, axis=0, return_index=True)
-        for simulation in sorted(simulations.tolist()):
-            first, found = self.coordinates, self.coordinates_of(simulation)
-            if any(not np.array_equal(x, first[dim][1])
-                   for dim, (_, x, _) in found.items() if dim in first):  # fmt: skip
-                yield simulation, found
+        for simulation, segment in enumerate(segments.tolist()):
+            place = int(self.segments.file[segment]), int(self.segments.group[segment])
+            if place not in at:
+                found = coordinates_of(self.segments, segment, self.channels.values())
+                pairs = [(x, first[dim][1]) for dim, (_, x, _) in found.items() if dim in first]
+                at[place] = None if all(np.array_equal(*pair) for pair in pairs) else found
+            if (other := at[place]) is not None:
+                yield simulation, other
 
     def where(self, row: int) -> str:
         """Return the file, simulation and row number of a row, for messages."""

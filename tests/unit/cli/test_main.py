@@ -166,7 +166,7 @@ def test_python_m_scitoolkit_is_the_command():
 
 
 def test_finalisers_of_objects_that_an_interruption_left_half_made_are_silent(monkeypatch, capsys):
-    from scitoolkit.cli import main as module
+    from scitoolkit.core import finalisers as module
 
     class HalfMade:
         def __del__(self):
@@ -185,7 +185,7 @@ def test_finalisers_of_objects_that_an_interruption_left_half_made_are_silent(mo
 
 
 def test_handles_of_hdf5_that_cannot_be_released_are_silent(monkeypatch):
-    from scitoolkit.cli import main as module
+    from scitoolkit.core import finalisers as module
 
     failed = RuntimeError("Can't decrement id ref count (No space left on device)")
     told: list[object] = []

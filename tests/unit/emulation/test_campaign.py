@@ -15,6 +15,7 @@ from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.deploy import CompiledSurrogate
 from scitoolkit.emulation.config import EmulationConfig
 from scitoolkit.emulation.pipeline import prepare
+from scitoolkit.emulation.surrogate import load
 from scitoolkit.io.fields import write_fields
 
 ROWS, CELLS = 12, 16
@@ -51,19 +52,41 @@ def write_plain(tmp_path, count=4):
     return str(tmp_path / "plain*.h5")
 
 
-def write_on_cells(tmp_path, coordinates):
+def write_on_cells(tmp_path, coordinates, **attributes):
     for i, x in enumerate(coordinates):
         data = xr.Dataset({"u": (("time", "x"), simulation(i))}, coords={"x": x})
-        write_fields(data, tmp_path / f"grid{i}.nc")
+        write_fields(data.assign_attrs({n: v[i] for n, v in attributes.items()}),
+                     tmp_path / f"grid{i}.nc")  # fmt: skip
     return str(tmp_path / "grid*.nc")
 
 
 def test_cells_of_other_widths_are_refused(tmp_path, plan):
     x = np.arange(CELLS, dtype=float)
     files = write_on_cells(tmp_path, [x, x, 2 * x, x])
-    with pytest.raises(DataError, match=r"cells along x .* 2 wide for 1") as error:
+    with pytest.raises(DataError, match=r"simulation grid0 \(x: 2 wide for 1\)") as error:
         plan(files)
     assert "grid2" in str(error.value)
+
+
+def test_cells_of_other_widths_are_learned_with_a_parameter(tmp_path, job, caplog):
+    x = np.arange(CELLS, dtype=float)
+    files = write_on_cells(
+        tmp_path, [x, 1.5 * x, 2 * x, x, 2 * x], length=[1.0, 1.5, 2.0, 1.0, 2.0]
+    )
+    data = {"path": files, "inputs": ["u"], "outputs": ["u"], "parameters": ["length"]}
+    path = job(data, split={"train": 3, "validation": 1, "test": 1}, training={"steps": 2},
+               model={"name": "unet", "widths": [4]})  # fmt: skip
+    run = api.train(path)
+    emulator = load(run.path / "model", load_config(EmulationConfig, path))
+    assert emulator.layout.cell_widths["x"] == pytest.approx((1.0, 2.0))
+    api.evaluate(run.path)
+    caplog.clear()
+    api.predict(run.path, tmp_path / "grid1.nc", tmp_path / "next.nc")
+    assert "grid differs" not in caplog.text
+    write_fields(xr.Dataset({"u": (("time", "x"), simulation(0))}, coords={"x": 3 * x},
+                            attrs={"length": 3.0}), tmp_path / "wide.nc")  # fmt: skip
+    with pytest.raises(DataError, match="trained on points 2, not 3 apart"):
+        api.predict(run.path, tmp_path / "wide.nc", tmp_path / "no.nc")
 
 
 def test_positions_may_differ_unless_the_network_sees_them(tmp_path, job):
