@@ -58,6 +58,7 @@ from scitoolkit.core.errors import (
 )
 from scitoolkit.core.processes import current_rank
 from scitoolkit.core.suggest import nearest_name
+from scitoolkit.core.uncaught import install_hooks, print_unraisable
 
 # Newer typer carries click inside, older depends on it: take the class from what typer exports.
 _ClickException = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
@@ -121,8 +122,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     # Batch systems send SIGTERM at the time limit: treat it as an interruption, so that partial
     # files are removed. Training and search install handlers that save their state first.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    install_hooks()
     sys.unraisablehook = _repeat_interruption
-    sys.excepthook = _print_uncaught
     code = run_cli(arguments)
     from scitoolkit.core.processes import leave
 
@@ -136,24 +137,8 @@ def _repeat_interruption(unraisable: Any) -> None:
         timer = threading.Timer(0.05, _thread.interrupt_main)
         timer.daemon = True
         timer.start()
-    elif not _is_half_made(unraisable) and not _is_of_hdf5(unraisable):
-        sys.__unraisablehook__(unraisable)
-
-
-def _is_of_hdf5(unraisable: Any) -> bool:
-    """Whether HDF5 failed to release a handle; the file's writer has already raised the cause."""
-    of = unraisable.object
-    where = of if isinstance(of, str) else getattr(of, "__module__", None) or ""
-    return where.partition(".")[0] in ("h5py", "h5netcdf")
-
-
-def _print_uncaught(kind: type[BaseException], error: BaseException, trace: Any) -> None:
-    """Print uncaught exceptions, except those raised inside h5py's finalisers."""
-    last = trace
-    while last is not None and last.tb_next is not None:
-        last = last.tb_next
-    if last is None or not last.tb_frame.f_code.co_name.startswith("h5py."):
-        sys.__excepthook__(kind, error, trace)
+    elif not _is_half_made(unraisable):
+        print_unraisable(unraisable)
 
 
 def _is_half_made(unraisable: Any) -> bool:
@@ -166,7 +151,8 @@ def run_cli(arguments: Sequence[str]) -> int:
     """Run one command and return its exit code; every error becomes one message."""
     as_json = "--json" in arguments
     try:
-        outcome = app(list(arguments), standalone_mode=False)
+        # A call of `app` itself would replace `sys.excepthook`.
+        outcome = typer.main.get_command(app)(list(arguments), standalone_mode=False)
         if outcome == EXIT_INTERRUPTED:  # typer's answer to KeyboardInterrupt
             return _fail(EXIT_INTERRUPTED, "interrupted", "Interrupted", as_json)
         return outcome if isinstance(outcome, int) else EXIT_OK

@@ -18,6 +18,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from scitoolkit.core.errors import Interrupted, ScitoolkitError
+from scitoolkit.core.uncaught import install_hooks
 from scitoolkit.search.trial import INTERRUPTED, Outcome, Task, TrialContext, checked_metrics
 
 Evaluate = Callable[..., Any]
@@ -130,6 +131,7 @@ def serve(pipe: Connection, evaluate: bytes, log: str | None) -> None:
         evaluate: pickled evaluation.
         log: file for standard output and error; None inherits them.
     """
+    install_hooks()
     _become_group_leader()
     _terminate_with_parent()
     if log is not None:
