@@ -6,14 +6,16 @@ Command modules import nothing heavy at module level, so that `scitoolkit --help
 
 from __future__ import annotations
 
+import _thread
 import io
 import json
 import os
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -55,9 +57,9 @@ from scitoolkit.core.errors import (
     damaged_file,
     system_error,
 )
-from scitoolkit.core.finalisers import hook_finalisers
 from scitoolkit.core.processes import current_rank
 from scitoolkit.core.suggest import nearest_name
+from scitoolkit.core.uncaught import install_hooks, print_unraisable
 
 # Newer typer carries click inside, older depends on it: take the class from what typer exports.
 _ClickException = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
@@ -122,18 +124,37 @@ def main(arguments: Sequence[str] | None = None) -> None:
     # Batch systems send SIGTERM at the time limit: treat it as an interruption, so that partial
     # files are removed. Training and search install handlers that save their state first.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    hook_finalisers()
+    install_hooks()
+    sys.unraisablehook = _repeat_interruption
     code = run_cli(arguments)
     from scitoolkit.core.processes import leave
 
     leave(code)
 
 
+def _repeat_interruption(unraisable: Any) -> None:
+    """Raise a KeyboardInterrupt again that arrived inside a callback, where it is swallowed."""
+    if issubclass(unraisable.exc_type, KeyboardInterrupt):
+        # An immediate interrupt would still be inside the callback.
+        timer = threading.Timer(0.05, _thread.interrupt_main)
+        timer.daemon = True
+        timer.start()
+    elif not _is_half_made(unraisable):
+        print_unraisable(unraisable)
+
+
+def _is_half_made(unraisable: Any) -> bool:
+    """Whether a finaliser ran on an object whose construction was interrupted."""
+    finaliser = getattr(unraisable.object, "__name__", "") in ("__del__", "close")
+    return finaliser and issubclass(unraisable.exc_type, AttributeError)
+
+
 def run_cli(arguments: Sequence[str]) -> int:
     """Run one command and return its exit code; every error becomes one message."""
     as_json = "--json" in arguments
     try:
-        outcome = app(list(arguments), standalone_mode=False)
+        # A call of `app` itself would replace `sys.excepthook`.
+        outcome = typer.main.get_command(app)(list(arguments), standalone_mode=False)
         if outcome == EXIT_INTERRUPTED:  # typer's answer to KeyboardInterrupt
             return _fail(EXIT_INTERRUPTED, "interrupted", "Interrupted", as_json)
         return outcome if isinstance(outcome, int) else EXIT_OK

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from scitoolkit.core.errors import ConfigError
+from scitoolkit.core.uncaught import hdf5_failed
 
 # Variables of a launcher: rank, number of ranks, rank on the node.
 _OPEN_MPI = ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK")
@@ -171,15 +172,16 @@ def was_restarted(variables: Mapping[str, str] | None = None) -> bool:
 
 
 def leave(code: int) -> NoReturn:
-    """Exit with a code; with several ranks, skip the shutdown of the interpreter.
+    """Exit with a code; skip the shutdown of the interpreter if a library can crash in it.
 
-    gloo's threads can abort (SIGABRT) during the interpreter's shutdown, which would replace the
-    exit code of a rank that has already saved and closed everything.
+    gloo's threads, of several ranks, can abort (SIGABRT) during the interpreter's shutdown, and
+    HDF5 can crash on handles that it could not release. This would replace the exit code of a
+    process that has already saved and closed everything.
     """
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()
-    if world_size() > 1:
+    if world_size() > 1 or hdf5_failed():
         os._exit(code)
     sys.exit(code)
 

@@ -16,7 +16,7 @@ import numpy as np
 from scitoolkit.core.errors import EXIT_DATA, ScitoolkitError
 from scitoolkit.generators.base import Generator, generators
 from scitoolkit.generators.extract import Extract
-from scitoolkit.generators.workers import Order, one_thread
+from scitoolkit.generators.workers import Order, begin_worker
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class WorkerProcess:
 
 def _serve(pipe: Connection, settings: dict[str, Any], extract: Extract) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the training process ends its workers
-    one_thread()
+    begin_worker()
     generator = generators.get(settings["name"]).model_validate(settings)
     block = np.empty(extract.size, np.float32)
     parent = os.getppid()

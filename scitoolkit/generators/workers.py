@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from scitoolkit.core.errors import EXIT_DATA, ScitoolkitError
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.run_directory import write_atomic
+from scitoolkit.core.uncaught import install_hooks
 from scitoolkit.generators.base import Generator, Origin, generators
 from scitoolkit.generators.executors import Pool
 
@@ -179,7 +180,7 @@ def _until_one_dies(
     from concurrent.futures.process import BrokenProcessPool
 
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes, mp_context=context, initializer=one_thread) as pool:
+    with ProcessPoolExecutor(processes, mp_context=context, initializer=begin_worker) as pool:
         running: dict[Any, Order] = {}
         while waiting or running:
             try:
@@ -195,8 +196,9 @@ def _until_one_dies(
     return []
 
 
-def one_thread() -> None:
-    """Limit this process to one thread, because the processes share the cores."""
+def begin_worker() -> None:
+    """Prepare a worker process: one thread, because the processes share the cores, and hooks."""
+    install_hooks()
     os.environ["OMP_NUM_THREADS"] = "1"
 
 

@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from scitoolkit.core.errors import Interrupted, ScitoolkitError
-from scitoolkit.core.finalisers import hook_finalisers
+from scitoolkit.core.uncaught import install_hooks
 from scitoolkit.search.trial import INTERRUPTED, Outcome, Task, TrialContext, checked_metrics
 
 Evaluate = Callable[..., Any]
@@ -131,9 +131,9 @@ def serve(pipe: Connection, evaluate: bytes, log: str | None) -> None:
         evaluate: pickled evaluation.
         log: file for standard output and error; None inherits them.
     """
+    install_hooks()
     _become_group_leader()
     _terminate_with_parent()
-    hook_finalisers()
     if log is not None:
         _redirect_output(log)
     try:

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import tomllib
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,8 +15,10 @@ import pytest
 from small_disk import files_up_to
 
 import scitoolkit
+from scitoolkit.cli import main
 from scitoolkit.cli._options import print_json
 from scitoolkit.cli.main import run_cli
+from scitoolkit.core import uncaught
 from scitoolkit.core.content import KINDS, content_root
 from scitoolkit.core.plugins import kind_names, kinds
 
@@ -166,7 +169,7 @@ def test_python_m_scitoolkit_is_the_command():
 
 
 def test_finalisers_of_objects_that_an_interruption_left_half_made_are_silent(monkeypatch, capsys):
-    from scitoolkit.core import finalisers as module
+    from scitoolkit.cli import main as module
 
     class HalfMade:
         def __del__(self):
@@ -185,20 +188,26 @@ def test_finalisers_of_objects_that_an_interruption_left_half_made_are_silent(mo
 
 
 def test_handles_of_hdf5_that_cannot_be_released_are_silent(monkeypatch):
-    from scitoolkit.core import finalisers as module
-
+    monkeypatch.setattr(uncaught, "_HDF5_FAILED", threading.Event())
     failed = RuntimeError("Can't decrement id ref count (No space left on device)")
     told: list[object] = []
     for hook in ("__unraisablehook__", "__excepthook__"):
-        monkeypatch.setattr(sys, hook, lambda *uncaught: told.append(uncaught))
-    for package, is_told in (("h5py", False), ("another", True)):
+        monkeypatch.setattr(sys, hook, lambda *given: told.append(given))
+    for package, is_told in (("another", True), ("h5py", False)):
         name = f"{package}._objects.ObjectID.__dealloc__"
         unraisable = SimpleNamespace(exc_type=RuntimeError, exc_value=failed, object=name)
-        module._repeat_interruption(unraisable)
+        main._repeat_interruption(unraisable)
         frame = SimpleNamespace(f_code=SimpleNamespace(co_name=name))
         trace = SimpleNamespace(tb_frame=frame, tb_next=None)
-        module._print_uncaught(RuntimeError, failed, trace)
-        assert len(told) == 2 * is_told
+        uncaught.print_uncaught(RuntimeError, failed, trace)
+        assert len(told) == 2
+        assert uncaught.hdf5_failed() is not is_told
+
+
+def test_a_command_leaves_the_hook_for_uncaught_exceptions(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "excepthook", uncaught.print_uncaught)
+    assert cli(capsys, "ls")[0] == 0
+    assert sys.excepthook is uncaught.print_uncaught
 
 
 def test_json_output_has_no_numbers_that_json_lacks(capsys):
