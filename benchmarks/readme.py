@@ -514,6 +514,15 @@ ROWS = {
         "{accelerate_overhead_us_per_step:.0f} µs, Lightning "
         "{lightning_overhead_us_per_step:.0f} µs",
     ),
+    "product": (
+        "First contact and robustness",
+        "`make demo`, its {reports} reports, the wheel without a compiler, seeded faults, mutants",
+        "{demo_lines} lines in {demo_seconds:.0f} s; highest report {report_height_max} px; help "
+        "in {help_seconds:.2f} s; wheel {wheel_mb:.1f} MB; of {faults_run} faults {faults_lost} "
+        "lost a result; {mutation_killed_share:.0%} of {mutants} mutants noticed; types of "
+        "{verifytypes:.1%} of the public names known",
+        "–",
+    ),
 }
 
 
