@@ -16,7 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scitoolkit.core.content import shipped_path
-from scitoolkit.core.errors import ConfigError, DataError, ScitoolkitError, missing_extra
+from scitoolkit.core.errors import (
+    ConfigError,
+    DataError,
+    ScitoolkitError,
+    file_named,
+    missing_extra,
+)
 from scitoolkit.core.run_directory import move_into_place, temporary_name
 from scitoolkit.core.suggest import nearest_name
 from scitoolkit.core.units import same_unit
@@ -28,6 +34,7 @@ from scitoolkit.io.coordinates import (
     require_numbers,
 )
 from scitoolkit.io.formats.base import format_of, recognised, unreadable
+from scitoolkit.io.netcdf_writer import write_netcdf
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -116,12 +123,14 @@ def write_fields(dataset: xr.Dataset, path: PathLike) -> Path:
     plain = encoded_times(dataset)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        plain.to_netcdf(temporary, engine="h5netcdf")
+        with file_named(path, temporary):
+            write_netcdf(plain, temporary)
         move_into_place(temporary, path)
     except OSError as error:
-        full = error.errno == errno.ENOSPC or "no space left" in str(error).lower()
+        full = error.errno == errno.ENOSPC
+        cause = os.strerror(error.errno) if error.errno else str(error)
         raise DataError(
-            f"the disk is full ({dataset.nbytes} bytes to write)" if full else f"{error}",
+            f"the disk is full ({dataset.nbytes} bytes to write)" if full else cause,
             where=str(path),
             fix="free some space or write elsewhere" if full else "",
         ) from error

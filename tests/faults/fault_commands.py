@@ -44,10 +44,14 @@ def digest(name: str) -> Callable[[Path], str]:
 
 
 def tree(name: str) -> Callable[[Path], dict[str, str]]:
-    """Return the reader of all files' SHA-256 below one folder."""
+    """Return the reader of all files' SHA-256 below one folder.
+
+    Temporary files, which a process that is killed cannot remove, are left out: their names begin
+    with a dot.
+    """
 
     def read(folder: Path) -> dict[str, str]:
-        files = sorted(p for p in (folder / name).rglob("*") if p.is_file())
+        files = sorted(p for p in (folder / name).rglob("[!.]*") if p.is_file())
         return {
             str(p.relative_to(folder)): hashlib.sha256(p.read_bytes()).hexdigest() for p in files
         }

@@ -11,6 +11,7 @@ import numpy as np
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.run_directory import move_into_place, temporary_name
+from scitoolkit.core.uncaught import hdf5_failed
 from scitoolkit.io.formats.base import (
     Block,
     Format,
@@ -20,6 +21,7 @@ from scitoolkit.io.formats.base import (
     open_lazily,
 )
 from scitoolkit.io.loader.hdf5 import filter_names, hdf5_dims, hdf5_readers
+from scitoolkit.io.netcdf_writer import kept_open, write_netcdf
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -98,7 +100,7 @@ class NetCDF4Writer:
         self.path = path
         self.temporary: Path = temporary_name(path)
         try:
-            coordinates.to_netcdf(self.temporary, engine="h5netcdf")
+            write_netcdf(coordinates, self.temporary)
             self.file: Any = h5netcdf.File(self.temporary, "a")
         except BaseException:
             self.temporary.unlink(missing_ok=True)
@@ -115,17 +117,20 @@ class NetCDF4Writer:
 
     def write(self, name: str, block: Block, values: np.ndarray) -> None:
         """Write values into a block of a variable."""
-        self.file[name][block] = values
+        with kept_open(self.file):
+            self.file[name][block] = values
 
     def finish(self) -> None:
         """Close the file and rename it to its final name."""
-        self.file.close()
+        with kept_open(self.file):
+            self.file.close()
         move_into_place(self.temporary, self.path)
 
     def discard(self) -> None:
         """Remove the temporary file."""
         if self.temporary.exists():
-            self.file.close()
+            if not hdf5_failed():
+                self.file.close()
             self.temporary.unlink()
 
 

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import errno
+import os
+import subprocess
+import sys
 
 import cftime
 import h5py
@@ -205,11 +208,11 @@ def test_dims_are_found_by_meaning(dataset):
 
 
 def test_a_full_disk_is_said_and_leaves_nothing(dataset, tmp_path, monkeypatch):
-    def full(self, path, **options):
+    def full(dataset, path):
         path.write_bytes(b"half")
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(xr.Dataset, "to_netcdf", full)
+    monkeypatch.setattr("scitoolkit.io.fields.write_netcdf", full)
     with pytest.raises(DataError, match="the disk is full"):
         write_fields(dataset, tmp_path / "a.nc")
     assert not list(tmp_path.iterdir())
@@ -225,3 +228,27 @@ def test_files_in_different_units_do_not_join(tmp_path):
         assert joined["u"].shape == (4,)
     with pytest.raises(DataError, match="unit 'km/h', but 'm/s'"):
         open_fields(str(tmp_path / "*.nc"))
+
+
+def test_a_file_that_cannot_be_written_whole_does_not_crash_the_process(tmp_path):
+    code = """
+import resource, sys
+import numpy as np, xarray as xr
+from scitoolkit.core.errors import ScitoolkitError
+from scitoolkit.core.processes import leave
+from scitoolkit.io.fields import write_fields
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, -1))
+for size in (30, 30_000):
+    try:
+        write_fields(xr.Dataset({n: ("x", np.random.rand(size)) for n in "abc"}), "out.nc")
+    except (ScitoolkitError, OSError) as error:
+        print(error)
+leave(1)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (1, "")
+    assert done.stdout == f"out.nc: {os.strerror(errno.EFBIG)}\n"
+    assert [file.name for file in tmp_path.iterdir()] == ["out.nc"]
