@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import pytest
 from hypothesis import settings
 
 pytest_plugins = ["hidden_skips"]
@@ -15,3 +16,13 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 # On a shared machine an example may take any time: a deadline would be a timed assertion.
 settings.register_profile("scitoolkit", deadline=None)
 settings.load_profile("scitoolkit")
+
+
+@pytest.fixture(autouse=True)
+def hdf5_is_intact():
+    """Forget failed writes: after one, the command line would end the process of the tests."""
+    yield
+    # Not at the top: it must not import the package before the environment is set.
+    from scitoolkit.core import uncaught
+
+    uncaught._HDF5_FAILED.clear()
