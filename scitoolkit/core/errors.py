@@ -14,8 +14,6 @@ import re
 import sys
 from collections.abc import Iterator
 
-from scitoolkit.core.uncaught import note_hdf5_failure
-
 EXIT_OK = 0
 EXIT_FAILURE = 1
 EXIT_USAGE = 2
@@ -122,8 +120,6 @@ _HDF5_CAUSE = re.compile(r"\((?:.*?filename = '(.*?)', )?.*?errno = (\d+)", re.D
 def _os_error(error: Exception) -> OSError | None:
     """Return the error of the operating system that an error is, or whose text it contains."""
     found = _HDF5_CAUSE.search(str(error))
-    if found:
-        note_hdf5_failure()  # the file stays open, with what could not be written
     if found and not getattr(error, "errno", None):
         return OSError(int(found[2]), os.strerror(int(found[2])), found[1])
     return error if isinstance(error, OSError) else None

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scitoolkit.core.errors import system_error
-from scitoolkit.core.uncaught import hdf5_failed, note_hdf5_failure
+from scitoolkit.core.uncaught import note_hdf5_failure
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -37,22 +35,18 @@ def write_netcdf(dataset: xr.Dataset, path: Path) -> None:
 
     store, writer = H5NetCDFStore.open(str(path), mode="w"), ArrayWriter()
     try:
-        with kept_open(store):
-            dataset.dump_to_store(store, writer=writer)
-            writer.sync()
-            store.close()
-    except BaseException:
-        if not hdf5_failed():
+        dataset.dump_to_store(store, writer=writer)
+        writer.sync()
+        store.close()
+    except BaseException as error:
+        if not stays_open(store, error):
             store.close()
         raise
 
 
-@contextlib.contextmanager
-def kept_open(*files: object) -> Iterator[None]:
-    """Keep files of HDF5 open until the process ends if a write fails because of the disk."""
-    try:
-        yield
-    except Exception as error:
-        if system_error(error) is not None:
-            note_hdf5_failure(*files, error)
-        raise
+def stays_open(file: object, error: BaseException) -> bool:
+    """Return whether a write failed because of the disk; the file is then never closed."""
+    failed = isinstance(error, Exception) and system_error(error) is not None
+    if failed:
+        note_hdf5_failure(file, error)
+    return failed

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -11,7 +12,6 @@ import numpy as np
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.run_directory import move_into_place, temporary_name
-from scitoolkit.core.uncaught import hdf5_failed
 from scitoolkit.io.formats.base import (
     Block,
     Format,
@@ -21,7 +21,7 @@ from scitoolkit.io.formats.base import (
     open_lazily,
 )
 from scitoolkit.io.loader.hdf5 import filter_names, hdf5_dims, hdf5_readers
-from scitoolkit.io.netcdf_writer import kept_open, write_netcdf
+from scitoolkit.io.netcdf_writer import stays_open, write_netcdf
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -99,6 +99,7 @@ class NetCDF4Writer:
 
         self.path = path
         self.temporary: Path = temporary_name(path)
+        self._stays_open = False
         try:
             write_netcdf(coordinates, self.temporary)
             self.file: Any = h5netcdf.File(self.temporary, "a")
@@ -117,21 +118,29 @@ class NetCDF4Writer:
 
     def write(self, name: str, block: Block, values: np.ndarray) -> None:
         """Write values into a block of a variable."""
-        with kept_open(self.file):
+        with self._writing():
             self.file[name][block] = values
 
     def finish(self) -> None:
         """Close the file and rename it to its final name."""
-        with kept_open(self.file):
+        with self._writing():
             self.file.close()
         move_into_place(self.temporary, self.path)
 
     def discard(self) -> None:
         """Remove the temporary file."""
         if self.temporary.exists():
-            if not hdf5_failed():
+            if not self._stays_open:
                 self.file.close()
             self.temporary.unlink()
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException as error:
+            self._stays_open = stays_open(self.file, error)
+            raise
 
 
 def _dtype(name: str) -> Any:

@@ -252,3 +252,29 @@ leave(1)
     assert (done.returncode, done.stderr) == (1, "")
     assert done.stdout == f"out.nc: {os.strerror(errno.EFBIG)}\n"
     assert [file.name for file in tmp_path.iterdir()] == ["out.nc"]
+
+
+def test_a_stream_that_cannot_be_written_whole_does_not_crash_the_process(tmp_path):
+    code = """
+import resource
+import numpy as np, xarray as xr
+from scitoolkit.core.processes import leave
+from scitoolkit.io.formats.base import StreamedVariable
+from scitoolkit.io.formats.hdf5 import NetCDF4Writer
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, -1))
+u = StreamedVariable(("x",), (60_000,), chunks=(1_000,))
+writer = NetCDF4Writer(__import__("pathlib").Path("u.nc"), xr.Dataset(), {"u": u})
+try:
+    for start in range(0, 60_000, 1_000):
+        writer.write("u", (slice(start, start + 1_000),), np.random.rand(1_000).astype("f4"))
+    writer.finish()
+except (OSError, RuntimeError):
+    writer.discard()
+    print("told")
+leave(1)
+"""
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (1, "told\n"), done.stderr
+    assert not list(tmp_path.iterdir())
