@@ -10,52 +10,39 @@ from __future__ import annotations
 import multiprocessing
 import os
 import runpy
-import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from multiprocessing import reduction
+
+from rank_process import Rank
 
 _MODULES = ["training_worker", "torch.distributed.fsdp", "torch.distributed.tensor"]
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(_MODULES)
 
 
-class WarmRank:
-    """A rank `python -m MODULE ARGUMENTS...`, with the part of `Popen` that the launcher uses."""
+class WarmRank(Rank):
+    """A rank as a fork of the server."""
 
-    def __init__(
-        self,
-        command: Sequence[str],
-        env: Mapping[str, str],
-        start_new_session: bool,
-        preexec_fn: Callable[[], None],
-    ) -> None:
-        assert command[1] == "-m"
-        assert start_new_session
-        # Not `preexec_fn`, which ends a rank with its parent: here the parent is the server.
-        self._process = _FORKS.Process(
+    def begin(
+        self, module: str, arguments: list[str], variables: Mapping[str, str],
+        prepare: Callable[[], None],
+    ) -> None:  # fmt: skip
+        # Without `prepare`, which ends a rank with its parent: here that is the server.
+        self.process = _FORKS.Process(
             target=_become, daemon=True,
-            args=(command[2], list(command[3:]), dict(env), _Descriptor(1), _Descriptor(2)),
+            args=(module, arguments, dict(variables), _Descriptor(1), _Descriptor(2)),
         )  # fmt: skip
-        self._process.start()
-
-    @property
-    def returncode(self) -> int | None:
-        return self._process.exitcode
+        self.process.start()
+        assert self.process.pid is not None
+        self.pid = self.process.pid
 
     def poll(self) -> int | None:
-        return self._process.exitcode
+        return self.process.exitcode
 
     def wait(self) -> int | None:
-        self._process.join()
-        return self._process.exitcode
-
-    def send_signal(self, number: int) -> None:
-        assert self._process.pid is not None
-        os.kill(self._process.pid, number)
-
-    def kill(self) -> None:
-        self.send_signal(signal.SIGKILL)
+        self.process.join()
+        return self.process.exitcode
 
 
 class _Descriptor:

@@ -21,6 +21,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
+from rank_process import Rank
+
 # What commands import in any case; nothing in it starts a thread.
 MODULES = (
     "torch", "h5py", "h5netcdf", "xarray", "pandas", "pydantic", "scipy.linalg", "scipy.optimize",
@@ -122,55 +124,42 @@ def _serve(replies: int, prepare: str) -> list[str]:
     return []
 
 
-class ForkedRank:
-    """A rank of `--nproc` as a fork of the launcher, with the part of `Popen` that it uses."""
+class ForkedRank(Rank):
+    """A rank of `--nproc` as a fork of the launcher."""
 
-    def __init__(
-        self,
-        command: Sequence[str],
-        env: Mapping[str, str],
-        start_new_session: bool,
-        preexec_fn: Callable[[], None],
-    ) -> None:
-        assert list(command[1:3]) == ["-m", "scitoolkit"]
-        assert start_new_session
-        self.returncode: int | None = None
+    def begin(
+        self, module: str, arguments: list[str], variables: Mapping[str, str],
+        prepare: Callable[[], None],
+    ) -> None:  # fmt: skip
+        assert module == "scitoolkit"
+        self.code: int | None = None
         self.pid = os.fork()
         if self.pid:
             return
         code = 1
         try:
             os.setsid()
-            preexec_fn()
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+            prepare()
+            for number in (signal.SIGTERM, signal.SIGUSR1):
                 signal.signal(number, signal.SIG_DFL)
             signal.signal(signal.SIGINT, signal.default_int_handler)
             os.environ.clear()
-            os.environ.update(env)
-            code = _command_line(command[3:])
+            os.environ.update(variables)
+            code = _command_line(arguments)
         finally:
             os._exit(code)
 
     def poll(self) -> int | None:
-        if self.returncode is None:
-            self._reap(os.WNOHANG)
-        return self.returncode
+        return self._reaped(os.WNOHANG)
 
     def wait(self) -> int | None:
-        if self.returncode is None:
-            self._reap(0)
-        return self.returncode
+        return self._reaped(0)
 
-    def _reap(self, flags: int) -> None:
-        found, status = os.waitpid(self.pid, flags)
-        if found:
-            self.returncode = os.waitstatus_to_exitcode(status)
-
-    def send_signal(self, number: int) -> None:
-        os.kill(self.pid, number)
-
-    def kill(self) -> None:
-        self.send_signal(signal.SIGKILL)
+    def _reaped(self, flags: int) -> int | None:
+        if self.code is None:
+            found, status = os.waitpid(self.pid, flags)
+            self.code = os.waitstatus_to_exitcode(status) if found else None
+        return self.code
 
 
 def _command_line(arguments: Sequence[str]) -> int:
