@@ -16,7 +16,7 @@ help:
 	@echo "make demo       scitoolkit tour: every domain's small real job and its baseline (< 6 min)"
 	@echo "make test       lint and run all tests (< 15 min on 2 cores)"
 	@echo "make test-slow  the longer campaigns"
-	@echo "make test-peers our layers inside mace-torch and nequip, MLflow, W&B, tblite and PySCF, in their environments"
+	@echo "make test-peers our layers inside mace-torch and nequip, MLflow, W&B, tblite, PySCF, Ray and MPI, in their environments"
 	@echo "make coverage   share of the package's lines that the tests of make test run"
 	@echo "make gpu        tests and benchmarks that need a GPU, each saved as it passes"
 	@echo "make lint       ruff, mypy, import contracts"
@@ -50,12 +50,15 @@ coverage: $(STAMP)
 # Their layers replaced by ours: mace-torch and nequip pin packages that ours does not. MLflow and
 # W&B are larger than all that the other tests need.
 test-peers: $(PEERS)/mace/.installed $(PEERS)/nequip/.installed $(PEERS)/trackers/.installed \
-  $(PEERS)/teachers/.installed
+  $(PEERS)/teachers/.installed $(PEERS)/clusters/.installed
 	$(PEERS)/trackers/bin/python -m pytest tests/unit/training/test_callbacks.py \
 	  tests/unit/training/test_contracts.py -k "logger or mlflow or wandb"
 	$(PEERS)/mace/bin/python -m pytest -W ignore tests/unit/ops/test_drop_in.py -k mace
 	$(PEERS)/nequip/bin/python -m pytest -W ignore tests/unit/ops/test_drop_in.py -k nequip
 	$(PEERS)/teachers/bin/python -m pytest tests/unit/generators/test_external_teachers.py
+	$(PEERS)/clusters/bin/python -m pytest tests/unit/search/test_clusters.py \
+	  tests/unit/generators/test_job.py tests/unit/deploy/test_ray_serve.py \
+	  tests/integration/test_extras.py -k "clusters or cluster or replicas or ray or mpi"
 
 # A torch with CUDA must be in .venv, which constraints.txt does not install.
 gpu: $(STAMP)
@@ -87,6 +90,11 @@ $(PEERS)/trainers/.installed: constraints.txt
 $(PEERS)/trackers/.installed: constraints.txt
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
 	$(@D)/bin/$(PIP) -e '.[dev,mlflow,wandb]'
+	touch $@
+
+$(PEERS)/clusters/.installed: constraints.txt
+	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	$(@D)/bin/$(PIP) -e '.[dev,ray,mpi]' 'ray[serve]' mpich
 	touch $@
 
 $(PEERS)/forecasting/.installed: constraints.txt

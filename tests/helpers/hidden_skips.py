@@ -1,7 +1,8 @@
-"""Pytest hooks: a skip because of a package that is installed, but fails to import, is a failure.
+"""Pytest hooks: a skip because of a package that the tests have is a failure.
 
-`pytest.importorskip` is for packages that are absent. Of a package that is installed, an error
-while it is imported would otherwise pass as a skipped test.
+`pytest.importorskip` is for packages of another environment, in which `make test-peers` runs the
+same tests. Of a package that is installed, an error while it is imported would otherwise pass as a
+skipped test; and so would all tests of a package that the installation has lost.
 """
 
 from __future__ import annotations
@@ -13,25 +14,33 @@ from typing import Any
 
 import pytest
 
+ELSEWHERE = {"mace", "mlflow", "mpi4py", "nequip", "pyscf", "ray", "tblite", "wandb"}
+"""Packages that the extra `dev` does not install; see `make test-peers`."""
+
 
 def failed_import(reason: str) -> str | None:
-    """Return the installed package whose import failed, by the reason of a skip.
+    """Return why the import that a skip names as its reason is a failure; None for other skips.
 
     Example:
         >>> failed_import("could not import 'json.absent': No module named 'json.absent'")
-        'json'
-        >>> failed_import("could not import 'absent_package': No module named 'absent_package'")
+        'json is installed'
+        >>> failed_import("could not import 'e4nn': No module named 'e4nn'")
+        "e4nn is missing: pip install -e '.[dev]'"
     """
     named = re.search(r"could not import '(\w+)", reason)
-    return named[1] if named and importlib.util.find_spec(named[1]) else None
+    if named is None:
+        return None
+    if importlib.util.find_spec(named[1]):
+        return f"{named[1]} is installed"
+    return None if named[1] in ELSEWHERE else f"{named[1]} is missing: pip install -e '.[dev]'"
 
 
 def _checked(report: Any) -> Any:
     if report.skipped and isinstance(report.longrepr, tuple):
-        package = failed_import(report.longrepr[2])
-        if package:
+        failure = failed_import(report.longrepr[2])
+        if failure:
             report.outcome = "failed"
-            report.longrepr = f"{package} is installed, but {report.longrepr[2]}"
+            report.longrepr = f"{failure}, but {report.longrepr[2]}"
     return report
 
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -35,13 +34,9 @@ def test_ray_runs_trials_and_survives_their_crashes():
 @pytest.mark.slow
 @pytest.mark.multiproc
 def test_mpi_runs_trials_on_all_ranks_but_the_first():
-    pytest.importorskip("mpi4py")
-    mpiexec = shutil.which("mpiexec") or shutil.which(
-        "mpiexec", path=str(Path(sys.executable).parent)
-    )
-    if mpiexec is None:
-        pytest.skip("no mpiexec")
-    assert _in_a_process("mpi", mpiexec, "-n", "2") == KINDS
+    from mpi_launcher import require_mpiexec  # not of the processes that run this file
+
+    assert _in_a_process("mpi", require_mpiexec(), "-n", "2") == KINDS
 
 
 def _in_a_process(method: str, *launcher: str) -> dict[str, str]:
