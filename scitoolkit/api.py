@@ -174,13 +174,11 @@ def _train(job: Job, config: Any, resume: bool, run_dir: Path | None) -> RunDire
             lambda: str(open_run(config, resume=resume, run_dir=run_dir, state=state).path)
         )
         directory = RunDirectory(Path(path))
-        if current_rank() == 0:
-            log_to_file(directory.path / "run.log")
-            if job.reports_while_running:
-                directory.live.touch()
-        log.info("run directory %s", directory.path)
         try:
-            with memory_errors():
+            with _log_of(directory), memory_errors():
+                log.info("run directory %s", directory.path)
+                if current_rank() == 0 and job.reports_while_running:
+                    directory.live.touch()
                 refuse_too_large(job, config)
                 job.train(config, directory, resume=resume)
         except BaseException as error:
@@ -198,9 +196,17 @@ def _evaluated(directory: RunDirectory) -> RunDirectory:
     """Evaluate and report a run, on rank 0."""
     if current_rank() == 0:
         job, path = _job_of(directory.path)
-        job.evaluate(path)
-        report(directory.path)
+        with _log_of(directory):
+            job.evaluate(path)
+            report(directory.path)
     return directory
+
+
+def _log_of(directory: RunDirectory) -> contextlib.AbstractContextManager[None]:
+    """Return the context in which rank 0 also logs to run.log."""
+    if current_rank() != 0:
+        return contextlib.nullcontext()
+    return log_to_file(directory.path / "run.log")
 
 
 def check(config: Path | str, overrides: Sequence[str] = ()) -> Mapping[str, Any]:

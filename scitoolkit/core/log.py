@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from scitoolkit.core.processes import current_rank
@@ -39,28 +41,50 @@ class _RunLog(logging.FileHandler):
         try:
             super().emit(record)
         except OSError:  # the file is opened at the first record
-            logging.getLogger(LOGGER_NAME).removeHandler(self)
+            self.drop()
 
     def handleError(self, record: logging.LogRecord) -> None:
         """Drop the file if the disk is full; let logging report other failures."""
         if isinstance(sys.exc_info()[1], OSError):
-            logging.getLogger(LOGGER_NAME).removeHandler(self)
+            self.drop()
         else:
             super().handleError(record)
 
+    def drop(self) -> None:
+        """Stop logging to the file and close it."""
+        logging.getLogger(LOGGER_NAME).removeHandler(self)
+        with contextlib.suppress(OSError):  # a full disk also refuses what is still in the buffer
+            self.close()
 
-def log_to_file(path: Path) -> None:
-    """Also append the log, with timestamps, to a file in the run directory."""
-    handler = _RunLog(path, encoding="utf-8", delay=True)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    logging.getLogger(LOGGER_NAME).addHandler(handler)
+
+class _ToRoot(logging.Handler):
+    """Pass records to the root logger, which writes warnings to stderr if it has no handler."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Let the handlers of the root logger write a record."""
+        logging.getLogger().callHandlers(record)
 
 
-def close_log_files(folder: Path) -> None:
-    """Stop logging to files in `folder`."""
+@contextlib.contextmanager
+def log_to_file(path: Path) -> Iterator[None]:
+    """Also append the log, with timestamps, to a file in the run directory, during a `with`.
+
+    The file contains the progress of a job also if it was started from Python and logging is not
+    configured there; the handlers of the caller get the same records as without the file.
+    """
     logger = logging.getLogger(LOGGER_NAME)
-    for handler in list(logger.handlers):
-        if isinstance(handler, logging.FileHandler):
-            if Path(handler.baseFilename).parent == folder.resolve():
-                logger.removeHandler(handler)
-                handler.close()
+    file = _RunLog(path, encoding="utf-8", delay=True)
+    file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    level, propagate, to_root = logger.level, logger.propagate, _ToRoot(logger.getEffectiveLevel())
+    if propagate:
+        logger.addHandler(to_root)
+        logger.propagate = False
+        logger.setLevel(level or logging.INFO)
+    logger.addHandler(file)  # last: a handler that drops itself hides the record from the next one
+    try:
+        yield
+    finally:
+        file.drop()
+        logger.removeHandler(to_root)
+        logger.propagate = propagate
+        logger.setLevel(level)

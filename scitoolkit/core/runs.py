@@ -10,7 +10,6 @@ from pathlib import Path
 from scitoolkit.core.config import Config, dump_config, read_document
 from scitoolkit.core.errors import BackendError, ConfigError, DataError
 from scitoolkit.core.job_config import JobConfig
-from scitoolkit.core.log import close_log_files
 from scitoolkit.core.processes import launch_name, was_restarted
 from scitoolkit.core.resume import changed_settings, free_keys, identity
 from scitoolkit.core.run_directory import RunDirectory, write_atomic
@@ -75,7 +74,6 @@ def discard_failed_start(run: RunDirectory, error: BaseException) -> None:
     """
     if not (run.is_empty() and isinstance(error, _FAILED_START)):
         return
-    close_log_files(run.path)
     with contextlib.suppress(OSError):  # if another process holds a file open, the run remains
         shutil.rmtree(run.path)
 

@@ -269,13 +269,13 @@ def _prepare(
     parts = training_part(config, data)
     require_no_leak(data.campaign, parts)
     trained = index.simulation_of(np.array([block.start for block in parts["train"]]))
-    ranges = {
-        name: (float(values[trained].min()), float(values[trained].max()))
-        for name, values in data.campaign.parameters.items()
-    }
+    ranges, trained_widths = (
+        {n: (float(v[trained].min()), float(v[trained].max())) for n, v in found.items()}
+        for found in (data.campaign.parameters, widths)
+    )
     if asked.data.generator is not None:
         ranges |= drawn_ranges(asked)
-    data.layout = replace(data.layout, parameter_ranges=ranges, cell_widths=widths)
+    data.layout = replace(data.layout, parameter_ranges=ranges, cell_widths=trained_widths)
     emulator = build_any(config, data.layout)
     check_symmetries(config, data.layout)
     refuse_broken_guards(config, data, parts["train"])

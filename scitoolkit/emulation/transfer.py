@@ -111,43 +111,50 @@ def on_grid(
 
 def checked_widths(
     config: EmulationConfig, campaign: Campaign, layout: Layout
-) -> dict[str, tuple[float, float]]:
-    """Return {dim: (least, largest) mean width of cells} of dims along which simulations differ.
+) -> dict[str, np.ndarray]:
+    """Return {dim: mean width of the cells of each simulation} of dims along which they differ.
 
-    A network knows the width of the cells only from parameters of the simulations, such as the
+    A network knows the width of the cells only from a parameter of the simulations, such as the
     length of the box.
 
     Raises:
-        DataError: simulations that differ in their cells and not in their parameters, or in
-            positions that are inputs of the network.
+        DataError: simulations that differ in the width of their cells, with which no parameter
+            increases or decreases, or in positions that are inputs of the network.
     """
-    first = {d: float(cell_widths(np.asarray(x)).mean()) for d, x in layout.coordinates.items()}
-    widths = dict.fromkeys(range(campaign.index.num_simulations), first)
+    count = campaign.index.num_simulations
+    widths = {
+        d: np.full(count, cell_widths(np.asarray(x)).mean()) for d, x in layout.coordinates.items()
+    }
     for simulation, found in campaign.other_grids():
         coordinates = {d: found[d][1].tolist() for d in layout.coordinates if d in found}
-        changes = list(_changes(layout, on_cells(layout, layout.grid, coordinates)))
-        for change in changes:
+        for change in _changes(layout, on_cells(layout, layout.grid, coordinates)):
             if problems := list(_problems(change.as_known(), config)):
                 raise _other_cells(campaign, simulation, f"{change}; {'; '.join(problems)}")
-        widths[simulation] = first | {c.dim: c.widths[1] for c in changes if c.widths}
-    with_parameters: dict[tuple[float, ...], int] = {}
-    for simulation, here in widths.items():
-        parameters = tuple(float(v[simulation]) for v in campaign.parameters.values())
-        other = with_parameters.setdefault(parameters, simulation)
-        for dim, width in widths[other].items():
-            if not _equal(here[dim], width):
-                what = f"{dim}: {here[dim]:.4g} wide for {width:.4g}"
-                raise _other_cells(campaign, simulation, what, campaign.labels[other])
-    ranges = {d: (min(w[d] for w in widths.values()), max(w[d] for w in widths.values()))
-              for d in first}  # fmt: skip
-    return {dim: (low, high) for dim, (low, high) in ranges.items() if not _equal(low, high)}
+            if change.widths is not None:
+                widths[change.dim][simulation] = change.widths[1]
+    varied = {d: w for d, w in widths.items() if not _equal(w.min(), w.max())}
+    for dim, width in varied.items():
+        if not any(_determines(values, width) for values in campaign.parameters.values()):
+            worst = int(np.abs(width - width[0]).argmax())
+            what = f"{dim}: {width[worst]:.4g} wide for {width[0]:.4g}"
+            raise _other_cells(campaign, worst, what)
+    return varied
 
 
-def _other_cells(campaign: Campaign, simulation: int, what: str, other: str = "") -> DataError:
+def _determines(parameter: np.ndarray, width: np.ndarray) -> bool:
+    """Return whether the width increases, or decreases, with the parameter."""
+    order = np.argsort(parameter, kind="stable")
+    steps, rises = np.diff(width[order]), np.diff(parameter[order])
+    steps[np.abs(steps) <= _SAME * width.max()] = 0
+    return not steps[rises == 0].any() and bool((steps >= 0).all() or (steps <= 0).all())
+
+
+def _other_cells(campaign: Campaign, simulation: int, what: str) -> DataError:
     return DataError(
-        f"cells differ from those of simulation {other or campaign.labels[0]} ({what})",
+        f"cells differ from those of simulation {campaign.labels[0]} ({what})",
         where=f"simulation {campaign.labels[simulation]}",
-        allowed="the same cells in all simulations with equal data.parameters",
+        allowed="the same cells in all simulations, or one of data.parameters that increases or "
+        "decreases with their width",
         fix="interpolate to one grid, train an emulator for each, or add the size of the box to "
         "data.parameters",
     )  # fmt: skip

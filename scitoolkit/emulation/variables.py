@@ -75,7 +75,8 @@ class Layout:
         mask: the valid cells as text; "" if all cells are valid.
         parameter_ranges: {parameter: (least, largest) value in the training split}.
         leads: leads in samples of an emulator of several leads, else empty.
-        cell_widths: {dim: (least, largest) mean width of cells}, if simulations differ.
+        cell_widths: {dim: (least, largest) mean width of cells in the training split}, for dims
+            along which simulations differ.
     """
 
     inputs: tuple[Variable, ...]

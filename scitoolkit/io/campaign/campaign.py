@@ -98,7 +98,7 @@ class Campaign:
         for simulation, segment in enumerate(segments.tolist()):
             place = int(self.segments.file[segment]), int(self.segments.group[segment])
             if place not in at:
-                found = coordinates_of(self.segments, segment, self.channels.values())
+                found = self.coordinates_of(simulation)
                 pairs = [(x, first[dim][1]) for dim, (_, x, _) in found.items() if dim in first]
                 at[place] = None if all(np.array_equal(*pair) for pair in pairs) else found
             if (other := at[place]) is not None:

@@ -4,46 +4,68 @@ from __future__ import annotations
 
 import logging
 import shutil
+import subprocess
+import sys
 
-from scitoolkit.core.log import (
-    LOGGER_NAME,
-    close_log_files,
-    get_logger,
-    log_to_file,
-    setup_logging,
-)
+from scitoolkit.core.log import LOGGER_NAME, get_logger, log_to_file, setup_logging
 
 
 def test_a_run_directory_that_is_removed_ends_its_log_and_not_the_program(tmp_path):
     folder = tmp_path / "run"
     folder.mkdir()
-    log_to_file(folder / "run.log")
-    shutil.rmtree(folder)
-    before = list(logging.getLogger(LOGGER_NAME).handlers)
-    get_logger(f"{LOGGER_NAME}.test").warning("one")
-    assert len(logging.getLogger(LOGGER_NAME).handlers) == len(before) - 1
+    logger = logging.getLogger(LOGGER_NAME)
+    with log_to_file(folder / "run.log"):
+        shutil.rmtree(folder)
+        get_logger(f"{LOGGER_NAME}.test").warning("one")
+        assert not any(isinstance(h, logging.FileHandler) for h in logger.handlers)
     folder.mkdir()
-    log_to_file(folder / "run.log")
-    get_logger(f"{LOGGER_NAME}.test").warning("two")
-    close_log_files(folder)
+    with log_to_file(folder / "run.log"):
+        get_logger(f"{LOGGER_NAME}.test").warning("two")
     assert "two" in (folder / "run.log").read_text()
+
+
+def test_a_run_logs_neither_into_the_previous_run_nor_after_its_end(tmp_path):
+    log = get_logger(f"{LOGGER_NAME}.test")
+    for name in ("first", "second"):
+        with log_to_file(tmp_path / name):
+            log.warning(name)
+    log.warning("third")
+    for name in ("first", "second"):
+        (line,) = (tmp_path / name).read_text().splitlines()
+        assert line.endswith(name)
+
+
+def test_a_script_without_logging_gets_a_log_of_the_run_and_sees_warnings(tmp_path):
+    script = f"""
+from scitoolkit.core.log import get_logger, log_to_file
+log = get_logger("scitoolkit.test")
+with log_to_file(__import__("pathlib").Path({str(tmp_path / "run.log")!r})):
+    log.info("progress")
+    log.warning("trouble")
+log.info("ended")
+log.warning("after")
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stderr == "trouble\nafter\n"
+    lines = (tmp_path / "run.log").read_text().splitlines()
+    assert [line.split()[-1] for line in lines] == ["progress", "trouble"]
 
 
 def test_a_full_disk_ends_the_log_and_not_the_program(tmp_path, capsys, monkeypatch):
     logger = logging.getLogger(LOGGER_NAME)
     monkeypatch.setattr(logger, "handlers", [])  # others write to what pytest has closed
-    log_to_file(tmp_path / "run.log")
-    (handler,) = logger.handlers
-    get_logger(f"{LOGGER_NAME}.test").warning("one")
+    with log_to_file(tmp_path / "run.log"):
+        handler = logger.handlers[-1]
+        get_logger(f"{LOGGER_NAME}.test").warning("one")
+        file = handler.stream
 
-    def full():
-        raise OSError(28, "No space left on device")
+        def full():
+            raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(handler, "flush", full)
-    get_logger(f"{LOGGER_NAME}.test").warning("two")
-    assert handler not in logger.handlers
-    monkeypatch.undo()
-    handler.close()
+        monkeypatch.setattr(handler, "flush", full)
+        get_logger(f"{LOGGER_NAME}.test").warning("two")
+        assert handler not in logger.handlers
+        assert file.closed
     assert "Logging error" not in capsys.readouterr().err
 
 

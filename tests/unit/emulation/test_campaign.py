@@ -89,6 +89,16 @@ def test_cells_of_other_widths_are_learned_with_a_parameter(tmp_path, job, caplo
         api.predict(run.path, tmp_path / "wide.nc", tmp_path / "no.nc")
 
 
+@pytest.mark.parametrize("viscosity", [[1.0, 2.0, 3.0, 4.0], [1.0, 1.0, 1.0, 1.0]])
+def test_a_parameter_that_does_not_follow_the_width_of_the_cells_is_not_enough(
+    tmp_path, plan, viscosity
+):
+    x = np.arange(CELLS, dtype=float)
+    write_on_cells(tmp_path, [x, 2 * x, 1.2 * x, x], viscosity=viscosity)
+    with pytest.raises(DataError, match="parameters that increases"):
+        plan(str(tmp_path / "grid*.nc"), parameters=["viscosity"])
+
+
 def test_positions_may_differ_unless_the_network_sees_them(tmp_path, job):
     x = np.arange(CELLS, dtype=float)
     files = write_on_cells(tmp_path, [x, x + 5, x, x])
