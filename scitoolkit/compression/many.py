@@ -21,6 +21,7 @@ from scitoolkit.compression.files import (
 from scitoolkit.compression.plan import FilePlan
 from scitoolkit.compression.raw import is_raw
 from scitoolkit.compression.series import Series
+from scitoolkit.core.content import shipped_path
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.io.compressed import is_store, is_stream
 
@@ -50,7 +51,8 @@ def pairs_to_write(
     if len(paths) < 2:
         raise ConfigError("fewer than two paths", allowed="at least one IN and an OUT",
                           fix="IN OUT")  # fmt: skip
-    *sources, target = paths
+    *named, target = paths
+    sources = [shipped_path(path) for path in named]
     if len(sources) == 1 and (not target.is_dir() or is_store(target)):
         return _apart([(sources[0], target)]), None
     if target.exists() and (not target.is_dir() or is_store(target)):
@@ -135,6 +137,7 @@ def pairs_to_verify(compressed: Path, original: Path) -> list[tuple[Path, Path]]
     Raises:
         DataError: a folder and a file, or a compressed file without an original of its name.
     """
+    original = shipped_path(original)
     folders = [path.is_dir() and not is_store(path) for path in (compressed, original)]
     if folders == [False, False]:
         return [(compressed, original)]

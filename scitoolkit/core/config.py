@@ -29,6 +29,7 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema
 
+from scitoolkit.core.content import shipped_path
 from scitoolkit.core.docstrings import attribute_texts, summary
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.log import get_logger
@@ -223,22 +224,34 @@ def _overlay(default: Config, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def resolve_path(value: Any) -> Any:
-    """Return the path that a string in a configuration refers to."""
+    """Return the path of an input that a string in a configuration refers to."""
     if isinstance(value, LocatedStr):
-        return (value.base / Path(value).expanduser()).resolve()
+        return shipped_path(Path(value).expanduser(), value.base).resolve()
     if isinstance(value, str):
-        return Path(value).expanduser()
+        return shipped_path(Path(value).expanduser())
     return value
 
 
-def _path_text(value: Any) -> Any:
+def _input_text(value: Any) -> Any:
     """Return a path as text, because pydantic's JSON mode accepts strings only."""
     found = resolve_path(value)
     return str(found) if isinstance(found, Path) else found
 
 
-DataPath = Annotated[Path, BeforeValidator(_path_text)]
-"""A path in a config; relative ones are resolved against the file that holds them."""
+def _output_text(value: Any) -> Any:
+    if isinstance(value, LocatedStr):
+        return str((value.base / Path(value).expanduser()).resolve())
+    return str(Path(value).expanduser()) if isinstance(value, str | Path) else value
+
+
+DataPath = Annotated[Path, BeforeValidator(_input_text)]
+"""A path of an input; relative ones are resolved against the file that holds them.
+
+One such as datasets/cora/cora.npz that does not exist there is the shipped file.
+"""
+
+OutputPath = Annotated[Path, BeforeValidator(_output_text)]
+"""A path to write to; relative ones are resolved against the file that holds them."""
 
 
 @dataclass(frozen=True)

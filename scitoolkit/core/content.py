@@ -83,12 +83,14 @@ def find_content(kind: str, name: str, *, card: bool = False) -> Path:
     return path
 
 
-def shipped_path(path: os.PathLike[str] | str) -> Path:
+def shipped_path(path: os.PathLike[str] | str, base: Path = Path()) -> Path:
     """Return the path, or its counterpart in the shipped content if only that exists.
 
     Args:
-        path: a file, folder or pattern; one that starts with datasets/, surrogates/ or workflows/
-            is found from any working directory, in which a file of this name takes precedence.
+        path: a file, folder or pattern, relative to `base`; one that starts with datasets/,
+            surrogates/ or workflows/ is found from any folder, in which a file of this name takes
+            precedence.
+        base: by default the working directory.
 
     Raises:
         DataError: it is shipped, but only its card is installed.
@@ -98,12 +100,13 @@ def shipped_path(path: os.PathLike[str] | str) -> Path:
         ('cora.npz', 'my.nc')
     """
     path = Path(path)
-    if path.parts[:1] not in {(kind,) for kind in KINDS} or _matches(path):
-        return path
+    here = base / path
+    if path.parts[:1] not in {(kind,) for kind in KINDS} or _matches(here):
+        return here
     root = content_root(path.parts[0]).parent
     if root == _CARDS and any(_is_below(Path(name), path) for name in _manifest()):
         raise _only_card(path.as_posix())
-    return root / path if _matches(root / path) else path
+    return root / path if _matches(root / path) else here
 
 
 def _matches(path: Path) -> bool:

@@ -8,14 +8,14 @@ from typing import Annotated, ClassVar, Self
 
 from pydantic import NonNegativeInt, model_validator
 
-from scitoolkit.core.config import Config, DataPath
+from scitoolkit.core.config import Config, OutputPath
 from scitoolkit.core.resume import FREE_ON_RESUME
 
 
 class RunConfig(Config):
     """Location of the run directories: `root/<workflow>/<UTC>-<hash>/`."""
 
-    root: DataPath = Path("runs")
+    root: OutputPath = Path("runs")
 
 
 class JobConfig(Config):

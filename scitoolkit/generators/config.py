@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import NonNegativeInt, PositiveInt, model_validator
 
-from scitoolkit.core.config import DataPath
+from scitoolkit.core.config import OutputPath
 from scitoolkit.core.draw import DrawConfig
 from scitoolkit.core.job_config import SeededConfig
 from scitoolkit.core.plugins import Choice
@@ -39,7 +39,7 @@ class GenerateConfig(SeededConfig):
     seeds: Annotated[list[NonNegativeInt] | None, FREE_ON_RESUME] = None
     processes: Annotated[PositiveInt, FREE_ON_RESUME] = 1
     executor: Annotated[Place, FREE_ON_RESUME] = "processes"
-    output: DataPath | None = None
+    output: OutputPath | None = None
 
     @model_validator(mode="after")
     def _a_seed_each(self) -> GenerateConfig:

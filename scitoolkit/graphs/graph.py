@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 import numpy as np
 import scipy.sparse as sp
 
+from scitoolkit.core.content import shipped_path
 from scitoolkit.core.errors import DataError
 from scitoolkit.graphs.targets import TARGETS, Target, TargetName, whole_numbers
 from scitoolkit.io.numpy_file import DAMAGED
@@ -238,7 +239,7 @@ def read_graph(path: Path, target: TargetName = "classes") -> Graph:
     Raises:
         DataError: no such file, not an npz file, a missing key, or inconsistent contents.
     """
-    path = Path(path)
+    path = shipped_path(path)
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}

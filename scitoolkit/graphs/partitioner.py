@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from scitoolkit.core.content import shipped_path
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.graphs.arrays_on_disk import ArrayWriter, write_array
@@ -71,10 +72,12 @@ def partition_edges(
         raise ConfigError(f"method {method!r}", allowed=", ".join(METHODS))
     if target not in TARGETS:
         raise ConfigError(f"target {target!r}", allowed=", ".join(TARGETS))
+    edges = shipped_path(edges)
+    nodes = None if nodes is None else shipped_path(nodes)
     if nodes is None and has_node_data(edges):
         nodes = edges
     return _Partitioner(
-        Path(edges), Path(out), parts, nodes, num_nodes, method, owner, memory, target
+        edges, Path(out), parts, nodes, num_nodes, method, owner, memory, target
     ).run()
 
 

@@ -14,7 +14,7 @@ from pydantic import (
     model_validator,
 )
 
-from scitoolkit.core.config import Config, DataPath
+from scitoolkit.core.config import Config, OutputPath
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.plugins import Kind
 from scitoolkit.core.suggest import did_you_mean
@@ -37,7 +37,7 @@ class MemoryConfig(Config):
     gradient_error: PositiveFloat = Field(default=0.01, description="target relative error")
     measure_every: PositiveInt = Field(default=100, description="steps between measurements")
     smallest: NonNegativeInt = Field(default=4096, description="smaller tensors are exact")
-    folder: DataPath | None = Field(
+    folder: OutputPath | None = Field(
         default=None, description="disk folder for CPU activations; read by planned and offload"
     )
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import xarray as xr
 
-from scitoolkit.api import predict
+from scitoolkit.api import load, predict
 from scitoolkit.cli.main import run_cli
 from scitoolkit.core import content
 from scitoolkit.core.content import content_root, find_content, shipped_path
@@ -84,6 +84,31 @@ def test_shipped_data_are_found_from_any_folder(elsewhere, capsys):
         assert run_cli(["inspect", path]) == 0
     assert "128" in capsys.readouterr().out
     assert predict(content_root("surrogates") / "sst_forecast", SERIES, "forecast.nc").is_file()
+
+
+def test_commands_and_configurations_read_shipped_data_from_any_folder(elsewhere, capsys):
+    cora = "datasets/cora/cora.npz"
+    for arguments in (
+        ["compress", SERIES, "sst.nc", "--rel", "1e-2", "--codec", "blocks", "--enhancer", "none"],
+        ["verify", "sst.nc", SERIES],
+        ["graphs", "plan", cora],
+        ["graphs", "partition", cora, "parts", "--parts", "2"],
+        ["validate", "sst_forecast", f"data.path={SERIES}", f"run.root={Path(SERIES).parent}"],
+    ):
+        assert run_cli(arguments) == 0, capsys.readouterr().err
+    _, config = load("sst_forecast", [f"data.path={SERIES}", "run.root=datasets/ersst_v5"])
+    assert config.data.path == content_root("datasets") / SERIES.removeprefix("datasets/")
+    assert config.run.root == elsewhere / "datasets" / "ersst_v5"  # nothing is written to the data
+
+
+def test_a_file_beside_the_configuration_wins(elsewhere):
+    here = elsewhere / "mine" / SERIES
+    here.parent.mkdir(parents=True)
+    write_fields(xr.Dataset({"mine": ("x", [1.0])}), here)
+    file = elsewhere / "mine" / "my.yaml"
+    file.write_text(f"domain: forecasting\ndata: {{path: {SERIES}, variable: mine}}\n")
+    _, config = load(file)
+    assert config.data.path == here
 
 
 def test_a_file_in_the_working_directory_wins(elsewhere):
