@@ -77,7 +77,7 @@ format: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python benchmarks/run.py $(or $(NAME),--all)
 
-# Peers cannot share one environment, so each group has its own; scitoolkit stands beside them.
+# Peers cannot share one environment, so each group has one.
 PEER_NAMES := well trainers e3nn mace nequip deepmd loaders optuna numba lammps deepmd_lammps \
   symmetrix xtb forecasting shred netcdf optimizers safeguards
 peers: $(PEER_NAMES:%=$(PEERS)/%/.installed)

@@ -71,7 +71,7 @@ def _memory(key: str) -> float:
     products, functions, inputs, cotangents = _problem()
     functions[key](*inputs)  # what is compiled and loaded is not the step's
     gc.collect()
-    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak starts anew
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # resets the peak
     before = memory_mib()
     products.double_backward(functions[key], inputs, cotangents)
     return memory_mib() - before

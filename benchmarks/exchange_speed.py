@@ -177,7 +177,7 @@ def ranks(number: int, *arguments: str, module: str = "exchange_speed") -> int:
 
 
 def resume_equal(folder: Path) -> bool:
-    """Return whether a training of 4 killed ranks goes on to the bits of a whole one."""
+    """Return whether a training resumed after a kill of its 4 ranks has the bits of a whole one."""
     import torch
 
     from scitoolkit.core.config import Config

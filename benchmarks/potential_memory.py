@@ -60,7 +60,7 @@ def memory(precision: str) -> dict:
     for counts in SIZES:
         atoms = water_like(counts)
         gc.collect()
-        Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+        Path("/proc/self/clear_refs").write_text("5")  # resets the peak
         before = memory_mib("VmRSS")
         atoms.calc = Calculator(made)
         atoms.get_forces()

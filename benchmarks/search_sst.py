@@ -149,7 +149,7 @@ def split(held: tuple[int, ...]) -> tuple[list[Block], list[Block]]:
 
 
 def held_out_error(networks: list, held: list[Block]) -> float:
-    """Return 1 - R² uniform of base + mean correction; the base alone has one of its own."""
+    """Return 1 - R² uniform of base + mean correction; that of the base is reported too."""
     truth = np.concatenate([b.truth for b in held])
     forecast = np.concatenate([corrected(block, networks) for block in held])
     return selection.standardised_error(selection.Validated(truth, forecast))
@@ -286,7 +286,7 @@ def test(rows: list[dict]) -> dict:
     }
 
 
-# --- what it is compared with ---------------------------------------------------------------------
+# --- baselines ------------------------------------------------------------------------------------
 
 
 def hand_made(train: Series, test_series: Series) -> dict:

@@ -135,7 +135,7 @@ def measure(output: Path, name: str) -> dict:
     coarse = opened_coarse(average=name == "shipped")
     coarse.query(np.array([[n[0] for n in coarse.grid.nodes]]))
     gc.collect()
-    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak starts anew
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # resets the peak
     before = memory_mib("VmRSS")
     points, seconds = [], []
     for shape in SIZES[name]:
@@ -181,7 +181,7 @@ def difference(coarse, output: Path) -> float:
     fields = coarse.surrogate.header.fields
     with xr.open_dataset(output, engine="h5netcdf", cache=False) as found:
         sizes = [found.sizes[d] for d in coarse.grid.dims]
-        # Whole rows of the file: a random node is a seek of its own.
+        # Whole rows of the file: every random node costs a seek.
         rows = SAMPLE // sizes[-1] + 1
         rng = np.random.default_rng(0)
         worst = 0.0

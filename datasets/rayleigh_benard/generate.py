@@ -3,7 +3,7 @@
     python generate.py --seed 42 --start 20 --stop 29.75 --frames 20 --output DIRECTORY
     python generate.py --check FILE [FILE ...]
 
-Making data needs Dedalus 3, in an environment of its own (the install lines are in README.md);
+Making data needs Dedalus 3, in a separate environment (the install lines are in README.md);
 checking needs numpy and h5py only. The solver is Dedalus, not scitoolkit's generator
 `rayleigh_benard`: convection is chaotic, so another solver, however exact, would not reproduce the
 shipped files. A run of several processes is not supported: start several.

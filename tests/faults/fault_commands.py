@@ -1,4 +1,4 @@
-"""The commands whose work is interrupted: how each starts, goes on, and what it has to leave."""
+"""The commands that are interrupted: how each starts and resumes, and the files it must leave."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Random models of mace-torch over its options: settings, weights, energies, forces and virials.
 
-Run with the peer's interpreter, see `make peers`; without a seed the golden file is written anew.
+Run with the peer's interpreter, see `make peers`; without a seed the golden file is written again.
 
 TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=1 .venv-peers/mace/bin/python tests/golden/make_mace_options.py \
     [TARGET.npz SEED]

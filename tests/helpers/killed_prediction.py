@@ -15,7 +15,7 @@ from pathlib import Path
 
 
 def predict(parts: int, size: str, *arguments: object, check: bool = True) -> int:
-    """Run it in a process of its own, and return the exit code, -9 of a killed one."""
+    """Run it in a separate process, and return the exit code, -9 of a killed one."""
     command = [sys.executable, __file__, str(parts), size, *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True)
     if check and done.returncode not in (0, -signal.SIGKILL):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 
 class Rank(ABC):
-    """A rank `python -m MODULE ARGUMENTS...`, in a session of its own."""
+    """A rank `python -m MODULE ARGUMENTS...`, in a new session."""
 
     pid: int
 

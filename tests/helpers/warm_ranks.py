@@ -1,4 +1,4 @@
-"""Ranks in forks of one process that has imported torch, in place of new interpreters.
+"""Ranks in forks of one process that has imported torch, instead of new interpreters.
 
 A rank imports torch for two seconds and trains for a tenth of one. Tests that start many ranks
 replace `subprocess.Popen` in the launcher by `WarmRank`; signals, exit codes, environment and

@@ -38,7 +38,7 @@ class WarmStart:
         variables: environment of the server, and of commands that state none.
         prepare: name of a function without arguments that a preloaded library exports; called in
             every fork once its environment is set.
-        script: Python file to run in place of `scitoolkit`.
+        script: Python file to run instead of `scitoolkit`.
     """
 
     def __init__(

@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-# Commands that make environments or take minutes; each has a test or a CI job of its own.
+# Commands that make environments or take minutes; each has a separate test or CI job.
 NOT_HERE = ("make", "git", "pip", "cd", "python")
 
 

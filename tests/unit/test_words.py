@@ -33,13 +33,15 @@ TERMS = {
     r"\bstands? (beside|still)\b": "is next to, is constant",
     r"\bgoes on\b": "continues",
 }
+FOLDERS = ("scitoolkit", "docs", "workflows", "surrogates", "benchmarks", "containers", "datasets",
+           "tests")  # fmt: skip
 SUFFIXES = {".py", ".md", ".c", ".h", ".cpp", ".f90", ".html", ".yaml"}
 
 
 def texts() -> list[Path]:
-    folders = ("scitoolkit", "docs", "workflows", "surrogates")
-    found = [p for f in folders for p in (ROOT / f).rglob("*") if p.suffix in SUFFIXES]
-    return [*found, ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+    found = [p for f in FOLDERS for p in (ROOT / f).rglob("*") if p.suffix in SUFFIXES]
+    top = [p for p in ROOT.iterdir() if p.suffix in SUFFIXES or p.name == "Makefile"]
+    return [p for p in (*found, *top) if p != Path(__file__).resolve()]
 
 
 @pytest.mark.parametrize("phrase", TERMS)

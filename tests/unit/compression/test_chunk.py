@@ -160,7 +160,7 @@ int main(int argc, char **argv) {
                 ^= (uint8_t)(1 << chance(8));
         if (chance(4) == 0) n = chance((uint32_t)size + 1);
         const int changed = n != size || memcmp(bad, good, (size_t)size);
-        /* With a right checksum of the frame: the decoder itself must stand what it is given. */
+        /* With a right checksum of the frame: the decoder itself must refuse damaged contents. */
         if (n >= CHUNK_HEAD && chance(2)) { bad[4] = 1; put_word(bad + 12, frame_crc(bad, n)); }
         uint8_t *exact = malloc((size_t)n + 1);
         memcpy(exact, bad, (size_t)n);

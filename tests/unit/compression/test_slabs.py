@@ -1,4 +1,4 @@
-"""Slabs share the range of the whole array, and each is a stream of its own."""
+"""Slabs share the range of the whole array, and each is a separate stream."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def test_the_space_has_the_choices_of_this_surrogate(tried):
 
 
 def test_bits_ranks_and_kept_layers_are_measured_together(tried):
-    """What is told is what the options give when they are exported anew."""
+    """The reported values are those of another export with the same options."""
     chosen = {"bits": 8, "group": 32, "rounding": "nearest", "float32.0": False,
               "float32.2": True, "time_share": tried.space["time_share"][-1]}  # fmt: skip
     told, plain = tried(chosen), tried(tried.plain())

@@ -222,7 +222,7 @@ def test_an_emulator_of_a_campaign_is_trained_and_evaluated(tmp_path, job):
 
 @pytest.mark.parametrize("way", ["table", "attribute", "film"])
 def test_a_parameter_of_each_simulation_is_an_input(tmp_path, job, way, caplog):
-    """The change in a step is the parameter, drawn anew for each simulation."""
+    """The change in a step is the parameter, drawn for each simulation."""
     rng, rates = np.random.default_rng(0), np.linspace(0.01, 0.1, 8)
     for i, rate in enumerate(rates):
         start = rng.standard_normal(CELLS)

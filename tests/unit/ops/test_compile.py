@@ -55,7 +55,7 @@ def test_a_source_is_generated_once_for_its_arguments_and_generator(cache, monke
     assert compiling.load_generated(one_more_than, "6").answer() == 7
     assert MADE == ["41", "6", "6"]
     for note in cache.rglob("*.of"):
-        note.write_text("0" * 64)  # a note without its library is made anew
+        note.write_text("0" * 64)  # a note without its library is compiled again
     assert compiling.load_generated(one_more_than, "6").answer() == 7
     assert MADE == ["41", "6", "6", "6"]
 

@@ -18,7 +18,7 @@ from scitoolkit.ops.tensor_product import (
     tensor_product_convolution,
 )
 
-# Forward mode makes torch load rules of its own that it compiles with the deprecated torch.jit.
+# In forward mode torch loads rules that it compiles with the deprecated torch.jit.
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
 IRREPS = ("2x0e + 2x1o", "0e + 1o", "0e + 1o")
 INSTRUCTIONS = [(0, 0, 0, "uvu", True), (1, 1, 1, "uvu", True)]
@@ -190,7 +190,7 @@ def test_what_cannot_be_says_so():
 
 @pytest.mark.parametrize("backend", ["auto", "reference"])
 def test_transforms_inside_of_compile(backend):
-    """Registered operators would lose tangents there: an error says so, and the reference runs."""
+    """Registered operators would lose tangents there; an error says why, and the reference runs."""
     spec, edges, (x, y, weight) = problem()
 
     def slope(x):

@@ -36,7 +36,7 @@ def only(folder, pattern):
 
 
 def replace(path, data):
-    """Put a damaged file in the place of one that this process has mapped."""
+    """Replace a file that this process has mapped by a damaged one."""
     path.unlink()
     path.write_bytes(data)
 

@@ -89,7 +89,7 @@ def _check(got, want, tolerance):
         assert (a - b).abs().max() <= tolerance * b.abs().max()
 
 
-# With shared weights only the sum of their gradients has code of its own.
+# With shared weights only the sum of their gradients has separate code.
 CHECKED = [
     *((case, False, torch.float64, 1e-12) for case in CASES),
     *((case, True, torch.float64, 1e-12) for case in ("one channel", "uvw", "uuu")),

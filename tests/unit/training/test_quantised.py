@@ -1,4 +1,4 @@
-"""Codes of few bits, entropy-coded sums and counted traffic against what they are defined by."""
+"""Codes of few bits, entropy-coded sums and counted traffic against their definitions."""
 
 from __future__ import annotations
 
