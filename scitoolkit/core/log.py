@@ -70,7 +70,8 @@ def log_to_file(path: Path) -> Iterator[None]:
     """Also append the log, with timestamps, to a file in the run directory, during a `with`.
 
     The file contains the progress of a job also if it was started from Python and logging is not
-    configured there; the handlers of the caller get the same records as without the file.
+    configured there; the handlers of the caller get the same records as without the file. An error
+    that ends the job is its last line.
     """
     logger = logging.getLogger(LOGGER_NAME)
     file = _RunLog(path, encoding="utf-8", delay=True)
@@ -83,6 +84,10 @@ def log_to_file(path: Path) -> Iterator[None]:
     logger.addHandler(file)  # last: a handler that drops itself hides the record from the next one
     try:
         yield
+    except BaseException as error:  # the caller prints it; the file also needs the reason
+        how = logging.ERROR, "", 0, str(error) or type(error).__name__, (), None
+        file.handle(logging.LogRecord(LOGGER_NAME, *how))
+        raise
     finally:
         file.drop()
         logger.removeHandler(to_root)

@@ -7,6 +7,9 @@ import shutil
 import subprocess
 import sys
 
+import pytest
+
+from scitoolkit.core.errors import DataError
 from scitoolkit.core.log import LOGGER_NAME, get_logger, log_to_file, setup_logging
 
 
@@ -33,6 +36,17 @@ def test_a_run_logs_neither_into_the_previous_run_nor_after_its_end(tmp_path):
     for name in ("first", "second"):
         (line,) = (tmp_path / name).read_text().splitlines()
         assert line.endswith(name)
+
+
+def test_the_error_that_ends_a_run_is_the_last_line_of_its_log(tmp_path, capsys):
+    with pytest.raises(DataError), log_to_file(tmp_path / "run.log"):
+        raise DataError("100% damaged", where="a.nc")
+    with pytest.raises(KeyboardInterrupt), log_to_file(tmp_path / "run.log"):
+        raise KeyboardInterrupt
+    damaged, interrupted = (tmp_path / "run.log").read_text().splitlines()
+    assert damaged.endswith("ERROR a.nc: 100% damaged")
+    assert interrupted.endswith("ERROR KeyboardInterrupt")
+    assert not capsys.readouterr().err
 
 
 def test_a_script_without_logging_gets_a_log_of_the_run_and_sees_warnings(tmp_path):
