@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from scitoolkit.testing.codec import CodecContract as CodecContract
     from scitoolkit.testing.codec import EnhancerContract as EnhancerContract
     from scitoolkit.testing.exchange import ExchangeContract as ExchangeContract
+    from scitoolkit.testing.field_model import FieldModelContract as FieldModelContract
     from scitoolkit.testing.forecaster import ForecasterContract as ForecasterContract
     from scitoolkit.testing.format import FormatContract as FormatContract
     from scitoolkit.testing.generator import GeneratorContract as GeneratorContract
@@ -27,6 +28,7 @@ _HOMES = {
     "CodecContract": "codec",
     "EnhancerContract": "codec",
     "ExchangeContract": "exchange",
+    "FieldModelContract": "field_model",
     "ForecasterContract": "forecaster",
     "FormatContract": "format",
     "GeneratorContract": "generator",
@@ -43,6 +45,7 @@ __all__ = [
     "CodecContract",
     "EnhancerContract",
     "ExchangeContract",
+    "FieldModelContract",
     "ForecasterContract",
     "FormatContract",
     "GeneratorContract",

@@ -58,7 +58,9 @@ class FieldModelConfig(Config):
         return 1
 
 
-models: Kind[type[FieldModelConfig]] = Kind("field model", "network from fields to fields")
+models: Kind[type[FieldModelConfig]] = Kind(
+    "field model", "network from fields to fields", contract="scitoolkit.testing:FieldModelContract"
+)
 AnyModel = Annotated[FieldModelConfig, Choice(models)]
 
 
