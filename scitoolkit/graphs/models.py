@@ -54,7 +54,10 @@ class NodeModelConfig(Config):
         raise NotImplementedError
 
 
-models: Kind[type[NodeModelConfig]] = Kind("graph model", "network over the nodes of a graph")
+models: Kind[type[NodeModelConfig]] = Kind(
+    "graph model", "network over the nodes of a graph",
+    contract="scitoolkit.testing:GraphModelContract",
+)  # fmt: skip
 AnyModel = Annotated[NodeModelConfig, Choice(models)]
 
 

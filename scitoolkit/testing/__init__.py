@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from scitoolkit.testing.forecaster import ForecasterContract as ForecasterContract
     from scitoolkit.testing.format import FormatContract as FormatContract
     from scitoolkit.testing.generator import GeneratorContract as GeneratorContract
+    from scitoolkit.testing.graph_model import GraphModelContract as GraphModelContract
     from scitoolkit.testing.guard import GuardContract as GuardContract
     from scitoolkit.testing.job import JobContract as JobContract
     from scitoolkit.testing.kernels import KernelContract as KernelContract
@@ -32,6 +33,7 @@ _HOMES = {
     "ForecasterContract": "forecaster",
     "FormatContract": "format",
     "GeneratorContract": "generator",
+    "GraphModelContract": "graph_model",
     "GuardContract": "guard",
     "JobContract": "job",
     "KernelContract": "kernels",
@@ -49,6 +51,7 @@ __all__ = [
     "ForecasterContract",
     "FormatContract",
     "GeneratorContract",
+    "GraphModelContract",
     "GuardContract",
     "JobContract",
     "KernelContract",
