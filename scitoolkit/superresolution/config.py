@@ -186,7 +186,9 @@ class DecoderConfig(Config):
         raise NotImplementedError
 
 
-decoders: Kind[type[DecoderConfig]] = Kind("decoder", "latent grid to values at points")
+decoders: Kind[type[DecoderConfig]] = Kind(
+    "decoder", "latent grid to values at points", contract="scitoolkit.testing:DecoderContract"
+)
 
 
 class MLPConfig(DecoderConfig):

@@ -10,6 +10,7 @@ from scitoolkit.core.lazy import lazy_names, public_dir
 if TYPE_CHECKING:
     from scitoolkit.testing.codec import CodecContract as CodecContract
     from scitoolkit.testing.codec import EnhancerContract as EnhancerContract
+    from scitoolkit.testing.decoder import DecoderContract as DecoderContract
     from scitoolkit.testing.exchange import ExchangeContract as ExchangeContract
     from scitoolkit.testing.field_model import FieldModelContract as FieldModelContract
     from scitoolkit.testing.forecaster import ForecasterContract as ForecasterContract
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "CodecContract": "codec",
+    "DecoderContract": "decoder",
     "EnhancerContract": "codec",
     "ExchangeContract": "exchange",
     "FieldModelContract": "field_model",
@@ -45,6 +47,7 @@ _HOMES = {
 }
 __all__ = [
     "CodecContract",
+    "DecoderContract",
     "EnhancerContract",
     "ExchangeContract",
     "FieldModelContract",
