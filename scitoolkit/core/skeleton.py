@@ -53,8 +53,9 @@ _TEST = """\
 from __future__ import annotations
 
 import pytest
-from scitoolkit_{name} import {cls}
 from {contract_module} import {contract}
+
+from scitoolkit_{name} import {cls}
 
 
 class Test{cls}({contract}):
@@ -115,9 +116,10 @@ def _sources(kind: Kind[Any], name: str, cls: str) -> dict[str, str]:
     else:
         base = common_base([kind.get(known) for known in kind])
         member = _member(kind, name, cls, base)
+        fixture = kind.name.split()[-1]
         test = _TEST.format(
             name=name, cls=cls, contract=contract, contract_module=module,
-            fixture=kind.name.split()[-1],
+            fixture="config" if hasattr(suite, "config") else fixture,
         )  # fmt: skip
     return {f"scitoolkit_{name}.py": member, f"test_{name}.py": test}
 

@@ -115,7 +115,11 @@ class AtomsFormat(Protocol):
         """Yield the sources of a path; if `labels` is None, frames have no labels."""
 
 
-atoms_formats: Kind[type[AtomsFormat]] = Kind("atoms format", "reads atomic configurations")
+atoms_formats: Kind[type[AtomsFormat]] = Kind(
+    "atoms format",
+    "reads atomic configurations",
+    contract="scitoolkit.testing:AtomsFormatContract",
+)
 
 
 class AtomsCollection:

@@ -22,10 +22,8 @@ from scitoolkit.io.atoms import (
 )
 from scitoolkit.io.numpy_file import load_array
 
-_FILES = {
-    "energy": "energy", "forces": "force", "virial": "virial", "fparam": "fparam",
-    "aparam": "aparam",
-}  # fmt: skip
+_PARAMETER_FILES = {"fparam": "fparam", "aparam": "aparam"}
+_LABEL_FILES = {"energy": "energy", "forces": "force", "virial": "virial"}
 
 
 class DeepmdFormat:
@@ -43,7 +41,8 @@ class DeepmdFormat:
     @classmethod
     def sources(cls, path: Path, labels: LabelConfig | None) -> Iterator[AtomsSource]:
         """Yield the systems sorted by name."""
-        yield from map(DeepmdSystem, sorted(p.parent for p in path.rglob("type.raw")))
+        for folder in sorted(p.parent for p in path.rglob("type.raw")):
+            yield DeepmdSystem(folder, labelled=labels is not None)
 
 
 class ExtendedXYZFormat:
@@ -85,8 +84,9 @@ class AseDatabaseFormat:
 class DeepmdSystem:
     """Source of a deepmd system: type.raw and memory-mapped set.*/{coord,box,...}.npy."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, labelled: bool) -> None:
         self.folder = folder
+        self._files = {**_PARAMETER_FILES, **(_LABEL_FILES if labelled else {})}
         names = folder / "type_map.raw"
         try:
             self._types = np.loadtxt(folder / "type.raw", dtype=int, ndmin=1)
@@ -143,7 +143,7 @@ class DeepmdSystem:
         kept = types >= 0  # mixed_type pads with -1
         values = {
             name: np.array(self._array(folder, file)[row], dtype=np.float64)
-            for name, file in _FILES.items()
+            for name, file in self._files.items()
             if (folder / f"{file}.npy").is_file()
         }
         positions = np.array(self._array(folder, "coord")[row], dtype=np.float64).reshape(-1, 3)
@@ -252,10 +252,13 @@ class AseDatabase:
         self._labels = labels
         try:
             self._database = ase("reading an ASE database").db.connect(path)
-            rows = self._database.select(include_data=False)
+            # ASE fetches the chosen columns of all rows at once.
+            rows = self._database.select(columns=["id", "numbers"], include_data=False)
             pairs = [(row.id, row.natoms) for row in rows]
         except Exception as error:  # sqlite raises many exception types for a damaged file
             raise DataError(f"not an ASE database ({error})", where=str(path)) from None
+        # A row has no columns by atom except those of ASE; it stores others as data.
+        self._columns = {"aparam", *([] if labels is None else [labels.forces_key])}
         self._ids, self._sizes = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
 
     def __len__(self) -> int:
@@ -267,12 +270,24 @@ class AseDatabase:
         return self._sizes[index]
 
     def __getitem__(self, index: int) -> Configuration:
-        """Return one frame."""
+        """Return one frame.
+
+        Raises:
+            DataError: forces or parameters of another shape than (N,) or (N, ...).
+        """
+        where = f"{self.path}: row {self._ids[index]}"
         row = self._database.get(id=self._ids[index])
         atoms = row.toatoms(add_additional_information=True)
         data = atoms.info.pop("data", {}) or {}
         atoms.info.update({**atoms.info.pop("key_value_pairs", {}), **data})
-        return from_ase(atoms, self._labels, f"{self.path}: row {self._ids[index]}")
+        for name in self._columns & data.keys():
+            try:
+                atoms.set_array(name, np.array(data[name], dtype=np.float64))
+            except (TypeError, ValueError) as error:
+                raise DataError(
+                    f"{name} has no value for each atom ({error})", where=where
+                ) from None
+        return from_ase(atoms, self._labels, where)
 
 
 def from_ase(atoms: Any, labels: LabelConfig | None = None, where: str = "atoms") -> Configuration:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from scitoolkit.core.lazy import lazy_names, public_dir
 
 if TYPE_CHECKING:
+    from scitoolkit.testing.atoms_format import AtomsFormatContract as AtomsFormatContract
     from scitoolkit.testing.codec import CodecContract as CodecContract
     from scitoolkit.testing.codec import EnhancerContract as EnhancerContract
     from scitoolkit.testing.decoder import DecoderContract as DecoderContract
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from scitoolkit.testing.strategy import StrategyContract as StrategyContract
 
 _HOMES = {
+    "AtomsFormatContract": "atoms_format",
     "CodecContract": "codec",
     "DecoderContract": "decoder",
     "EnhancerContract": "codec",
@@ -46,6 +48,7 @@ _HOMES = {
     "StrategyContract": "strategy",
 }
 __all__ = [
+    "AtomsFormatContract",
     "CodecContract",
     "DecoderContract",
     "EnhancerContract",

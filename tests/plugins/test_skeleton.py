@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import re
 import subprocess
 import sys
 
@@ -31,6 +33,15 @@ def test_every_kind_with_a_contract_has_a_skeleton_that_is_python(kind, tmp_path
     _new(kind, "just_made", tmp_path / "package")
     for path in (tmp_path / "package").glob("*.py"):
         compile(path.read_text(), str(path), "exec")
+
+
+@pytest.mark.parametrize("kind", ["forecaster", "logger", "search strategy"])
+def test_the_test_of_a_skeleton_overrides_the_fixture_of_its_suite(kind, tmp_path):
+    _new(kind, "just_made", tmp_path / "package")
+    text = (tmp_path / "package" / "test_just_made.py").read_text()
+    module, _, suite = plugins.kind(kind).contract.partition(":")
+    fixture = re.search(r"@pytest.fixture\n    def (\w+)", text)[1]
+    assert hasattr(getattr(importlib.import_module(module), suite), fixture)
 
 
 def test_a_new_domain_passes_its_contract_at_once(tmp_path):

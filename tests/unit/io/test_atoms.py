@@ -42,16 +42,6 @@ def test_deepmd_frames_are_those_of_the_npy_files():
     source.check()
 
 
-def test_extxyz_is_read_by_offset_in_any_order(tmp_path):
-    images = [molecule(seed) for seed in range(5)]
-    ase.io.write(tmp_path / "a.xyz", images, format="extxyz")
-    source = open_atoms(tmp_path / "a.xyz")
-    assert len(source) == 5
-    for index in (4, 0, 2):
-        assert np.allclose(source[index].forces, images[index].get_forces())
-        assert not source[index].pbc.any()
-
-
 def test_ase_database_and_folder_together(tmp_path):
     with ase.db.connect(tmp_path / "a.db") as database:
         for seed in range(3):
@@ -79,16 +69,6 @@ def test_mixed_type_frames_drop_their_padding(tmp_path):
     assert source[1].forces.shape == (2, 3)
 
 
-def test_stress_becomes_a_virial_of_the_other_sign(tmp_path):
-    atoms = ase.Atoms("H2", positions=[[0, 0, 0], [0.7, 0, 0]], cell=[3, 3, 3], pbc=True)
-    atoms.calc = SinglePointCalculator(
-        atoms, energy=-1.0, forces=np.ones((2, 3)), stress=np.array([1.0, 2, 3, 4, 5, 6])
-    )
-    ase.io.write(tmp_path / "a.xyz", atoms, format="extxyz")
-    virial = open_atoms(tmp_path / "a.xyz")[0].virial
-    assert np.allclose(virial, -27 * np.array([[1, 6, 5], [6, 2, 4], [5, 4, 3]]))
-
-
 @pytest.mark.parametrize(
     ("change", "match"),
     [
@@ -108,18 +88,6 @@ def test_labels_that_teach_nothing_are_refused(change, match):
     )  # fmt: skip
     with pytest.raises(DataError, match=match):
         AtomsCollection([[replace(frame, **change)] * 2]).check()
-
-
-def test_labels_of_another_name_are_named(tmp_path):
-    atoms = molecule()
-    atoms.calc = None
-    atoms.info["REF_energy"] = -3.0
-    atoms.arrays["REF_forces"] = np.ones((3, 3))
-    ase.io.write(tmp_path / "a.xyz", atoms, format="extxyz")
-    with pytest.raises(DataError, match="energy_key=REF_energy"):
-        open_atoms(tmp_path / "a.xyz")[0]
-    labels = LabelConfig(energy_key="REF_energy", forces_key="REF_forces")
-    assert open_atoms(tmp_path / "a.xyz", labels)[0].energy == -3.0
 
 
 @pytest.mark.parametrize(("scale", "unit"), [(1 / 0.529177, "bohr"), (0.1, "nm")])
@@ -144,15 +112,6 @@ def test_nan_and_periodic_without_cell_are_refused():
     bad = Configuration(species, positions, np.zeros((3, 3)), np.array([True, True, False]), 0.0)
     with pytest.raises(DataError, match="no such lattice vectors"):
         checked(bad)
-
-
-@pytest.mark.parametrize("cut", [30, 120])
-def test_a_damaged_file_says_where(tmp_path, cut):
-    ase.io.write(tmp_path / "a.xyz", [molecule(0), molecule(1)], format="extxyz")
-    text = (tmp_path / "a.xyz").read_text()
-    (tmp_path / "a.xyz").write_text(text[: len(text) - cut])
-    with pytest.raises(DataError, match=r"a\.xyz"):
-        list(open_atoms(tmp_path / "a.xyz"))
 
 
 def test_shipped_data_opens_from_any_folder(tmp_path, monkeypatch):
