@@ -34,6 +34,7 @@ def command(
     as_json: options.Json = False,
 ) -> None:
     """Inspect data and write a short commented configuration for them, ready to run."""
+    from scitoolkit.core.content import shipped_path
     from scitoolkit.core.jobs import job_for_task
     from scitoolkit.core.run_directory import write_atomic
     from scitoolkit.core.starter import DataToStart
@@ -42,9 +43,13 @@ def command(
         raise ConfigError("already exists", where=str(output), fix="choose another name with -o")
     # Paths in a configuration are relative to it.
     folder = Path() if output is None else output.parent
-    written = [f if os.path.isabs(f) else os.path.relpath(f, folder) for f in files]
+    found = [str(shipped_path(f)) for f in files]
+    written = [
+        named if os.path.isabs(named) or file != named else os.path.relpath(named, folder)
+        for named, file in zip(files, found, strict=True)
+    ]
     names = [d for d in dims.split(",") if d]
-    text = job_for_task(what).starter(DataToStart(files, written, names))
+    text = job_for_task(what).starter(DataToStart(found, written, names))
     if as_json:
         options.print_json({"path": str(output) if output else None, "text": text})
     if output is None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from scitoolkit.cli import _options as options
 from scitoolkit.core.errors import DataError
+
+if TYPE_CHECKING:
+    from scitoolkit.io.atoms_summary import AtomsSummary
 
 NAME = "inspect"
 
@@ -17,13 +21,18 @@ def command(
     path: Annotated[
         Path,
         typer.Argument(
-            metavar="FILE", help="A file (HDF5, NetCDF, Zarr, ...), a folder, or a quoted pattern."
+            metavar="FILE",
+            help="A file (HDF5, NetCDF, Zarr, extxyz, ...), a folder, or a quoted pattern.",
         ),
     ],
     as_json: options.Json = False,
 ) -> None:
-    """Show the variables of a file: dims, units, chunks, error bounds, cost of random reads."""
+    """Show the variables of a file: dims, units, chunks, error bounds, cost of random reads.
+
+    Of atomic configurations: number of frames, species, and labels.
+    """
     from scitoolkit.core.content import shipped_path
+    from scitoolkit.io.atoms import is_atoms
     from scitoolkit.io.campaign.files import campaign_files
     from scitoolkit.io.inspect import describe
 
@@ -35,6 +44,9 @@ def command(
             return
         for one in compressed:
             print(_compressed_line(one))
+        return
+    if is_atoms(path):
+        _print_atoms(path, as_json)
         return
     files = campaign_files(path)
     campaign = _campaign(path, files)
@@ -81,6 +93,41 @@ def _print_campaign(path: Path, found: dict[str, Any], as_json: bool) -> None:
     for name, channel in found["channels"].items():
         units = f" [{channel['units']}]" if channel["units"] else ""
         print(f"  {name}{units}: {channel['variable']}({', '.join(channel['axes'])})")
+
+
+def _print_atoms(path: Path, as_json: bool) -> None:
+    from scitoolkit.io.atoms_summary import summarize_atoms
+    from scitoolkit.io.inspect import bytes_of
+
+    found = summarize_atoms([path])
+    size = bytes_of(path)
+    if as_json:
+        labels = found.labels.model_dump(mode="json")
+        options.print_json({"path": str(path), "format": "atoms", "bytes": size,
+                            **asdict(found), "labels": labels})  # fmt: skip
+        return
+    low, high = found.atoms
+    atoms = f"{low}" if low == high else f"{low} to {high}"
+    periodic = " or ".join(map(str, found.periodic))
+    print(f"{path}: atomic configurations, {_size(size)}")
+    print(f"  frames: {found.frames}, atoms: {atoms}, periodic directions: {periodic}")
+    print(f"  species: {' '.join(found.species)}{_of(found)}")
+    names = found.labels
+    if found.energy is not None:
+        low_energy, high_energy = found.energy
+        print(
+            f"  {names.energy_key}: {low_energy:.6g} to {high_energy:.6g} eV per atom{_of(found)}"
+        )
+    if found.forces is not None:
+        print(f"  {names.forces_key}: root mean square {found.forces:.4g} eV/Å{_of(found)}")
+    if found.virial:
+        print(f"  {names.virial_key} of all frames{_of(found)}")
+    if found.energy is None and found.forces is None:
+        print("  no labels of all frames")
+
+
+def _of(found: AtomsSummary) -> str:
+    return "" if found.read == found.frames else f" (of {found.read} frames)"
 
 
 def _compressed(path: Path) -> list[dict[str, Any]]:

@@ -308,11 +308,21 @@ def _existing(path: Path) -> Path:
     return path
 
 
+def is_atoms(path: Path) -> bool:
+    """Return whether an existing path is in one of the formats of atomic configurations."""
+    return path.exists() and _guessed(path) is not None
+
+
+def _guessed(path: Path) -> type[AtomsFormat] | None:
+    members = [atoms_formats.get(name) for name in atoms_formats]
+    return next((member for member in members if member.guess(path)), None)
+
+
 def _format_of(path: Path) -> type[AtomsFormat]:
     """Return the format of an existing path."""
-    members = [atoms_formats.get(name) for name in atoms_formats]
-    found = next((member for member in members if member.guess(path)), None)
+    found = _guessed(path)
     if found is None:
+        members = [atoms_formats.get(name) for name in atoms_formats]
         kind = "no deepmd system (type.raw) in this folder"
         raise DataError(
             kind if path.is_dir() else f"format {path.suffix!r} not known", where=str(path),
@@ -374,13 +384,25 @@ def checked(frame: Configuration) -> Configuration:
     return frame
 
 
-def missing_label(kind: str, key: str, found: Sequence[str], where: str) -> DataError:
-    """Return the error for a label that a file does not have under the configured name."""
-    near = nearest_name(key, found)
-    return DataError(
-        f"no {kind} called {key!r}", where=where, allowed=", ".join(sorted(found)) or "nothing",
-        fix=f"data.labels.{kind}_key={near or (sorted(found)[0] if found else 'NAME')}",
-    )  # fmt: skip
+class MissingLabel(DataError):
+    """A label that a file does not have under the configured name, but perhaps under another.
+
+    Attributes:
+        key: the key of `LabelConfig`, such as energy_key.
+        name: the configured name.
+        similar: names in the file that contain the kind of the label.
+    """
+
+    def __init__(self, kind: str, name: str, found: Sequence[str], where: str) -> None:
+        self.key: str = f"{kind}_key"
+        self.name: str = name
+        self.similar: list[str] = sorted(n for n in found if kind.rstrip("s") in n.lower())
+        names = sorted(found)
+        near = nearest_name(name, found) or (names[0] if names else "NAME")
+        super().__init__(
+            f"no {kind} called {name!r}", where=where, allowed=", ".join(names) or "nothing",
+            fix=f"data.labels.{self.key}={near}",
+        )  # fmt: skip
 
 
 def ase(purpose: str) -> Any:

@@ -17,8 +17,8 @@ from scitoolkit.io.atoms import (
     AtomsSource,
     Configuration,
     LabelConfig,
+    MissingLabel,
     ase,
-    missing_label,
 )
 from scitoolkit.io.numpy_file import load_array
 
@@ -366,5 +366,5 @@ def _found(held: dict, others: dict, key: str, kind: str, where: str) -> Any:
         return held[key]
     named = [name for name in others if kind.rstrip("s") in name.lower()]
     if named or key != kind:
-        raise missing_label(kind, key, [*others, *(k for k in held if k == kind)], where)
+        raise MissingLabel(kind, key, [*others, *(k for k in held if k == kind)], where)
     return None
