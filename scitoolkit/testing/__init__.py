@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from scitoolkit.testing.optimizer import OptimizerContract as OptimizerContract
     from scitoolkit.testing.potential import PotentialContract as PotentialContract
     from scitoolkit.testing.strategy import StrategyContract as StrategyContract
+    from scitoolkit.testing.training_strategy import (
+        TrainingStrategyContract as TrainingStrategyContract,
+    )
 
 _HOMES = {
     "CodecContract": "codec",
@@ -38,6 +41,7 @@ _HOMES = {
     "OptimizerContract": "optimizer",
     "PotentialContract": "potential",
     "StrategyContract": "strategy",
+    "TrainingStrategyContract": "training_strategy",
 }
 __all__ = [
     "CodecContract",
@@ -54,6 +58,7 @@ __all__ = [
     "OptimizerContract",
     "PotentialContract",
     "StrategyContract",
+    "TrainingStrategyContract",
 ]
 
 __getattr__: Callable[[str], Any] = lazy_names(__name__, _HOMES)
