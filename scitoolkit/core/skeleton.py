@@ -142,9 +142,9 @@ def _member(kind: Kind[Any], name: str, cls: str, base: type) -> str:
     methods = "".join(_method(base, method) for method in sorted(_abstract(base)))
     imports = _imports(base, methods)
     typing_only = _typing_imports(base, methods)
-    wanted = ["Literal"] * bool(fields) + ["TYPE_CHECKING"] * bool(typing_only)
+    wanted = ["TYPE_CHECKING"] * bool(typing_only) + ["Literal"] * bool(fields)
     if wanted:
-        imports.insert(0, f"from typing import {', '.join(sorted(wanted, key=str.lower))}\n")
+        imports.insert(0, f"from typing import {', '.join(wanted)}\n")
     if typing_only:
         imports.append("\nif TYPE_CHECKING:\n" + textwrap.indent("\n".join(typing_only), "    "))
     return _MEMBER.format(

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from scitoolkit.testing.optimizer import OptimizerContract as OptimizerContract
     from scitoolkit.testing.potential import PotentialContract as PotentialContract
     from scitoolkit.testing.strategy import StrategyContract as StrategyContract
+    from scitoolkit.testing.training_strategy import (
+        TrainingStrategyContract as TrainingStrategyContract,
+    )
 
 _HOMES = {
     "AtomsFormatContract": "atoms_format",
@@ -46,6 +49,7 @@ _HOMES = {
     "OptimizerContract": "optimizer",
     "PotentialContract": "potential",
     "StrategyContract": "strategy",
+    "TrainingStrategyContract": "training_strategy",
 }
 __all__ = [
     "AtomsFormatContract",
@@ -66,6 +70,7 @@ __all__ = [
     "OptimizerContract",
     "PotentialContract",
     "StrategyContract",
+    "TrainingStrategyContract",
 ]
 
 __getattr__: Callable[[str], Any] = lazy_names(__name__, _HOMES)

@@ -24,21 +24,28 @@ def is_deferred(model: nn.Module) -> bool:
     return any(t.is_meta for t in [*model.parameters(), *model.buffers()])
 
 
+def tied(model: nn.Module) -> tuple[str, str] | None:
+    """Return two names of one parameter, or None if each parameter has one name."""
+    seen: dict[int, str] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        first = seen.setdefault(id(parameter), name)
+        if first != name:
+            return first, name
+    return None
+
+
 def check_deferred(model: nn.Module) -> None:
     """Check that the weights of a deferred model can be drawn module by module.
 
     Raises:
         ConfigError: a module has no `reset_parameters`, or two names share a parameter.
     """
-    seen: dict[int, str] = {}
-    for name, parameter in model.named_parameters(remove_duplicate=False):
-        first = seen.setdefault(id(parameter), name)
-        if first != name:
-            raise ConfigError(
-                f"parameters {first} and {name} are tied, which the meta device does not support",
-                where="model",
-                fix="build the model outside of torch.device('meta')",
-            )
+    if pair := tied(model):
+        raise ConfigError(
+            f"parameters {pair[0]} and {pair[1]} are tied, which the meta device does not support",
+            where="model",
+            fix="build the model outside of torch.device('meta')",
+        )
     for name, module in model.named_modules():
         if _own(module) and _reset(module) is None:
             raise ConfigError(

@@ -100,8 +100,7 @@ def train(options: dict, folder: Path) -> Trainer:
         path = on_rank_zero(lambda: sorted((folder.parent / folder.name).glob("*Z-*"))[0])
         poison = options.get("poison", "") if rank else ""
         normalised = options.get("normalised", False)
-        with torch.device("meta" if options.get("deferred") else "cpu"):
-            task = Regression(options.get("dropout", 0.2), poison, normalised=normalised)
+        task = Regression(options.get("dropout", 0.2), poison, normalised=normalised)
         tensors = data(options.get("samples", 37))
         if options.get("nan_rank") == rank:
             tensors["x"][:] = float("nan")

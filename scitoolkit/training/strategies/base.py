@@ -2,7 +2,9 @@
 
 All strategies compute the same result: the gradient is the sum over all micro-batches and ranks of
 (samples of the micro-batch / samples of the step) times the mean gradient of the micro-batch, so a
-rank with fewer samples, or a filler, is weighted accordingly.
+rank with fewer samples, or a filler, is weighted accordingly. The exception is a parameter that no
+sample of a step uses: its gradient is zero on several processes, so that moments and weight decay
+still change it, and missing on one process.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ Class attributes declare the properties of a strategy (`shards_parameters`, `sha
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field, PositiveFloat
@@ -44,13 +45,15 @@ class StrategyConfig(Config):
         """Return why a gradient exchange is not supported, or an empty string."""
         return "" if exchange == Full() else f"strategy {self.name} does not read exchange"
 
+    @abstractmethod
     def build(self, device: torch.device) -> TrainingStrategy:
         """Return the strategy of this process; requires the process group to be joined."""
-        raise NotImplementedError
 
 
 training_strategies: Kind[type[StrategyConfig]] = Kind(
-    "training strategy", "distributes a training over processes"
+    "training strategy",
+    "distributes a training over processes",
+    contract="scitoolkit.testing:TrainingStrategyContract",
 )
 
 

@@ -14,7 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.memory import return_freed_memory
-from scitoolkit.training.deferred import check_deferred, draw, is_deferred
+from scitoolkit.training.deferred import check_deferred, draw, is_deferred, tied
 from scitoolkit.training.exchange.buckets import Watch, on_gradient
 from scitoolkit.training.exchange.config import ExchangeConfig
 from scitoolkit.training.sharding import local, shard_offset, whole
@@ -50,11 +50,16 @@ class ShardedStrategy(DataParallelStrategy):
         self._group_mib, self._bf16, self._offload = group_mib, bf16, offload
 
     def prepare(self, model: nn.Module, seed: int) -> nn.Module:
-        """Return a sharded copy of the model; the model itself is emptied until `restore`."""
+        """Return a sharded copy of the model; the model itself is emptied until `restore`.
+
+        Raises:
+            ConfigError: two names share a parameter, or the model cannot be initialised.
+        """
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import fully_shard
 
         check_gathered_precision(model, self._bf16)
+        check_untied(model)
         # Otherwise freed layers stay in the heap and the memory peak does not decrease.
         return_freed_memory()
         deferred = is_deferred(model)
@@ -139,6 +144,19 @@ class ShardedStrategy(DataParallelStrategy):
             if isinstance(target, DTensor):
                 value = value[shard_offset(target) :][: part.shape[0]]
             part.copy_(value)
+
+
+def check_untied(model: nn.Module) -> None:
+    """Check that no parameter has two names: FSDP2 would train each of them as a parameter.
+
+    Raises:
+        ConfigError: two names share a parameter.
+    """
+    if pair := tied(model):
+        raise ConfigError(
+            f"parameters {pair[0]} and {pair[1]} are tied, which stage 3 does not support",
+            where="training.sharding.stage", allowed="1, 2", fix="training.sharding.stage=2",
+        )  # fmt: skip
 
 
 def check_gathered_precision(model: nn.Module, bf16: bool) -> None:

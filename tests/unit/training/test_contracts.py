@@ -1,4 +1,4 @@
-"""Every registered optimizer and logger, and the loaders of training, keep their contracts."""
+"""The optimizers, exchanges, strategies, loggers and loaders of training keep their contracts."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ from scitoolkit.testing import (
     LoaderContract,
     LoggerContract,
     OptimizerContract,
+    TrainingStrategyContract,
 )
 from scitoolkit.testing.loaders import TensorLoader
 from scitoolkit.training.batches import DataLoaderBatches
 from scitoolkit.training.exchange.config import exchanges
 from scitoolkit.training.loggers import loggers
 from scitoolkit.training.optim.optimizers import optimizers
+from scitoolkit.training.strategies.config import Sharded, ShardingConfig, training_strategies
 
 SAMPLES = torch.arange(29)
 
@@ -39,6 +41,32 @@ class TestExchanges(ExchangeContract):
     @pytest.fixture(params=exchanges.names())
     def exchange(self, request):
         return exchanges.get(request.param)()
+
+
+@pytest.mark.multiproc
+@pytest.mark.usefixtures("warm_ranks")
+class TestStrategies(TrainingStrategyContract):
+    @pytest.fixture(params=[n for n in training_strategies.names() if n != "sharded"])
+    def strategy(self, request):
+        return training_strategies.get(request.param)()
+
+
+@pytest.mark.multiproc
+@pytest.mark.usefixtures("warm_ranks")
+class TestOptimizerShards(TrainingStrategyContract):
+    @pytest.fixture(params=[pytest.param(1, marks=pytest.mark.slow), 2])
+    def strategy(self, request):
+        return Sharded(sharding=ShardingConfig(stage=request.param))
+
+
+@pytest.mark.multiproc
+@pytest.mark.usefixtures("warm_ranks")
+class TestSharded(TrainingStrategyContract):
+    conditional: ClassVar[bool] = False
+
+    @pytest.fixture(params=[pytest.param(None, marks=pytest.mark.slow), 1e-4])
+    def strategy(self, request):
+        return Sharded(sharding=ShardingConfig(group_mib=request.param))
 
 
 class TestLoggers(LoggerContract):
