@@ -19,6 +19,7 @@ from scitoolkit.compression import compress, decompress, inspect_stream
 from scitoolkit.compression.codecs import ErrorBoundedCodec, codecs
 from scitoolkit.compression.enhancers import Enhancer, enhancers
 from scitoolkit.core.errors import DataError
+from scitoolkit.testing.member import check_registered
 
 SHAPES = ((700,), (31, 33), (12, 14, 13), (3, 4, 12, 11))
 BOUNDS = (1e-1, 1e-4)
@@ -78,10 +79,7 @@ class CodecContract:
 
     def test_registered_under_its_name(self, codec: ErrorBoundedCodec) -> None:
         """The registry returns this class, which has a summary and is available."""
-        assert codecs.get(codec.name) is type(codec)
-        member = codecs.member(codec.name)
-        assert member.summary
-        assert not member.problem
+        check_registered(codecs, codec)
         assert type(codec)().name == codec.name
 
     def test_some_usual_field_is_accepted(self, codec: ErrorBoundedCodec) -> None:
@@ -202,9 +200,7 @@ class EnhancerContract:
 
     def test_registered_under_its_name(self, enhancer: Enhancer) -> None:
         """The registry returns this class, which has a summary and is available."""
-        assert enhancers.get(enhancer.name) is type(enhancer)
-        assert enhancers.member(enhancer.name).summary
-        assert not enhancers.member(enhancer.name).problem
+        check_registered(enhancers, enhancer)
 
     @pytest.mark.parametrize("dtype", ["float32", "float64"])
     def test_clip_holds_and_the_error_falls(self, enhancer: Enhancer, dtype: str) -> None:

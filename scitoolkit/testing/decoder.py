@@ -9,16 +9,14 @@ Example:
 
 from __future__ import annotations
 
-import json
-
 import pytest
 import torch
 from torch import Tensor
 
-from scitoolkit.core.errors import ConfigError
 from scitoolkit.ops import taylor
 from scitoolkit.superresolution.config import DecoderConfig, decoders
 from scitoolkit.superresolution.decoder import Decoder
+from scitoolkit.testing.member import check_registered, check_settings
 
 DIMS, LATENT, FIELDS = 3, 6, 2
 DERIVATIVES = [(1, 0, 0), (0, 0, 1), (0, 2, 0), (0, 1, 1), (1, 0, 2)]
@@ -73,15 +71,11 @@ class DecoderContract:
 
     def test_registered_under_its_name(self, decoder: DecoderConfig) -> None:
         """The registry returns this class, which has a summary."""
-        assert decoders.get(decoder.name) is type(decoder)
-        assert decoders.member(decoder.name).summary
+        check_registered(decoders, decoder)
 
     def test_keys_of_others_are_refused(self, decoder: DecoderConfig) -> None:
         """Unknown keys are refused; known ones are unchanged after they are written and read."""
-        with pytest.raises(ConfigError, match="no_such_key"):
-            type(decoder)(**{**decoder.model_dump(), "no_such_key": 1})
-        text = json.dumps(decoder.model_dump(mode="json"))
-        assert type(decoder).model_validate(json.loads(text)) == decoder
+        check_settings(decoder)
 
     @pytest.mark.parametrize("dims", [1, 2, 4])
     def test_points_do_not_depend_on_each_other(self, decoder: DecoderConfig, dims: int) -> None:

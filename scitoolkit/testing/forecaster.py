@@ -9,16 +9,16 @@ Example:
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from scitoolkit.core.errors import ConfigError, DataError
+from scitoolkit.core.errors import DataError
 from scitoolkit.forecasting.forecasters import ForecasterConfig, Setting, forecasters
 from scitoolkit.forecasting.windows import Array, Series, all_windows
+from scitoolkit.testing.member import check_registered, check_settings
 
 INPUTS, LEADS, CELLS = 6, 4, 12
 
@@ -63,23 +63,14 @@ class ForecasterContract:
 
     def test_registered_under_its_name(self, config: ForecasterConfig) -> None:
         """The registry returns this class, which has a summary and title and is available."""
-        assert forecasters.get(config.name) is type(config)
-        member = forecasters.member(config.name)
-        assert member.summary
-        assert not member.problem
+        check_registered(forecasters, config)
         assert config.title
         assert config.title in config.candidates(wave_setting())[0].label()
 
-    def test_keys_of_others_are_refused(self, config: ForecasterConfig) -> None:
-        """Unknown keys are refused."""
-        with pytest.raises(ConfigError, match="no_such_key"):
-            type(config)(**{**config.model_dump(), "no_such_key": 1})
-
-    def test_settings_survive_json(self, config: ForecasterConfig) -> None:
-        """A candidate is unchanged after it is written and read."""
+    def test_settings_of_all_candidates(self, config: ForecasterConfig) -> None:
+        """Unknown keys are refused; a candidate is unchanged after it is written and read."""
         for candidate in config.candidates(wave_setting()):
-            text = json.dumps(candidate.model_dump(mode="json"))
-            assert type(config).model_validate(json.loads(text)) == candidate
+            check_settings(candidate)
 
     def test_forecasts_are_finite_and_in_the_unit_of_the_field(
         self, config: ForecasterConfig

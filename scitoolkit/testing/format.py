@@ -24,6 +24,7 @@ from scitoolkit.io.fields import open_fields
 from scitoolkit.io.formats import Format, StreamedVariable, format_of, formats, writing_format
 from scitoolkit.io.inspect import describe
 from scitoolkit.io.loader import open_source
+from scitoolkit.testing.member import check_registered
 
 
 def sample_fields(single_array: bool = False, unnamed_dims: bool = False) -> xr.Dataset:
@@ -89,9 +90,7 @@ class FormatContract:
 
     def test_registered_under_its_name(self, format: type[Format]) -> None:
         """The registry returns this class, which has a summary and is available."""
-        assert formats.get(format.name) is format
-        assert formats.member(format.name).summary
-        assert not formats.member(format.name).problem
+        check_registered(formats, format)
 
     def test_found_by_content(self, format: type[Format], path: Path) -> None:
         """The format recognises its file regardless of the name, before all other formats."""

@@ -18,6 +18,7 @@ import pytest
 
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.generators.base import Generator, Origin, Sample, generators
+from scitoolkit.testing.member import check_registered, check_settings
 
 
 class GeneratorContract:
@@ -35,10 +36,7 @@ class GeneratorContract:
 
     def test_registered_under_its_name(self, generator: Generator) -> None:
         """The registry returns this class, which states equations, scheme and reference."""
-        assert generators.get(generator.name) is type(generator)
-        member = generators.member(generator.name)
-        assert member.summary
-        assert not member.problem
+        check_registered(generators, generator)
         assert generator.equations
         assert generator.scheme
         assert generator.reference
@@ -57,9 +55,9 @@ class GeneratorContract:
             with pytest.raises(ConfigError):
                 generator.with_parameters({key: math.nan})
 
-    def test_settings_survive_json(self, generator: Generator) -> None:
-        """A worker process receives an equal generator."""
-        assert type(generator).model_validate_json(generator.model_dump_json()) == generator
+    def test_settings(self, generator: Generator) -> None:
+        """Unknown keys are refused; a worker process receives an equal generator."""
+        check_settings(generator)
 
     def test_invariants_are_within_their_bounds(self, generator: Generator, made: Sample) -> None:
         """Each invariant has a bound, and its drift is below it."""

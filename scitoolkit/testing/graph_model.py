@@ -9,19 +9,17 @@ Example:
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
-from scitoolkit.core.errors import ConfigError
 from scitoolkit.graphs.graph import Graph
 from scitoolkit.graphs.grid import Grid
 from scitoolkit.graphs.models import NodeModelConfig, models
 from scitoolkit.graphs.part import GraphPart
 from scitoolkit.graphs.proof import LIMIT, prove
+from scitoolkit.testing.member import check_registered, check_settings
 from scitoolkit.training.ranks.communicator import SingleProcess
 
 NODES, EDGES, FEATURES, OUTPUTS = 30, 120, 6, 3
@@ -87,15 +85,11 @@ class GraphModelContract:
 
     def test_registered_under_its_name(self, model: NodeModelConfig) -> None:
         """The registry returns this class, which has a summary."""
-        assert models.get(model.name) is type(model)
-        assert models.member(model.name).summary
+        check_registered(models, model)
 
     def test_keys_of_others_are_refused(self, model: NodeModelConfig) -> None:
         """Unknown keys are refused; known ones are unchanged after they are written and read."""
-        with pytest.raises(ConfigError, match="no_such_key"):
-            type(model)(**{**model.model_dump(), "no_such_key": 1})
-        text = json.dumps(model.model_dump(mode="json"))
-        assert type(model).model_validate(json.loads(text)) == model
+        check_settings(model)
 
     def test_a_row_for_each_node(self, network: nn.Module) -> None:
         """The outputs are finite, also of a node without edges and of a graph without edges."""

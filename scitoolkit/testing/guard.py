@@ -16,6 +16,7 @@ from torch import Tensor
 
 from scitoolkit.emulation.guards.axes import Grid
 from scitoolkit.emulation.guards.base import GuardConfig, guards
+from scitoolkit.testing.member import check_registered, check_settings
 
 NX, NZ = 16, 12
 
@@ -43,9 +44,10 @@ class GuardContract:
         )  # fmt: skip
         return new, old
 
-    def test_its_name_is_registered(self, guard):
-        """The registry returns this class."""
-        assert guards.get(guard.name) is type(guard)
+    def test_registered_under_its_name(self, guard):
+        """The registry returns this class, which has a summary; settings survive a round trip."""
+        check_registered(guards, guard)
+        check_settings(guard)
 
     def test_it_is_a_projection_or_a_damping(self, guard, grid, states):
         """A second application changes nothing (projection) or less than the first (damping)."""

@@ -15,7 +15,6 @@ from typing import Any, ClassVar
 
 import pytest
 
-from scitoolkit.core.errors import ConfigError
 from scitoolkit.search import Search, Space, chain, choice, integer, real
 from scitoolkit.search.history import History, load_history
 from scitoolkit.search.strategies import (
@@ -25,6 +24,7 @@ from scitoolkit.search.strategies import (
     SuccessiveHalving,
     strategies,
 )
+from scitoolkit.testing.member import check_registered, check_settings
 
 Configuration = dict[str, Any]
 
@@ -76,10 +76,7 @@ class StrategyContract:
 
     def test_registered_under_its_name(self, config: StrategyConfig) -> None:
         """The registry returns this class, which has a summary and is available."""
-        assert strategies.get(config.name) is type(config)
-        member = strategies.member(config.name)
-        assert member.summary
-        assert not member.problem
+        check_registered(strategies, config)
 
     def test_each_build_is_a_strategy_with_its_settings(self, config: StrategyConfig) -> None:
         """Searches do not share strategy objects; the description is JSON and has a name."""
@@ -91,8 +88,7 @@ class StrategyContract:
 
     def test_keys_of_others_are_refused(self, config: StrategyConfig) -> None:
         """Unknown keys are refused."""
-        with pytest.raises(ConfigError, match="no_such_key"):
-            type(config)(**{"no_such_key": 1})
+        check_settings(config)
 
     def test_asking_changes_nothing(self, config: StrategyConfig) -> None:
         """`ask` has no side effects between two events."""
