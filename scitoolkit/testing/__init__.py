@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 from scitoolkit.core.lazy import lazy_names, public_dir
 
 if TYPE_CHECKING:
+    from scitoolkit.testing.activation_store import (
+        ActivationStoreContract as ActivationStoreContract,
+    )
     from scitoolkit.testing.codec import CodecContract as CodecContract
     from scitoolkit.testing.codec import EnhancerContract as EnhancerContract
     from scitoolkit.testing.exchange import ExchangeContract as ExchangeContract
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     )
 
 _HOMES = {
+    "ActivationStoreContract": "activation_store",
     "CodecContract": "codec",
     "EnhancerContract": "codec",
     "ExchangeContract": "exchange",
@@ -44,6 +48,7 @@ _HOMES = {
     "TrainingStrategyContract": "training_strategy",
 }
 __all__ = [
+    "ActivationStoreContract",
     "CodecContract",
     "EnhancerContract",
     "ExchangeContract",
