@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 from scitoolkit.core.lazy import lazy_names, public_dir
 
 if TYPE_CHECKING:
+    from scitoolkit.testing.activation_store import (
+        ActivationStoreContract as ActivationStoreContract,
+    )
     from scitoolkit.testing.atoms_format import AtomsFormatContract as AtomsFormatContract
     from scitoolkit.testing.codec import CodecContract as CodecContract
     from scitoolkit.testing.codec import EnhancerContract as EnhancerContract
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     )
 
 _HOMES = {
+    "ActivationStoreContract": "activation_store",
     "AtomsFormatContract": "atoms_format",
     "CodecContract": "codec",
     "DecoderContract": "decoder",
@@ -52,6 +56,7 @@ _HOMES = {
     "TrainingStrategyContract": "training_strategy",
 }
 __all__ = [
+    "ActivationStoreContract",
     "AtomsFormatContract",
     "CodecContract",
     "DecoderContract",

@@ -44,6 +44,7 @@ class SavedTensor:
 
     kept: Unchanged | codec.Packed | Narrow
     dtype: torch.dtype
+    stride: tuple[int, ...]
     uses: int = 1
 
     @property
@@ -212,7 +213,7 @@ class Comet:
         size = tensor.numel() * tensor.element_size()
         exact = tensor.numel() < self._config.smallest or size > storage.nbytes()
         if exact or storage_id(tensor) in current.untouched:
-            return SavedTensor(Unchanged.of(tensor), tensor.dtype)
+            return SavedTensor(Unchanged.of(tensor), tensor.dtype, tensor.stride())
         key = (
             storage_id(tensor), tensor.storage_offset(), tensor.shape, tensor.stride(),
             tensor.dtype, tensor._version,
@@ -237,9 +238,9 @@ class Comet:
     def _encode(self, tensor: Tensor, number: int, current: ForwardRecord) -> SavedTensor:
         if number == len(self.steps):
             self.steps.append(FIRST_STEP)
-        dtype = tensor.dtype
+        dtype, stride = tensor.dtype, tensor.stride()
         if not dtype.is_floating_point:
-            return SavedTensor(narrow(tensor), dtype)
+            return SavedTensor(narrow(tensor), dtype, stride)
         values = tensor.contiguous()
         if dtype not in codec.REAL:
             values = values.float()
@@ -247,7 +248,7 @@ class Comet:
         packed = None
         if math.isfinite(about.rms):
             packed = codec.pack(values, self.steps[number] * about.rms / current.finer, about)
-        return SavedTensor(Unchanged.of(tensor) if packed is None else packed, dtype)
+        return SavedTensor(Unchanged.of(tensor) if packed is None else packed, dtype, stride)
 
     def _unpack(self, entry: Any) -> Tensor:
         if isinstance(entry, Tensor):
@@ -256,13 +257,23 @@ class Comet:
         if isinstance(kept, Unchanged):
             return kept.value()
         if isinstance(kept, Narrow):
-            return widen(kept)
+            return _strided(widen(kept), entry.stride)
         entry.uses -= 1
         if self._decoded is not None and self._decoded[0] is entry:
             tensor = self._decoded[1]
         else:
             self._decoded = None
-            tensor = codec.unpack(kept).to(entry.dtype)
+            tensor = _strided(codec.unpack(kept).to(entry.dtype), entry.stride)
         # The preceding operation often needs the same tensor (ReLU, convolution).
         self._decoded = (entry, tensor) if entry.uses > 0 else None
         return tensor
+
+
+def _strided(tensor: Tensor, stride: tuple[int, ...]) -> Tensor:
+    """Return a tensor with strides of the saved one, on which the choice of kernels depends.
+
+    A recomputed part that reads it must save the same tensors as in the forward pass.
+    """
+    if tensor.stride() == stride or 0 in stride:
+        return tensor
+    return torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype).copy_(tensor)

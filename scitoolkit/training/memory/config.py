@@ -21,7 +21,10 @@ from scitoolkit.core.suggest import did_you_mean
 
 # Members implement `memory.store.ActivationStore`.
 activation_stores: Kind[Any] = Kind(
-    "activation store", "stores activations for the backward pass", imports_torch=True
+    "activation store",
+    "stores activations for the backward pass",
+    contract="scitoolkit.testing:ActivationStoreContract",
+    imports_torch=True,
 )
 
 

@@ -47,7 +47,7 @@ def replaced(
     def recomputed(*arguments: Any, **named: Any) -> Any:
         return checkpoint(
             forward, *arguments, use_reentrant=False,
-            context_fn=lambda: (contextlib.nullcontext(), _same_buffers(module)), **named,
+            context_fn=lambda: (contextlib.nullcontext(), _SameBuffers(module)), **named,
         )  # fmt: skip
 
     run = recomputed if recomputes else forward
@@ -70,12 +70,18 @@ def save_unchanged() -> saved_tensors_hooks:
     return saved_tensors_hooks(Unchanged.of, Unchanged.value)
 
 
-@contextlib.contextmanager
-def _same_buffers(module: nn.Module) -> Iterator[None]:
-    """Restore buffers after recomputation, so that running statistics count a batch once."""
-    kept = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
-    try:
-        yield
-    finally:
-        for buffer, values in kept:
+class _SameBuffers:
+    """Context of each recomputation that restores buffers: statistics count a batch once.
+
+    It is entered again if gradients are differentiated again.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self._module = module
+
+    def __enter__(self) -> None:
+        self._kept = [(buffer, buffer.detach().clone()) for buffer in self._module.buffers()]
+
+    def __exit__(self, *error: object) -> None:
+        for buffer, values in self._kept:
             buffer.data.copy_(values)  # .data leaves the version unchanged

@@ -13,6 +13,7 @@ from scitoolkit.graphs.mesh_task import FlowLoader
 from scitoolkit.graphs.task import PartLoader
 from scitoolkit.io.loader import ArraySource, BatchLoader
 from scitoolkit.testing import (
+    ActivationStoreContract,
     ExchangeContract,
     LoaderContract,
     LoggerContract,
@@ -23,6 +24,8 @@ from scitoolkit.testing.loaders import TensorLoader
 from scitoolkit.training.batches import DataLoaderBatches
 from scitoolkit.training.exchange.config import exchanges
 from scitoolkit.training.loggers import loggers
+from scitoolkit.training.memory import offload_places
+from scitoolkit.training.memory.config import MemoryConfig, activation_stores
 from scitoolkit.training.optim.optimizers import optimizers
 from scitoolkit.training.strategies.config import Sharded, ShardingConfig, training_strategies
 
@@ -67,6 +70,15 @@ class TestSharded(TrainingStrategyContract):
     @pytest.fixture(params=[pytest.param(None, marks=pytest.mark.slow), 1e-4])
     def strategy(self, request):
         return Sharded(sharding=ShardingConfig(group_mib=request.param))
+
+
+class TestActivationStores(ActivationStoreContract):
+    @pytest.fixture(params=activation_stores.names())
+    def config(self, request, tmp_path, monkeypatch):
+        # The temporary folder of a test may be in memory, which is refused.
+        monkeypatch.setattr(offload_places, "file_system", lambda folder: "ext4")
+        folder = {"folder": tmp_path} if request.param == "offload" else {}
+        return MemoryConfig(activations=request.param, **folder)
 
 
 class TestLoggers(LoggerContract):
