@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from scitoolkit.testing.atoms_format import AtomsFormatContract as AtomsFormatContract
     from scitoolkit.testing.codec import CodecContract as CodecContract
     from scitoolkit.testing.codec import EnhancerContract as EnhancerContract
+    from scitoolkit.testing.evaluator import EvaluatorContract as EvaluatorContract
     from scitoolkit.testing.exchange import ExchangeContract as ExchangeContract
     from scitoolkit.testing.forecaster import ForecasterContract as ForecasterContract
     from scitoolkit.testing.format import FormatContract as FormatContract
@@ -28,6 +29,7 @@ _HOMES = {
     "AtomsFormatContract": "atoms_format",
     "CodecContract": "codec",
     "EnhancerContract": "codec",
+    "EvaluatorContract": "evaluator",
     "ExchangeContract": "exchange",
     "ForecasterContract": "forecaster",
     "FormatContract": "format",
@@ -45,6 +47,7 @@ __all__ = [
     "AtomsFormatContract",
     "CodecContract",
     "EnhancerContract",
+    "EvaluatorContract",
     "ExchangeContract",
     "ForecasterContract",
     "FormatContract",
