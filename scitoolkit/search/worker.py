@@ -6,15 +6,15 @@ import ctypes
 import errno
 import faulthandler
 import inspect
+import multiprocessing
 import os
 import pickle
 import signal
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Callable
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from scitoolkit.core.errors import Interrupted, ScitoolkitError
@@ -160,20 +160,21 @@ def _become_group_leader() -> None:
 
 
 def _terminate_with_parent() -> None:
-    """Terminate with the parent process; a resumed search issues the trial again."""
-    import multiprocessing
+    """End with the parent process; a resumed search issues the trial again.
 
+    What the trial has started ends too: a forked process kills the group once this process or its
+    parent has ended.
+    """
     parent = multiprocessing.parent_process()
+    assert parent is not None
+    read_end, write_end = os.pipe()
+    if os.fork() == 0:
+        os.close(write_end)
+        wait([read_end, parent.sentinel])
+        os.killpg(os.getpgrp(), signal.SIGKILL)
+    os.close(read_end)
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if parent is not None:
-        watch = threading.Thread(target=_kill_group_after, args=(parent,), daemon=True)
-        watch.start()
-
-
-def _kill_group_after(parent: Any) -> None:
-    parent.join()
-    os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
 def _redirect_output(log: str) -> None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from scitoolkit.testing.codec import CodecContract as CodecContract
     from scitoolkit.testing.codec import EnhancerContract as EnhancerContract
     from scitoolkit.testing.decoder import DecoderContract as DecoderContract
+    from scitoolkit.testing.evaluator import EvaluatorContract as EvaluatorContract
     from scitoolkit.testing.exchange import ExchangeContract as ExchangeContract
     from scitoolkit.testing.field_model import FieldModelContract as FieldModelContract
     from scitoolkit.testing.forecaster import ForecasterContract as ForecasterContract
@@ -39,6 +40,7 @@ _HOMES = {
     "CodecContract": "codec",
     "DecoderContract": "decoder",
     "EnhancerContract": "codec",
+    "EvaluatorContract": "evaluator",
     "ExchangeContract": "exchange",
     "FieldModelContract": "field_model",
     "ForecasterContract": "forecaster",
@@ -61,6 +63,7 @@ __all__ = [
     "CodecContract",
     "DecoderContract",
     "EnhancerContract",
+    "EvaluatorContract",
     "ExchangeContract",
     "FieldModelContract",
     "ForecasterContract",

@@ -59,4 +59,8 @@ class EvaluatorConfig(NeedsPackages, Config):
         return one_process()
 
 
-evaluators: Kind[type[EvaluatorConfig]] = Kind("evaluator", "runs the trials of a search")
+evaluators: Kind[type[EvaluatorConfig]] = Kind(
+    "evaluator",
+    "runs the trials of a search",
+    contract="scitoolkit.testing:EvaluatorContract",
+)

@@ -28,7 +28,7 @@ from scitoolkit.search.worker import Evaluate
 Method = Literal["ray", "mpi", "loky"]
 _NAMES = {"ray": "ray", "mpi": "mpicomm", "loky": "loky"}
 _PACKAGES = {"ray": ("ray", "ray"), "mpi": ("mpi4py", "mpi")}  # package, extra
-_processes: dict[bytes, Processes] = {}
+_processes: dict[tuple[bytes, Limits], Processes] = {}
 
 
 class DeepHyperEvaluator(Evaluator):
@@ -63,6 +63,7 @@ class DeepHyperEvaluator(Evaluator):
         settings: dict[str, Any] = {"num_workers": workers, "run_function_kwargs": sent}
         if method == "ray":
             settings |= _ray_settings(workers, gpus_per_trial)
+            self._stack.enter_context(_ray_session())
         self._evaluator = _create(method, settings)
         if method == "mpi":
             self._stack.enter_context(self._evaluator)
@@ -106,7 +107,7 @@ class DeepHyperEvaluator(Evaluator):
         return outcome
 
     def close(self) -> None:
-        """Disconnect from the cluster."""
+        """Disconnect from the cluster; Ray then ends the trials, MPI waits for them."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             self._stack.close()
@@ -132,10 +133,11 @@ def run_remotely(job: Any, evaluate: bytes, limits: Limits, paths: list[str]) ->
 
 def _run(task: Task, evaluate: bytes, limits: Limits) -> Outcome:
     """Run a task in a child process, so that a crash does not end the cluster's worker."""
-    if evaluate not in _processes:
-        _processes[evaluate] = Processes(pickle.loads(evaluate), 1, limits=limits)
-        atexit.register(_processes[evaluate].close)
-    process = _processes[evaluate]
+    key = evaluate, limits
+    if key not in _processes:
+        _processes[key] = Processes(pickle.loads(evaluate), 1, limits=limits)
+        atexit.register(_processes[key].close)
+    process = _processes[key]
     process.submit(task)
     while not (found := process.wait(1.0)):
         pass
@@ -171,6 +173,20 @@ def _ray_settings(workers: int, gpus: int) -> dict[str, Any]:
     if address:
         return {**settings, "address": address}
     return {**settings, "num_cpus": workers}
+
+
+@contextlib.contextmanager
+def _ray_session() -> Iterator[None]:
+    """Disconnect from Ray at the end, unless the caller had connected before."""
+    if importlib.util.find_spec("ray") is None:
+        yield
+        return
+    import ray
+
+    connected = ray.is_initialized()
+    yield
+    if not connected:
+        ray.shutdown()
 
 
 @contextlib.contextmanager

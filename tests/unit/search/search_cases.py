@@ -8,6 +8,9 @@ import time
 from pathlib import Path
 
 from scitoolkit.core.errors import Interrupted
+from scitoolkit.search.evaluators.processes import Processes
+from scitoolkit.search.trial import Task
+from scitoolkit.testing.trials import act
 from scitoolkit.training.signals import StopSignals
 
 
@@ -21,15 +24,8 @@ def misbehave(configuration, trial):
     kind = configuration["kind"]
     if kind == "raises":
         raise ValueError("as asked")
-    if kind == "hangs":
-        trial.report(1, loss=1.0)
-        time.sleep(600)
     if kind == "dies":
         os.kill(os.getpid(), 9)
-    if kind == "eats":
-        block = bytearray(300 << 20)
-        time.sleep(600)
-        return len(block)
     if kind == "full disk":
         raise OSError(28, "No space left on device")
     return {"nan": float("nan"), "nothing": None, "text": "good", "fine": configuration["x"]}[kind]
@@ -58,3 +54,10 @@ def is_signalled(configuration, trial):
             os.kill(os.getpid(), signal.SIGTERM)
             raise Interrupted(f"stopped by {stop.received} after step 7")
     return configuration["x"]
+
+
+def hangs_in_a_worker(folder):
+    """Manage one worker, whose trial waits for a child process."""
+    evaluator = Processes(act, 1)
+    evaluator.submit(Task(0, 0, {"act": "hang"}, 0, None, folder))
+    evaluator.wait(None)

@@ -1,34 +1,42 @@
+"""The evaluators of clusters keep their contract; `make test-peers` has Ray and MPI."""
+
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-import search_cases as cases
 
 pytest.importorskip("deephyper")
 
-from scitoolkit.search import DeepHyperEvaluator, Limits, RandomSearch, Search
-
-KINDS = {"raises": "raised", "dies": "worker died", "nan": "not finite", "fine": ""}
-
-
-def failures(method: str, workers: int = 2) -> dict[str, str]:
-    """Run a trial of every kind through an evaluator of DeepHyper."""
-    space = {"kind": list(KINDS), "x": [1.0]}
-    evaluator = DeepHyperEvaluator(cases.misbehave, method, workers, limits=Limits(seconds=60.0))
-    search = Search(space, cases.misbehave, strategy=RandomSearch())
-    history = search.run(trials=4, workers=evaluator)
-    return {t.configuration["kind"]: t.failure for t in history.trials.values()}
+from scitoolkit.search.evaluators import evaluators
+from scitoolkit.testing import EvaluatorContract
 
 
 @pytest.mark.slow
 @pytest.mark.multiproc
-def test_ray_runs_trials_and_survives_their_crashes():
-    pytest.importorskip("ray")
-    assert _in_a_process("ray") == KINDS
+class TestRay(EvaluatorContract):
+    @pytest.fixture
+    def evaluator(self):
+        pytest.importorskip("ray")
+        return evaluators.get("ray")()
+
+
+class OnRanks(EvaluatorContract):
+    """Contract of `mpi` on rank 0; the other ranks serve one evaluator after another."""
+
+    @pytest.fixture
+    def evaluator(self):
+        return evaluators.get("mpi")()
+
+    @contextlib.contextmanager
+    def started(self, config, **given):
+        _next_evaluator(True)
+        with super().started(config, **given) as running:
+            yield running
 
 
 @pytest.mark.slow
@@ -36,27 +44,36 @@ def test_ray_runs_trials_and_survives_their_crashes():
 def test_mpi_runs_trials_on_all_ranks_but_the_first():
     from mpi_launcher import require_mpiexec  # not of the processes that run this file
 
-    assert _in_a_process("mpi", require_mpiexec(), "-n", "2") == KINDS
-
-
-def _in_a_process(method: str, *launcher: str) -> dict[str, str]:
-    import ast
-
     done = subprocess.run(
-        [*launcher, sys.executable, __file__, method], capture_output=True, text=True, timeout=300,
-        cwd=Path(__file__).parent,
+        [require_mpiexec(), "-n", "3", sys.executable, __file__],
+        capture_output=True, text=True, timeout=300, cwd=Path(__file__).parent,
         env={**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"},
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    return ast.literal_eval(done.stdout.strip().splitlines()[-1])
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert " passed" in done.stdout
+
+
+def _next_evaluator(wanted: bool) -> bool:
+    """Tell the other ranks whether rank 0 starts another evaluator."""
+    from mpi4py import MPI
+
+    return MPI.COMM_WORLD.bcast(wanted)
+
+
+def _on_rank() -> int:
+    from mpi4py import MPI
+
+    if MPI.COMM_WORLD.Get_rank() == 0:
+        # MPI cannot end a trial of another rank: `mpiexec` does, or the end of the job.
+        chosen = ["-o", "python_classes=OnRanks", "-k", "OnRanks and not stopped"]
+        code = pytest.main(["-q", "-p", "no:cacheprovider", *chosen, __file__])
+        _next_evaluator(False)
+        return int(code)
+    while _next_evaluator(False):
+        with evaluators.get("mpi")().session():
+            pass
+    return 0
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "mpi":
-        from scitoolkit.search.evaluators.deephyper import mpi_ranks
-
-        with mpi_ranks() as manages:
-            if manages:
-                print(failures("mpi"))
-    else:
-        print(failures(sys.argv[1]))
+    sys.exit(_on_rank())

@@ -1,4 +1,4 @@
-"""Every registered strategy keeps its contract; evaluators and keys by name."""
+"""Every registered strategy keeps its contract; keys by name."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import pytest
 
 from scitoolkit.core.config import load_config
 from scitoolkit.core.errors import ConfigError
-from scitoolkit.search.config import BudgetConfig, SearchConfig
-from scitoolkit.search.evaluators import Resources, evaluators
+from scitoolkit.search.config import SearchConfig
 from scitoolkit.search.strategies import StrategyConfig, strategies
 from scitoolkit.testing.strategy import StrategyContract
 
@@ -62,11 +61,3 @@ def test_former_keys_and_short_forms(tmp_path, caplog):
     assert "'sample' is now called 'tournament_size'" in caplog.text
     assert config.budget.evaluator.name == "serial"
     assert load_config(SearchConfig, write(tmp_path, "strategy: random")).strategy.name == "random"
-
-
-def test_every_evaluator_reads_keys_of_the_budget():
-    known = set(BudgetConfig.model_fields)
-    for name in evaluators:
-        assert evaluators.get(name).reads <= known
-    serial = evaluators.get("serial")().build(lambda c: 1.0, Resources())
-    assert serial.workers == 1
