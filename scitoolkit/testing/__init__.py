@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from scitoolkit.testing.logger import LoggerContract as LoggerContract
     from scitoolkit.testing.optimizer import OptimizerContract as OptimizerContract
     from scitoolkit.testing.potential import PotentialContract as PotentialContract
+    from scitoolkit.testing.schedule import ScheduleContract as ScheduleContract
     from scitoolkit.testing.strategy import StrategyContract as StrategyContract
     from scitoolkit.testing.training_strategy import (
         TrainingStrategyContract as TrainingStrategyContract,
@@ -54,6 +55,7 @@ _HOMES = {
     "LoggerContract": "logger",
     "OptimizerContract": "optimizer",
     "PotentialContract": "potential",
+    "ScheduleContract": "schedule",
     "StrategyContract": "strategy",
     "TrainingStrategyContract": "training_strategy",
 }
@@ -77,6 +79,7 @@ __all__ = [
     "LoggerContract",
     "OptimizerContract",
     "PotentialContract",
+    "ScheduleContract",
     "StrategyContract",
     "TrainingStrategyContract",
 ]

@@ -7,6 +7,7 @@ checkpoints.
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -40,9 +41,9 @@ class ScheduleConfig(Config):
         after = max(1, total_steps - self.warmup_steps)
         return self.shape(min(1.0, (step - self.warmup_steps) / after))
 
+    @abstractmethod
     def shape(self, progress: float) -> float:
         """Return the factor after the warm-up, at `progress` from 0 to 1."""
-        raise NotImplementedError
 
     @property
     def reads_validation(self) -> bool:
@@ -69,7 +70,11 @@ class ScheduleConfig(Config):
         """
 
 
-schedules: Kind[type[ScheduleConfig]] = Kind("schedule", "learning rate over a training")
+schedules: Kind[type[ScheduleConfig]] = Kind(
+    "schedule",
+    "learning rate over a training",
+    contract="scitoolkit.testing:ScheduleContract",
+)
 AnySchedule = Annotated[ScheduleConfig, Choice(schedules)]
 
 
@@ -180,6 +185,10 @@ class LEGW(ScheduleConfig):
     def factor(self, step: int, total_steps: int) -> float:
         """Return the factor of the schedule after the warm-up, times the peak."""
         return self._peak * self.after.factor(step, total_steps)
+
+    def shape(self, progress: float) -> float:
+        """Return the factor after the warm-up."""
+        return self._peak * self.after.shape(progress)
 
     def observe(self, loss: float, memory: dict[str, Any]) -> None:
         """Pass the loss to the schedule after the warm-up."""
