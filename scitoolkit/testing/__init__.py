@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from scitoolkit.testing.logger import LoggerContract as LoggerContract
     from scitoolkit.testing.optimizer import OptimizerContract as OptimizerContract
     from scitoolkit.testing.potential import PotentialContract as PotentialContract
+    from scitoolkit.testing.space import SpaceContract as SpaceContract
     from scitoolkit.testing.strategy import StrategyContract as StrategyContract
 
 _HOMES = {
@@ -41,6 +42,7 @@ _HOMES = {
     "LoggerContract": "logger",
     "OptimizerContract": "optimizer",
     "PotentialContract": "potential",
+    "SpaceContract": "space",
     "StrategyContract": "strategy",
 }
 __all__ = [
@@ -59,6 +61,7 @@ __all__ = [
     "LoggerContract",
     "OptimizerContract",
     "PotentialContract",
+    "SpaceContract",
     "StrategyContract",
 ]
 
