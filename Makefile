@@ -140,12 +140,12 @@ $(PEERS)/e3nn/.installed: constraints.txt
 
 $(PEERS)/mace/.installed: constraints.txt
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
-	$(@D)/bin/$(PIP) -e . mace-torch pytest
+	$(@D)/bin/$(PIP) -e . mace-torch pytest hypothesis
 	touch $@
 
 $(PEERS)/nequip/.installed: constraints.txt
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
-	$(@D)/bin/$(PIP) -e . nequip pytest
+	$(@D)/bin/$(PIP) -e . nequip pytest hypothesis
 	touch $@
 
 $(PEERS)/loaders/.installed: constraints.txt

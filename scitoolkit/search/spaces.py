@@ -11,7 +11,9 @@ from typing import Any
 from scitoolkit.core.plugins import Kind
 from scitoolkit.search.space import Space
 
-described: Kind[Mapping[str, Any]] = Kind("space", "choices that a search varies")
+described: Kind[Mapping[str, Any]] = Kind(
+    "space", "choices that a search varies", contract="scitoolkit.testing:SpaceContract"
+)
 names: Callable[[], list[str]] = described.names
 
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from scitoolkit.testing.optimizer import OptimizerContract as OptimizerContract
     from scitoolkit.testing.potential import PotentialContract as PotentialContract
     from scitoolkit.testing.schedule import ScheduleContract as ScheduleContract
+    from scitoolkit.testing.space import SpaceContract as SpaceContract
     from scitoolkit.testing.strategy import StrategyContract as StrategyContract
     from scitoolkit.testing.training_strategy import (
         TrainingStrategyContract as TrainingStrategyContract,
@@ -56,6 +57,7 @@ _HOMES = {
     "OptimizerContract": "optimizer",
     "PotentialContract": "potential",
     "ScheduleContract": "schedule",
+    "SpaceContract": "space",
     "StrategyContract": "strategy",
     "TrainingStrategyContract": "training_strategy",
 }
@@ -80,6 +82,7 @@ __all__ = [
     "OptimizerContract",
     "PotentialContract",
     "ScheduleContract",
+    "SpaceContract",
     "StrategyContract",
     "TrainingStrategyContract",
 ]
