@@ -131,7 +131,6 @@ class ForkedRank(Rank):
         self, module: str, arguments: list[str], variables: Mapping[str, str],
         prepare: Callable[[], None],
     ) -> None:  # fmt: skip
-        assert module == "scitoolkit"
         self.code: int | None = None
         self.pid = os.fork()
         if self.pid:
@@ -145,7 +144,7 @@ class ForkedRank(Rank):
             signal.signal(signal.SIGINT, signal.default_int_handler)
             os.environ.clear()
             os.environ.update(variables)
-            code = _command_line(arguments)
+            code = _module(module, arguments)
         finally:
             os._exit(code)
 
@@ -162,13 +161,15 @@ class ForkedRank(Rank):
         return self.code
 
 
-def _command_line(arguments: Sequence[str]) -> int:
-    """Run the command line as `python -m scitoolkit` does; return its exit code."""
-    from scitoolkit.cli.main import main
+def _module(name: str, arguments: Sequence[str]) -> int:
+    """Run a module as `python -m NAME` does; return its exit code."""
+    import runpy
 
-    sys.argv = ["scitoolkit", *arguments]
+    sys.argv = [name, *arguments]
+    if name != "scitoolkit":  # a package; of an imported module runpy warns
+        sys.modules.pop(name, None)
     try:
-        main()
+        runpy.run_module(name, run_name="__main__", alter_sys=True)
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 1
     finally:
@@ -212,7 +213,7 @@ def main() -> None:
         from scitoolkit.training import launch
 
         launch.subprocess = SimpleNamespace(Popen=ForkedRank)
-        sys.exit(_command_line(arguments))
+        sys.exit(_module("scitoolkit", arguments))
 
 
 if __name__ == "__main__":
