@@ -35,6 +35,9 @@ dependencies = ["scitoolkit"]
 
 [tool.hatch.build.targets.wheel]
 only-include = ["scitoolkit_{name}.py"]
+
+[tool.ruff]
+line-length = 100
 """
 
 _MEMBER = '''\
@@ -116,11 +119,14 @@ def _sources(kind: Kind[Any], name: str, cls: str) -> dict[str, str]:
     else:
         base = common_base([kind.get(known) for known in kind])
         member = _member(kind, name, cls, base)
-        fixture = kind.name.split()[-1]
-        test = _TEST.format(
-            name=name, cls=cls, contract=contract, contract_module=module,
-            fixture="config" if hasattr(suite, "config") else fixture,
-        )  # fmt: skip
+        fixture = "config" if hasattr(suite, "config") else kind.name.split()[-1]
+        test = (
+            suite.skeleton_test(kind.name, name, cls)
+            if hasattr(suite, "skeleton_test")
+            else _TEST.format(
+                name=name, cls=cls, contract=contract, contract_module=module, fixture=fixture
+            )
+        )
     return {f"scitoolkit_{name}.py": member, f"test_{name}.py": test}
 
 
@@ -180,7 +186,7 @@ def _typing_imports(base: type, methods: str) -> list[str]:
         if isinstance(node, ast.Import | ast.ImportFrom):
             node.names = [a for a in node.names if (a.asname or a.name) in words]
             lines += [ast.unparse(node)] if node.names else []
-    return lines
+    return sorted(lines, key=lambda line: (line.startswith("from"), line.split()[1]))
 
 
 def _abstract(base: type) -> frozenset[str]:

@@ -291,10 +291,9 @@ import contextlib
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
+from scitoolkit.training.memory.config import MemoryConfig, refuse_unread
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
-
-from scitoolkit.training.memory.config import MemoryConfig, refuse_unread
 
 
 class {cls}:
@@ -335,7 +334,6 @@ _TEST = """\
 from __future__ import annotations
 
 import pytest
-
 from scitoolkit.testing import ActivationStoreContract
 from scitoolkit.training.memory.config import MemoryConfig
 

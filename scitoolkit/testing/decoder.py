@@ -46,6 +46,7 @@ from __future__ import annotations
 
 import pytest
 from scitoolkit.testing import DecoderContract
+
 from scitoolkit_{name} import {cls}
 
 

@@ -55,6 +55,7 @@ from __future__ import annotations
 
 import pytest
 from scitoolkit.testing import FieldModelContract
+
 from scitoolkit_{name} import {cls}
 
 

@@ -54,6 +54,7 @@ from __future__ import annotations
 
 import pytest
 from scitoolkit.testing import GraphModelContract
+
 from scitoolkit_{name} import {cls}
 
 

@@ -17,6 +17,17 @@ from scitoolkit.ops.codegen.dispatch import Operation
 from scitoolkit.ops.codegen.examples import Example, Numbers
 from scitoolkit.ops.codegen.kinds import kernel_backends, operations
 
+_TEST = """\
+from __future__ import annotations
+
+from scitoolkit.testing import KernelContract
+
+from scitoolkit_{name} import {cls}
+
+
+class Test{cls}(KernelContract):
+    backend = {cls}
+"""
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 3e-4}
 
 
@@ -39,6 +50,11 @@ class KernelContract:
     device: ClassVar[str] = "cpu"
     skip: ClassVar[tuple[str, ...]] = ()
     namespace: ClassVar[str] = ""
+
+    @staticmethod
+    def skeleton_test(kind: str, name: str, cls: str) -> str:
+        """Return the test of a new backend."""
+        return _TEST.format(name=name, cls=cls)
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """Run each test for every operation that the backend supports."""

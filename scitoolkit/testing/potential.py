@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +26,15 @@ from scitoolkit.potentials.saved import load_model, save_model
 
 Array = NDArray[Any]
 STEP = 1e-4  # Å, of finite differences
+_TEST = """\
+from __future__ import annotations
+
+from scitoolkit.testing import PotentialContract
+
+
+class Test{cls}(PotentialContract):
+    settings = {settings}
+"""
 
 
 class PotentialContract:
@@ -48,6 +58,15 @@ class PotentialContract:
 
     settings: ClassVar[Mapping[str, Any]] = {}
     type_map: ClassVar[Sequence[str]] = ("O", "H")
+
+    @staticmethod
+    def skeleton_test(kind: str, name: str, cls: str) -> str:
+        """Return the test of a new potential or descriptor, which is found by its entry point."""
+        model = {"name": name}
+        settings = (
+            model if kind == "potential" else {"name": "deep_potential", "descriptors": [model]}
+        )
+        return _TEST.format(cls=cls, settings=json.dumps(settings))
 
     @classmethod
     def cases(cls) -> Mapping[str, Mapping[str, Any]]:

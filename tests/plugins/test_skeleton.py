@@ -29,19 +29,28 @@ def _new(kind: str, name: str, folder) -> None:
 
 
 @pytest.mark.parametrize("kind", WITH_CONTRACT)
-def test_every_kind_with_a_contract_has_a_skeleton_that_is_python(kind, tmp_path):
+def test_the_files_of_every_kind_pass_the_linter(kind, tmp_path):
     _new(kind, "just_made", tmp_path / "package")
-    for path in (tmp_path / "package").glob("*.py"):
-        compile(path.read_text(), str(path), "exec")
+    ruff = [sys.executable, "-m", "ruff"]
+    for arguments in (["check", "--select", "E4,E7,E9,F,I"], ["format", "--check"]):
+        done = subprocess.run(
+            [*ruff, *arguments, "."], cwd=tmp_path / "package", capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.parametrize("kind", ["forecaster", "logger", "search strategy"])
-def test_the_test_of_a_skeleton_overrides_the_fixture_of_its_suite(kind, tmp_path):
+@pytest.mark.parametrize("kind", sorted(set(WITH_CONTRACT) - {"domain"}))
+def test_the_test_of_every_kind_overrides_what_its_suite_has(kind, tmp_path):
     _new(kind, "just_made", tmp_path / "package")
     text = (tmp_path / "package" / "test_just_made.py").read_text()
     module, _, suite = plugins.kind(kind).contract.partition(":")
-    fixture = re.search(r"@pytest.fixture\n    def (\w+)", text)[1]
-    assert hasattr(getattr(importlib.import_module(module), suite), fixture)
+    body = text.partition(f"({suite}):")[2]
+    overridden = re.findall(r"^    def (\w+)|^    (\w+) = ", body, re.MULTILINE)
+    assert overridden
+    for names in overridden:
+        named = "".join(names)
+        annotated = getattr(importlib.import_module(module), suite)
+        assert hasattr(annotated, named) or named in annotated.__annotations__
 
 
 def test_a_new_domain_passes_its_contract_at_once(tmp_path):

@@ -90,7 +90,7 @@ def test_pyscf_treats_open_shells_and_refuses_what_it_cannot_label(tmp_path):
     doublet = _teacher("pyscf", "CH3", frames=1, options={"method": "HF"}).sample({}, 1)
     assert doublet.invariants["force_sum"] < 1e-3
     for options, message in (
-        ({"multiplicity": 2}, "multiplicity 2 of 10 electrons"),
+        ({"multiplicity": 2}, "multiplicity 2 with 10 electrons"),
         ({"basis": "no-such"}, "pyscf cannot label H2O"),
         ({"method": "no-such"}, "pyscf cannot label H2O"),
         ({"depth": 1}, "'depth' is not an option of pyscf"),
