@@ -20,9 +20,9 @@ from typing import Any
 
 import pytest
 
-from scitoolkit.core.errors import ConfigError
 from scitoolkit.search.evaluators import Evaluator, EvaluatorConfig, Limits, Resources, evaluators
 from scitoolkit.search.trial import Outcome, Task
+from scitoolkit.testing.member import check_registered, check_settings
 from scitoolkit.testing.trials import PATIENCE, act, running_pids, waited
 
 BUDGET_KEYS = {"workers", "threads", "gpus", "trial_seconds", "trial_memory"}
@@ -51,13 +51,9 @@ class EvaluatorContract:
 
     def test_registered_under_its_name(self, evaluator: EvaluatorConfig) -> None:
         """The registry returns this class; it has a summary and reads known keys of `budget`."""
-        assert evaluators.get(evaluator.name) is type(evaluator)
-        member = evaluators.member(evaluator.name)
-        assert member.summary
-        assert not member.problem
+        check_registered(evaluators, evaluator)
+        check_settings(evaluator)
         assert evaluator.reads <= BUDGET_KEYS
-        with pytest.raises(ConfigError, match="no_such_key"):
-            type(evaluator)(**{**evaluator.model_dump(), "no_such_key": 1})
 
     def test_every_task_has_one_outcome(self, evaluator: EvaluatorConfig, tmp_path: Path) -> None:
         """Outcomes have their task, metrics, epochs, worker and times on the evaluator's clock."""

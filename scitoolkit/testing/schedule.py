@@ -18,6 +18,7 @@ import pytest
 from torch import nn
 
 from scitoolkit.core.errors import ConfigError
+from scitoolkit.testing.member import check_registered, check_settings
 from scitoolkit.training.optim import SGD
 from scitoolkit.training.optim.schedules import LearningRate, ScheduleConfig, schedules
 
@@ -36,10 +37,10 @@ class ScheduleContract:
         """Return the configuration of the schedule under test."""
         raise NotImplementedError("override the fixture `schedule`")
 
-    def test_its_name_is_registered(self, schedule: ScheduleConfig) -> None:
-        """The registry returns this class, which has a summary."""
-        assert schedules.get(schedule.name) is type(schedule)
-        assert schedules.member(schedule.name).summary
+    def test_registered_under_its_name(self, schedule: ScheduleConfig) -> None:
+        """The registry returns this class; unknown keys are refused."""
+        check_registered(schedules, schedule)
+        check_settings(schedule)
 
     @pytest.mark.parametrize("steps", [1, 2, STEPS])
     def test_factors_are_finite_and_some_are_positive(

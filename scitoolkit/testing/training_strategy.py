@@ -26,6 +26,7 @@ from scitoolkit.core.errors import ConfigError, DataError, NumericalError, Scito
 from scitoolkit.core.plugins import kinds
 from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.testing.loaders import TensorLoader
+from scitoolkit.testing.member import check_registered
 from scitoolkit.training.config import TrainingConfig
 from scitoolkit.training.launch import current_rank, launch, leave, world_size
 from scitoolkit.training.processes import process_group
@@ -178,9 +179,7 @@ class TrainingStrategyContract:
         self, strategy: StrategyConfig
     ) -> None:
         """The name is registered, and each field is a key of the section, which sets it."""
-        member = training_strategies.member(strategy.name)
-        assert member.summary
-        assert not member.problem
+        check_registered(training_strategies, strategy)
         assert training(strategy).named_strategy() == strategy
 
     def test_results_do_not_depend_on_the_number_of_processes(
