@@ -85,6 +85,7 @@ def test_pyscf_replaces_core_electrons_where_the_basis_does():
         _teacher("pyscf", options={"basis": "gth-szv"}).sample({}, 0)
 
 
+@pytest.mark.filterwarnings("ignore:Basis may be available in basis-set-exchange")
 def test_pyscf_treats_open_shells_and_refuses_what_it_cannot_label(tmp_path):
     pytest.importorskip("pyscf")
     doublet = _teacher("pyscf", "CH3", frames=1, options={"method": "HF"}).sample({}, 1)
