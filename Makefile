@@ -41,10 +41,11 @@ test: $(STAMP) $(PEERS)/lammps/.installed lint
 test-slow: $(STAMP)
 	$(PYTEST) -m "slow and not gpu"
 
-# In one process; processes that tests start are measured as well.
+# Processes that tests start are measured as well; those that tests kill leave damaged files.
 coverage: $(STAMP)
-	-$(BIN)/python -m coverage run -m pytest -q -m "not slow and not gpu"
+	-$(BIN)/python -m coverage run -m pytest --numprocesses=2 --dist=loadfile -m "not slow and not gpu"
 	$(BIN)/python -m coverage combine -q
+	rm -f .coverage.*
 	$(BIN)/python -m coverage report --skip-covered --sort=cover
 
 # Their layers replaced by ours: mace-torch and nequip pin packages that ours does not. MLflow and
