@@ -2,7 +2,9 @@
 
 A skeleton has a pyproject.toml with the entry point, a module with the member, and a test that
 inherits the kind's contract suite. The member derives from the common base class of the existing
-members; its abstract methods raise NotImplementedError until they are written.
+members; its abstract methods raise NotImplementedError until they are written. A suite may replace
+the text of the member (`member_template`, a format string with name and cls), of the test
+(`skeleton_test(kind, name, cls)`), or of both (`skeleton(name, cls)`).
 """
 
 from __future__ import annotations
@@ -118,15 +120,15 @@ def _sources(kind: Kind[Any], name: str, cls: str) -> dict[str, str]:
         member, test = example(name, cls)
     else:
         base = common_base([kind.get(known) for known in kind])
-        member = _member(kind, name, cls, base)
-        fixture = "config" if hasattr(suite, "config") else kind.name.split()[-1]
-        test = (
-            suite.skeleton_test(kind.name, name, cls)
-            if hasattr(suite, "skeleton_test")
-            else _TEST.format(
+        template = getattr(suite, "member_template", "")
+        member = template.format(name=name, cls=cls) or _member(kind, name, cls, base)
+        if hasattr(suite, "skeleton_test"):
+            test = suite.skeleton_test(kind.name, name, cls)
+        else:
+            fixture = "config" if hasattr(suite, "config") else kind.name.split()[-1]
+            test = _TEST.format(
                 name=name, cls=cls, contract=contract, contract_module=module, fixture=fixture
             )
-        )
     return {f"scitoolkit_{name}.py": member, f"test_{name}.py": test}
 
 

@@ -9,6 +9,8 @@ Example:
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import pytest
 import torch
 from torch import Tensor
@@ -21,7 +23,7 @@ from scitoolkit.testing.member import check_registered, check_settings
 DIMS, LATENT, FIELDS = 3, 6, 2
 DERIVATIVES = [(1, 0, 0), (0, 0, 1), (0, 2, 0), (0, 1, 1), (1, 0, 2)]
 
-_MODULE = '''\
+_MEMBER = '''\
 """The decoder `{name}`."""
 
 from __future__ import annotations
@@ -41,29 +43,12 @@ class {cls}(DecoderConfig):
         """Return the arguments of `Decoder`: here a perceptron with tanh activations."""
         return {{"widths": self.widths, "activation": "tanh"}}
 '''
-_TEST = """\
-from __future__ import annotations
-
-import pytest
-from scitoolkit.testing import DecoderContract
-
-from scitoolkit_{name} import {cls}
-
-
-class Test{cls}(DecoderContract):
-    @pytest.fixture
-    def decoder(self):
-        return {cls}()
-"""
 
 
 class DecoderContract:
     """Contract suite of decoders; override the fixture `decoder`."""
 
-    @staticmethod
-    def skeleton(name: str, cls: str) -> tuple[str, str]:
-        """Return module and test of a new decoder, for `scitoolkit new`."""
-        return _MODULE.format(name=name, cls=cls), _TEST.format(name=name, cls=cls)
+    member_template: ClassVar[str] = _MEMBER
 
     @pytest.fixture
     def decoder(self) -> DecoderConfig:

@@ -24,7 +24,7 @@ INPUTS, OUTPUTS, CONDITION = 2, 3, 5
 PADDING: tuple[AnyPadding, ...] = ("circular", "zeros", "edge")
 ODD = (12, 9, 7)
 
-_MODULE = '''\
+_MEMBER = '''\
 """The field model `{name}`."""
 
 from __future__ import annotations
@@ -50,20 +50,6 @@ class {cls}(FieldModelConfig):
 
         return Conv(inputs, outputs, padding, self.width)
 '''
-_TEST = """\
-from __future__ import annotations
-
-import pytest
-from scitoolkit.testing import FieldModelContract
-
-from scitoolkit_{name} import {cls}
-
-
-class Test{cls}(FieldModelContract):
-    @pytest.fixture
-    def model(self):
-        return {cls}()
-"""
 
 
 class FieldModelContract:
@@ -75,10 +61,7 @@ class FieldModelContract:
 
     dims: ClassVar[Sequence[int]] = (1, 2, 3)
 
-    @staticmethod
-    def skeleton(name: str, cls: str) -> tuple[str, str]:
-        """Return module and test of a new field model, for `scitoolkit new`."""
-        return _MODULE.format(name=name, cls=cls), _TEST.format(name=name, cls=cls)
+    member_template: ClassVar[str] = _MEMBER
 
     @pytest.fixture
     def model(self) -> FieldModelConfig:

@@ -9,6 +9,8 @@ Example:
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 import pytest
 import torch
@@ -25,7 +27,7 @@ from scitoolkit.training.ranks.communicator import SingleProcess
 NODES, EDGES, FEATURES, OUTPUTS = 30, 120, 6, 3
 ISOLATED = NODES - 1
 
-_MODULE = '''\
+_MEMBER = '''\
 """The graph model `{name}`."""
 
 from __future__ import annotations
@@ -49,29 +51,12 @@ class {cls}(NodeModelConfig):
 
         return GraphConv(inputs, outputs)
 '''
-_TEST = """\
-from __future__ import annotations
-
-import pytest
-from scitoolkit.testing import GraphModelContract
-
-from scitoolkit_{name} import {cls}
-
-
-class Test{cls}(GraphModelContract):
-    @pytest.fixture
-    def model(self):
-        return {cls}()
-"""
 
 
 class GraphModelContract:
     """Contract suite of graph models; override the fixture `model`."""
 
-    @staticmethod
-    def skeleton(name: str, cls: str) -> tuple[str, str]:
-        """Return module and test of a new graph model, for `scitoolkit new`."""
-        return _MODULE.format(name=name, cls=cls), _TEST.format(name=name, cls=cls)
+    member_template: ClassVar[str] = _MEMBER
 
     @pytest.fixture
     def model(self) -> NodeModelConfig:
