@@ -11,7 +11,6 @@ import threading
 from typing import Any
 
 _HDF5_FAILED = threading.Event()
-_KEPT: list[object] = []
 
 
 def install_hooks() -> None:
@@ -41,16 +40,6 @@ def print_uncaught(kind: type[BaseException], error: BaseException, trace: Any) 
         sys.__excepthook__(kind, error, trace)
 
 
-def note_hdf5_failure(*objects: object) -> None:
-    """Record that HDF5 could not write, so that it holds a file which it cannot close.
-
-    Args:
-        *objects: kept until the process ends, because their finalisers would use the file.
-    """
-    _HDF5_FAILED.set()
-    _KEPT.extend(objects)
-
-
 def hdf5_failed() -> bool:
-    """Return whether HDF5 could not write or release a file, so that it can crash at exit."""
+    """Return whether HDF5 could not release a file, so that it can crash at exit."""
     return _HDF5_FAILED.is_set()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from scitoolkit.core.errors import system_error
-from scitoolkit.core.uncaught import note_hdf5_failure
+from scitoolkit.io.unfailing_file import UnfailingFile
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -15,11 +15,8 @@ if TYPE_CHECKING:
 def write_netcdf(dataset: xr.Dataset, path: Path) -> None:
     """Write a dataset to a new NetCDF4 file, as `Dataset.to_netcdf` does.
 
-    `to_netcdf` closes the file also after a failed write. HDF5 can crash in a call with a file that
-    it could not write, so that such a file stays open until the process ends.
-
     Raises:
-        OSError, RuntimeError: the disk is full or cannot be written.
+        OSError: the disk is full or cannot be written.
 
     Example:
         >>> import tempfile
@@ -30,23 +27,32 @@ def write_netcdf(dataset: xr.Dataset, path: Path) -> None:
         ...     found["u"].values.tolist()
         [1.0, 2.0]
     """
+    with contextlib.closing(UnfailingFile(path)) as file:
+        write_into(dataset, file)
+
+
+def write_into(dataset: xr.Dataset, file: UnfailingFile) -> None:
+    """Write a dataset as NetCDF4 into an empty file, which remains open.
+
+    Raises:
+        OSError: a write failed.
+    """
+    import h5netcdf
     from xarray.backends import H5NetCDFStore
     from xarray.backends.common import ArrayWriter
 
-    store, writer = H5NetCDFStore.open(str(path), mode="w"), ArrayWriter()
+    class CheckingWriter(ArrayWriter):
+        """Writer of arrays that stops after a write that failed."""
+
+        def add(self, source: Any, target: Any, region: Any = None) -> None:
+            """Write an array, or keep it for `sync` if it is not computed."""
+            file.check()
+            super().add(source, target, region)
+
+    store, writer = H5NetCDFStore(h5netcdf.File(file, "w")), CheckingWriter()
     try:
         dataset.dump_to_store(store, writer=writer)
         writer.sync()
+    finally:
         store.close()
-    except BaseException as error:
-        if not stays_open(store, error):
-            store.close()
-        raise
-
-
-def stays_open(file: object, error: BaseException) -> bool:
-    """Return whether a write failed because of the disk; the file is then never closed."""
-    failed = isinstance(error, Exception) and system_error(error) is not None
-    if failed:
-        note_hdf5_failure(file, error)
-    return failed
+    file.check()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -21,7 +20,8 @@ from scitoolkit.io.formats.base import (
     open_lazily,
 )
 from scitoolkit.io.loader.hdf5 import filter_names, hdf5_dims, hdf5_readers
-from scitoolkit.io.netcdf_writer import stays_open, write_netcdf
+from scitoolkit.io.netcdf_writer import write_into
+from scitoolkit.io.unfailing_file import UnfailingFile
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -99,13 +99,14 @@ class NetCDF4Writer:
 
         self.path = path
         self.temporary: Path = temporary_name(path)
-        self._stays_open = False
+        self._bytes = UnfailingFile(self.temporary)
         try:
-            write_netcdf(coordinates, self.temporary)
-            self.file: Any = h5netcdf.File(self.temporary, "a")
+            write_into(coordinates, self._bytes)
         except BaseException:
+            self._bytes.close()
             self.temporary.unlink(missing_ok=True)
             raise
+        self.file: Any = h5netcdf.File(self._bytes, "a")
         for name, variable in variables.items():
             for dim, size in zip(variable.dims, variable.shape, strict=True):
                 if dim not in self.file.dimensions:
@@ -118,29 +119,22 @@ class NetCDF4Writer:
 
     def write(self, name: str, block: Block, values: np.ndarray) -> None:
         """Write values into a block of a variable."""
-        with self._writing():
-            self.file[name][block] = values
+        self.file[name][block] = values
+        self._bytes.check()
 
     def finish(self) -> None:
         """Close the file and rename it to its final name."""
-        with self._writing():
-            self.file.close()
+        self.file.close()
+        self._bytes.check()
+        self._bytes.close()
         move_into_place(self.temporary, self.path)
 
     def discard(self) -> None:
         """Remove the temporary file."""
         if self.temporary.exists():
-            if not self._stays_open:
-                self.file.close()
+            self.file.close()
+            self._bytes.close()
             self.temporary.unlink()
-
-    @contextlib.contextmanager
-    def _writing(self) -> Iterator[None]:
-        try:
-            yield
-        except BaseException as error:
-            self._stays_open = stays_open(self.file, error)
-            raise
 
 
 def _dtype(name: str) -> Any:
