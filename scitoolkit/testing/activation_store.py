@@ -270,7 +270,7 @@ class ActivationStoreContract:
 def _layout(model: nn.Module) -> dict[str, Any]:
     """Return the attributes, number of hooks and entries of the state of each module."""
     found: dict[str, Any] = {
-        name: (sorted(vars(m)), len(m._forward_hooks), len(m._forward_pre_hooks))
+        name: (sorted(vars(m)), [len(v) for k, v in sorted(vars(m).items()) if "_hooks" in k])
         for name, m in model.named_modules()
     }
     return {**found, "state": list(model.state_dict())}

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 import xarray as xr
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -34,7 +34,8 @@ def largest(x: np.ndarray, y: np.ndarray) -> float:
     return float(np.abs(x[finite].astype(float) - y[finite].astype(float)).max(initial=0.0))
 
 
-@settings(max_examples=20, deadline=None)
+# With some seeds hypothesis discards many draws of arrays.
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 @given(
     hnp.arrays(
         st.sampled_from([np.dtype("f4"), np.dtype("f8"), np.dtype("f2"), np.dtype(">f4")]),

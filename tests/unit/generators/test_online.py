@@ -31,7 +31,7 @@ class Moody(Generator):
     delay: float = 0.0
 
     def generate(self, seed):
-        time.sleep(self.delay * (seed % 5))
+        time.sleep(self.delay * (1 + seed % 5))
         if self.value == 3.0:
             os._exit(9)
         if self.value == 5.0 and not Path(self.folder, "died").exists():
