@@ -18,7 +18,6 @@ from scitoolkit.testing import (
     LoaderContract,
     LoggerContract,
     OptimizerContract,
-    ScheduleContract,
     TrainingStrategyContract,
 )
 from scitoolkit.testing.loaders import TensorLoader
@@ -28,7 +27,6 @@ from scitoolkit.training.loggers import loggers
 from scitoolkit.training.memory import offload_places
 from scitoolkit.training.memory.config import MemoryConfig, activation_stores
 from scitoolkit.training.optim.optimizers import optimizers
-from scitoolkit.training.optim.schedules import LEGW, Plateau, schedules
 from scitoolkit.training.strategies.config import Sharded, ShardingConfig, training_strategies
 
 SAMPLES = torch.arange(29)
@@ -38,15 +36,6 @@ class TestOptimizers(OptimizerContract):
     @pytest.fixture(params=optimizers.names())
     def optimizer(self, request):
         return optimizers.get(request.param)()
-
-
-class TestSchedules(ScheduleContract):
-    @pytest.fixture(params=[*(n for n in schedules if n != "legw"), "legw", "legw of plateau"])
-    def schedule(self, request):
-        if request.param.startswith("legw"):
-            after = {"after": Plateau()} if "of" in request.param else {}
-            return LEGW(base_samples=32, warmup_epochs=0.5, **after)
-        return schedules.get(request.param)()
 
 
 @pytest.mark.multiproc

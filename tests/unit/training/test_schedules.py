@@ -5,13 +5,25 @@ import math
 import pytest
 from torch import nn
 
+from scitoolkit.testing import ScheduleContract
 from scitoolkit.training.optim import SGD
 from scitoolkit.training.optim.schedules import (
+    LEGW,
     Cosine,
     Exponential,
     LearningRate,
     Plateau,
+    schedules,
 )
+
+
+class TestSchedules(ScheduleContract):
+    @pytest.fixture(params=[*(n for n in schedules if n != "legw"), "legw", "legw of plateau"])
+    def schedule(self, request):
+        if request.param.startswith("legw"):
+            after = {"after": Plateau()} if "of" in request.param else {}
+            return LEGW(base_samples=32, warmup_epochs=0.5, **after)
+        return schedules.get(request.param)()
 
 
 def optimizer():
