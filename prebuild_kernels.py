@@ -49,14 +49,19 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         sources = Path(scratch) / "sources"
         environment = {
-            **os.environ, "PYTHONPATH": str(ROOT), prebuilt.SOURCES: str(sources),
-        }  # fmt: skip
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            prebuilt.SOURCES: str(sources),
+        }
         for arguments in [[str(Path(__file__).resolve()), "--ask"], *_runs(Path(scratch))]:
             print("recording:", *arguments[-2:], flush=True)
             subprocess.run(
-                [sys.executable, *arguments], cwd=scratch, env=environment, check=True,
+                [sys.executable, *arguments],
+                cwd=scratch,
+                env=environment,
+                check=True,
                 stdout=subprocess.DEVNULL,
-            )  # fmt: skip
+            )
         compile_all(sources, jobs)
 
 
@@ -98,9 +103,11 @@ def ask() -> None:
     assert not library.unavailable()
     plugin.install("filter")
     for module, name in (
-        (lists, "edge_sums.c"), (refine, "refine.c"), (placement, "placement.c"),
+        (lists, "edge_sums.c"),
+        (refine, "refine.c"),
+        (placement, "placement.c"),
         (chebyshev, "chebyshev.c"),
-    ):  # fmt: skip
+    ):
         load_library(read(str(module.__file__), name))
     for shape in VLASOV:
         load_generated(source.generate, *shape)

@@ -16,10 +16,20 @@ ROWS = {
 }
 
 COLUMNS = (
-    "trained", "R² p", "b", "u", "w", "kinetic energy off by", "dissipation",
-    "spectrum, highest third (decades)", "residual/terms: continuity", "buoyancy", "momentum x",
-    "momentum z", "CPU-s",
-)  # fmt: skip
+    "trained",
+    "R² p",
+    "b",
+    "u",
+    "w",
+    "kinetic energy off by",
+    "dissipation",
+    "spectrum, highest third (decades)",
+    "residual/terms: continuity",
+    "buoyancy",
+    "momentum x",
+    "momentum z",
+    "CPU-s",
+)
 
 
 def table() -> str:

@@ -67,10 +67,13 @@ def simulate(path: Path, seed: int, rayleigh: float) -> dict[str, np.ndarray]:
     fields = {n: np.stack([f[n] for f in frames]).astype("f4") for n in frames[0]}
     data = xr.Dataset(
         {n: (("time", "x", "z"), v) for n, v in fields.items()},
-        coords={"time": EVERY * np.arange(FRAMES), "x": flow.length * np.arange(NX) / NX,
-                "z": flow.z},
+        coords={
+            "time": EVERY * np.arange(FRAMES),
+            "x": flow.length * np.arange(NX) / NX,
+            "z": flow.z,
+        },
         attrs={"rayleigh": rayleigh},
-    )  # fmt: skip
+    )
     path.parent.mkdir(exist_ok=True)
     data.to_netcdf(path, engine="h5netcdf")
     return fields
@@ -80,16 +83,27 @@ def trained(path: Path, folder: Path, parameters: dict[str, str]) -> Emulator:
     names = ["b", "u", "w"]
     config = EmulationConfig.model_validate(
         {
-            "data": {"path": str(path), "inputs": names, "outputs": names,
-                     "parameters": parameters},
+            "data": {
+                "path": str(path),
+                "inputs": names,
+                "outputs": names,
+                "parameters": parameters,
+            },
             "split": {"train": 1.0, "validation": 0, "test": 0, "by": "simulation"},
-            "boundary": {"x": "circular"}, "coordinates": ["z"],
-            "model": {"name": "unet", "widths": [16, 32, 32]}, "run": {"root": str(folder / "o")},
-            "training": {"steps": STEPS, "batch_size": BATCH, "progress": False,
-                         "optimizer": {"name": "adamw", "lr": 2e-3}, "clip_norm": 1.0,
-                         "schedule": {"name": "cosine", "warmup_steps": 20}},
+            "boundary": {"x": "circular"},
+            "coordinates": ["z"],
+            "model": {"name": "unet", "widths": [16, 32, 32]},
+            "run": {"root": str(folder / "o")},
+            "training": {
+                "steps": STEPS,
+                "batch_size": BATCH,
+                "progress": False,
+                "optimizer": {"name": "adamw", "lr": 2e-3},
+                "clip_norm": 1.0,
+                "schedule": {"name": "cosine", "warmup_steps": 20},
+            },
         }
-    )  # fmt: skip
+    )
     job = prepare(config)
     Trainer(job.task, config.training).fit(job.loaders["train"], None)
     return job.emulator

@@ -28,9 +28,13 @@ def write(folder: Path, name: str) -> dict:
     rng = np.random.default_rng(0)
     with h5py.File(place / "a.hdf5", "w") as file:
         file.attrs.update(
-            dataset_name=name, grid_type="cartesian", n_spatial_dims=2,
-            n_trajectories=trajectories, simulation_parameters=["nu"], nu=0.1,
-        )  # fmt: skip
+            dataset_name=name,
+            grid_type="cartesian",
+            n_spatial_dims=2,
+            n_trajectories=trajectories,
+            simulation_parameters=["nu"],
+            nu=0.1,
+        )
         dims = file.create_group("dimensions")
         dims.attrs["spatial_dims"] = ["x", "y"]
         for dim, size in (("time", steps), ("x", x), ("y", y)):
@@ -38,8 +42,13 @@ def write(folder: Path, name: str) -> dict:
             dims[dim].attrs["sample_varying"] = False
         for dim in "xy":
             group = file.create_group(f"boundary_conditions/{dim}_periodic")
-            group.attrs.update(associated_dims=[dim], associated_fields=[], bc_type="PERIODIC",
-                               sample_varying=False, time_varying=False)  # fmt: skip
+            group.attrs.update(
+                associated_dims=[dim],
+                associated_fields=[],
+                bc_type="PERIODIC",
+                sample_varying=False,
+                time_varying=False,
+            )
             group["mask"] = np.arange({"x": x, "y": y}[dim]) == 0
         file.create_group("scalars").attrs["field_names"] = []
         for rank in range(3):

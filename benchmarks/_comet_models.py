@@ -89,8 +89,10 @@ class ResNet(nn.Module):
         self.stages = nn.ModuleList()
         before = width
         for i, each in enumerate(widths):
-            stage = [Residual(before if k == 0 else each, each, 1 + (i > 0 and k == 0))
-                     for k in range(blocks)]  # fmt: skip
+            stage = [
+                Residual(before if k == 0 else each, each, 1 + (i > 0 and k == 0))
+                for k in range(blocks)
+            ]
             self.stages.append(nn.Sequential(*stage))
             before = each
         self.heads = nn.ModuleList(nn.Conv2d(each, 4, 1) for each in widths)
@@ -185,10 +187,11 @@ class Transformer(nn.Module):
         super().__init__()
         self.stem = nn.Linear(4, width)
         self.body = nn.ModuleList(
-            nn.TransformerEncoderLayer(width, 6, 4 * width, 0.1, "gelu", batch_first=True,
-                                       norm_first=True)
+            nn.TransformerEncoderLayer(
+                width, 6, 4 * width, 0.1, "gelu", batch_first=True, norm_first=True
+            )
             for _ in range(blocks)
-        )  # fmt: skip
+        )
         self.head = nn.Linear(width, 4)
         self.checkpointed = checkpointed
 
@@ -203,8 +206,13 @@ def run(part: nn.Module, x: Tensor, checkpointed: bool) -> Tensor:
     return checkpoint(part, x, use_reentrant=False) if checkpointed else part(x)
 
 
-KINDS = {"emulator": Emulator, "resnet": ResNet, "unet3d": UNet3d, "resnet18": ResNet18,
-         "transformer": Transformer}  # fmt: skip
+KINDS = {
+    "emulator": Emulator,
+    "resnet": ResNet,
+    "unet3d": UNet3d,
+    "resnet18": ResNet18,
+    "transformer": Transformer,
+}
 
 
 class Regression:

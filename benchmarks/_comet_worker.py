@@ -130,11 +130,18 @@ def prepared(options: dict):
     elif method == "nothing":
         task.context = nothing_saved
     config = TrainingConfig(
-        steps=options["steps"], batch_size=options["batch"], seed=options.get("seed", 0),
-        progress=False, strategy="single", device="cpu", log_every=10**6, clip_norm=1.0,
-        optimizer={"name": "adamw", "lr": 1e-3}, schedule={"name": "cosine"},
+        steps=options["steps"],
+        batch_size=options["batch"],
+        seed=options.get("seed", 0),
+        progress=False,
+        strategy="single",
+        device="cpu",
+        log_every=10**6,
+        clip_norm=1.0,
+        optimizer={"name": "adamw", "lr": 1e-3},
+        schedule={"name": "cosine"},
         memory={"activations": "comet"} if method == "comet" else None,
-    )  # fmt: skip
+    )
     return task, models.pairs(models.TRAIN, volume), config
 
 
@@ -255,14 +262,26 @@ def planned(options: dict) -> dict:
     best = min(recomputed, key=lambda trial: trial.peak)
     return {
         "over_checkpointing": chosen.peak / least,
-        "nothing_saved_over_checkpointing": nothing / least, "gradient_error": chosen.error,
+        "nothing_saved_over_checkpointing": nothing / least,
+        "gradient_error": chosen.error,
         "seconds_over_checkpointing": chosen.seconds / best.seconds,
-        "mib": {"saved": whole.peak / 2**20, "every_block": blocks / 2**20,
-                "checkpointed": least / 2**20, "planned": chosen.peak / 2**20},
-        "trials": [{"choices": sorted(set(t.plan.choices.values())), "mib": t.peak / 2**20,
-                    "seconds": t.seconds, "error": t.error} for t in trials],
+        "mib": {
+            "saved": whole.peak / 2**20,
+            "every_block": blocks / 2**20,
+            "checkpointed": least / 2**20,
+            "planned": chosen.peak / 2**20,
+        },
+        "trials": [
+            {
+                "choices": sorted(set(t.plan.choices.values())),
+                "mib": t.peak / 2**20,
+                "seconds": t.seconds,
+                "error": t.error,
+            }
+            for t in trials
+        ],
         "choices": dict(chosen.plan.choices),
-    }  # fmt: skip
+    }
 
 
 def offload(options: dict) -> dict:
@@ -291,13 +310,21 @@ def offload(options: dict) -> dict:
         cpu = torch.device("cpu")
         mib = {n: peak_live_bytes(lambda s=s: gradients(s), cpu) / 2**20 for n, s in stores.items()}
         return {
-            "mib": mib, "seconds": medians(seconds), "moved_mib": away.moved_bytes / 2**20,
+            "mib": mib,
+            "seconds": medians(seconds),
+            "moved_mib": away.moved_bytes / 2**20,
             "waited_seconds": max(waited),
-        }  # fmt: skip
+        }
 
 
 if __name__ == "__main__":
     chosen = json.loads(sys.argv[1])
-    parts = {"memory": memory, "errors": errors, "timing": timing, "accuracy": accuracy,
-             "planned": planned, "offload": offload}  # fmt: skip
+    parts = {
+        "memory": memory,
+        "errors": errors,
+        "timing": timing,
+        "accuracy": accuracy,
+        "planned": planned,
+        "offload": offload,
+    }
     print(json.dumps(parts[chosen["part"]](chosen)))

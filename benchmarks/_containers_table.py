@@ -8,9 +8,10 @@ PAGE = ROOT / "docs" / "how-to" / "hdf5-filter.md"
 BEGIN = "<!-- containers: written by `python benchmarks/readme.py` -->"
 END = "<!-- end of containers -->"
 KINDS = {
-    "shipped": "shipped fields", "fresh": "fields that took no part in tuning",
+    "shipped": "shipped fields",
+    "fresh": "fields that took no part in tuning",
     "lines": "unordered lines",
-}  # fmt: skip
+}
 
 
 def table() -> str:
@@ -23,13 +24,19 @@ def table() -> str:
         f"{figures[f'filter_over_stream_{kind}_worst']:.2f} |"
         for kind, text in KINDS.items()
     ]
-    return "\n".join([
-        "Bytes of the values behind the filter over those of the stream, bounds of 1 %, 0.1 % and "
-        "0.01 % of the range (`python benchmarks/run.py compression_containers`, "
-        f"{figures['date']}):", "",
-        "| | median | worst |", "|---|---|---|", *rows, "",
-        f"CPU time, one thread: {figures['filter_over_stream_in_cpu']:.2f} of that of streams to "
-        f"compress and {figures['filter_over_stream_out_cpu']:.2f} to decompress (medians). Whole "
-        f"files: {figures['filter_over_stream_file_median']:.2f} (median) of fields of 4 KB to "
-        "6 MB, as the index of chunks takes some kilobytes a variable.",
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            "Bytes of the values behind the filter over those of the stream, bounds of 1 %, 0.1 % "
+            "and 0.01 % of the range (`python benchmarks/run.py compression_containers`, "
+            f"{figures['date']}):",
+            "",
+            "| | median | worst |",
+            "|---|---|---|",
+            *rows,
+            "",
+            f"CPU time, one thread: {figures['filter_over_stream_in_cpu']:.2f} of that of streams "
+            f"to compress and {figures['filter_over_stream_out_cpu']:.2f} to decompress (medians). Whole "
+            f"files: {figures['filter_over_stream_file_median']:.2f} (median) of fields of 4 KB "
+            "to 6 MB, as the index of chunks takes some kilobytes a variable.",
+        ]
+    )

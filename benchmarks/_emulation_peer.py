@@ -29,13 +29,23 @@ def network(name: str, channels: int, grid: tuple[int, ...]) -> nn.Module:
 
         if name == "fno":
             modes, width = ((32,), 96) if flat else ((16, 16), 32)
-            return FNO(n_modes=modes, in_channels=channels, out_channels=channels,
-                       hidden_channels=width, n_layers=4)  # fmt: skip
+            return FNO(
+                n_modes=modes,
+                in_channels=channels,
+                out_channels=channels,
+                hidden_channels=width,
+                n_layers=4,
+            )
         modes, width = ((32,), 208) if flat else ((32, 16), 64)
         return TFNO(
-            n_modes=modes, in_channels=channels, out_channels=channels, hidden_channels=width,
-            n_layers=4, factorization="tucker", rank=0.1,
-        )  # fmt: skip
+            n_modes=modes,
+            in_channels=channels,
+            out_channels=channels,
+            hidden_channels=width,
+            n_layers=4,
+            factorization="tucker",
+            rank=0.1,
+        )
     _without_timm()
     from the_well.benchmark.models import UNetClassic, UNetConvNext
 
@@ -145,9 +155,11 @@ def main(name: str, source: str, rate: str, seconds: str, output: str) -> None:
     begin = time.process_time()
     steps, loss = fit(model, problem, float(rate), float(seconds))
     record = {
-        "validation": loss, "steps": steps, "cpu_seconds": time.process_time() - begin,
+        "validation": loss,
+        "steps": steps,
+        "cpu_seconds": time.process_time() - begin,
         "parameters": sum(p.numel() * (1 + p.is_complex()) for p in net.parameters()),
-    }  # fmt: skip
+    }
     found = forecasts(model, torch.from_numpy(problem["test"]), int(problem["steps"]))
     np.savez(Path(output), **found)
     print(json.dumps(record))

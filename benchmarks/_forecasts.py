@@ -99,9 +99,11 @@ def trained(path: Path, rank: int, split: dict, variable: str = "u", **more):
     from scitoolkit.forecasting.surrogate import ForecastSurrogate
 
     config = ForecastingConfig(
-        data={"path": path, "variable": variable}, split=split, pod={"rank": rank},
+        data={"path": path, "variable": variable},
+        split=split,
+        pod={"rank": rank},
         **{"model": {"name": "none"}, **more},
-    )  # fmt: skip
+    )
     job, run = ForecastingJob(), RunDirectory.create(path.parent / "runs", path.stem, config)
     begun = time.process_time()
     job.train(config, run)

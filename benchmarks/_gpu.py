@@ -36,9 +36,10 @@ def rungs() -> Iterable[tuple[str, list[str]]]:
 
 
 def climb(
-    each: Iterable[tuple[str, list[str]]], save: Callable[[dict[str, Any]], None],
+    each: Iterable[tuple[str, list[str]]],
+    save: Callable[[dict[str, Any]], None],
     seconds: float = SECONDS,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """Run the rungs and return their results, which are passed to `save` after each one."""
     found: dict[str, Any] = {}
     for name, command in each:
@@ -53,9 +54,13 @@ def climb(
 def _run(command: list[str], seconds: float) -> dict[str, Any]:
     try:
         done = subprocess.run(
-            [sys.executable, *command], cwd=ROOT, capture_output=True, text=True, timeout=seconds,
+            [sys.executable, *command],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
             check=False,
-        )  # fmt: skip
+        )
     except subprocess.TimeoutExpired:
         return {"state": "too long", "said": f"over {seconds:g} s"}
     if done.returncode:
@@ -74,8 +79,12 @@ def main() -> int:
         print("make gpu: torch sees no GPU here, so nothing was run", file=sys.stderr)
         return 2
     device = torch.cuda.get_device_name()
-    head = {"device": device, "cuda": torch.version.cuda, "torch": torch.__version__,
-            "date": time.strftime("%Y-%m-%d")}  # fmt: skip
+    head = {
+        "device": device,
+        "cuda": torch.version.cuda,
+        "torch": torch.__version__,
+        "date": time.strftime("%Y-%m-%d"),
+    }
     slug = re.sub(r"[^a-z0-9]+", "-", device.lower()).strip("-")
     path = HERE / "results" / f"gpu_{slug}_{head['date']}.json"
 

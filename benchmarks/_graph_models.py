@@ -23,12 +23,28 @@ from scitoolkit.training.ranks.communicator import SingleProcess
 WIDTH = 8
 DEGREES = torch.tensor([0, 2, 9, 20, 15, 9, 5, 3, 1])
 VALUES: dict[str, Any] = {
-    "in_channels": WIDTH, "out_channels": WIDTH, "channels": WIDTH, "K": 3, "alpha": 0.1,
-    "dim": 3, "kernel_size": 3, "num_relations": 3, "edge_dim": 3, "hidden_channels": WIDTH,
-    "filter_size": 2, "num_layers": 2, "k": 3, "first_aggr": True, "separate_gaussians": False,
-    "space_dimensions": 3, "propagate_dimensions": 3, "num_node_types": 2, "num_edge_types": 3,
-    "edge_type_emb_dim": 4, "edge_attr_emb_dim": 4,
-}  # fmt: skip
+    "in_channels": WIDTH,
+    "out_channels": WIDTH,
+    "channels": WIDTH,
+    "K": 3,
+    "alpha": 0.1,
+    "dim": 3,
+    "kernel_size": 3,
+    "num_relations": 3,
+    "edge_dim": 3,
+    "hidden_channels": WIDTH,
+    "filter_size": 2,
+    "num_layers": 2,
+    "k": 3,
+    "first_aggr": True,
+    "separate_gaussians": False,
+    "space_dimensions": 3,
+    "propagate_dimensions": 3,
+    "num_node_types": 2,
+    "num_edge_types": 3,
+    "edge_type_emb_dim": 4,
+    "edge_attr_emb_dim": 4,
+}
 
 
 def _net(inputs: int, outputs: int = WIDTH) -> nn.Module:
@@ -40,17 +56,25 @@ def _special(name: str) -> dict[str, Any]:
     scalers = ["identity", "amplification"]
     pna = {"aggregators": ["mean", "max", "std"], "scalers": scalers, "deg": DEGREES, "edge_dim": 3}
     known: dict[str, dict[str, Any]] = {
-        "GINConv": {"nn": _net(WIDTH)}, "GINEConv": {"nn": _net(WIDTH), "edge_dim": 3},
-        "NNConv": {"nn": _net(3, WIDTH * WIDTH)}, "EdgeConv": {"nn": _net(2 * WIDTH)},
-        "PointNetConv": {"local_nn": _net(WIDTH + 3)}, "PPFConv": {"local_nn": _net(WIDTH + 4)},
+        "GINConv": {"nn": _net(WIDTH)},
+        "GINEConv": {"nn": _net(WIDTH), "edge_dim": 3},
+        "NNConv": {"nn": _net(3, WIDTH * WIDTH)},
+        "EdgeConv": {"nn": _net(2 * WIDTH)},
+        "PointNetConv": {"local_nn": _net(WIDTH + 3)},
+        "PPFConv": {"local_nn": _net(WIDTH + 4)},
         "PointGNNConv": {"mlp_h": _net(WIDTH, 3), "mlp_f": _net(WIDTH + 3), "mlp_g": _net(WIDTH)},
-        "PNAConv": pna, "GATConv": {"heads": 2, "edge_dim": 3},
-        "GATv2Conv": {"heads": 2, "edge_dim": 3}, "TransformerConv": {"heads": 2, "edge_dim": 3},
-        "GENConv": {"edge_dim": 3}, "ResGatedGraphConv": {"edge_dim": 3},
-        "CGConv": {"dim": 3, "batch_norm": True}, "GeneralConv": {"in_edge_channels": 3},
-        "RGATConv": {"edge_dim": 3}, "SuperGATConv": {"heads": 2},
+        "PNAConv": pna,
+        "GATConv": {"heads": 2, "edge_dim": 3},
+        "GATv2Conv": {"heads": 2, "edge_dim": 3},
+        "TransformerConv": {"heads": 2, "edge_dim": 3},
+        "GENConv": {"edge_dim": 3},
+        "ResGatedGraphConv": {"edge_dim": 3},
+        "CGConv": {"dim": 3, "batch_norm": True},
+        "GeneralConv": {"in_edge_channels": 3},
+        "RGATConv": {"edge_dim": 3},
+        "SuperGATConv": {"heads": 2},
         "DynamicEdgeConv": {"nn": _net(2 * WIDTH), "k": 3},
-    }  # fmt: skip
+    }
     return known.get(name, {})
 
 
@@ -79,12 +103,19 @@ class Called(nn.Module):
     ) -> Tensor:
         place = x[:, :3]
         known = {
-            "x": x, "x_0": 0.5 * x, "pos": place, "normal": place + 1,
-            "node_type": (x[:, 0] > 0).long(), "edge_index": edge_index,
-            "hyperedge_index": edge_index, "pos_edge_index": edge_index,
-            "neg_edge_index": edge_index, "edge_weight": edge_weight, "edge_attr": edge_attr,
+            "x": x,
+            "x_0": 0.5 * x,
+            "pos": place,
+            "normal": place + 1,
+            "node_type": (x[:, 0] > 0).long(),
+            "edge_index": edge_index,
+            "hyperedge_index": edge_index,
+            "pos_edge_index": edge_index,
+            "neg_edge_index": edge_index,
+            "edge_weight": edge_weight,
+            "edge_attr": edge_attr,
             "edge_type": (edge_attr[:, 0] > 0).long() + (edge_attr[:, 1] > 0).long(),
-        }  # fmt: skip
+        }
         name, given = type(self.layer).__name__, {}
         optional = ("edge_weight", "edge_attr", "edge_type")
         skipped = {"SuperGATConv": "neg_edge_index", "FAConv": "edge_weight"}.get(name)
@@ -123,9 +154,20 @@ def catalogue() -> Iterator[tuple[str, Callable[[], nn.Module]]]:
         if name not in ("HeteroBatchNorm", "HeteroLayerNorm", "MessageNorm"):
             yield name, lambda name=name: Between(_norm(name))
     for aggregation in (
-        "sum", "mean", "max", "min", "mul", "var", "std", "softmax", "powermean", "median",
-        "lstm", "VariancePreservingAggregation", ["mean", "max", "std"],
-    ):  # fmt: skip
+        "sum",
+        "mean",
+        "max",
+        "min",
+        "mul",
+        "var",
+        "std",
+        "softmax",
+        "powermean",
+        "median",
+        "lstm",
+        "VariancePreservingAggregation",
+        ["mean", "max", "std"],
+    ):
         yield (
             f"SAGEConv(aggr={aggregation})",
             lambda a=aggregation: pyg.SAGEConv(WIDTH, WIDTH, aggr=a),
@@ -133,9 +175,13 @@ def catalogue() -> Iterator[tuple[str, Callable[[], nn.Module]]]:
     yield "GCNConv(aggr=max)", lambda: pyg.GCNConv(WIDTH, WIDTH, aggr="max")
     pna = {"aggregators": ["mean", "max"], "scalers": ["identity", "attenuation"], "deg": DEGREES}
     for name, more in (
-        ("GCN", {}), ("GraphSAGE", {"norm": "layer"}), ("GIN", {"norm": "batch"}),
-        ("GAT", {"heads": 2, "jk": "cat"}), ("EdgeCNN", {"jk": "max"}), ("PNA", pna),
-    ):  # fmt: skip
+        ("GCN", {}),
+        ("GraphSAGE", {"norm": "layer"}),
+        ("GIN", {"norm": "batch"}),
+        ("GAT", {"heads": 2, "jk": "cat"}),
+        ("EdgeCNN", {"jk": "max"}),
+        ("PNA", pna),
+    ):
         yield name, lambda n=name, m=more: getattr(pyg, n)(WIDTH, WIDTH, 3, WIDTH, **m)
     by_hand: dict[str, Callable[[Tensor], Tensor]] = {
         "x - x.mean(0)": lambda x: x - x.mean(0),

@@ -53,13 +53,20 @@ def partition(edges: Path, folder: Path, memory: int, method: str, record: Path)
     header = partition_edges(edges, folder, PARTS, memory=memory * MIB, method=method).header
     after = _transferred()
     size = edges.stat().st_size
-    record.write_text(json.dumps({
-        "peak_mib": memory_mib(), "read_ratio": (after[0] - before[0]) / size,
-        "written_ratio": (after[1] - before[1]) / size, "cut": header["cut"] / header["num_edges"],
-        "cut_of_blocks": header["cut_of_blocks"] / header["num_edges"],
-        "random_cut": header["random_cut"] / header["num_edges"], "method": header["method"],
-        "cpu_seconds": time.process_time() - begin,
-    }))  # fmt: skip
+    record.write_text(
+        json.dumps(
+            {
+                "peak_mib": memory_mib(),
+                "read_ratio": (after[0] - before[0]) / size,
+                "written_ratio": (after[1] - before[1]) / size,
+                "cut": header["cut"] / header["num_edges"],
+                "cut_of_blocks": header["cut_of_blocks"] / header["num_edges"],
+                "random_cut": header["random_cut"] / header["num_edges"],
+                "method": header["method"],
+                "cpu_seconds": time.process_time() - begin,
+            }
+        )
+    )
 
 
 def _transferred() -> tuple[int, int]:

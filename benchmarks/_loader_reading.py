@@ -62,8 +62,15 @@ def run() -> dict:
         library = _slow.compiled(root)
         contestants = dict(CONTESTANTS)
         for rows in (1, ROWS):
-            once(["write_zarr", str(root / "set.h5"), "contiguous", f"out={root}/zarr{rows}",
-                  f"rows={rows}"])  # fmt: skip
+            once(
+                [
+                    "write_zarr",
+                    str(root / "set.h5"),
+                    "contiguous",
+                    f"out={root}/zarr{rows}",
+                    f"rows={rows}",
+                ]
+            )
         if PEER.exists():
             once(["write_mosaic", str(root / "set.h5"), "contiguous", f"out={root}/mds"], PEER)
             contestants |= OTHERS
@@ -82,9 +89,13 @@ def write(path: Path) -> None:
     layouts = {
         "contiguous": {},
         "chunked": {"chunks": (ROWS, *SHAPE)},
-        "gzip": {"chunks": (ROWS, *SHAPE), "compression": "gzip", "compression_opts": 1,
-                 "shuffle": True},
-    }  # fmt: skip
+        "gzip": {
+            "chunks": (ROWS, *SHAPE),
+            "compression": "gzip",
+            "compression_opts": 1,
+            "shuffle": True,
+        },
+    }
     with h5py.File(path, "w") as file:
         data = [file.create_dataset(k, (SAMPLES, *SHAPE), "f4", **o) for k, o in layouts.items()]
         for begin in range(0, SAMPLES, ROWS):
@@ -194,8 +205,9 @@ def training(root: Path, library: Path) -> dict:
         values = np.nan_to_num(dataset["sst"].values.astype("f4").squeeze())
         # On a grid twice as fine, so that the set is larger than HDF5's own cache of chunks.
         values = values.repeat(2, axis=1).repeat(2, axis=2)
-        file.create_dataset("sst", data=values, chunks=(ROWS, *values.shape[1:]),
-                            compression="gzip", shuffle=True)  # fmt: skip
+        file.create_dataset(
+            "sst", data=values, chunks=(ROWS, *values.shape[1:]), compression="gzip", shuffle=True
+        )
     ours, plain = (
         _slow.run([SCRIPT, "train", str(path), "sst", f"with={who}", "epochs=4"], library, root)
         for who in ("ours", "plain")

@@ -84,8 +84,12 @@ def streaming_package():
                 raise AttributeError(name)
             return type(name, (), {})
 
-    names = ("torchvision", "torchvision.datasets", "torchvision.transforms",
-             "torchvision.transforms.functional")  # fmt: skip
+    names = (
+        "torchvision",
+        "torchvision.datasets",
+        "torchvision.transforms",
+        "torchvision.transforms.functional",
+    )
     for name in names:
         sys.modules[name] = Stub(name)
         sys.modules[name].__spec__ = importlib.machinery.ModuleSpec(name, None)
@@ -122,11 +126,18 @@ def write_zarr(path: str, layout: str, options: dict) -> None:
         data = file[layout]
         grid = {"name": "regular", "configuration": {"chunk_shape": [rows, *SHAPE]}}
         store = ts.open(
-            {"driver": "zarr3", "kvstore": {"driver": "file", "path": options["out"]},
-             "metadata": {"shape": data.shape, "data_type": "float32", "chunk_grid": grid,
-                          "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}]}},
+            {
+                "driver": "zarr3",
+                "kvstore": {"driver": "file", "path": options["out"]},
+                "metadata": {
+                    "shape": data.shape,
+                    "data_type": "float32",
+                    "chunk_grid": grid,
+                    "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}],
+                },
+            },
             create=True,
-        ).result()  # fmt: skip
+        ).result()
         for begin in range(0, len(data), rows):
             store[begin : begin + rows].write(data[begin : begin + rows]).result()
 
@@ -157,9 +168,12 @@ def ours(path: str, layout: str, options: dict) -> Iterator[Iterator[torch.Tenso
 
     source = open_source(path, {"u": layout})
     loader = PlannedLoader(
-        source, BATCH, buffer=int(float(options["part"]) * len(source) * source.sample_nbytes),
-        threads=int(options.get("threads", 8)), prefetch=options.get("prefetch", "64MiB"),
-    )  # fmt: skip
+        source,
+        BATCH,
+        buffer=int(float(options["part"]) * len(source) * source.sample_nbytes),
+        threads=int(options.get("threads", 8)),
+        prefetch=options.get("prefetch", "64MiB"),
+    )
     options["explained"] = loader.explain()
     epoch = 0
     while True:
@@ -266,12 +280,16 @@ def main() -> None:
     for number in range(int(options.get("epochs", 1))):
         batches = first if number == 0 else next(epochs)
         rows.append(one_epoch(batches, counters, int(options.get("batches", 10**9))))
-    print(json.dumps({
-        "epochs": rows,
-        "base_bytes": base,
-        "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-        "explained": options.get("explained"),
-    }))  # fmt: skip
+    print(
+        json.dumps(
+            {
+                "epochs": rows,
+                "base_bytes": base,
+                "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+                "explained": options.get("explained"),
+            }
+        )
+    )
 
 
 def one_epoch(batches: Iterator[torch.Tensor], counters: Counters, limit: int) -> dict:

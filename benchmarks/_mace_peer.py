@@ -55,14 +55,25 @@ def build(model: dict, graphs: list):
     block = modules.interaction_classes["RealAgnosticResidualInteractionBlock"]
     kinds = graphs[0].node_attrs.shape[1]
     return modules.ScaleShiftMACE(
-        r_max=CUTOFF, num_bessel=8, num_polynomial_cutoff=5, max_ell=model["degree"],
-        num_interactions=2, interaction_cls=block, interaction_cls_first=block,
-        num_elements=kinds, hidden_irreps=o3.Irreps(model["hidden"]),
-        MLP_irreps=o3.Irreps("16x0e"), gate=torch.nn.functional.silu,
-        atomic_energies=np.zeros(kinds), avg_num_neighbors=edges / len(forces),
-        atomic_numbers=list(range(kinds)), correlation=3, radial_MLP=model["radial"],
-        atomic_inter_scale=float(forces.square().mean().sqrt()), atomic_inter_shift=0.0,
-    )  # fmt: skip
+        r_max=CUTOFF,
+        num_bessel=8,
+        num_polynomial_cutoff=5,
+        max_ell=model["degree"],
+        num_interactions=2,
+        interaction_cls=block,
+        interaction_cls_first=block,
+        num_elements=kinds,
+        hidden_irreps=o3.Irreps(model["hidden"]),
+        MLP_irreps=o3.Irreps("16x0e"),
+        gate=torch.nn.functional.silu,
+        atomic_energies=np.zeros(kinds),
+        avg_num_neighbors=edges / len(forces),
+        atomic_numbers=list(range(kinds)),
+        correlation=3,
+        radial_MLP=model["radial"],
+        atomic_inter_scale=float(forces.square().mean().sqrt()),
+        atomic_inter_shift=0.0,
+    )
 
 
 def opened(file: str):
@@ -150,10 +161,17 @@ def main() -> None:
     steps, epochs, seconds = train(model, graphs, request["budget"], request["recipe"])
     held, _ = read(request["test"], shift + offset)
     found = test(model, held)
-    print(json.dumps({
-        **found, "steps": steps, "epochs": epochs, "cpu_seconds": seconds,
-        "parameters": sum(p.numel() for p in model.parameters()),
-    }))  # fmt: skip
+    print(
+        json.dumps(
+            {
+                **found,
+                "steps": steps,
+                "epochs": epochs,
+                "cpu_seconds": seconds,
+                "parameters": sum(p.numel() for p in model.parameters()),
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

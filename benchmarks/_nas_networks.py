@@ -30,9 +30,14 @@ AXES = {
     "inputs": (4, 8),
 }
 HAND_MADE = {
-    "predicts": "value", "linear": False, "products": False, "cell": "lstm", "width": 48,
-    "activation": "tanh", "inputs": 8,
-}  # fmt: skip
+    "predicts": "value",
+    "linear": False,
+    "products": False,
+    "cell": "lstm",
+    "width": 48,
+    "activation": "tanh",
+    "inputs": 8,
+}
 
 
 class Net(NamedTuple):
@@ -65,8 +70,9 @@ class Task:
     def of(cls, values: np.ndarray, train: int, validation: int) -> Task:
         """Return the task of raw coordinates."""
         mean, deviation = values[:train].mean(axis=0), values[:train].std(axis=0)
-        task = cls(torch.tensor((values - mean) / deviation, dtype=torch.float32), train,
-                   validation)  # fmt: skip
+        task = cls(
+            torch.tensor((values - mean) / deviation, dtype=torch.float32), train, validation
+        )
         task.scale = deviation
         x, y = task.windows(0, train)
         design = torch.cat([x.flatten(1), torch.ones(len(x), 1)], 1).double()
@@ -74,9 +80,10 @@ class Task:
         task.ridge = torch.linalg.solve(gram, design.T @ y.double() / len(x)).float()
         task.x, task.y = x, y
         task.deviation = {
-            "value": y.std(0), "increment": (y - x[:, -1]).std(0),
+            "value": y.std(0),
+            "increment": (y - x[:, -1]).std(0),
             "residual": (y - task.linear(x)).std(0),
-        }  # fmt: skip
+        }
         return task
 
     def windows(self, begin: int, end: int) -> tuple[Tensor, Tensor]:
@@ -98,14 +105,22 @@ class Body(nn.Module):
         act = nn.GELU if net.activation == "gelu" else nn.Tanh
         if net.cell == "mlp":
             self.f = nn.Sequential(
-                nn.Flatten(), nn.Linear(steps * channels, 2 * width), act(),
-                nn.Linear(2 * width, width), act(),
-            )  # fmt: skip
+                nn.Flatten(),
+                nn.Linear(steps * channels, 2 * width),
+                act(),
+                nn.Linear(2 * width, width),
+                act(),
+            )
         elif net.cell == "conv":
             self.f = nn.Sequential(
-                nn.Conv1d(channels, width, 2), act(), nn.Conv1d(width, width, 2), act(),
-                nn.Flatten(), nn.Linear(width * (steps - 2), width), act(),
-            )  # fmt: skip
+                nn.Conv1d(channels, width, 2),
+                act(),
+                nn.Conv1d(width, width, 2),
+                act(),
+                nn.Flatten(),
+                nn.Linear(width * (steps - 2), width),
+                act(),
+            )
         else:
             self.f = getattr(nn, net.cell.upper())(channels, width, batch_first=True)
 
@@ -142,8 +157,10 @@ class Network(nn.Module):
         self.body = part(net[3:], lambda: Body(net, channels))
         self.path = self.pairs = None
         if net.linear:
-            self.path = part(("linear", net.predicts, net.inputs),
-                             lambda: nn.Linear(net.inputs * channels, channels))  # fmt: skip
+            self.path = part(
+                ("linear", net.predicts, net.inputs),
+                lambda: nn.Linear(net.inputs * channels, channels),
+            )
         if net.products:
             self.pairs = part("products", lambda: Products(channels))
         self.head = nn.Linear(net.width + (PRODUCTS if net.products else 0), channels)
@@ -157,8 +174,11 @@ class Network(nn.Module):
         y = self.head(h)
         if self.path is not None:
             y = y + self.path(seen.flatten(1))
-        base = {"value": lambda: 0.0, "increment": lambda: x[:, -1],
-                "residual": lambda: self.task.linear(x)}[self.net.predicts]()  # fmt: skip
+        base = {
+            "value": lambda: 0.0,
+            "increment": lambda: x[:, -1],
+            "residual": lambda: self.task.linear(x),
+        }[self.net.predicts]()
         return base + y * self.task.deviation[self.net.predicts]
 
 

@@ -167,9 +167,11 @@ def measure() -> dict:
         print("no .venv-peers/mace: make peers", file=sys.stderr)
         return {}
     environment = {
-        **os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1",
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "OMP_NUM_THREADS": "1",
         "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1",
-    }  # fmt: skip
+    }
     done = subprocess.run(
         [str(PEER), __file__], env=environment, stdout=subprocess.PIPE, check=True
     )

@@ -108,8 +108,9 @@ def measure() -> dict:
     packed, packed_probe = problem.packed[0], problem.packed_cotangents[0]
     some = Edges.build(problem.sender[:rows], problem.receiver[:rows], problem.nodes)
     got = outputs(ours(some), (packed, y[:rows], distances[:rows]), packed_probe)
-    want = outputs(in_float64, (x.double(), y[:rows].double(), distances[:rows].double()),
-                   probe.double())  # fmt: skip
+    want = outputs(
+        in_float64, (x.double(), y[:rows].double(), distances[:rows].double()), probe.double()
+    )
     got[0], got[1] = problem.unpack(got[0], "out"), problem.unpack(got[1], "in1")
     errors = {
         name: float((a - b).abs().max() / b.abs().max())
@@ -126,7 +127,10 @@ def measure() -> dict:
     return {
         "streamed_layer_speedup": times["e3nn"] / times["ours"],
         "streamed_layer": {
-            "edges": problem.edges, "intervals": grid.num_intervals, "table_seconds": seconds,
-            "errors": errors, **{f"{name}_ms": 1e3 * each for name, each in times.items()},
+            "edges": problem.edges,
+            "intervals": grid.num_intervals,
+            "table_seconds": seconds,
+            "errors": errors,
+            **{f"{name}_ms": 1e3 * each for name, each in times.items()},
         },
-    }  # fmt: skip
+    }

@@ -44,14 +44,23 @@ class Problem:
     def __init__(self, batch: int, dtype: torch.dtype = torch.float32) -> None:
         torch.manual_seed(0)
         encoder = Encoder(
-            len(FIELDS), [False] * 3, widths=[16, 32, 64, 128], blocks=1, stages=[],
+            len(FIELDS),
+            [False] * 3,
+            widths=[16, 32, 64, 128],
+            blocks=1,
+            stages=[],
             channels_out=CHANNELS,
-        )  # fmt: skip
+        )
         decoder = Decoder(3, CHANNELS, len(FIELDS), **ImNetConfig().arguments())
         self.model = MeshfreeFlowNet(
-            encoder, decoder, periods=[None] * 3, extents=[None] * 3, mean=torch.zeros(4),
-            std=torch.ones(4), interpolate=False,
-        ).to(dtype)  # fmt: skip
+            encoder,
+            decoder,
+            periods=[None] * 3,
+            extents=[None] * 3,
+            mean=torch.zeros(4),
+            std=torch.ones(4),
+            interpolate=False,
+        ).to(dtype)
         self.nodes = [torch.linspace(0, 1, n, dtype=dtype).repeat(batch, 1) for n in NODES]
         self.low = torch.randn(batch, 4, *NODES, dtype=torch.float64).to(dtype)
         self.points = torch.rand(batch, POINTS, 3, dtype=torch.float64).to(dtype)

@@ -59,9 +59,10 @@ class GpuProblem:
         self.sender, self.receiver, self.nodes = _symmetric_graph(min(EDGES[mode], free) // 2 * 2)
         self.num_edges = self.sender.shape[0]
         shapes = (
-            (self.nodes, spec.dim_in1), (self.num_edges, spec.dim_in2),
+            (self.nodes, spec.dim_in1),
+            (self.num_edges, spec.dim_in2),
             (self.num_edges, spec.weight_numel),
-        )  # fmt: skip
+        )
         self.inputs = [torch.randn(shape, dtype=dtype, device=DEVICE) for shape in shapes]
         self.cotangents = [
             torch.randn(shape, dtype=dtype, device=DEVICE)
@@ -88,9 +89,13 @@ class GpuProblem:
 
         kind = {torch.float32: np.float32, torch.float64: np.float64}[self.dtype]
         problem = oeq.TPProblem(
-            *(oeq.Irreps(str(each)) for each in (in1, in2, out)), instructions,
-            shared_weights=False, internal_weights=False, irrep_dtype=kind, weight_dtype=kind,
-        )  # fmt: skip
+            *(oeq.Irreps(str(each)) for each in (in1, in2, out)),
+            instructions,
+            shared_weights=False,
+            internal_weights=False,
+            irrep_dtype=kind,
+            weight_dtype=kind,
+        )
         x, y, w = self.inputs
         probe, dx, *rest = self.cotangents
         cotangents = [self.to_e3nn(probe, "out"), self.to_e3nn(dx, "in1"), *rest]
@@ -113,9 +118,12 @@ class GpuProblem:
         # e3nn's order of irreps, and with it of outputs and weights.
         irreps = [cue.Irreps(O3_e3nn, each) for each in (in1, in2, wanted)]
         options = {
-            "layout": cue.ir_mul, "shared_weights": False, "internal_weights": False,
-            "device": DEVICE, "dtype": self.dtype,
-        }  # fmt: skip
+            "layout": cue.ir_mul,
+            "shared_weights": False,
+            "internal_weights": False,
+            "device": DEVICE,
+            "dtype": self.dtype,
+        }
         if mode == "uvw":
             module = cuet.FullyConnectedTensorProduct(*irreps, **options)
         else:
@@ -127,9 +135,13 @@ class GpuProblem:
 
             def convolution(x, y, w):
                 return module(
-                    x, y, w,
-                    indices_1=self.sender, indices_out=self.receiver, size_out=self.nodes,
-                )  # fmt: skip
+                    x,
+                    y,
+                    w,
+                    indices_1=self.sender,
+                    indices_out=self.receiver,
+                    size_out=self.nodes,
+                )
         else:
 
             def convolution(x, y, w):
@@ -155,8 +167,9 @@ class GpuProblem:
         def results(call, dtype, **options):
             return call(
                 lambda *a: tensor_product_convolution(self.spec, *a, edges, **options),
-                cut(self.inputs, dtype), cut(self.cotangents, dtype),
-            )  # fmt: skip
+                cut(self.inputs, dtype),
+                cut(self.cotangents, dtype),
+            )
 
         found = {}
         for name, call in work.items():

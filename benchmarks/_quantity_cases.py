@@ -32,8 +32,9 @@ QUANTITIES: dict[str, Callable[[Fields, np.ndarray | None], np.ndarray]] = {
     "u*v - 0.5*w": lambda f, x: f["u"] * f["v"] - 0.5 * f["w"],
     "u/v": lambda f, x: f["u"] / f["v"],
     "log(abs(u))": lambda f, x: np.log(np.abs(f["u"])),
-    "exp(-u^2) + x": lambda f, x: np.exp(-(f["u"] ** 2)) + (
-        np.arange(f["u"].shape[-1]) if x is None else x),
+    "exp(-u^2) + x": lambda f, x: (
+        np.exp(-(f["u"] ** 2)) + (np.arange(f["u"].shape[-1]) if x is None else x)
+    ),
     "u^3 + tanh(v)": lambda f, x: f["u"] ** 3 + np.tanh(f["v"]),
     "dif(u, x)": lambda f, x: _d(f["u"], -1, x),
     "dif(dif(u, x), x)": lambda f, x: _d(_d(f["u"], -1, x), -1, x),
@@ -43,7 +44,7 @@ QUANTITIES: dict[str, Callable[[Fields, np.ndarray | None], np.ndarray]] = {
     "v*dif(u, x)": lambda f, x: f["v"] * _d(f["u"], -1, x),
     "mean(u)": lambda f, x: np.nanmean(f["u"]),
     "mean(u*v, x)": lambda f, x: np.nanmean(f["u"] * f["v"], axis=-1),
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)
@@ -63,8 +64,12 @@ class Case:
     def text(self) -> str:
         """The quantity as the package reads it."""
         names = "zyx"[-next(iter(self.arrays.values())).ndim :]
-        region = "" if self.region is None else "@ " + ", ".join(
-            f"{d}={s.start}:{s.stop}" for d, s in zip(names, self.region, strict=True))  # fmt: skip
+        region = (
+            ""
+            if self.region is None
+            else "@ "
+            + ", ".join(f"{d}={s.start}:{s.stop}" for d, s in zip(names, self.region, strict=True))
+        )
         return f"{self.expression} {region}: {self.mode}={self.value!r}"
 
 
@@ -109,13 +114,17 @@ def cases(draw: Any) -> Case:
     region = None
     if regional:
         begins = [int(rng.integers(0, n)) for n in shape]
-        region = tuple(slice(b, int(rng.integers(b + 1, n + 1)))
-                       for b, n in zip(begins, shape, strict=True))  # fmt: skip
+        region = tuple(
+            slice(b, int(rng.integers(b + 1, n + 1))) for b, n in zip(begins, shape, strict=True)
+        )
     x = np.cumsum(rng.random(shape[-1]) + 0.1) if draw(st.booleans()) else None
     mode, value = draw(st.sampled_from(["abs", "rel", "pw_rel"])), 10 ** draw(st.floats(-5, -0.3))
     needed = regional or "mean" in expression
-    own = draw(st.sampled_from([("abs", 0.1), ("rel", 0.05), ("pw_rel", 0.01)]
-                               + ([] if needed else [None])))  # fmt: skip
+    own = draw(
+        st.sampled_from(
+            [("abs", 0.1), ("rel", 0.05), ("pw_rel", 0.01)] + ([] if needed else [None])
+        )
+    )
     objective = draw(st.sampled_from(["size", "size", "size", "speed"]))
     return Case(arrays, expression, region, mode, float(value), x, own, objective)
 
@@ -125,10 +134,13 @@ def violations(case: Case) -> tuple[int, bool]:
     from scitoolkit.compression import Bound, Options, compress_quantities, decompress
 
     streams = compress_quantities(
-        case.arrays, [case.text], bounds=Bound(*case.own) if case.own else None,
-        options=Options(objective=case.objective), missing=MISSING,
+        case.arrays,
+        [case.text],
+        bounds=Bound(*case.own) if case.own else None,
+        options=Options(objective=case.objective),
+        missing=MISSING,
         coordinates=None if case.x is None else {"x": case.x},
-    )  # fmt: skip
+    )
     decoded = {name: decompress(stream) for name, stream in streams.items()}
     before, after = ({n: _floats(v) for n, v in f.items()} for f in (case.arrays, decoded))
     for name, array in case.arrays.items():
@@ -139,9 +151,14 @@ def violations(case: Case) -> tuple[int, bool]:
     one, two = (np.asarray(q)[case.region or ...] for q in (one, two))
     with np.errstate(all="ignore"):
         finite = one[np.isfinite(one)]
-        allowed = case.value * {
-            "abs": 1.0, "rel": float(np.ptp(finite)) if finite.size else 0.0, "pw_rel": np.abs(one),
-        }[case.mode]  # fmt: skip
+        allowed = (
+            case.value
+            * {
+                "abs": 1.0,
+                "rel": float(np.ptp(finite)) if finite.size else 0.0,
+                "pw_rel": np.abs(one),
+            }[case.mode]
+        )
         # Rounding of this evaluation, which takes its operations in another order.
         rounding = 1e-13 * (np.abs(finite).max(initial=0.0) if case.mode != "pw_rel" else abs(one))
         close = np.abs(one - two) <= allowed + rounding

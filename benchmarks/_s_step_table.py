@@ -19,11 +19,13 @@ def table() -> str:
         f"{row['iterate_difference']:.0e} |"
         for unrolled, row in figures["unrolled"].items()
     ]
-    return "\n".join([
-        "200 features of a Lorenz trajectory, 320 steps of 8 features on 4 ranks, "
-        f"`python benchmarks/run.py s_step` on {figures['date']}:",
-        "",
-        "| unrolled | messages | numbers in one | relative difference of the weights |",
-        "|---|---|---|---|",
-        *rows,
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            "200 features of a Lorenz trajectory, 320 steps of 8 features on 4 ranks, "
+            f"`python benchmarks/run.py s_step` on {figures['date']}:",
+            "",
+            "| unrolled | messages | numbers in one | relative difference of the weights |",
+            "|---|---|---|---|",
+            *rows,
+        ]
+    )

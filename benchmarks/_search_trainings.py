@@ -98,8 +98,14 @@ def perceptron(values, seed: int) -> float:
             last = 2 * error[:, None] / batch
             upper = last @ weights[2].T * slope(k)
             lower = upper @ weights[1].T * slope(h)
-            gradients = [x[rows].T @ lower, h.T @ upper, k.T @ last,
-                         lower.sum(0), upper.sum(0), last.sum(0)]  # fmt: skip
+            gradients = [
+                x[rows].T @ lower,
+                h.T @ upper,
+                k.T @ last,
+                lower.sum(0),
+                upper.sum(0),
+                last.sum(0),
+            ]
             now = rate * (1, 1 - step / steps, 0.5 * (1 + np.cos(np.pi * step / steps)))[schedule]
             for w, g, m, v in zip(weights, gradients, first, second, strict=True):
                 m += (1 - momentum) * (g - m)
@@ -117,13 +123,27 @@ def _bounded(error: np.ndarray) -> float:
 
 # As the functions of search_quality: (kind, low, high, log) or ("choice", values)
 TRAININGS = {
-    "reservoir": (reservoir, [
-        ("real", 0.05, 1.6, False), ("real", 0.05, 1.0, False), ("real", 0.01, 10.0, True),
-        ("real", 1e-10, 1.0, True), ("integer", 20, 120, True), ("real", 0.0, 2.0, False),
-    ]),
-    "perceptron": (perceptron, [
-        ("real", 1e-5, 1.0, True), ("real", 1e-7, 1.0, True), ("integer", 4, 64, True),
-        ("integer", 8, 128, True), ("real", 0.0, 0.99, False), ("choice", [0, 1]),
-        ("choice", [0, 1, 2]),
-    ]),
-}  # fmt: skip
+    "reservoir": (
+        reservoir,
+        [
+            ("real", 0.05, 1.6, False),
+            ("real", 0.05, 1.0, False),
+            ("real", 0.01, 10.0, True),
+            ("real", 1e-10, 1.0, True),
+            ("integer", 20, 120, True),
+            ("real", 0.0, 2.0, False),
+        ],
+    ),
+    "perceptron": (
+        perceptron,
+        [
+            ("real", 1e-5, 1.0, True),
+            ("real", 1e-7, 1.0, True),
+            ("integer", 4, 64, True),
+            ("integer", 8, 128, True),
+            ("real", 0.0, 0.99, False),
+            ("choice", [0, 1]),
+            ("choice", [0, 1, 2]),
+        ],
+    ),
+}

@@ -33,11 +33,14 @@ def problem(seed: int):
     """Three smooth functions of eight inputs, of scales from 1 to 10 as physical inputs have."""
     generator = torch.Generator().manual_seed(seed)
     x = torch.rand(4096, 8, generator=generator) * 2 - 1
-    y = torch.stack([
-        (3 * x[:, 0] * x[:, 1]).sin() + x[:, 2] ** 2,
-        (x[:, 3:6].sum(1) * 2).cos() * x[:, 6],
-        (-4 * (x[:, :4] - x[:, 4:]).square().sum(1)).exp(),
-    ], 1)  # fmt: skip
+    y = torch.stack(
+        [
+            (3 * x[:, 0] * x[:, 1]).sin() + x[:, 2] ** 2,
+            (x[:, 3:6].sum(1) * 2).cos() * x[:, 6],
+            (-4 * (x[:, :4] - x[:, 4:]).square().sum(1)).exp(),
+        ],
+        1,
+    )
     x = x * torch.logspace(0, 1, 8)
     return (x - x.mean(0)) / x.std(), (y - y.mean(0)) / y.std(0)
 

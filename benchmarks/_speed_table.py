@@ -16,13 +16,14 @@ def table() -> str:
         return ""
     least = found["sz3_bytes"]
     rows = [
-        "| | MB/s in | MB/s out | bytes over SZ3's |", "|---|---|---|---|",
+        "| | MB/s in | MB/s out | bytes over SZ3's |",
+        "|---|---|---|---|",
         *(
             f"| {label} | {found[f'{key}_mbps_in']:.0f} | {found[f'{key}_mbps_out']:.0f} | "
             f"{found[f'{key}_bytes'] / least:.2f} |"
             for label, key in (("`--for size`", "size"), ("`--for speed`", "speed"), ("SZ3", "sz3"))
         ),
-    ]  # fmt: skip
+    ]
     ratios = found["over_sz3"].values()
     head = (
         "Turbulence mirrored to 256³ float32 values, 0.1 % of the range, CPU time of one core, all "

@@ -34,14 +34,25 @@ def build():
 
     blocks = modules.interaction_classes
     return modules.ScaleShiftMACE(
-        r_max=5.0, num_bessel=8, num_polynomial_cutoff=5, max_ell=3, num_interactions=2,
+        r_max=5.0,
+        num_bessel=8,
+        num_polynomial_cutoff=5,
+        max_ell=3,
+        num_interactions=2,
         interaction_cls_first=blocks["RealAgnosticInteractionBlock"],
-        interaction_cls=blocks["RealAgnosticResidualInteractionBlock"], num_elements=2,
-        hidden_irreps=o3.Irreps("64x0e + 64x1o"), MLP_irreps=o3.Irreps("16x0e"),
-        gate=torch.nn.functional.silu, atomic_energies=np.array([-3.0, -1.0]),
-        avg_num_neighbors=52.0, atomic_numbers=[1, 8], correlation=3, radial_MLP=[64, 64, 64],
-        atomic_inter_scale=1.0, atomic_inter_shift=0.0,
-    )  # fmt: skip
+        interaction_cls=blocks["RealAgnosticResidualInteractionBlock"],
+        num_elements=2,
+        hidden_irreps=o3.Irreps("64x0e + 64x1o"),
+        MLP_irreps=o3.Irreps("16x0e"),
+        gate=torch.nn.functional.silu,
+        atomic_energies=np.array([-3.0, -1.0]),
+        avg_num_neighbors=52.0,
+        atomic_numbers=[1, 8],
+        correlation=3,
+        radial_MLP=[64, 64, 64],
+        atomic_inter_scale=1.0,
+        atomic_inter_shift=0.0,
+    )
 
 
 def main(source: Path, folder: Path) -> None:

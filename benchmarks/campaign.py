@@ -144,9 +144,12 @@ def index() -> dict:
 
     def step(action: str, *more: str) -> dict:
         done = subprocess.run(
-            [sys.executable, script, action, f"{place}/runs", *more], capture_output=True,
-            text=True, check=True, preexec_fn=limited,
-        )  # fmt: skip
+            [sys.executable, script, action, f"{place}/runs", *more],
+            capture_output=True,
+            text=True,
+            check=True,
+            preexec_fn=limited,
+        )
         return _json(done.stdout)
 
     with tempfile.TemporaryDirectory() as place:
@@ -242,8 +245,9 @@ def against_the_well() -> dict:
 
 def _cross_check(root: Path, script: str) -> None:
     """Read a file made by the Well's own writer."""
-    subprocess.run([str(PEER), script, "dummy", str(root), "dummy.hdf5"], check=True,
-                   capture_output=True)  # fmt: skip
+    subprocess.run(
+        [str(PEER), script, "dummy", str(root), "dummy.hdf5"], check=True, capture_output=True
+    )
     campaign = open_campaign(root / "dummy.hdf5", ["field", "constant_field"])
     with layouts.h5py.File(root / "dummy.hdf5") as file:
         for i, node in enumerate(campaign.tree().children.values()):

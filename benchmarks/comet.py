@@ -97,8 +97,10 @@ def run() -> dict:
         }
 
     return {
-        **{f"{name}_over_checkpointing": each["over_checkpointing"]
-           for name, each in planned.items()},
+        **{
+            f"{name}_over_checkpointing": each["over_checkpointing"]
+            for name, each in planned.items()
+        },
         "activation_memory_ratio": peaks["exact"] / peaks["comet"],
         "nothing_saved_ratio": peaks["exact"] / peaks["nothing"],
         **found["comet"],
@@ -109,6 +111,9 @@ def run() -> dict:
         "checkpointing": rival("checkpointing"),
         "quantised": {"bits2": rival("quantised2"), "bits4": rival("quantised4")},
         "others": {name: other(model) for name, model in OTHERS.items()},
-        "planned": planned, "offload": offload, "peak_mib": peaks, "step_cpu_seconds": seconds,
+        "planned": planned,
+        "offload": offload,
+        "peak_mib": peaks,
+        "step_cpu_seconds": seconds,
         "machine": machine(),
-    }  # fmt: skip
+    }

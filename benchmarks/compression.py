@@ -39,9 +39,20 @@ def fields() -> dict[str, np.ndarray]:
 def lognormal(n: int, seed: int = 0) -> np.ndarray:
     """Return a generated heavy-tailed field, for scale and speed alone."""
     rng = np.random.default_rng(seed)
-    k = np.sqrt(sum(np.square(np.meshgrid(
-        np.fft.fftfreq(n, 1 / n), np.fft.fftfreq(n, 1 / n), np.fft.rfftfreq(n, 1 / n),
-        indexing="ij", sparse=True)[a]) for a in range(3)))  # fmt: skip
+    k = np.sqrt(
+        sum(
+            np.square(
+                np.meshgrid(
+                    np.fft.fftfreq(n, 1 / n),
+                    np.fft.fftfreq(n, 1 / n),
+                    np.fft.rfftfreq(n, 1 / n),
+                    indexing="ij",
+                    sparse=True,
+                )[a]
+            )
+            for a in range(3)
+        )
+    )
     k[0, 0, 0] = 1
     wave = np.fft.rfftn(rng.standard_normal((n, n, n)).astype("f4"))
     wave *= np.sqrt(k**-2.2 * np.exp(-((k / 12) ** 2)))
@@ -63,7 +74,9 @@ def compared(x: np.ndarray, **options) -> dict[str, float]:
     ours, bound = psnr(x, y), 1e-2 * (float(x.max()) - float(x.min()))
     error = np.abs(x.astype(np.float64) - y)
     return {
-        "bytes": len(stream), "psnr": ours, "base": about["base"]["name"],
+        "bytes": len(stream),
+        "psnr": ours,
+        "base": about["base"]["name"],
         "enhancer": about.get("enhancer", {}).get("name", "none"),
         "enhancer_bytes": about["sections"].get("enhancer", 0),
         "max_error_over_bound": max_error(x, y) / bound,
@@ -72,7 +85,7 @@ def compared(x: np.ndarray, **options) -> dict[str, float]:
         **{f"{k}_psnr": v if np.isfinite(v) else None for k, v in peers.items()},
         "gain_over_best_db": ours - max(peers.values()),
         "gain_over_sz3_db": ours - peers["sz3"],
-    }  # fmt: skip
+    }
 
 
 def never_worse(x: np.ndarray, rel: float) -> tuple[float, int]:
@@ -148,15 +161,24 @@ def corrupt(tries: int) -> dict[str, int]:
     x = np.load(ROOT / "datasets/turbulence_sperr/wmag_64.npy")[:16, :16, :16].copy()
     x[0, 0, :4] = np.nan
     made = [
-        compress(x, rel=1e-2), compress(x, rel=1e-2, codec="sz3", enhancer="linear"),
-        compress(x, rel=1e-3, codec="sperr"), compress(x, rel=1e-3, codec="zfp"),
-        compress(x, pw_rel=1e-2), compress(x, abs=0),
-    ]  # fmt: skip
+        compress(x, rel=1e-2),
+        compress(x, rel=1e-2, codec="sz3", enhancer="linear"),
+        compress(x, rel=1e-3, codec="sperr"),
+        compress(x, rel=1e-3, codec="zfp"),
+        compress(x, pw_rel=1e-2),
+        compress(x, abs=0),
+    ]
     chance = random.Random(0)
     hostile = [
-        {"shape": [1 << 40, 1 << 20]}, {"shape": [1 << 62] * 3}, {"shape": [-1]}, {"dtype": "O"},
-        {"base": {"name": "other"}}, {"base": None}, {"dtype": "V99999999999"}, {"shape": "x"},
-    ]  # fmt: skip
+        {"shape": [1 << 40, 1 << 20]},
+        {"shape": [1 << 62] * 3},
+        {"shape": [-1]},
+        {"dtype": "O"},
+        {"base": {"name": "other"}},
+        {"base": None},
+        {"dtype": "V99999999999"},
+        {"shape": "x"},
+    ]
     silent = other = tried = 0
     while tried < tries:
         stream = chance.choice(made)
@@ -232,8 +254,13 @@ def run() -> dict:
         "gain_db_network_min": least("network", "gain_over_best_db"),
         "gain_db_linear_over_sz3_min": least("linear", "gain_over_sz3_db"),
         "gain_db_network_over_sz3_min": least("network", "gain_over_sz3_db"),
-        "auto_loss_db_max": losses[worst], "auto_loss_where": worst,
+        "auto_loss_db_max": losses[worst],
+        "auto_loss_where": worst,
         "bound_violations": broken,
-        **weights(), **speed(), **corruptions(),
-        "fields": found, "auto_loss_db": losses, "machine": machine(),
-    }  # fmt: skip
+        **weights(),
+        **speed(),
+        **corruptions(),
+        "fields": found,
+        "auto_loss_db": losses,
+        "machine": machine(),
+    }

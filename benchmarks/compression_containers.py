@@ -51,8 +51,9 @@ def compared(field: np.ndarray, rel: float, folder: Path) -> dict[str, float]:
         found |= {
             f"{name}_bytes": records[name][0]["bytes"],
             f"{name}_file": targets[name].stat().st_size,
-            f"{name}_in": came[name], f"{name}_out": went[name],
-        }  # fmt: skip
+            f"{name}_in": came[name],
+            f"{name}_out": went[name],
+        }
     return found
 
 
@@ -66,8 +67,9 @@ def run() -> dict:
         for kind, fields in (("shipped", shipped), ("fresh", fresh), ("lines", lines)):
             kinds[kind] = {
                 f"{name} {rel:g}": compared(field, rel, Path(scratch))
-                for name, field in fields() for rel in RELS
-            }  # fmt: skip
+                for name, field in fields()
+                for rel in RELS
+            }
 
     def ratios(what: str, *names: str) -> list[float]:
         rows = [row for name in names for row in kinds[name].values()]
@@ -82,5 +84,6 @@ def run() -> dict:
         "filter_over_stream_file_median": statistics.median(ratios("file", *kinds)),
         "filter_over_stream_in_cpu": statistics.median(ratios("in", *kinds)),
         "filter_over_stream_out_cpu": statistics.median(ratios("out", *kinds)),
-        **kinds, "machine": machine(),
-    }  # fmt: skip
+        **kinds,
+        "machine": machine(),
+    }

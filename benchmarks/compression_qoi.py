@@ -54,29 +54,53 @@ def comparisons() -> Iterator[tuple[str, Comparison]]:
     with h5py.File(ROOT / "datasets/nyx_small/nyx_z255_32.h5") as file:
         group = file["native_fields"]
         velocity = {n: group[f"velocity_{c}"][()].astype(np.float32) for n, c in zip("uvw", "xyz")}  # noqa: B905
-    yield "nyx_speed", Comparison(
-        velocity, "sqrt(u^2 + v^2 + w^2)", "sqrt(square(X[0]) + square(X[1]) + square(X[2]))",
-        (0, 0, 0), 3**0.5,
-    )  # fmt: skip
-    yield "nyx_vorticity_z", Comparison(
-        {"u": velocity["u"], "v": velocity["v"]}, "vorticity(u, v)",
-        "(X[1,1,2] - X[1,1,0] - X[0,2,1] + X[0,0,1]) / 2", (0, 1, 1), 2.0,
-    )  # fmt: skip
+    yield (
+        "nyx_speed",
+        Comparison(
+            velocity,
+            "sqrt(u^2 + v^2 + w^2)",
+            "sqrt(square(X[0]) + square(X[1]) + square(X[2]))",
+            (0, 0, 0),
+            3**0.5,
+        ),
+    )
+    yield (
+        "nyx_vorticity_z",
+        Comparison(
+            {"u": velocity["u"], "v": velocity["v"]},
+            "vorticity(u, v)",
+            "(X[1,1,2] - X[1,1,0] - X[0,2,1] + X[0,0,1]) / 2",
+            (0, 1, 1),
+            2.0,
+        ),
+    )
     turbulence = np.load(ROOT / "datasets/turbulence_sperr/wmag_64.npy").astype(np.float32)
     turbulence = turbulence[16:48, 16:48, 16:48].copy()  # all of it takes the peer an hour
-    yield "turbulence_gradient", Comparison(
-        {"t": turbulence}, "gradient(t)",
-        "sqrt(square(X[0,2,1,1] - X[0,0,1,1]) + square(X[0,1,2,1] - X[0,1,0,1])"
-        " + square(X[0,1,1,2] - X[0,1,1,0])) / 2", (1, 1, 1), 3**0.5,
-    )  # fmt: skip
+    yield (
+        "turbulence_gradient",
+        Comparison(
+            {"t": turbulence},
+            "gradient(t)",
+            "sqrt(square(X[0,2,1,1] - X[0,0,1,1]) + square(X[0,1,2,1] - X[0,1,0,1])"
+            " + square(X[0,1,1,2] - X[0,1,1,0])) / 2",
+            (1, 1, 1),
+            3**0.5,
+        ),
+    )
     with h5py.File(ROOT / "datasets/rayleigh_benard/rb2d_ra1e6_pr1_s43_t20-23.75.h5") as file:
         flow = {name: file[name][...].astype(np.float32) for name in "uw"}
         frame = {name: values[7].copy() for name, values in flow.items()}
         buoyancy = file["b"][...].astype(np.float32)
-    yield "convection_flux", Comparison(
-        {"b": buoyancy, "w": flow["w"]}, "b*w", "X[0] * X[1]", (0, 0, 0),
-        float(np.abs(buoyancy).max() + np.abs(flow["w"]).max()),
-    )  # fmt: skip
+    yield (
+        "convection_flux",
+        Comparison(
+            {"b": buoyancy, "w": flow["w"]},
+            "b*w",
+            "X[0] * X[1]",
+            (0, 0, 0),
+            float(np.abs(buoyancy).max() + np.abs(flow["w"]).max()),
+        ),
+    )
     yield (
         "convection_divergence",
         Comparison(
@@ -121,18 +145,28 @@ def safeguarded(case: Comparison, tolerance: float) -> int:
             [codec.decode(c, x.shape, x.dtype, bound) for c, x in zip(coded, stacked, strict=True)]
         )
     near = [{"axis": 0, "before": 0, "after": len(stacked) - 1, "boundary": "valid"}]
-    near += [{"axis": axis + 1, "before": n, "after": n, "boundary": "valid"}
-             for axis, n in enumerate(case.reach) if n]  # fmt: skip
-    safeguard = {"kind": "qoi_eb_stencil", "qoi": case.theirs, "neighbourhood": near,
-                 "type": "abs", "eb": tolerance}  # fmt: skip
+    near += [
+        {"axis": axis + 1, "before": n, "after": n, "boundary": "valid"}
+        for axis, n in enumerate(case.reach)
+        if n
+    ]
+    safeguard = {
+        "kind": "qoi_eb_stencil",
+        "qoi": case.theirs,
+        "neighbourhood": near,
+        "type": "abs",
+        "eb": tolerance,
+    }
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/arrays.npz"
         np.savez(path, **arrays)
         found = subprocess.run(
             [PEER, Path(__file__).with_name("_safeguards_peer.py")],
             input=json.dumps({"path": path, "safeguard": safeguard}),
-            capture_output=True, text=True, check=True,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            check=True,
+        )
     corrections = json.loads(found.stdout.splitlines()[-1])
     return min(b + c for b, c in zip(bases, corrections, strict=True))
 
@@ -144,8 +178,13 @@ def random_cases(count: int) -> dict[str, int]:
 
     total = {"qoi_violations": 0, "cases_with_loss": 0, "cases": 0}
 
-    @settings(max_examples=count, database=None, derandomize=True, deadline=None,
-              suppress_health_check=list(HealthCheck))  # fmt: skip
+    @settings(
+        max_examples=count,
+        database=None,
+        derandomize=True,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
     @given(cases())
     def each(case):
         broken, lossy = violations(case)
@@ -172,6 +211,9 @@ def run() -> dict:
     rows = {f"{name} {rel:g}": measured(case, rel) for name, case in comparisons() for rel in RELS}
     ratios = [float(row["ratio"]) for row in rows.values()]  # type: ignore[arg-type]
     return {
-        **random_cases(NUM_CASES), "qoi_size_ratio": statistics.median(ratios),
-        "qoi_size_ratio_worst": max(ratios), **rows, "machine": machine(),
-    }  # fmt: skip
+        **random_cases(NUM_CASES),
+        "qoi_size_ratio": statistics.median(ratios),
+        "qoi_size_ratio_worst": max(ratios),
+        **rows,
+        "machine": machine(),
+    }

@@ -178,11 +178,18 @@ def by_xarray_zarr(plugins: Path, path: Path, x: np.ndarray) -> bool:
 
 
 READERS: dict[str, Callable[[Path, Path, np.ndarray], bool]] = {
-    "h5py": by_h5py, "h5dump": by_h5dump, "h5repack": by_h5repack, "ncdump": by_ncdump,
-    "nccopy": by_nccopy, "netCDF4": by_netcdf4, "a C program": by_c,
-    "a Fortran program": by_fortran, "xarray": by_xarray, "zarr": by_zarr,
+    "h5py": by_h5py,
+    "h5dump": by_h5dump,
+    "h5repack": by_h5repack,
+    "ncdump": by_ncdump,
+    "nccopy": by_nccopy,
+    "netCDF4": by_netcdf4,
+    "a C program": by_c,
+    "a Fortran program": by_fortran,
+    "xarray": by_xarray,
+    "zarr": by_zarr,
     "xarray (Zarr)": by_xarray_zarr,
-}  # fmt: skip
+}
 
 
 def write(path: Path, x: np.ndarray) -> None:
@@ -202,10 +209,16 @@ def write(path: Path, x: np.ndarray) -> None:
             file[name].make_scale(name)
             data.dims[axis].attach_scale(file[name])
     stored = zarr.create_array(
-        path.with_suffix(".zarr"), name="t", shape=x.shape, chunks=(16, 16, 16), dtype="f4",
-        fill_value=1e20, serializer=InterpolationSerializer(BOUND), compressors=None,
+        path.with_suffix(".zarr"),
+        name="t",
+        shape=x.shape,
+        chunks=(16, 16, 16),
+        dtype="f4",
+        fill_value=1e20,
+        serializer=InterpolationSerializer(BOUND),
+        compressors=None,
         dimension_names=tuple("zyx"),
-    )  # fmt: skip
+    )
     stored[:] = x
 
 
@@ -294,7 +307,11 @@ def run() -> dict:
     if wrong or not refused:
         raise AssertionError(f"wrong values: {wrong}; integers refused: {refused}")
     return {
-        "readers_ok": ok, "readers_missing": missing, "integers_refused": refused,
-        **damage_apart(), "ratio": ratio, "hdf5_of_h5py": h5py.version.hdf5_version,
+        "readers_ok": ok,
+        "readers_missing": missing,
+        "integers_refused": refused,
+        **damage_apart(),
+        "ratio": ratio,
+        "hdf5_of_h5py": h5py.version.hdf5_version,
         "machine": machine(),
-    }  # fmt: skip
+    }

@@ -83,8 +83,12 @@ def measured(x: np.ndarray, rel: float) -> dict[str, object]:
         if not codec.refusal(x, bound)
     }
     about = inspect_stream(stream)
-    return {"bytes": len(stream), "codec": about["base"]["name"], "peers": peers,
-            "over_smallest": len(stream) / min(peers.values())}  # fmt: skip
+    return {
+        "bytes": len(stream),
+        "codec": about["base"]["name"],
+        "peers": peers,
+        "over_smallest": len(stream) / min(peers.values()),
+    }
 
 
 def table(fields: Iterator[tuple[str, np.ndarray]]) -> dict[str, dict[str, object]]:
@@ -111,5 +115,6 @@ def run() -> dict:
         "size_median_fresh": statistics.median(ratios["fresh"]),
         "size_worst_fresh": max(ratios["fresh"]),
         "size_1d_worst": max(ratios["lines"]),
-        **found, "machine": machine(),
-    }  # fmt: skip
+        **found,
+        "machine": machine(),
+    }

@@ -156,10 +156,11 @@ def large() -> dict[str, float]:
                 if np.abs(part.astype(np.float64) - x[where]).max() > bound:
                     raise AssertionError("the bound is broken")
     return {
-        "rss_1gb_mib": found["rss"], "mbps_1gb": size / 1e6 / found["seconds"],
+        "rss_1gb_mib": found["rss"],
+        "mbps_1gb": size / 1e6 / found["seconds"],
         "random_access_ms": 1e3 * statistics.median(spent),
         "random_access_ms_largest": 1e3 * max(spent),
-    }  # fmt: skip
+    }
 
 
 def run() -> dict:
@@ -181,14 +182,21 @@ def run() -> dict:
     peer = between - start, time.process_time() - between
     ratios = over_sz3()
     return {
-        "size_mbps_in": size[0], "size_mbps_out": size[1],
-        "speed_mbps_in": speed[0], "speed_mbps_out": speed[1],
+        "size_mbps_in": size[0],
+        "size_mbps_out": size[1],
+        "speed_mbps_in": speed[0],
+        "speed_mbps_out": speed[1],
         "speed_size_over_sz3": max(ratios.values()),
-        **scaling(), **large(),
-        "sz3_mbps_in": x.nbytes / 1e6 / peer[0], "sz3_mbps_out": x.nbytes / 1e6 / peer[1],
-        "size_bytes": size[2], "speed_bytes": speed[2], "sz3_bytes": len(packed),
-        "over_sz3": ratios, "machine": machine(),
-    }  # fmt: skip
+        **scaling(),
+        **large(),
+        "sz3_mbps_in": x.nbytes / 1e6 / peer[0],
+        "sz3_mbps_out": x.nbytes / 1e6 / peer[1],
+        "size_bytes": size[2],
+        "speed_bytes": speed[2],
+        "sz3_bytes": len(packed),
+        "over_sz3": ratios,
+        "machine": machine(),
+    }
 
 
 if __name__ == "__main__":

@@ -34,8 +34,11 @@ from scitoolkit.ops.codegen import load_library
 SIZES = (256, 512, 1024, 2048, 4096)
 BITS = (8, 4, 2)
 ROUNDS, SECONDS = 7, 0.05
-PEERS = {8: ("torch_int8", "onnxruntime_int8", "onnxruntime_8bits"), 4: ("onnxruntime_4bits",),
-         2: ("onnxruntime_2bits",)}  # fmt: skip
+PEERS = {
+    8: ("torch_int8", "onnxruntime_int8", "onnxruntime_8bits"),
+    4: ("onnxruntime_4bits",),
+    2: ("onnxruntime_2bits",),
+}
 ALLOWED = {8: 2e-4, 4: 2e-2, 2: 2e-2}
 """Error of a product from rounding its inputs, in the 2-norm, relative to the product."""
 
@@ -49,20 +52,25 @@ def run() -> dict:
             table[str(n)] = measured(n, Path(scratch))
         print(n, table[str(n)], file=sys.stderr, flush=True)
     gains = {
-        f"bits{bits}_speedup_batch1": {n: peer(t["batch1"], bits) / t["batch1"][f"ours_{bits}bits"]
-                                       for n, t in table.items()}
+        f"bits{bits}_speedup_batch1": {
+            n: peer(t["batch1"], bits) / t["batch1"][f"ours_{bits}bits"] for n, t in table.items()
+        }
         for bits in BITS
-    }  # fmt: skip
+    }
     wide = {n: t["batch32"]["ours_8bits"] / t["batch32"]["torch_int8"] for n, t in table.items()}
     least = min(min(gains[f"bits{bits}_speedup_batch1"].values()) for bits in (8, 4))
     return {
-        "bits_speedup_batch1_min": least, "bits_over_int8_batch32": max(wide.values()), **gains,
+        "bits_speedup_batch1_min": least,
+        "bits_over_int8_batch32": max(wide.values()),
+        **gains,
         "bits2_over_float32_batch1": {
             n: t["batch1"]["ours_2bits"] / t["batch1"]["torch_float32"] for n, t in table.items()
         },
-        "over_int8_batch32": wide, "microseconds": table, "matrix_error": matrix_errors(),
+        "over_int8_batch32": wide,
+        "microseconds": table,
+        "matrix_error": matrix_errors(),
         **machine(),
-    }  # fmt: skip
+    }
 
 
 def peer(times: dict[str, float], bits: int) -> float:
@@ -71,8 +79,10 @@ def peer(times: dict[str, float], bits: int) -> float:
 
 def matrix_errors() -> dict[str, float]:
     matrix = np.random.default_rng(0).normal(size=(512, 512)).astype(np.float32)
-    return {str(b): float(np.linalg.norm(rounded(matrix, b).matrix() - matrix)
-                          / np.linalg.norm(matrix)) for b in BITS}  # fmt: skip
+    return {
+        str(b): float(np.linalg.norm(rounded(matrix, b).matrix() - matrix) / np.linalg.norm(matrix))
+        for b in BITS
+    }
 
 
 def measured(n: int, folder: Path) -> dict[str, dict]:
@@ -118,13 +128,21 @@ class Ours:
         n = layer.in_features
         spec = ArraySpec("x", ("feature",), (n,), low=-8.0, high=8.0)
         typical = [torch.randn(12, n).numpy()]
-        export([TracedFunction(layer, [spec], [spec], typical)], path,
-               ExportConfig(bits=bits, rounding="nearest"))  # fmt: skip
+        export(
+            [TracedFunction(layer, [spec], [spec], typical)],
+            path,
+            ExportConfig(bits=bits, rounding="nearest"),
+        )
         self.library = CompiledSurrogate(path)
         self.clocked = load_library(CLOCK).shortest
         self.clocked.restype = ctypes.c_double
-        self.clocked.argtypes = [ctypes.c_void_p, ctypes.c_int64, *[ctypes.c_void_p] * 3,
-                                 ctypes.c_int64, ctypes.c_int]  # fmt: skip
+        self.clocked.argtypes = [
+            ctypes.c_void_p,
+            ctypes.c_int64,
+            *[ctypes.c_void_p] * 3,
+            ctypes.c_int64,
+            ctypes.c_int,
+        ]
         x = torch.randn(19, n).numpy()
         (found,), _ = self.library(x)
         matrix = rounded(layer.weight.detach().numpy(), bits).matrix()
@@ -190,8 +208,10 @@ def _model(n: int, depth: int, stored: list, nodes_of: Callable) -> bytes:
     from onnx import TensorProto, helper
 
     nodes = [node for k in range(depth) for node in nodes_of(k)]
-    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", n])
-            for name in ("x0", f"x{depth}")]  # fmt: skip
+    ends = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", n])
+        for name in ("x0", f"x{depth}")
+    ]
     graph = helper.make_graph(nodes, "chain", ends[:1], ends[1:], stored)
     opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
@@ -220,9 +240,10 @@ def dynamic_int8(layer: nn.Linear, depth: int) -> bytes:
             make("DynamicQuantizeLinear", [f"x{k}"], [f"q{k}", f"t{k}", f"u{k}"]),
             make("MatMulInteger", [f"q{k}", "w", f"u{k}", "z"], [f"m{k}"]),
             make("Cast", [f"m{k}"], [f"f{k}"], to=TensorProto.FLOAT),
-            make("Mul", [f"t{k}", "s"], [f"v{k}"]), make("Mul", [f"f{k}", f"v{k}"], [f"p{k}"]),
+            make("Mul", [f"t{k}", "s"], [f"v{k}"]),
+            make("Mul", [f"f{k}", f"v{k}"], [f"p{k}"]),
             make("Add", [f"p{k}", "b"], [f"x{k + 1}"]),
-        ]  # fmt: skip
+        ]
 
     return _model(layer.in_features, depth, stored, nodes)
 
@@ -237,14 +258,24 @@ def block_bits(layer: nn.Linear, bits: int, depth: int, block: int = 32) -> byte
     codes = np.clip(np.rint(parts / scales[..., None]) + 2 ** (bits - 1), 0, 2**bits - 1)
     codes = codes.astype(np.uint8).reshape(n, n // block, -1, 8 // bits)
     packed = sum((codes[..., k] << bits * k) for k in range(8 // bits)).astype(np.uint8)
-    stored = [numpy_helper.from_array(packed, "w"),
-              numpy_helper.from_array(scales.astype(np.float32).ravel(), "s"),
-              numpy_helper.from_array(layer.bias.detach().numpy(), "b")]  # fmt: skip
+    stored = [
+        numpy_helper.from_array(packed, "w"),
+        numpy_helper.from_array(scales.astype(np.float32).ravel(), "s"),
+        numpy_helper.from_array(layer.bias.detach().numpy(), "b"),
+    ]
 
     def nodes(k: int) -> list:
-        made = helper.make_node("MatMulNBits", [f"x{k}", "w", "s", "", "", "b"], [f"x{k + 1}"],
-                                domain="com.microsoft", K=n, N=n, bits=bits, block_size=block,
-                                accuracy_level=4)  # fmt: skip
+        made = helper.make_node(
+            "MatMulNBits",
+            [f"x{k}", "w", "s", "", "", "b"],
+            [f"x{k + 1}"],
+            domain="com.microsoft",
+            K=n,
+            N=n,
+            bits=bits,
+            block_size=block,
+            accuracy_level=4,
+        )
         return [made]
 
     return _model(n, depth, stored, nodes)

@@ -67,14 +67,16 @@ def run() -> dict:
 
 def network(folder: Path) -> dict:
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(60, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(),
-                          nn.Linear(128, 60)).eval()  # fmt: skip
+    model = nn.Sequential(
+        nn.Linear(60, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 60)
+    ).eval()
     column = ArraySpec("column", ("level",), (60,), low=-6.0, high=6.0)
     export([TracedFunction(model, [column], [column])], folder / "mlp.so")
     library = CompiledSurrogate(folder / "mlp.so")
     x = torch.randn(64, 60)
-    torch.onnx.export(model, (x,), str(folder / "mlp.onnx"), dynamo=True, verbose=False,
-                      external_data=False)  # fmt: skip
+    torch.onnx.export(
+        model, (x,), str(folder / "mlp.onnx"), dynamo=True, verbose=False, external_data=False
+    )
     theirs, found = bound(folder / "mlp.onnx", [x.numpy()])
     theirs()
     (own,), _ = library(x.numpy())
@@ -82,17 +84,24 @@ def network(folder: Path) -> dict:
     clock = load_library(CLOCK).shortest
     clock.restype = ctypes.c_double
     work, size = library.workspace()
-    clock.argtypes = [ctypes.c_void_p, ctypes.c_int64, *[ctypes.c_void_p] * 3, ctypes.c_int64,
-                      ctypes.c_int]  # fmt: skip
+    clock.argtypes = [
+        ctypes.c_void_p,
+        ctypes.c_int64,
+        *[ctypes.c_void_p] * 3,
+        ctypes.c_int64,
+        ctypes.c_int,
+    ]
     function = ctypes.cast(library.pointer(), ctypes.c_void_p)
     given = (function, 1, x.data_ptr(), own.ctypes.data, work, size, 20 * CALLS)
     one = min(clock(*given) for _ in range(5))
     ours = caller(library, [x.numpy()], [own])
     ratio, seconds = compare(ours, theirs, CALLS)
     return {
-        "mlp_us": 1e6 * one, "mlp_batch64_over_onnxruntime": ratio,
-        "mlp_batch64_us": 1e6 * seconds[0], "mlp_batch64_us_onnxruntime": 1e6 * seconds[1],
-    }  # fmt: skip
+        "mlp_us": 1e6 * one,
+        "mlp_batch64_over_onnxruntime": ratio,
+        "mlp_batch64_us": 1e6 * seconds[0],
+        "mlp_batch64_us_onnxruntime": 1e6 * seconds[1],
+    }
 
 
 def emulator(folder: Path) -> dict:
@@ -109,12 +118,15 @@ def emulator(folder: Path) -> dict:
     ratio, seconds = compare(caller(library, inputs, list(outputs)), theirs, 1)
     small, errors = compressed(folder)
     small_ratio, small_seconds = compare(caller(small, inputs, list(outputs)), theirs, 1)
-    return {"emulator_over_onnxruntime": ratio, "emulator_ms": 1e3 * seconds[0],
-            "emulator_ms_onnxruntime": 1e3 * seconds[1],
-            "emulator_compressed_over_onnxruntime": small_ratio,
-            "emulator_compressed_ms": 1e3 * small_seconds[0],
-            "emulator_compressed_error_ratio": float(np.mean(errors)),
-            "emulator_compressed_error_ratio_worst_variable": float(np.max(errors))}  # fmt: skip
+    return {
+        "emulator_over_onnxruntime": ratio,
+        "emulator_ms": 1e3 * seconds[0],
+        "emulator_ms_onnxruntime": 1e3 * seconds[1],
+        "emulator_compressed_over_onnxruntime": small_ratio,
+        "emulator_compressed_ms": 1e3 * small_seconds[0],
+        "emulator_compressed_error_ratio": float(np.mean(errors)),
+        "emulator_compressed_error_ratio_worst_variable": float(np.max(errors)),
+    }
 
 
 def compressed(folder: Path) -> tuple[CompiledSurrogate, np.ndarray]:
@@ -151,8 +163,13 @@ def caller(library: CompiledSurrogate, inputs: list[np.ndarray], outputs: list[n
     call.argtypes = None
     work, size = library.workspace()
     arrays = [ctypes.c_void_p(a.ctypes.data) for a in (*inputs, *outputs)]
-    given = [ctypes.c_int64(len(inputs[0])), *arrays, ctypes.c_void_p(work),
-             ctypes.c_int64(size), None]  # fmt: skip
+    given = [
+        ctypes.c_int64(len(inputs[0])),
+        *arrays,
+        ctypes.c_void_p(work),
+        ctypes.c_int64(size),
+        None,
+    ]
     return lambda: call(*given)
 
 

@@ -55,8 +55,9 @@ def run() -> dict:
 
 
 def network() -> nn.Module:
-    return nn.Sequential(nn.Linear(60, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH), nn.ReLU(),
-                         nn.Linear(WIDTH, 60)).eval()  # fmt: skip
+    return nn.Sequential(
+        nn.Linear(60, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 60)
+    ).eval()
 
 
 def given(model: int) -> np.ndarray:
@@ -143,8 +144,9 @@ def race(folder: Path, expected: np.ndarray) -> dict:
     pool = pool_of(folder)
     callers = {
         "pool": lambda number, x: pool(f"m{number}", x)[0][0],
-        "mapped": Cache(folder, mapped), "plain": Cache(folder, plain),
-    }  # fmt: skip
+        "mapped": Cache(folder, mapped),
+        "plain": Cache(folder, plain),
+    }
     inputs = [given(number) for number in range(MODELS)]
     sequences = [zipf(REQUESTS // 2, seed) for seed in range(2)]
 
@@ -169,7 +171,7 @@ def race(folder: Path, expected: np.ndarray) -> dict:
         **{f"ms_per_request_{k}": 1e3 * v / REQUESTS for k, v in seconds.items()},
         "hit_share": (after["hits"] - before["hits"]) / (after["calls"] - before["calls"]),
         "bytes_of_a_model": sum(p.nbytes for p in network().parameters()),
-    }  # fmt: skip
+    }
 
 
 def latencies(folder: Path) -> dict:
@@ -208,8 +210,9 @@ def latencies(folder: Path) -> dict:
     return {
         "pool_p99_ratio": float(np.quantile(found["hit"], 0.99)) / resident,
         "resident_p99_ratio": float(np.quantile(found["resident"], 0.99)) / resident,
-        "hit_us": 1e6 * float(np.median(found["hit"])), "resident_us": 1e6 * resident,
-    }  # fmt: skip
+        "hit_us": 1e6 * float(np.median(found["hit"])),
+        "resident_us": 1e6 * resident,
+    }
 
 
 def memory(folder: Path) -> dict:
@@ -262,8 +265,12 @@ def hostile(folder: Path, expected: np.ndarray) -> dict:
     statistics = pool.statistics()
     pool.close()
     counts["lost"] += HOSTILE - sum(counts.values())
-    return {"lost": counts["lost"], "wrong": counts["wrong"], "refused": counts["refused"],
-            "failed_reads": statistics["failures"]}  # fmt: skip
+    return {
+        "lost": counts["lost"],
+        "wrong": counts["wrong"],
+        "refused": counts["refused"],
+        "failed_reads": statistics["failures"],
+    }
 
 
 def request(pool: Pool, number: int, expected, random, touched: set[int]) -> str:

@@ -65,13 +65,19 @@ def measured(folder: Path) -> dict:
         "rank_error_ratio_worst_variable": float(ratios["tuned"].max()),
         "rank_error_ratio_before_fine_tuning": float(ratios["plain"].mean()),
         "latency_prediction_error": abs(predicted / times[1] - 1),
-        "call_us": {"dense": 1e6 * times[0], "low_rank": 1e6 * times[1],
-                    "predicted": 1e6 * predicted, "layers": 1e6 * whole},
+        "call_us": {
+            "dense": 1e6 * times[0],
+            "low_rank": 1e6 * times[1],
+            "predicted": 1e6 * predicted,
+            "layers": 1e6 * whole,
+        },
         "table_time_share": found.share(chosen),
-        "fine_tuning_cpu_seconds": seconds, "training_cpu_seconds": record(path)["cpu_seconds"],
+        "fine_tuning_cpu_seconds": seconds,
+        "training_cpu_seconds": record(path)["cpu_seconds"],
         "fine_tuning_share_of_training": seconds / record(path)["cpu_seconds"],
-        "one_step_over_persistence": {k: list(v) for k, v in errors.items()}, "ranks": ranks,
-    }  # fmt: skip
+        "one_step_over_persistence": {k: list(v) for k, v in errors.items()},
+        "ranks": ranks,
+    }
     out["gates"] = against_gates(found, folder, given, errors)
     told(out)
     return {**out, **against_uniform(found, folder, given, errors["dense"])}
@@ -100,10 +106,12 @@ def against_gates(found: Study, folder: Path, given: list, errors: dict) -> dict
     own = np.array(one_step(folder / "gates.so", found.functions[0])) / errors["dense"]
     exact = np.array(errors["plain"]) / errors["dense"]
     return {
-        "error": float(own.mean()), "error_over_exact": float(own.mean() / exact.mean()),
-        "table_time_share": found.share(chosen), "cpu_seconds": seconds,
+        "error": float(own.mean()),
+        "error_over_exact": float(own.mean() / exact.mean()),
+        "table_time_share": found.share(chosen),
+        "cpu_seconds": seconds,
         "exact_ones_returned": ranks_of(chosen) == ranks_of(found.chosen(SHARE)),
-    }  # fmt: skip
+    }
 
 
 def against_uniform(found: Study, folder: Path, given: list, dense: list[float]) -> dict:
@@ -113,18 +121,21 @@ def against_uniform(found: Study, folder: Path, given: list, dense: list[float])
     whole = sum(layer.options[0].seconds for layer in found.layers)
     for fraction in FRACTIONS:
         uniform = {
-            name: tuple(min(n, max(lanes // 2, round(fraction * n / lanes) * lanes))
-                        for n in layer.full)
+            name: tuple(
+                min(n, max(lanes // 2, round(fraction * n / lanes) * lanes)) for n in layer.full
+            )
             for name, layer in layers.items()
-        }  # fmt: skip
+        }
         own = {k: folder / f"{k}_{round(100 * fraction)}.so" for k in ("uniform", "chosen")}
         export(found.lowered(uniform), own["uniform"])
         paths = [folder / "dense.so", own["uniform"]]
         before, after = call_seconds(paths, found.functions, given)
         share = max(found.least_share(), 1 - (before - after) / whole)
         export(found.lowered(ranks_of(found.chosen(share))), own["chosen"])
-        errors = {k: float(np.mean(np.array(one_step(file, found.functions[0]))
-                                   / dense)) for k, file in own.items()}  # fmt: skip
+        errors = {
+            k: float(np.mean(np.array(one_step(file, found.functions[0])) / dense))
+            for k, file in own.items()
+        }
         taken = call_seconds([own["chosen"], own["uniform"]], found.functions, given)
         out[str(fraction)] = {**errors, "time_chosen_over_uniform": taken[0] / taken[1]}
         told("uniform", fraction, out[str(fraction)])
@@ -140,12 +151,22 @@ def fine_tuned(path: Path, ranks: dict, folder: Path) -> tuple[Path, float]:
     """Return the run of a share of the training's steps, and the CPU seconds of its process."""
     steps = int(STEPS * record(path)["steps"])
     start = time.process_time()
-    run = api.train(path / "config.yaml", [
-        f"low_rank.of={path}", f"low_rank.ranks={json.dumps(ranks)}", f"training.steps={steps}",
-        "training.schedule.warmup_steps=10", "training.progress=false", f"run.root={folder}/runs",
-        "training.optimizer.lr=3e-4", "training.ema_decay=0.95", "weights_dtype=float32",
-        "diagnostic=null", "guarded_weight=0.1",  # a guard computes the pressure
-    ])  # fmt: skip
+    run = api.train(
+        path / "config.yaml",
+        [
+            f"low_rank.of={path}",
+            f"low_rank.ranks={json.dumps(ranks)}",
+            f"training.steps={steps}",
+            "training.schedule.warmup_steps=10",
+            "training.progress=false",
+            f"run.root={folder}/runs",
+            "training.optimizer.lr=3e-4",
+            "training.ema_decay=0.95",
+            "weights_dtype=float32",
+            "diagnostic=null",
+            "guarded_weight=0.1",  # a guard computes the pressure
+        ],
+    )
     return run.path, time.process_time() - start
 
 
@@ -157,10 +178,12 @@ def one_step(library: Path, function: TracedFunction) -> list[float]:
     inputs = [np.ascontiguousarray(fields[s.name][:-1]) for s in function.inputs]
     found, _ = CompiledSurrogate(library)(*inputs)
     return [
-        float(np.linalg.norm(own - fields[s.name][1:])
-              / np.linalg.norm(fields[s.name][:-1] - fields[s.name][1:]))
+        float(
+            np.linalg.norm(own - fields[s.name][1:])
+            / np.linalg.norm(fields[s.name][:-1] - fields[s.name][1:])
+        )
         for own, s in zip(found, function.outputs, strict=True)
-    ]  # fmt: skip
+    ]
 
 
 def told(*what: object) -> None:

@@ -49,16 +49,25 @@ def run() -> dict:
         shared = max(together[f"lead{lead}_over_persistence_{n}"] for n in "ab")
         repeated = max(together[f"lead{lead}_over_repeated_steps_{n}"] for n in "ab")
         each[f"lead{lead}"] = {
-            "over_persistence": shared, "over_a_model_of_its_own": shared / alone,
+            "over_persistence": shared,
+            "over_a_model_of_its_own": shared / alone,
             "over_repeated_steps": repeated,
-        }  # fmt: skip
+        }
     return {
-        **{f"film_over_{way}_{key}": _worst(film, key) / _worst(found[way], key)
-           for way in ("channels", "none") for key in ("one_step", "rollout8")},
-        **{f"{way}_{key}_over_persistence": _worst(found[way], key)
-           for way in WAYS for key in ("one_step", "rollout8")},
-        "leads": each, "steps": STEPS, "machine": machine(),
-    }  # fmt: skip
+        **{
+            f"film_over_{way}_{key}": _worst(film, key) / _worst(found[way], key)
+            for way in ("channels", "none")
+            for key in ("one_step", "rollout8")
+        },
+        **{
+            f"{way}_{key}_over_persistence": _worst(found[way], key)
+            for way in WAYS
+            for key in ("one_step", "rollout8")
+        },
+        "leads": each,
+        "steps": STEPS,
+        "machine": machine(),
+    }
 
 
 def _worst(scores: dict, key: str) -> float:
@@ -78,15 +87,21 @@ def _write(folder: Path) -> None:
 
 def _scores(folder: Path, name: str, sections: list[str]) -> dict:
     settings = [
-        "domain=emulation", f"data.path={folder}/train/*.nc", f"data.test={folder}/test",
-        "data.inputs=[a, b]", "data.outputs=[a, b]", "boundary={x: circular, y: circular}",
+        "domain=emulation",
+        f"data.path={folder}/train/*.nc",
+        f"data.test={folder}/test",
+        "data.inputs=[a, b]",
+        "data.outputs=[a, b]",
+        "boundary={x: circular, y: circular}",
         f"split={{train: {LEARNING - 4}, validation: 4, test: 0}}",
-        "model={name: unet, widths: [24, 48], blocks: 1}", "symmetries.shift=[x, y]",
+        "model={name: unet, widths: [24, 48], blocks: 1}",
+        "symmetries.shift=[x, y]",
         "rollout={long: 0}",
         f"training={{steps: {STEPS}, batch_size: 8, progress: false, ema_decay: 0.99, "
         "optimizer: {name: muon, lr: 0.003}, schedule: {name: cosine}}",
-        f"run.root={folder}/runs", *sections,
-    ]  # fmt: skip
+        f"run.root={folder}/runs",
+        *sections,
+    ]
     config = load_config(EmulationConfig, None, settings)
     directory = RunDirectory.create(config.run.root, name, config)
     train(config, directory)

@@ -67,12 +67,17 @@ def run() -> dict:
         print(f"seed {seed}: {steps} steps, {own:.3f} s each", file=sys.stderr)
     paid, costs = float(np.median(seconds)), float(np.median(solver))
     return {
-        "finite_steps_min": min(finite), "steps": STEPS, "starts": STARTS,
+        "finite_steps_min": min(finite),
+        "steps": STEPS,
+        "starts": STARTS,
         **_climate_errors(climates, reference),
         **_short(emulator, config, runs, weights),
-        "cost_over_solver": paid / costs, "seconds_per_step": paid, "solver_seconds": costs,
-        "parameters": sum(p.numel() for p in emulator.parameters()), **machine(),
-    }  # fmt: skip
+        "cost_over_solver": paid / costs,
+        "seconds_per_step": paid,
+        "solver_seconds": costs,
+        "parameters": sum(p.numel() for p in emulator.parameters()),
+        **machine(),
+    }
 
 
 def truth(emulator: Emulator, seed: int) -> tuple[list[dict[str, np.ndarray]], float]:

@@ -74,27 +74,48 @@ class Problem:
 
 PROBLEMS = {
     "kuramoto_sivashinsky": Problem(
-        KuramotoSivashinsky(length=64.0, cells=128, frames=64), (32, 4, 8), 16, ALL[:3],
-        ["boundary={x: circular}", "symmetries.shift=[x]", "symmetries.mirror={x: [u]}",
-         "model={name: convnext_unet, widths: [64, 128, 192], blocks: 2, kernel: 7}",
-         "guards=[{name: spectral_filter}, {name: fixed_mean, values: {u: 0.0}}]"],
+        KuramotoSivashinsky(length=64.0, cells=128, frames=64),
+        (32, 4, 8),
+        16,
+        ALL[:3],
+        [
+            "boundary={x: circular}",
+            "symmetries.shift=[x]",
+            "symmetries.mirror={x: [u]}",
+            "model={name: convnext_unet, widths: [64, 128, 192], blocks: 2, kernel: 7}",
+            "guards=[{name: spectral_filter}, {name: fixed_mean, values: {u: 0.0}}]",
+        ],
     ),
     "gray_scott": Problem(
-        GrayScott(spinup=100, frames=40), (8, 2, 4), 4, ALL,
-        ["boundary={x: circular, y: circular}", "symmetries.shift=[x, y]",
-         "symmetries.mirror={x: [], y: []}",
-         "model={name: unet, widths: [56, 112, 160], blocks: 1}"],
+        GrayScott(spinup=100, frames=40),
+        (8, 2, 4),
+        4,
+        ALL,
+        [
+            "boundary={x: circular, y: circular}",
+            "symmetries.shift=[x, y]",
+            "symmetries.mirror={x: [], y: []}",
+            "model={name: unet, widths: [56, 112, 160], blocks: 1}",
+        ],
     ),
     "rayleigh_benard": Problem(
-        RayleighBenard(levels=64, frames=40), (8, 2, 4), 4, ALL,
-        ["boundary={x: circular}", "coordinates=[z]", "transport={x: 10, z: 12}",
-         "symmetries.shift=[x]", "symmetries.mirror={x: [u], z: [b, w]}",
-         "model={name: unet, widths: [48, 96, 128, 128], blocks: 1, patch: 2}",
-         "guards=[{name: divergence_free, velocity: {x: u, z: w}}, "
-         "{name: fixed_mean, values: {w: 0.0}, over: [x]}, "
-         "{name: wall_values, values: {b: [0.5, -0.5]}, dim: z}]"],
+        RayleighBenard(levels=64, frames=40),
+        (8, 2, 4),
+        4,
+        ALL,
+        [
+            "boundary={x: circular}",
+            "coordinates=[z]",
+            "transport={x: 10, z: 12}",
+            "symmetries.shift=[x]",
+            "symmetries.mirror={x: [u], z: [b, w]}",
+            "model={name: unet, widths: [48, 96, 128, 128], blocks: 1, patch: 2}",
+            "guards=[{name: divergence_free, velocity: {x: u, z: w}}, "
+            "{name: fixed_mean, values: {w: 0.0}, over: [x]}, "
+            "{name: wall_values, values: {b: [0.5, -0.5]}, dim: z}]",
+        ],
     ),
-}  # fmt: skip
+}
 
 
 def run(fit: float = FIT, trial: float = TRIAL, problems: Sequence[str] = tuple(PROBLEMS)) -> dict:
@@ -114,15 +135,20 @@ def run(fit: float = FIT, trial: float = TRIAL, problems: Sequence[str] = tuple(
     return {
         "one_step_ratio_max": max(each["one_step_ratio"] for each in found.values()),
         "rollout_ratio_max": max(each["rollout_ratio"] for each in found.values()),
-        "fit_cpu_seconds": fit, "trial_cpu_seconds": trial, **found, "machine": machine(),
-    }  # fmt: skip
+        "fit_cpu_seconds": fit,
+        "trial_cpu_seconds": trial,
+        **found,
+        "machine": machine(),
+    }
 
 
 def _problem(problem: Problem, folder: Path, fit: float, trial: float) -> dict[str, Any]:
     frames = write_trajectories(problem, folder)
     bounds = np.cumsum([0, *problem.seeds])
-    parts = {n: frames[a:b] for n, a, b in zip(("train", "validation", "test"), bounds[:-1],
-                                               bounds[1:], strict=True)}  # fmt: skip
+    parts = {
+        n: frames[a:b]
+        for n, a, b in zip(("train", "validation", "test"), bounds[:-1], bounds[1:], strict=True)
+    }
     np.savez(folder / "problem.npz", batch=problem.batch, steps=STEPS, **parts)
     scores = {"scitoolkit": our_scores(problem, folder, parts["test"], fit, trial)}
     for peer in problem.peers:
@@ -132,8 +158,9 @@ def _problem(problem: Problem, folder: Path, fit: float, trial: float) -> dict[s
     return {
         "one_step_ratio": own["one_step"] / min(r["one_step"] for r in rivals),
         "rollout_ratio": own["rollout"] / min(r["rollout"] for r in rivals),
-        "persistence": scored(persistence(parts["test"]), parts["test"]), "models": scores,
-    }  # fmt: skip
+        "persistence": scored(persistence(parts["test"]), parts["test"]),
+        "models": scores,
+    }
 
 
 def write_trajectories(problem: Problem, folder: Path) -> np.ndarray:
@@ -149,8 +176,15 @@ def write_trajectories(problem: Problem, folder: Path) -> np.ndarray:
 def _peer(name: str, folder: Path, test: np.ndarray, fit: float, trial: float) -> dict[str, Any]:
     def train_peer(rate: float, seconds: float) -> tuple[dict, dict]:
         output = folder / f"{name}.npz"
-        command = [str(PYTHON), str(HERE / "_emulation_peer.py"), name,
-                   str(folder / "problem.npz"), str(rate), str(seconds), str(output)]  # fmt: skip
+        command = [
+            str(PYTHON),
+            str(HERE / "_emulation_peer.py"),
+            name,
+            str(folder / "problem.npz"),
+            str(rate),
+            str(seconds),
+            str(output),
+        ]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise RuntimeError(f"{name} failed:\n{done.stderr[-3000:]}")
@@ -204,12 +238,15 @@ def our_scores(
     emulator = surrogate.load(directory.path / "model", config)
     assert isinstance(emulator, Emulator)
     return {
-        **scored(_forecasts(emulator, test), test), "rate": best, "trials": list(trials.values()),
-        "validation": record["best"]["loss"], "steps": record["steps"],
+        **scored(_forecasts(emulator, test), test),
+        "rate": best,
+        "trials": list(trials.values()),
+        "validation": record["best"]["loss"],
+        "steps": record["steps"],
         "cpu_seconds": record["cpu_seconds"] - before,
         "parameters": sum(p.numel() for p in emulator.parameters()),
         "step_ms": _step_ms(emulator, test[0, 0]),
-    }  # fmt: skip
+    }
 
 
 def _step_ms(emulator: Emulator, frame: np.ndarray) -> float:
@@ -228,14 +265,20 @@ def _settings(problem: Problem, folder: Path, rate: float, steps: int) -> list[s
     variables = names[problem.generator.name]
     learning, validation, test = problem.seeds
     return [
-        "domain=emulation", f"data.path={folder}/seed*.nc", f"data.inputs=[{variables}]",
-        f"data.outputs=[{variables}]", f"split.train={learning}",
-        f"split.validation={validation}", f"split.test={test}", "rollout={steps: 2, begin: 0.7}",
+        "domain=emulation",
+        f"data.path={folder}/seed*.nc",
+        f"data.inputs=[{variables}]",
+        f"data.outputs=[{variables}]",
+        f"split.train={learning}",
+        f"split.validation={validation}",
+        f"split.test={test}",
+        "rollout={steps: 2, begin: 0.7}",
         f"training={{steps: {steps}, batch_size: {problem.batch}, ema_decay: 0.99, clip_norm: 1.0, "
         f"optimizer: {{name: muon, lr: {rate}}}, progress: false, "
         f"schedule: {{name: cosine, warmup_steps: {max(steps // 20, 1)}}}}}",
-        f"run.root={folder}/runs", *problem.sections,
-    ]  # fmt: skip
+        f"run.root={folder}/runs",
+        *problem.sections,
+    ]
 
 
 def _forecasts(emulator: Emulator, test: np.ndarray) -> dict[str, np.ndarray]:

@@ -74,6 +74,8 @@ def waiting(folder: Path) -> dict:
         arguments = [str(WAITING), kind, str(WORKFLOW), str(STEPS)]
         found[kind] = _slow.run(arguments, library, root)["share"]
     return {
-        "data_wait_share": found["ours"], "dataloader_wait_share": found["dataloader"],
-        "slow_latency": _slow.LATENCY, "slow_bandwidth": _slow.BANDWIDTH,
-    }  # fmt: skip
+        "data_wait_share": found["ours"],
+        "dataloader_wait_share": found["dataloader"],
+        "slow_latency": _slow.LATENCY,
+        "slow_bandwidth": _slow.BANDWIDTH,
+    }

@@ -63,19 +63,29 @@ def run() -> dict:
     double = {name: equality(model, torch.float64) for name, model in NETWORKS.items()}
     errors = {n: bytes_error(NETWORKS[n]) for n in ("unet", "convnext_unet", "resnet")}
     return {
-        "equality_max": max(double.values()), "equality_float32": single,
+        "equality_max": max(double.values()),
+        "equality_float32": single,
         "bytes_formula_error": max(errors.values()),
-        **transfer(), **inference(), "cells": CELLS, "ranks": RANKS, "machine": machine(),
-    }  # fmt: skip
+        **transfer(),
+        **inference(),
+        "cells": CELLS,
+        "ranks": RANKS,
+        "machine": machine(),
+    }
 
 
 def job(model: dict, dims: tuple[str, ...] = ("x", "z"), **sections) -> EmulationConfig:
     names = ["a", "b", "u", "w"]
-    return EmulationConfig.model_validate({
-        "data": {"path": "none.nc", "inputs": names, "outputs": names}, "model": model,
-        "boundary": dict.fromkeys(dims[:1], "circular"), "rollout": {"steps": 2, "begin": 0},
-        "training": {"strategy": "spatial"}, **sections,
-    })  # fmt: skip
+    return EmulationConfig.model_validate(
+        {
+            "data": {"path": "none.nc", "inputs": names, "outputs": names},
+            "model": model,
+            "boundary": dict.fromkeys(dims[:1], "circular"),
+            "rollout": {"steps": 2, "begin": 0},
+            "training": {"strategy": "spatial"},
+            **sections,
+        }
+    )
 
 
 def layout(sizes: dict[str, int]) -> Layout:
@@ -150,15 +160,24 @@ def inference() -> dict:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    environment = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
-                   "WORLD_SIZE": str(RANKS), "OMP_NUM_THREADS": "1"}  # fmt: skip
+    environment = {
+        **os.environ,
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "WORLD_SIZE": str(RANKS),
+        "OMP_NUM_THREADS": "1",
+    }
     script = Path(__file__).with_name("_spatial_rank.py")
     begin = time.time()
     ranks = [
-        subprocess.Popen([sys.executable, str(script), str(CELLS)], stdout=subprocess.PIPE,
-                         env={**environment, "RANK": str(r)}, text=True)
+        subprocess.Popen(
+            [sys.executable, str(script), str(CELLS)],
+            stdout=subprocess.PIPE,
+            env={**environment, "RANK": str(r)},
+            text=True,
+        )
         for r in range(RANKS)
-    ]  # fmt: skip
+    ]
     said = [process.communicate()[0] for process in ranks]
     if any(process.returncode for process in ranks):
         raise RuntimeError(f"a process failed: {[p.returncode for p in ranks]}")
@@ -177,16 +196,28 @@ def transfer() -> dict:
             write_fields(made.frames, folder / f"seed{seed}.nc")
         made = RayleighBenard(length=8.0, cells=256, **flow).generate(901)
         write_fields(made.frames, folder / "long.nc")
-        config = load_config(EmulationConfig, None, [
-            "domain=emulation", f"data.path={folder}/seed*.nc", "data.inputs=[b, u, w]",
-            "data.outputs=[b, u, w]", f"split.train={SEEDS}", "split.validation=0",
-            f"split.test={TESTS}",
-            "boundary={x: circular}", "coordinates=[z]", "transport={x: 16, z: 12}",
-            "symmetries={shift: [x], mirror: {x: [u], z: [b, w]}}",
-            "model={name: unet, widths: [32, 48, 64], patch: 2}", "rollout={long: 0}",
-            f"training={{steps: {STEPS}, batch_size: 8, optimizer: {{name: muon, lr: 0.005}}, "
-            "schedule: {name: cosine}, progress: false}", f"run.root={folder}/runs",
-        ])  # fmt: skip
+        config = load_config(
+            EmulationConfig,
+            None,
+            [
+                "domain=emulation",
+                f"data.path={folder}/seed*.nc",
+                "data.inputs=[b, u, w]",
+                "data.outputs=[b, u, w]",
+                f"split.train={SEEDS}",
+                "split.validation=0",
+                f"split.test={TESTS}",
+                "boundary={x: circular}",
+                "coordinates=[z]",
+                "transport={x: 16, z: 12}",
+                "symmetries={shift: [x], mirror: {x: [u], z: [b, w]}}",
+                "model={name: unet, widths: [32, 48, 64], patch: 2}",
+                "rollout={long: 0}",
+                f"training={{steps: {STEPS}, batch_size: 8, optimizer: {{name: muon, lr: 0.005}}, "
+                "schedule: {name: cosine}, progress: false}",
+                f"run.root={folder}/runs",
+            ],
+        )
         run = RunDirectory.create(config.run.root, "spatial", config)
         begin = time.process_time()
         train(config, run)
@@ -195,8 +226,12 @@ def transfer() -> dict:
         unseen = [folder / f"seed{seed}.nc" for seed in range(SEEDS, SEEDS + TESTS)]
         short = float(np.mean([error(trained, config, path) for path in unseen]))
         long = error(trained, config, folder / "long.nc")
-        return {"size_transfer_ratio": long / short, "vrmse_length_4": short,
-                "vrmse_length_8": long, "train_cpu_seconds": seconds}  # fmt: skip
+        return {
+            "size_transfer_ratio": long / short,
+            "vrmse_length_4": short,
+            "vrmse_length_8": long,
+            "train_cpu_seconds": seconds,
+        }
 
 
 def error(trained: Emulator, config: EmulationConfig, path: Path) -> float:

@@ -40,21 +40,34 @@ def run() -> dict:
         directory = RunDirectory.create(config.run.root, "uncertainty", config)
         train(config, directory)
         seconds = time.process_time() - begin
-        return {**judged(config, directory), "train_cpu_seconds": seconds, "members": MEMBERS,
-                "trajectories": [TRAIN, CALIBRATION, TEST], "machine": machine()}  # fmt: skip
+        return {
+            **judged(config, directory),
+            "train_cpu_seconds": seconds,
+            "members": MEMBERS,
+            "trajectories": [TRAIN, CALIBRATION, TEST],
+            "machine": machine(),
+        }
 
 
 def settings(folder: Path) -> list[str]:
     return [
-        "domain=emulation", f"data.path={folder}/seed*.nc", "data.inputs=[u]", "data.outputs=[u]",
-        f"split.train={TRAIN}", f"split.validation={CALIBRATION}", f"split.test={TEST}",
-        "boundary={x: circular}", "repeats=4",
+        "domain=emulation",
+        f"data.path={folder}/seed*.nc",
+        "data.inputs=[u]",
+        "data.outputs=[u]",
+        f"split.train={TRAIN}",
+        f"split.validation={CALIBRATION}",
+        f"split.test={TEST}",
+        "boundary={x: circular}",
+        "repeats=4",
         "model={name: unet, widths: [32, 64], blocks: 1}",
         "guards=[{name: spectral_filter}, {name: fixed_mean, values: {u: 0.0}}]",
-        f"uncertainty={{members: {MEMBERS}, steps: {LEADS}}}", "rollout={steps: 3, begin: 0.5}",
+        f"uncertainty={{members: {MEMBERS}, steps: {LEADS}}}",
+        "rollout={steps: 3, begin: 0.5}",
         "training={steps: 1200, batch_size: 32, optimizer: {name: muon, lr: 0.004}, "
-        "schedule: {name: cosine}, progress: false}", f"run.root={folder}/runs",
-    ]  # fmt: skip
+        "schedule: {name: cosine}, progress: false}",
+        f"run.root={folder}/runs",
+    ]
 
 
 def judged(config: EmulationConfig, directory: RunDirectory) -> dict:
@@ -65,11 +78,14 @@ def judged(config: EmulationConfig, directory: RunDirectory) -> dict:
     found = score(intervals, pairs)["u"]
     ratios = np.array(found.crps) / found.mae
     return {
-        "coverage90_min": min(found.coverage), "coverage90_max": max(found.coverage),
-        "crps_over_mae_max": float(ratios.max()), "coverage": found.coverage,
-        "spread_over_error": found.spread_over_error, "mae": found.mae,
+        "coverage90_min": min(found.coverage),
+        "coverage90_max": max(found.coverage),
+        "crps_over_mae_max": float(ratios.max()),
+        "coverage": found.coverage,
+        "spread_over_error": found.spread_over_error,
+        "mae": found.mae,
         "coverage_of_the_spread_alone": [raw_coverage(p) for p in pairs["u"]],
-    }  # fmt: skip
+    }
 
 
 def raw_coverage(pairs: Pairs) -> float:

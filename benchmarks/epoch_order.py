@@ -37,8 +37,10 @@ def saving(samples: int, epochs: int, part: float) -> float:
         held = np.zeros(samples, bool)
         held[last[-capacity:]] = True
         cost[i] = [capacity - held[first[:capacity]].sum() for first in permutations]
-    best = min((improved(greedy(cost, start), cost) for start in range(epochs)),
-               key=lambda path: length(path, cost))  # fmt: skip
+    best = min(
+        (improved(greedy(cost, start), cost) for start in range(epochs)),
+        key=lambda path: length(path, cost),
+    )
     drawn = list(range(epochs))
     return float(length(drawn, cost) - length(best, cost)) / (epochs - 1) / samples
 

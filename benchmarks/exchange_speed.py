@@ -140,10 +140,15 @@ def trained(folder: Path, killed: bool, resume: bool) -> None:
 
     x = torch.randn(256, 96, generator=torch.Generator().manual_seed(1))
     config = TrainingConfig(
-        steps=STEPS, batch_size=64, progress=False, device="cpu", timeout_seconds=60,
-        optimizer={"name": "sgd", "lr": 0.5}, exchange={"name": "full", "bucket_mib": 0.06},
+        steps=STEPS,
+        batch_size=64,
+        progress=False,
+        device="cpu",
+        timeout_seconds=60,
+        optimizer={"name": "sgd", "lr": 0.5},
+        exchange={"name": "full", "bucket_mib": 0.06},
         checkpoint={"every_steps": 2},
-    )  # fmt: skip
+    )
     task = Waiting()
     loader = TensorLoader({"x": x}, 64, rank=current_rank(), world_size=world_size())
     trainer = Trainer(task, config, run=RunDirectory(folder), callbacks=[Kill()])
@@ -208,8 +213,13 @@ def run() -> dict:
     milliseconds = {
         str(n): {name: 1e3 * value for name, value in t.items()} for n, t in times.items()
     }
-    return {**figures, "resume_equal": equal, "milliseconds": milliseconds, "rounds": ROUNDS,
-            **machine()}  # fmt: skip
+    return {
+        **figures,
+        "resume_equal": equal,
+        "milliseconds": milliseconds,
+        "rounds": ROUNDS,
+        **machine(),
+    }
 
 
 if __name__ == "__main__":

@@ -72,8 +72,12 @@ def peers(folder: Path, names: list[str]) -> dict:
     for group, script in PEERS.items():
         python = HERE.parent / ".venv-peers" / group / "bin" / "python"
         if python.exists():
-            done = subprocess.run([str(python), str(HERE / script), str(folder), *names],
-                                  check=True, capture_output=True, text=True)  # fmt: skip
+            done = subprocess.run(
+                [str(python), str(HERE / script), str(folder), *names],
+                check=True,
+                capture_output=True,
+                text=True,
+            )
             for name, scores in json.loads(done.stdout).items():
                 found.setdefault(name, {}).update(scores)
     return found
@@ -84,17 +88,26 @@ def for_peers(surrogate, windows, path: Path, fitted: int) -> None:
     frame_values = windows.series.values
     climatology = surrogate.climatology.at(windows.series.years)
     np.savez(
-        path.with_suffix(".npz"), coefficients=surrogate.project(frame_values - climatology),
-        modes=surrogate.modes, climatology=climatology[0], values=frame_values,
-        starts=windows.starts, inputs=windows.inputs, leads=windows.leads, fitted=fitted,
+        path.with_suffix(".npz"),
+        coefficients=surrogate.project(frame_values - climatology),
+        modes=surrogate.modes,
+        climatology=climatology[0],
+        values=frame_values,
+        starts=windows.starts,
+        inputs=windows.inputs,
+        leads=windows.leads,
+        fitted=fitted,
         validated=int(len(frame_values) * 0.625),
-    )  # fmt: skip
+    )
 
 
 def beaten_by(name: str, results, theirs: dict[str, float]) -> list[str]:
     """Return the methods that are better on the test part beyond noise."""
-    found = [f"{name}: {line}" for line in results.summary
-             if "; better: " in line and "(beyond noise" in line]  # fmt: skip
+    found = [
+        f"{name}: {line}"
+        for line in results.summary
+        if "; better: " in line and "(beyond noise" in line
+    ]
     ours = results.metrics["rmse"]
     return found + [f"{name}: {peer} {v:.4g}" for peer, v in theirs.items() if v < 0.99 * ours]
 
@@ -125,9 +138,10 @@ def run() -> dict:
     figures |= lstm_figures(figures["ks_valid_time"])
     theirs = peers(folder(), list(FOR_PEERS))
     figures["beaten_by"] = [
-        line for name in SERIES
+        line
+        for name in SERIES
         for line in beaten_by(name, forecast(name).results, theirs.get(name, {}))
-    ]  # fmt: skip
+    ]
     figures["peers"] = theirs or "peers are not installed"
     return figures
 

@@ -12,9 +12,16 @@ import numpy as np
 from _forecasts import forecast
 
 SERIES = (
-    "lorenz63", "lorenz96", "lorenz96_noise", "ks", "waves", "sc20", "ersst", "gusts",
+    "lorenz63",
+    "lorenz96",
+    "lorenz96_noise",
+    "ks",
+    "waves",
+    "sc20",
+    "ersst",
+    "gusts",
     "lorenz63_noise",
-)  # fmt: skip
+)
 
 
 def covered(name: str) -> tuple[np.ndarray, list[float], float]:

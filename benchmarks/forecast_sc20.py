@@ -39,8 +39,11 @@ ALPHAS = (100.0, 300.0, 1000.0, 3000.0)
 
 def read():
     if not FILE.is_file():
-        raise DataError("the SC20 coefficients are not here", where=str(FILE),
-                        fix="SCITOOLKIT_SHARED=FOLDER with data/forecast in it")  # fmt: skip
+        raise DataError(
+            "the SC20 coefficients are not here",
+            where=str(FILE),
+            fix="SCITOOLKIT_SHARED=FOLDER with data/forecast in it",
+        )
     with h5py.File(FILE) as file:
         train, test, rkhs = (file[n][:] for n in ("train", "test", "rkhs_test_prediction"))
     week = np.timedelta64(7, "D")
@@ -92,8 +95,9 @@ def manual_lstm(train: Series):
 
     windows = all_windows(train, INPUTS, LEADS)
     network = PodLSTM(5, 5, inputs=INPUTS, leads=LEADS, hidden=80, layers=2, head="all_steps")
-    fit_in_memory(network, standard(windows.input_values()), standard(windows.targets()),
-                  epochs=100, lr=1e-3)  # fmt: skip
+    fit_in_memory(
+        network, standard(windows.input_values()), standard(windows.targets()), epochs=100, lr=1e-3
+    )
 
     def predict(windows):
         with torch.no_grad():

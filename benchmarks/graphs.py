@@ -134,12 +134,16 @@ def _models() -> dict:
     crashes = [n for n in names if any(v.startswith("crash") for v in verdicts[n])]
     proof = [found[n]["proof_ms"] for found in by_size for n in equal]
     return {
-        "models_tried": len(names), "supported_share": len(equal) / len(names),
-        "silent_wrong": len(wrong), "silently_wrong": wrong, "raw_crashes": len(crashes),
-        "crashed": crashes, "models_max_relative": max(errors[n] for n in equal),
+        "models_tried": len(names),
+        "supported_share": len(equal) / len(names),
+        "silent_wrong": len(wrong),
+        "silently_wrong": wrong,
+        "raw_crashes": len(crashes),
+        "crashed": crashes,
+        "models_max_relative": max(errors[n] for n in equal),
         "proof_ms_per_layer": float(np.median(proof)),
         "refused": {n: sorted(set(verdicts[n]) - {"equal"}) for n in names if n not in equal},
-    }  # fmt: skip
+    }
 
 
 def _equality(graph: Graph) -> dict:
@@ -263,8 +267,10 @@ def _torch_csr(a) -> torch.Tensor:
     return torch.sparse_csr_tensor(
         torch.from_numpy(a.indptr.astype(np.int64)),
         torch.from_numpy(a.indices.astype(np.int64)),
-        torch.from_numpy(a.data), a.shape, check_invariants=False,
-    )  # fmt: skip
+        torch.from_numpy(a.data),
+        a.shape,
+        check_invariants=False,
+    )
 
 
 def _copy_bandwidth() -> float:
@@ -303,9 +309,10 @@ def _epochs(graph: Graph) -> dict:
     task = NodeClassification(ours, part)
     own = x[part.nodes], label[part.nodes]  # once, when a graph is loaded
     calls = {
-        "ours": (task.model, None, *own), "csr": (by_csr, adjacency, x, label),
+        "ours": (task.model, None, *own),
+        "csr": (by_csr, adjacency, x, label),
         "edge_index": (by_index, index, x, label),
-    }  # fmt: skip
+    }
     losses: dict[str, float] = {}
 
     def epoch(name, optimizers={}):  # noqa: B006 - one optimizer a model, kept between calls
@@ -357,9 +364,10 @@ def _attention(graph: Graph) -> dict:
     if error > 1e-4:
         raise AssertionError(f"the gradients differ by {error}")
     return {
-        "gat_epoch_seconds": times, "gat_gradients_max_relative": error,
+        "gat_epoch_seconds": times,
+        "gat_gradients_max_relative": error,
         "gat_epoch_speedup": times["torch-geometric"] / times["ours"],
-    }  # fmt: skip
+    }
 
 
 def _threads(model, x) -> dict:
@@ -476,9 +484,11 @@ def _cora(graph: Graph) -> dict:
         torch.manual_seed(seed)
         model = GCN().build(x.shape[1], graph.num_classes)
         config = GraphTrainingConfig(
-            epochs=200, seed=seed, progress=False,
+            epochs=200,
+            seed=seed,
+            progress=False,
             optimizer={"name": "adam", "lr": 0.01, "weight_decay": 5e-4},
-        )  # fmt: skip
+        )
         trainer = Trainer(NodeClassification(model, part, seed), config)
         trainer.fit(loaders["train"], loaders["validation"])
         trainer.load_best()

@@ -22,11 +22,18 @@ def trained(optimizer: dict, ratio: int, seed: int) -> tuple[float, int]:
     from scitoolkit.training import Trainer, TrainingConfig
 
     task, batch = functions(seed), BASE * ratio
-    config = TrainingConfig.model_validate({
-        "epochs": EPOCHS, "batch_size": batch, "seed": seed, "progress": False, "device": "cpu",
-        "log_every": 10**6, "optimizer": optimizer,
-        "schedule": {"name": "legw", "base_samples": BASE, "warmup_epochs": WARMUP},
-    })  # fmt: skip
+    config = TrainingConfig.model_validate(
+        {
+            "epochs": EPOCHS,
+            "batch_size": batch,
+            "seed": seed,
+            "progress": False,
+            "device": "cpu",
+            "log_every": 10**6,
+            "optimizer": optimizer,
+            "schedule": {"name": "legw", "base_samples": BASE, "warmup_epochs": WARMUP},
+        }
+    )
     trainer = Trainer(task, config)
     trainer.fit(TensorLoader(task.train, batch, seed=seed))
     with torch.no_grad():
@@ -53,7 +60,13 @@ def run() -> dict:
             for k, runs in found.items()
         }
     return {
-        **{f"loss_difference_{k}x_percent": table["lamb"][str(k)]["difference_percent"]
-           for k in RATIOS[1:]},
-        "optimizers": table, "base_samples": BASE, "epochs": EPOCHS, "seeds": SEEDS, **machine(),
-    }  # fmt: skip
+        **{
+            f"loss_difference_{k}x_percent": table["lamb"][str(k)]["difference_percent"]
+            for k in RATIOS[1:]
+        },
+        "optimizers": table,
+        "base_samples": BASE,
+        "epochs": EPOCHS,
+        "seeds": SEEDS,
+        **machine(),
+    }

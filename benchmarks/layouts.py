@@ -54,16 +54,21 @@ def the_well(folder: Path) -> Written:
         file["dimensions/time"] = np.arange(ROWS, dtype="f4")
         file["dimensions/x"], file["dimensions/y"] = np.arange(X) / X, np.arange(Y) / Y
         for name, array, sample, time in (
-            ("t0_fields/density", u, True, True), ("t1_fields/velocity", v, True, True),
-            ("t0_fields/conductivity", still, True, False), ("t0_fields/topo", topo, False, False),
-        ):  # fmt: skip
+            ("t0_fields/density", u, True, True),
+            ("t1_fields/velocity", v, True, True),
+            ("t0_fields/conductivity", still, True, False),
+            ("t0_fields/topo", topo, False, False),
+        ):
             file[name] = array
             file[name].attrs["sample_varying"], file[name].attrs["time_varying"] = sample, time
     tiled = [np.broadcast_to(s, (ROWS, X, Y)) for s in still]
     truth = {
-        "density": list(u), "velocity_0": list(v[..., 0]), "velocity_1": list(v[..., 1]),
-        "conductivity": tiled, "topo": [np.broadcast_to(topo, (ROWS, X, Y))] * SIMULATIONS,
-    }  # fmt: skip
+        "density": list(u),
+        "velocity_0": list(v[..., 0]),
+        "velocity_1": list(v[..., 1]),
+        "conductivity": tiled,
+        "topo": [np.broadcast_to(topo, (ROWS, X, Y))] * SIMULATIONS,
+    }
     names = ["density", "velocity", "conductivity", "topo"]
     return Written(folder / "well.hdf5", names, truth)
 
@@ -150,8 +155,9 @@ def _files(folder: Path, write: Callable[[xr.Dataset, Path], object], suffix: st
     arrays = [values(ROWS + i, X, Y, seed=i) for i in range(SIMULATIONS)]
     for i, u in enumerate(arrays):
         times = ("time", 0.5 * np.arange(len(u)), {"units": "s"})
-        data = xr.Dataset({"u": (("time", "x", "y"), u)},
-                          coords={"time": times, "x": np.arange(X) / X})  # fmt: skip
+        data = xr.Dataset(
+            {"u": (("time", "x", "y"), u)}, coords={"time": times, "x": np.arange(X) / X}
+        )
         write(data, folder / f"run{i}{suffix}")
     return Written(str(folder / f"run*{suffix}"), ["u"], {"u": arrays})
 
@@ -229,9 +235,11 @@ def pdebench_incompressible(folder: Path) -> Written:
     truth = {
         **{f"velocity_{c}": list(v[:, :ROWS, ..., c]) for c in range(2)},
         "particles_0": list(p[:, :ROWS, ..., 0]),
-        **{f"force_{c}": [np.broadcast_to(f[..., c], (ROWS, X, Y)) for f in force]
-           for c in range(2)},
-    }  # fmt: skip
+        **{
+            f"force_{c}": [np.broadcast_to(f[..., c], (ROWS, X, Y)) for f in force]
+            for c in range(2)
+        },
+    }
     return Written(folder / "ns_incom.h5", ["velocity", "particles", "force"], truth)
 
 
@@ -303,8 +311,10 @@ def npz_compressed(folder: Path) -> Written:
 def netcdf3_records(folder: Path) -> Written:
     """Records of two variables are interleaved."""
     u, v = values(ROWS, X, Y), values(ROWS, X, Y, seed=1)
-    data = xr.Dataset({"u": (("time", "x", "y"), u), "v": (("time", "x", "y"), v)},
-                      coords={"time": 0.5 * np.arange(ROWS)})  # fmt: skip
+    data = xr.Dataset(
+        {"u": (("time", "x", "y"), u), "v": (("time", "x", "y"), v)},
+        coords={"time": 0.5 * np.arange(ROWS)},
+    )
     data.to_netcdf(folder / "r.nc", engine="scipy", unlimited_dims=["time"])
     return Written(folder / "r.nc", ["u", "v"], {"u": [u], "v": [v]})
 
@@ -322,8 +332,14 @@ def zarr_sharded(folder: Path) -> Written:
     arrays = [values(ROWS, X, Y, seed=i) for i in range(SIMULATIONS)]
     for i, u in enumerate(arrays):
         group = zarr.open_group(folder / f"run{i}.zarr", mode="w", zarr_format=3)
-        made = group.create_array("u", shape=u.shape, dtype="f4", chunks=(1, X, Y),
-                                  shards=(3, X, Y), dimension_names=["time", "x", "y"])  # fmt: skip
+        made = group.create_array(
+            "u",
+            shape=u.shape,
+            dtype="f4",
+            chunks=(1, X, Y),
+            shards=(3, X, Y),
+            dimension_names=["time", "x", "y"],
+        )
         made[:] = u
     return Written(str(folder / "run*.zarr"), ["u"], {"u": arrays})
 
@@ -365,13 +381,36 @@ def athena(folder: Path) -> Written:
 LAYOUTS: dict[str, Callable[[Path], Written]] = {
     function.__name__: function
     for function in (
-        the_well, the_well_chunked, pdebench_tensor, pdebench_flow, pdebench_darcy, pdebench_seeds,
-        dedalus, netcdf4, netcdf3, zarr_v2, zarr_v3, ensemble, groups, numpy_files,
-        one_sample_a_file, one_map_a_file, pdebench_incompressible, pdearena, openpmd_groups,
-        openpmd_files, npz_files, npz_compressed, netcdf3_records, netcdf3_time_last, zarr_sharded,
-        virtual, flash, athena,
+        the_well,
+        the_well_chunked,
+        pdebench_tensor,
+        pdebench_flow,
+        pdebench_darcy,
+        pdebench_seeds,
+        dedalus,
+        netcdf4,
+        netcdf3,
+        zarr_v2,
+        zarr_v3,
+        ensemble,
+        groups,
+        numpy_files,
+        one_sample_a_file,
+        one_map_a_file,
+        pdebench_incompressible,
+        pdearena,
+        openpmd_groups,
+        openpmd_files,
+        npz_files,
+        npz_compressed,
+        netcdf3_records,
+        netcdf3_time_last,
+        zarr_sharded,
+        virtual,
+        flash,
+        athena,
     )
-}  # fmt: skip
+}
 
 
 def disagreements(written: Written) -> list[str]:
@@ -383,10 +422,11 @@ def disagreements(written: Written) -> list[str]:
     source = CampaignWindows(campaign, row_sets(campaign), np.arange(campaign.index.num_rows), [0])
     found = source.read(np.arange(len(source)))
     return [
-        name for name, truth in written.truth.items()
+        name
+        for name, truth in written.truth.items()
         if [len(b) for b in campaign.index.blocks] != [len(t) for t in truth]
         or not np.array_equal(found[name][:, 0], np.concatenate(truth))
-    ]  # fmt: skip
+    ]
 
 
 def refusal(written: Written) -> list[str]:

@@ -59,8 +59,11 @@ def played(table: dict[Net, float]) -> dict[str, float]:
     """Return the third quartile over seeds of the excess of each strategy on the table."""
     from scitoolkit.search import AgingEvolution, GaussianProcessSearch, RandomSearch
 
-    makers = {"ours": GaussianProcessSearch, "random": RandomSearch,
-              "evolution": lambda: AgingEvolution(15, 5)}  # fmt: skip
+    makers = {
+        "ours": GaussianProcessSearch,
+        "random": RandomSearch,
+        "evolution": lambda: AgingEvolution(15, 5),
+    }
     best, found = min(table.values()), {}
     for name, make in makers.items():
         values = [
@@ -76,9 +79,11 @@ def shared(task: Task, points: list[Net], table: dict[Net, float], seconds: floa
     runs = [_shared(task, points, table, seconds, seed) for seed in range(FINAL_SEEDS)]
     excess, cost, spearman = np.median(runs, axis=0).tolist()
     return {
-        "one_shot_excess": excess, "one_shot_cost": cost, "one_shot_spearman": spearman,
+        "one_shot_excess": excess,
+        "one_shot_cost": cost,
+        "one_shot_spearman": spearman,
         "one_shot_excess_by_seed": [excess for excess, _, _ in runs],
-    }  # fmt: skip
+    }
 
 
 def _shared(task: Task, points: list[Net], table: dict, seconds: float, seed: int):
@@ -117,11 +122,14 @@ def compared(name: str, done, task: Task, finalists: list[Net]) -> dict:
     rival = min(closed, float(np.mean(hand_made)))
     noise = float(np.std(ours, ddof=1))
     found = {
-        "closed_form": closed, "closed_form_name": done.record["winner"],
-        "hand_made": float(np.mean(hand_made)), "searched": float(np.mean(ours)),
-        "searched_network": dict(winner._asdict()), "seed_noise": noise,
+        "closed_form": closed,
+        "closed_form_name": done.record["winner"],
+        "hand_made": float(np.mean(hand_made)),
+        "searched": float(np.mean(ours)),
+        "searched_network": dict(winner._asdict()),
+        "seed_noise": noise,
         "margin_in_seed_noise": (rival - float(np.mean(ours))) / noise,
-    }  # fmt: skip
+    }
     print(name, found, file=sys.stderr, flush=True)
     return found
 
@@ -142,27 +150,33 @@ def run() -> dict:
             points = networks.all_networks()
             table, seconds = networks.table_of(task, points, EPOCHS)
             figures = {
-                "table_size": len(table), "table_cpu_seconds": round(seconds, 1),
-                "best": min(table.values()), "hand_made": table[Net(**HAND_MADE)],
-                "medians": medians(table), **played(table),
+                "table_size": len(table),
+                "table_cpu_seconds": round(seconds, 1),
+                "best": min(table.values()),
+                "hand_made": table[Net(**HAND_MADE)],
+                "medians": medians(table),
+                **played(table),
                 **shared(task, points, table, seconds),
-            }  # fmt: skip
+            }
             print(figures, file=sys.stderr, flush=True)
             history = searched(table.__getitem__, GaussianProcessSearch(), TRIALS, 0)
         else:
             history = searched(
                 lambda net, task=task: networks.validation(networks.trained(net, task, EPOCHS, 1)),
-                GaussianProcessSearch(), BRIEF, 0,
-            )  # fmt: skip
+                GaussianProcessSearch(),
+                BRIEF,
+                0,
+            )
         finalists = [Net(**t.configuration) for t in history.ranked()[:FINALISTS]]
         tried[name] = compared(name, done, task, finalists)
     best = max(tried, key=lambda name: tried[name]["margin_in_seed_noise"])
     margin = tried[best]["margin_in_seed_noise"]
     return {
-        **figures, "pays_margin_in_seed_noise": margin,
+        **figures,
+        "pays_margin_in_seed_noise": margin,
         "pays_where": best if margin > 0 else "nowhere: a search does not beat a closed form here",
         "tried": tried,
-    }  # fmt: skip
+    }
 
 
 def medians(table: dict[Net, float]) -> dict[str, dict[str, float]]:

@@ -42,9 +42,10 @@ from scitoolkit.emulation.streaming import with_files
 from scitoolkit.generators import generators
 
 PRIORS = {
-    "wavenumber": {"low": 0.15, "high": 0.25}, "drift": {"low": 2.5, "high": 3.5},
+    "wavenumber": {"low": 0.15, "high": 0.25},
+    "drift": {"low": 2.5, "high": 3.5},
     "thermal": {"low": 0.7, "high": 1.1},
-}  # fmt: skip
+}
 RESERVOIR, UNSEEN, SEEDS = 8, 16, (0, 1)
 ENOUGH, REPEATS = 0.97, 2
 
@@ -66,32 +67,54 @@ GRID = {"name": "vlasov_two_stream", "cells_x": 16, "cells_v": 64}
 FIELD_ENERGY = Case(
     "log_field_energy",
     {**GRID, "amplitude": 1e-6, "spinup": 12.0, "duration": 60.0, "frames": 61},
-    64, 100, 2400, 128, 5e-3,
+    64,
+    100,
+    2400,
+    128,
+    5e-3,
     {"model": {"name": "mlp"}, "rollout": {"long": 0}},
-)  # fmt: skip
+)
 PHASE_SPACE = Case(
-    "f", {**GRID, "amplitude": 0.05, "duration": 24.0, "frames": 25},
-    128, 1, 400, 8, 3e-3,
-    {"model": {"name": "unet", "widths": [8, 16, 24]}, "boundary": {"x": "circular"},
-     "rollout": {"long": 0, "evaluate": 8}},
-)  # fmt: skip
+    "f",
+    {**GRID, "amplitude": 0.05, "duration": 24.0, "frames": 25},
+    128,
+    1,
+    400,
+    8,
+    3e-3,
+    {
+        "model": {"name": "unet", "widths": [8, 16, 24]},
+        "boundary": {"x": "circular"},
+        "rollout": {"long": 0, "evaluate": 8},
+    },
+)
 
 
 def job(folder: Path, case: Case, stream: dict, seed: int = 0, **training) -> Path:
     repeats = {} if stream.get("mode") == "stored" else {"repeats": case.repeats}
     config = {
-        "domain": "emulation", "seed": seed, "run": {"root": str(folder)}, **case.network,
+        "domain": "emulation",
+        "seed": seed,
+        "run": {"root": str(folder)},
+        **case.network,
         "data": {
-            "generator": case.generator, "draw": {"samples": case.samples, "parameters": PRIORS},
+            "generator": case.generator,
+            "draw": {"samples": case.samples, "parameters": PRIORS},
             "stream": {"workers": 1, "validation": 2, "test": 2, **repeats, **stream},
-            "inputs": [case.variable], "outputs": [case.variable], "parameters": list(PRIORS),
+            "inputs": [case.variable],
+            "outputs": [case.variable],
+            "parameters": list(PRIORS),
         },
         "training": {
-            "steps": case.steps, "batch_size": case.batch, "progress": False, "log_every": 500,
-            "optimizer": {"name": "adamw", "lr": case.rate}, "schedule": {"name": "cosine"},
+            "steps": case.steps,
+            "batch_size": case.batch,
+            "progress": False,
+            "log_every": 500,
+            "optimizer": {"name": "adamw", "lr": case.rate},
+            "schedule": {"name": "cosine"},
             **training,
         },
-    }  # fmt: skip
+    }
     path = folder / "job.yaml"
     path.write_text(yaml.safe_dump(config))
     return path
@@ -140,10 +163,14 @@ def compared(folder: Path, case: Case, unseen: Path, seed: int) -> dict[str, flo
     ours, theirs = (unseen_error(run, unseen, case.variable) for run in (first, second))
     record = json.loads((first / "model" / "fit.json").read_text())["loader"]
     return {
-        "ratio": ours / theirs, "cpu_ratio": taken / online,
-        "simulations": record["simulations_entered"], "steps_stored": steps,
-        "error_online": ours, "error_stored": theirs, "cpu": online,
-    }  # fmt: skip
+        "ratio": ours / theirs,
+        "cpu_ratio": taken / online,
+        "simulations": record["simulations_entered"],
+        "steps_stored": steps,
+        "error_online": ours,
+        "error_stored": theirs,
+        "cpu": online,
+    }
 
 
 def over_seeds(folder: Path, case: Case, seeds: tuple[int, ...]) -> list[dict[str, float]]:
@@ -166,15 +193,21 @@ def run() -> dict:
         for found in (space, energy)
     )
     return {
-        "online_over_stored": middle["ratio"], "resume_equal": all(equal.values()),
+        "online_over_stored": middle["ratio"],
+        "resume_equal": all(equal.values()),
         "ratios": {str(s): f["ratio"] for s, f in zip(SEEDS, space, strict=True)},
-        "error_online": middle["error_online"], "error_stored": middle["error_stored"],
-        "cpu_ratio": middle["cpu_ratio"], "cpu_seconds": middle["cpu"],
-        "simulations_online": middle["simulations"], "simulations_stored": RESERVOIR,
-        "steps_online": PHASE_SPACE.steps, "steps_stored": middle["steps_stored"],
+        "error_online": middle["error_online"],
+        "error_stored": middle["error_stored"],
+        "cpu_ratio": middle["cpu_ratio"],
+        "cpu_seconds": middle["cpu"],
+        "simulations_online": middle["simulations"],
+        "simulations_stored": RESERVOIR,
+        "steps_online": PHASE_SPACE.steps,
+        "steps_stored": middle["steps_stored"],
         "online_over_stored_field_energy": light["ratio"],
-        "cpu_ratio_field_energy": light["cpu_ratio"], "machine": machine(),
-    }  # fmt: skip
+        "cpu_ratio_field_energy": light["cpu_ratio"],
+        "machine": machine(),
+    }
 
 
 def resume_equal(folder: Path, mode: str) -> bool:

@@ -34,9 +34,7 @@ def run() -> dict:
     problem = engines.Problem(BATCH)
     for name in CONTESTANTS:
         problem.step(name)
-    seconds = medians(
-        alternate({n: (lambda n=n: problem.step(n)) for n in CONTESTANTS}, ROUNDS)
-    )  # fmt: skip
+    seconds = medians(alternate({n: (lambda n=n: problem.step(n)) for n in CONTESTANTS}, ROUNDS))
     memory = {name: memory_of(name) for name in CONTESTANTS}
     return {
         "speedup_vs_original": seconds["original"] / seconds["ours"],

@@ -47,8 +47,12 @@ def run() -> dict:
         figures |= compare(fits, numpy_svd, two_ranks)
         write_fields(longer, 10)
         tenfold = child("fit", longer)
-        check("singular values of the repeated file", tenfold["sigma"],
-              np.array(first["sigma"]) * 10**0.5, 1e-3)  # fmt: skip
+        check(
+            "singular values of the repeated file",
+            tenfold["sigma"],
+            np.array(first["sigma"]) * 10**0.5,
+            1e-3,
+        )
         growth = statistics.median(f["rss_growth_mib"] for f in fits)
         return figures | {
             "file_mb": path.stat().st_size / 1e6,
@@ -203,10 +207,11 @@ def fit(path: str, group=None) -> dict:
     if pod.method_ != "randomized":
         raise RuntimeError(f"expected streaming, got {pod.method_}")
     return measured.figures | {
-        "sigma": pod.singular_values_.tolist(), "estimate": pod.error_estimate_.tolist(),
+        "sigma": pod.singular_values_.tolist(),
+        "estimate": pod.error_estimate_.tolist(),
         "bound": pod.error_bound_.tolist(),
         "passes": pod.num_passes_,
-    }  # fmt: skip
+    }
 
 
 def numpy_svd(path: str) -> dict:

@@ -22,9 +22,17 @@ PEER = ROOT / ".venv-peers" / "mace" / "bin" / "python"
 DATA = ROOT / "datasets" / "acac"
 STEPS, CHANNELS, DEGREE, RADIAL = 11000, 32, 3, [32, 32]
 RECIPE = {
-    "lr": 1e-2, "batch_size": 5, "start_pref_e": 10, "limit_pref_e": 500, "pref_f": 100,
-    "warmup_steps": 100, "clip_norm": 10, "ema_decay": 0.995, "seed": 0, "atoms": 15,
-}  # fmt: skip
+    "lr": 1e-2,
+    "batch_size": 5,
+    "start_pref_e": 10,
+    "limit_pref_e": 500,
+    "pref_f": 100,
+    "warmup_steps": 100,
+    "clip_norm": 10,
+    "ema_decay": 0.995,
+    "seed": 0,
+    "atoms": 15,
+}
 ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"}
 
 
@@ -64,18 +72,28 @@ def ours(folder: Path) -> tuple[Path, float]:
     """Train; return the run directory and the CPU seconds of the whole process."""
     recipe = RECIPE
     command = [
-        sys.executable, "-m", "scitoolkit", "train", ROOT / "workflows" / "acac_mace" / "full.yaml",
-        f"training.steps={STEPS}", f"model.channels={CHANNELS}",
-        f"model.lmax={DEGREE}", f"model.radial_widths={RADIAL}",
+        sys.executable,
+        "-m",
+        "scitoolkit",
+        "train",
+        ROOT / "workflows" / "acac_mace" / "full.yaml",
+        f"training.steps={STEPS}",
+        f"model.channels={CHANNELS}",
+        f"model.lmax={DEGREE}",
+        f"model.radial_widths={RADIAL}",
         f"loss.start_pref_e={recipe['start_pref_e']}",
-        f"loss.limit_pref_e={recipe['limit_pref_e']}", f"loss.start_pref_f={recipe['pref_f']}",
-        f"loss.limit_pref_f={recipe['pref_f']}", f"training.batch_size={recipe['batch_size']}",
+        f"loss.limit_pref_e={recipe['limit_pref_e']}",
+        f"loss.start_pref_f={recipe['pref_f']}",
+        f"loss.limit_pref_f={recipe['pref_f']}",
+        f"training.batch_size={recipe['batch_size']}",
         f"training.optimizer={{name: muon, lr: {recipe['lr']}}}",
         f"training.clip_norm={recipe['clip_norm']}",
         f"training.schedule.warmup_steps={recipe['warmup_steps']}",
-        f"training.ema_decay={recipe['ema_decay']}", f"training.seed={recipe['seed']}",
-        f"run.root={folder}", "data.test=[]",
-    ]  # fmt: skip
+        f"training.ema_decay={recipe['ema_decay']}",
+        f"training.seed={recipe['seed']}",
+        f"run.root={folder}",
+        "data.test=[]",
+    ]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(
         [str(part) for part in command], env=ONE_THREAD, capture_output=True, text=True, check=False
@@ -97,14 +115,22 @@ def peer(folder: Path, budget: float) -> dict:
     kept = np.sort(np.random.default_rng(0).permutation(len(frames))[held:])
     write(folder / "train.xyz", [frames[i] for i in kept])
     request = {
-        "train": str(folder / "train.xyz"), "test": str(DATA / "test_MD_300K.xyz"),
-        "budget": budget, "recipe": RECIPE,
+        "train": str(folder / "train.xyz"),
+        "test": str(DATA / "test_MD_300K.xyz"),
+        "budget": budget,
+        "recipe": RECIPE,
         "model": {
-            "hidden": f"{CHANNELS}x0e+{CHANNELS}x1o", "degree": DEGREE, "radial": RADIAL,
+            "hidden": f"{CHANNELS}x0e+{CHANNELS}x1o",
+            "degree": DEGREE,
+            "radial": RADIAL,
         },
-    }  # fmt: skip
+    }
     done = subprocess.run(
-        [str(PEER), str(Path(__file__).with_name("_mace_peer.py"))], input=json.dumps(request),
-        env=ONE_THREAD, stdout=subprocess.PIPE, text=True, check=True,
-    )  # fmt: skip
+        [str(PEER), str(Path(__file__).with_name("_mace_peer.py"))],
+        input=json.dumps(request),
+        env=ONE_THREAD,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
     return json.loads(done.stdout.splitlines()[-1])

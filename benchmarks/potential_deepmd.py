@@ -32,32 +32,54 @@ INPUT = {
     "model": {
         "type_map": ["O", "H"],
         "descriptor": {
-            "type": "se_e2_a", "sel": [46, 92], "rcut_smth": 0.5, "rcut": 6.0,
-            "neuron": [25, 50, 100], "resnet_dt": False, "axis_neuron": 16,
-            "type_one_side": True, "precision": "float64", "seed": 1,
+            "type": "se_e2_a",
+            "sel": [46, 92],
+            "rcut_smth": 0.5,
+            "rcut": 6.0,
+            "neuron": [25, 50, 100],
+            "resnet_dt": False,
+            "axis_neuron": 16,
+            "type_one_side": True,
+            "precision": "float64",
+            "seed": 1,
         },
         "fitting_net": {
-            "neuron": [240, 240, 240], "resnet_dt": True, "precision": "float64", "seed": 1,
+            "neuron": [240, 240, 240],
+            "resnet_dt": True,
+            "precision": "float64",
+            "seed": 1,
         },
     },
     "learning_rate": {"type": "exp", "decay_steps": 50, "start_lr": 1e-3, "stop_lr": 1e-4},
     "loss": {
-        "type": "ener", "start_pref_e": 0.02, "limit_pref_e": 1, "start_pref_f": 1000,
-        "limit_pref_f": 1, "start_pref_v": 0, "limit_pref_v": 0,
+        "type": "ener",
+        "start_pref_e": 0.02,
+        "limit_pref_e": 1,
+        "start_pref_f": 1000,
+        "limit_pref_f": 1,
+        "start_pref_v": 0,
+        "limit_pref_v": 0,
     },
     "training": {
         "training_data": {
-            "systems": [str(DATA / f"data_{k}") for k in range(3)], "batch_size": 1,
+            "systems": [str(DATA / f"data_{k}") for k in range(3)],
+            "batch_size": 1,
         },
         "validation_data": {"systems": [str(DATA / "data_3")], "batch_size": 1, "numb_btch": 3},
-        "numb_steps": STEPS, "seed": 10, "disp_file": "lcurve.out", "disp_freq": 100,
+        "numb_steps": STEPS,
+        "seed": 10,
+        "disp_file": "lcurve.out",
+        "disp_freq": 100,
         "save_freq": STEPS,
     },
-}  # fmt: skip
+}
 ONE_THREAD = {
-    "OMP_NUM_THREADS": "1", "TF_INTRA_OP_PARALLELISM_THREADS": "1",
-    "TF_INTER_OP_PARALLELISM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3",
-}  # fmt: skip
+    "OMP_NUM_THREADS": "1",
+    "TF_INTRA_OP_PARALLELISM_THREADS": "1",
+    "TF_INTER_OP_PARALLELISM_THREADS": "1",
+    "CUDA_VISIBLE_DEVICES": "",
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+}
 
 
 def run() -> dict:
@@ -124,9 +146,13 @@ def call(command: list, folder: Path) -> float:
     """Run a command; return its CPU seconds."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(
-        [str(c) for c in command], cwd=folder, env={**os.environ, **ONE_THREAD},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        [str(c) for c in command],
+        cwd=folder,
+        env={**os.environ, **ONE_THREAD},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if done.returncode:
         raise SystemExit(f"{command[1:3]} failed:\n{done.stderr[-2000:]}")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -147,11 +173,20 @@ def peer_training(folder: Path, steps: int) -> float:
 def our_training(folder: Path, steps: int, runs: dict[int, Path]) -> float:
     root = folder / f"runs{steps}"
     command = [
-        sys.executable, "-m", "scitoolkit", "train", ROOT / "workflows" / "water_deepmd",
-        f"training.steps={steps}", "training.schedule.hold_steps=50", f"run.root={root}",
-        f"data.validation=[{DATA / 'data_3'}]", "split.validation=0.1", "data.test=[]",
-        "training.progress=false", "training.log_every=100",
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "scitoolkit",
+        "train",
+        ROOT / "workflows" / "water_deepmd",
+        f"training.steps={steps}",
+        "training.schedule.hold_steps=50",
+        f"run.root={root}",
+        f"data.validation=[{DATA / 'data_3'}]",
+        "split.validation=0.1",
+        "data.test=[]",
+        "training.progress=false",
+        "training.log_every=100",
+    ]
     seconds = call(command, folder)
     runs[steps] = next((root / "water_deepmd").iterdir())
     return seconds
@@ -168,8 +203,10 @@ def repeated(frame, times: int):
 
     shifts = [
         np.array([i, j, k]) @ frame.cell
-        for i in range(times) for j in range(times) for k in range(times)
-    ]  # fmt: skip
+        for i in range(times)
+        for j in range(times)
+        for k in range(times)
+    ]
     positions = np.concatenate([frame.positions + s for s in shifts])
     return Configuration(np.tile(frame.species, times**3), positions, frame.cell * times, frame.pbc)
 
@@ -188,10 +225,14 @@ class Peer:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._process = subprocess.Popen(
-            [str(PEER / "python"), str(HERE / "_deepmd_peer.py")], cwd=folder, text=True,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            [str(PEER / "python"), str(HERE / "_deepmd_peer.py")],
+            cwd=folder,
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
             env={**os.environ, **ONE_THREAD},
-        )  # fmt: skip
+        )
 
     def __enter__(self) -> Peer:
         return self

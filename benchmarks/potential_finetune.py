@@ -25,9 +25,16 @@ ROOT = Path(__file__).resolve().parent.parent
 PEERS = ROOT / ".venv-peers"
 STEPS, BUDGET, SHORTER = 300, 60.0, (50, 75, 100, 200, 300)
 RECIPE = {
-    "batch_size": 5, "start_pref_e": 10, "limit_pref_e": 100, "pref_f": 100,
-    "warmup_steps": 10, "clip_norm": 10, "ema_decay": 0.95, "seed": 0, "atoms": 12,
-}  # fmt: skip
+    "batch_size": 5,
+    "start_pref_e": 10,
+    "limit_pref_e": 100,
+    "pref_f": 100,
+    "warmup_steps": 10,
+    "clip_norm": 10,
+    "ema_decay": 0.95,
+    "seed": 0,
+    "atoms": 12,
+}
 RATES, PEER_RATES = (5e-3, 1e-2, 2e-2), (2e-3, 5e-3, 1e-2)
 MOLECULE, KELVIN, EVERY = "CH3CH2OCH3", 400, 10
 ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"}
@@ -51,9 +58,13 @@ print("RESULT" + json.dumps({"path": str(run.path), "seconds": seconds, "error":
 
 def call(command: list, request: dict | None = None) -> str:
     done = subprocess.run(
-        [str(part) for part in command], input=json.dumps(request), env=ONE_THREAD,
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        [str(part) for part in command],
+        input=json.dumps(request),
+        env=ONE_THREAD,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if done.returncode:
         raise RuntimeError(done.stderr[-1500:])
     return done.stdout
@@ -63,22 +74,36 @@ def ours(folder: Path, settings: dict, start: str | None, steps: int, rate: floa
     """Return CPU seconds of a training and its force RMSE on the test frames, meV/Å."""
     recipe = RECIPE
     config = {
-        "data": {"path": [str(folder / "train.xyz")]}, "split": {"validation": 0.1},
+        "data": {"path": [str(folder / "train.xyz")]},
+        "split": {"validation": 0.1},
         "model": settings if start is None else {"name": "mace"},
         **({} if start is None else {"start": {"path": start}}),
-        "loss": {"start_pref_e": recipe["start_pref_e"], "limit_pref_e": recipe["limit_pref_e"],
-                 "start_pref_f": recipe["pref_f"], "limit_pref_f": recipe["pref_f"]},
-        "training": {
-            "steps": steps, "batch_size": recipe["batch_size"], "clip_norm": recipe["clip_norm"],
-            "optimizer": {"name": "muon", "lr": rate}, "seed": recipe["seed"],
-            "schedule": {"name": "cosine", "warmup_steps": recipe["warmup_steps"]},
-            "ema_decay": recipe["ema_decay"], "checkpoint": {"every_epochs": 10},
-            "log_every": 100, "progress": False,
+        "loss": {
+            "start_pref_e": recipe["start_pref_e"],
+            "limit_pref_e": recipe["limit_pref_e"],
+            "start_pref_f": recipe["pref_f"],
+            "limit_pref_f": recipe["pref_f"],
         },
-    }  # fmt: skip
+        "training": {
+            "steps": steps,
+            "batch_size": recipe["batch_size"],
+            "clip_norm": recipe["clip_norm"],
+            "optimizer": {"name": "muon", "lr": rate},
+            "seed": recipe["seed"],
+            "schedule": {"name": "cosine", "warmup_steps": recipe["warmup_steps"]},
+            "ema_decay": recipe["ema_decay"],
+            "checkpoint": {"every_epochs": 10},
+            "log_every": 100,
+            "progress": False,
+        },
+    }
     name = f"{'scratch' if start is None else 'tuned'}_{steps}_{rate}"
-    request = {"config": config, "root": str(folder), "name": name,
-               "test": str(folder / "test.xyz")}  # fmt: skip
+    request = {
+        "config": config,
+        "root": str(folder),
+        "name": name,
+        "test": str(folder / "test.xyz"),
+    }
     found = json.loads(call([sys.executable, "-c", TRAIN], request).split("RESULT")[1])
     return {**found, "rate": rate}
 
@@ -100,9 +125,12 @@ def peer(folder: Path, model) -> dict:
     found = []
     for rate in PEER_RATES:
         request = {
-            "train": str(folder / "train.xyz"), "test": str(folder / "test.xyz"), "budget": BUDGET,
-            "recipe": {**RECIPE, "lr": rate}, "start": str(folder / "mace.model"),
-        }  # fmt: skip
+            "train": str(folder / "train.xyz"),
+            "test": str(folder / "test.xyz"),
+            "budget": BUDGET,
+            "recipe": {**RECIPE, "lr": rate},
+            "start": str(folder / "mace.model"),
+        }
         output = call([python, "-W", "ignore", ROOT / "benchmarks" / "_mace_peer.py"], request)
         found.append({"lr": rate, **json.loads(output.splitlines()[-1])})
     return min(found, key=lambda each: each["force_rmse_mev_per_angstrom"])
@@ -138,14 +166,21 @@ def run() -> dict:
         return {
             "error_over_scratch": tuned[STEPS]["error"] / scratch_run["error"],
             "error_over_scratch_short": tuned[steps]["error"] / short["error"],
-            "short_steps": steps, "force_rmse_scratch_short": short["error"],
+            "short_steps": steps,
+            "force_rmse_scratch_short": short["error"],
             "mace_time_ratio": min(reached) / theirs["cpu_seconds"] if reached else None,
-            "force_rmse_tuned": tuned[STEPS]["error"], "force_rmse_scratch": scratch_run["error"],
-            "force_rmse_mace": least, "steps": STEPS, "mace_steps": theirs["steps"],
+            "force_rmse_tuned": tuned[STEPS]["error"],
+            "force_rmse_scratch": scratch_run["error"],
+            "force_rmse_mace": least,
+            "steps": STEPS,
+            "mace_steps": theirs["steps"],
             "rate": tuned[STEPS]["rate"],
-            "rate_scratch": scratch_run["rate"], "mace_rate": theirs["lr"],
-            "seconds_tuned": tuned[STEPS]["seconds"], "seconds_scratch": scratch_run["seconds"],
+            "rate_scratch": scratch_run["rate"],
+            "mace_rate": theirs["lr"],
+            "seconds_tuned": tuned[STEPS]["seconds"],
+            "seconds_scratch": scratch_run["seconds"],
             "seconds_mace": theirs["cpu_seconds"],
             "tuned": {str(k): [v["seconds"], v["error"]] for k, v in tuned.items()},
-            "peer": "mace-torch 0.3.16, float32, the same weights", **machine(),
-        }  # fmt: skip
+            "peer": "mace-torch 0.3.16, float32, the same weights",
+            **machine(),
+        }

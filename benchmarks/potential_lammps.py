@@ -82,8 +82,10 @@ def difference(runs, pair: str, model, ranks: int, atoms) -> float:
     atoms.calc = Calculator(model, skin=0)
     wanted = -atoms.get_stress()[[0, 1, 2, 5, 4, 3]] * atoms.get_volume()
     pairs = (
-        (energy, atoms.get_potential_energy()), (forces, atoms.get_forces()), (virial, wanted),
-    )  # fmt: skip
+        (energy, atoms.get_potential_energy()),
+        (forces, atoms.get_forces()),
+        (virial, wanted),
+    )
     return max(float(np.abs(a - b).max() / np.abs(b).max()) for a, b in pairs)
 
 
@@ -125,8 +127,15 @@ def symmetrix_graph(file: Path, arrays: tuple) -> None:
 
     ptr, sender, vectors, species = arrays
     sizes = np.array([len(species), len(sender)], dtype=np.int64)
-    parts = (sizes, species, np.diff(ptr).astype(np.int32), sender, species[sender], vectors,
-             np.linalg.norm(vectors, axis=1))  # fmt: skip
+    parts = (
+        sizes,
+        species,
+        np.diff(ptr).astype(np.int32),
+        sender,
+        species[sender],
+        vectors,
+        np.linalg.norm(vectors, axis=1),
+    )
     file.write_bytes(b"".join(part.tobytes() for part in parts))
 
 
@@ -137,10 +146,18 @@ def symmetrix(folder: Path, atoms) -> dict:
     from scitoolkit.potentials import read_mace
     from scitoolkit.potentials.export.write import export_library
 
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
-                   "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"}  # fmt: skip
-    convert = [PEERS / "mace" / "bin" / "python", ROOT / "benchmarks" / "_symmetrix_model.py",
-               SYMMETRIX / "source", folder]  # fmt: skip
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+        "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1",
+    }
+    convert = [
+        PEERS / "mace" / "bin" / "python",
+        ROOT / "benchmarks" / "_symmetrix_model.py",
+        SYMMETRIX / "source",
+        folder,
+    ]
     subprocess.run(convert, env=environment, check=True, capture_output=True)
     models = {name: read_mace(folder / "mace.pt", precision=name) for name in FORMS}
     for name, model in models.items():
@@ -194,20 +211,27 @@ def deepmd(model, folder: Path, atoms) -> float:
     from scitoolkit.potentials import write_deepmd
 
     environment = {
-        **os.environ, "OMP_NUM_THREADS": "1", "TF_INTRA_OP_PARALLELISM_THREADS": "1",
-        "TF_INTER_OP_PARALLELISM_THREADS": "1", "LD_LIBRARY_PATH": str(DEEPMD.parent / "lib"),
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "TF_INTRA_OP_PARALLELISM_THREADS": "1",
+        "TF_INTER_OP_PARALLELISM_THREADS": "1",
+        "LD_LIBRARY_PATH": str(DEEPMD.parent / "lib"),
         "PATH": f"{DEEPMD}{os.pathsep}{os.environ['PATH']}",
-    }  # fmt: skip
+    }
     file = folder / "graph.pb"
     if not file.exists():
         write_deepmd(model, folder / "model.dp")
         subprocess.run(
             [DEEPMD / "dp", "convert-backend", folder / "model.dp", file],
-            env=environment, check=True, capture_output=True,
-        )  # fmt: skip
+            env=environment,
+            check=True,
+            capture_output=True,
+        )
     write_data(folder / "data", atoms, ["O", "H"])
-    head = (f"units metal\natom_style atomic\nread_data {folder / 'data'}\n"
-            f"pair_style deepmd {file}\npair_coeff * * O H\nneighbor 1.0 bin\n")  # fmt: skip
+    head = (
+        f"units metal\natom_style atomic\nread_data {folder / 'data'}\n"
+        f"pair_style deepmd {file}\npair_coeff * * O H\nneighbor 1.0 bin\n"
+    )
 
     def set_steps(steps: int) -> None:
         (folder / "in").write_text(head + RUN.format(steps=steps))
@@ -264,5 +288,8 @@ def run() -> dict:
             "lammps_over_library": max(ratios),
             **speedups,
             "deepmd_lammps_speedup": deepmd_us / figures["se_e2_a_lammps_us"] if peer else None,
-            **figures, "deepmd_lammps_us": deepmd_us, "atoms": len(large), **machine(),
-        }  # fmt: skip
+            **figures,
+            "deepmd_lammps_us": deepmd_us,
+            "atoms": len(large),
+            **machine(),
+        }

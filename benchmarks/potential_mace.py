@@ -39,13 +39,24 @@ def _peer(hidden: str, degree: int, dtype):
     torch.manual_seed(0)
     block = modules.interaction_classes["RealAgnosticResidualInteractionBlock"]
     made = modules.ScaleShiftMACE(
-        r_max=CUTOFF, num_bessel=8, num_polynomial_cutoff=5, max_ell=degree, num_interactions=2,
-        interaction_cls=block, interaction_cls_first=block, num_elements=2,
-        hidden_irreps=o3.Irreps(hidden), MLP_irreps=o3.Irreps("16x0e"),
+        r_max=CUTOFF,
+        num_bessel=8,
+        num_polynomial_cutoff=5,
+        max_ell=degree,
+        num_interactions=2,
+        interaction_cls=block,
+        interaction_cls_first=block,
+        num_elements=2,
+        hidden_irreps=o3.Irreps(hidden),
+        MLP_irreps=o3.Irreps("16x0e"),
         gate=torch.nn.functional.silu,
-        atomic_energies=np.array([-0.5, -2.0]), avg_num_neighbors=NEIGHBOURS,
-        atomic_numbers=[1, 8], correlation=3, atomic_inter_scale=1.0, atomic_inter_shift=0.0,
-    )  # fmt: skip
+        atomic_energies=np.array([-0.5, -2.0]),
+        avg_num_neighbors=NEIGHBOURS,
+        atomic_numbers=[1, 8],
+        correlation=3,
+        atomic_inter_scale=1.0,
+        atomic_inter_shift=0.0,
+    )
     torch.set_default_dtype(torch.float32)
     return made
 
@@ -154,9 +165,11 @@ def run() -> dict:
     if not PEER.exists():
         raise SystemExit("the peer mace-torch is not installed. Fix: make peers")
     environment = {
-        **os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'benchmarks'}",
-        "OMP_NUM_THREADS": "1", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1",
-    }  # fmt: skip
+        **os.environ,
+        "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'benchmarks'}",
+        "OMP_NUM_THREADS": "1",
+        "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1",
+    }
     done = subprocess.run(
         [str(PEER), __file__], env=environment, stdout=subprocess.PIPE, check=True
     )

@@ -101,9 +101,13 @@ def apart(name: str, precision: str) -> dict:
     code = f"import json, potential_memory as p; print(json.dumps(p.{name}({precision!r})))"
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "SCITOOLKIT_BUFFERS": "16384"}
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=HERE, env=environment, capture_output=True, text=True,
+        [sys.executable, "-c", code],
+        cwd=HERE,
+        env=environment,
+        capture_output=True,
+        text=True,
         check=False,
-    )  # fmt: skip
+    )
     if done.returncode:
         raise RuntimeError(done.stderr[-800:])
     return json.loads(done.stdout.splitlines()[-1])
@@ -126,4 +130,4 @@ def run() -> dict:
         **{f"{k}_{precision}": v for precision, found in used.items() for k, v in found.items()},
         **{f"{k}_us_{precision}": v for precision, each in times.items() for k, v in each.items()},
         **machine(),
-    }  # fmt: skip
+    }

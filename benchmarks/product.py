@@ -107,10 +107,21 @@ def _opened(page: Path, width: int, folder: Path) -> dict | None:
     text = page.read_text(encoding="utf-8").replace("</body>", PROBE)
     probe.write_text(text, encoding="utf-8")
     out = subprocess.run(
-        [browser, "--headless", "--no-sandbox", "--disable-gpu", f"--window-size={width},{SCREEN}",
-         f"--user-data-dir={folder / 'profile'}", "--dump-dom", probe.as_uri()],
-        capture_output=True, text=True, timeout=120, check=True,
-    )  # fmt: skip
+        [
+            browser,
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            f"--window-size={width},{SCREEN}",
+            f"--user-data-dir={folder / 'profile'}",
+            "--dump-dom",
+            probe.as_uri(),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
     probe.unlink()
     title = re.search(r"<title>(.*?)</title>", out.stdout)
     assert title, f"{page}: the probe did not run"
@@ -139,21 +150,29 @@ def wheel(folder: Path) -> dict:
     install = ["-m", "pip", "install", "--quiet", "-c", str(ROOT / "constraints.txt")]
     subprocess.run([str(python), *install, f"{made}[potentials]"], check=True)
     environment = {
-        "PATH": str(python.parent), "HOME": str(folder / "home"), "LANG": "C.UTF-8",
+        "PATH": str(python.parent),
+        "HOME": str(folder / "home"),
+        "LANG": "C.UTF-8",
         "OMP_NUM_THREADS": "1",
-    }  # fmt: skip
+    }
     (folder / "home").mkdir()
     codes = {}
     snapshot = str(ROOT / "datasets/turbulence_sperr/wmag_64.npy")
     for arguments in (
-        ("fetch", str(ROOT)), ("doctor", "--quick"), ("run", "sst_forecast"),
-        ("run", "vlasov_landau"), ("run", "water_deepmd", "training.steps=5"),
+        ("fetch", str(ROOT)),
+        ("doctor", "--quick"),
+        ("run", "sst_forecast"),
+        ("run", "vlasov_landau"),
+        ("run", "water_deepmd", "training.steps=5"),
         ("compress", snapshot, "small.sci", "--rel", "1e-2"),
-    ):  # fmt: skip
+    ):
         done = subprocess.run(
-            [str(python), "-m", "scitoolkit", *arguments], cwd=folder, env=environment,
-            capture_output=True, text=True,
-        )  # fmt: skip
+            [str(python), "-m", "scitoolkit", *arguments],
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+        )
         codes[" ".join(arguments[:2]).replace(str(ROOT), "CLONE")] = done.returncode
         if done.returncode:
             print(f"{arguments[:2]}: {done.stderr.strip()[-400:]}", file=sys.stderr)
@@ -182,8 +201,16 @@ def _tests(folder: Path, *arguments: str) -> list[ElementTree.Element]:
         RuntimeError: pytest found none, or stopped before their end.
     """
     report = folder / "tests.xml"
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider",
-               f"--junitxml={report}", *arguments]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        f"--junitxml={report}",
+        *arguments,
+    ]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     if done.returncode not in (0, 1):
@@ -250,11 +277,15 @@ def types(folder: Path) -> dict:
     packages = [each for each in sys.path if each.endswith("site-packages")]
     path = os.pathsep.join([str(ROOT), *(packages or [sysconfig.get_paths()["purelib"]])])
     environment = {**os.environ, "PYTHONPATH": path}
-    command = [sys.executable, "-m", "basedpyright", "--verifytypes", "scitoolkit",
-               "--ignoreexternal"]  # fmt: skip
-    done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True
-    )  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "basedpyright",
+        "--verifytypes",
+        "scitoolkit",
+        "--ignoreexternal",
+    ]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     score = re.search(r"Type completeness score: ([0-9.]+)%", done.stdout)
     return {"verifytypes": round(float(score[1]) / 100, 4) if score else None}
 
@@ -267,5 +298,14 @@ def size(folder: Path) -> dict:
 
 
 PARTS = (
-    demo, startup, wheel, extras, faults, mutants, words, documentation, types, size,
-)  # fmt: skip
+    demo,
+    startup,
+    wheel,
+    extras,
+    faults,
+    mutants,
+    words,
+    documentation,
+    types,
+    size,
+)

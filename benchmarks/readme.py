@@ -39,12 +39,27 @@ import _wire_table
 from _stored import ROOT, between
 
 TABLES = (
-    _products_table, _ablation_table, _sizes_table, _readers_table, _second_order_table,
-    _rivals_table, _exchange_table, _s_step_table, _speed_table, _memory_table, _wire_table,
+    _products_table,
+    _ablation_table,
+    _sizes_table,
+    _readers_table,
+    _second_order_table,
+    _rivals_table,
+    _exchange_table,
+    _s_step_table,
+    _speed_table,
+    _memory_table,
+    _wire_table,
     _batch_table,
-    _quantities_table, _containers_table, _scaling_table, _offload_table, _potentials_table,
-    _rank_table, _field_models_table, _baselines_table,
-)  # fmt: skip
+    _quantities_table,
+    _containers_table,
+    _scaling_table,
+    _offload_table,
+    _potentials_table,
+    _rank_table,
+    _field_models_table,
+    _baselines_table,
+)
 RESULTS = ROOT / "benchmarks" / "results"
 BEGIN = "<!-- results: written by `python benchmarks/readme.py` -->"
 END = "<!-- end of results -->"
@@ -56,28 +71,36 @@ MEASURED = ROOT / "docs" / "measured.md"
 # are filled with figures of the benchmark's JSON and of DERIVED.
 HEADLINES = {
     "potential_mace": (
-        "MACE: energy and forces", "192 atoms of water, equal weights, one thread",
-        "{ours_energy_forces_ms_large:.0f} ms", "mace-torch: {mace_energy_forces_ms_large:.0f} ms",
+        "MACE: energy and forces",
+        "192 atoms of water, equal weights, one thread",
+        "{ours_energy_forces_ms_large:.0f} ms",
+        "mace-torch: {mace_energy_forces_ms_large:.0f} ms",
         "{energy_forces_speedup_large:.0f} x faster",
     ),
     "potential_deepmd": (
-        "Deep Potential: energy and forces", "192 atoms of water, equal weights, one thread",
+        "Deep Potential: energy and forces",
+        "192 atoms of water, equal weights, one thread",
         "{ours_us:.0f} µs per atom",
         "deepmd-kit: {peer_us:.0f} µs per atom",
         "{energy_forces_speedup:.1f} x faster",
     ),
     "tensor_product": (
-        "equivariant tensor product: forward and backward", "7 published layers, 10,000 edges",
-        "one generated kernel", "faster of e3nn and cuEquivariance",
+        "equivariant tensor product: forward and backward",
+        "7 published layers, 10,000 edges",
+        "one generated kernel",
+        "faster of e3nn and cuEquivariance",
         ">= {forward_backward_speedup_min:.0f} x faster",
     ),
     "graphs": (
-        "graph convolution network: one epoch", "131,072 nodes, 3.7 million nonzeros, one thread",
-        "{epoch_seconds[ours]:.2f} s", "torch-geometric (CSR): {epoch_seconds[csr]:.2f} s",
+        "graph convolution network: one epoch",
+        "131,072 nodes, 3.7 million nonzeros, one thread",
+        "{epoch_seconds[ours]:.2f} s",
+        "torch-geometric (CSR): {epoch_seconds[csr]:.2f} s",
         "{epoch_speedup_csr:.1f} x faster",
     ),
     "loader": (
-        "shuffled batches from a slow file system", "chunked HDF5, a quarter of it in memory",
+        "shuffled batches from a slow file system",
+        "chunked HDF5, a quarter of it in memory",
         "{samples_per_second[chunked_25]:.0f} samples/s",
         "DataLoader: {samples_per_second[chunked_w2]:.0f} samples/s",
         "{speedup_chunked_25:.0f} x faster",
@@ -90,28 +113,36 @@ HEADLINES = {
         "{error_ratio:.1f} x smaller error",
     ),
     "superres_rb2d": (
-        "super-resolution 4 x 8 x 8 of convection", "Rayleigh-Bénard, Ra 10⁶, unseen flow",
-        "R² of velocity {r2_u:.3f}", "multilinear: {r2_trilinear[u]:.3f}",
+        "super-resolution 4 x 8 x 8 of convection",
+        "Rayleigh-Bénard, Ra 10⁶, unseen flow",
+        "R² of velocity {r2_u:.3f}",
+        "multilinear: {r2_trilinear[u]:.3f}",
         "{residual_ratio:.1f} x smaller squared error",
     ),
     "compression": (
-        "compression within 1 % of the range", "turbulence 64³, equal bytes",
-        "every point within the bound", "best of SZ3, SPERR and ZFP",
+        "compression within 1 % of the range",
+        "turbulence 64³, equal bytes",
+        "every point within the bound",
+        "best of SZ3, SPERR and ZFP",
         "+{gain_db_network_min:.1f} dB PSNR",
     ),
     "forecast_sc20": (
-        "forecast of sea-surface temperature, 8 weeks", "NOAA OISST, 1,487 test weeks",
-        "R² {test_r2_uniform:.3f}", "damped anomaly: "
+        "forecast of sea-surface temperature, 8 weeks",
+        "NOAA OISST, 1,487 test weeks",
+        "R² {test_r2_uniform:.3f}",
+        "damped anomaly: "
         "{baselines[climatology_damped_anomaly][r2_uniform]:.3f}; hand-made LSTM: "
         "{baselines[lstm_manual][r2_uniform]:.3f}",
         "+{r2_gain:.3f} R² over the better",
     ),
     "search_overhead": (
-        "architecture search: worker utilization", "32 workers, trials of 2 s",
-        "{busy_share:.1%}", "DeepHyper: {deephyper[evolution][busy_share]:.1%}",
+        "architecture search: worker utilization",
+        "32 workers, trials of 2 s",
+        "{busy_share:.1%}",
+        "DeepHyper: {deephyper[evolution][busy_share]:.1%}",
         "{duplicates} repeated trials, not {deephyper[evolution][duplicates]}",
     ),
-}  # fmt: skip
+}
 HEADS = ("task", "data", "scitoolkit", "baseline", "gain")
 
 # Figures computed from those of a benchmark.

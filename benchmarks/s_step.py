@@ -49,9 +49,14 @@ def spread(features, targets, unrolled: int):
 
         rows = slice(rank * size, (rank + 1) * size)
         return fit_read_out(
-            features[rows], targets[rows], 1e-3, block=BLOCK, steps=STEPS, unrolled=unrolled,
+            features[rows],
+            targets[rows],
+            1e-3,
+            block=BLOCK,
+            steps=STEPS,
+            unrolled=unrolled,
             total=total,
-        )  # fmt: skip
+        )
 
     begun = time.perf_counter()
     with ThreadPoolExecutor(RANKS) as pool:

@@ -30,14 +30,22 @@ TRAINING_SEEDS = min(SEEDS, 8)  # a training takes as long as hundreds of calls 
 TRIALS, TIMED = 60, 120
 SAMPLERS = ("tpe", "cma", "gp")
 
-A = np.array([
-    [10, 3, 17, 3.5, 1.7, 8], [0.05, 10, 17, 0.1, 8, 14], [3, 3.5, 1.7, 10, 17, 8],
-    [17, 8, 0.05, 10, 0.1, 14],
-])  # fmt: skip
-P = 1e-4 * np.array([
-    [1312, 1696, 5569, 124, 8283, 5886], [2329, 4135, 8307, 3736, 1004, 9991],
-    [2348, 1451, 3522, 2883, 3047, 6650], [4047, 8828, 8732, 5743, 1091, 381],
-])  # fmt: skip
+A = np.array(
+    [
+        [10, 3, 17, 3.5, 1.7, 8],
+        [0.05, 10, 17, 0.1, 8, 14],
+        [3, 3.5, 1.7, 10, 17, 8],
+        [17, 8, 0.05, 10, 0.1, 14],
+    ]
+)
+P = 1e-4 * np.array(
+    [
+        [1312, 1696, 5569, 124, 8283, 5886],
+        [2329, 4135, 8307, 3736, 1004, 9991],
+        [2348, 1451, 3522, 2883, 3047, 6650],
+        [4047, 8828, 8732, 5743, 1091, 381],
+    ]
+)
 HARTMANN_MINIMUM = 3.32237
 
 
@@ -61,22 +69,33 @@ def mixed7(x, seed: int) -> float:
     a, b, c = np.random.default_rng([9, seed]).uniform(0.15, 0.85, 3)
     best_rate = -5 + 5 * a - (0, 0.8, 0.4)[optimizer]
     return float(
-        0.3 * (math.log10(rate) - best_rate) ** 2 + (0, 0.12, 0.05)[optimizer]
-        + (0.1, 0, 0.2, 0.03)[activation] + 0.03 * (layers - 1 - round(9 * b)) ** 2
-        + 0.08 * math.log2(width / 16 / 32**c) ** 2 + (dropout - 0.3) ** 2
+        0.3 * (math.log10(rate) - best_rate) ** 2
+        + (0, 0.12, 0.05)[optimizer]
+        + (0.1, 0, 0.2, 0.03)[activation]
+        + 0.03 * (layers - 1 - round(9 * b)) ** 2
+        + 0.08 * math.log2(width / 16 / 32**c) ** 2
+        + (dropout - 0.3) ** 2
         + 0.05 * abs(math.log10(decay) + 5)
-    )  # fmt: skip
+    )
 
 
 # (kind, low, high, log) or ("choice", values)
 FUNCTIONS = {
     "hartmann6": (hartmann6, [("real", 0.0, 1.0, False)] * 6),
     "ackley5": (ackley5, [("real", -20.0, 25.0, False)] * 5),
-    "mixed7": (mixed7, [("real", 1e-5, 1.0, True), ("real", 1e-7, 0.1, True),
-                        ("real", 0.0, 0.9, False), ("integer", 1, 10, False),
-                        ("integer", 16, 512, True), ("choice", [0, 1, 2]),
-                        ("choice", [0, 1, 2, 3])]),
-}  # fmt: skip
+    "mixed7": (
+        mixed7,
+        [
+            ("real", 1e-5, 1.0, True),
+            ("real", 1e-7, 0.1, True),
+            ("real", 0.0, 0.9, False),
+            ("integer", 1, 10, False),
+            ("integer", 16, 512, True),
+            ("choice", [0, 1, 2]),
+            ("choice", [0, 1, 2, 3]),
+        ],
+    ),
+}
 PROBLEMS = {**FUNCTIONS, **TRAININGS}
 
 

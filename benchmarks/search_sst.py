@@ -111,12 +111,20 @@ def fit(configuration, seed: int, parts: list[Block]) -> torch.nn.Module:
     torch.set_num_threads(1)
     torch.manual_seed(seed % 2**31)
     cells = configuration["model.architecture"]
-    network = PodLSTM(7, 5, inputs=INPUTS, leads=LEADS, head=configuration["head"],
-                      nodes=cells["nodes"], skips=cells["skips"])  # fmt: skip
+    network = PodLSTM(
+        7,
+        5,
+        inputs=INPUTS,
+        leads=LEADS,
+        head=configuration["head"],
+        nodes=cells["nodes"],
+        skips=cells["skips"],
+    )
     x = torch.from_numpy(np.concatenate([b.inputs for b in parts]))
     y = torch.from_numpy(np.concatenate([b.residual for b in parts]).astype(np.float32))
-    optimizer = torch.optim.AdamW(network.parameters(), lr=configuration["lr"],
-                                  weight_decay=configuration["weight_decay"])  # fmt: skip
+    optimizer = torch.optim.AdamW(
+        network.parameters(), lr=configuration["lr"], weight_decay=configuration["weight_decay"]
+    )
     for _ in range(configuration["epochs"]):
         for rows in torch.randperm(len(x)).split(96):
             loss = ((network(x[rows]) - y[rows]) ** 2).mean()
@@ -237,10 +245,16 @@ def finalists(history) -> list[dict]:
             )
             for seed in seeds
         ]
-        out.append({
-            "configuration": trial.configuration, "trial": trial.id, "seeds": seeds,
-            "networks": networks, "errors": errors, "mean": statistics.fmean(errors),
-        })  # fmt: skip
+        out.append(
+            {
+                "configuration": trial.configuration,
+                "trial": trial.id,
+                "seeds": seeds,
+                "networks": networks,
+                "errors": errors,
+                "mean": statistics.fmean(errors),
+            }
+        )
     return sorted(out, key=lambda f: f["mean"])
 
 
@@ -263,8 +277,9 @@ def test(rows: list[dict]) -> dict:
     x, factors = features(base, windows), lead_factors(rows)
     members = {
         (f["trial"], seed): correction(fit(f["configuration"], seed, blocks()), x) * scale(base)
-        for f in rows for seed in f["seeds"]
-    }  # fmt: skip
+        for f in rows
+        for seed in f["seeds"]
+    }
     applied = {key: forecast + factors[:, None] * c for key, c in members.items()}
     ensemble = np.mean(list(applied.values()), axis=0)
     single = [
@@ -343,8 +358,10 @@ def tuned_baselines(train: Series, series: Series) -> dict:
         name: metrics.r2_uniform(truth, predict(windows))
         for name, predict in sc20.fitted_baselines(train, errors).items()
     }
-    return {**out, "autoregression_chosen": metrics.r2_uniform(
-        truth, make().fit([train]).predict(windows))}  # fmt: skip
+    return {
+        **out,
+        "autoregression_chosen": metrics.r2_uniform(truth, make().fit([train]).predict(windows)),
+    }
 
 
 def ersst() -> dict:

@@ -97,12 +97,21 @@ def by_scipy(make, seconds: float) -> dict:
     start = torch.cat([p.detach().flatten() for p in parameters]).numpy()
     method = SCIPY_LABEL[sum(sizes) > samples]
     try:
-        least_squares(values, start, lambda w: residuals.rows(weights(w))[1].numpy(),
-                      method=method, x_scale="jac")  # fmt: skip
+        least_squares(
+            values,
+            start,
+            lambda w: residuals.rows(weights(w))[1].numpy(),
+            method=method,
+            x_scale="jac",
+        )
     except Over:
         pass
-    return {"method": method, "loss": best[0], "evaluations": calls[0],
-            "seconds": time.process_time() - begun}  # fmt: skip
+    return {
+        "method": method,
+        "loss": best[0],
+        "evaluations": calls[0],
+        "seconds": time.process_time() - begun,
+    }
 
 
 def one_fit(make, steps: int) -> dict:
@@ -126,13 +135,17 @@ def one_fit(make, steps: int) -> dict:
     return {
         "parameters": sum(p.numel() for p in task.model.parameters()),
         "residuals": len(next(iter(task.data.values()))),
-        "adam_rate": rate, "adam_steps": steps, "adam_loss": best, "adam_seconds": seconds,
-        "gauss_newton_loss": final, "gauss_newton_steps": len(ours.losses),
+        "adam_rate": rate,
+        "adam_steps": steps,
+        "adam_loss": best,
+        "adam_seconds": seconds,
+        "gauss_newton_loss": final,
+        "gauss_newton_steps": len(ours.losses),
         "gauss_newton_seconds_to_adam": reached,
         "time_ratio": None if reached is None else reached / seconds,
         "residual_over_adam": final / best,
         "least_squares": by_scipy(make, seconds),
-    }  # fmt: skip
+    }
 
 
 def run() -> dict:
@@ -162,7 +175,10 @@ def rivals() -> dict:
         return dict.fromkeys(("jorge_over_shampoo", "jorge_over_adamw", "jorge_over_soap"))
     environment = {**os.environ, "PYTHONPATH": str(HERE.parent), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [PEER, HERE / "_second_order_rivals.py"], stdout=subprocess.PIPE, text=True, check=True,
+        [PEER, HERE / "_second_order_rivals.py"],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
         env=environment,
-    )  # fmt: skip
+    )
     return json.loads(done.stdout.splitlines()[-1])

@@ -52,10 +52,17 @@ def fit(width: int, depth: int, callback, **settings) -> None:
     from scitoolkit.testing.loaders import TensorLoader
     from scitoolkit.training import Trainer, TrainingConfig, current_rank, world_size
 
-    config = TrainingConfig.model_validate({
-        "steps": STEPS, "batch_size": SAMPLES, "progress": False, "device": "cpu", "log_every": 1,
-        "optimizer": {"name": "adamw"}, **settings,
-    })  # fmt: skip
+    config = TrainingConfig.model_validate(
+        {
+            "steps": STEPS,
+            "batch_size": SAMPLES,
+            "progress": False,
+            "device": "cpu",
+            "log_every": 1,
+            "optimizer": {"name": "adamw"},
+            **settings,
+        }
+    )
     with torch.device("meta"):
         task = Task(width, depth)
     x = torch.randn(SAMPLES, width, generator=torch.Generator().manual_seed(7))

@@ -77,10 +77,11 @@ def run() -> dict:
     small = made[10].matrix
     solve(made[10])  # compiles
     work = {
-        "small": lambda: solve(made[10]), "large": lambda: solve(made[22]),
+        "small": lambda: solve(made[10]),
+        "large": lambda: solve(made[22]),
         "dense": lambda: np.linalg.eigh(small.toarray()),
         "diagonalised": lambda: solve(made[10], Submatrices),
-    }  # fmt: skip
+    }
     times = {key: [] for key in work}
     for _ in range(ROUNDS):
         for key, each in work.items():
@@ -94,12 +95,16 @@ def run() -> dict:
 
     return {
         "linearity_error": abs(seconds["large"] / n["large"] / (seconds["small"] / n["small"]) - 1),
-        "orbitals": list(n.values()), "seconds": [seconds["small"], seconds["large"]],
+        "orbitals": list(n.values()),
+        "seconds": [seconds["small"], seconds["large"]],
         "crossover_orbitals": crossover("small"),
         "crossover_orbitals_diagonalised": crossover("diagonalised"),
-        "dense_seconds_2000": seconds["dense"], "seconds_diagonalised": seconds["diagonalised"],
-        **accuracy(), **purification(), "machine": machine(),
-    }  # fmt: skip
+        "dense_seconds_2000": seconds["dense"],
+        "seconds_diagonalised": seconds["diagonalised"],
+        **accuracy(),
+        **purification(),
+        "machine": machine(),
+    }
 
 
 def timed(work) -> float:
@@ -119,12 +124,13 @@ def accuracy() -> dict:
     exact, ours = forces(made, sp.csr_array(d * mask.toarray())), forces(made, found.matrix)
     return {
         "gap_over_width": float((w[n // 2] - w[n // 2 - 1]) / (w[-1] - w[0])),
-        "energy_error": abs(found.energy / w[: n // 2].sum() - 1), "density_error": error,
+        "energy_error": abs(found.energy / w[: n // 2].sum() - 1),
+        "density_error": error,
         "force_error": float(np.abs(ours - exact).max() / np.abs(exact).max()),
         "estimate_factor": max(found.error / error, error / found.error),
         "electron_error": abs(found.electrons - n // 2),
         "submatrix_rows": float(submatrices(made).sizes.mean()),
-    }  # fmt: skip
+    }
 
 
 def forces(made: Lattice, d: sp.csr_array) -> np.ndarray:
@@ -160,7 +166,8 @@ def purification() -> dict:
     energy = float((x * made.matrix).sum())
     exact = np.linalg.eigvalsh(made.matrix.toarray())[: n // 2].sum()
     return {
-        "over_purification": theirs / ours, "purification_iterations": iterations,
+        "over_purification": theirs / ours,
+        "purification_iterations": iterations,
         "purification_energy_error": abs(energy / exact - 1),
         "purification_nonzeros_a_row": x.nnz / n,
-    }  # fmt: skip
+    }

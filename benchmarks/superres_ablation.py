@@ -91,12 +91,17 @@ VARIANTS: dict[str, dict] = {
     "ours": {},
     "swapped": {"pde.equations": swapped_equations(), "pde.constants.pi": 3.141592653589793},
     "original": {
-        **REGRESSION, "model": PUBLISHED, "data.walled": [], "crop.size": {"t": 16, "x": 57},
-        "crop.points": 512, "crop.symmetries": {}, "training.batch_size": 8,
+        **REGRESSION,
+        "model": PUBLISHED,
+        "data.walled": [],
+        "crop.size": {"t": 16, "x": 57},
+        "crop.points": 512,
+        "crop.symmetries": {},
+        "training.batch_size": 8,
         "training.ema_decay": None,
         "training.optimizer": {"name": "adam", "lr": 1e-2},
     },
-}  # fmt: skip
+}
 
 
 def run() -> dict:
@@ -112,9 +117,13 @@ def run() -> dict:
             if name in ("ours", "swapped"):
                 truth[name] = residuals_of_the_truth(path)
     return {
-        **figures, "multilinear": interpolated, "true_data_residual_over_terms": truth,
-        "steps": STEPS, "seeds": 1, "machine": machine(),
-    }  # fmt: skip
+        **figures,
+        "multilinear": interpolated,
+        "true_data_residual_over_terms": truth,
+        "steps": STEPS,
+        "seeds": 1,
+        "machine": machine(),
+    }
 
 
 def residuals_of_the_truth(path: Path) -> dict[str, float]:

@@ -40,10 +40,12 @@ DATA = ROOT / "datasets" / "rayleigh_benard" / "rb2d_ra1e6_pr1_s43_t20-23.75.h5"
 FRAMES = 64
 SIZES = {
     "one_image": (
-        (4, 64, 512), (4, 256, 1024), (int(os.environ.get("SUPERRES_FRAMES", FRAMES)), 512, 2048),
+        (4, 64, 512),
+        (4, 256, 1024),
+        (int(os.environ.get("SUPERRES_FRAMES", FRAMES)), 512, 2048),
     ),
     "shipped": ((1, 64, 512), (1, 512, 2048)),
-}  # fmt: skip
+}
 """Output sizes, of which the cost per point is compared; the last one's memory is measured."""
 SAMPLE, AGREEMENT_BAR = 200_000, 1e-6
 ORIGINAL_POINTS, OUR_POINTS, ROUNDS = 1024, 8192, 3
@@ -100,12 +102,15 @@ def decoders() -> dict[str, float]:
             getattr(many, name)(grids[many])
 
     seconds = medians(
-        alternate({
-            "original": lambda: few.original(grids[few]),
-            "imnet": lambda: ours("none"),
-            "imnet_residuals": lambda: ours("ours"),
-        }, ROUNDS)
-    )  # fmt: skip
+        alternate(
+            {
+                "original": lambda: few.original(grids[few]),
+                "imnet": lambda: ours("none"),
+                "imnet_residuals": lambda: ours("ours"),
+            },
+            ROUNDS,
+        )
+    )
     return {
         name: (ORIGINAL_POINTS if name == "original" else OUR_POINTS) / s
         for name, s in seconds.items()
@@ -145,9 +150,11 @@ def measure(output: Path, name: str) -> dict:
         points.append(math.prod(shape))
     growth = memory_mib("VmHWM") - before
     return {
-        "growth_mib": growth, "points": points, "seconds": seconds,
+        "growth_mib": growth,
+        "points": points,
+        "seconds": seconds,
         "difference": difference(coarse, output),
-    }  # fmt: skip
+    }
 
 
 def opened_coarse(average: bool):
@@ -170,10 +177,11 @@ def opened_coarse(average: bool):
 def nodes_of(coarse, shape: tuple[int, ...]) -> list[np.ndarray]:
     """Return even nodes of the whole domain."""
     return [
-        np.linspace(nodes[0], nodes[-1], count) if period is None
+        np.linspace(nodes[0], nodes[-1], count)
+        if period is None
         else nodes[0] + period * np.arange(count) / count
         for nodes, period, count in zip(coarse.grid.nodes, coarse.grid.periods, shape, strict=True)
-    ]  # fmt: skip
+    ]
 
 
 def difference(coarse, output: Path) -> float:

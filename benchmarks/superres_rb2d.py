@@ -62,10 +62,13 @@ def run() -> dict:
     }
     figures["spectrum_error_all_waves"] = scores["spectrum_error"]
     return {
-        **figures, "r2_min": min(figures[f"r2_{f}"] for f in FIELDS),
-        "train_cpu_seconds": record["cpu_seconds"], "train_steps": record["steps"],
-        "machine": machine(), "scores": scores,
-    }  # fmt: skip
+        **figures,
+        "r2_min": min(figures[f"r2_{f}"] for f in FIELDS),
+        "train_cpu_seconds": record["cpu_seconds"],
+        "train_steps": record["steps"],
+        "machine": machine(),
+        "scores": scores,
+    }
 
 
 def refined_scores(path: Path) -> dict:

@@ -58,9 +58,12 @@ def wall_seconds(ranks: int, steps: int, launch: str) -> float:
     with tempfile.TemporaryDirectory() as folder:
         batch = CROPS * ranks
         overrides = [
-            f"run.root={folder}", f"training.steps={steps}", f"training.batch_size={batch}",
-            f"crop.per_epoch={batch * LONG}", "training.progress=false",
-        ]  # fmt: skip
+            f"run.root={folder}",
+            f"training.steps={steps}",
+            f"training.batch_size={batch}",
+            f"crop.per_epoch={batch * LONG}",
+            "training.progress=false",
+        ]
         if launch:
             command = [*shlex.split(launch.format(ranks=ranks)), "-m", "scitoolkit", "train"]
             command += [str(WORKFLOW), *overrides]
@@ -69,9 +72,7 @@ def wall_seconds(ranks: int, steps: int, launch: str) -> float:
             command += ["--nproc", str(ranks)]
         threads = {} if torch.cuda.is_available() else {"OMP_NUM_THREADS": "1"}
         start = time.perf_counter()
-        subprocess.run(
-            command, check=True, stdout=sys.stderr, env={**os.environ, **threads}
-        )  # fmt: skip
+        subprocess.run(command, check=True, stdout=sys.stderr, env={**os.environ, **threads})
         return time.perf_counter() - start
 
 

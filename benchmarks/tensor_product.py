@@ -38,10 +38,12 @@ UVU = {
     "mace-large": ("128x0e+128x1o+128x2e", "0e+1o+2e+3o", "128x0e+128x1o+128x2e+128x3o"),
     "revmd17-aspirin": ("64x0o+64x0e+64x1o+64x1e", "0e+1o", "64x0o+64x0e+64x1o+64x1e"),
     "nequip-lips": (
-        "32x0o+32x0e+32x1o+32x1e+32x2o+32x2e", "0e+1o+2e", "32x0o+32x0e+32x1o+32x1e+32x2o+32x2e",
+        "32x0o+32x0e+32x1o+32x1e+32x2o+32x2e",
+        "0e+1o+2e",
+        "32x0o+32x0e+32x1o+32x1e+32x2o+32x2e",
     ),
     "sevennet-first": ("128x0e", "0e+1e+2e+3e", "128x0e+64x1e+32x2e+32x3e"),
-}  # fmt: skip
+}
 UVW = {
     "diffdock-L1": ("10x1o+10x1e+48x0e+48x0o", "0e+1o", "10x1o+10x1e+48x0e+48x0o"),
     "e3tools-conv": ("64x0e+16x1o", "0e+1o", "80x0e+16x1o"),
@@ -50,10 +52,16 @@ UVW = {
 ROOFLINE = {
     f"roofline-{a}-{b}-{c}": (f"128x{a}", b, f"128x{c}")
     for a, b, c in (
-        ("1e", "1e", "1e"), ("2e", "1e", "2e"), ("3e", "3e", "3e"), ("5e", "5e", "3e"),
-        ("5e", "3e", "5e"), ("6e", "3e", "6e"), ("7e", "4e", "7e"), ("7e", "7e", "7e"),
+        ("1e", "1e", "1e"),
+        ("2e", "1e", "2e"),
+        ("3e", "3e", "3e"),
+        ("5e", "5e", "3e"),
+        ("5e", "3e", "5e"),
+        ("6e", "3e", "6e"),
+        ("7e", "4e", "7e"),
+        ("7e", "7e", "7e"),
     )
-}  # fmt: skip
+}
 TABLES = {"uvu": UVU, "uvw": UVW, "roofline": ROOFLINE}
 ROOFLINE_EDGES = 2_000  # e3nn's intermediates of 7 x 7 -> 7 take 20 kB per edge and step
 LIMITS = {"forward": 1e-6, "backward": 1e-6, "double": 1e-5}
@@ -116,8 +124,10 @@ class Problem:
         ]
         probe, dx, *rest = self.cotangents
         self.packed_cotangents = [
-            change_layout(probe, spec.out, "ir_mul"), change_layout(dx, spec.in1, "ir_mul"), *rest,
-        ]  # fmt: skip
+            change_layout(probe, spec.out, "ir_mul"),
+            change_layout(dx, spec.in1, "ir_mul"),
+            *rest,
+        ]
         self.unpack = lambda rows, side: change_layout(rows, getattr(spec, side), "mul_ir")
         self.ours = lambda x, y, w: tensor_product_convolution(spec, x, y, w, graph, backend="cpu")
         self.peers = {"e3nn": (self._unfused(module), self.inputs, self.cotangents)}

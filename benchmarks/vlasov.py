@@ -38,11 +38,18 @@ def run() -> dict:
     if gate > 1e-12:
         raise AssertionError(f"the kernels differ from the dense matrices by {gate:.1e}")
     return {
-        **speed(), **accuracy(), **kept_1x2v(), "energy_rate_error": energy_rate_error(),
-        "order_p1": order(1), "order_p2": order(2), "order_1x2v_p2": order_1x2v(2),
-        **start_seconds(), "kernel_error": gate,
-        "gkeyll_over_ours": None, "machine": machine(),
-    }  # fmt: skip
+        **speed(),
+        **accuracy(),
+        **kept_1x2v(),
+        "energy_rate_error": energy_rate_error(),
+        "order_p1": order(1),
+        "order_p2": order(2),
+        "order_1x2v_p2": order_1x2v(2),
+        **start_seconds(),
+        "kernel_error": gate,
+        "gkeyll_over_ours": None,
+        "machine": machine(),
+    }
 
 
 def wave(x, v):
@@ -163,11 +170,14 @@ def speed() -> dict:
 
     rounds = alternate(
         {
-            "ours": one, "numpy": numpy_peer.step, "numba": numba_round,
+            "ours": one,
+            "numpy": numpy_peer.step,
+            "numba": numba_round,
             "small": lambda: small.advance(STEPS * TINY, time_step=TINY),
             "large": lambda: large.advance(STEPS * TINY, time_step=TINY),
-        }, ROUNDS,
-    )  # fmt: skip
+        },
+        ROUNDS,
+    )
     found = medians(rounds)
     ns = found["ours"] / (STEPS * 3 * DOFS) * 1e9
     per = {"numpy": found["numpy"] / (3 * DOFS) * 1e9}
@@ -175,13 +185,16 @@ def speed() -> dict:
         per["numba"] = statistics.median(nested) * 1e9
     best = min(rounds["ours"]) / (STEPS * 3 * DOFS) * 1e9
     return {
-        "ns_per_dof": ns, "ns_per_dof_best_round": best, "ns_per_dof_numpy": per["numpy"],
+        "ns_per_dof": ns,
+        "ns_per_dof_best_round": best,
+        "ns_per_dof_numpy": per["numpy"],
         "ns_per_dof_numba": per.get("numba"),
-        "over_numba": per["numba"] / ns if nested else None, "over_numpy": per["numpy"] / ns,
+        "over_numba": per["numba"] / ns if nested else None,
+        "over_numpy": per["numpy"] / ns,
         "ns_per_dof_1x2v": found["small"] / (STEPS * 3 * small.modes().size) * 1e9,
         "ns_per_dof_1x2v_large": found["large"] / (STEPS * 3 * large.modes().size) * 1e9,
         "two_thread_scaling": two_threads(),
-    }  # fmt: skip
+    }
 
 
 def numpy_peer_error(made: Simulation) -> None:
@@ -199,9 +212,12 @@ class _Numba:
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [str(PYTHON), str(HERE / "_vlasov_peer.py")], stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, text=True, env={**os.environ, "NUMBA_NUM_THREADS": "1"},
-        )  # fmt: skip
+            [str(PYTHON), str(HERE / "_vlasov_peer.py")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "NUMBA_NUM_THREADS": "1"},
+        )
         assert self._process.stdout is not None
         assert self._process.stdout.readline().strip() == "ready"
 
@@ -218,8 +234,9 @@ def two_threads() -> float:
     made = {t: simulation(t, 256, 512) for t in (1, 2)}
     rounds = alternate(
         {str(t): lambda s=s: s.advance(4 * TINY, time_step=TINY) for t, s in made.items()},
-        9, time.perf_counter,
-    )  # fmt: skip
+        9,
+        time.perf_counter,
+    )
     return min(rounds["1"]) / min(rounds["2"])
 
 
@@ -243,8 +260,9 @@ def kept_1x2v() -> dict:
     made.advance(10.0)
     drift = (made.kinetic_energy() + made.field_energy()) / energy - 1
     return {
-        "mass_error_1x2v": abs(float(made.mass()[0] / mass) - 1), "energy_error_1x2v": abs(drift),
-    }  # fmt: skip
+        "mass_error_1x2v": abs(float(made.mass()[0] / mass) - 1),
+        "energy_error_1x2v": abs(drift),
+    }
 
 
 def energy_rate_error() -> float:
@@ -301,8 +319,11 @@ def start_seconds() -> dict:
     with tempfile.TemporaryDirectory() as folder:
         for _ in range(2):
             done = subprocess.run(
-                [sys.executable, "-c", code], capture_output=True, text=True, check=True,
+                [sys.executable, "-c", code],
+                capture_output=True,
+                text=True,
+                check=True,
                 env={**os.environ, "SCITOOLKIT_CACHE": folder},
-            )  # fmt: skip
+            )
             found.append(float(done.stdout))
     return {"first_step_seconds": found[0], "cached_seconds": found[1]}

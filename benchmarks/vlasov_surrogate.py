@@ -45,8 +45,10 @@ def run() -> dict:
         "growth_rate_error_max": max(errors),
         "growth_rate_error_median": float(np.median(errors)),
         "growth_rate_error_of_simulations": max(gate),
-        "parameter_sets": UNSEEN, "simulations": config.data.draw.samples, "machine": machine(),
-    }  # fmt: skip
+        "parameter_sets": UNSEEN,
+        "simulations": config.data.draw.samples,
+        "machine": machine(),
+    }
 
 
 def error(emulator, generator, parameters, start: float) -> float:

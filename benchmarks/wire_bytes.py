@@ -23,10 +23,11 @@ WAYS = {
     "error_bounded": {"exchange": {"name": "error_bounded"}},
     "sdp4bit": {**SHARDS, "exchange": {"name": "sdp4bit", "processes_per_node": NODE}},
     "sdp4bit_hadamard": {
-        **SHARDS, "exchange": {"name": "sdp4bit", "processes_per_node": NODE, "hadamard": True},
+        **SHARDS,
+        "exchange": {"name": "sdp4bit", "processes_per_node": NODE, "hadamard": True},
     },
     "naive": {**SHARDS, "exchange": {"name": "naive"}},
-}  # fmt: skip
+}
 JUDGED = ("sdp4bit", "error_bounded")
 
 
@@ -94,11 +95,19 @@ def trained(way: str, surrogate: str, seed: int) -> dict:
         with counter.counting():
             powersgd(task, seed)
     else:
-        config = TrainingConfig.model_validate({
-            "steps": STEPS, "batch_size": BATCH, "seed": seed, "progress": False, "device": "cpu",
-            "optimizer": {"name": "adamw", "lr": RATE}, "log_every": STEPS + 1,
-            "schedule": {"name": "cosine", "warmup_steps": 50}, **WAYS[way],
-        })  # fmt: skip
+        config = TrainingConfig.model_validate(
+            {
+                "steps": STEPS,
+                "batch_size": BATCH,
+                "seed": seed,
+                "progress": False,
+                "device": "cpu",
+                "optimizer": {"name": "adamw", "lr": RATE},
+                "log_every": STEPS + 1,
+                "schedule": {"name": "cosine", "warmup_steps": 50},
+                **WAYS[way],
+            }
+        )
         loader = TensorLoader(task.train, BATCH, seed=seed, rank=current_rank(), world_size=RANKS)
         Trainer(task, config, callbacks=[Counted()]).fit(loader)
     total = counter.total()

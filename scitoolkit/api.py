@@ -79,14 +79,18 @@ def config_file(path: Path | str) -> Path:
     found = ", ".join(f.name for f in files)
     raise ConfigError(
         f"several configurations in the folder: {found}" if files else "no YAML file in the folder",
-        where=str(folder), fix=f"name one, such as {folder / files[0].name}" if files else "",
-    )  # fmt: skip
+        where=str(folder),
+        fix=f"name one, such as {folder / files[0].name}" if files else "",
+    )
 
 
 def run(
-    workflow: Path | str, overrides: Sequence[str] = (), *, resume: bool = False,
+    workflow: Path | str,
+    overrides: Sequence[str] = (),
+    *,
+    resume: bool = False,
     run_dir: Path | None = None,
-) -> RunDirectory:  # fmt: skip
+) -> RunDirectory:
     """Train, evaluate and report in one call, as `scitoolkit run` does.
 
     Args:
@@ -102,9 +106,12 @@ def run(
 
 
 def search(
-    config: Path | str, overrides: Sequence[str] = (), *, resume: bool = False,
+    config: Path | str,
+    overrides: Sequence[str] = (),
+    *,
+    resume: bool = False,
     run_dir: Path | None = None,
-) -> RunDirectory | None:  # fmt: skip
+) -> RunDirectory | None:
     """Search, train the winner, evaluate it once and report; see `run` for the arguments.
 
     Returns:
@@ -125,9 +132,12 @@ run_search = search
 
 
 def generate(
-    config: Path | str, overrides: Sequence[str] = (), *, resume: bool = False,
+    config: Path | str,
+    overrides: Sequence[str] = (),
+    *,
+    resume: bool = False,
     run_dir: Path | None = None,
-) -> RunDirectory:  # fmt: skip
+) -> RunDirectory:
     """Generate a campaign of training data, check it and report; see `run` for the arguments.
 
     Raises:
@@ -148,9 +158,12 @@ def _require(holds: bool, config: Path | str, what: str, allowed: str) -> None:
 
 
 def train(
-    config: Path | str, overrides: Sequence[str] = (), *, resume: bool = False,
+    config: Path | str,
+    overrides: Sequence[str] = (),
+    *,
+    resume: bool = False,
     run_dir: Path | None = None,
-) -> RunDirectory:  # fmt: skip
+) -> RunDirectory:
     """Train into a new run directory, or continue an old one; see `run` for the arguments."""
     directory = _train(*load(config, overrides), resume, run_dir)
     if directory is None:  # a process that only served other ranks has no run to return
@@ -257,9 +270,12 @@ def evaluate(directory: Path | str, data: Path | None = None) -> Results:
 
 
 def predict(
-    directory: Path | str, source: Path, output: Path, steps: int | None = None,
+    directory: Path | str,
+    source: Path,
+    output: Path,
+    steps: int | None = None,
     lead: int | None = None,
-) -> Path:  # fmt: skip
+) -> Path:
     """Apply a run or surrogate to a file; `output` opens in xarray.
 
     Args:
@@ -286,8 +302,9 @@ def predict(
         else:
             raise ConfigError(
                 "--steps and --lead apply only to surrogates that advance a state",
-                where=str(directory), fix="leave out --steps and --lead",
-            )  # fmt: skip
+                where=str(directory),
+                fix="leave out --steps and --lead",
+            )
     return Path(output)
 
 
@@ -308,8 +325,11 @@ def export(
     job, path = _job_of(directory)
     if Path(output).suffix in (".c", ".so", ".weights"):
         if not isinstance(job, Traceable):
-            raise ConfigError("surrogates of this domain cannot be written as functions of arrays",
-                              where=str(path), fix=f"a folder: -o {Path(output).stem}")  # fmt: skip
+            raise ConfigError(
+                "surrogates of this domain cannot be written as functions of arrays",
+                where=str(path),
+                fix=f"a folder: -o {Path(output).stem}",
+            )
         from scitoolkit.deploy.export import ExportConfig
         from scitoolkit.deploy.export import export as export_to_c
         from scitoolkit.deploy.pareto import export_fastest
@@ -322,9 +342,11 @@ def export(
         return export_to_c(job.traced(path), Path(output), config)
     if not isinstance(job, Exporter):
         raise ConfigError(
-            "a surrogate of this kind cannot be exported in this form", where=str(output),
-            allowed=".c, .so, .weights", fix="-o model.c",
-        )  # fmt: skip
+            "a surrogate of this kind cannot be exported in this form",
+            where=str(output),
+            allowed=".c, .so, .weights",
+            fix="-o model.c",
+        )
     return job.export(path, Path(output), read_document(None, options).validate(job.export_options))
 
 
@@ -448,8 +470,10 @@ def _check_processes(
     if not isinstance(job, Divisible):
         raise ConfigError(
             f"{number} processes: {command} runs in one process for this surrogate",
-            where=str(path), allowed="1", fix="start it without --nproc, torchrun or srun",
-        )  # fmt: skip
+            where=str(path),
+            allowed="1",
+            fix="start it without --nproc, torchrun or srun",
+        )
     job.check_divisible(path, command, steps)
 
 
@@ -473,8 +497,9 @@ def _job_of(directory: Path | str) -> tuple[Job, Path]:
         except ConfigError as error:
             raise ConfigError(
                 f"no run directory or surrogate {str(directory)!r}",
-                allowed=f"a run listed by `scitoolkit runs`, or {error.allowed}", fix=error.fix,
-            ) from None  # fmt: skip
+                allowed=f"a run listed by `scitoolkit runs`, or {error.allowed}",
+                fix=error.fix,
+            ) from None
     opened = RunDirectory.open(path)
     return job_of(read_document(opened.config_path)), opened.path
 

@@ -47,9 +47,10 @@ def check(sst: xr.DataArray, where: str) -> None:
     counted = check_field(sst, where=where)
     if counted.minimum < -2.0 or counted.maximum > 45.0:
         raise DataError(
-            f"values from {counted.minimum:g} to {counted.maximum:g}", where=where,
+            f"values from {counted.minimum:g} to {counted.maximum:g}",
+            where=where,
             allowed="-2 to 45 degC",
-        )  # fmt: skip
+        )
     land = np.isnan(sst.transpose(*SHAPE).values)
     if (land != land[0]).any():
         raise DataError("the land mask changes with time", where=where)

@@ -79,9 +79,15 @@ def frames(flow: Flow, times: np.ndarray) -> Iterator[dict[str, np.ndarray]]:
     noise = np.random.RandomState(flow.seed).standard_normal((flow.nx, flow.nz))
     b["g"] += 1e-3 * noise * (half - z) * (z + half)
     cfl = d3.CFL(
-        solver, initial_dt=flow.max_dt, cadence=10, safety=flow.safety, threshold=0.05,
-        max_change=1.5, min_change=0.5, max_dt=flow.max_dt,
-    )  # fmt: skip
+        solver,
+        initial_dt=flow.max_dt,
+        cadence=10,
+        safety=flow.safety,
+        threshold=0.05,
+        max_change=1.5,
+        min_change=0.5,
+        max_dt=flow.max_dt,
+    )
     cfl.add_velocity(u)
     for time in times:
         while abs(solver.sim_time - time) > 1e-9:
@@ -118,9 +124,15 @@ def _solver(d3, dist, coords, bases, fields, flow: Flow):
         "half": flow.lz / 2,
         "grad_b": d3.grad(b) + ez * lift(tau_b1),
         "grad_u": d3.grad(u) + ez * lift(tau_u1),
-        "p": p, "b": b, "u": u, "ez": ez, "lift": lift,
-        "tau_p": tau_p, "tau_b2": tau_b2, "tau_u2": tau_u2,
-    }  # fmt: skip
+        "p": p,
+        "b": b,
+        "u": u,
+        "ez": ez,
+        "lift": lift,
+        "tau_p": tau_p,
+        "tau_b2": tau_b2,
+        "tau_u2": tau_u2,
+    }
     unknowns = [p, b, u, tau_p, tau_b1, tau_b2, tau_u1, tau_u2]
     problem = d3.IVP(unknowns, namespace=names)
     problem.add_equation("trace(grad_u) + tau_p = 0")
@@ -157,9 +169,13 @@ def write(path: Path, states: list[dict[str, np.ndarray]], times: np.ndarray, at
         for name, meaning in NAMES.items():
             values = rounded(np.stack([state[name] for state in states]))
             data = file.create_dataset(
-                name, data=values, chunks=(min(CHUNK_FRAMES, len(values)), *values.shape[1:]),
-                compression="gzip", compression_opts=9, shuffle=True,
-            )  # fmt: skip
+                name,
+                data=values,
+                chunks=(min(CHUNK_FRAMES, len(values)), *values.shape[1:]),
+                compression="gzip",
+                compression_opts=9,
+                shuffle=True,
+            )
             data.attrs.update(dims="t x z", long_name=meaning, units="1")
             for i, scale in enumerate(scales):
                 data.dims[i].attach_scale(file[scale])
@@ -171,12 +187,18 @@ def make(flow: Flow, times: np.ndarray, output: Path, frames_per_file: int) -> l
     import dedalus
 
     attrs = {
-        "rayleigh": flow.rayleigh, "prandtl": flow.prandtl, "Lx": flow.lx, "Lz": flow.lz,
-        "seed": flow.seed, "bc": WALLS, "equations": EQUATIONS,
-        "z_grid": "Chebyshev-Gauss nodes, not uniform", "script": "generate.py, see README.md",
+        "rayleigh": flow.rayleigh,
+        "prandtl": flow.prandtl,
+        "Lx": flow.lx,
+        "Lz": flow.lz,
+        "seed": flow.seed,
+        "bc": WALLS,
+        "equations": EQUATIONS,
+        "z_grid": "Chebyshev-Gauss nodes, not uniform",
+        "script": "generate.py, see README.md",
         "solver": f"dedalus {dedalus.__version__} (d3.IVP, RK222, Fourier x Chebyshev z, "
         "dealias 3/2)",
-    }  # fmt: skip
+    }
     output.mkdir(parents=True, exist_ok=True)
     states = list(frames(flow, times))
     paths = []

@@ -50,11 +50,23 @@ def arrow(*points: int, label: str = "", at: tuple[int, int] | None = None) -> s
 def architecture() -> Drawing:
     """Return the layers of the package."""
     rows = [
-        ["cli", "testing"], ["api"], ["search", "deploy"],
-        ["potentials", "superresolution", "forecasting", "emulation", "compression", "graphs",
-         "generators", "scaling"],
-        ["reporting", "training"], ["io", "ops"], ["core"],
-    ]  # fmt: skip
+        ["cli", "testing"],
+        ["api"],
+        ["search", "deploy"],
+        [
+            "potentials",
+            "superresolution",
+            "forecasting",
+            "emulation",
+            "compression",
+            "graphs",
+            "generators",
+            "scaling",
+        ],
+        ["reporting", "training"],
+        ["io", "ops"],
+        ["core"],
+    ]
     parts = []
     for number, names in enumerate(rows):
         wide = (960 - 10 * (len(names) - 1)) // len(names)
@@ -98,18 +110,35 @@ def training() -> Drawing:
         box(650, 40, 150, 60, "exchange", "sum over ranks"),
         box(860, 40, 150, 60, "optimizer", "step, schedule"),
         arrow(170, 70, 230, 70, label="batch", at=(200, 62)),
-        arrow(380, 70, 440, 70), arrow(590, 70, 650, 70), arrow(800, 70, 860, 70),
+        arrow(380, 70, 440, 70),
+        arrow(590, 70, 650, 70),
+        arrow(800, 70, 860, 70),
         arrow(935, 40, 935, 18, 95, 18, 95, 40, label="next step", at=(515, 13)),
         box(650, 160, 360, 60, "strategy", "single, ddp, sharded, graph, spatial: who holds what"),
-        arrow(725, 160, 725, 100), arrow(935, 160, 935, 100),
-        box(20, 160, 570, 60, "agreement once a step",
-            "number of samples, stop signals, errors of any rank"),
+        arrow(725, 160, 725, 100),
+        arrow(935, 160, 935, 100),
+        box(
+            20,
+            160,
+            570,
+            60,
+            "agreement once a step",
+            "number of samples, stop signals, errors of any rank",
+        ),
         arrow(305, 160, 305, 100),
-        box(20, 270, 990, 60, "checkpoint", "model · optimizer · schedule · weight average · "
-            "random states of every rank · cursor of the loader · exchange", kind="disk"),
+        box(
+            20,
+            270,
+            990,
+            60,
+            "checkpoint",
+            "model · optimizer · schedule · weight average · "
+            "random states of every rank · cursor of the loader · exchange",
+            kind="disk",
+        ),
         arrow(500, 220, 500, 270, label="save", at=(522, 250)),
         arrow(560, 270, 560, 220, label="resume", at=(590, 250)),
-    ]  # fmt: skip
+    ]
     return 1030, 350, parts
 
 
@@ -126,7 +155,7 @@ def search() -> Drawing:
         arrow(410, 190, 410, 250, label="every event", at=(366, 224)),
         arrow(470, 250, 470, 190, label="replay on --resume", at=(540, 224)),
         arrow(330, 280, 115, 280, 115, 190, label="issue, observe", at=(220, 272)),
-    ]  # fmt: skip
+    ]
     for number in range(3):
         y = 60 + 70 * number
         parts.append(box(700, y, 190, 50, f"worker {number + 1}", "process, Ray, MPI"))
@@ -146,13 +175,23 @@ def run_directory() -> Drawing:
         box(250, 20, 360, 230, ""),
         text(430, 42, "runs/<workflow>/<UTC>-<hash>/", 14, ' font-weight="bold"'),
         arrow(180, 135, 250, 135, label="writes", at=(215, 127)),
-    ]  # fmt: skip
-    names = ["config.yaml", "env.json, run.log, metrics.jsonl", "checkpoints/",
-             "results.json, results.nc", "report/index.html"]  # fmt: skip
+    ]
+    names = [
+        "config.yaml",
+        "env.json, run.log, metrics.jsonl",
+        "checkpoints/",
+        "results.json, results.nc",
+        "report/index.html",
+    ]
     for number, name in enumerate(names):
         parts.append(box(270, 56 + 37 * number, 320, 30, name, kind="disk"))
-    uses = ["run again: a valid input", "logs and curves", "--resume", "scitoolkit report",
-            "any browser, no network"]  # fmt: skip
+    uses = [
+        "run again: a valid input",
+        "logs and curves",
+        "--resume",
+        "scitoolkit report",
+        "any browser, no network",
+    ]
     for number, use in enumerate(uses):
         y = 71 + 37 * number
         parts += [arrow(590, y, 690, y), text(790, y + 4, use, 13)]
@@ -169,11 +208,12 @@ def configuration() -> Drawing:
         box(330, 105, 170, 70, "merge", "later wins, per key", kind="main"),
         box(570, 105, 170, 70, "validate", "all errors at once"),
         box(810, 105, 190, 70, "config.yaml", "resolved, in the run", kind="disk"),
-        arrow(500, 140, 570, 140), arrow(740, 140, 810, 140),
+        arrow(500, 140, 570, 140),
+        arrow(740, 140, 810, 140),
         box(570, 215, 170, 50, "exit code 2", "file, line, nearest key"),
         arrow(655, 175, 655, 215, label="error", at=(680, 200)),
         arrow(905, 105, 905, 40, 415, 40, 415, 105, label="a valid input again", at=(660, 34)),
-    ]  # fmt: skip
+    ]
     for y, end in ((45, 120), (110, 132), (175, 146), (240, 160)):
         parts.append(arrow(220, y, 330, end))
     return 1020, 285, parts

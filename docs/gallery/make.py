@@ -56,11 +56,21 @@ def picture(report: Path, path: Path) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         shot = Path(scratch) / "screen.png"
         subprocess.run(
-            [browser, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
-             f"--window-size={SCREEN[0]},{SCREEN[1]}", f"--user-data-dir={scratch}/profile",
-             f"--screenshot={shot}", report.resolve().as_uri()],
-            check=True, capture_output=True, timeout=120,
-        )  # fmt: skip
+            [
+                browser,
+                "--headless",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--hide-scrollbars",
+                f"--window-size={SCREEN[0]},{SCREEN[1]}",
+                f"--user-data-dir={scratch}/profile",
+                f"--screenshot={shot}",
+                report.resolve().as_uri(),
+            ],
+            check=True,
+            capture_output=True,
+            timeout=120,
+        )
         with Image.open(shot) as image:
             size = (WIDTH, round(image.height * WIDTH / image.width))
             image.convert("RGB").resize(size, Image.Resampling.LANCZOS).save(

@@ -13,9 +13,12 @@ import typer
 from scitoolkit.cli import _options as options
 
 _QUALITY = (
-    ("DSSIM", "dssim", ".5f"), ("K-S", "ks", ".2g"), ("spectrum", "spectrum", ".2%"),
-    ("gradients", "gradient", ".2%"), ("extremes", "extremes", ".2%"),
-)  # fmt: skip
+    ("DSSIM", "dssim", ".5f"),
+    ("K-S", "ks", ".2g"),
+    ("spectrum", "spectrum", ".2%"),
+    ("gradients", "gradient", ".2%"),
+    ("extremes", "extremes", ".2%"),
+)
 Sources = Annotated[
     list[Path],
     typer.Argument(
@@ -116,18 +119,33 @@ def compress(
     default = _only_bound(bounds) if given else None
     selected = dict(_variable(text) for text in variable or [])
     networks = Path(enhancer) if Path(enhancer).is_dir() else None
-    chosen: dict[str, Any] = {"codec": codec, "enhancer": "auto" if networks else enhancer,
-                              "guarantee": guarantee, "objective": objective}  # fmt: skip
-    plan = FilePlan(default, selected, Options(**chosen, train_seconds=train_seconds),
-                    MissingValues.of(missing), tuple(quantity or ()),
-                    shape_of(shape) if shape else None, container.value, networks)  # fmt: skip
+    chosen: dict[str, Any] = {
+        "codec": codec,
+        "enhancer": "auto" if networks else enhancer,
+        "guarantee": guarantee,
+        "objective": objective,
+    }
+    plan = FilePlan(
+        default,
+        selected,
+        Options(**chosen, train_seconds=train_seconds),
+        MissingValues.of(missing),
+        tuple(quantity or ()),
+        shape_of(shape) if shape else None,
+        container.value,
+        networks,
+    )
     pairs, folder = pairs_to_write(paths, compressing=True)
     if folder is not None:
         options.make_folder(folder)
     done = []
     for source, target, records in compress_files(pairs, plan, train_once=train_once):
-        one = {"file": str(source), "variables": records, "bytes_in": bytes_of(source),
-               "bytes_out": bytes_of(target)}  # fmt: skip
+        one = {
+            "file": str(source),
+            "variables": records,
+            "bytes_in": bytes_of(source),
+            "bytes_out": bytes_of(target),
+        }
         done.append(one)
         if not as_json:
             print("\n".join(map(_line, records)))

@@ -182,9 +182,10 @@ def fetch(
                 shutil.copyfileobj(remote, copy)
         except (OSError, http.client.HTTPException) as error:
             raise DataError(
-                f"cannot be fetched: {error}", where=source,
+                f"cannot be fetched: {error}",
+                where=source,
                 fix="without a network, copy the archive to this machine and pass its path",
-            ) from error  # fmt: skip
+            ) from error
         copy.flush()
         print(fetch_content(Path(copy.name)))
 

@@ -51,8 +51,10 @@ def command(
     checks = [*_packages(), *_compilers()]
     members: dict[str, list[plugins.Member]] = {}
     if quick:
-        checks += [Check(name, "ok", ", ".join(plugins.member_names(name)), "")
-                   for name in plugins.kind_names()]  # fmt: skip
+        checks += [
+            Check(name, "ok", ", ".join(plugins.member_names(name)), "")
+            for name in plugins.kind_names()
+        ]
     else:
         found = plugins.kinds().items()
         members = {n: kind.members() for n, kind in found if kernels or not kind.imports_torch}
@@ -143,8 +145,12 @@ def _processors() -> Iterator[Check]:
         for index in range(torch.cuda.device_count()):
             yield Check(f"gpu {index}", "ok", torch.cuda.get_device_name(index))
         bf16 = torch.cuda.is_bf16_supported()
-        yield Check("gpu bf16", "ok" if bf16 else "off", "precision: bf16 is native" if bf16 else
-                    "this GPU has no native bf16", "" if bf16 else "precision: fp16")  # fmt: skip
+        yield Check(
+            "gpu bf16",
+            "ok" if bf16 else "off",
+            "precision: bf16 is native" if bf16 else "this GPU has no native bf16",
+            "" if bf16 else "precision: fp16",
+        )
     else:
         built = torch.version.cuda
         why = "no GPU is visible" if built else "this torch is a CPU build"
@@ -174,9 +180,11 @@ def _compilers() -> Iterator[Check]:
             else "the slow reference"
         )
         yield Check(
-            "C compiler", "off", f"none found; used instead: {instead}; no torch.compile",
+            "C compiler",
+            "off",
+            f"none found; used instead: {instead}; no torch.compile",
             "install gcc, or set CC",
-        )  # fmt: skip
+        )
         return
     try:
         out = subprocess.run([compiler, "--version"], capture_output=True, text=True, timeout=10)

@@ -64,8 +64,14 @@ def command(
     from scitoolkit import api
 
     setup_logging(verbose=verbose)
-    named = {"batch": batch, "bits": bits, "time_share": time_share,
-             "max_error": max_error, "fastest": fastest or None, "search": search}  # fmt: skip
+    named = {
+        "batch": batch,
+        "bits": bits,
+        "time_share": time_share,
+        "max_error": max_error,
+        "fastest": fastest or None,
+        "search": search,
+    }
     given = [*(options_given or ()), *(f"{k}={v}" for k, v in named.items() if v is not None)]
     found = dict(api.export(directory, output, given))
     if as_json:
@@ -97,8 +103,10 @@ def _print_forms(found: Mapping[str, Any]) -> None:
     for row in found["forms"]:
         note = "" if row["worth"] else " (dominated by another form)"
         note = " <- written" if row["name"] == found["chosen"] else note
-        print(f"{row['name']:<{wide}} {row['microseconds']:>11.4g} {row['bytes'] / 1e3:>8.4g} "
-              f"{row['error']:>12.2g}{note}")  # fmt: skip
+        print(
+            f"{row['name']:<{wide}} {row['microseconds']:>11.4g} {row['bytes'] / 1e3:>8.4g} "
+            f"{row['error']:>12.2g}{note}"
+        )
 
 
 def _print_ranks(found: Mapping[str, Any]) -> None:
@@ -110,5 +118,7 @@ def _print_ranks(found: Mapping[str, Any]) -> None:
         times = f"{row['time_share']:>11.2f} {row['microseconds']:>11.4g}"
         print(f"{times} {row['bytes'] / 1e3:>12.4g} {row['change']:>18.2g}")
     times = found["microseconds"]
-    print(f"a call takes {times['measured']:.4g} us, predicted {times['predicted']:.4g}, "
-          f"uncompressed {times['dense']:.4g}")  # fmt: skip
+    print(
+        f"a call takes {times['measured']:.4g} us, predicted {times['predicted']:.4g}, "
+        f"uncompressed {times['dense']:.4g}"
+    )

@@ -62,9 +62,13 @@ def plan(
     ]
     rows.sort(key=lambda row: row["seconds"])
     answer: dict[str, Any] = {
-        "nodes": graph.num_nodes, "edges": graph.num_edges, "ranks": ranks, "width": width,
-        "choice": rows[0]["algorithm"], "algorithms": rows,
-    }  # fmt: skip
+        "nodes": graph.num_nodes,
+        "edges": graph.num_edges,
+        "ranks": ranks,
+        "width": width,
+        "choice": rows[0]["algorithm"],
+        "algorithms": rows,
+    }
     if as_json:
         options.print_json(answer)
         return
@@ -118,9 +122,16 @@ def partition(
     from scitoolkit.graphs.partitioner import partition_edges
 
     header = partition_edges(
-        edges, out, parts, nodes=nodes, num_nodes=num_nodes, method=method, owner=owner,
-        memory=memory_mib << 20, target=target.value,
-    ).header  # fmt: skip
+        edges,
+        out,
+        parts,
+        nodes=nodes,
+        num_nodes=num_nodes,
+        method=method,
+        owner=owner,
+        memory=memory_mib << 20,
+        target=target.value,
+    ).header
     if as_json:
         options.print_json({**header, "path": str(out)})
         return

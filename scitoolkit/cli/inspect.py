@@ -103,8 +103,9 @@ def _print_atoms(path: Path, as_json: bool) -> None:
     size = bytes_of(path)
     if as_json:
         labels = found.labels.model_dump(mode="json")
-        options.print_json({"path": str(path), "format": "atoms", "bytes": size,
-                            **asdict(found), "labels": labels})  # fmt: skip
+        options.print_json(
+            {"path": str(path), "format": "atoms", "bytes": size, **asdict(found), "labels": labels}
+        )
         return
     low, high = found.atoms
     atoms = f"{low}" if low == high else f"{low} to {high}"

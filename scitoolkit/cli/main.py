@@ -90,9 +90,19 @@ def _start(
 
 
 for module in (
-    tour, run, train, search, generate, evaluate, predict, export, serve, publish, inspect,
+    tour,
+    run,
+    train,
+    search,
+    generate,
+    evaluate,
+    predict,
+    export,
+    serve,
+    publish,
+    inspect,
     report,
-):  # fmt: skip
+):
     app.command(module.NAME)(module.command)
 app.command("compress")(compress.compress)
 app.command("decompress")(compress.decompress)

@@ -34,9 +34,10 @@ def _without_command(
         list_runs(root, workflow, as_json)
     elif root != RUNS or workflow or as_json:
         raise ConfigError(
-            f"options before `{command}`", where="scitoolkit runs",
+            f"options before `{command}`",
+            where="scitoolkit runs",
             fix=f"scitoolkit runs {command} with the options after it",
-        )  # fmt: skip
+        )
 
 
 @app.command("list")
@@ -101,9 +102,7 @@ def clean(
     from scitoolkit import api
     from scitoolkit.core.memory import readable_bytes
 
-    found = api.clean_runs(
-        root, workflow, keep=keep, checkpoints=checkpoints, remove=yes
-    )  # fmt: skip
+    found = api.clean_runs(root, workflow, keep=keep, checkpoints=checkpoints, remove=yes)
     total = sum(removal.bytes for removal in found)
     if as_json:
         rows = [{**asdict(removal), "path": str(removal.path)} for removal in found]
@@ -126,12 +125,14 @@ def _list_table(runs: list[RunSummary]) -> str:
 
     rows: list[list[Any]] = [
         [
-            str(run.path), run.started[:16].replace("T", " "),
-            run.status + (", maybe running" if run.recent else ""), readable_bytes(run.bytes),
+            str(run.path),
+            run.started[:16].replace("T", " "),
+            run.status + (", maybe running" if run.recent else ""),
+            readable_bytes(run.bytes),
             f"results cannot be read: {run.problem}" if run.problem else run.verdict or "–",
         ]
         for run in runs
-    ]  # fmt: skip
+    ]
     columns = ["run", "started (UTC)", "status", "size", "result"]
     return text_table(Table(title="", columns=columns, rows=rows))
 

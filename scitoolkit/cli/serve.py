@@ -54,9 +54,10 @@ def command(
     files = sorted(folder.glob(f"*{SUFFIX}"))
     if not files:
         raise DataError(
-            f"no {SUFFIX} files", where=str(folder),
+            f"no {SUFFIX} files",
+            where=str(folder),
             fix=f"scitoolkit export RUN -o {folder}/NAME{SUFFIX}",
-        )  # fmt: skip
+        )
     limit = parse_bytes(max_body, key="--max-body")
     pool = Pool(budget, workers=workers, queue=queue)
     for file in files:

@@ -22,10 +22,17 @@ NAME = "tour"
 # One workflow of each kind, with its typical run time in seconds on two cores. The other workflows
 # take longer or add nothing new.
 STOPS = {
-    "acac_mace": 20, "chaos": 16, "compress_snapshot": 22, "field_surrogate": 25,
-    "mesh_diffusion": 50, "node_classification": 12, "rayleigh_benard": 17, "sst_forecast": 42,
-    "sst_search": 60, "vlasov_landau": 6,
-}  # fmt: skip
+    "acac_mace": 20,
+    "chaos": 16,
+    "compress_snapshot": 22,
+    "field_surrogate": 25,
+    "mesh_diffusion": 50,
+    "node_classification": 12,
+    "rayleigh_benard": 17,
+    "sst_forecast": 42,
+    "sst_search": 60,
+    "vlasov_landau": 6,
+}
 # Workflows whose data are generated first, below the output folder: the generating workflow.
 PREPARATIONS = {"mesh_diffusion": "mesh_tracer"}
 MOST_COLUMNS = 120
@@ -119,8 +126,12 @@ def _exported(output: Path, name: str = "sst_forecast") -> dict[str, Any]:
         start = time.perf_counter()
         call(*inputs)
         seconds.append(time.perf_counter() - start)
-    return {"surrogate": name, "path": found["path"], "milliseconds": 1e3 * min(seconds),
-            "largest_difference": found["largest_difference"]}  # fmt: skip
+    return {
+        "surrogate": name,
+        "path": found["path"],
+        "milliseconds": 1e3 * min(seconds),
+        "largest_difference": found["largest_difference"],
+    }
 
 
 def _visit(name: str, output: Path) -> Stop:
@@ -159,9 +170,7 @@ def _prepared(generator: str, output: Path) -> tuple[Path | None, str]:
     return next(Path(found["run"]).resolve().glob("campaign/sample_00000.*")), ""
 
 
-def _run(
-    name: str, settings: list[str], root: Path, log: Path
-) -> tuple[dict[str, Any], str]:  # fmt: skip
+def _run(name: str, settings: list[str], root: Path, log: Path) -> tuple[dict[str, Any], str]:
     """Run a workflow; return its JSON output and, if it failed, the reason."""
     arguments = ["run", name, f"run.root={root.resolve()}", *settings, "--json"]
     with log.open("w", encoding="utf-8") as errors, tempfile.TemporaryFile("w+") as answer:
@@ -258,8 +267,16 @@ def _table(stops: list[Stop]) -> str:
         if verdict is not None:
             ours, baseline = verdict.values
             quantity = re.sub(r" \(.*\)", "", verdict.quantity)
-            rows.append([stop.workflow, quantity, ours, baseline, verdict.rival_name,
-                         verdict.margin or "no baseline"])  # fmt: skip
+            rows.append(
+                [
+                    stop.workflow,
+                    quantity,
+                    ours,
+                    baseline,
+                    verdict.rival_name,
+                    verdict.margin or "no baseline",
+                ]
+            )
     widths = [max(len(row[j]) for row in rows) for j in range(6)]
     for column, least in ((1, 27), (4, 20)):  # names are shortened, values never
         excess = sum(widths) + 2 * len(widths) - 2 - MOST_COLUMNS
@@ -284,6 +301,7 @@ def _index(stops: list[Stop], output: Path) -> Path:
     done = [Path(stop.run) for stop in stops if stop.run]
     left = {
         stop.workflow: f"{'failed' if stop.failed else 'was left out'}: {stop.reason}"
-        for stop in stops if not stop.run
-    }  # fmt: skip
+        for stop in stops
+        if not stop.run
+    }
     return write_index(output / "index.html", done, left)

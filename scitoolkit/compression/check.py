@@ -92,9 +92,7 @@ def examine(
     """
     for one, values, missing in _pairs(compressed, original):
         decoded = one.decode()
-        record = compared(
-            one.name, one.about, decoded, values, missing, with_quality=with_quality
-        )  # fmt: skip
+        record = compared(one.name, one.about, decoded, values, missing, with_quality=with_quality)
         yield Examined(one, values, decoded, missing, record)
 
 
@@ -139,14 +137,22 @@ def _pairs(
                 values = np.asarray(read_array(original, tuple(one.about["shape"])))
                 yield one, values, MissingValues()
     if nothing:
-        raise DataError("no variable compressed by scitoolkit", where=str(compressed),
-                        fix="scitoolkit verify COMPRESSED ORIGINAL, in this order")  # fmt: skip
+        raise DataError(
+            "no variable compressed by scitoolkit",
+            where=str(compressed),
+            fix="scitoolkit verify COMPRESSED ORIGINAL, in this order",
+        )
 
 
 def compared(
-    name: str, about: Mapping[str, Any], decoded: np.ndarray, original: np.ndarray,
-    missing: MissingValues | None = None, *, with_quality: bool = False,
-) -> dict[str, Any]:  # fmt: skip
+    name: str,
+    about: Mapping[str, Any],
+    decoded: np.ndarray,
+    original: np.ndarray,
+    missing: MissingValues | None = None,
+    *,
+    with_quality: bool = False,
+) -> dict[str, Any]:
     """Return the errors of decoded values against their original, and whether the bound holds.
 
     Args:
@@ -214,6 +220,10 @@ def _found(
     name: str, largest: float, allowed: float, reached: float, holds: bool, problem: str = ""
 ) -> dict[str, Any]:
     return {
-        "name": name, "max_error": float(largest), "allowed": float(allowed),
-        "psnr": float(reached), "holds": bool(holds), "problem": problem,
-    }  # fmt: skip
+        "name": name,
+        "max_error": float(largest),
+        "allowed": float(allowed),
+        "psnr": float(reached),
+        "holds": bool(holds),
+        "problem": problem,
+    }

@@ -73,9 +73,10 @@ class Options(Config):
             return [member() for member in members if member.fast]
         quality = self.objective == "quality"
         return [
-            member() for member in members
+            member()
+            for member in members
             if member.automatic and not (quality and member.fills_bound)
-        ]  # fmt: skip
+        ]
 
     def tried_when_tiny(self) -> list[ErrorBoundedCodec]:
         """Return the codecs that `objective: quality` tries for tiny streams only."""
@@ -250,9 +251,10 @@ def middle_slices(shape: tuple[int, ...]) -> tuple[slice, ...]:
 
 def _no_codec(values: np.ndarray, bound: float, options: Options) -> BackendError:
     reasons = dict.fromkeys(  # codecs of one library have the same reason
-        why for codec in options.tried_codecs()
+        why
+        for codec in options.tried_codecs()
         if (why := codec.unavailable() or codec.refusal(values, bound))
-    )  # fmt: skip
+    )
     parts = [why.partition(". Fix: ") for why in reasons]
     fixes = [fix for *_, fix in parts if fix]
     return BackendError(
@@ -288,9 +290,12 @@ def _strict(encoded: Encoded, values: np.ndarray, bound: float) -> Encoded | Non
 
 
 def _enhanced(
-    enhancer: Enhancer, leading: Sequence[Encoded], values: np.ndarray, bound: float,
+    enhancer: Enhancer,
+    leading: Sequence[Encoded],
+    values: np.ndarray,
+    bound: float,
     options: Options,
-) -> Iterator[Encoded | None]:  # fmt: skip
+) -> Iterator[Encoded | None]:
     """Yield the leading fields with an enhancer, and a pointwise one coded with a margin for it."""
     sizes = enhancer.sizes(values.size)
     seconds = (options.train_seconds or enhancer.default_seconds) / len(sizes)

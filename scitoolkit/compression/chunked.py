@@ -20,8 +20,12 @@ from scitoolkit.compression.value_range import ValueRange
 
 CHUNK_POINTS = 1 << 18
 SLAB_BYTES = 1 << 26
-_ALLOWED = {"codec": ("auto", "interpolation"), "enhancer": ("auto", "none"),
-            "guarantee": ("strict",), "objective": ("size",)}  # fmt: skip
+_ALLOWED = {
+    "codec": ("auto", "interpolation"),
+    "enhancer": ("auto", "none"),
+    "guarantee": ("strict",),
+    "objective": ("size",),
+}
 
 
 @dataclass(frozen=True)
@@ -55,8 +59,10 @@ class Survey:
         """Return the entries of a stream's header."""
         return {
             "bound": {"mode": self.bound.mode, "value": self.bound.value},
-            "error_bound": self.absolute, "range": list(self.extent), **self.missing.header(),
-        }  # fmt: skip
+            "error_bound": self.absolute,
+            "range": list(self.extent),
+            **self.missing.header(),
+        }
 
 
 def unsuited(options: Options) -> tuple[str, str]:
@@ -68,8 +74,12 @@ def unsuited(options: Options) -> tuple[str, str]:
     """
     codec = options.codec if isinstance(options.codec, str) else options.codec.name
     enhancer = options.enhancer if isinstance(options.enhancer, str) else options.enhancer.name
-    asked = {"codec": codec, "enhancer": enhancer, "guarantee": options.guarantee,
-             "objective": options.objective}  # fmt: skip
+    asked = {
+        "codec": codec,
+        "enhancer": enhancer,
+        "guarantee": options.guarantee,
+        "objective": options.objective,
+    }
     for key, value in asked.items():
         if value not in _ALLOWED[key]:
             return f"{key}={value}", " or ".join(_ALLOWED[key])

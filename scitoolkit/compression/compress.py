@@ -408,9 +408,12 @@ def _turned_missing(prepared: PreparedField, decoded: np.ndarray) -> np.ndarray:
 
 
 def _reach_psnr(
-    prepared: PreparedField, header: dict[str, Any], options: Options, asked: Bound,
+    prepared: PreparedField,
+    header: dict[str, Any],
+    options: Options,
+    asked: Bound,
     extent: tuple[float, float],
-) -> bytes | None:  # fmt: skip
+) -> bytes | None:
     """Return the smallest stream that reaches the PSNR, from a few iterations over the bound."""
     error_bound, best = asked.absolute(*extent), None
     # At a given PSNR, the stream with the highest PSNR for its size is the smallest.
@@ -515,9 +518,10 @@ def _checked_size(
     size = math.prod(shape) * dtype.itemsize
     if size > limit:
         raise DataError(
-            f"the array would take {size} bytes", allowed=f"{limit} bytes",
+            f"the array would take {size} bytes",
+            allowed=f"{limit} bytes",
             fix="decompress(stream, max_bytes=...)",
-        )  # fmt: skip
+        )
     return shape, dtype
 
 

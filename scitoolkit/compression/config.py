@@ -55,8 +55,10 @@ class CompressionConfig(JobConfig, Options):
     """
 
     renamed: ClassVar[Mapping[str, str]] = {
-        "base": "codec", "strictness": "guarantee", "seconds": "train_seconds",
-    }  # fmt: skip
+        "base": "codec",
+        "strictness": "guarantee",
+        "seconds": "train_seconds",
+    }
     domain: Literal["compression"] = "compression"
     data: FileConfig
     bound: BoundConfig | None = BoundConfig()

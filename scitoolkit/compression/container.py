@@ -93,9 +93,10 @@ def unpack(
         )
     if view[4] not in VERSIONS:
         raise DataError(
-            f"stream of format version {view[4]}", allowed=" or ".join(map(str, VERSIONS)),
+            f"stream of format version {view[4]}",
+            allowed=" or ".join(map(str, VERSIONS)),
             fix="pip install -U scitoolkit, if a newer version wrote it; else it is damaged",
-        )  # fmt: skip
+        )
     header, table, start = _head(view)
     sections, end = {}, start
     for name, length, crc in table:

@@ -87,10 +87,18 @@ def decode_integers(data: bytes | memoryview, shape: tuple[int, ...]) -> np.ndar
     dims = folded(shape)
     integers = np.empty(dims, np.int32)
     packed = np.frombuffer(data, np.uint8)
-    check(call(
-        "sck_scan", np.dtype(np.float32), pointer(extents(dims)), None, pointer(integers),
-        ctypes.c_double(0), pointer(packed), ctypes.c_int64(packed.size),
-    ))  # fmt: skip
+    check(
+        call(
+            "sck_scan",
+            np.dtype(np.float32),
+            pointer(extents(dims)),
+            None,
+            pointer(integers),
+            ctypes.c_double(0),
+            pointer(packed),
+            ctypes.c_int64(packed.size),
+        )
+    )
     return integers.reshape(shape)
 
 
@@ -129,9 +137,15 @@ def _reconstruct(
     out = np.empty(folded(shape), dtype)
     one, more = (s / SHRINK_UNIT for s in stream.shrink)
     call(
-        "sck_dequantise", dtype, ctypes.c_int64(out.size), pointer(integers), pointer(out),
-        ctypes.c_double(stream.step), ctypes.c_double(one), ctypes.c_double(more),
-    )  # fmt: skip
+        "sck_dequantise",
+        dtype,
+        ctypes.c_int64(out.size),
+        pointer(integers),
+        pointer(out),
+        ctypes.c_double(stream.step),
+        ctypes.c_double(one),
+        ctypes.c_double(more),
+    )
     _wavelet(out, inverse=True)
     out += dtype.type(stream.offset)
     return out.reshape(shape)
@@ -141,9 +155,13 @@ def _shrink(wanted: np.ndarray, integers: np.ndarray) -> tuple[int, int]:
     """Return the mean reduction of a coefficient below its integer, for magnitude 1 and above."""
     sums = np.zeros(4)
     call(
-        "sck_centroids", wanted.dtype, ctypes.c_int64(wanted.size), pointer(wanted),
-        pointer(integers), pointer(sums),
-    )  # fmt: skip
+        "sck_centroids",
+        wanted.dtype,
+        ctypes.c_int64(wanted.size),
+        pointer(wanted),
+        pointer(integers),
+        pointer(sums),
+    )
     found = (round(SHRINK_UNIT * sums[i] / max(sums[i + 1], 1.0)) for i in (0, 2))
     one, more = (min(max(s, -127), 127) for s in found)
     return one, more
@@ -153,16 +171,24 @@ def _scan(wanted: np.ndarray, rate_weight: float) -> tuple[np.ndarray, bytes]:
     integers = np.empty(wanted.shape, np.int32)
     buffer = np.empty(1024 + 5 * wanted.size, np.uint8)
     used = call(
-        "sck_scan", wanted.dtype, pointer(extents(wanted.shape)), pointer(wanted),
-        pointer(integers), ctypes.c_double(rate_weight), pointer(buffer),
+        "sck_scan",
+        wanted.dtype,
+        pointer(extents(wanted.shape)),
+        pointer(wanted),
+        pointer(integers),
+        ctypes.c_double(rate_weight),
+        pointer(buffer),
         ctypes.c_int64(buffer.size),
-    )  # fmt: skip
+    )
     check(used)
     return integers, buffer[:used].tobytes()
 
 
 def _wavelet(values: np.ndarray, *, inverse: bool) -> None:
     call(
-        "sck_wavelet", values.dtype, pointer(extents(values.shape)), pointer(values),
+        "sck_wavelet",
+        values.dtype,
+        pointer(extents(values.shape)),
+        pointer(values),
         ctypes.c_int64(inverse),
-    )  # fmt: skip
+    )

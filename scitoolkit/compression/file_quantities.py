@@ -51,8 +51,11 @@ def groups(floats: Mapping[str, h5py.Dataset], texts: Iterable[str]) -> list[Gro
     Raises:
         ConfigError: a text is invalid, or names a variable that the file does not have.
     """
-    dims = list(dict.fromkeys([d for item in floats.values() for d in names_of(item) or ()]
-                              + list(DEFAULT_DIMS)))  # fmt: skip
+    dims = list(
+        dict.fromkeys(
+            [d for item in floats.values() for d in names_of(item) or ()] + list(DEFAULT_DIMS)
+        )
+    )
     leaves = {path.rpartition("/")[2]: path for path in floats}
     fields = [leaf for leaf in leaves if leaf.isidentifier() and leaf not in dims]
     found: list[tuple[set[str], list[str]]] = []
@@ -66,9 +69,12 @@ def groups(floats: Mapping[str, h5py.Dataset], texts: Iterable[str]) -> list[Gro
 
 
 def streams_of(
-    file: h5py.File, group: Group, bounds: Mapping[str, Bound | None], options: Options,
+    file: h5py.File,
+    group: Group,
+    bounds: Mapping[str, Bound | None],
+    options: Options,
     missing: MissingValues,
-) -> dict[str, bytes]:  # fmt: skip
+) -> dict[str, bytes]:
     """Compress the variables of a group and return path -> stream.
 
     Args:
@@ -116,9 +122,10 @@ def axes_of(item: h5py.Dataset) -> tuple[list[str] | None, dict[str, np.ndarray]
 
 
 def verify_quantities(
-    streams: Sequence[tuple[str, bytes]], originals: Mapping[str, Any],
+    streams: Sequence[tuple[str, bytes]],
+    originals: Mapping[str, Any],
     coordinates: Mapping[str, np.ndarray] | None = None,
-) -> Iterator[dict[str, Any]]:  # fmt: skip
+) -> Iterator[dict[str, Any]]:
     """Yield the error record of each quantity listed in the headers of streams.
 
     Args:

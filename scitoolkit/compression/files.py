@@ -85,11 +85,18 @@ def compress_file(source: Path | str, target: Path | str, plan: FilePlan) -> lis
         return compress_store(source, target, plan)
     refuse_folder(source)
     if plan.container == "filter" and holds_one_array(source):
-        raise ConfigError("a single-array file with the HDF5 filter", where=str(source),
-                          allowed="HDF5, NetCDF or Zarr", fix="--container stream")  # fmt: skip
+        raise ConfigError(
+            "a single-array file with the HDF5 filter",
+            where=str(source),
+            allowed="HDF5, NetCDF or Zarr",
+            fix="--container stream",
+        )
     if target.suffix == ".zarr":
-        raise ConfigError("only a Zarr store can be compressed into a Zarr store",
-                          where=str(target), allowed="a file name")  # fmt: skip
+        raise ConfigError(
+            "only a Zarr store can be compressed into a Zarr store",
+            where=str(target),
+            allowed="a file name",
+        )
     if holds_one_array(source):
         return [_compress_array(source, target, plan)]
     records: list[dict[str, Any]] = []
@@ -319,8 +326,11 @@ def stored_variables(path: Path | str) -> Iterator[Stored]:
 def refuse_onto_itself(source: Path, target: Path) -> None:
     """Raise ConfigError if the target is the source, whose original values would be lost."""
     if source.resolve() == target.resolve():
-        raise ConfigError("a file cannot be written onto itself", where=str(source),
-                          allowed="another file or folder")  # fmt: skip
+        raise ConfigError(
+            "a file cannot be written onto itself",
+            where=str(source),
+            allowed="another file or folder",
+        )
 
 
 def refuse_folder(path: Path) -> None:
@@ -330,9 +340,12 @@ def refuse_folder(path: Path) -> None:
         DataError: the path does not exist or is a folder other than a Zarr store.
     """
     if path.is_dir():
-        raise DataError("a folder that is not a Zarr store", where=str(path),
-                        allowed="zarr.json, .zgroup or .zarray in it",
-                        fix=f"name the files: {path}/*.nc")  # fmt: skip
+        raise DataError(
+            "a folder that is not a Zarr store",
+            where=str(path),
+            allowed="zarr.json, .zgroup or .zarray in it",
+            fix=f"name the files: {path}/*.nc",
+        )
     if not path.is_file():
         raise DataError("no such file", where=str(path))
 
@@ -345,9 +358,12 @@ def _compress_array(source: Path, target: Path, plan: FilePlan) -> dict[str, Any
         from scitoolkit.compression.quantities import compress_quantities
 
         stream = compress_quantities(
-            {source.stem: values}, plan.quantities, bounds=plan.bound, options=plan.options,
+            {source.stem: values},
+            plan.quantities,
+            bounds=plan.bound,
+            options=plan.options,
             missing=plan.missing,
-        )[source.stem]  # fmt: skip
+        )[source.stem]
     else:
         assert plan.bound is not None
         options = plan.options_of(ONE_ARRAY)
@@ -421,9 +437,10 @@ def opened(path: Path) -> h5py.File:
         return h5py.File(path, "r")
     except OSError as error:
         raise DataError(
-            f"cannot be opened ({error})", where=str(path),
+            f"cannot be opened ({error})",
+            where=str(path),
             allowed="HDF5, NetCDF4, or a scitoolkit stream",
-        ) from None  # fmt: skip
+        ) from None
 
 
 def wanted_variables(path: Path, plan: FilePlan) -> list[str]:
@@ -449,8 +466,11 @@ def as_hdf5(path: Path) -> h5py.File:
         return opened(path)
     with found.open_dataset(path, decode=False) as dataset:
         # Otherwise xarray would add a fill value of NaN to variables without one.
-        none = {str(n): {"_FillValue": None} for n, v in dataset.variables.items()
-                if "_FillValue" not in v.attrs and v.dtype.kind == "f"}  # fmt: skip
+        none = {
+            str(n): {"_FillValue": None}
+            for n, v in dataset.variables.items()
+            if "_FillValue" not in v.attrs and v.dtype.kind == "f"
+        }
         image = dataset.to_netcdf(engine="h5netcdf", encoding=none)
         return h5py.File(io.BytesIO(image), "r")
 

@@ -142,9 +142,10 @@ class Hdf5Copy:
             link = source.get(name, getlink=True)
         except TypeError:
             raise DataError(
-                "a user-defined link cannot be copied", where=f"{source.name}/{name}",
+                "a user-defined link cannot be copied",
+                where=f"{source.name}/{name}",
                 allowed="hard, soft and external links",
-            ) from None  # fmt: skip
+            ) from None
         if not isinstance(link, h5py.HardLink):
             target[name] = link
             return

@@ -49,8 +49,9 @@ def pairs_to_write(
         ([(PosixPath('a.nc'), PosixPath('b.nc'))], None)
     """
     if len(paths) < 2:
-        raise ConfigError("fewer than two paths", allowed="at least one IN and an OUT",
-                          fix="IN OUT")  # fmt: skip
+        raise ConfigError(
+            "fewer than two paths", allowed="at least one IN and an OUT", fix="IN OUT"
+        )
     *named, target = paths
     sources = [shipped_path(path) for path in named]
     if len(sources) == 1 and (not target.is_dir() or is_store(target)):
@@ -63,8 +64,11 @@ def pairs_to_write(
             refuse_folder(source)
         name = _name(source, compressing=compressing)
         if name in names:
-            raise ConfigError(f"two files would be written as {name}", where=str(source),
-                              allowed=f"another name than {names[name]} has")  # fmt: skip
+            raise ConfigError(
+                f"two files would be written as {name}",
+                where=str(source),
+                allowed=f"another name than {names[name]} has",
+            )
         names[name] = source
     return _apart([(source, target / name) for name, source in names.items()]), target
 
@@ -99,11 +103,15 @@ def compress_files(
         seconds.append(time.perf_counter() - started)
         if number == 0 and train_once is not None:
             single = not is_store(target) and is_stream(target)
-            found = [replace(one, name=ONE_ARRAY) if single else one
-                     for one in stored_variables(target)]  # fmt: skip
+            found = [
+                replace(one, name=ONE_ARRAY) if single else one for one in stored_variables(target)
+            ]
             if not Series(train_once).keep(found, source.name):
-                raise ConfigError("no network improves the compression", where=str(source),
-                                  fix="--for quality, or a longer --train-seconds")  # fmt: skip
+                raise ConfigError(
+                    "no network improves the compression",
+                    where=str(source),
+                    fix="--for quality, or a longer --train-seconds",
+                )
             plan = replace(plan, networks=train_once)
         yield source, target, records
     if plan.networks is not None:
@@ -120,8 +128,11 @@ def with_training(plan: FilePlan, folder: Path) -> FilePlan:
         ConfigError: another enhancer is set, or the folder already has networks.
     """
     if Series(folder).exists:
-        raise ConfigError("the folder already has networks", where=str(folder),
-                          fix=f"--enhancer {folder} to use them")  # fmt: skip
+        raise ConfigError(
+            "the folder already has networks",
+            where=str(folder),
+            fix=f"--enhancer {folder} to use them",
+        )
     enhancer = plan.options.enhancer
     if isinstance(enhancer, str) and enhancer == "auto":
         return replace(plan, options=plan.options.model_copy(update={"enhancer": Network()}))
@@ -142,8 +153,11 @@ def pairs_to_verify(compressed: Path, original: Path) -> list[tuple[Path, Path]]
     if folders == [False, False]:
         return [(compressed, original)]
     if folders != [True, True]:
-        raise DataError("a folder of files and a file", where=f"{compressed}, {original}",
-                        allowed="two files or two folders")  # fmt: skip
+        raise DataError(
+            "a folder of files and a file",
+            where=f"{compressed}, {original}",
+            allowed="two files or two folders",
+        )
     files = [path for path in sorted(compressed.iterdir()) if is_store(path) or path.is_file()]
     found = [(path, original / _original_name(path)) for path in files]
     for path, other in found:

@@ -16,9 +16,13 @@ def encode_patch(values: np.ndarray, away: np.ndarray) -> bytes:
     gaps = encode_array(np.diff(away, prepend=0).astype("<u8"))
     little = values.reshape(-1)[away].astype(values.dtype.newbyteorder("<"))
     return b"".join(
-        [len(away).to_bytes(8, "little"), len(gaps).to_bytes(8, "little"), gaps,
-         encode_array(little)]
-    )  # fmt: skip
+        [
+            len(away).to_bytes(8, "little"),
+            len(gaps).to_bytes(8, "little"),
+            gaps,
+            encode_array(little),
+        ]
+    )
 
 
 def patched_points(data: bytes | memoryview, size: int) -> np.ndarray:

@@ -59,10 +59,14 @@ class Shown:
         about = one.stored.about
         absolute = about["bound"]["mode"] in ("abs", "rel") and about.get("error_bound")
         return cls(
-            one.original, one.decoded, one.missing | MissingValues.from_header(about),
-            float(one.record["allowed"] or 0.0), float(absolute) if absolute else None,
-            8 * int(about["bytes"]) / max(one.original.size, 1), float(one.record["psnr"]),
-        )  # fmt: skip
+            one.original,
+            one.decoded,
+            one.missing | MissingValues.from_header(about),
+            float(one.record["allowed"] or 0.0),
+            float(absolute) if absolute else None,
+            8 * int(about["bytes"]) / max(one.original.size, 1),
+            float(one.record["psnr"]),
+        )
 
 
 def pictures(values: Mapping[str, Shown]) -> tuple[list[Figure], xr.Dataset]:
@@ -99,8 +103,11 @@ def pictures(values: Mapping[str, Shown]) -> tuple[list[Figure], xr.Dataset]:
         if original.ndim < 2:
             continue
         bounded = 0 < shown.allowed < np.inf
-        maps = {"original": original, "decoded": decoded,
-                "error": error / shown.allowed if bounded else error}  # fmt: skip
+        maps = {
+            "original": original,
+            "decoded": decoded,
+            "error": error / shown.allowed if bounded else error,
+        }
         for kind, array in maps.items():
             middle = _middle(array)
             dims = _dims(original.ndim, middle.shape, sizes)
@@ -109,22 +116,33 @@ def pictures(values: Mapping[str, Shown]) -> tuple[list[Figure], xr.Dataset]:
     if histograms:
         figures.append(
             Lines(
-                title="Errors over the bound", x=[], x_label="error / bound",
-                y_label="share of the values", series=histograms, log_y=True,
+                title="Errors over the bound",
+                x=[],
+                x_label="error / bound",
+                y_label="share of the values",
+                series=histograms,
+                log_y=True,
             )
-        )  # fmt: skip
+        )
     return [*figures, *after], xr.Dataset(fields)
 
 
 def _slice(name: str, unit: str, bounded: bool) -> Maps:
     """Return maps of a slice: original and decoded with one scale, the error over the bound."""
-    panels = [Panel(variable=f"{name}: {kind}", label=kind, scale=name, unit=unit)
-              for kind in ("original", "decoded")]  # fmt: skip
+    panels = [
+        Panel(variable=f"{name}: {kind}", label=kind, scale=name, unit=unit)
+        for kind in ("original", "decoded")
+    ]
     panels.append(
-        Panel(variable=f"{name}: error", label="error / bound" if bounded else "error",
-              scale=f"{name} error", diverging=True, unit="bound = 1" if bounded else unit,
-              limit=1.0 if bounded else None)
-    )  # fmt: skip
+        Panel(
+            variable=f"{name}: error",
+            label="error / bound" if bounded else "error",
+            scale=f"{name} error",
+            diverging=True,
+            unit="bound = 1" if bounded else unit,
+            limit=1.0 if bounded else None,
+        )
+    )
     return Maps(title=f"{name}: middle slice", panels=panels, columns=3)
 
 
@@ -178,11 +196,16 @@ def _spectrum(name: str, original: np.ndarray, decoded: np.ndarray) -> Lines | N
         for label, values in zip(("original", "decoded", "error"), power, strict=True)
     ]
     return Lines(
-        title=f"{name}: power spectrum", x=numbers, x_label="wavenumber (shell)",
-        y_label="power", series=series, log_x=True, log_y=True,
+        title=f"{name}: power spectrum",
+        x=numbers,
+        x_label="wavenumber (shell)",
+        y_label="power",
+        series=series,
+        log_x=True,
+        log_y=True,
         note="Summed over planes of the last two dims. Wavenumbers at which the error reaches "
         "the original have no information left in the decoded field.",
-    )  # fmt: skip
+    )
 
 
 def _rate(name: str, shown: Shown) -> Points | None:
@@ -206,14 +229,22 @@ def _rate(name: str, shown: Shown) -> Points | None:
         known = [(rate, psnr) for rate, psnr in found if np.isfinite(psnr)]
         if known:
             rates, quality = zip(*known, strict=True)
-            series.append(Series(label=label if label == "ours" else label.upper(),
-                                 x=list(rates), y=list(quality)))  # fmt: skip
+            series.append(
+                Series(
+                    label=label if label == "ours" else label.upper(),
+                    x=list(rates),
+                    y=list(quality),
+                )
+            )
     if np.isfinite(shown.psnr) and shown.bits:
         series.append(Series(label="this file", x=[shown.bits], y=[shown.psnr]))
     shape = " x ".join(map(str, field.shape))
     return Points(
-        title=f"{name}: rate and distortion", x_label="bits per value", y_label="PSNR (dB)",
-        series=series, joined=[s.label for s in series if s.label != "this file"],
+        title=f"{name}: rate and distortion",
+        x_label="bits per value",
+        y_label="PSNR (dB)",
+        series=series,
+        joined=[s.label for s in series if s.label != "this file"],
         note=f"Codecs: on the middle {shape} points, at {max(SHARES):g} to {min(SHARES):g} times "
         "the bound of the variable. This file: on all points.",
-    )  # fmt: skip
+    )

@@ -31,15 +31,18 @@ def plan_of(config: CompressionConfig) -> FilePlan:
         Bound(config.bound.mode, config.bound.value) if config.bound else None,
         dict.fromkeys(config.data.variables),
         Options(
-            codec=config.codec, enhancer=config.enhancer, guarantee=config.guarantee,
-            train_seconds=config.train_seconds, objective=config.objective,
+            codec=config.codec,
+            enhancer=config.enhancer,
+            guarantee=config.guarantee,
+            train_seconds=config.train_seconds,
+            objective=config.objective,
         ),
         MissingValues.of(config.data.missing),
         tuple(config.quantities),
         tuple(config.data.shape) if config.data.shape else None,
         config.container,
         config.networks,
-    )  # fmt: skip
+    )
 
 
 def compressed_name(source: Path) -> str:
@@ -49,8 +52,10 @@ def compressed_name(source: Path) -> str:
 
 def check(config: CompressionConfig) -> Mapping[str, Any]:
     """Open the file and return the variables that would be compressed, without writing."""
-    return {"path": str(config.data.path), "variables": wanted_variables(
-        config.data.path, plan_of(config))}  # fmt: skip
+    return {
+        "path": str(config.data.path),
+        "variables": wanted_variables(config.data.path, plan_of(config)),
+    }
 
 
 def train(config: CompressionConfig, run: RunDirectory, *, resume: bool = False) -> None:

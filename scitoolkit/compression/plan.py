@@ -60,8 +60,7 @@ class FilePlan:
             Series.open(self.networks)
         asked, allowed = self._unsuited()
         if asked and self.container == "filter":
-            raise ConfigError(f"{asked} with the filter", allowed=allowed,
-                              fix="--container stream")  # fmt: skip
+            raise ConfigError(f"{asked} with the filter", allowed=allowed, fix="--container stream")
 
     def in_chunks(self, where: str) -> bool:
         """Return whether variables are coded in chunks; log why `auto` uses streams instead.
@@ -121,9 +120,10 @@ def wanted(candidates: Mapping[str, Candidate], plan: FilePlan, where: str) -> d
     for name in found:
         if FILTERED in candidates[name].attributes:
             raise DataError(
-                f"{name.lstrip('/')} is already compressed", where=where,
+                f"{name.lstrip('/')} is already compressed",
+                where=where,
                 fix=f"scitoolkit decompress {where} FILE, or name others with --variable",
-            )  # fmt: skip
+            )
     return found
 
 
@@ -134,9 +134,11 @@ def _chosen(candidates: Mapping[str, Candidate], plan: FilePlan, where: str) -> 
             name: plan.bound
             for name, item in candidates.items()
             if plan.bound is not None
-            and item.size >= MIN_SIZE and item.ndim and not item.coordinate
+            and item.size >= MIN_SIZE
+            and item.ndim
+            and not item.coordinate
             and name.rpartition("/")[2] not in coordinates
-        }  # fmt: skip
+        }
     found = {}
     for name, separate in plan.variables.items():
         if (bound := separate or plan.bound) is None:
@@ -154,13 +156,17 @@ def _path_of(name: str, candidates: Iterable[str], where: str) -> str:
     known = [path.lstrip("/") for path in paths or candidates]
     if paths:
         raise ConfigError(
-            f"{len(paths)} float variables {name!r}", where=where,
-            allowed=", ".join(known), fix=f"--variable {known[0]}",
-        )  # fmt: skip
+            f"{len(paths)} float variables {name!r}",
+            where=where,
+            allowed=", ".join(known),
+            fix=f"--variable {known[0]}",
+        )
     raise ConfigError(
-        f"no float variable {name!r}", where=where,
-        allowed=", ".join(known) or "none", fix=nearest_name(name, known) or "",
-    )  # fmt: skip
+        f"no float variable {name!r}",
+        where=where,
+        allowed=", ".join(known) or "none",
+        fix=nearest_name(name, known) or "",
+    )
 
 
 def _coordinates(candidates: Mapping[str, Candidate]) -> set[str]:

@@ -43,9 +43,11 @@ def open_raw(path: Path, shape: tuple[int, ...] | None) -> np.ndarray:
         )
     if shape is None:
         raise ConfigError(
-            f"a raw file of {size} values needs a shape", where=str(path),
-            allowed="extents, the slowest dim first", fix=f"--shape {_cube(size)}",
-        )  # fmt: skip
+            f"a raw file of {size} values needs a shape",
+            where=str(path),
+            allowed="extents, the slowest dim first",
+            fix=f"--shape {_cube(size)}",
+        )
     if math.prod(shape) != size:
         raise DataError(
             f"{size} values, not the {math.prod(shape)} of shape {shape}", where=str(path)
@@ -62,9 +64,10 @@ def write_raw(path: Path, target: Path, values: np.ndarray) -> None:
     wanted = np.dtype(DTYPES[target.suffix.lower()])
     if values.dtype.newbyteorder("=") != wanted.newbyteorder("="):
         raise ConfigError(
-            f"values are {values.dtype}, {target.suffix} means {wanted}", where=str(target),
+            f"values are {values.dtype}, {target.suffix} means {wanted}",
+            where=str(target),
             allowed="the dtype of the original, or .npy",
-        )  # fmt: skip
+        )
     save_values(path, values.astype(wanted, copy=False))
 
 

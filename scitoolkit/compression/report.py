@@ -57,26 +57,42 @@ def results_of(
             is_lead = bool(peers) and gains[-1] == min(gains)
             _add_shown(shown, name, one, is_lead)
         allowed = one.record["allowed"]
-        rows.append([
-            name, one.original.nbytes / stored, stored, number(one.record["psnr"]),
-            one.record["max_error"] / allowed if allowed else None,
-            *map(number, peers.values()), number(gains[-1]) if peers else None,
-        ])  # fmt: skip
+        rows.append(
+            [
+                name,
+                one.original.nbytes / stored,
+                stored,
+                number(one.record["psnr"]),
+                one.record["max_error"] / allowed if allowed else None,
+                *map(number, peers.values()),
+                number(gains[-1]) if peers else None,
+            ]
+        )
         figures_of.append([name, *(one.record.get(key) for key in NAMES)])
     records += quantity_records(streams, original)
     share = max((r["max_error"] / r["allowed"] for r in records if r["allowed"]), default=0.0)
     ratio = bytes_of(original) / bytes_of(compressed)
     metrics: dict[str, float | int | str | None] = {
-        "ratio": ratio, "largest_error_over_bound": share,
+        "ratio": ratio,
+        "largest_error_over_bound": share,
         "gain_db_min": number(min(gains)) if gains else None,
-        "variables": len(rows), "broken": sum(not r["holds"] for r in records),
-    }  # fmt: skip
+        "variables": len(rows),
+        "broken": sum(not r["holds"] for r in records),
+    }
     table = Table(
         title="Variables, and baseline codecs at the same number of bytes",
-        columns=["variable", "ratio", "bytes", "PSNR (dB)", "max error / bound",
-                 *(f"{peer.upper()} (dB)" for peer in runnable), "gain over the best (dB)"],
-        rows=rows, note=_note(runnable, not_run),
-    )  # fmt: skip
+        columns=[
+            "variable",
+            "ratio",
+            "bytes",
+            "PSNR (dB)",
+            "max error / bound",
+            *(f"{peer.upper()} (dB)" for peer in runnable),
+            "gain over the best (dB)",
+        ],
+        rows=rows,
+        note=_note(runnable, not_run),
+    )
     figures, fields = pictures(shown)
     return Results(
         title=f"Compression of {original.name}{', ' * bool(asked)}{asked}",
@@ -85,9 +101,11 @@ def results_of(
             f"{len(rows)} variables; the file is {ratio:.1f} times smaller.",
             f"The largest error is {share:.4g} of the bound, measured at every point.",
         ],
-        metrics=metrics, units={"gain_db_min": "dB"}, tables=[table, _quality(figures_of)],
+        metrics=metrics,
+        units={"gain_db_min": "dB"},
+        tables=[table, _quality(figures_of)],
         figures=figures,
-    ), fields  # fmt: skip
+    ), fields
 
 
 def write_verification(compressed: Path, original: Path, folder: Path) -> Path:
@@ -135,23 +153,33 @@ def _peers(one: Examined, stored: int) -> dict[str, float]:
 def _verdict(name: str, ours: float, peers: Mapping[str, float]) -> Verdict | None:
     named = {OURS: ours, **{peer.upper(): value for peer, value in peers.items()}}
     return Verdict.among(
-        {peer: number(value) for peer, value in named.items()}, OURS,
-        f"PSNR of {name.rpartition('/')[2]} at equal size", unit="dB", better="max", rate=False,
-    )  # fmt: skip
+        {peer: number(value) for peer, value in named.items()},
+        OURS,
+        f"PSNR of {name.rpartition('/')[2]} at equal size",
+        unit="dB",
+        better="max",
+        rate=False,
+    )
 
 
 def _quality(rows: list[Row]) -> Table:
     return Table(
         title="Limitations of the bound: other quality metrics",
-        columns=["variable", "DSSIM", "K-S distance", "change of the spectrum",
-                 "error of gradients", "change of extremes"],
+        columns=[
+            "variable",
+            "DSSIM",
+            "K-S distance",
+            "change of the spectrum",
+            "error of gradients",
+            "change of extremes",
+        ],
         rows=rows,
         note="DSSIM: data SSIM of the worst plane, 1 for equal planes (Baker et al. 2022 require "
         "at least 0.9995). K-S: Kolmogorov-Smirnov distance of the distributions. Spectrum: "
         "largest relative change of power in a shell up to half of the highest wavenumber. "
         "Gradients: rms error over rms. Extremes: change over the range. No value: undefined, for "
         "example with missing points or fewer than two dims.",
-    )  # fmt: skip
+    )
 
 
 def _note(runnable: Iterable[str], not_run: Mapping[str, str]) -> str:

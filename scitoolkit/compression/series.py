@@ -70,8 +70,11 @@ class Series:
         """
         series = cls(folder)
         if not series.exists:
-            raise ConfigError("the folder has no networks", where=str(folder),
-                              allowed="a folder written by --train-once")  # fmt: skip
+            raise ConfigError(
+                "the folder has no networks",
+                where=str(folder),
+                allowed="a folder written by --train-once",
+            )
         return series
 
     @property

@@ -77,10 +77,14 @@ def compress_slabs(
     streams = map_in_order(coded, _slabs(array, rows), workers)
     sections = {str(number): stream for number, stream in enumerate(streams)}
     header = {
-        "dtype": dtype.str, "shape": list(shape), "slabs": len(sections),
-        "bound": {"mode": asked.mode, "value": asked.value}, "base": {"name": "slabs"},
-        "max_error": max(max_error_of(stream) for stream in sections.values()), **known.header(),
-    }  # fmt: skip
+        "dtype": dtype.str,
+        "shape": list(shape),
+        "slabs": len(sections),
+        "bound": {"mode": asked.mode, "value": asked.value},
+        "base": {"name": "slabs"},
+        "max_error": max(max_error_of(stream) for stream in sections.values()),
+        **known.header(),
+    }
     if options.guarantee == "relaxed":
         header["relaxed"] = "2x"
     # Slabs of a dask array may be masked although the array is no np.ma.MaskedArray.

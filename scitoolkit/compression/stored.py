@@ -42,12 +42,16 @@ def record(name: str, about: Mapping[str, Any]) -> dict[str, Any]:
         about: see `Stored`.
     """
     return {
-        "name": name, "shape": about["shape"], "dtype": about["dtype"],
+        "name": name,
+        "shape": about["shape"],
+        "dtype": about["dtype"],
         "codec": about["base"]["name"],
         "enhancer": about.get("enhancer", {}).get("name", "none"),
-        "bytes": about["bytes"], "ratio": about["ratio"],
-        "error_bound": about.get("error_bound", 0.0), "max_error": about["max_error"],
-    }  # fmt: skip
+        "bytes": about["bytes"],
+        "ratio": about["ratio"],
+        "error_bound": about.get("error_bound", 0.0),
+        "max_error": about["max_error"],
+    }
 
 
 def about_chunks(kept: Any, item: Any, codec: str, stored_bytes: int, where: str) -> dict[str, Any]:
@@ -67,10 +71,15 @@ def about_chunks(kept: Any, item: Any, codec: str, stored_bytes: int, where: str
         size = int(np.prod(item.shape)) * item.dtype.itemsize
         mode, value = kept["bound"]["mode"], float(kept["bound"]["value"])
         return {
-            **kept, "bound": {"mode": mode, "value": value}, "storage": dict(kept["storage"]),
-            "shape": list(item.shape), "dtype": item.dtype.str, "base": {"name": codec},
-            "max_error": float(kept["error_bound"]), "bytes": stored_bytes,
+            **kept,
+            "bound": {"mode": mode, "value": value},
+            "storage": dict(kept["storage"]),
+            "shape": list(item.shape),
+            "dtype": item.dtype.str,
+            "base": {"name": codec},
+            "max_error": float(kept["error_bound"]),
+            "bytes": stored_bytes,
             "ratio": size / max(stored_bytes, 1),
-        }  # fmt: skip
+        }
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(f"damaged attribute: {error!r}", where=where) from None

@@ -82,10 +82,12 @@ class ValueRange:
         low, high = self.extent
         suspect = high if abs(high) >= abs(low) else low
         raise NumericalError(
-            why, where=where, allowed=f"a range up to {MAX_OUTLIER_RATIO:g} times that",
+            why,
+            where=where,
+            allowed=f"a range up to {MAX_OUTLIER_RATIO:g} times that",
             fix=f"name missing values (--missing {suspect:.7g}, missing={suspect:.7g}), or give "
             "--abs or --pw-rel",
-        )  # fmt: skip
+        )
 
 
 def _two_lowest(values: np.ndarray, sign: int = 1) -> list[float]:

@@ -82,8 +82,9 @@ class CompressedStore(AbstractDataStore):
                     continue
                 header = file[file[self._group][str(name)].attrs[HEADER]]
                 described = found.pop(header.name.rpartition("/")[2])
-                array = StreamArray(_bytes_of(file[self._group][str(name)]), described.shape,
-                                    described.dtype)  # fmt: skip
+                array = StreamArray(
+                    _bytes_of(file[self._group][str(name)]), described.shape, described.dtype
+                )
                 lazy = indexing.LazilyIndexedArray(array)
                 found[name] = xr.Variable(described.dims, lazy, described.attrs)
         return found, attributes
@@ -98,9 +99,16 @@ class CompressedEntrypoint(BackendEntrypoint):
 
     description: ClassVar[str] = "Files and streams that scitoolkit compressed"
     open_dataset_parameters: ClassVar[Any] = (
-        "filename_or_obj", "drop_variables", "mask_and_scale", "decode_times", "concat_characters",
-        "decode_coords", "use_cftime", "decode_timedelta", "group",
-    )  # fmt: skip
+        "filename_or_obj",
+        "drop_variables",
+        "mask_and_scale",
+        "decode_times",
+        "concat_characters",
+        "decode_coords",
+        "use_cftime",
+        "decode_timedelta",
+        "group",
+    )
 
     def open_dataset(  # type: ignore[override]
         self,
@@ -147,8 +155,11 @@ def _zarr_store(path: Path, group: str | None, **decoding: Any) -> xr.Dataset:
     if not marked:
         raise DataError("no variable compressed by scitoolkit", where=str(path))
     if streams := [name for name, stream in marked if stream]:
-        raise DataError(f"{streams[0]} is a stream in a Zarr store", where=str(path),
-                        fix=f"scitoolkit decompress {path} OUT.zarr")  # fmt: skip
+        raise DataError(
+            f"{streams[0]} is a stream in a Zarr store",
+            where=str(path),
+            fix=f"scitoolkit decompress {path} OUT.zarr",
+        )
     return xr.open_dataset(path, engine="zarr", group=group, consolidated=False, **decoding)
 
 

@@ -101,8 +101,13 @@ class ArrayMetadata:
         if self.version == 2:
             fill = fill if fill is not None else _number(array.fill_value)
             codec = {"id": CODEC, "bound": found.absolute, "fill": fill}
-            fields |= {"chunks": list(chunks), "filters": [codec], "compressor": None,
-                       "order": "C", "dtype": "<" + str(fields["dtype"])[1:]}  # fmt: skip
+            fields |= {
+                "chunks": list(chunks),
+                "filters": [codec],
+                "compressor": None,
+                "order": "C",
+                "dtype": "<" + str(fields["dtype"])[1:],
+            }
             return ArrayMetadata(2, fields, {**self.attributes, **attributes})
         setting = {} if fill is None else {"fill": fill}
         codecs = [{"name": CODEC, "configuration": {"bound": found.absolute, **setting}}]
@@ -118,22 +123,35 @@ class ArrayMetadata:
         """Return the metadata of a one-chunk array of bytes that replaces the array."""
         if self.version == 2:
             fields: dict[str, Any] = {
-                "zarr_format": 2, "shape": [size], "chunks": [size], "dtype": "|u1",
-                "compressor": None, "filters": None, "fill_value": 0, "order": "C",
-            }  # fmt: skip
+                "zarr_format": 2,
+                "shape": [size],
+                "chunks": [size],
+                "dtype": "|u1",
+                "compressor": None,
+                "filters": None,
+                "fill_value": 0,
+                "order": "C",
+            }
             return ArrayMetadata(2, fields, attributes)
         fields = {
-            "zarr_format": 3, "node_type": "array", "shape": [size], "data_type": "uint8",
+            "zarr_format": 3,
+            "node_type": "array",
+            "shape": [size],
+            "data_type": "uint8",
             "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [size]}},
             "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
-            "codecs": [{"name": "bytes"}], "fill_value": 0,
-        }  # fmt: skip
+            "codecs": [{"name": "bytes"}],
+            "fill_value": 0,
+        }
         return ArrayMetadata(3, fields, attributes)
 
     def storage(self) -> dict[str, Any]:
         """Return the fields that are replaced by `coded`."""
-        keys = ("codecs", "chunk_grid") if self.version == 3 else (
-            "chunks", "filters", "compressor", "order", "dtype")  # fmt: skip
+        keys = (
+            ("codecs", "chunk_grid")
+            if self.version == 3
+            else ("chunks", "filters", "compressor", "order", "dtype")
+        )
         return {key: self.fields.get(key) for key in keys}
 
     def restored(self, where: str) -> ArrayMetadata:
@@ -171,8 +189,12 @@ def compress_store(source: Path, target: Path, plan: FilePlan) -> list[dict[str,
         DataError: an array is already compressed.
     """
     if plan.quantities:
-        raise ConfigError("quantities of a Zarr store", where=str(source), allowed="HDF5, NetCDF",
-                          fix="bound each array, or write it as NetCDF first")  # fmt: skip
+        raise ConfigError(
+            "quantities of a Zarr store",
+            where=str(source),
+            allowed="HDF5, NetCDF",
+            fix="bound each array, or write it as NetCDF first",
+        )
     files = StoreFiles(source)
     bounds = wanted_arrays(files, plan)
     in_chunks = plan.in_chunks(str(source))
@@ -182,8 +204,11 @@ def compress_store(source: Path, target: Path, plan: FilePlan) -> list[dict[str,
             original = ArrayMetadata.read(files, path)
             assert original is not None
             if {STREAM, FILTERED} & original.attributes.keys():
-                raise DataError("already compressed", where=f"{source}: {_name(path)}",
-                                fix=f"scitoolkit decompress {source} ...")  # fmt: skip
+                raise DataError(
+                    "already compressed",
+                    where=f"{source}: {_name(path)}",
+                    fix=f"scitoolkit decompress {source} ...",
+                )
             array = _open(files, path)
             made = _written(array, original, bound, plan, copy.folder / path, in_chunks=in_chunks)
             records.append(record(_name(path), made))
@@ -225,8 +250,13 @@ def stored_arrays(source: Path) -> Iterator[Stored]:
         elif FILTERED in meta.attributes:
             array = _open(files, path)
             original = _original_dtype(meta)
-            about = about_chunks(meta.attributes[FILTERED], array, "interpolation (Zarr codec)",
-                                 _stored_bytes(files, path), f"{source}: {path}")  # fmt: skip
+            about = about_chunks(
+                meta.attributes[FILTERED],
+                array,
+                "interpolation (Zarr codec)",
+                _stored_bytes(files, path),
+                f"{source}: {path}",
+            )
             about["dtype"] = original.str
             yield Stored(_name(path), about, _decoder(array, original))
 
@@ -288,11 +318,15 @@ class _Copy:
 
     def __init__(self, files: StoreFiles, target: Path, without: Mapping[str, Any]) -> None:
         if target.suffix not in (".zarr", ".zip"):
-            raise ConfigError("the target of a Zarr store must be one", where=str(target),
-                              allowed="a name that ends with .zarr or .zip")  # fmt: skip
+            raise ConfigError(
+                "the target of a Zarr store must be one",
+                where=str(target),
+                allowed="a name that ends with .zarr or .zip",
+            )
         if target.is_dir() and any(target.iterdir()) and not is_store(target):
-            raise ConfigError("a folder that is not a Zarr store", where=str(target),
-                              fix="choose another name")  # fmt: skip
+            raise ConfigError(
+                "a folder that is not a Zarr store", where=str(target), fix="choose another name"
+            )
         if not target.parent.is_dir():
             raise ConfigError("cannot be written (no such folder)", where=str(target))
         self.files, self.target, self.without = files, target, without
@@ -345,9 +379,14 @@ class _Copy:
 
 
 def _written(
-    array: zarr.Array[Any], original: ArrayMetadata, bound: Bound, plan: FilePlan, folder: Path,
-    *, in_chunks: bool,
-) -> Mapping[str, Any]:  # fmt: skip
+    array: zarr.Array[Any],
+    original: ArrayMetadata,
+    bound: Bound,
+    plan: FilePlan,
+    folder: Path,
+    *,
+    in_chunks: bool,
+) -> Mapping[str, Any]:
     """Write a compressed array into a folder and return its header."""
     known, where = plan.missing | missing_of(array, original), f"/{array.path}"
     why = chunked.refusal(array, bound, known) if in_chunks else "the container"

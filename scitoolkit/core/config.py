@@ -366,9 +366,12 @@ def dump_config(config: Config) -> str:
 
 
 def config_keys(
-    schema: type[BaseModel], prefix: str = "", above: tuple[type[BaseModel], ...] = (), *,
+    schema: type[BaseModel],
+    prefix: str = "",
+    above: tuple[type[BaseModel], ...] = (),
+    *,
     only: Callable[[FieldInfo], bool] | None = None,
-) -> Iterator[str]:  # fmt: skip
+) -> Iterator[str]:
     """Yield every dotted key that `schema` accepts, sections included, union members merged.
 
     Recursive sections (a plug-in that contains other members of its kind) are entered once.

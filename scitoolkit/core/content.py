@@ -122,9 +122,10 @@ def _is_below(path: Path, folder: Path) -> bool:
 
 def _only_card(where: str) -> DataError:
     return DataError(
-        "only the card is installed; the wheel does not contain data and weights", where=where,
+        "only the card is installed; the wheel does not contain data and weights",
+        where=where,
         fix="scitoolkit fetch SOURCE: the release's source archive (path or https), or a clone",
-    )  # fmt: skip
+    )
 
 
 def dataset_path(name: str) -> Path:
@@ -239,6 +240,7 @@ def _files_of(source: Path) -> Iterator[tuple[str, IO[bytes]]]:
                     yield name, stream
     except (tarfile.TarError, EOFError, OSError, lzma.LZMAError, zlib.error) as error:
         raise DataError(
-            f"not a readable archive or folder: {error}", where=str(source),
+            f"not a readable archive or folder: {error}",
+            where=str(source),
             allowed="a .tar.gz with one top-level folder, or a clone",
-        ) from error  # fmt: skip
+        ) from error

@@ -163,9 +163,10 @@ def damaged_file(error: BaseException, where: str = "") -> DataError | None:
     if module not in _READERS or "write" in text or "flush" in text:
         return None
     return DataError(
-        f"damaged or truncated data ({type(error).__name__}: {text[:200]})", where=where,
+        f"damaged or truncated data ({type(error).__name__}: {text[:200]})",
+        where=where,
         fix="copy or make the file again",
-    )  # fmt: skip
+    )
 
 
 @contextlib.contextmanager

@@ -32,10 +32,17 @@ except ImportError as error:  # pragma: no cover - depends on the installation
     raise missing_extra("sympy", "superresolution", "reading equations") from error
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "sin": sympy.sin, "cos": sympy.cos, "tan": sympy.tan, "exp": sympy.exp, "log": sympy.log,
-    "sqrt": sympy.sqrt, "tanh": sympy.tanh, "sinh": sympy.sinh, "cosh": sympy.cosh,
+    "sin": sympy.sin,
+    "cos": sympy.cos,
+    "tan": sympy.tan,
+    "exp": sympy.exp,
+    "log": sympy.log,
+    "sqrt": sympy.sqrt,
+    "tanh": sympy.tanh,
+    "sinh": sympy.sinh,
+    "cosh": sympy.cosh,
     "abs": sympy.Abs,
-}  # fmt: skip
+}
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)|(?P<name>[A-Za-z_]\w*)"
     r"|(?P<symbol>\*\*|[-+*/^(),=]))"
@@ -134,8 +141,10 @@ class _Parser:
         shown = self.text[start : at + 40].replace("\n", " ")
         raise ConfigError(
             f"{what} at character {at + 1}\n    {shown}\n    {' ' * (at - start)}^\n",
-            where=self.where, allowed=allowed, fix=fix,
-        )  # fmt: skip
+            where=self.where,
+            allowed=allowed,
+            fix=fix,
+        )
 
     def next(self) -> tuple[str, str, int]:
         token = self.tokens[self.place]
@@ -233,9 +242,11 @@ class _Parser:
         known = [*names.fields, *names.dims, *names.constants]
         near = nearest_name(text, known)
         self.fail(
-            f"unknown name {text!r}", at, allowed=_listing(names),
+            f"unknown name {text!r}",
+            at,
+            allowed=_listing(names),
             fix=f"did you mean {near}?" if near else f"add constants.{text}",
-        )  # fmt: skip
+        )
         raise AssertionError
 
     def call(self, name: str, at: int) -> sympy.Expr:
@@ -249,9 +260,11 @@ class _Parser:
             known = ["dif", *FUNCTIONS, *self.names.functions]
             near = nearest_name(name, known)
             self.fail(
-                f"unknown function {name!r}", at, allowed=", ".join(known),
+                f"unknown function {name!r}",
+                at,
+                allowed=", ".join(known),
                 fix=f"did you mean {near}?" if near else "",
-            )  # fmt: skip
+            )
         value = self.sum()
         if self.accept(","):
             self.fail(f"{name} takes one argument", at)
@@ -281,10 +294,11 @@ class _Parser:
             else:
                 near = nearest_name(text, self.names.dims) if kind == "name" else None
                 self.fail(
-                    f"cannot differentiate with respect to {text!r}", place,
+                    f"cannot differentiate with respect to {text!r}",
+                    place,
                     allowed=", ".join(self.names.dims),
                     fix=f"did you mean {near}?" if near else "",
-                )  # fmt: skip
+                )
         self.expect(")")
         if not dims or len(dims) > _MAX_ORDER:
             self.fail(
@@ -295,8 +309,10 @@ class _Parser:
 
 def _listing(names: Names) -> str:
     parts: Sequence[tuple[str, Sequence[str]]] = (
-        ("fields", names.fields), ("dims", names.dims), ("constants", list(names.constants)),
-    )  # fmt: skip
+        ("fields", names.fields),
+        ("dims", names.dims),
+        ("constants", list(names.constants)),
+    )
     return "; ".join(f"{label} {', '.join(found)}" for label, found in parts if found)
 
 

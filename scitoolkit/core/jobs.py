@@ -66,9 +66,10 @@ def job_for_task(task: str) -> Job:
     found = tasks.get(task) or jobs.get(task)
     if found is None:
         raise ConfigError(
-            f"unknown task {task!r}", allowed=", ".join(sorted(tasks)),
+            f"unknown task {task!r}",
+            allowed=", ".join(sorted(tasks)),
             fix=nearest_name(task, tasks) or "",
-        )  # fmt: skip
+        )
     return found()
 
 

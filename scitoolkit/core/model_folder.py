@@ -89,8 +89,9 @@ class ModelFolder:
         files = sorted(f for f in self.path.rglob("*") if f.is_file())
         lines = [
             f"{f.relative_to(self.path)} {hashlib.sha256(f.read_bytes()).hexdigest()}"
-            for f in files if f.name != METRICS and f.suffix != ".md"
-        ]  # fmt: skip
+            for f in files
+            if f.name != METRICS and f.suffix != ".md"
+        ]
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
     def finish(self, run: RunDirectory, record: Mapping[str, Any] | None = None) -> None:

@@ -19,9 +19,12 @@ _OPEN_MPI = ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LO
 _HYDRA = ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID")  # MPICH, Intel MPI
 _PALS = ("PMI_RANK", "PMI_SIZE", "PMI_LOCAL_RANK")  # Cray
 _NODE_SIZES = (
-    "LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "SLURM_NTASKS_PER_NODE",
+    "LOCAL_WORLD_SIZE",
+    "OMPI_COMM_WORLD_LOCAL_SIZE",
+    "MPI_LOCALNRANKS",
+    "SLURM_NTASKS_PER_NODE",
     "PMI_LOCAL_SIZE",
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)
@@ -198,6 +201,7 @@ def one_process() -> Iterator[bool]:
         raise ConfigError(
             f"{number} processes, but this job runs in one",
             where="--nproc, torchrun, srun or mpirun",
-            allowed="1", fix="start it without --nproc",
-        )  # fmt: skip
+            allowed="1",
+            fix="start it without --nproc",
+        )
     yield True

@@ -245,9 +245,12 @@ class Verdict(_Part):
         pick = max if settings.get("better") == "max" else min
         best = pick(known, key=lambda name: known[name]) if known else None
         return cls(
-            quantity=quantity, ours=value, rival=None if best is None else known[best],
-            rival_name=best or "", **settings,
-        )  # fmt: skip
+            quantity=quantity,
+            ours=value,
+            rival=None if best is None else known[best],
+            rival_name=best or "",
+            **settings,
+        )
 
     @property
     def wins(self) -> bool:

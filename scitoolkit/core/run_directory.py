@@ -166,9 +166,10 @@ class RunDirectory:
                 latest[row["name"], row["step"]] = row
             except (KeyError, TypeError):
                 raise DataError(
-                    "not a log of metrics", where=str(self.metrics_path),
+                    "not a log of metrics",
+                    where=str(self.metrics_path),
                     allowed="one JSON object a line with name, value, unit, step",
-                ) from None  # fmt: skip
+                ) from None
         yield from latest.values()
 
 
@@ -180,9 +181,10 @@ def temporary_name(path: Path) -> Path:
     """
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise ConfigError(
-            "a device, pipe or socket, which the output file would replace", where=str(path),
+            "a device, pipe or socket, which the output file would replace",
+            where=str(path),
             allowed="the name of a regular file",
-        )  # fmt: skip
+        )
     return path.with_name(f".{path.name}.{os.getpid()}.tmp")
 
 
@@ -282,9 +284,10 @@ def disk_error(error: OSError, path: Path, setting: str = "") -> ScitoolkitError
     """
     by = f" with {setting}" if setting else ""
     return ScitoolkitError(
-        f"cannot be written ({error.strerror or error})", where=str(path),
+        f"cannot be written ({error.strerror or error})",
+        where=str(path),
         fix=f"free space, or another folder{by}; files saved before are intact",
-    )  # fmt: skip
+    )
 
 
 def _new_folder(base: Path, name: str) -> Path:

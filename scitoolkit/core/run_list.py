@@ -104,9 +104,11 @@ def list_runs(root: Path | str = "runs", workflow: str = "") -> list[RunSummary]
         found = [run for run in found if run.workflow == workflow]
         if not found:
             raise ConfigError(
-                f"no run of workflow {workflow!r}", where=str(root), allowed=", ".join(known),
+                f"no run of workflow {workflow!r}",
+                where=str(root),
+                allowed=", ".join(known),
                 fix=nearest_name(workflow, known) or "",
-            )  # fmt: skip
+            )
     return sorted(found, key=lambda run: (run.started, str(run.path)), reverse=True)
 
 
@@ -156,16 +158,21 @@ def compare_runs(names: Sequence[Path | str], root: Path | str = "runs") -> Comp
     metrics = dict.fromkeys(name for each in results for name in each.metrics)
     units = {name: unit for each in reversed(results) for name, unit in each.units.items()}
     return Comparison(
-        paths, differing,
+        paths,
+        differing,
         {name: [each.metrics.get(name) for each in results] for name in metrics},
         {name: unit for name, unit in units.items() if name in metrics},
-    )  # fmt: skip
+    )
 
 
 def clean_runs(
-    root: Path | str = "runs", workflow: str = "", *, keep: int | None = None,
-    checkpoints: bool = False, remove: bool = False,
-) -> list[Removal]:  # fmt: skip
+    root: Path | str = "runs",
+    workflow: str = "",
+    *,
+    keep: int | None = None,
+    checkpoints: bool = False,
+    remove: bool = False,
+) -> list[Removal]:
     """Remove empty runs and, if requested, old runs and checkpoints that are no longer needed.
 
     Runs that may still be running are never touched, see `RunSummary.recent`.

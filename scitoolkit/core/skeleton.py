@@ -156,9 +156,14 @@ def _member(kind: Kind[Any], name: str, cls: str, base: type) -> str:
     if typing_only:
         imports.append("\nif TYPE_CHECKING:\n" + textwrap.indent("\n".join(typing_only), "    "))
     return _MEMBER.format(
-        kind=kind.name, name=name, cls=cls, base=base.__name__, fields=fields,
-        methods=methods, imports="\n".join(imports),
-    )  # fmt: skip
+        kind=kind.name,
+        name=name,
+        cls=cls,
+        base=base.__name__,
+        fields=fields,
+        methods=methods,
+        imports="\n".join(imports),
+    )
 
 
 def _imports(base: type, methods: str) -> list[str]:

@@ -8,9 +8,23 @@ import re
 from scitoolkit.core.errors import ConfigError
 
 _SPELLINGS = {
-    "degc": ("degc", "°c", "c", "celsius", "degrees_celsius", "degree_c", "degrees_c", "deg_c",
-             "degree_celsius", "degreec", "degreesc", "celsius_degrees", "degree celsius",
-             "degrees celsius", "deg c"),
+    "degc": (
+        "degc",
+        "°c",
+        "c",
+        "celsius",
+        "degrees_celsius",
+        "degree_c",
+        "degrees_c",
+        "deg_c",
+        "degree_celsius",
+        "degreec",
+        "degreesc",
+        "celsius_degrees",
+        "degree celsius",
+        "degrees celsius",
+        "deg c",
+    ),
     "k": ("k", "kelvin", "kelvins", "degk", "degree_kelvin", "degrees_kelvin", "deg_k"),
     "m/s": ("m/s", "ms-1"),
     "m": ("m", "meter", "meters", "metre", "metres"),
@@ -20,7 +34,7 @@ _SPELLINGS = {
     "%": ("%", "percent"),
     "kg/kg": ("kg/kg",),
     "s": ("s", "sec", "second", "seconds"),
-}  # fmt: skip
+}
 _CANONICAL = {spelling: unit for unit, names in _SPELLINGS.items() for spelling in names}
 
 

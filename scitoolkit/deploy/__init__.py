@@ -14,8 +14,11 @@ if TYPE_CHECKING:
     from scitoolkit.deploy.pool import Pool as Pool
 
 _HOMES = {
-    "CompiledSurrogate": "library", "ExportConfig": "config", "Lowering": "kinds", "Pool": "pool",
-}  # fmt: skip
+    "CompiledSurrogate": "library",
+    "ExportConfig": "config",
+    "Lowering": "kinds",
+    "Pool": "pool",
+}
 __all__ = ["CompiledSurrogate", "ExportConfig", "Lowering", "Pool"]
 
 __getattr__: Callable[[str], Any] = lazy_names(__name__, _HOMES)

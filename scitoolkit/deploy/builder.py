@@ -110,8 +110,11 @@ class Builder:
             self.constants[key] = Buffer(name, dense.size, str(dense.dtype), "constant", dense)
         view = contiguous(self.constants[key], dense.shape)
         strides = iter(view.strides)
-        return View(view.buffer, tuple(array.shape),
-                    tuple(0 if s == 0 else next(strides) for s in array.strides))  # fmt: skip
+        return View(
+            view.buffer,
+            tuple(array.shape),
+            tuple(0 if s == 0 else next(strides) for s in array.strides),
+        )
 
     def table(self, entries: tuple[int, ...]) -> str:
         """Return the name of a constant array of offsets."""
@@ -146,9 +149,11 @@ def _order(value: Value) -> list[int]:
     """Return the memory order of the largest view in an expression."""
     largest: View | None = None
     for leaf in _leaves(value):
-        if leaf.buffer.kind != "constant" and 0 not in leaf.strides and (
-            largest is None or leaf.buffer.size > largest.buffer.size
-        ):  # fmt: skip
+        if (
+            leaf.buffer.kind != "constant"
+            and 0 not in leaf.strides
+            and (largest is None or leaf.buffer.size > largest.buffer.size)
+        ):
             largest = leaf
     return list(range(len(value.shape))) if largest is None else memory_order(largest)
 

@@ -22,9 +22,24 @@ from scitoolkit.core.traced import TracedFunction
 from scitoolkit.ops.low_rank import CONVOLUTIONS, factorable
 
 ELEMENTWISE = (
-    nn.Identity, nn.Dropout, nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.CELU, nn.SELU, nn.GELU,
-    nn.SiLU, nn.Mish, nn.Tanh, nn.Sigmoid, nn.Softplus, nn.Softsign, nn.Hardtanh, nn.Hardswish,
-)  # fmt: skip
+    nn.Identity,
+    nn.Dropout,
+    nn.ReLU,
+    nn.ReLU6,
+    nn.LeakyReLU,
+    nn.ELU,
+    nn.CELU,
+    nn.SELU,
+    nn.GELU,
+    nn.SiLU,
+    nn.Mish,
+    nn.Tanh,
+    nn.Sigmoid,
+    nn.Softplus,
+    nn.Softsign,
+    nn.Hardtanh,
+    nn.Hardswish,
+)
 """Elementwise modules that are equal for all channels."""
 
 
@@ -78,10 +93,12 @@ def without_dead_channels(
     told = [Removed(name, n - after[key], n) for key, (name, n) in before.items() if n > after[key]]
     if not told:
         raise ConfigError(
-            "no dead channels", where="channels",
+            "no dead channels",
+            where="channels",
             allowed="zero weights of whole channels in nn.Sequential chains of linear layers or "
-            "convolutions", fix="training.pruning={share: 0.5, channels: [LAYER]}",
-        )  # fmt: skip
+            "convolutions",
+            fix="training.pruning={share: 0.5, channels: [LAYER]}",
+        )
     return [replace(f, module=m) for f, m in zip(functions, modules, strict=True)], told
 
 
@@ -162,9 +179,11 @@ def _padded_alike(layer: nn.Module) -> bool:
     """Return whether a constant channel is constant after padding, too."""
     if not isinstance(layer, CONVOLUTIONS):
         return True
-    return layer.padding_mode != "zeros" or layer.padding == "valid" or not any(
-        k if isinstance(k, int) else True for k in layer.padding
-    )  # fmt: skip
+    return (
+        layer.padding_mode != "zeros"
+        or layer.padding == "valid"
+        or not any(k if isinstance(k, int) else True for k in layer.padding)
+    )
 
 
 def _set(layer: nn.Module, weight: Tensor, bias: Tensor | None) -> None:

@@ -103,8 +103,9 @@ class Combinations:
             if shares:
                 out["time_share"] = [1.0, *shares]
         if not out:
-            raise ConfigError("no layer that bits or ranks apply to", where="search",
-                              fix="leave search out")  # fmt: skip
+            raise ConfigError(
+                "no layer that bits or ranks apply to", where="search", fix="leave search out"
+            )
         widths = [w for w in (512, 256, 128) if w <= 32 * target(self.config).lanes]
         if len(widths) > 1:
             out["vectors"] = widths
@@ -116,12 +117,15 @@ class Combinations:
         for root in (f.module for f in self._base):
             for name, module in root.named_modules():
                 weights = [p for p in module.parameters(recurse=False) if p.ndim == 2]
-                if name and isinstance(module, nn.Linear | nn.RNNBase) and any(
-                    min(p.shape) >= SMALLEST for p in weights
-                ):  # fmt: skip
+                if (
+                    name
+                    and isinstance(module, nn.Linear | nn.RNNBase)
+                    and any(min(p.shape) >= SMALLEST for p in weights)
+                ):
                     sizes[name] = sum(p.numel() for p in weights)
-        kept = [n for n in sizes if not any(n == k or n.startswith(f"{k}.")
-                                            for k in self.config.keep)]  # fmt: skip
+        kept = [
+            n for n in sizes if not any(n == k or n.startswith(f"{k}.") for k in self.config.keep)
+        ]
         return sorted(kept, key=lambda n: -sizes[n])[:KEPT]
 
     def plain(self) -> dict[str, Any]:
@@ -171,9 +175,10 @@ class Combinations:
         keep = [*self.config.keep, *options.pop("keep", ())]
         own = {"keep": keep} if options.get("bits") is not None and keep else {}
         written = export(
-            self.functions, path,
+            self.functions,
+            path,
             ExportConfig(**options, **own, tolerance=self.config.tolerance),
-        )  # fmt: skip
+        )
         error = max((d["relative"] for d in written.get("differences", ())), default=0.0)
         self._found[name] = Form(name, {**options, **own}, error, 0.0, written["weight_bytes"])
         self._paths[name] = path
@@ -183,8 +188,11 @@ class Combinations:
         out = {k: configuration[k] for k in ("group", "rounding", "vectors") if k in configuration}
         if configuration.get("bits", FLOAT32) != FLOAT32:
             out["bits"] = configuration["bits"]
-            out["keep"] = [name.removeprefix("float32.") for name, kept in configuration.items()
-                           if name.startswith("float32.") and kept]  # fmt: skip
+            out["keep"] = [
+                name.removeprefix("float32.")
+                for name, kept in configuration.items()
+                if name.startswith("float32.") and kept
+            ]
         share = configuration.get("time_share", 1.0)
         if share < 1 and self._study is not None:
             ranks = ranks_of(self._study.chosen(share))

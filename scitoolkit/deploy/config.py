@@ -84,9 +84,12 @@ class ExportConfig(Config):
         if self.channels == "remove":
             raise ValueError(
                 f"{chooser} with channels=remove: "
-                + ("export by bits or time_share instead" if chooser == "fastest"
-                   else "it always removes dead channels; leave it out")
-            )  # fmt: skip
+                + (
+                    "export by bits or time_share instead"
+                    if chooser == "fastest"
+                    else "it always removes dead channels; leave it out"
+                )
+            )
 
     def _read(self) -> None:
         """Reject options without effect."""

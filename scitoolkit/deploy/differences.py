@@ -56,9 +56,10 @@ class Difference:
     def line(self) -> str:
         """Return the differences as a line of text."""
         bound = (
-            f"no bound from {self.samples} samples" if self.bound is None
+            f"no bound from {self.samples} samples"
+            if self.bound is None
             else f"{self.level:.0%} of samples within {self.bound:.3g}"
-        )  # fmt: skip
+        )
         return (
             f"{self.output}: changed by at most {self.maximum:.3g} {self.units}".rstrip()
             + f" ({self.relative:.2%} of its range), .999 quantile {self.quantile999:.3g}, "
@@ -99,11 +100,19 @@ def differences(
         for spec, own, dense in zip(function.outputs, found, wanted, strict=True):
             change = np.abs(own.astype(np.float64) - dense).reshape(samples, -1)
             name = f"{function.name}.{spec.name}" if function.name else spec.name
-            out.append(Difference(
-                name, spec.units, samples, float(change.max()),
-                float(np.quantile(change, 0.999)), conformal_bound(change.max(1)), LEVEL,
-                float(dense.max() - dense.min()), source,
-            ))  # fmt: skip
+            out.append(
+                Difference(
+                    name,
+                    spec.units,
+                    samples,
+                    float(change.max()),
+                    float(np.quantile(change, 0.999)),
+                    conformal_bound(change.max(1)),
+                    LEVEL,
+                    float(dense.max() - dense.min()),
+                    source,
+                )
+            )
     return out
 
 
@@ -112,9 +121,11 @@ def _float32(function: TracedFunction, given: Sequence[np.ndarray], samples: int
     parts = []
     with torch.no_grad():
         for k in range(samples):
-            result = function.module(*(
-                torch.from_numpy(a if s.shared else a[k : k + 1])
-                for a, s in zip(given, function.inputs, strict=True)
-            ))  # fmt: skip
+            result = function.module(
+                *(
+                    torch.from_numpy(a if s.shared else a[k : k + 1])
+                    for a, s in zip(given, function.inputs, strict=True)
+                )
+            )
             parts.append((result,) if isinstance(result, torch.Tensor) else tuple(result))
     return [torch.cat(each).numpy() for each in zip(*parts, strict=True)]

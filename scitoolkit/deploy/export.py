@@ -115,9 +115,10 @@ def export(
         difference = _compare(dense if functions is whole else functions, call)
         if not difference <= tolerance:
             raise NumericalError(
-                f"the C code differs from the surrogate by {difference:.2g}", where=str(path),
+                f"the C code differs from the surrogate by {difference:.2g}",
+                where=str(path),
                 allowed=f"tolerance={tolerance:g}",
-            )  # fmt: skip
+            )
         if functions is not whole:
             found = differences(dense, call, [held_out(f) for f in dense])
             _refuse(found, config)
@@ -150,10 +151,14 @@ def export(
         write_atomic(path.with_suffix(".f90"), source.module)
     first = source.about["functions"][0]
     return {
-        "path": str(path), "inputs": first["inputs"], "outputs": first["outputs"],
-        "functions": source.about["functions"], "largest_difference": difference,
-        "weight_bytes": source.weight_bytes, **notes,
-    }  # fmt: skip
+        "path": str(path),
+        "inputs": first["inputs"],
+        "outputs": first["outputs"],
+        "functions": source.about["functions"],
+        "largest_difference": difference,
+        "weight_bytes": source.weight_bytes,
+        **notes,
+    }
 
 
 def _caller(library: Path, source: Source, apart: bool) -> Call:
@@ -177,10 +182,14 @@ def _low_rank(functions: Sequence[TracedFunction], config: ExportConfig) -> Lowe
     source = generate("dense", functions, target(config))
     scratch = max(f["workspace_bytes"] for f in source.about["functions"])
     return lowered(
-        functions, [calibration(f) for f in functions], config.time_share, config.keep,
-        target(config), source.weight_bytes + scratch,
+        functions,
+        [calibration(f) for f in functions],
+        config.time_share,
+        config.keep,
+        target(config),
+        source.weight_bytes + scratch,
         by_gates=config.rank_selection == "gates",
-    )  # fmt: skip
+    )
 
 
 def _compiled(path: Path, functions: Sequence[TracedFunction], config: ExportConfig) -> Path:
@@ -197,9 +206,11 @@ def _refuse(found: Sequence[Difference], config: ExportConfig) -> None:
         fix = "larger ranks" if config.ranks is not None else "a larger time_share"
         fix = fix if config.bits is None else "more bits, a smaller group"
         raise NumericalError(
-            worst.line(), where="max_error", allowed=f"max_error={config.max_error:g} of its range",
+            worst.line(),
+            where="max_error",
+            allowed=f"max_error={config.max_error:g} of its range",
             fix=f"{fix}, or keep=[LAYER]",
-        )  # fmt: skip
+        )
 
 
 def calibration(function: TracedFunction) -> list[np.ndarray]:
@@ -243,10 +254,14 @@ def _compare(functions: Sequence[TracedFunction], call: Call) -> float:
         given = examples(function)
         with torch.no_grad():
             wanted = [
-                function.module(*(torch.from_numpy(a if s.shared else a[k : k + 1])
-                                  for a, s in zip(given, function.inputs, strict=True)))
+                function.module(
+                    *(
+                        torch.from_numpy(a if s.shared else a[k : k + 1])
+                        for a, s in zip(given, function.inputs, strict=True)
+                    )
+                )
                 for k in range(SAMPLES)
-            ]  # fmt: skip
+            ]
         found, _ = call(given, function.name)
         for place, result in enumerate(found):
             own = torch.cat(

@@ -11,10 +11,15 @@ ABI = 1
 LONGEST = 50
 """Largest length of an array's name in argument names, which Fortran limits to 63 letters."""
 STATUSES = {
-    "OK": 0, "OUTSIDE": 1, "NOT_FINITE": 2, "TOO_SMALL": 3, "MISMATCH": 4, "CORRUPT": 5,
+    "OK": 0,
+    "OUTSIDE": 1,
+    "NOT_FINITE": 2,
+    "TOO_SMALL": 3,
+    "MISMATCH": 4,
+    "CORRUPT": 5,
     "PROCESSOR": 6,
     "SHAPE": 7,
-}  # fmt: skip
+}
 """Return values of a call; a call of many samples returns the largest of 0, 1, 2."""
 _MEANINGS = {
     "OK": "all inputs are inside the box of the training inputs",
@@ -41,14 +46,20 @@ def header(
     lines = [
         f"/* {name}: a surrogate written by scitoolkit export. Arrays are float32, C order, the",
         "   sample first. Thread-safe: no allocation, no state between calls. */",
-        f"#ifndef {big}_H", f"#define {big}_H", "#include <stdint.h>",
-        "#ifdef __cplusplus", 'extern "C" {', "#endif",
-        f"#define {big}_ABI {ABI}", f"#define {big}_CHECKSUM INT64_C({checksum})",
+        f"#ifndef {big}_H",
+        f"#define {big}_H",
+        "#include <stdint.h>",
+        "#ifdef __cplusplus",
+        'extern "C" {',
+        "#endif",
+        f"#define {big}_ABI {ABI}",
+        f"#define {big}_CHECKSUM INT64_C({checksum})",
         *(f"#define {big}_{key} {value} /* {_MEANINGS[key]} */" for key, value in STATUSES.items()),
         "/* Call once: returns 0 if library and header match and the weights are undamaged. */",
         f"int {name}_check(int abi, int64_t checksum);",
-        "/* Description of all functions, JSON. */", f"const char *{name}_about(void);",
-    ]  # fmt: skip
+        "/* Description of all functions, JSON. */",
+        f"const char *{name}_about(void);",
+    ]
     for function, size in zip(functions, scratch, strict=True):
         call = symbol(name, function)
         lines += [
@@ -78,8 +89,10 @@ def with_notes(text: str, notes: Sequence[str]) -> str:
 def prototype(name: str, function: TracedFunction) -> str:
     """Return the C prototype of a function."""
     arrays = [f"{'const ' if way == 'in' else ''}float *{n}" for _, n, way in _names(function)]
-    return (f"int {symbol(name, function)}(int64_t samples, {', '.join(arrays)}, "
-            "void *workspace, int64_t workspace_bytes, int32_t *sample_status)")  # fmt: skip
+    return (
+        f"int {symbol(name, function)}(int64_t samples, {', '.join(arrays)}, "
+        "void *workspace, int64_t workspace_bytes, int32_t *sample_status)"
+    )
 
 
 def identifiers(names: Sequence[str], suffix: str) -> list[str]:
@@ -121,18 +134,26 @@ def module(
     lines = [
         f"! {name}: a surrogate written by scitoolkit export. Fortran order: the dims of the C",
         "! interface reversed, so that the sample is the last one.",
-        f"module {name}_module", "  use, intrinsic :: iso_c_binding", "  implicit none",
+        f"module {name}_module",
+        "  use, intrinsic :: iso_c_binding",
+        "  implicit none",
         f"  integer(c_int), parameter :: {big}_ABI = {ABI}",
         f"  integer(c_int64_t), parameter :: {big}_CHECKSUM = {_fortran(checksum)}",
-        *(f"  integer(c_int), parameter :: {big}_{key} = {value}  ! {_MEANINGS[key]}"
-          for key, value in STATUSES.items()),
-        *(f"  integer(c_int64_t), parameter :: {symbol(name, f).upper()}_WORKSPACE = {size}"
-          for f, size in zip(functions, scratch, strict=True)),
+        *(
+            f"  integer(c_int), parameter :: {big}_{key} = {value}  ! {_MEANINGS[key]}"
+            for key, value in STATUSES.items()
+        ),
+        *(
+            f"  integer(c_int64_t), parameter :: {symbol(name, f).upper()}_WORKSPACE = {size}"
+            for f, size in zip(functions, scratch, strict=True)
+        ),
         "  interface",
         f"    integer(c_int) function {name}_check(abi, checksum) bind(C, name='{name}_check')",
-        "      import", "      integer(c_int), value :: abi",
-        "      integer(c_int64_t), value :: checksum", "    end function",
-    ]  # fmt: skip
+        "      import",
+        "      integer(c_int), value :: abi",
+        "      integer(c_int64_t), value :: checksum",
+        "    end function",
+    ]
     for f in functions:
         lines += _binding(name, f)
     lines += ["  end interface", "contains"]
@@ -162,14 +183,18 @@ def _wrapped(first: str, names: Sequence[str], last: str) -> list[str]:
 def _binding(name: str, f: TracedFunction) -> list[str]:
     call, names = symbol(name, f), [n for _, n, _ in _names(f)]
     return [
-        *_wrapped(f"    integer(c_int) function {call}_c(samples,", names,
-                  f"workspace, workspace_bytes, sample_status) bind(C, name='{call}')"),
-        "      import", "      integer(c_int64_t), value :: samples, workspace_bytes",
+        *_wrapped(
+            f"    integer(c_int) function {call}_c(samples,",
+            names,
+            f"workspace, workspace_bytes, sample_status) bind(C, name='{call}')",
+        ),
+        "      import",
+        "      integer(c_int64_t), value :: samples, workspace_bytes",
         *(f"      real(c_float), intent({way}) :: {n}(*)" for _, n, way in _names(f)),
         "      real(c_float) :: workspace(*)",
         "      integer(c_int32_t), intent(out), optional :: sample_status(*)",
         "    end function",
-    ]  # fmt: skip
+    ]
 
 
 def _checked(name: str, f: TracedFunction) -> list[str]:
@@ -198,10 +223,14 @@ def _checked(name: str, f: TracedFunction) -> list[str]:
     ]
     for spec, n, _ in _names(f):
         shape = [str(k) for k in reversed(spec.shape)] + ([] if spec.shared else [samples])
-        lines += [f"    if (any(shape({n}) /= &",
-                  f"        [integer :: {', '.join(shape)}])) return"]  # fmt: skip
-    lines += ["    if (present(sample_status)) then; if (size(sample_status) < &",
-              f"        {samples}) return; end if"]  # fmt: skip
+        lines += [
+            f"    if (any(shape({n}) /= &",
+            f"        [integer :: {', '.join(shape)}])) return",
+        ]
+    lines += [
+        "    if (present(sample_status)) then; if (size(sample_status) < &",
+        f"        {samples}) return; end if",
+    ]
     last = "workspace, 4_c_int64_t * size(workspace, kind=c_int64_t), sample_status)"
     lines += [
         *_wrapped(f"    status = {call}_c(int({samples}, c_int64_t),", names, last),

@@ -64,9 +64,11 @@ class Library:
         status = check(ABI, self.about["checksum"])
         if status:
             reason = next(k for k, v in STATUSES.items() if v == status)
-            text = {"MISMATCH": f"of ABI {self.about['abi']}, this release reads {ABI}",
-                    "CORRUPT": "the weights in it are damaged",
-                    "PROCESSOR": "compiled for another processor"}[reason]  # fmt: skip
+            text = {
+                "MISMATCH": f"of ABI {self.about['abi']}, this release reads {ABI}",
+                "CORRUPT": "the weights in it are damaged",
+                "PROCESSOR": "compiled for another processor",
+            }[reason]
             raise CheckpointError(text, where=str(path), fix=f"scitoolkit export RUN -o {path}")
 
     def run(
@@ -87,9 +89,12 @@ class Library:
         outputs = tuple(np.empty((samples, *o["shape"][1:]), np.float32) for o in about["outputs"])
         status = np.zeros(samples, np.int32)
         code = self.pointer(function, len(leading))(
-            *leading, samples, *(a.ctypes.data for a in (*inputs, *outputs)),
-            *self.workspace(function), status.ctypes.data,
-        )  # fmt: skip
+            *leading,
+            samples,
+            *(a.ctypes.data for a in (*inputs, *outputs)),
+            *self.workspace(function),
+            status.ctypes.data,
+        )
         if code > STATUSES["NOT_FINITE"]:
             raise BackendError(f"{about['symbol']} returned status {code}")
         return outputs, status
@@ -132,9 +137,10 @@ class Library:
         about = self._functions.get(function)
         if about is None:
             raise DataError(
-                f"no function {function!r}", where=self._name,
+                f"no function {function!r}",
+                where=self._name,
                 allowed=", ".join(map(repr, self._functions)),
-            )  # fmt: skip
+            )
         wanted = about["inputs"]
         if len(inputs) != len(wanted):
             raise DataError(
@@ -143,9 +149,13 @@ class Library:
                 allowed=", ".join(w["name"] for w in wanted),
             )
         samples = next(
-            (len(a) for a, w in zip(inputs, wanted, strict=True)
-             if w["shape"][:1] == [-1] and np.ndim(a)), 1
-        )  # fmt: skip
+            (
+                len(a)
+                for a, w in zip(inputs, wanted, strict=True)
+                if w["shape"][:1] == [-1] and np.ndim(a)
+            ),
+            1,
+        )
         for array, want in zip(inputs, wanted, strict=True):
             shape = tuple(samples if n == -1 else n for n in want["shape"])
             if (
@@ -156,9 +166,10 @@ class Library:
             ):
                 raise DataError(
                     f"{want['name']} is {_told(array)}",
-                    where=about["symbol"], allowed=f"float32 {shape} in C order",
+                    where=about["symbol"],
+                    allowed=f"float32 {shape} in C order",
                     fix="np.ascontiguousarray(x, dtype=np.float32)",
-                )  # fmt: skip
+                )
         return samples
 
 

@@ -48,9 +48,14 @@ class Body:
 
 
 def loop_text(
-    into: View, lines: list[str], last: str, leaves: list[View], table: Table, *,
+    into: View,
+    lines: list[str],
+    last: str,
+    leaves: list[View],
+    table: Table,
+    *,
     serial: bool = False,
-) -> str:  # fmt: skip
+) -> str:
     """Return nested loops over a view; lines refer to leaves as `{leaf0}` and the view as `{into}`.
 
     With `serial` several iterations may write the same element: dims that are not reduced are

@@ -101,9 +101,13 @@ def read_header(path: Path) -> PackedFile:
     head = len(MAGIC) + _LENGTH.size + size
     start = head + -head % ALIGN
     good = (
-        isinstance(key, str) and re.fullmatch("[0-9a-f]{16}", key) and isinstance(about, dict)
-        and type(number) is int and type(crc) is int and number >= 0
-    )  # fmt: skip
+        isinstance(key, str)
+        and re.fullmatch("[0-9a-f]{16}", key)
+        and isinstance(about, dict)
+        and type(number) is int
+        and type(crc) is int
+        and number >= 0
+    )
     if not good:
         raise _wrong(path, "damaged: its header cannot be read")
     if found.st_size != start + number:

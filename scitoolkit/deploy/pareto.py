@@ -88,8 +88,15 @@ def forms(functions: Sequence[TracedFunction], config: ExportConfig) -> list[For
                 functions, CompiledSurrogate(path).run, list(map(held_out, functions))
             )
             change = max(d.relative for d in told)
-            found.append(Form(f"time share {share:g}", {"time_share": share}, change, 0.0,
-                              written["weight_bytes"]))  # fmt: skip
+            found.append(
+                Form(
+                    f"time share {share:g}",
+                    {"time_share": share},
+                    change,
+                    0.0,
+                    written["weight_bytes"],
+                )
+            )
             paths.append(path)
         seconds = call_seconds(paths, functions, [calibration(f) for f in functions])
     return timed(found, seconds)
@@ -173,9 +180,10 @@ def export_chosen(
     except NumericalError as error:
         # Ranks are measured again and may differ if forms are nearly equal.
         raise NumericalError(
-            f"{chosen.name}, exported again: {error.what}", where=error.where,
+            f"{chosen.name}, exported again: {error.what}",
+            where=error.where,
             fix="start again, or set bits or time_share",
-        ) from None  # fmt: skip
+        ) from None
     rows = [asdict(f) for f in found]
     write_atomic(path.with_suffix(".forms.json"), json.dumps(rows, indent=1) + "\n")
     draw(found, chosen, path.with_suffix(".forms.png"))
@@ -187,18 +195,21 @@ def draw(found: Sequence[Form], chosen: Form, path: Path) -> None:
 
     def series(label: str, own: Sequence[Form], role: Any = "main") -> Series:
         own = sorted(own, key=lambda f: f.microseconds)
-        return Series(label=label, x=[f.microseconds for f in own], y=[f.error for f in own],
-                      role=role)  # fmt: skip
+        return Series(
+            label=label, x=[f.microseconds for f in own], y=[f.error for f in own], role=role
+        )
 
     front = [f for f in found if f.worth]
     spec = Points(
-        title="Forms of the surrogate", x_label="a call, µs", y_label="largest change / range",
+        title="Forms of the surrogate",
+        x_label="a call, µs",
+        y_label="largest change / range",
         series=[
             series("others", [f for f in found if not f.worth], "baseline"),
             series("Pareto front of error, time and bytes", front),
             series(f"chosen: {chosen.name}", [chosen]),
         ],
-    )  # fmt: skip
+    )
     figure = draw_plot(spec)
     with replacing(path) as temporary:
         figure.savefig(temporary, format="png", dpi=150)

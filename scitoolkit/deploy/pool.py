@@ -108,8 +108,9 @@ class Pool:
             raise ConfigError(
                 f"{name!r} has {file.size} bytes of weights, more than the budget of "
                 f"{self._memory.budget}",
-                where=str(path), fix=f"Pool({2 * file.size})",
-            )  # fmt: skip
+                where=str(path),
+                fix=f"Pool({2 * file.size})",
+            )
         shell = self._shell(file)
         with self._changed:
             self._open()
@@ -198,10 +199,14 @@ class Pool:
         """Return counts of calls, hits, loads, evictions and failures, and bytes in memory."""
         with self._changed:
             return {
-                **self._counts, "evictions": self._memory.evictions, "queued": self._queued,
-                "models": len(self._models), "resident_bytes": self._memory.resident_bytes(),
-                "held_bytes": self._memory.held, "budget_bytes": self._memory.budget,
-            }  # fmt: skip
+                **self._counts,
+                "evictions": self._memory.evictions,
+                "queued": self._queued,
+                "models": len(self._models),
+                "resident_bytes": self._memory.resident_bytes(),
+                "held_bytes": self._memory.held,
+                "budget_bytes": self._memory.budget,
+            }
 
     def close(self, *, finish: bool = True) -> None:
         """Close the pool after answering waiting requests; `finish=False` cancels them."""
@@ -372,9 +377,10 @@ class Pool:
             same = False
         if not same or shell.about["weights_bytes"] != file.size:
             raise CheckpointError(
-                f"its arrays do not match {path.name}", where=str(file.path),
+                f"its arrays do not match {path.name}",
+                where=str(file.path),
                 fix=f"scitoolkit export RUN -o {file.path.name}",
-            )  # fmt: skip
+            )
         return shell
 
     def _model(self, name: str) -> _Model:
@@ -403,9 +409,11 @@ def _together(queue: deque[_Request]) -> list[_Request]:
     taken = [queue.popleft()]
     first, samples = taken[0], taken[0].samples
     while (
-        queue and first.joins and queue[0].function == first.function
+        queue
+        and first.joins
+        and queue[0].function == first.function
         and samples + queue[0].samples <= BATCH
-    ):  # fmt: skip
+    ):
         taken.append(queue.popleft())
         samples += taken[-1].samples
     return taken
@@ -422,7 +430,8 @@ def _current(file: PackedFile, verified: bool) -> tuple[PackedFile, bool]:
     new = read_header(file.path)
     if (new.key, new.size) != (file.key, file.size) or common(new.about) != common(file.about):
         raise CheckpointError(
-            "was replaced by a surrogate with other arrays or code", where=str(file.path),
+            "was replaced by a surrogate with other arrays or code",
+            where=str(file.path),
             fix="remove(name) and add(name, path)",
-        )  # fmt: skip
+        )
     return new, False

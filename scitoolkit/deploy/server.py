@@ -25,9 +25,15 @@ from scitoolkit.deploy.pool import Pool
 NPY = "application/x-npy"
 JSON = "application/json"
 _DAMAGED = (
-    ValueError, EOFError, KeyError, TypeError, SyntaxError, OverflowError, RecursionError,
+    ValueError,
+    EOFError,
+    KeyError,
+    TypeError,
+    SyntaxError,
+    OverflowError,
+    RecursionError,
     tokenize.TokenError,
-)  # fmt: skip
+)
 
 
 class Refused(Exception):
@@ -91,9 +97,10 @@ def application(pool: Pool, *, max_bytes: int, seconds: float) -> FastAPI:
         return PlainTextResponse(prometheus(pool.statistics(), counts))
 
     @app.post(
-        "/models/{name}/predict", summary="Outputs of a surrogate, and the status of each sample.",
+        "/models/{name}/predict",
+        summary="Outputs of a surrogate, and the status of each sample.",
         openapi_extra={"requestBody": {"required": True, "content": _CONTENT}},
-    )  # fmt: skip
+    )
     async def predict(name: str, request: Request, function: str = "") -> Response:
         kind = request.headers.get("content-type", JSON).split(";")[0].strip().lower()
         if kind not in (JSON, NPY):
@@ -121,15 +128,29 @@ def application(pool: Pool, *, max_bytes: int, seconds: float) -> FastAPI:
 
 
 _CONTENT = {
-    JSON: {"schema": {
-        "type": "object", "required": ["inputs"], "additionalProperties": False,
-        "properties": {"inputs": {
-            "type": "object", "description": "Nested lists by input, the sample first; without "
-                                             "samples for inputs that all samples share.",
-            "additionalProperties": {"type": "array", "items": {}}}}}},
-    NPY: {"schema": {"type": "string", "format": "binary",
-                     "description": "float32, C order, of a surrogate with one input"}},
-}  # fmt: skip
+    JSON: {
+        "schema": {
+            "type": "object",
+            "required": ["inputs"],
+            "additionalProperties": False,
+            "properties": {
+                "inputs": {
+                    "type": "object",
+                    "description": "Nested lists by input, the sample first; without "
+                    "samples for inputs that all samples share.",
+                    "additionalProperties": {"type": "array", "items": {}},
+                }
+            },
+        }
+    },
+    NPY: {
+        "schema": {
+            "type": "string",
+            "format": "binary",
+            "description": "float32, C order, of a surrogate with one input",
+        }
+    },
+}
 
 
 async def _body(request: Request, max_bytes: int) -> bytes:
@@ -191,8 +212,10 @@ def _array(body: bytes) -> np.ndarray:
     file = io.BytesIO(body)
     try:
         version = np.lib.format.read_magic(file)
-        read = {(1, 0): np.lib.format.read_array_header_1_0,
-                (2, 0): np.lib.format.read_array_header_2_0}[version]  # fmt: skip
+        read = {
+            (1, 0): np.lib.format.read_array_header_1_0,
+            (2, 0): np.lib.format.read_array_header_2_0,
+        }[version]
         shape, fortran, dtype = read(file)
         if dtype.hasobject or fortran:
             raise ValueError("objects, or Fortran order")
@@ -218,7 +241,7 @@ def _json(
     named = {
         spec["name"]: (o if (finite := np.isfinite(o)).all() else _nulls(o, finite)).tolist()
         for spec, o in zip(specs, outputs, strict=True)
-    }  # fmt: skip
+    }
     return Response(json.dumps({"outputs": named, "status": status.tolist()}), media_type=JSON)
 
 

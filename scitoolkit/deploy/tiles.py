@@ -58,8 +58,9 @@ def best_tile(rows: int, vectors: int, registers: int) -> tuple[int, int]:
             continue
         cost = sum(
             max(a * b / 2, (a + b) / 2, LATENCY / chains(a, b), FETCH * b)
-            for a in _parts(rows, r) for b in _parts(vectors, v)
-        )  # fmt: skip
+            for a in _parts(rows, r)
+            for b in _parts(vectors, v)
+        )
         found.append((cost, -v, r))
     _, v, r = min(found)
     return r, -v
@@ -85,10 +86,12 @@ def pack(weights: np.ndarray, vectors: int, lanes: int) -> np.ndarray:
     padded = np.zeros((inputs, -(-outputs // lanes) * lanes), weights.dtype)
     padded[:, :outputs] = weights
     step = vectors * lanes
-    return np.concatenate([
-        np.ascontiguousarray(padded[:, k : k + step]).ravel()
-        for k in range(0, padded.shape[1], step)
-    ])  # fmt: skip
+    return np.concatenate(
+        [
+            np.ascontiguousarray(padded[:, k : k + step]).ravel()
+            for k in range(0, padded.shape[1], step)
+        ]
+    )
 
 
 def tile_name(dtype: str, rows: int, vectors: int) -> str:
@@ -106,8 +109,11 @@ def tile_source(dtype: str, rows: int, vectors: int) -> str:
     results = [(r, v) for r in range(rows) for v in range(vectors)]
 
     def one_input(copy: int, ahead: str) -> list[str]:
-        lines = [f"vec_{real} w{v} = *(const vec_{real} *)(w + ({ahead}) * {vectors} * LANES_{real}"
-                 f" + {v} * LANES_{real});" for v in range(vectors)]  # fmt: skip
+        lines = [
+            f"vec_{real} w{v} = *(const vec_{real} *)(w + ({ahead}) * {vectors} * LANES_{real}"
+            f" + {v} * LANES_{real});"
+            for v in range(vectors)
+        ]
         for r in range(rows):
             lines.append(f"{real} x{r} = p[{r} * row + ({ahead}) * step];")
         lines += [f"s{r}_{v}_{copy} += x{r} * w{v};" for r, v in results]
@@ -224,8 +230,9 @@ def product(
     shape = (*(a.shape[d] for d in rows), weights.outputs)
     out = builder.new(shape, a.dtype, (), vectors * lanes)
     matrices = [*weights.view.strides[:-1], *[0] * len(shape)]
-    dims = _loops([(a.shape[d], a.strides[d], out.strides[k], matrices[k])
-                   for k, d in enumerate(rows)])  # fmt: skip
+    dims = _loops(
+        [(a.shape[d], a.strides[d], out.strides[k], matrices[k]) for k, d in enumerate(rows)]
+    )
     inner, row, out_row, _ = dims.pop()
     r = best_tile(inner, vectors, builder.target.registers)[0]
     while r * weights.vectors + weights.vectors + 1 > builder.target.registers and r > 1:
@@ -238,8 +245,11 @@ def product(
         parts = [view.buffer.name, str(view.offset)]
         for name, dim in zip(names, dims, strict=True):
             stride = dim[which]
-            parts.append(f"{builder.table(stride)}[{name}]" if isinstance(stride, tuple)
-                         else f"{name} * {stride}")  # fmt: skip
+            parts.append(
+                f"{builder.table(stride)}[{name}]"
+                if isinstance(stride, tuple)
+                else f"{name} * {stride}"
+            )
         return " + ".join([*parts, *more])
 
     def call(rows_now: int, j: str, first: str, wide: int) -> str:

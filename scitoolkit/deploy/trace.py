@@ -29,9 +29,15 @@ _KEPT = (
     "native_",
 )
 _TAKEN_APART = (
-    "grid_sampler_2d", "_softmax", "_log_softmax", "addcmul", "lerp", "mish", "hardswish",
+    "grid_sampler_2d",
+    "_softmax",
+    "_log_softmax",
+    "addcmul",
+    "lerp",
+    "mish",
+    "hardswish",
     "hardsigmoid",
-)  # fmt: skip
+)
 _EMPTY = ("full_like", "zeros_like", "ones_like", "new_zeros", "new_full", "new_ones")
 _IGNORED = (
     "aten._assert_tensor_metadata.default",
@@ -73,9 +79,14 @@ def _decompositions() -> dict[Any, Any]:
 
 
 def _batch_norm(
-    x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, variance: Tensor,
-    momentum: float, eps: float,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    mean: Tensor,
+    variance: Tensor,
+    momentum: float,
+    eps: float,
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return batch normalisation in evaluation mode; torch's own decomposition is not functional.
 
     The second and third result, statistics for a backward pass, are empty.
@@ -89,9 +100,11 @@ def _batch_norm(
 
 
 def lower(
-    found: torch.export.ExportedProgram, inputs: Sequence[View], outputs: Sequence[View],
+    found: torch.export.ExportedProgram,
+    inputs: Sequence[View],
+    outputs: Sequence[View],
     builder: Builder,
-) -> None:  # fmt: skip
+) -> None:
     """Lower a traced program.
 
     Args:
@@ -136,10 +149,11 @@ def _result(node: Any, known: dict, builder: Builder, by_target: dict[str, type[
     if member is None:
         known_names = sorted(by_target)
         raise ConfigError(
-            f"operator {target}, from {_origin(node)}", where="export to C",
+            f"operator {target}, from {_origin(node)}",
+            where="export to C",
             allowed=f"{len(known_names)} operators, `scitoolkit ls lowering`",
             fix=nearest_name(target, known_names) or "add a lowering for it",
-        )  # fmt: skip
+        )
     result = member.lower(builder, target, _all_arguments(node, args, known), like)
     several = isinstance(like, tuple | list)
     if several or not isinstance(result, Expr) or len(node.users) < 2:
@@ -199,8 +213,11 @@ def _constants(found: torch.export.ExportedProgram) -> dict[str, Tensor]:
     signature = found.graph_signature
     out: dict[str, Tensor] = {}
     stored = {**found.state_dict, **found.constants}
-    for names in (signature.inputs_to_parameters, signature.inputs_to_buffers,
-                  signature.inputs_to_lifted_tensor_constants):  # fmt: skip
+    for names in (
+        signature.inputs_to_parameters,
+        signature.inputs_to_buffers,
+        signature.inputs_to_lifted_tensor_constants,
+    ):
         for place, name in names.items():
             out[place] = stored[name].detach()
     return out

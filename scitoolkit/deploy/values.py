@@ -14,8 +14,14 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 Stride: TypeAlias = int | tuple[int, ...]
-C_TYPES = {"float32": "float", "float64": "double", "int64": "int64_t", "bool": "int64_t",
-           "int16": "int16_t", "int8": "int8_t"}  # fmt: skip
+C_TYPES = {
+    "float32": "float",
+    "float64": "double",
+    "int64": "int64_t",
+    "bool": "int64_t",
+    "int16": "int16_t",
+    "int8": "int8_t",
+}
 """C type of each supported dtype; int16 and int8 hold quantised inputs."""
 
 
@@ -54,8 +60,11 @@ class View:
 
     def permute(self, dims: Sequence[int]) -> View:
         """Return the view with permuted dims."""
-        return replace(self, shape=tuple(self.shape[d] for d in dims),
-                       strides=tuple(self.strides[d] for d in dims))  # fmt: skip
+        return replace(
+            self,
+            shape=tuple(self.shape[d] for d in dims),
+            strides=tuple(self.strides[d] for d in dims),
+        )
 
     def take(self, dim: int, indices: Sequence[int]) -> View:
         """Return the view of constant indices along a dim."""
@@ -68,9 +77,11 @@ class View:
         elif len(offsets) == 1:
             stride, start = 0, offsets[0]
         return replace(
-            self, shape=_set(self.shape, dim, len(offsets)),
-            strides=_set(self.strides, dim, stride), offset=self.offset + start,
-        )  # fmt: skip
+            self,
+            shape=_set(self.shape, dim, len(offsets)),
+            strides=_set(self.strides, dim, stride),
+            offset=self.offset + start,
+        )
 
     def reshape(self, shape: Sequence[int]) -> View | None:
         """Return the elements in another shape; None if that needs a copy."""

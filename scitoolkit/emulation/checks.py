@@ -35,26 +35,31 @@ def check_dims(config: EmulationConfig, layout: Layout) -> None:
         for name in names:
             if name not in dims:
                 raise ConfigError(
-                    f"{name!r} is not a dim of the grid", where=key,
+                    f"{name!r} is not a dim of the grid",
+                    where=key,
                     allowed=", ".join(dims) or "none: there is no field",
                     fix=nearest_name(name, dims) or "",
-                )  # fmt: skip
+                )
     if not dims and config.model.name != "mlp":
         raise ConfigError(
             f"model {config.model.name} needs fields, but all variables are vectors",
-            where="model.name", allowed="mlp", fix="model={name: mlp}",
-        )  # fmt: skip
+            where="model.name",
+            allowed="mlp",
+            fix="model={name: mlp}",
+        )
     if dims and config.model.name == "mlp":
         raise ConfigError(
-            "model mlp is for vectors, but there are fields", where="model.name",
+            "model mlp is for vectors, but there are fields",
+            where="model.name",
             allowed="unet, resnet, fno",
-        )  # fmt: skip
+        )
     modes = getattr(config.model, "modes", [0])
     if len(modes) not in (1, len(dims)):
         raise ConfigError(
-            f"{len(modes)} entries", where="model.modes",
+            f"{len(modes)} entries",
+            where="model.modes",
             allowed=f"1, or {len(dims)} for the dims {', '.join(dims)}",
-        )  # fmt: skip
+        )
 
 
 def check_symmetries(config: EmulationConfig, layout: Layout) -> None:
@@ -76,9 +81,10 @@ def check_symmetries(config: EmulationConfig, layout: Layout) -> None:
                     "not evenly spaced" if kind == "shift" else "not symmetric about their middle"
                 )
                 raise ConfigError(
-                    f"the points along {dim} are {what}", where=f"symmetries.{kind}",
+                    f"the points along {dim} are {what}",
+                    where=f"symmetries.{kind}",
                     fix="leave the dim out, or interpolate to such points",
-                )  # fmt: skip
+                )
 
 
 def check_mask(config: EmulationConfig, layout: Layout) -> None:
@@ -123,26 +129,31 @@ def check_guards(config: EmulationConfig, layout: Layout) -> list[str]:
         for name in (*guard.variables(), *guard.determined()):
             if name not in fields:
                 raise ConfigError(
-                    f"{name!r} is not a field of data.outputs", where=where,
-                    allowed=", ".join(fields), fix=nearest_name(name, fields) or "",
-                )  # fmt: skip
+                    f"{name!r} is not a field of data.outputs",
+                    where=where,
+                    allowed=", ".join(fields),
+                    fix=nearest_name(name, fields) or "",
+                )
             if name not in (*known, *guard.determined()):
                 raise ConfigError(
-                    f"{name!r} is computed by a later guard", where=where,
+                    f"{name!r} is computed by a later guard",
+                    where=where,
                     fix="put that guard first",
-                )  # fmt: skip
+                )
         for name in guard.compared():
             if name not in layout.state:
                 raise ConfigError(
                     f"{name!r} is not an input, so that its value before the step is unknown",
-                    where=where, allowed=", ".join(layout.state) or "none: no output is an input",
+                    where=where,
+                    allowed=", ".join(layout.state) or "none: no output is an input",
                     fix=f"add {name} to data.inputs, or leave the guard out",
-                )  # fmt: skip
+                )
         if guard.timed and layout.leads:
             raise ConfigError(
                 f"it is for a single lead, but data.leads has {len(layout.leads)} leads",
-                where=where, fix="leave out data.leads, or the guard",
-            )  # fmt: skip
+                where=where,
+                fix="leave out data.leads, or the guard",
+            )
         known += guard.determined()
     if fields and not [n for n in fields if n not in determined]:
         raise ConfigError("every output is computed by a guard", where="guards")

@@ -34,9 +34,15 @@ class Committee:
     """
 
     def __init__(
-        self, model: Ensemble, reservoir: Reservoir, draw: DrawConfig, scales: Mapping[str, str],
-        seed: int, *, candidates: int,
-    ) -> None:  # fmt: skip
+        self,
+        model: Ensemble,
+        reservoir: Reservoir,
+        draw: DrawConfig,
+        scales: Mapping[str, str],
+        seed: int,
+        *,
+        candidates: int,
+    ) -> None:
         self._model, self._reservoir, self._draw = model, reservoir, draw
         self._scales, self._seed, self._count = scales, seed, candidates
 
@@ -51,10 +57,12 @@ class Committee:
         """Return the spread of the members at each parameter set, in units of typical changes."""
         names = list(sets[0])
         asked = np.array([[self._given(n, s[n]) for n in names] for s in sets], np.float32)
-        held = np.stack([
-            [float(self._reservoir.slot(slot)[n].flat[0]) for n in names]
-            for slot in range(self._reservoir.capacity)
-        ])  # fmt: skip
+        held = np.stack(
+            [
+                [float(self._reservoir.slot(slot)[n].flat[0]) for n in names]
+                for slot in range(self._reservoir.capacity)
+            ]
+        )
         width = np.maximum(np.ptp(np.concatenate([held, asked]), axis=0), 1e-30)
         apart = np.linalg.norm((asked[:, None] - held[None]) / width, axis=2)
         windows = self._reservoir.windows
@@ -75,8 +83,9 @@ class Committee:
         with torch.no_grad():
             answers = [member(*inputs) for member in members]
         self._model.train(was_training)
-        scales = {v.name: s for v, s in zip(members[0].learned, members[0].output_scales(),
-                                            strict=True)}  # fmt: skip
+        scales = {
+            v.name: s for v, s in zip(members[0].learned, members[0].output_scales(), strict=True)
+        }
         spread = torch.zeros(len(inputs[0]), device=device)
         for position, variable in enumerate(self._model.layout.outputs):
             if variable.name in scales:

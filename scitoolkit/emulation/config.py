@@ -102,8 +102,17 @@ class DataConfig(Config):
         if self.generator is None:
             refuse_unused(self, "data.path", "draw", "stream")
             return self
-        refuse_unused(self, "data.generator", "test", "pattern", "files", "dims", "parameter_table",
-                      "on_error", "mask")  # fmt: skip
+        refuse_unused(
+            self,
+            "data.generator",
+            "test",
+            "pattern",
+            "files",
+            "dims",
+            "parameter_table",
+            "on_error",
+            "mask",
+        )
         refuse_generator(self.generator, self.draw, self.stream, [*self.parameters])
         return self
 

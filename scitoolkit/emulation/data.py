@@ -109,9 +109,12 @@ class Data:
         return lambda step: self.frame(start + step * lead)
 
     def source(
-        self, starts: np.ndarray, offsets: Sequence[int], repeats: int = 1,
+        self,
+        starts: np.ndarray,
+        offsets: Sequence[int],
+        repeats: int = 1,
         box: Mapping[str, slice] | None = None,
-    ) -> CampaignWindows:  # fmt: skip
+    ) -> CampaignWindows:
         """Return windows of samples: (B, offset, *dims) float32 for each variable.
 
         Args:
@@ -123,9 +126,13 @@ class Data:
         rows = row_sets(self.campaign, box) if box else self.rows
         orders = {name: v.dims for name, v in self.layout.variables.items()}
         return CampaignWindows(
-            self.campaign, rows, np.tile(np.asarray(starts, np.int64), repeats), offsets,
-            orders=orders, dtype=np.float32,
-        )  # fmt: skip
+            self.campaign,
+            rows,
+            np.tile(np.asarray(starts, np.int64), repeats),
+            offsets,
+            orders=orders,
+            dtype=np.float32,
+        )
 
 
 def _with_earlier(
@@ -141,9 +148,13 @@ def _with_earlier(
 
 
 def open_data(
-    config: DataConfig, path: Path | list[Path] | None = None, *, like: Layout | None = None,
-    cache: Path | None = None, keep: bool = True,
-) -> Data:  # fmt: skip
+    config: DataConfig,
+    path: Path | list[Path] | None = None,
+    *,
+    like: Layout | None = None,
+    cache: Path | None = None,
+    keep: bool = True,
+) -> Data:
     """Open the variables of a job without reading fields.
 
     Args:
@@ -160,9 +171,14 @@ def open_data(
     path = config.path if path is None else path
     assert path is not None  # a generator's files are those of its run
     options = Options(
-        config.sample_dim, config.dims, config.grid, config.files, config.pattern, config.lead,
+        config.sample_dim,
+        config.dims,
+        config.grid,
+        config.files,
+        config.pattern,
+        config.lead,
         config.on_error,
-    )  # fmt: skip
+    )
     variables = [*config.inputs, *config.outputs]
     stated = [] if config.mask in (None, MISSING) else [config.mask]
     campaign = open_campaign(path, [*variables, *stated], options, cache=cache, keep=keep)
@@ -179,10 +195,19 @@ def open_data(
     dataset = campaign.template()
     for name, unit in config.units.items():
         _require_unit(campaign, dataset, name, unit, where)
-    layout = read_layout(
-        dataset, inputs, outputs, config.sample_dim, grid=config.grid, lead=config.lead,
-        where=where,
-    ).with_history(config.history).with_leads(config.leads)  # fmt: skip
+    layout = (
+        read_layout(
+            dataset,
+            inputs,
+            outputs,
+            config.sample_dim,
+            grid=config.grid,
+            lead=config.lead,
+            where=where,
+        )
+        .with_history(config.history)
+        .with_leads(config.leads)
+    )
     if campaign.mask is not None:
         valid = campaign.mask.along(tuple(layout.grid))
         assert valid is not None  # `with_mask` took the same grid
@@ -221,8 +246,14 @@ def _warn_outside(campaign: Campaign, like: Layout) -> None:
             log.warning(
                 "%s is %g in simulation %s; the emulator learned from %g to %g: "
                 "it extrapolates in %d of %d simulations",
-                name, values[worst], campaign.labels[worst], low, high, len(outside), len(values),
-            )  # fmt: skip
+                name,
+                values[worst],
+                campaign.labels[worst],
+                low,
+                high,
+                len(outside),
+                len(values),
+            )
 
 
 def _require_like(found: Layout, expected: Layout, where: str) -> None:
@@ -247,9 +278,10 @@ def _require_like(found: Layout, expected: Layout, where: str) -> None:
             for layout in (found, expected)
         ]
         raise DataError(
-            f"a mask of {cells[0]} valid cells", where=where,
+            f"a mask of {cells[0]} valid cells",
+            where=where,
             allowed=f"the mask of the training data, of {cells[1]}",
-        )  # fmt: skip
+        )
     a, b = found.step, expected.step
     if a is not None and b is not None and abs(a - b) > 1e-2 * abs(b):
         raise DataError(

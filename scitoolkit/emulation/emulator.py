@@ -174,31 +174,39 @@ def conditions_of(config: EmulationConfig, layout: Layout) -> tuple[str, ...]:
     if not found:
         raise ConfigError(
             "conditioning film, but every input is a field or changes in a step",
-            where="conditioning", allowed="film with data.parameters, data.leads or a forcing "
-            "without grid dims", fix="conditioning=channels",
-        )  # fmt: skip
+            where="conditioning",
+            allowed="film with data.parameters, data.leads or a forcing without grid dims",
+            fix="conditioning=channels",
+        )
     if len(found) == len(layout.inputs) and not layout.grid:
         raise ConfigError(
             f"conditioning film, but {', '.join(found)} are the only inputs",
-            where="conditioning", fix="conditioning=channels",
-        )  # fmt: skip
+            where="conditioning",
+            fix="conditioning=channels",
+        )
     models = {"model": config.model}
     if config.diagnostic is not None:
         models["diagnostic.model"] = config.diagnostic.model
     for key, model in models.items():
         if not model.conditioned:
             raise ConfigError(
-                f"{key} {model.name} does not support conditioning", where="conditioning",
+                f"{key} {model.name} does not support conditioning",
+                where="conditioning",
                 fix="conditioning=channels, or `conditioned = True` in the model's section",
-            )  # fmt: skip
+            )
     return tuple(found)
 
 
 def network_of(
-    config: EmulationConfig, layout: Layout, model: FieldModelConfig,
-    carried: dict[str, int] | None, *, padding: Sequence[AnyPadding] | None = None,
-    local: Layout | None = None, conditions: Sequence[str] = (),
-) -> NormalizedNetwork:  # fmt: skip
+    config: EmulationConfig,
+    layout: Layout,
+    model: FieldModelConfig,
+    carried: dict[str, int] | None,
+    *,
+    padding: Sequence[AnyPadding] | None = None,
+    local: Layout | None = None,
+    conditions: Sequence[str] = (),
+) -> NormalizedNetwork:
     """Return an untrained network for the variables of a layout.
 
     Args:
@@ -219,6 +227,11 @@ def network_of(
     else:
         network = model.build(channels, outputs, padding)
     return NormalizedNetwork(
-        local or layout, network, coordinates=config.coordinates, residual=config.residual,
-        carried=carried, padding=padding, conditions=conditions,
-    )  # fmt: skip
+        local or layout,
+        network,
+        coordinates=config.coordinates,
+        residual=config.residual,
+        carried=carried,
+        padding=padding,
+        conditions=conditions,
+    )

@@ -66,9 +66,13 @@ class Evaluation:
     starts: int
 
     def __init__(
-        self, emulator: AnyEmulator, data: Data, blocks: Sequence[range],
-        config: EmulationConfig, intervals: Intervals | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        emulator: AnyEmulator,
+        data: Data,
+        blocks: Sequence[range],
+        config: EmulationConfig,
+        intervals: Intervals | None = None,
+    ) -> None:
         self.emulator: AnyEmulator = emulator
         self.data: Data = data
         self.config: EmulationConfig = config
@@ -86,9 +90,11 @@ class Evaluation:
         self.blocks: list[range] = [b[before:] for b in blocks if len(b) > self.lead + before]
         if not self.blocks:
             raise DataError(
-                f"{self.num_samples} samples to test on", where=data.where,
-                allowed=f"more than {self.lead + before}", fix="split.test, or data.test=FILE",
-            )  # fmt: skip
+                f"{self.num_samples} samples to test on",
+                where=data.where,
+                allowed=f"more than {self.lead + before}",
+                fix="split.test, or data.test=FILE",
+            )
         self.spectra: dict[str, dict[str, list[np.ndarray]]] = defaultdict(
             lambda: defaultdict(list)
         )
@@ -206,10 +212,12 @@ class Evaluation:
             forecasts: dict[str, Frames] = {OWN: own, PERSISTENCE: now}
             if self.layout.state and lead > usual and lead % usual == 0:
                 *_, last = rollout(
-                    self.emulator, self.inputs(start), lead // usual,
+                    self.emulator,
+                    self.inputs(start),
+                    lead // usual,
                     jitter=jitter_of(self.config, self.layout),
                     forcing=self.data.forcing(start, usual),
-                )  # fmt: skip
+                )
                 forecasts[REPEATED] = last
             for forecast, frames in forecasts.items():
                 for name in self.outputs:
@@ -234,9 +242,12 @@ class Evaluation:
         if start - lead >= block.start:
             baselines[LINEAR] = linear_extrapolation(self.frame(start - lead), first, length)
         own = rollout(
-            self.emulator, self.inputs(start), length, jitter=jitter_of(self.config, self.layout),
+            self.emulator,
+            self.inputs(start),
+            length,
+            jitter=jitter_of(self.config, self.layout),
             forcing=self.data.forcing(start, lead),
-        )  # fmt: skip
+        )
         keep = {1, (length + 1) // 2, length}
         for step, forecast in enumerate(own, start=1):
             truth = self.frame(start + step * lead)
@@ -282,9 +293,14 @@ class Evaluation:
         """The first periodic dim of the grid along which a mask does not change."""
         dims, valid = list(self.layout.grid), self.layout.valid
         return next(
-            (i for i, d in enumerate(dims) if self.config.boundary.get(d) == "circular"
-             and (valid is None or (valid == valid.take([0], i)).all())), None,
-        )  # fmt: skip
+            (
+                i
+                for i, d in enumerate(dims)
+                if self.config.boundary.get(d) == "circular"
+                and (valid is None or (valid == valid.take([0], i)).all())
+            ),
+            None,
+        )
 
     def ratio(self, errors: Mapping[str, Mapping[str, float]], baseline: str) -> dict[str, float]:
         """Return {output: error of the emulator over that of a baseline}."""

@@ -60,9 +60,10 @@ def export(emulator: Emulator, path: Path, batch: int = 1) -> dict[str, Any]:
     if not difference <= TOLERANCE:
         path.unlink(missing_ok=True)
         raise NumericalError(
-            f"the exported file differs from the emulator by {difference:.2g}", where=str(path),
+            f"the exported file differs from the emulator by {difference:.2g}",
+            where=str(path),
             allowed=f"{TOLERANCE:g}",
-        )  # fmt: skip
+        )
     return {"path": str(path), **describe(emulator, batch), "largest_difference": difference}
 
 
@@ -72,9 +73,11 @@ def describe(emulator: Emulator, batch: int = 1) -> dict[str, Any]:
 
     def entry(variable: Variable) -> dict[str, Any]:
         return {
-            "name": variable.name, "dims": ["sample", *variable.dims],
-            "shape": [batch, *variable.shape], "units": variable.units,
-        }  # fmt: skip
+            "name": variable.name,
+            "dims": ["sample", *variable.dims],
+            "shape": [batch, *variable.shape],
+            "units": variable.units,
+        }
 
     return {
         "inputs": [entry(v) for v in layout.inputs],
@@ -95,8 +98,9 @@ def example_inputs(emulator: Emulator, batch: int, seed: int = 0) -> tuple[Tenso
     generator = torch.Generator().manual_seed(seed)
     pieces = zip(
         part.mean.split([v.size for v in part.layout.inputs]),
-        part.scale.split([v.size for v in part.layout.inputs]), strict=True,
-    )  # fmt: skip
+        part.scale.split([v.size for v in part.layout.inputs]),
+        strict=True,
+    )
     out = []
     for variable, (mean, scale) in zip(part.layout.inputs, pieces, strict=True):
         values = torch.randn((batch, *variable.shape), generator=generator)
@@ -127,15 +131,17 @@ def _write_package(
     program = torch.export.export(model, example, strict=False)
     try:
         aoti_compile_and_package(
-            program, package_path=str(path),
+            program,
+            package_path=str(path),
             inductor_configs={"aot_inductor.metadata": {"scitoolkit": json.dumps(about)}},
-        )  # fmt: skip
+        )
     except Exception as error:
         text = " ".join(str(error).split())[:300]
         raise BackendError(
             f"AOTInductor could not compile the emulator ({type(error).__name__}: {text})",
-            where=str(path), fix="install a C++ compiler (g++), or export to .onnx",
-        ) from error  # fmt: skip
+            where=str(path),
+            fix="install a C++ compiler (g++), or export to .onnx",
+        ) from error
     loaded = aoti_load_package(str(path))
     return lambda inputs: [t.numpy() for t in loaded(*inputs)]
 
@@ -151,11 +157,18 @@ def _write_onnx(
         raise missing_extra("onnx, onnxscript, onnxruntime", "emulation", "ONNX") from None
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     torch.onnx.export(
-        model, example, str(path), dynamo=True, verbose=False, external_data=False,
+        model,
+        example,
+        str(path),
+        dynamo=True,
+        verbose=False,
+        external_data=False,
         input_names=[v["name"] for v in about["inputs"]],
-        output_names=[f"{v['name']}_next" if v["name"] in _names(about["inputs"]) else v["name"]
-                      for v in about["outputs"]],
-    )  # fmt: skip
+        output_names=[
+            f"{v['name']}_next" if v["name"] in _names(about["inputs"]) else v["name"]
+            for v in about["outputs"]
+        ],
+    )
     stored = onnx.load(str(path))
     onnx.helper.set_model_props(stored, {"scitoolkit": json.dumps(about)})
     onnx.save(stored, str(path))

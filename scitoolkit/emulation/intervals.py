@@ -149,13 +149,15 @@ def roll_on_data(
     if not firsts:
         raise DataError(
             f"no trajectory of more than {before + span} samples among {len(blocks)}",
-            where=data.where, fix="fewer uncertainty.steps, or longer simulations",
-        )  # fmt: skip
+            where=data.where,
+            fix="fewer uncertainty.steps, or longer simulations",
+        )
     lasts = [b.stop - span for b in blocks if len(b) > before + span]
     starts = [
-        int(s) for a, b in zip(firsts, lasts, strict=True)
+        int(s)
+        for a, b in zip(firsts, lasts, strict=True)
         for s in np.unique(np.linspace(a, b - 1, settings.starts).astype(int))
-    ]  # fmt: skip
+    ]
     valid, outputs = emulator.layout.valid, emulator.layout.outputs
     names = [v.name for v in outputs]
     points = {
@@ -165,9 +167,11 @@ def roll_on_data(
     parts: dict[str, list[list[Pairs]]] = {n: [[] for _ in range(steps)] for n in names}
     for number, start in enumerate(starts):
         frames = rollout_members(
-            emulator, data.inputs(start, emulator.layout, lead), steps,
+            emulator,
+            data.inputs(start, emulator.layout, lead),
+            steps,
             forcing=data.forcing(start, lead),
-        )  # fmt: skip
+        )
         for step, members in enumerate(frames):
             truth = data.frame(start + (step + 1) * lead)
             for name in names:
@@ -178,9 +182,12 @@ def roll_on_data(
 
 
 def _drawn(
-    truth: np.ndarray, members: Sequence[Frames], name: str, points: np.ndarray,
+    truth: np.ndarray,
+    members: Sequence[Frames],
+    name: str,
+    points: np.ndarray,
     seed: tuple[int, int],
-) -> Pairs:  # fmt: skip
+) -> Pairs:
     """Return at most POINTS random points of a frame; `seed` differs by rollout and step."""
     mean, spread = member_statistics(members, name)
     if len(points) > POINTS:
@@ -209,13 +216,16 @@ def calibrate(
     """
     settings = config.uncertainty
     assert settings is not None
-    simulations = len({int(data.campaign.index.simulation_of(np.array([b.start]))[0])
-                       for b in blocks})  # fmt: skip
+    simulations = len(
+        {int(data.campaign.index.simulation_of(np.array([b.start]))[0]) for b in blocks}
+    )
     if simulations < ENOUGH:
         log.warning(
             "intervals are calibrated on %d trajectories; with fewer than %d their coverage on new "
-            "ones is uncertain. Fix: more simulations in the validation part", simulations, ENOUGH,
-        )  # fmt: skip
+            "ones is uncertain. Fix: more simulations in the validation part",
+            simulations,
+            ENOUGH,
+        )
     pairs = roll_on_data(emulator, data, blocks, config)
     leads = {n: [_lead(p, settings) for p in each] for n, each in pairs.items()}
     return Intervals(settings.coverage, simulations, leads)

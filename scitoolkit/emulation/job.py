@@ -62,9 +62,10 @@ class EmulationJob(PipelineJob, TrainingJob):
             what, other = "a rollout", "; --steps 0, which maps every sample"
         raise ConfigError(
             f"{what} by several processes, and training.strategy {config.training.strategy}",
-            where=str(directory), allowed=f"spatial, which divides fields{other}",
+            where=str(directory),
+            allowed=f"spatial, which divides fields{other}",
             fix="one process: leave --nproc out",
-        )  # fmt: skip
+        )
 
     @contextlib.contextmanager
     def joined(self, directory: Path) -> Iterator[None]:

@@ -25,9 +25,12 @@ class HistoryWindows(CampaignWindows):
     """
 
     def __init__(
-        self, windows: CampaignWindows, offsets: Sequence[int], earlier: Sequence[Variable],
+        self,
+        windows: CampaignWindows,
+        offsets: Sequence[int],
+        earlier: Sequence[Variable],
         lead: int,
-    ) -> None:  # fmt: skip
+    ) -> None:
         ages = {v.name: v.age * lead for v in earlier}
         wanted = np.array(offsets)
         union = np.unique(np.concatenate([wanted, *(wanted - back for back in ages.values())]))
@@ -35,8 +38,9 @@ class HistoryWindows(CampaignWindows):
             windows.campaign, windows.sets, windows.starts, union.tolist(), dtype=windows.dtype
         )
         self.orders = windows.orders
-        self.columns = {v.name: (v.earlier_of, np.searchsorted(union, wanted - ages[v.name]))
-                        for v in earlier}  # fmt: skip
+        self.columns = {
+            v.name: (v.earlier_of, np.searchsorted(union, wanted - ages[v.name])) for v in earlier
+        }
         self.present = np.searchsorted(union, wanted)
 
     def assemble(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -47,9 +51,14 @@ class HistoryWindows(CampaignWindows):
 
 
 def make_loader(
-    data: Data, config: EmulationConfig, starts: np.ndarray, offsets: Sequence[int], *, train: bool,
+    data: Data,
+    config: EmulationConfig,
+    starts: np.ndarray,
+    offsets: Sequence[int],
+    *,
+    train: bool,
     box: Mapping[str, slice] | None = None,
-) -> PlannedLoader:  # fmt: skip
+) -> PlannedLoader:
     """Return a loader of the windows that start at `starts`.
 
     Args:
@@ -65,7 +74,11 @@ def make_loader(
     if data.layout.earlier:
         windows = HistoryWindows(windows, offsets, data.layout.earlier, config.data.lead)
     return PlannedLoader(
-        windows, config.training.batch_size, seed=config.training.seed, buffer=config.buffer,
-        shuffle="exact" if train else False, rank=0 if box else current_rank(),
+        windows,
+        config.training.batch_size,
+        seed=config.training.seed,
+        buffer=config.buffer,
+        shuffle="exact" if train else False,
+        rank=0 if box else current_rank(),
         world_size=1 if box else world_size(),
-    )  # fmt: skip
+    )

@@ -45,12 +45,17 @@ def begin_from_trained(
     with torch.no_grad(), Moments(wanted) as seen:
         for row in rows:
             frame = data.inputs(int(row), trained.layout, config.data.lead)
-            trained(*(torch.from_numpy(np.asarray(frame[v.name], np.float32))[None]
-                      for v in trained.layout.inputs))  # fmt: skip
+            trained(
+                *(
+                    torch.from_numpy(np.asarray(frame[v.name], np.float32))[None]
+                    for v in trained.layout.inputs
+                )
+            )
     replaced(
-        trained, config.low_rank.ranks,
+        trained,
+        config.low_rank.ranks,
         lambda name, layer, ranks: factors(layer, ranks, seen[name] if name in seen else None),
-    )  # fmt: skip
+    )
     try:
         found = emulator.load_state_dict(trained.state_dict(), strict=False)
         wrong = [*found.missing_keys, *(k for k in found.unexpected_keys if not _idle(k, config))]
@@ -59,8 +64,9 @@ def begin_from_trained(
     if wrong:
         raise ConfigError(
             f"the emulator in low_rank.of does not match: {', '.join(wrong[:3])}",
-            where="low_rank.of", fix="use the data, model and coordinates of its configuration",
-        )  # fmt: skip
+            where="low_rank.of",
+            fix="use the data, model and coordinates of its configuration",
+        )
 
 
 def _idle(key: str, config: EmulationConfig) -> bool:

@@ -79,10 +79,14 @@ class Motion:
     def figure(self) -> Maps:
         """Return the animation, or for a field in one dim the maps over position and step."""
         panels = [
-            Panel(variable=self._variable(kind), label=kind,
-                  scale="error" if kind == "error" else "field", diverging=kind == "error")
+            Panel(
+                variable=self._variable(kind),
+                label=kind,
+                scale="error" if kind == "error" else "field",
+                diverging=kind == "error",
+            )
             for kind in KINDS
-        ]  # fmt: skip
+        ]
         every = max(self.stride)
         note = "The first rollout of the test split."
         if every > 1:
@@ -91,9 +95,11 @@ class Motion:
         moves = len(self.dims) > 1
         return Maps(
             title=f"{self.name} in motion" if moves else f"{self.name} over the rollout",
-            panels=panels, unit=units if units != "1" else "", note=note,
+            panels=panels,
+            unit=units if units != "1" else "",
+            note=note,
             animate=DIM if moves else "",
-        )  # fmt: skip
+        )
 
     def _variable(self, kind: str) -> str:
         return f"{self.name}_motion_{kind}"

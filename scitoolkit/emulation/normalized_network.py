@@ -165,8 +165,9 @@ class NormalizedNetwork(nn.Module):
         parts: list[Tensor] = []
         if self.fields_in:
             fields = torch.stack([inputs[i] for i in self.fields_in], 1)
-            mean, scale = (self._select(t, self.fields_in).view(1, *shape[1:])
-                           for t in (self.mean, self.scale))  # fmt: skip
+            mean, scale = (
+                self._select(t, self.fields_in).view(1, *shape[1:]) for t in (self.mean, self.scale)
+            )
             # In place, as large fields leave no memory for copies.
             parts.append(self.hide(fields.sub_(mean).div_(scale)))
         if self.vectors_in:
@@ -238,9 +239,11 @@ class NormalizedNetwork(nn.Module):
 def _condition_network(values: int) -> nn.Sequential:
     """Return the network from `values` normalised inputs to the condition."""
     return nn.Sequential(
-        nn.Linear(values, CONDITION_WIDTH), nn.GELU(approximate="tanh"),
-        nn.Linear(CONDITION_WIDTH, CONDITION_WIDTH), nn.GELU(approximate="tanh"),
-    )  # fmt: skip
+        nn.Linear(values, CONDITION_WIDTH),
+        nn.GELU(approximate="tanh"),
+        nn.Linear(CONDITION_WIDTH, CONDITION_WIDTH),
+        nn.GELU(approximate="tanh"),
+    )
 
 
 def channels_out(layout: Layout, *, residual: bool, transports: bool) -> int:

@@ -136,9 +136,11 @@ def train(config: EmulationConfig, run: RunDirectory, *, resume: bool = False) -
         write_atomic(run.path / "statistics.json", text)
     log.info(
         "%d samples of %d simulations on %s, %d parameters",
-        job.data.num_samples, len(job.data.blocks), job.data.layout.grid,
+        job.data.num_samples,
+        len(job.data.blocks),
+        job.data.layout.grid,
         sum(p.numel() for p in job.emulator.parameters()),
-    )  # fmt: skip
+    )
     trainer, loader = Trainer(job.task, config.training, run=run), job.loaders["train"]
     try:
         trainer.fit(loader, job.loaders.get("validation"), resume=resume)
@@ -152,14 +154,15 @@ def train(config: EmulationConfig, run: RunDirectory, *, resume: bool = False) -
     model = ModelFolder.create(run)
     surrogate.save(job.emulator.cpu(), model.path, config.weights_dtype)
     record = {
-        "best": trainer.best, "steps": trainer.step,
+        "best": trainer.best,
+        "steps": trainer.step,
         "cpu_seconds": time.process_time() - begin,
         "parts": {
             name: [edge for block in part for edge in (block.start, block.stop)]
             for name, part in job.parts.items()
         },
         "loader": job.loaders["train"].stats(),
-    }  # fmt: skip
+    }
     if config.uncertainty is not None:
         delivered = surrogate.load(model.path, config)
         found = calibrate(delivered, job.data, job.parts["validation"], config)
@@ -223,8 +226,10 @@ def export(directory: Path, output: Path, batch: int = 1) -> Mapping[str, Any]:
     if isinstance(emulator, Ensemble):
         raise ConfigError(
             f"an ensemble of {len(emulator.members)}; the mean of rollouts is not the rollout of "
-            "a mean", where=str(directory), fix="train one to export: uncertainty.members=1",
-        )  # fmt: skip
+            "a mean",
+            where=str(directory),
+            fix="train one to export: uncertainty.members=1",
+        )
     return write_program(emulator, Path(output), batch)
 
 
@@ -259,9 +264,13 @@ def _diagnosed(config: EmulationConfig) -> list[str]:
 
 
 def _prepare(
-    config: EmulationConfig, data: Data, sample: bool, cache: Path, asked: EmulationConfig,
+    config: EmulationConfig,
+    data: Data,
+    sample: bool,
+    cache: Path,
+    asked: EmulationConfig,
     directory: Path | None,
-) -> Prepared:  # fmt: skip
+) -> Prepared:
     lead, rollout = config.data.lead, config.rollout
     reach = rollout.pushforward + rollout.steps
     widths = checked_widths(config, data.campaign, data.layout)
@@ -282,8 +291,10 @@ def _prepare(
     if twice := set(emulator.determined) & set(_diagnosed(config)):
         raise ConfigError(
             f"{sorted(twice)} are computed by a guard, so that a network would learn them "
-            "to no effect", where="diagnostic.outputs", fix="leave diagnostic out",
-        )  # fmt: skip
+            "to no effect",
+            where="diagnostic.outputs",
+            fix="leave diagnostic out",
+        )
     statistics = find_statistics(data, parts["train"], config, cache=cache, sample=sample)
     emulator.set_statistics(statistics.statistics)
     if config.low_rank is not None:
@@ -316,9 +327,10 @@ def _prepare(
             raise DataError(
                 f"the {name} split has {sum(map(len, parts[name]))} samples and no complete "
                 f"window of "
-                f"{before + offsets[-1] + 1}", where=data.where,
+                f"{before + offsets[-1] + 1}",
+                where=data.where,
                 fix="a larger split, or fewer rollout.steps",
-            )  # fmt: skip
+            )
         if name == "train" and asked.data.streams:
             loaders[name] = stream_loader(asked, data, emulator, offsets, directory)
             continue

@@ -73,15 +73,17 @@ def predict_file(
     data = open_data(_inputs_only(config), source, like=_inputs_layout(emulator))
     if len(data.blocks) > 1:
         raise DataError(
-            f"{len(data.blocks)} simulations; a prediction continues one", where=data.where,
+            f"{len(data.blocks)} simulations; a prediction continues one",
+            where=data.where,
             fix="predict from the file of one simulation",
-        )  # fmt: skip
+        )
     if data.num_samples <= config.data.samples_before:
         raise DataError(
-            f"{data.num_samples} samples", where=data.where,
+            f"{data.num_samples} samples",
+            where=data.where,
             allowed=f"more than {config.data.samples_before}: data.history is "
             f"{config.data.history}",
-        )  # fmt: skip
+        )
     steps = config.rollout.predict if steps is None else steps
     rolled = is_rolled(config, emulator.layout, steps)
     try:
@@ -89,18 +91,29 @@ def predict_file(
         if config.training.divides_fields:
             emulator = over_processes(emulator, config)
         before = config.data.samples_before
-        first, times = (0, _future(data, steps, lead)) if rolled else (
-            before, _valid(data, lead)[before:]
-        )  # fmt: skip
+        first, times = (
+            (0, _future(data, steps, lead)) if rolled else (before, _valid(data, lead)[before:])
+        )
         variables = _variables(emulator.layout)
         if rolled and intervals is not None:
             variables |= _bounds_of(variables, intervals)
-        pieces = [range(first + r.start, first + r.stop)
-                  for r in ranges(len(times), _samples_of_a_part(variables, data))]  # fmt: skip
-        parts = Parts(Path(output), len(pieces), {
-            "model": model, "file": identity(source), "first": first, "samples": len(times),
-            "lead": lead, "rolled": rolled, "intervals": intervals is not None,
-        })  # fmt: skip
+        pieces = [
+            range(first + r.start, first + r.stop)
+            for r in ranges(len(times), _samples_of_a_part(variables, data))
+        ]
+        parts = Parts(
+            Path(output),
+            len(pieces),
+            {
+                "model": model,
+                "file": identity(source),
+                "first": first,
+                "samples": len(times),
+                "lead": lead,
+                "rolled": rolled,
+                "intervals": intervals is not None,
+            },
+        )
         work: Callable[[int], dict[str, np.ndarray]]
         if rolled:
             work = _RolledParts(emulator, config, data, pieces, parts, intervals, lead)
@@ -109,9 +122,13 @@ def predict_file(
         divided = not rolled and not config.training.divides_fields
         with completed(parts, work, divided=divided) as writes:
             if writes:
-                stream_fields(_samples(parts, emulator.layout), variables,
-                              _coordinates(emulator, data, times), emulator.layout.sample_dim,
-                              output)  # fmt: skip
+                stream_fields(
+                    _samples(parts, emulator.layout),
+                    variables,
+                    _coordinates(emulator, data, times),
+                    emulator.layout.sample_dim,
+                    output,
+                )
                 parts.remove()
         return Path(output)
     finally:
@@ -127,12 +144,13 @@ def is_rolled(config: EmulationConfig, layout: Layout, steps: int | None) -> boo
 def _variables(layout: Layout) -> dict[str, StreamedVariable]:
     return {
         v.name: StreamedVariable(
-            v.dims, v.shape,
+            v.dims,
+            v.shape,
             {k: x for k, x in (("units", v.units), ("long_name", v.long_name)) if x},
             fill_value=float("nan") if layout.mask and v.is_field else None,
         )
         for v in layout.outputs
-    }  # fmt: skip
+    }
 
 
 def _samples_of_a_part(variables: Mapping[str, StreamedVariable], data: Data) -> int:
@@ -159,19 +177,24 @@ def _checked_lead(
         return usual
     if not layout.leads:
         raise ConfigError(
-            f"a lead of {lead} samples", where="predict --lead", allowed=str(usual),
+            f"a lead of {lead} samples",
+            where="predict --lead",
+            allowed=str(usual),
             fix="train with data.leads=[...] for an emulator of several leads",
-        )  # fmt: skip
+        )
     low, high = min(layout.leads), max(layout.leads)
     if not low <= lead <= high:
         raise ConfigError(
-            f"a lead of {lead} samples", where="predict --lead", allowed=f"{low} to {high}",
-        )  # fmt: skip
+            f"a lead of {lead} samples",
+            where="predict --lead",
+            allowed=f"{low} to {high}",
+        )
     if intervals is not None:
         raise ConfigError(
             f"intervals are calibrated in steps of {usual} samples, not of {lead}",
-            where="predict --lead", fix=f"--lead {usual}",
-        )  # fmt: skip
+            where="predict --lead",
+            fix=f"--lead {usual}",
+        )
     if lead not in layout.leads:
         log.warning("the emulator learned leads %s: %d is interpolated", list(layout.leads), lead)
     return lead
@@ -185,8 +208,9 @@ def _bounds_of(
         f"{name}_{end}": replace(
             v, attrs={**v.attrs, "long_name": f"{side} end of the {intervals.coverage:g} interval"}
         )
-        for name, v in variables.items() for end, side in (("low", "lower"), ("high", "upper"))
-    }  # fmt: skip
+        for name, v in variables.items()
+        for end, side in (("low", "lower"), ("high", "upper"))
+    }
 
 
 def _inputs_only(config: EmulationConfig) -> DataConfig:
@@ -222,9 +246,15 @@ class _RolledParts:
     """
 
     def __init__(
-        self, emulator: AnyEmulator, config: EmulationConfig, data: Data,
-        pieces: Sequence[range], parts: Parts, intervals: Intervals | None, lead: int,
-    ) -> None:  # fmt: skip
+        self,
+        emulator: AnyEmulator,
+        config: EmulationConfig,
+        data: Data,
+        pieces: Sequence[range],
+        parts: Parts,
+        intervals: Intervals | None,
+        lead: int,
+    ) -> None:
         self._emulator, self._intervals = emulator, intervals
         self._pieces, self._parts = pieces, parts
         jitter = None if intervals is not None else jitter_of(config, emulator.layout)

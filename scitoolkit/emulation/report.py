@@ -70,7 +70,7 @@ def make(found: Evaluation, workflow: str) -> tuple[Results, xr.Dataset | None]:
         units={f"rmse_{v.name}": v.units for v in found.layout.outputs if v.units},
         tables=tables,
         figures=figures,
-    ), fields  # fmt: skip
+    ), fields
 
 
 def metrics(found: Evaluation) -> dict[str, float | int | str | None]:
@@ -111,13 +111,16 @@ def metrics(found: Evaluation) -> dict[str, float | int | str | None]:
 def _interval_scores(found: Mapping[str, IntervalScores]) -> dict[str, float | None]:
     coverage = [share for each in found.values() for share in each.coverage]
     ratios = [
-        crps / mae for each in found.values()
-        for crps, mae in zip(each.crps, each.mae, strict=True) if mae
-    ]  # fmt: skip
+        crps / mae
+        for each in found.values()
+        for crps, mae in zip(each.crps, each.mae, strict=True)
+        if mae
+    ]
     return {
-        "coverage_min": number(min(coverage)), "coverage_max": number(max(coverage)),
+        "coverage_min": number(min(coverage)),
+        "coverage_max": number(max(coverage)),
         "crps_over_mae_max": number(max(ratios)) if ratios else None,
-    }  # fmt: skip
+    }
 
 
 def _interval_table(found: Evaluation, scores: Mapping[str, IntervalScores]) -> Table:
@@ -125,16 +128,29 @@ def _interval_table(found: Evaluation, scores: Mapping[str, IntervalScores]) -> 
     assert settings is not None
     shown = sorted({1, (settings.steps + 1) // 2, settings.steps})
     rows: list[list[float | int | str | None]] = [
-        [f"{name}, step {step}", each.coverage[step - 1], each.width[step - 1],
-         each.crps[step - 1], each.mae[step - 1], each.spread_over_error[step - 1]]
-        for name, each in scores.items() for step in shown
-    ]  # fmt: skip
+        [
+            f"{name}, step {step}",
+            each.coverage[step - 1],
+            each.width[step - 1],
+            each.crps[step - 1],
+            each.mae[step - 1],
+            each.spread_over_error[step - 1],
+        ]
+        for name, each in scores.items()
+        for step in shown
+    ]
     return Table(
         title=f"Intervals of nominal coverage {settings.coverage:g}, {settings.members} members",
-        columns=["output", "coverage", "mean width", "CRPS", "mean absolute error",
-                 "spread / error"],
+        columns=[
+            "output",
+            "coverage",
+            "mean width",
+            "CRPS",
+            "mean absolute error",
+            "spread / error",
+        ],
         rows=rows,
-    )  # fmt: skip
+    )
 
 
 def _lead_table(found: Evaluation) -> Table:
@@ -172,8 +188,9 @@ def _rollout_scores(found: Evaluation, scores: dict[str, Any]) -> None:
 
 
 def _summary(found: Evaluation, scores: dict[str, Any]) -> list[str]:
-    errors = ", ".join(f"{n} {scores[f'vrmse_{n}']:.3g}" for n in found.outputs
-                       if scores[f"vrmse_{n}"] is not None)  # fmt: skip
+    errors = ", ".join(
+        f"{n} {scores[f'vrmse_{n}']:.3g}" for n in found.outputs if scores[f"vrmse_{n}"] is not None
+    )
     lines = [f"Error over the truth's standard deviation (VRMSE), {_after(found)}: {errors}."]
     if PERSISTENCE in found.one_step:
         ratios = found.ratio(found.one_step, PERSISTENCE)
@@ -198,8 +215,11 @@ def _summary(found: Evaluation, scores: dict[str, Any]) -> list[str]:
 def _survival(found: Evaluation, long: LongRollout, scores: dict[str, Any]) -> str:
     finite, steps = scores["finite_steps"], scores["long_steps"]
     line = f"A rollout beyond the data is finite for {finite} of {steps} steps"
-    errors = [f"{n} {scores[f'climate_error_{n}']:.2g}" for n in found.config.quantities
-              if scores.get(f"climate_error_{n}") is not None]  # fmt: skip
+    errors = [
+        f"{n} {scores[f'climate_error_{n}']:.2g}"
+        for n in found.config.quantities
+        if scores.get(f"climate_error_{n}") is not None
+    ]
     if long.left:
         line += f", but leaves the range of the truth, widened by half: {long.departures}"
     if finite == steps and errors:
@@ -212,9 +232,10 @@ def _survival(found: Evaluation, long: LongRollout, scores: dict[str, Any]) -> s
 def climate_scores(found: Evaluation, long: LongRollout) -> dict[str, float | int | str | None]:
     """Return {name: score} of a rollout beyond the data."""
     scores: dict[str, float | int | str | None] = {
-        "long_steps": long.steps, "finite_steps": long.finite,
+        "long_steps": long.steps,
+        "finite_steps": long.finite,
         "seconds_per_step": number(long.seconds),
-    }  # fmt: skip
+    }
     if found.config.solver_seconds:
         scores["cost_over_solver"] = number(long.seconds / found.config.solver_seconds)
     if not long.climate.frames:
@@ -328,9 +349,12 @@ def _rollout_table(found: Evaluation) -> Table:
     for name in found.outputs:
         for forecast in (OWN, PERSISTENCE, LINEAR):
             series = found.rollouts[forecast][name]
-            rows.append([f"{name}, {forecast}",
-                         *(None if series[s - 1] is None else number(series[s - 1])
-                           for s in shown)])  # fmt: skip
+            rows.append(
+                [
+                    f"{name}, {forecast}",
+                    *(None if series[s - 1] is None else number(series[s - 1]) for s in shown),
+                ]
+            )
     return Table(
         title="RMSE of rollouts",
         columns=["output, forecast", *(f"step {s}" for s in shown)],
@@ -350,13 +374,21 @@ def _rollout_lines(found: Evaluation, variable: Variable) -> Lines:
         y_label=f"RMSE{unit}",
         log_y=True,
         series=[
-            Series(label=forecast, y=found.rollouts[forecast][name],
-                   role="main" if forecast == OWN else "baseline")
+            Series(
+                label=forecast,
+                y=found.rollouts[forecast][name],
+                role="main" if forecast == OWN else "baseline",
+            )
             for forecast in (OWN, PERSISTENCE, LINEAR)
         ]
-        + [Series(label="standard deviation", y=[number(found.deviation[name])] * length,
-                  role="reference")],
-    )  # fmt: skip
+        + [
+            Series(
+                label="standard deviation",
+                y=[number(found.deviation[name])] * length,
+                role="reference",
+            )
+        ],
+    )
 
 
 def _spectrum_lines(found: Evaluation, variable: Variable) -> Lines:
@@ -372,12 +404,15 @@ def _spectrum_lines(found: Evaluation, variable: Variable) -> Lines:
         log_x=True,
         log_y=True,
         series=[
-            Series(label="truth" if label in truths else label,
-                   y=[number(max(v, 1e-300)) for v in values[1:]],
-                   role="reference" if label.startswith("truth") else "main")
-            for label, values in spectra.items() if label in shown
+            Series(
+                label="truth" if label in truths else label,
+                y=[number(max(v, 1e-300)) for v in values[1:]],
+                role="reference" if label.startswith("truth") else "main",
+            )
+            for label, values in spectra.items()
+            if label in shown
         ],
-    )  # fmt: skip
+    )
 
 
 def _fields(found: Evaluation) -> xr.Dataset | None:
@@ -393,9 +428,9 @@ def _fields(found: Evaluation) -> xr.Dataset | None:
         units = found.layout.variables[name].units
         parts = {}
         for kind in ("truth", OWN):
-            parts[kind] = np.stack([
-                middle_plane(found.frames[s][kind][name], len(dims)) for s in steps
-            ])  # fmt: skip
+            parts[kind] = np.stack(
+                [middle_plane(found.frames[s][kind][name], len(dims)) for s in steps]
+            )
         parts["error"] = parts[OWN] - parts["truth"]
         for kind, values in parts.items():
             out[f"{name}_{kind}"] = xr.DataArray(
@@ -417,12 +452,16 @@ def _maps(found: Evaluation, fields: xr.Dataset) -> list[Lines | Maps]:
     for first in range(0, len(outputs), ROWS):
         panels = [
             Panel(
-                variable=f"{v.name}_{kind}", select={"step": last}, label=f"{v.name}: {kind}",
+                variable=f"{v.name}_{kind}",
+                select={"step": last},
+                label=f"{v.name}: {kind}",
                 scale=f"error {v.name}" if kind == "error" else v.name,
-                diverging=kind == "error", unit=v.units,
+                diverging=kind == "error",
+                unit=v.units,
             )
-            for v in outputs[first : first + ROWS] for kind in ("truth", OWN, "error")
-        ]  # fmt: skip
+            for v in outputs[first : first + ROWS]
+            for kind in ("truth", OWN, "error")
+        ]
         maps.append(Maps(title=f"Truth, emulator and error {when}", panels=panels))
     return maps
 
@@ -438,13 +477,18 @@ def _profiles(found: Evaluation) -> list[Lines | Maps]:
     for variable in [v for v in found.layout.outputs if v.is_field][:MAX_FIGURES]:
         lines.append(
             Lines(
-                title=f"{variable.name} after {max(found.frames)} steps", x=[float(v) for v in x],
-                x_label=dim, y_label=_named(variable),
+                title=f"{variable.name} after {max(found.frames)} steps",
+                x=[float(v) for v in x],
+                x_label=dim,
+                y_label=_named(variable),
                 series=[
-                    Series(label=kind, y=[number(v) for v in last[kind][variable.name]],
-                           role="reference" if kind == "truth" else "main")
+                    Series(
+                        label=kind,
+                        y=[number(v) for v in last[kind][variable.name]],
+                        role="reference" if kind == "truth" else "main",
+                    )
                     for kind in ("truth", OWN)
                 ],
             )
-        )  # fmt: skip
+        )
     return lines

@@ -41,9 +41,12 @@ class Rollout:
     """
 
     def __init__(
-        self, emulator: AnyEmulator, first: Frames,
-        forcing: Callable[[int], Frames] | None = None, jitters: Sequence[Jitter] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        emulator: AnyEmulator,
+        first: Frames,
+        forcing: Callable[[int], Frames] | None = None,
+        jitters: Sequence[Jitter] | None = None,
+    ) -> None:
         self._members = members_of(emulator)
         self._forcing, self._jitters = forcing, jitters
         self._given: list[dict[str, np.ndarray]] = [dict(first) for _ in self._members]
@@ -75,7 +78,7 @@ class Rollout:
                     where=f"variable {name}",
                     fix="a shorter rollout; guards for the invariants that `scitoolkit validate` "
                     "proposes; or training with rollout.steps=2 and rollout.noise",
-                )  # fmt: skip
+                )
         given |= member.layout.advanced(given, outputs)
         return outputs
 
@@ -85,7 +88,7 @@ class Rollout:
             f"{k}/{name}": np.asarray(given[name])
             for k, (member, given) in enumerate(zip(self._members, self._given, strict=True))
             for name in member.layout.recurrent
-        }  # fmt: skip
+        }
 
     def continue_at(self, step: int, state: Mapping[str, np.ndarray]) -> None:
         """Continue from a state after `step` steps, bit for bit."""

@@ -28,10 +28,15 @@ def starter(data: DataToStart) -> str:
     lines.key("domain", "emulation")
     inputs = [*found.moving, *found.still] if options.lead else found.still
     lines.section(
-        "data", path=data.path, inputs=inputs, outputs=found.moving,
-        dims=list(options.dims) if options.dims else None, pattern=options.pattern,
-        lead=None if options.lead else 0, mask=MISSING if missing_cells(campaign) else None,
-    )  # fmt: skip
+        "data",
+        path=data.path,
+        inputs=inputs,
+        outputs=found.moving,
+        dims=list(options.dims) if options.dims else None,
+        pattern=options.pattern,
+        lead=None if options.lead else 0,
+        mask=MISSING if missing_cells(campaign) else None,
+    )
     for name, (low, high) in varying(campaign).items():
         lines.comment(
             f"data.parameters: [{name}]", f"{low:g} to {high:g}: an input of the emulator?"
@@ -76,6 +81,10 @@ def _training(lines: Lines, rows: np.ndarray, grid: tuple[int, ...]) -> None:
     frames, cells = int(rows.sum()), int(np.prod(grid))
     batch = int(np.clip(frames // 8, 1, 16 if cells <= _SMALL**2 else 4))
     lines.section(
-        "training", steps=2000, batch_size=batch, optimizer={"name": "adamw", "lr": 1e-3},
-        schedule={"name": "cosine", "warmup_steps": 100}, clip_norm=1.0,
-    )  # fmt: skip
+        "training",
+        steps=2000,
+        batch_size=batch,
+        optimizer={"name": "adamw", "lr": 1e-3},
+        schedule={"name": "cosine", "warmup_steps": 100},
+        clip_norm=1.0,
+    )

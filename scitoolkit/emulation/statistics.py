@@ -51,9 +51,13 @@ class Found:
 
 
 def find_statistics(
-    data: Data, blocks: Sequence[range], config: EmulationConfig, *, cache: Path | None = None,
+    data: Data,
+    blocks: Sequence[range],
+    config: EmulationConfig,
+    *,
+    cache: Path | None = None,
     sample: bool = False,
-) -> Found:  # fmt: skip
+) -> Found:
     """Return the statistics of the training split: from stats.yaml, from the cache, or measured.
 
     Args:
@@ -72,9 +76,14 @@ def find_statistics(
     if known is not None:
         return Found(_with_lead(_of_well(known, state), data), "stats.yaml", split)
     found, source = training_moments(
-        data.campaign, data.rows, blocks, _question(data, config), cache=cache, sample=sample,
+        data.campaign,
+        data.rows,
+        blocks,
+        _question(data, config),
+        cache=cache,
+        sample=sample,
         ranks=Ranks(share_work, on_rank_zero),
-    )  # fmt: skip
+    )
     return Found(_with_lead(_statistics(data, found, state), data), source, split)
 
 
@@ -95,9 +104,10 @@ def guarded_scales(
         return {}
     if not emulator.determined:
         raise ConfigError(
-            f"{weight:g}, and no guard computes an output", where="guarded_weight",
+            f"{weight:g}, and no guard computes an output",
+            where="guarded_weight",
             allowed="0, or a guard such as pressure_equation",
-        )  # fmt: skip
+        )
     found = {}
     for name in emulator.determined:
         typical = statistics.changes.get(name, statistics.values[name][1])
@@ -106,9 +116,13 @@ def guarded_scales(
 
 
 def find_leads(
-    data: Data, blocks: Sequence[range], config: EmulationConfig, *, cache: Path | None = None,
+    data: Data,
+    blocks: Sequence[range],
+    config: EmulationConfig,
+    *,
+    cache: Path | None = None,
     sample: bool = False,
-) -> Leads | None:  # fmt: skip
+) -> Leads | None:
     """Return the leads and the growth of changes with the lead; None for a single lead.
 
     Args:
@@ -125,8 +139,9 @@ def find_leads(
         section = config.data.model_copy(update={"lead": lead})
         settings = config.model_copy(update={"data": section})
         found = find_statistics(data, blocks, settings, cache=cache, sample=sample)
-        changes[lead] = {n: float(c.square().mean().sqrt()) for n, c in
-                         found.statistics.changes.items()}  # fmt: skip
+        changes[lead] = {
+            n: float(c.square().mean().sqrt()) for n, c in found.statistics.changes.items()
+        }
     base = changes[config.data.lead]
     growth = {
         lead: {n: size / base[n] for n, size in each.items() if size and base[n]}
@@ -154,9 +169,13 @@ def _statistics(data: Data, found: Measured, state: Sequence[str]) -> Statistics
     results = {n: found.values[n].result() for n in data.layout.variables}
     return Statistics(
         {n: (_tensor(mean), _tensor(scale)) for n, (mean, scale) in results.items()},
-        {n: _tensor(found.changes[n].root_mean_square()) if n in found.changes
-         else torch.ones(len(results[n][1])) for n in state},
-    )  # fmt: skip
+        {
+            n: _tensor(found.changes[n].root_mean_square())
+            if n in found.changes
+            else torch.ones(len(results[n][1]))
+            for n in state
+        },
+    )
 
 
 def _with_lead(statistics: Statistics, data: Data) -> Statistics:
@@ -170,10 +189,12 @@ def _with_lead(statistics: Statistics, data: Data) -> Statistics:
 
 def _of_well(known: dict[str, tuple[float, float, float]], state: Sequence[str]) -> Statistics:
     return Statistics(
-        {n: (torch.tensor([mean]), torch.tensor([std or 1.0]))
-         for n, (mean, std, _) in known.items()},
+        {
+            n: (torch.tensor([mean]), torch.tensor([std or 1.0]))
+            for n, (mean, std, _) in known.items()
+        },
         {n: torch.tensor([known[n][2]]) for n in state},
-    )  # fmt: skip
+    )
 
 
 def _tensor(values: np.ndarray) -> torch.Tensor:

@@ -57,8 +57,9 @@ def make_files(config: EmulationConfig, directory: Path) -> None:
     if data.streams and world_size() > 1:
         raise ConfigError(
             f"a stream of simulations feeds one process, and there are {world_size()}",
-            where="data.stream.mode", fix="data.stream.mode=stored",
-        )  # fmt: skip
+            where="data.stream.mode",
+            fix="data.stream.mode=stored",
+        )
     if world_size() > 1:
         from scitoolkit.training.processes import on_rank_zero
 
@@ -88,9 +89,12 @@ def _whole_draw(config: EmulationConfig) -> Any:
 
 
 def stream_loader(
-    config: EmulationConfig, data: Data, emulator: AnyEmulator, offsets: Sequence[int],
+    config: EmulationConfig,
+    data: Data,
+    emulator: AnyEmulator,
+    offsets: Sequence[int],
     directory: Path | None,
-) -> ReservoirLoader:  # fmt: skip
+) -> ReservoirLoader:
     """Return the loader of a training on streamed simulations, which the caller closes.
 
     Args:
@@ -109,15 +113,22 @@ def stream_loader(
     shapes = {name: array.shape for name, array in first.arrays(0).items()}
     reservoir = Reservoir(shapes, asked.reservoir, _columns(layout, offsets, config.data.lead))
     schedule = ReservoirSchedule(
-        asked.reservoir, reservoir.windows, config.training.batch_size,
-        seed=config.training.seed, repeats=asked.repeats, total=config.data.draw.samples,
-    )  # fmt: skip
+        asked.reservoir,
+        reservoir.windows,
+        config.training.batch_size,
+        seed=config.training.seed,
+        repeats=asked.repeats,
+        total=config.data.draw.samples,
+    )
     stream = _stream(config, data, shapes, directory)
     _require_same(stream, data, first.arrays(0))
     loader = ReservoirLoader(
-        stream, reservoir, schedule, first=first.write,
+        stream,
+        reservoir,
+        schedule,
+        first=first.write,
         ahead=asked.ahead,
-    )  # fmt: skip
+    )
     if asked.mode == "active":
         assert isinstance(emulator, Ensemble)
         draw, scales = config.data.draw, config.data.parameter_scales
@@ -128,8 +139,10 @@ def stream_loader(
     told = loader.explain()
     log.info(
         "reservoir of %d simulations, %.1f MB, and %.1f MB ahead",
-        asked.reservoir, told["reservoir_bytes"] / 1e6, told["ahead_bytes"] / 1e6,
-    )  # fmt: skip
+        asked.reservoir,
+        told["reservoir_bytes"] / 1e6,
+        told["ahead_bytes"] / 1e6,
+    )
     return loader
 
 
@@ -150,11 +163,18 @@ def _stream(
     asked, scales, layout = config.data.stream, config.data.parameter_scales, data.layout
     fields = {n: v.dims for n, v in layout.variables.items() if n not in scales}
     stream: SimulationStream = generator.stream(
-        _whole_draw(config), config.seed, sample_dim=layout.sample_dim, fields=fields,
-        parameters=scales, shapes={n: shapes[n] for n in [*fields, *scales]},
-        offset=asked.held_out, journal=directory / JOURNAL if directory else None,
-        workers=asked.workers, ahead=asked.ahead, timeout=asked.timeout,
-    )  # fmt: skip
+        _whole_draw(config),
+        config.seed,
+        sample_dim=layout.sample_dim,
+        fields=fields,
+        parameters=scales,
+        shapes={n: shapes[n] for n in [*fields, *scales]},
+        offset=asked.held_out,
+        journal=directory / JOURNAL if directory else None,
+        workers=asked.workers,
+        ahead=asked.ahead,
+        timeout=asked.timeout,
+    )
     return stream
 
 

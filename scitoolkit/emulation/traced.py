@@ -44,14 +44,17 @@ def traced(directory: Path) -> Sequence[TracedFunction]:
     emulator = surrogate.load(folder.path, config)
     if isinstance(emulator, Ensemble):
         raise ConfigError(
-            f"an ensemble of {len(emulator.members)}", where=str(directory),
+            f"an ensemble of {len(emulator.members)}",
+            where=str(directory),
             fix="train one to export: uncertainty.members=1",
-        )  # fmt: skip
+        )
     emulator = emulator.cpu().eval()
     low, high = _box(folder, config, emulator.layout)
     held_out = _frames(folder, config, emulator.layout, "validation", HELD_OUT)
-    inputs = [replace(_spec(v), low=low.get(v.name), high=high.get(v.name))
-              for v in emulator.layout.inputs]  # fmt: skip
+    inputs = [
+        replace(_spec(v), low=low.get(v.name), high=high.get(v.name))
+        for v in emulator.layout.inputs
+    ]
     each = sum(4 * math.prod(v.shape) for v in emulator.layout.inputs)
     number = max(EXAMPLES, min(TYPICAL, TYPICAL_BYTES // each))
     typical = _frames(folder, config, emulator.layout, "train", number)
@@ -61,8 +64,11 @@ def traced(directory: Path) -> Sequence[TracedFunction]:
         for v, t in zip(emulator.layout.inputs, example_inputs(emulator, EXAMPLES), strict=True)
     ]
     outputs = [_spec(v) for v in emulator.layout.outputs]
-    return [TracedFunction(PlainEmulator(emulator), inputs, outputs, examples, held_out=held_out,
-                           typical=typical)]  # fmt: skip
+    return [
+        TracedFunction(
+            PlainEmulator(emulator), inputs, outputs, examples, held_out=held_out, typical=typical
+        )
+    ]
 
 
 def _spec(variable: Variable) -> ArraySpec:
@@ -82,9 +88,9 @@ def _box(
         log.warning("no box of the training inputs: %s", error)
         return low, high
     try:
-        samples = np.concatenate([
-            np.arange(a, b) for a, b in zip(edges[::2], edges[1::2], strict=True)
-        ])  # fmt: skip
+        samples = np.concatenate(
+            [np.arange(a, b) for a, b in zip(edges[::2], edges[1::2], strict=True)]
+        )
         oldest = max((v.age for v in layout.earlier), default=0) * config.data.lead
         chosen = samples[:: -(-len(samples) // MOST_FRAMES)]
         for sample in chosen[chosen >= oldest]:

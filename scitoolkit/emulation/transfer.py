@@ -90,16 +90,19 @@ def on_grid(
         raise DataError(
             f"another grid than the emulator learned on ({'; '.join(map(str, changes))}): "
             + "; ".join(dict.fromkeys(problems)),
-            where=where, allowed=str(trained.grid),
+            where=where,
+            allowed=str(trained.grid),
             fix="interpolate to the grid of the training data, or train on both grids' data",
-        )  # fmt: skip
+        )
     for change in changes:
         if change.cells[0] == change.cells[1] and change.same_width and trained.cell_widths:
             continue
         log.warning(
             "%s: the grid differs from that of the training (%s); the layers allow it, but the "
-            "error is unknown until it is evaluated on such data", where, change,
-        )  # fmt: skip
+            "error is unknown until it is evaluated on such data",
+            where,
+            change,
+        )
     moved = build_any(config, on_cells(trained, found.grid, found.coordinates))
     for old, new in zip(members_of(emulator), members_of(moved), strict=True):
         kept = {n for n, _ in old.named_parameters()}
@@ -157,7 +160,7 @@ def _other_cells(campaign: Campaign, simulation: int, what: str) -> DataError:
         "decreases with their width",
         fix="interpolate to one grid, train an emulator for each, or add the size of the box to "
         "data.parameters",
-    )  # fmt: skip
+    )
 
 
 def _equal(a: float, b: float) -> bool:
@@ -169,10 +172,12 @@ def on_cells(
 ) -> Layout:
     """Return a layout with its fields on other cells."""
     return replace(
-        layout, grid=dict(grid), coordinates=dict(coordinates),
+        layout,
+        grid=dict(grid),
+        coordinates=dict(coordinates),
         inputs=tuple(_on(v, grid) for v in layout.inputs),
         outputs=tuple(_on(v, grid) for v in layout.outputs),
-    )  # fmt: skip
+    )
 
 
 def _on(variable: Variable, grid: Mapping[str, int]) -> Variable:

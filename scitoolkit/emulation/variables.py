@@ -123,8 +123,9 @@ class Layout:
         known = {v.name: v for v in self.inputs}
         added = [
             replace(known[name], name=earlier_name(name, age), earlier_of=name, age=age)
-            for age in range(1, frames) for name in self.state
-        ]  # fmt: skip
+            for age in range(1, frames)
+            for name in self.state
+        ]
         return replace(self, inputs=(*self.inputs, *added))
 
     def with_leads(self, leads: Sequence[int]) -> Layout:
@@ -282,20 +283,30 @@ def read_layout(
         field = bool(names) and set(own) == set(names)
         order = names if field else own
         return Variable(
-            name, order, tuple(array.sizes[d] for d in order), str(array.attrs.get("units", "")),
-            field, str(array.attrs.get("long_name", "")),
-        )  # fmt: skip
+            name,
+            order,
+            tuple(array.sizes[d] for d in order),
+            str(array.attrs.get("units", "")),
+            field,
+            str(array.attrs.get("long_name", "")),
+        )
 
     return Layout(
-        tuple(map(variable, inputs)), tuple(map(variable, outputs)), sizes, coordinates,
-        sample_dim, _even_step(dataset, sample_dim, lead),
-    )  # fmt: skip
+        tuple(map(variable, inputs)),
+        tuple(map(variable, outputs)),
+        sizes,
+        coordinates,
+        sample_dim,
+        _even_step(dataset, sample_dim, lead),
+    )
 
 
 def _grid_sizes(
-    arrays: dict[str, xr.DataArray], dims: dict[str, tuple[str, ...]], names: tuple[str, ...],
+    arrays: dict[str, xr.DataArray],
+    dims: dict[str, tuple[str, ...]],
+    names: tuple[str, ...],
     where: str,
-) -> dict[str, int]:  # fmt: skip
+) -> dict[str, int]:
     for name, own in dims.items():
         if len(own) == len(names) and set(own) != set(names):
             raise DataError(
@@ -306,9 +317,10 @@ def _grid_sizes(
     carrier = next((a for n, a in arrays.items() if set(dims[n]) == set(names)), None)
     if carrier is None:
         raise DataError(
-            f"no variable has the grid dims {names}", where=where,
+            f"no variable has the grid dims {names}",
+            where=where,
             allowed="; ".join(f"{n}: {', '.join(d) or 'none'}" for n, d in dims.items()),
-        )  # fmt: skip
+        )
     return {d: int(carrier.sizes[d]) for d in names}
 
 

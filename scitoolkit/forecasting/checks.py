@@ -65,10 +65,12 @@ def _irregular_steps(data: FieldData, config: ForecastingConfig) -> list[str]:
     fix = "interpolate to even times, or round the time stamps"
     if longest < window:
         raise DataError(
-            problem, where=str(config.data.path),
+            problem,
+            where=str(config.data.path),
             allowed=f"a stretch of {window} even steps (inputs {config.inputs} + leads "
-            f"{config.leads})", fix=fix,
-        )  # fmt: skip
+            f"{config.leads})",
+            fix=fix,
+        )
     return [f"{data.name}: {problem}. {fix[0].upper()}{fix[1:]}"]
 
 

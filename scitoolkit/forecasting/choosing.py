@@ -93,17 +93,24 @@ def setting_of(
     # The dim of concatenated variables is not a spatial one: it has no neighbours.
     whole = bool(data.grid.values.all()) and VARIABLE not in data.grid.dims
     return Setting(
-        inputs=config.inputs, leads=config.leads, weights=data.weights / data.weights.mean(),
-        rank=rank, harmonics=min(max(config.harmonics), resolvable_harmonics(years)),
-        shape=data.grid.shape if whole else None, rows=len(parts.fit_steps), seed=config.seed,
+        inputs=config.inputs,
+        leads=config.leads,
+        weights=data.weights / data.weights.mean(),
+        rank=rank,
+        harmonics=min(max(config.harmonics), resolvable_harmonics(years)),
+        shape=data.grid.shape if whole else None,
+        rows=len(parts.fit_steps),
+        seed=config.seed,
         parameters=data.parameters,
-    )  # fmt: skip
+    )
 
 
 def choose_harmonics(
-    setting: Setting, folds: list[Fold], config: ForecastingConfig,
+    setting: Setting,
+    folds: list[Fold],
+    config: ForecastingConfig,
     tried: list[tuple[str, float]] | None = None,
-) -> Setting:  # fmt: skip
+) -> Setting:
     """Return the setting with the harmonics of the damped anomaly's least out-of-fold error."""
     options = sorted({min(n, setting.harmonics) for n in config.harmonics})
     if not folds:
@@ -158,8 +165,9 @@ class Chooser:
             if why := wanted.refuses(self.setting) or wanted.unavailable():
                 raise ConfigError(
                     f"forecaster {wanted.name} cannot be used here: {why}",
-                    where="forecaster", fix="forecaster=auto",
-                )  # fmt: skip
+                    where="forecaster",
+                    fix="forecaster=auto",
+                )
             return [wanted]
         found = []
         for name in forecasters:
@@ -215,9 +223,14 @@ class Chooser:
                 self.blocked.forget()
         winner, errors = self._winner(entries)
         return Selection(
-            self.setting, entries, winner, errors, self.refused, self.tried,
+            self.setting,
+            entries,
+            winner,
+            errors,
+            self.refused,
+            self.tried,
             time.process_time() - begun,
-        )  # fmt: skip
+        )
 
     def _winner(self, entries: list[Entry]) -> tuple[Entry, Array]:
         sound = [e for e in entries if e.stable and np.isfinite(e.error)]
@@ -225,8 +238,9 @@ class Chooser:
         if not sound:
             raise NumericalError(
                 "no forecaster is finite and stable on the validation part",
-                where=", ".join(e.config.name for e in entries), fix="forecaster=auto",
-            )  # fmt: skip
+                where=", ".join(e.config.name for e in entries),
+                fix="forecaster=auto",
+            )
         if not measured:
             winner = min(sound, key=lambda e: e.error)
             return winner, join_windows(self.validation.errors(winner.config))
@@ -254,7 +268,7 @@ class Chooser:
         crossed = [
             combined(fold, least_convex(total - own))
             for fold, own in zip(folds, products, strict=True)
-        ]  # fmt: skip
+        ]
         error = overall(crossed, weights)
         if error > (1 - STACKING_GAIN) * ranked[0].error:
             return None

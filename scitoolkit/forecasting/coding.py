@@ -65,10 +65,11 @@ class VariableCode:
         found = float(values.min()), float(values.max())
         if found[0] < below or found[1] > above:
             raise DataError(
-                f"values from {found[0]:g} to {found[1]:g}", where=f"variable {self.name}",
+                f"values from {found[0]:g} to {found[1]:g}",
+                where=f"variable {self.name}",
                 allowed=f"{below:g} to {above:g}",
                 fix="another data.minimum, data.maximum or data.transform",
-            )  # fmt: skip
+            )
         if self.transform != "none":
             values = getattr(np, self.transform)(values - (low or 0.0))
         return (values - self.center) / self.scale
@@ -107,9 +108,13 @@ class Coding:
     def trivial(self) -> bool:
         """Whether coded values equal those of the file."""
         plain = all(
-            v.transform == "none" and v.minimum is None and v.maximum is None
-            and v.center == 0 and v.scale == 1 for v in self.variables
-        )  # fmt: skip
+            v.transform == "none"
+            and v.minimum is None
+            and v.maximum is None
+            and v.center == 0
+            and v.scale == 1
+            for v in self.variables
+        )
         return plain and not self.drivers
 
     @property

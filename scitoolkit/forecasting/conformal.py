@@ -63,9 +63,15 @@ def rolling_intervals(
 
 
 def width_factors(
-    error: Array, low: Array, high: Array, weights: Array, starts: np.ndarray, *,
-    level: float = 0.9, rate: float = 0.2,
-) -> Array:  # fmt: skip
+    error: Array,
+    low: Array,
+    high: Array,
+    weights: Array,
+    starts: np.ndarray,
+    *,
+    level: float = 0.9,
+    rate: float = 0.2,
+) -> Array:
     """Return width factors (window, lead) of given intervals from errors known at issue time.
 
     A factor increases after forecasts whose misses cover more than the nominal share of the area

@@ -68,10 +68,12 @@ class FieldData:
         variable = self.grid.dims[0]
         count = self.grid.sizes[variable] - len(self.parameters)
         return replace(
-            self, series=Series(self.series.values[:, :cells], self.series.years),
-            weights=self.weights[:cells], parameters=(),
+            self,
+            series=Series(self.series.values[:, :cells], self.series.years),
+            weights=self.weights[:cells],
+            parameters=(),
             grid=self.grid.isel({variable: 0 if count == 1 else slice(count)}, drop=count == 1),
-        )  # fmt: skip
+        )
 
     def to_grid(self, values: Array, dims: Sequence[str]) -> xr.DataArray:
         """Return values (..., cell) on the grid, (*dims, *space), NaN at masked cells."""
@@ -128,9 +130,10 @@ def read_field(config: FieldConfig, grid: xr.DataArray | None = None) -> FieldDa
     mask = found.always if grid is None else _mask_of(grid, field, space, found.always, where)
     if not mask.any():
         raise DataError(
-            "no cell holds values at all times", where=f"{where}: variable {field.name}",
+            "no cell holds values at all times",
+            where=f"{where}: variable {field.name}",
             fix="fill the missing values, or choose a period without them",
-        )  # fmt: skip
+        )
     time = several[0].time
     drop = [n for n in field.coords if time in field[n].dims]
     shape = tuple(field.sizes[d] for d in space)
@@ -143,12 +146,17 @@ def read_field(config: FieldConfig, grid: xr.DataArray | None = None) -> FieldDa
     breakpoints = [at + b for at, s in zip(first, several, strict=False) for b in s.breakpoints]
     return FieldData(
         series=Series(_columns(several, mask, memory), decimal_years(times.values)),
-        times=times, grid=cells, weights=_area_weights(cells)[mask],
-        breakpoints=tuple(sorted({*breakpoints, *first[1:-1]})), time_name=time,
-        name=str(field.name), units=str(field.attrs.get("units", config.units or "")),
+        times=times,
+        grid=cells,
+        weights=_area_weights(cells)[mask],
+        breakpoints=tuple(sorted({*breakpoints, *first[1:-1]})),
+        time_name=time,
+        name=str(field.name),
+        units=str(field.attrs.get("units", config.units or "")),
         partly_missing=int((found.sometimes & ~found.always).sum()),
-        simulations=tuple(range(a, b) for a, b in pairwise(first)), memory=memory,
-    )  # fmt: skip
+        simulations=tuple(range(a, b) for a, b in pairwise(first)),
+        memory=memory,
+    )
 
 
 def _columns(several: list[_Stretch], mask: np.ndarray, memory: int) -> Array:
@@ -254,9 +262,10 @@ def _mask_of(
     shape = tuple(field.sizes[d] for d in space)
     if shape != grid.shape:
         raise DataError(
-            f"a grid of shape {shape}", where=f"{where}: variable {field.name}",
+            f"a grid of shape {shape}",
+            where=f"{where}: variable {field.name}",
             allowed=f"the grid of the training data, {grid.shape}",
-        )  # fmt: skip
+        )
     for dim in space:
         if dim in field.coords and dim in grid.coords:
             if not np.allclose(field[dim].values, grid[dim].values, atol=1e-4):
@@ -336,14 +345,16 @@ def _split_simulations(data: FieldData, config: ForecastingConfig) -> FieldSplit
     """
     if config.pod.rank == "forecast":
         raise ConfigError(
-            "forecast requires a single continuous series", where="pod.rank",
+            "forecast requires a single continuous series",
+            where="pod.rank",
             allowed="a number of modes or a share of variance for several simulations",
-        )  # fmt: skip
+        )
     if len(data.simulations) == 2:
         raise DataError(
-            "2 simulations for 3 parts (train, validation, test)", where=str(config.data.path),
+            "2 simulations for 3 parts (train, validation, test)",
+            where=str(config.data.path),
             allowed="one simulation, which is split in time, or at least three",
-        )  # fmt: skip
+        )
     index = SampleIndex(range(len(data.simulations)), [len(s) for s in data.simulations])
     given = config.split.model_dump(include=config.split.model_fields_set)
     split = CampaignSplit.model_validate({**given, "by": "simulation"})

@@ -86,10 +86,17 @@ class Evaluation:
             summary=self._summary(found),
             metrics=found,
             units={name: self.unit for name in found if name.startswith(("rmse", "crps"))},
-            tables=[self._rmse_table(), *self._variables(), self._score_table(),
-                    self._r2_table(), self._selection(), self._base_table(), self._pod_table()],
+            tables=[
+                self._rmse_table(),
+                *self._variables(),
+                self._score_table(),
+                self._r2_table(),
+                self._selection(),
+                self._base_table(),
+                self._pod_table(),
+            ],
             figures=self._figures(maps),
-        ), maps  # fmt: skip
+        ), maps
 
     def _figures(self, maps: xr.Dataset) -> list[Figure]:
         shown = self._maps(maps)
@@ -131,7 +138,7 @@ class Evaluation:
         dressed = [
             self._as_scored(self.coded_forecasts[SURROGATE] + step[:, None] * self.surrogate.spread)
             for step in steps
-        ]  # fmt: skip
+        ]
         for lead in range(self.windows.leads):
             members = np.stack([member[:, lead] for member in dressed])
             out.append(
@@ -244,31 +251,49 @@ class Evaluation:
             )
             acc = metrics.anomaly_correlation(self.truth, forecast, climatology, weights)
             spectrum = scores.spectral_error(self.truth, forecast, self.field.grid.shape)
-            rows.append([
-                name, number(skill), number(low), number(high), number(acc[-1]),
-                number(scores.extremes(away, forecast - climatology)),
-                None if spectrum is None else number(spectrum),
-                number(scores.valid_steps(self.truth, forecast, weights, scale)),
-            ])  # fmt: skip
+            rows.append(
+                [
+                    name,
+                    number(skill),
+                    number(low),
+                    number(high),
+                    number(acc[-1]),
+                    number(scores.extremes(away, forecast - climatology)),
+                    None if spectrum is None else number(spectrum),
+                    number(scores.valid_steps(self.truth, forecast, weights, scale)),
+                ]
+            )
         return Table(
             title="Skill on the test split",
-            columns=["forecast", "skill", "5 %", "95 %", f"ACC at lead {self.windows.leads}",
-                     "extremes", "spectrum", "valid leads"], rows=rows,
+            columns=[
+                "forecast",
+                "skill",
+                "5 %",
+                "95 %",
+                f"ACC at lead {self.windows.leads}",
+                "extremes",
+                "spectrum",
+                "valid leads",
+            ],
+            rows=rows,
             note="Skill: 1 - RMSE / RMSE of the climatology, with a 90 % interval by bootstrap "
             "of blocks of windows. Extremes: symmetric extremal dependence index of the upper and "
             "lower 5 % of anomalies (1 perfect, 0 chance). Spectrum: root mean square of log10 of "
             "the ratio of power spectra at the last lead (0 perfect; grids without mask). Valid "
             "leads: median number of leads before the error exceeds 0.4 deviations of the truth.",
-        )  # fmt: skip
+        )
 
     def _verdict(self) -> Verdict | None:
         overall = {name: _overall(values) for name, values in self.rmse.items()}
         best = self._best_baseline()
         low, high = self._difference(best) if best else (0.0, 0.0)
         return Verdict.among(
-            overall, SURROGATE, f"RMSE over {self.windows.leads} leads", unit=self.unit,
+            overall,
+            SURROGATE,
+            f"RMSE over {self.windows.leads} leads",
+            unit=self.unit,
             tie=bool(best) and low <= 0 <= high,
-        )  # fmt: skip
+        )
 
     def _best_baseline(self) -> str:
         """Return the baseline with the lowest RMSE over all leads, "" without a baseline."""
@@ -307,21 +332,21 @@ class Evaluation:
         for name, coded in self.coded_forecasts.items():
             forecast = self.coded.physical(coded, self.windows)
             found = [
-                metrics.rmse_per_lead(
-                    truth[..., at], forecast[..., at], self.weights[at]
-                )
+                metrics.rmse_per_lead(truth[..., at], forecast[..., at], self.weights[at])
                 for _, _, at in parts
-            ]  # fmt: skip
+            ]
             rows.append([name, *(number(_overall(values)) for values in found)])
         titles = [f"{name} [{unit}]" if unit else name for name, unit, _ in parts]
         return [
             Table(
-                title="RMSE of each variable over all leads", columns=["forecast", *titles],
-                rows=rows, best="min",
+                title="RMSE of each variable over all leads",
+                columns=["forecast", *titles],
+                rows=rows,
+                best="min",
                 note="All other scores use variables divided by their deviations on the train "
                 "split.",
             )
-        ]  # fmt: skip
+        ]
 
     def _r2_table(self) -> Table:
         truth = self.surrogate.project(self.windows.targets())
@@ -329,17 +354,22 @@ class Evaluation:
         for name, forecast in self.coded_forecasts.items():
             coefficients = self.surrogate.project(forecast)
             per_mode = np.nanmean(metrics.r2_per_output(truth, coefficients), axis=0)
-            rows.append([
-                name, number(metrics.r2_uniform(truth, coefficients)),
-                number(metrics.r2_variance_weighted(truth, coefficients)),
-                *map(number, per_mode[:8]),
-            ])  # fmt: skip
+            rows.append(
+                [
+                    name,
+                    number(metrics.r2_uniform(truth, coefficients)),
+                    number(metrics.r2_variance_weighted(truth, coefficients)),
+                    *map(number, per_mode[:8]),
+                ]
+            )
         modes = [f"mode {k + 1}" for k in range(min(8, truth.shape[2]))]
         return Table(
             title="R² of the mode coefficients on the test split",
-            columns=["forecast", "uniform", "variance-weighted", *modes], rows=rows, best="max",
+            columns=["forecast", "uniform", "variance-weighted", *modes],
+            rows=rows,
+            best="max",
             note="Uniform: mean over modes and leads of 1 - SSres/SStot.",
-        )  # fmt: skip
+        )
 
     def _selection(self) -> Table:
         entries = sorted(
@@ -347,10 +377,14 @@ class Evaluation:
             key=lambda e: e["validation"] if e["blocked"] is None else e["blocked"],
         )
         rows: list[list[Any]] = [
-            [e["label"], None if e["blocked"] is None else number(e["blocked"]),
-             number(e["validation"]), "yes" if e["stable"] else "no"]
+            [
+                e["label"],
+                None if e["blocked"] is None else number(e["blocked"]),
+                number(e["validation"]),
+                "yes" if e["stable"] else "no",
+            ]
             for e in entries
-        ]  # fmt: skip
+        ]
         left_out = "; ".join(f"{name}: {why}" for name, why in self.record["refused"].items())
         return Table(
             title=self._title("Selection on the train and validation splits: RMSE"),
@@ -376,9 +410,11 @@ class Evaluation:
         rows: list[list[Any]] = [[n, number(v)] for n, v in self.record["base_candidates"]]
         return Table(
             title=self._title("Settings of the damped anomaly: RMSE of blocked cross-validation"),
-            columns=["settings", "all leads"], rows=rows, best="min",
+            columns=["settings", "all leads"],
+            rows=rows,
+            best="min",
             note="Blocks of train + validation, separated by gaps.",
-        )  # fmt: skip
+        )
 
     def _pod_table(self) -> Table:
         pod = self.record["pod"]
@@ -391,11 +427,12 @@ class Evaluation:
         ]
         return Table(
             title="POD of the train split",
-            columns=["mode", "singular value", "share of variance", "cumulative"], rows=rows[:20],
+            columns=["mode", "singular value", "share of variance", "cumulative"],
+            rows=rows[:20],
             note="Truncation error on train: "
             + _with_unit(pod["truncation_rmse_train"], self.unit)
             + f"; on test: {_with_unit(_overall(self.floor), self.unit)}.",
-        )  # fmt: skip
+        )
 
     def _skill(self) -> Lines:
         """Return the error against lead: the surrogate, main baselines labelled, others in grey."""
@@ -411,18 +448,26 @@ class Evaluation:
             role: Role = "main" if name == SURROGATE else "baseline"
             label = f"best baseline: {name}" if name == best else name
             series.append(
-                Series(label=label, y=[number(v) for v in values],
-                       role=role if name in labelled else "context")
-            )  # fmt: skip
+                Series(
+                    label=label,
+                    y=[number(v) for v in values],
+                    role=role if name in labelled else "context",
+                )
+            )
         floor = [number(v) for v in self.floor]
         series.append(Series(label="truncation floor", y=floor, role="reference"))
         notes = ["Thin grey lines: the other baselines of the table."]
         if far:
             notes.append(f"Larger errors are not drawn: {', '.join(far)}.")
         return Lines(
-            title="Error against lead", x=x, x_label="lead [steps]", y_label=self._title("RMSE"),
-            series=series, log_y=self._wide(scale), note=" ".join(notes),
-        )  # fmt: skip
+            title="Error against lead",
+            x=x,
+            x_label="lead [steps]",
+            y_label=self._title("RMSE"),
+            series=series,
+            log_y=self._wide(scale),
+            note=" ".join(notes),
+        )
 
     def _persistence(self) -> str:
         """Return the better of persistence and persistence of the anomaly."""
@@ -437,18 +482,26 @@ class Evaluation:
     def _calibration(self) -> Lines:
         found = [number(self._coverage(level)) for level in NOMINAL]
         return Lines(
-            title="Interval calibration", x=list(NOMINAL), x_label="nominal coverage",
+            title="Interval calibration",
+            x=list(NOMINAL),
+            x_label="nominal coverage",
             y_label="share of truths inside",
-            series=[Series(label=SURROGATE, y=found),
-                    Series(label="ideal", y=list(NOMINAL), role="reference")],
-        )  # fmt: skip
+            series=[
+                Series(label=SURROGATE, y=found),
+                Series(label="ideal", y=list(NOMINAL), role="reference"),
+            ],
+        )
 
     def _spectrum(self) -> Lines:
         share = self.record["pod"]["variance_share"]
         return Lines(
-            title="POD spectrum", x=[float(k + 1) for k in range(len(share))], x_label="mode",
-            y_label="share of variance", series=[Series(label="train split", y=share)], log_y=True,
-        )  # fmt: skip
+            title="POD spectrum",
+            x=[float(k + 1) for k in range(len(share))],
+            x_label="mode",
+            y_label="share of variance",
+            series=[Series(label="train split", y=share)],
+            log_y=True,
+        )
 
     def _fields(self) -> xr.Dataset:
         last = {"truth": self.truth[-1], "forecast": self.forecasts[SURROGATE][-1]}
@@ -466,13 +519,19 @@ class Evaluation:
     def _along_the_dim(self) -> Maps:
         """Return maps of lead and position of the last test window of a field with one dim."""
         panels = [
-            Panel(variable=name, label=name, scale="error" if name == "error" else "field",
-                  diverging=name == "error")
+            Panel(
+                variable=name,
+                label=name,
+                scale="error" if name == "error" else "field",
+                diverging=name == "error",
+            )
             for name in ("truth", "forecast", "error")
-        ]  # fmt: skip
+        ]
         return Maps(
-            title="Last test window: truth, forecast, error", panels=panels, unit=self.unit,
-        )  # fmt: skip
+            title="Last test window: truth, forecast, error",
+            panels=panels,
+            unit=self.unit,
+        )
 
     def _maps(self, maps: xr.Dataset) -> list[Maps]:
         """Return maps of a field with one or two spatial dims, else nothing."""
@@ -495,10 +554,15 @@ class Evaluation:
             for name in ("truth", "forecast", "error")
         ]
         modes = [
-            Panel(variable="modes", select={"mode": k}, label=f"mode {k + 1}", scale=f"mode{k}",
-                  diverging=True)
+            Panel(
+                variable="modes",
+                select={"mode": k},
+                label=f"mode {k + 1}",
+                scale=f"mode{k}",
+                diverging=True,
+            )
             for k in range(min(6, len(self.surrogate.modes)))
-        ]  # fmt: skip
+        ]
         return [
             Maps(title="Last test window: truth, forecast, error", panels=panels, unit=self.unit),
             Maps(title="POD modes, scaled to unit variance", panels=modes, unit=""),

@@ -185,9 +185,11 @@ def check_numeric(da: xr.DataArray) -> None:
     kinds = (np.floating, np.integer, np.bool_)
     if not any(np.issubdtype(da.dtype, kind) for kind in kinds):
         raise DataError(
-            f"values of type {da.dtype}", where=_name(da), allowed="real numbers",
+            f"values of type {da.dtype}",
+            where=_name(da),
+            allowed="real numbers",
             fix="convert the variable first, e.g. da.astype('float32')",
-        )  # fmt: skip
+        )
 
 
 def _holds_dates(coord: xr.DataArray) -> bool:

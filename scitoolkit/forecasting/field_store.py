@@ -37,8 +37,9 @@ def allocate(shape: tuple[int, ...], dtype: DTypeLike, limit: int) -> np.ndarray
         except OSError as error:
             raise DataError(
                 f"no space for {size / 2**30:.1f} GiB of the field ({error.strerror})",
-                where=tempfile.gettempdir(), fix="TMPDIR=another folder, or a larger data.memory",
-            ) from None  # fmt: skip
+                where=tempfile.gettempdir(),
+                fix="TMPDIR=another folder, or a larger data.memory",
+            ) from None
         return np.memmap(file, dtype, "r+", shape=shape)
 
 

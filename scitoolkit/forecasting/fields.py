@@ -69,17 +69,17 @@ def open_field(
     return replace(_fit_coding(data, units, config), warnings=warnings)
 
 
-def _fit_coding(
-    data: FieldData, units: Sequence[str], config: ForecastingConfig
-) -> CodedField:  # fmt: skip
+def _fit_coding(data: FieldData, units: Sequence[str], config: ForecastingConfig) -> CodedField:
     """Return a coded field, with scales and effects of drivers estimated on its train part."""
     drivers = read_drivers(config.data, data.times)
     codes = codes_of(config.data, data, units)
     if config.data.parameters and len(data.simulations) < 2:
         raise DataError(
-            "a parameter is constant in a single simulation", where="data.parameters",
-            allowed="three or more simulations", fix="data.parameters=[]",
-        )  # fmt: skip
+            "a parameter is constant in a single simulation",
+            where="data.parameters",
+            allowed="three or more simulations",
+            fix="data.parameters=[]",
+        )
     if len(codes) == 1 and drivers is None:
         return coded(data, Coding(codes, np.zeros((0, len(data.weights)))), None)
     train = split_field(data, config).steps["train"]
@@ -148,22 +148,25 @@ def read_variables(
         same = part.grid.dims == first.grid.dims and part.grid.shape == first.grid.shape
         if not same or not np.array_equal(part.times.values, first.times.values):
             raise DataError(
-                f"grid or times differ from those of {first.name}", where=f"variable {part.name}",
+                f"grid or times differ from those of {first.name}",
+                where=f"variable {part.name}",
                 fix="write the variables on one grid and one time axis",
-            )  # fmt: skip
+            )
     parts += _parameters(config, first)
-    grids = xr.concat([p.grid.rename("cells") for p in parts], VARIABLE, coords="minimal",
-                      compat="override")  # fmt: skip
+    grids = xr.concat(
+        [p.grid.rename("cells") for p in parts], VARIABLE, coords="minimal", compat="override"
+    )
     joined = replace(
         first,
         series=Series(np.hstack([p.series.values for p in parts]), first.series.years),
         grid=grids.transpose(VARIABLE, *first.grid.dims),
         weights=np.concatenate([p.weights for p in parts]),
         breakpoints=tuple(sorted({b for p in parts for b in p.breakpoints})),
-        name=" and ".join(names), units="",
+        name=" and ".join(names),
+        units="",
         parameters=tuple(len(first.weights) for _ in config.parameters),
         partly_missing=sum(p.partly_missing for p in parts),
-    )  # fmt: skip
+    )
     return joined, tuple(p.units for p in parts)
 
 
@@ -176,13 +179,16 @@ def _parameters(config: FieldConfig, like: FieldData) -> list[FieldData]:
             raise DataError(
                 f"{len(values)} values for {len(like.simulations)} simulations",
                 where=f"data.parameters: {name}",
-            )  # fmt: skip
+            )
         shape = like.series.values.shape
         rows = allocate(shape, np.float64, like.memory)
         for steps, value in zip(like.simulations, values, strict=True):
             rows[steps.start : steps.stop] = value
-        out.append(replace(like, series=Series(rows, like.series.years), name=name, units="",
-                           partly_missing=0))  # fmt: skip
+        out.append(
+            replace(
+                like, series=Series(rows, like.series.years), name=name, units="", partly_missing=0
+            )
+        )
     return out
 
 
@@ -196,8 +202,12 @@ def warn_outside(coding: Coding, values: Array) -> None:
         if found.min() < low or found.max() > high:
             log.warning(
                 "%s is %g to %g, outside its training range %g to %g: the forecast extrapolates",
-                code.name, found.min(), found.max(), low, high,
-            )  # fmt: skip
+                code.name,
+                found.min(),
+                found.max(),
+                low,
+                high,
+            )
 
 
 def codes_of(
@@ -209,11 +219,15 @@ def codes_of(
     grid = data.grid.values if several else data.grid.values[None]
     fields = [
         VariableCode(
-            name, unit, int(cells.sum()), config.of(config.transform, name) or "none",
-            config.of(config.minimum, name), config.of(config.maximum, name),
+            name,
+            unit,
+            int(cells.sum()),
+            config.of(config.transform, name) or "none",
+            config.of(config.minimum, name),
+            config.of(config.maximum, name),
         )
         for name, unit, cells in zip(names, units, grid, strict=False)
-    ]  # fmt: skip
+    ]
     parameters = [
         VariableCode(name, "", int(cells.sum()), seen=(0.0, 0.0))
         for name, cells in zip(config.parameters, grid[len(names) :], strict=True)
@@ -258,9 +272,10 @@ def _driver(driver: DriverConfig, config: FieldConfig, wanted: np.ndarray) -> Ar
     if late.any():
         raise DataError(
             f"no value near {wanted[late.argmax()]} and {int(late.sum()) - 1} other times",
-            where=where, allowed=f"{known[0]} to {known[-1]}",
+            where=where,
+            allowed=f"{known[0]} to {known[-1]}",
             fix="a driver that covers the field and the forecast times",
-        )  # fmt: skip
+        )
     return values[nearest]
 
 
@@ -278,6 +293,5 @@ def unit_of(coding: Coding) -> str:
 def named_parts(coding: Coding) -> Sequence[tuple[str, str, slice]]:
     """Return (name, unit, cells) of each field."""
     return [
-        (v.name, v.units, cells)
-        for v, cells in zip(coding.fields, coding.slices, strict=False)
-    ]  # fmt: skip
+        (v.name, v.units, cells) for v, cells in zip(coding.fields, coding.slices, strict=False)
+    ]

@@ -97,9 +97,10 @@ def prepare(field: CodedField, parts: FieldSplits, config: ForecastingConfig) ->
 def _select(chooser: Chooser, config: ForecastingConfig) -> Selection:
     """Return the selection; a model with a fixed base compares that family only."""
     bases: dict[str, ForecasterConfig] = {
-        "damped_residual_lstm": MemoryConfig(), "pod_lstm": ClimatologyConfig(),
+        "damped_residual_lstm": MemoryConfig(),
+        "pod_lstm": ClimatologyConfig(),
         "increment_lstm": AnomalyPersistenceConfig(),
-    }  # fmt: skip
+    }
     only = bases.get(config.model.name)
     if only is not None:
         chooser.config = config.model_copy(update={"forecaster": only})
@@ -119,9 +120,11 @@ def begin_network(prepared: Prepared, config: ForecastingConfig) -> LstmCorrecti
 def network_config(base: ForecasterConfig, config: ForecastingConfig) -> LstmCorrectionConfig:
     """Return the configuration of networks that correct a closed form."""
     return LstmCorrectionConfig(
-        base=base, network=config.model.model_dump(exclude={"name"}), members=config.ensemble,
+        base=base,
+        network=config.model.model_dump(exclude={"name"}),
+        members=config.ensemble,
         seed=config.seed,
-    )  # fmt: skip
+    )
 
 
 def fit_pod(data: FieldData, steps: range, harmonics: int, config: ForecastingConfig) -> POD:
@@ -136,8 +139,10 @@ def fit_pod(data: FieldData, steps: range, harmonics: int, config: ForecastingCo
     return POD(
         rank=min(rank, most) if isinstance(rank, int) else rank,
         seasonal_cycle=harmonics if dates and harmonics else None,
-        max_memory=config.pod.max_memory, horizon=config.leads, seed=config.seed,
-    ).fit(field, data.time_name)  # fmt: skip
+        max_memory=config.pod.max_memory,
+        horizon=config.leads,
+        seed=config.seed,
+    ).fit(field, data.time_name)
 
 
 @dataclass
@@ -196,14 +201,22 @@ def finalize(
         forecaster = winner.config.build(setting).fit(segments)
     spread, quantiles = error_model(errors)
     surrogate = ForecastSurrogate(
-        winner.config, setting, forecaster, Climatology(setting.harmonics).fit(segments),
-        prepared.modes, spread, quantiles, prepared.data.grid, prepared.coding,
+        winner.config,
+        setting,
+        forecaster,
+        Climatology(setting.harmonics).fit(segments),
+        prepared.modes,
+        spread,
+        quantiles,
+        prepared.data.grid,
+        prepared.coding,
         {
-            "name": prepared.data.name, "units": unit_of(prepared.coding),
+            "name": prepared.data.name,
+            "units": unit_of(prepared.coding),
             "winner": winner.config.label(),
             "last_year": _finite(prepared.data.series.years[prepared.parts.fit_steps.stop - 1]),
         },
-    )  # fmt: skip
+    )
     return surrogate, _record(prepared, network, winner, errors, surrogate)
 
 
@@ -215,18 +228,26 @@ def _network_wins(network: Judged, winner: Entry, config: ForecastingConfig) -> 
 
 
 def _record(
-    prepared: Prepared, network: Judged | None, winner: Entry, errors: Array,
+    prepared: Prepared,
+    network: Judged | None,
+    winner: Entry,
+    errors: Array,
     surrogate: ForecastSurrogate,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     selection, weights = prepared.selection, surrogate.weights
     entries = [*selection.entries, *([network.entry] if network else [])]
     record: dict[str, Any] = {
         "winner": winner.config.label(),
         "entries": [
             {
-                "label": e.config.label(), "title": e.config.title, "validation": e.validation,
-                "blocked": e.blocked, "stable": e.stable, "cpu_seconds": e.seconds,
-                "config": e.config.model_dump(mode="json"), "closed_form": e.config.closed_form,
+                "label": e.config.label(),
+                "title": e.config.title,
+                "validation": e.validation,
+                "blocked": e.blocked,
+                "stable": e.stable,
+                "cpu_seconds": e.seconds,
+                "config": e.config.model_dump(mode="json"),
+                "closed_form": e.config.closed_form,
             }
             for e in entries
         ],
@@ -239,25 +260,27 @@ def _record(
         "held_out_quantiles": surrogate.quantiles.tolist(),
         "modes": len(surrogate.modes),
         "pod": pod_record(prepared.pod),
-    }  # fmt: skip
+    }
     if network is not None:
         record["network"] = {
-            "factors": network.factors.tolist(), "validation_full": network.full,
+            "factors": network.factors.tolist(),
+            "validation_full": network.full,
             "validation": network.entry.validation,
             "validation_without": selection.winner.validation,
             "delivered": winner is network.entry,
-        }  # fmt: skip
+        }
     return record
 
 
 def pod_record(pod: POD) -> dict[str, Any]:
     """Return the spectrum of a POD as plain numbers."""
     return {
-        "rank": pod.rank_, "truncation_rmse_train": float(pod.truncation_error_),
+        "rank": pod.rank_,
+        "truncation_rmse_train": float(pod.truncation_error_),
         "singular_values": np.asarray(pod.singular_values_).tolist(),
         "variance_share": np.asarray(pod.explained_variance_ratio_).tolist(),
         "rank_table": getattr(pod, "rank_table_", None) or [],
-    }  # fmt: skip
+    }
 
 
 def _finite(value: float) -> float | None:

@@ -135,9 +135,10 @@ def mean_squares(model: Forecaster, fold: Fold, weights: Array) -> Array:
     if frame is None:
         return rmse_per_lead(fold.windows.targets(), model.predict(fold.windows), weights) ** 2
     truth, outside = once(
-        fold.memo, ("truth", *frame.key),
+        fold.memo,
+        ("truth", *frame.key),
         lambda: frame.split(fold.windows.targets(), fold.windows.output_years()),
-    )  # fmt: skip
+    )
     return outside + frame.square(truth - model.coordinates(encoded_inputs(frame, fold)))
 
 

@@ -168,9 +168,15 @@ class Ensemble(nn.Module):
 
 
 def make_ensemble(
-    network: NetworkConfig, num_modes: int, inputs: int, leads: int, *, seasonal: bool,
-    members: int, seed: int,
-) -> Ensemble:  # fmt: skip
+    network: NetworkConfig,
+    num_modes: int,
+    inputs: int,
+    leads: int,
+    *,
+    seasonal: bool,
+    members: int,
+    seed: int,
+) -> Ensemble:
     """Return an ensemble of untrained networks, deterministic for a seed.
 
     Args:
@@ -188,18 +194,30 @@ def make_ensemble(
             torch.manual_seed(derive_seed(seed, member))
             made.append(
                 PodLSTM(
-                    num_modes + (2 if seasonal else 0), num_modes, inputs=inputs, leads=leads,
-                    hidden=network.hidden, layers=network.layers, head=network.head,
-                    nodes=chain.nodes if chain else None, skips=chain.skips if chain else (),
+                    num_modes + (2 if seasonal else 0),
+                    num_modes,
+                    inputs=inputs,
+                    leads=leads,
+                    hidden=network.hidden,
+                    layers=network.layers,
+                    head=network.head,
+                    nodes=chain.nodes if chain else None,
+                    skips=chain.skips if chain else (),
                 )
-            )  # fmt: skip
+            )
     return Ensemble(list[nn.Module](made))
 
 
 def fit_in_memory(
-    network: nn.Module, x: Tensor, y: Tensor, *, epochs: int, lr: float = 3e-3, batch: int = 64,
+    network: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    *,
+    epochs: int,
+    lr: float = 3e-3,
+    batch: int = 64,
     seed: int = 0,
-) -> nn.Module:  # fmt: skip
+) -> nn.Module:
     """Fit a small network to tensors with Adam, without a run directory (validation folds).
 
     Args:

@@ -83,9 +83,12 @@ def train(config: ForecastingConfig, run: RunDirectory, *, resume: bool = False)
     """Select a forecaster by validation, train the networks, refit and save `model/`."""
     found = prepared(config)
     log.info(
-        "%d steps, %d cells, %d modes; closed form: %s", len(found.data.series.values),
-        len(found.data.weights), len(found.modes), found.selection.winner.config.label(),
-    )  # fmt: skip
+        "%d steps, %d cells, %d modes; closed form: %s",
+        len(found.data.series.values),
+        len(found.data.weights),
+        len(found.modes),
+        found.selection.winner.config.label(),
+    )
     if found.correction is not None:
         _train_networks(found, found.correction, config, run, resume=resume)
     if current_rank() != 0:
@@ -113,7 +116,7 @@ def evaluate(directory: Path, data: Path | None = None) -> Results:
     baselines = _baselines(surrogate, record, config)
     found = evaluation.Evaluation(
         surrogate, field, windows, baselines, record, config.intervals == "adaptive"
-    )  # fmt: skip
+    )
     results, maps = found.results(config.workflow)
     if model.write_results(results, data):
         write_fields(maps, Path(directory) / "results.nc")
@@ -131,9 +134,11 @@ def search_trial(
     found = prepared(config)
     if found.correction is None:
         raise ConfigError(
-            "model.name none has no network to train", where="model.name", allowed="not none",
+            "model.name none has no network to train",
+            where="model.name",
+            allowed="not none",
             fix="model.name=auto",
-        )  # fmt: skip
+        )
     trainer = _train_networks(found, found.correction, config, run, resume=resume)
     scores = validation_scores(found, found.correction, config, trainer)
     return {**network_cost(config), **scores}
@@ -152,9 +157,10 @@ def predict(directory: Path, source: Path, output: Path) -> None:
     data, _ = read_variables(given, surrogate.grid)
     if len(data.simulations) > 1:
         raise DataError(
-            f"{len(data.simulations)} simulations, but a forecast continues one", where=str(source),
+            f"{len(data.simulations)} simulations, but a forecast continues one",
+            where=str(source),
             fix="predict from the file of one simulation",
-        )  # fmt: skip
+        )
     start = len(data.series.values) - config.inputs
     if start < 0 or any(start < breakpoint for breakpoint in data.breakpoints):
         raise DataError(
@@ -181,9 +187,12 @@ def predict(directory: Path, source: Path, output: Path) -> None:
 
 
 def _factors(
-    surrogate: ForecastSurrogate, data: FieldData, config: ForecastingConfig, last: Windows,
+    surrogate: ForecastSurrogate,
+    data: FieldData,
+    config: ForecastingConfig,
+    last: Windows,
     num_training: int,
-) -> np.ndarray:  # fmt: skip
+) -> np.ndarray:
     """Return width factors (lead, 1) of the last window's adaptive intervals.
 
     The factors follow the errors of previous windows outside the training data; without such
@@ -210,9 +219,13 @@ def _factors(
 
 
 def _train_networks(
-    found: fitting.Prepared, correction: LstmCorrection, config: ForecastingConfig,
-    run: RunDirectory, *, resume: bool,
-) -> Trainer:  # fmt: skip
+    found: fitting.Prepared,
+    correction: LstmCorrection,
+    config: ForecastingConfig,
+    run: RunDirectory,
+    *,
+    resume: bool,
+) -> Trainer:
     """Train the networks and load the weights with the least validation loss."""
     trainer = Trainer(ForecastTask(correction.networks_), config.training, run=run)
     windows = found.parts.windows
@@ -232,9 +245,13 @@ def _loader(
 ) -> BatchLoader:
     arrays = {"inputs": correction.inputs(windows), "targets": correction.targets(windows)}
     return BatchLoader(
-        ArraySource(arrays), config.training.batch_size, seed=config.training.seed,
-        shuffle=shuffle, rank=current_rank(), world_size=world_size(),
-    )  # fmt: skip
+        ArraySource(arrays),
+        config.training.batch_size,
+        seed=config.training.seed,
+        shuffle=shuffle,
+        rank=current_rank(),
+        world_size=world_size(),
+    )
 
 
 def _field_of(
@@ -271,9 +288,10 @@ def _test_windows(
         starts = starts[unseen]
     if not len(starts):
         raise DataError(
-            "the file has no window after the training data", where=str(config.data.path),
+            "the file has no window after the training data",
+            where=str(config.data.path),
             allowed=f"{length} steps, the last {config.leads} after the training data",
-        )  # fmt: skip
+        )
     return Windows(field.series, starts, config.inputs, config.leads)
 
 
@@ -286,8 +304,9 @@ def _baselines(
     """
     winner = next(e["config"]["name"] for e in record["entries"] if e["label"] == record["winner"])
     found: dict[str, Forecaster] = {
-        "persistence": Persistence(), "climatology": surrogate.climatology
-    }  # fmt: skip
+        "persistence": Persistence(),
+        "climatology": surrogate.climatology,
+    }
     found.pop(winner, None)
     if not config.data.changed:
         log.warning("%s was not found: fitted baselines are omitted", config.data.path)

@@ -55,9 +55,15 @@ _EXACT_WORK = 2e10
 _TILE_BYTES = 8 * 2**20
 _VECTORS = ("singular_values_", "explained_variance_ratio_", "error_estimate_", "error_bound_")
 _SCALARS = (
-    "name_", "attrs_", "method_", "truncation_error_", "num_partly_missing_", "num_passes_",
-    "time_dim_", "_uses_constant",
-)  # fmt: skip
+    "name_",
+    "attrs_",
+    "method_",
+    "truncation_error_",
+    "num_partly_missing_",
+    "num_passes_",
+    "time_dim_",
+    "_uses_constant",
+)
 
 
 class POD:
@@ -190,9 +196,14 @@ class POD:
         weights = self._weights(da)
         wanted = self._wanted_rank(da, cells)
         anomalies = Anomalies(
-            reader, cells, design, statistics.coefficients[:, cells],
-            np.sqrt(weights[cells]), 1, processes,
-        )  # fmt: skip
+            reader,
+            cells,
+            design,
+            statistics.coefficients[:, cells],
+            np.sqrt(weights[cells]),
+            1,
+            processes,
+        )
         total = float(statistics.residual[cells] @ weights[cells])
         found = self._decompose(anomalies, wanted, total, self._max_rank(anomalies.shape, design))
         self._store(da, found, statistics, cells, weights, total)
@@ -216,9 +227,12 @@ class POD:
         coords = {k: v for k, v in da.coords.items() if v.dims == (self.time_dim_,)}
         coords["mode"] = self.modes_["mode"]
         return xr.DataArray(
-            values, dims=(self.time_dim_, "mode"), coords=coords, name=f"{self.name_}_coefficients",
+            values,
+            dims=(self.time_dim_, "mode"),
+            coords=coords,
+            name=f"{self.name_}_coefficients",
             attrs={"long_name": f"POD coefficients of {self.name_}"} | self._units(),
-        )  # fmt: skip
+        )
 
     def inverse_transform(self, coefficients: xr.DataArray) -> xr.DataArray:
         """Return the field, in physical units, of coefficients (..., mode).
@@ -251,9 +265,12 @@ class POD:
         shape = values.shape[:-1] + tuple(self.mask_.shape)
         coords = {k: v for k, v in coefficients.coords.items() if "mode" not in v.dims}
         return xr.DataArray(
-            flat.reshape(shape), dims=(*outer, *self.space_dims_),
-            coords=coords | dict(self.mask_.coords), name=self.name_, attrs=dict(self.attrs_),
-        )  # fmt: skip
+            flat.reshape(shape),
+            dims=(*outer, *self.space_dims_),
+            coords=coords | dict(self.mask_.coords),
+            name=self.name_,
+            attrs=dict(self.attrs_),
+        )
 
     def anomaly_variance(self, da: xr.DataArray) -> float:
         """Return the time mean of the area-weighted sum of squared anomalies of a field.
@@ -345,10 +362,13 @@ class POD:
             return POD(**self.get_params() | {"rank": rank}).fit(field, self.time_dim_, mask=mask)
 
         self.rank_table_: list[dict[str, float]] = choose_rank(
-            da, fit, candidates=[min(int(rank), cells.size) for rank in self.candidate_ranks],
+            da,
+            fit,
+            candidates=[min(int(rank), cells.size) for rank in self.candidate_ranks],
             horizon=self.horizon,
-            harmonics=self.seasonal_cycle or 0, time_dim=self.time_dim_,
-        )  # fmt: skip
+            harmonics=self.seasonal_cycle or 0,
+            time_dim=self.time_dim_,
+        )
         return int(min(self.rank_table_, key=lambda row: row["forecast_rmse"])["rank"])
 
     def _describe(self, da: xr.DataArray, time_dim: Hashable | None) -> None:
@@ -404,9 +424,10 @@ class POD:
             row = reader.num_cells * max(reader.da.dtype.itemsize, 4) * copies
             raise ConfigError(
                 f"max_memory={self.max_memory!r} is too small for {reader.num_cells} cells",
-                where=self.name_, allowed=f"at least {(fixed + row) / 2**20:.1f} MiB",
+                where=self.name_,
+                allowed=f"at least {(fixed + row) / 2**20:.1f} MiB",
                 fix=f"max_memory='{int((fixed + 16 * row) / 2**20) + 1}MiB'",
-            )  # fmt: skip
+            )
         return rows
 
     def _decompose(
@@ -415,9 +436,10 @@ class POD:
         if not isinstance(wanted, float) and wanted > largest:
             raise ConfigError(
                 f"rank={wanted} exceeds the {largest} modes of {anomalies.shape[0]} time steps "
-                f"and {anomalies.shape[1]} cells", where=self.name_,
+                f"and {anomalies.shape[1]} cells",
+                where=self.name_,
                 fix=f"rank={largest} or less",
-            )  # fmt: skip
+            )
         num_times, num_cells = anomalies.shape
         small = 4 * 8 * num_times * num_cells <= parse_bytes(self.max_memory)
         alone = anomalies.processes.group is None
@@ -431,9 +453,14 @@ class POD:
             fixed = 6 * 8 * num_cells * (rank + self.oversampling) + _TILE_BYTES
             anomalies.rows = self._rows(anomalies.reader, fixed, num_cells)
             found = randomized_svd(
-                anomalies, rank, oversampling=self.oversampling, tolerance=self.tolerance,
-                max_passes=self.max_passes, seed=self.seed, start=start,
-            )  # fmt: skip
+                anomalies,
+                rank,
+                oversampling=self.oversampling,
+                tolerance=self.tolerance,
+                max_passes=self.max_passes,
+                seed=self.seed,
+                start=start,
+            )
             share = float((found.singular_values**2).sum()) / total
             if not isinstance(wanted, float) or share >= wanted or rank == largest:
                 return found.leading(rank_of(found.singular_values, wanted, total, largest))
@@ -480,9 +507,11 @@ class POD:
         grid = self.mask_.coords
         number = xr.DataArray(np.arange(1, self.rank_ + 1), dims="mode")
         self.modes_ = xr.DataArray(
-            modes, dims=("mode", *self.space_dims_), coords=dict(grid) | {"mode": number},
+            modes,
+            dims=("mode", *self.space_dims_),
+            coords=dict(grid) | {"mode": number},
             name="modes",
-        )  # fmt: skip
+        )
         self.weights_ = xr.DataArray(weights, dims=self.space_dims_, coords=grid, name="weights")
         constant = self._coefficients[0] if self._uses_constant else np.zeros(self.mask_.size)
         mean = np.where(self.mask_.values.ravel(), constant, np.nan).reshape(self.mask_.shape)
@@ -505,9 +534,13 @@ class POD:
         cells = self._cells()
         fixed = 2 * cells.size * self.rank_ * 8 + _TILE_BYTES
         return Anomalies(
-            reader, cells, self._design(time, da), self._coefficients[:, cells],
-            np.sqrt(self.weights_.values.ravel()[cells]), self._rows(reader, fixed, cells.size),
-        )  # fmt: skip
+            reader,
+            cells,
+            self._design(time, da),
+            self._coefficients[:, cells],
+            np.sqrt(self.weights_.values.ravel()[cells]),
+            self._rows(reader, fixed, cells.size),
+        )
 
     def _climatology(self, coefficients: xr.DataArray) -> np.ndarray:
         """Return mean plus seasonal cycle, (*outer, cell), or (cell,) without a cycle."""
@@ -535,8 +568,9 @@ class POD:
         if not np.isin(numbers, self.modes_["mode"].values).all():
             raise DataError(
                 f"the coordinate 'mode' has the values {', '.join(map(str, numbers))}",
-                allowed=f"1 to {self.rank_}", fix="coefficients.drop_vars('mode')",
-            )  # fmt: skip
+                allowed=f"1 to {self.rank_}",
+                fix="coefficients.drop_vars('mode')",
+            )
         return numbers.astype(np.int64) - 1
 
     def _cells(self) -> np.ndarray:

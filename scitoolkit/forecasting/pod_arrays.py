@@ -70,9 +70,11 @@ class PODState:
         try:
             header = json.loads(np.asarray(arrays["header"], np.uint8).tobytes())
             mask = xr.DataArray(
-                np.array(arrays["mask_"], bool), dims=tuple(header["dims"]),
-                coords=_coords(header, arrays), name="mask",
-            )  # fmt: skip
+                np.array(arrays["mask_"], bool),
+                dims=tuple(header["dims"]),
+                coords=_coords(header, arrays),
+                name="mask",
+            )
             return cls(
                 params=dict(header["params"]),
                 scalars={name: header[name] for name in scalars},

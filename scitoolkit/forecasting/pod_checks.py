@@ -34,9 +34,10 @@ def check_parameters(rank: object, seasonal_cycle: object) -> None:
     cycle: Any = seasonal_cycle
     if cycle is not None and (isinstance(cycle, bool) or not 0 <= int(cycle) <= 180):
         raise ConfigError(
-            f"seasonal_cycle={cycle!r}", allowed="None, or a number of harmonics 0..180",
+            f"seasonal_cycle={cycle!r}",
+            allowed="None, or a number of harmonics 0..180",
             fix="seasonal_cycle=3",
-        )  # fmt: skip
+        )
 
 
 def check_extents(da: xr.DataArray, time_dim: Hashable, where: str) -> None:
@@ -47,14 +48,18 @@ def check_extents(da: xr.DataArray, time_dim: Hashable, where: str) -> None:
     """
     if da.ndim < 2:
         raise DataError(
-            "no space dimension", where=where, allowed="(time, one or more dimensions)",
+            "no space dimension",
+            where=where,
+            allowed="(time, one or more dimensions)",
             fix="da.expand_dims('cell')",
-        )  # fmt: skip
+        )
     if da.sizes[time_dim] < 2:
         raise DataError(
-            f"{da.sizes[time_dim]} time step", where=where,
-            allowed="two or more", fix="fit on more of the series",
-        )  # fmt: skip
+            f"{da.sizes[time_dim]} time step",
+            where=where,
+            allowed="two or more",
+            fix="fit on more of the series",
+        )
 
 
 def check_design(design: np.ndarray, seasonal_cycle: int | None, where: str) -> None:
@@ -66,16 +71,19 @@ def check_design(design: np.ndarray, seasonal_cycle: int | None, where: str) -> 
     regressors = design.shape[1]
     if regressors >= len(design) or np.linalg.matrix_rank(design) < regressors:
         raise DataError(
-            f"{len(design)} time steps do not determine a mean and "
-            f"{seasonal_cycle or 0} harmonics", where=where,
+            f"{len(design)} time steps do not determine a mean and {seasonal_cycle or 0} harmonics",
+            where=where,
             fix="fit on a longer series, or seasonal_cycle=None",
-        )  # fmt: skip
+        )
 
 
 def usable_cells(
-    statistics: Statistics, reader: FieldReader, mask: xr.DataArray | None,
-    space_dims: Sequence[Hashable], where: str,
-) -> tuple[np.ndarray, int]:  # fmt: skip
+    statistics: Statistics,
+    reader: FieldReader,
+    mask: xr.DataArray | None,
+    space_dims: Sequence[Hashable],
+    where: str,
+) -> tuple[np.ndarray, int]:
     """Return the indices of the cells to decompose and the number of partly missing cells.
 
     Args:
@@ -97,29 +105,34 @@ def usable_cells(
     if not cells.size:
         raise DataError(
             f"all {reader.num_cells} cells are masked "
-            f"({num_partly} of them are NaN at some times only)", where=where,
+            f"({num_partly} of them are NaN at some times only)",
+            where=where,
             fix="fill the gaps first, or check the mask and the fill value",
-        )  # fmt: skip
+        )
     if num_partly:
         logger.warning(
             "%s: %d cells are NaN at some times only and are masked; %d are used",
-            where, num_partly, cells.size,
-        )  # fmt: skip
+            where,
+            num_partly,
+            cells.size,
+        )
     infinite = int((~np.isfinite(statistics.scale[cells])).sum())
     if infinite:
         raise DataError(
-            f"infinite or overflowing values in {infinite} cells", where=where,
+            f"infinite or overflowing values in {infinite} cells",
+            where=where,
             fix="mask them as NaN: da.where(np.isfinite(da))",
-        )  # fmt: skip
+        )
     # The regression residual of a constant field is rounding error, not exactly zero.
     level = np.abs(statistics.coefficients[:, cells]).max(initial=0.0)
     rounding = (np.finfo(np.float64).eps * level) ** 2 * reader.num_times * cells.size
     rounding += 1e-24 * statistics.scale[cells].sum()
     if statistics.residual[cells].sum() <= rounding:
         raise DataError(
-            "the field is constant in time and has no anomalies to decompose", where=where,
+            "the field is constant in time and has no anomalies to decompose",
+            where=where,
             fix="check the variable and the time range",
-        )  # fmt: skip
+        )
     return cells, num_partly
 
 
@@ -129,9 +142,11 @@ def _given_mask(
     sizes = {d: reader.da.sizes[d] for d in space_dims}
     if dict(mask.sizes) != sizes:
         raise DataError(
-            f"mask of dimensions {dict(mask.sizes)}", where=where, allowed=str(sizes),
+            f"mask of dimensions {dict(mask.sizes)}",
+            where=where,
+            allowed=str(sizes),
             fix="a mask on the grid of the field",
-        )  # fmt: skip
+        )
     return mask.transpose(*space_dims).values.astype(bool).ravel()
 
 
@@ -145,10 +160,11 @@ def check_grid(da: xr.DataArray, time_dim: Hashable, mask: xr.DataArray, where: 
     found = {d: n for d, n in da.sizes.items() if d != time_dim}
     if found != expected or time_dim not in da.dims:
         raise DataError(
-            f"field of dimensions {dict(da.sizes)}", where=where,
+            f"field of dimensions {dict(da.sizes)}",
+            where=where,
             allowed=f"{time_dim} and {expected}, as in fit",
             fix="select or interpolate to the grid of fit",
-        )  # fmt: skip
+        )
     for dim in mask.dims:
         if dim in da.coords and dim in mask.coords:
             ours, theirs = mask[dim].values, da[dim].values
@@ -157,9 +173,10 @@ def check_grid(da: xr.DataArray, time_dim: Hashable, mask: xr.DataArray, where: 
             )
             if not same:
                 raise DataError(
-                    f"coordinate {dim!r} differs from the one in fit", where=where,
+                    f"coordinate {dim!r} differs from the one in fit",
+                    where=where,
                     fix=f"da.sortby({dim!r}) or da.reindex({dim}=pod.mask_[{dim!r}])",
-                )  # fmt: skip
+                )
 
 
 def check_coefficients(
@@ -179,7 +196,8 @@ def check_coefficients(
     at = da[time_dim].values[first] if time_dim in da.coords else first
     raise DataError(
         f"{count} missing or infinite values at unmasked cells at {time_dim} {at} "
-        f"({bad.size} such times)", where=where,
+        f"({bad.size} such times)",
+        where=where,
         allowed="finite values at all cells with training data",
         fix="fill the gaps, or fit on data with these gaps, which masks their cells",
-    )  # fmt: skip
+    )

@@ -73,8 +73,9 @@ def choose_rank(
     if cut < max(2 * horizon, 4):
         raise DataError(
             f"{count} time steps are too few to validate forecasts {horizon} steps ahead",
-            where=str(da.name or "field"), fix="rank=5, a longer series, or a smaller horizon=",
-        )  # fmt: skip
+            where=str(da.name or "field"),
+            fix="rank=5, a longer series, or a smaller horizon=",
+        )
     first, second = (da.isel({time_dim: s}) for s in (slice(0, cut), slice(cut, None)))
     largest = min(cut - 1 - 2 * harmonics, int(first.size // cut))
     ranks = sorted({min(int(r), largest) for r in candidates})

@@ -19,9 +19,13 @@ from scitoolkit.training import Trainer
 
 _NETWORK_KEYS = {"model": {"hidden", "layers", "head", "architecture"}}
 _EXCLUDED_KEYS: Any = {
-    "run": True, "workflow": True, "ensemble": True, "training": True, "seed": True,
+    "run": True,
+    "workflow": True,
+    "ensemble": True,
+    "training": True,
+    "seed": True,
     **_NETWORK_KEYS,
-}  # fmt: skip
+}
 _CACHE_SIZE = 4
 _cache: dict[str, Prepared] = {}
 

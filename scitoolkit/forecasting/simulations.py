@@ -38,9 +38,11 @@ def fields_of(config: FieldConfig) -> Iterator[tuple[str, xr.DataArray]]:
     channels = campaign.names[config.variable]
     if len(channels) > 1:
         raise DataError(
-            f"{config.variable} has {len(channels)} components", where=str(files[0]),
-            allowed=", ".join(channels), fix=f"data.variable={channels[0]}",
-        )  # fmt: skip
+            f"{config.variable} has {len(channels)} components",
+            where=str(files[0]),
+            allowed=", ".join(channels),
+            fix=f"data.variable={channels[0]}",
+        )
     coordinates = _coordinates(config, files[0]) if layout is Plain else {}
     opened = OpenCampaign(campaign)
     for number, label in enumerate(campaign.labels):
@@ -76,14 +78,18 @@ def _holds_several(config: FieldConfig, arrays: dict, layout: type[Layout]) -> b
 def _coordinates(config: FieldConfig, file: Path) -> dict[str, xr.DataArray]:
     """Return the numeric spatial coordinates of a file, including two-dimensional latitudes."""
     with open_fields(file, [config.variable], dims=config.dims) as dataset:
-        return {str(n): c.load() for n, c in dataset[config.variable].coords.items()
-                if c.ndim and c.dtype.kind in "fiu"}  # fmt: skip
+        return {
+            str(n): c.load()
+            for n, c in dataset[config.variable].coords.items()
+            if c.ndim and c.dtype.kind in "fiu"
+        }
 
 
 def _require_units(config: FieldConfig, campaign: Campaign, field: xr.DataArray) -> None:
     found = field.attrs.get("units", config.units)
     if config.units and found != config.units:
         raise DataError(
-            f"unit {found!r}", where=f"{campaign.files[0]}: variable {config.variable}",
+            f"unit {found!r}",
+            where=f"{campaign.files[0]}: variable {config.variable}",
             allowed=repr(config.units),
-        )  # fmt: skip
+        )

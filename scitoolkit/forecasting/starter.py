@@ -28,9 +28,10 @@ def starter(data: DataToStart) -> str:
         timed = {n: a for n, a in fields.items() if a.dtype.kind == "f" and find_time_dim(a)}
         if not timed:
             raise DataError(
-                "no field has a time dim", where=str(first),
+                "no field has a time dim",
+                where=str(first),
                 allowed=", ".join(map(str, dataset.data_vars)),
-            )  # fmt: skip
+            )
         name, array = max(timed.items(), key=lambda item: item[1].ndim)
         steps = array.sizes[find_time_dim(array)]
         units = array.attrs.get("units")
@@ -41,8 +42,7 @@ def starter(data: DataToStart) -> str:
     count = open_campaign(given, [name], options).index.num_simulations
     lines = Lines(f"A forecast of {name}: {steps} steps, {length} in, {length} out.")
     lines.key("domain", "forecasting")
-    lines.section("data", path=data.path, variable=name, units=units,
-                  dims=list(data.dims) or None)  # fmt: skip
+    lines.section("data", path=data.path, variable=name, units=units, dims=list(data.dims) or None)
     if len(timed) > 1:
         others = ", ".join(n for n in timed if n != name)
         lines.comment(f"  variable: {others} can be forecast too")
@@ -54,6 +54,11 @@ def starter(data: DataToStart) -> str:
     lines.key("inputs", length, "number of input steps")
     lines.key("leads", length, "number of forecast steps")
     lines.section("pod", "modes of the network's subspace", rank=min(5, steps // 8))
-    lines.section("training", epochs=60, batch_size=16, optimizer={"name": "adamw", "lr": 3e-3},
-                  early_stopping={"patience": 15})  # fmt: skip
+    lines.section(
+        "training",
+        epochs=60,
+        batch_size=16,
+        optimizer={"name": "adamw", "lr": 3e-3},
+        early_stopping={"patience": 15},
+    )
     return lines.text()

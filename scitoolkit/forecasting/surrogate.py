@@ -106,24 +106,35 @@ class ForecastSurrogate:
         arrays: dict[str, np.ndarray] = {
             **prefixed("forecaster", self.forecaster.arrays()),
             **prefixed("climatology", self.climatology.arrays()),
-            "modes": self.modes, "spread": self.spread[None], "quantiles": self.quantiles,
+            "modes": self.modes,
+            "spread": self.spread[None],
+            "quantiles": self.quantiles,
             "effects": self.coding.effects,
-        }  # fmt: skip
+        }
         stored, shared = pack(arrays, len(self.weights))
         stored["weights"] = self.weights.astype(np.float32)
         stored["grid"] = np.packbits(self.grid.values.ravel())
         header = {
-            **self.header, "format": FORMATS[not self.coding.trivial],
+            **self.header,
+            "format": FORMATS[not self.coding.trivial],
             "grid": _describe_grid(self.grid, stored),
-            "forecaster": self.config.model_dump(mode="json"), "shared": shared,
+            "forecaster": self.config.model_dump(mode="json"),
+            "shared": shared,
             "coding": self.coding.header(),
             "setting": {
                 key: getattr(self.setting, key)
                 for key in (
-                    "inputs", "leads", "rank", "harmonics", "shape", "rows", "seed", "parameters",
+                    "inputs",
+                    "leads",
+                    "rank",
+                    "harmonics",
+                    "shape",
+                    "rows",
+                    "seed",
+                    "parameters",
                 )
             },
-        }  # fmt: skip
+        }
         path = Path(folder) / WEIGHTS
         contiguous = {k: np.asarray(v, order="C") for k, v in stored.items()}
         with replacing(path, SafetensorError) as temporary:
@@ -146,9 +157,11 @@ class ForecastSurrogate:
             raise CheckpointError(f"cannot be read ({error})", where=str(path)) from None
         if header.get("format") not in FORMATS:
             raise CheckpointError(
-                "was written by a release with other forecasters", where=str(path),
-                allowed=f"formats {FORMATS}, got {header.get('format', 1)}", fix="train again",
-            )  # fmt: skip
+                "was written by a release with other forecasters",
+                where=str(path),
+                allowed=f"formats {FORMATS}, got {header.get('format', 1)}",
+                fix="train again",
+            )
         try:
             return cls._assemble(stored, header)
         except (KeyError, ValueError, RuntimeError) as error:
@@ -170,11 +183,17 @@ class ForecastSurrogate:
         config = forecasters.get(given["name"]).model_validate(given)
         climatology = Climatology(setting.harmonics).restore(within("climatology", arrays))
         return cls(
-            config, setting, config.build(setting).restore(within("forecaster", arrays)),
-            climatology, arrays["modes"], arrays["spread"][0], arrays["quantiles"],
+            config,
+            setting,
+            config.build(setting).restore(within("forecaster", arrays)),
+            climatology,
+            arrays["modes"],
+            arrays["spread"][0],
+            arrays["quantiles"],
             _rebuild_grid(header["grid"], stored),
-            _coding_of(header, arrays, len(setting.weights)), header,
-        )  # fmt: skip
+            _coding_of(header, arrays, len(setting.weights)),
+            header,
+        )
 
 
 def _coding_of(header: dict[str, Any], arrays: dict[str, np.ndarray], cells: int) -> Coding:
@@ -216,9 +235,12 @@ def _header(path: Path) -> dict[str, Any]:
 
 
 def forecast_dataset(
-    surrogate: ForecastSurrogate, field: CodedField, windows: Windows, valid: np.ndarray,
+    surrogate: ForecastSurrogate,
+    field: CodedField,
+    windows: Windows,
+    valid: np.ndarray,
     factors: Array | float = 1.0,
-) -> xr.Dataset:  # fmt: skip
+) -> xr.Dataset:
     """Return the forecast of one window with its 90 % interval as a dataset.
 
     Args:

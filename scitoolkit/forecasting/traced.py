@@ -53,9 +53,10 @@ def module(forecaster: Forecaster) -> nn.Module:
         ConfigError: the forecaster cannot be exported.
     """
     raise ConfigError(
-        f"the forecaster {type(forecaster).__name__}", where="export to C",
+        f"the forecaster {type(forecaster).__name__}",
+        where="export to C",
         allowed=", ".join(c.__name__ for c in module.registry if c is not object),
-    )  # fmt: skip
+    )
 
 
 class _Climatology(nn.Module):
@@ -65,8 +66,11 @@ class _Climatology(nn.Module):
     def __init__(self, source: Climatology) -> None:
         super().__init__()
         if source.trend:
-            raise ConfigError("a climatology with a trend", where="export to C",
-                              allowed="a climatology without a trend")  # fmt: skip
+            raise ConfigError(
+                "a climatology with a trend",
+                where="export to C",
+                allowed="a climatology without a trend",
+            )
         self.register_buffer("coefficients", _float(source.coefficients_))
         self.register_buffer("orders", 2 * math.pi * torch.arange(1, source.used_ + 1))
 
@@ -86,8 +90,9 @@ class _Damped(nn.Module):
     climatology: _Climatology
     factors: Tensor
 
-    def __init__(self, source: DampedAnomaly | AnomalyPersistence, factors: np.ndarray,
-                 memory: Sequence[int]) -> None:  # fmt: skip
+    def __init__(
+        self, source: DampedAnomaly | AnomalyPersistence, factors: np.ndarray, memory: Sequence[int]
+    ) -> None:
         super().__init__()
         self.climatology = _Climatology(source.climatology)
         self.memory: tuple[int, ...] = tuple(memory)

@@ -116,8 +116,14 @@ def arrays_of(
     inputs, typical = [], []
     for code, cells in zip(coding.fields, coding.slices, strict=False):
         part = values[:, cells]
-        spec = ArraySpec(code.name or "field", ("step", "cell"), (setting.inputs, code.cells),
-                         code.units, code.low, code.maximum)  # fmt: skip
+        spec = ArraySpec(
+            code.name or "field",
+            ("step", "cell"),
+            (setting.inputs, code.cells),
+            code.units,
+            code.low,
+            code.maximum,
+        )
         inputs.append(replace(spec, low=part.min(0), high=part.max(0)) if known else spec)
         typical.append(np.stack([part[: setting.inputs], part[-setting.inputs :]]))
     inputs.append(ArraySpec("season", ("step",), (steps,), "years", 0.0, 1.0))

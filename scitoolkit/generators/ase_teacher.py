@@ -95,9 +95,10 @@ class AseTeacher(FramesGenerator):
             labels = self._labels(atoms, calculator)
             if not all(np.isfinite(label).all() for label in labels.values()):
                 raise NumericalError(
-                    "a label is not finite", where=f"{self.calculator}, structure {number}",
+                    "a label is not finite",
+                    where=f"{self.calculator}, structure {number}",
                     fix="a smaller displacement",
-                )  # fmt: skip
+                )
             largest = max(float(np.abs(labels["forces"]).max()), SMALLEST_FORCE)
             worst = max(worst, float(np.abs(labels["forces"].sum(0)).max()) / largest)
             made.append(labelled(atoms, **labels))
@@ -155,7 +156,8 @@ class AseTeacher(FramesGenerator):
         for key in self.options:  # ASE calculators ignore unknown options
             if key not in kind.default_parameters:
                 raise ConfigError(
-                    f"{key!r} is not an option of {self.calculator}", where="generator.options",
+                    f"{key!r} is not an option of {self.calculator}",
+                    where="generator.options",
                     allowed=", ".join(kind.default_parameters),
-                )  # fmt: skip
+                )
         return kind(**self.options)

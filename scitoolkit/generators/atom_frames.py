@@ -28,8 +28,14 @@ class FramesGenerator(Generator):
         forces = [float(np.linalg.norm(a.get_forces(), axis=1).max()) for a in frames]
         energies = [float(a.get_potential_energy()) / len(a) for a in frames]
         series = [Series(label="first sample", x=forces, y=list(energies), style="points")]
-        return [Points(title="Energies", x_label="largest force (eV/Å)",
-                       y_label="energy per atom (eV)", series=series)]  # fmt: skip
+        return [
+            Points(
+                title="Energies",
+                x_label="largest force (eV/Å)",
+                y_label="energy per atom (eV)",
+                series=series,
+            )
+        ]
 
     def write(self, sample: Sample, origin: Origin, path: Path) -> None:
         """Write extxyz; the first frame has the provenance of all frames."""
@@ -79,9 +85,13 @@ def distorted(atoms: Any, displacement: float, strain: float, rng: Any) -> Any:
     from ase import Atoms
 
     made = Atoms(
-        numbers=atoms.numbers, positions=atoms.positions, cell=atoms.cell, pbc=atoms.pbc,
-        charges=atoms.get_initial_charges(), magmoms=atoms.get_initial_magnetic_moments(),
-    )  # fmt: skip
+        numbers=atoms.numbers,
+        positions=atoms.positions,
+        cell=atoms.cell,
+        pbc=atoms.pbc,
+        charges=atoms.get_initial_charges(),
+        magmoms=atoms.get_initial_magnetic_moments(),
+    )
     if made.cell.rank == 3:
         change = strain * rng.standard_normal((3, 3))
         made.set_cell(made.cell @ (np.eye(3) + (change + change.T) / 2), scale_atoms=True)

@@ -184,9 +184,11 @@ class Generator(Config):
         for name, drift in made.invariants.items():
             if not drift <= bounds[name]:  # NaN too
                 raise NumericalError(
-                    f"{name} drifts by {drift:.2g}", where=f"generator {self.name}",
-                    allowed=f"{bounds[name]:.2g}", fix="a finer grid or a smaller time step",
-                )  # fmt: skip
+                    f"{name} drifts by {drift:.2g}",
+                    where=f"generator {self.name}",
+                    allowed=f"{bounds[name]:.2g}",
+                    fix="a finer grid or a smaller time step",
+                )
         return made
 
     def geometries(self, seed: int) -> Sequence[Any]:
@@ -211,9 +213,14 @@ class Generator(Config):
         return self.with_parameters(order.parameters).geometries(order.seed)
 
     def first_samples(
-        self, draw: DrawConfig, seed: int, count: int, folder: Path, processes: int,
+        self,
+        draw: DrawConfig,
+        seed: int,
+        count: int,
+        folder: Path,
+        processes: int,
         chosen: Mapping[int, int] | None = None,
-    ) -> list[Path]:  # fmt: skip
+    ) -> list[Path]:
         """Write the first samples of a draw to files; a failed sample is replaced by another draw.
 
         Args:
@@ -238,11 +245,20 @@ class Generator(Config):
         return made
 
     def stream(
-        self, draw: DrawConfig, seed: int, *, sample_dim: str,
-        fields: Mapping[str, tuple[str, ...]], parameters: Mapping[str, str],
-        shapes: Mapping[str, tuple[int, ...]], offset: int, journal: Path | None, workers: int,
-        ahead: int, timeout: float,
-    ) -> SimulationStream:  # fmt: skip
+        self,
+        draw: DrawConfig,
+        seed: int,
+        *,
+        sample_dim: str,
+        fields: Mapping[str, tuple[str, ...]],
+        parameters: Mapping[str, str],
+        shapes: Mapping[str, tuple[int, ...]],
+        offset: int,
+        journal: Path | None,
+        workers: int,
+        ahead: int,
+        timeout: float,
+    ) -> SimulationStream:
         """Return a stream of samples of a draw that are made in the background.
 
         Args:
@@ -262,9 +278,15 @@ class Generator(Config):
             sample_dim, dict(fields), dict(parameters), dict(shapes)
         )
         made: SimulationStream = _online("SampleStream")(
-            self, _online("Draws")(draw, seed), extract, offset=offset, journal=journal,
-            workers=workers, ahead=ahead, timeout=timeout,
-        )  # fmt: skip
+            self,
+            _online("Draws")(draw, seed),
+            extract,
+            offset=offset,
+            journal=journal,
+            workers=workers,
+            ahead=ahead,
+            timeout=timeout,
+        )
         return made
 
     def write(self, sample: Sample, origin: Origin, path: Path) -> None:

@@ -38,9 +38,10 @@ def write_cards(folder: Path, config: GenerateConfig, records: Sequence[Record])
             processing=f"{config.generator.equations}; {config.generator.scheme}",
         ),
         make="scitoolkit generate config.yaml, the configuration next to this campaign",
-        files=[FileEntry(path=r.file, sha256=sha256(folder / r.file), size=r.size)
-               for r in records],
-    )  # fmt: skip
+        files=[
+            FileEntry(path=r.file, sha256=sha256(folder / r.file), size=r.size) for r in records
+        ],
+    )
     text = yaml.safe_dump(card.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
     write_atomic(folder / FILE_NAME, text)
 
@@ -61,10 +62,16 @@ def _table(config: GenerateConfig, records: Sequence[Record]) -> str:
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(["index", "file", "seed", *drawn, *(f"drift_{d}" for d in drifts), "seconds"])
     for r in records:
-        writer.writerow([
-            r.index, r.file, r.seed, *(repr(r.parameters[p]) for p in drawn),
-            *(f"{r.invariants[d]:.3g}" for d in drifts), f"{r.seconds:.3f}",
-        ])  # fmt: skip
+        writer.writerow(
+            [
+                r.index,
+                r.file,
+                r.seed,
+                *(repr(r.parameters[p]) for p in drawn),
+                *(f"{r.invariants[d]:.3g}" for d in drifts),
+                f"{r.seconds:.3f}",
+            ]
+        )
     return out.getvalue()
 
 

@@ -190,8 +190,9 @@ class Convection:
     def _resampled(self, values: np.ndarray, nx: int) -> np.ndarray:
         if nx == self.nx:
             return values
-        return fft.irfft(fft.rfft(values, axis=0, norm="forward")[: nx // 2 + 1], nx, axis=0,
-                         norm="forward")  # fmt: skip
+        return fft.irfft(
+            fft.rfft(values, axis=0, norm="forward")[: nx // 2 + 1], nx, axis=0, norm="forward"
+        )
 
     def _to_gauss(self, nz: int) -> np.ndarray:
         return evaluation_matrix(self.z, gauss_points(nz))

@@ -52,14 +52,19 @@ class DecayingTurbulence(Generator):
         from scitoolkit.generators.etdrk4 import frames_of
 
         spectra = frames_of(
-            self.stepper(), self.start(seed), lambda v: v,
-            spinup=self.spinup, frames=self.frames, interval=self.interval,
-        )  # fmt: skip
+            self.stepper(),
+            self.start(seed),
+            lambda v: v,
+            spinup=self.spinup,
+            frames=self.frames,
+            interval=self.interval,
+        )
         if not np.isfinite(spectra).all():
             raise NumericalError(
-                "the solution is not finite", where=f"generator {self.name}",
+                "the solution is not finite",
+                where=f"generator {self.name}",
                 fix=f"time_step={self.time_step / 2:g}",
-            )  # fmt: skip
+            )
         frames = {n: np.stack([self.fields(s)[n] for s in spectra]) for n in ("u", "v")}
         frames["vorticity"] = np.stack([np.fft.irfft2(s, s=(self.cells,) * 2) for s in spectra])
         mean = np.abs(frames["vorticity"].mean((1, 2))).max()
@@ -74,12 +79,22 @@ class DecayingTurbulence(Generator):
         """Return figures of the vorticity and of the decay of the energy."""
         energy = 0.5 * (frames["u"] ** 2 + frames["v"] ** 2).mean(("x", "y"))
         return [
-            Maps(title="Vorticity, first frame",
-                 panels=[Panel(variable="vorticity", label="vorticity", select={"time": 0},
-                               diverging=True)]),
-            Lines(title="Kinetic energy", x=frames["time"].values.tolist(), x_label="time",
-                  y_label="energy", series=[Series(label="energy", y=energy.values.tolist())]),
-        ]  # fmt: skip
+            Maps(
+                title="Vorticity, first frame",
+                panels=[
+                    Panel(
+                        variable="vorticity", label="vorticity", select={"time": 0}, diverging=True
+                    )
+                ],
+            ),
+            Lines(
+                title="Kinetic energy",
+                x=frames["time"].values.tolist(),
+                x_label="time",
+                y_label="energy",
+                series=[Series(label="energy", y=energy.values.tolist())],
+            ),
+        ]
 
     def start(self, seed: int) -> np.ndarray:
         """Return the spectrum (kx, ky) of a random vorticity of energy 1/2."""
@@ -139,10 +154,15 @@ class DecayingTurbulence(Generator):
 
         units = {"units": "1"}
         points = 2 * np.pi * np.arange(self.cells) / self.cells
-        times = self.time_step * self.interval * np.arange(self.spinup + 1, self.spinup + 1 +
-                                                           self.frames)  # fmt: skip
+        times = (
+            self.time_step
+            * self.interval
+            * np.arange(self.spinup + 1, self.spinup + 1 + self.frames)
+        )
         return xr.Dataset(
             {n: (("time", "x", "y"), v.astype("float32"), units) for n, v in frames.items()},
-            {"time": ("time", times, units),
-             **{d: (d, points, {**units, "period": 2 * np.pi}) for d in "xy"}},
-        )  # fmt: skip
+            {
+                "time": ("time", times, units),
+                **{d: (d, points, {**units, "period": 2 * np.pi}) for d in "xy"},
+            },
+        )

@@ -50,7 +50,7 @@ def etdrk4(linear: np.ndarray, dt: float, nonlinear: Step) -> Step:
 
 def frames_of(
     step: Step, state: np.ndarray, points: Step, *, spinup: int, frames: int, interval: int
-) -> np.ndarray:  # fmt: skip
+) -> np.ndarray:
     """Advance a spectral state and return its values (frames, ...) every `interval` steps.
 
     Args:

@@ -54,8 +54,11 @@ def pool(place: Place, processes: int) -> Iterator[Pool | None]:
         return
     ranks = max(int(os.environ.get(name, "1")) for name in SIZES)
     if ranks > 1:
-        raise ConfigError(f"{ranks} MPI ranks, each of which would make all samples",
-                          where="executor", fix="executor=mpi")  # fmt: skip
+        raise ConfigError(
+            f"{ranks} MPI ranks, each of which would make all samples",
+            where="executor",
+            fix="executor=mpi",
+        )
     with one_process():
         if place == "processes":
             yield Pool(None, processes)
@@ -77,8 +80,11 @@ def _mpi() -> Iterator[Pool | None]:
         ) from None
     size = MPI.COMM_WORLD.Get_size()
     if size < 2:
-        raise ConfigError("one MPI rank: there is no worker", where="executor",
-                          fix="mpirun -n N, N > 1, or executor=processes")  # fmt: skip
+        raise ConfigError(
+            "one MPI rank: there is no worker",
+            where="executor",
+            fix="mpirun -n N, N > 1, or executor=processes",
+        )
     # Every rank is one process to the rest of the toolkit, whatever Slurm says.
     os.environ |= {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
     with MPICommExecutor(MPI.COMM_WORLD, root=0) as executor:

@@ -66,9 +66,10 @@ class Extract:
         for name, shape in self.shapes.items():
             if found[name].shape != shape:
                 raise DataError(
-                    f"shape {found[name].shape}", where=f"generator {generator.name}: {name}",
+                    f"shape {found[name].shape}",
+                    where=f"generator {generator.name}: {name}",
                     allowed=f"{shape}, that of the first sample",
-                )  # fmt: skip
+                )
             if not np.isfinite(found[name]).all():
                 frame = int(np.argmin(np.isfinite(found[name]).reshape(shape[0], -1).all(1)))
                 raise NumericalError(

@@ -61,26 +61,37 @@ class GrayScott(Generator):
         from scitoolkit.generators.etdrk4 import frames_of
 
         frames = frames_of(
-            self.stepper(), np.fft.rfft2(self._start(seed)),
+            self.stepper(),
+            np.fft.rfft2(self._start(seed)),
             lambda v: np.fft.irfft2(v, s=(self.cells, self.cells)),
-            spinup=self.spinup, frames=self.frames, interval=self.interval,
-        )  # fmt: skip
+            spinup=self.spinup,
+            frames=self.frames,
+            interval=self.interval,
+        )
         if not np.isfinite(frames).all():
             raise NumericalError(
-                "the solution is not finite", where=f"generator {self.name}",
+                "the solution is not finite",
+                where=f"generator {self.name}",
                 fix=f"time_step={self.time_step / 2:g}",
-            )  # fmt: skip
+            )
         return Sample(self._dataset(frames), {})
 
     def figures(self, frames: Any) -> Sequence[Figure]:
         """Return figures of the pattern and of its mean."""
         mean = frames["b"].mean(("x", "y"))
         return [
-            Maps(title="Species b, first frame",
-                 panels=[Panel(variable="b", label="b", select={"time": 0})]),
-            Lines(title="Mean of b", x=frames["time"].values.tolist(), x_label="time",
-                  y_label="mean of b", series=[Series(label="b", y=mean.values.tolist())]),
-        ]  # fmt: skip
+            Maps(
+                title="Species b, first frame",
+                panels=[Panel(variable="b", label="b", select={"time": 0})],
+            ),
+            Lines(
+                title="Mean of b",
+                x=frames["time"].values.tolist(),
+                x_label="time",
+                y_label="mean of b",
+                series=[Series(label="b", y=mean.values.tolist())],
+            ),
+        ]
 
     def _start(self, seed: int) -> np.ndarray:
         """Return the initial state (2, x, y): a = 1, b = 0, with Gaussian spots of b."""
@@ -127,7 +138,9 @@ class GrayScott(Generator):
         points = self.length * np.arange(self.cells) / self.cells
         seconds = self.time_step * self.interval * np.arange(len(frames))
         return xr.Dataset(
-            {n: (("time", "x", "y"), frames[:, i].astype("float32"), units)
-             for i, n in enumerate("ab")},
+            {
+                n: (("time", "x", "y"), frames[:, i].astype("float32"), units)
+                for i, n in enumerate("ab")
+            },
             {"time": ("time", seconds, units), **{d: (d, points, units) for d in "xy"}},
-        )  # fmt: skip
+        )

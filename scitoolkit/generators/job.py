@@ -51,10 +51,15 @@ class GenerateJob(Job):
         order = orders(config)[0]
         sample = config.generator.sample(order.parameters, order.seed)
         return {
-            "generator": config.generator.name, "samples": config.draw.samples,
-            "first_sample": {"parameters": order.parameters, "seed": order.seed,
-                             "drifts": dict(sample.invariants), "notes": list(sample.notes)},
-        }  # fmt: skip
+            "generator": config.generator.name,
+            "samples": config.draw.samples,
+            "first_sample": {
+                "parameters": order.parameters,
+                "seed": order.seed,
+                "drifts": dict(sample.invariants),
+                "notes": list(sample.notes),
+            },
+        }
 
     def train(self, config: GenerateConfig, run: RunDirectory, *, resume: bool = False) -> None:
         """Make the missing samples, then write the cards.
@@ -74,9 +79,10 @@ class GenerateJob(Job):
         for record in make_samples(config.generator, left, folder, self._pool):
             if record.fatal:
                 raise DataError(
-                    record.error, where=f"{folder}: sample {record.index}",
+                    record.error,
+                    where=f"{folder}: sample {record.index}",
                     fix="free space, then --resume: finished samples are kept",
-                )  # fmt: skip
+                )
             if record.error:
                 failed.append(record)
                 log.warning("sample %d: %s", record.index, record.error)
@@ -145,8 +151,9 @@ def _claim(folder: Path, config: GenerateConfig, resume: bool) -> None:
         if changed or not resume:
             raise ConfigError(
                 "already contains a campaign" + (": " + "; ".join(changed) if changed else ""),
-                where=str(folder), fix="--resume to continue it, or another output",
-            )  # fmt: skip
+                where=str(folder),
+                fix="--resume to continue it, or another output",
+            )
     write_atomic(stated, dump_config(config))
 
 
@@ -157,8 +164,9 @@ def _require_same(folder: Path, wanted: Sequence[Order], done: Mapping[int, Reco
         if there and (there.parameters, there.seed) != (order.parameters, order.seed):
             raise ConfigError(
                 f"sample {order.index} has {there.parameters}, but {order.parameters} is drawn now",
-                where=str(folder), fix="undo the change of draw, or another output",
-            )  # fmt: skip
+                where=str(folder),
+                fix="undo the change of draw, or another output",
+            )
 
 
 def _failure(folder: Path, failed: Sequence[Record], number_wanted: int) -> NumericalError:
@@ -167,16 +175,18 @@ def _failure(folder: Path, failed: Sequence[Record], number_wanted: int) -> Nume
     )
     more = f"; and {len(failed) - NAMED_FAILURES} more" if len(failed) > NAMED_FAILURES else ""
     return NumericalError(
-        f"{len(failed)} of {number_wanted} samples failed: {shown}{more}", where=str(folder),
+        f"{len(failed)} of {number_wanted} samples failed: {shown}{more}",
+        where=str(folder),
         fix="--resume retries them; the finished samples are kept",
-    )  # fmt: skip
+    )
 
 
 def _record_of(generator: Generator, path: Path) -> Record:
     """Return the record of a single file of a sample."""
     _, origin = generator.read(path)
-    return Record(0, dict(origin.parameters), origin.seed, Path(path).name,
-                  invariants=dict(origin.invariants))  # fmt: skip
+    return Record(
+        0, dict(origin.parameters), origin.seed, Path(path).name, invariants=dict(origin.invariants)
+    )
 
 
 def _results(
@@ -195,22 +205,43 @@ def _results(
             if verdict is None or error / check.tolerance > worst:
                 verdict = _verdict(check, f"sample {record.index}: " if len(records) > 1 else "")
             worst = max(worst, error / check.tolerance)
-            rows.append([
-                record.index, _shown(record.parameters), check.quantity, number(check.found),
-                check.exact, number(error), check.tolerance,
-            ])  # fmt: skip
+            rows.append(
+                [
+                    record.index,
+                    _shown(record.parameters),
+                    check.quantity,
+                    number(check.found),
+                    check.exact,
+                    number(error),
+                    check.tolerance,
+                ]
+            )
     drifts = worst_invariants(records)
     bounds = generator.invariant_bounds()
-    tables = [Table(
-        title="Invariants: largest drift over the samples", columns=["invariant", "drift", "bound"],
-        rows=[[name, number(drift), bounds[name]] for name, drift in drifts.items()],
-    )]  # fmt: skip
+    tables = [
+        Table(
+            title="Invariants: largest drift over the samples",
+            columns=["invariant", "drift", "bound"],
+            rows=[[name, number(drift), bounds[name]] for name, drift in drifts.items()],
+        )
+    ]
     if rows:
-        tables.insert(0, Table(
-            title="Quantities with a known exact value",
-            columns=["sample", "parameters", "quantity", "found", "exact", "error", "tolerance"],
-            rows=rows,
-        ))  # fmt: skip
+        tables.insert(
+            0,
+            Table(
+                title="Quantities with a known exact value",
+                columns=[
+                    "sample",
+                    "parameters",
+                    "quantity",
+                    "found",
+                    "exact",
+                    "error",
+                    "tolerance",
+                ],
+                rows=rows,
+            ),
+        )
     metrics: dict[str, float | int | str | None] = {"samples": len(records)}
     metrics |= {f"drift_{name}": number(drift) for name, drift in drifts.items()}
     if rows:
@@ -223,8 +254,10 @@ def _results(
             f"{generator.equations}; {generator.scheme}.",
             *([f"{notes} samples have notes: see README.md of the campaign."] if notes else []),
         ],
-        metrics=metrics, tables=tables, figures=list(generator.figures(first)),
-    ), first  # fmt: skip
+        metrics=metrics,
+        tables=tables,
+        figures=list(generator.figures(first)),
+    ), first
 
 
 def _verdict(check: Check, sample: str) -> Verdict:
@@ -233,9 +266,11 @@ def _verdict(check: Check, sample: str) -> Verdict:
     values = f"{sample}{check.found:.4g}; exact {check.exact:.4g}"
     return Verdict(
         quantity=f"error of the {check.quantity} ({values})",
-        ours=scale * abs(check.found - check.exact), rival=scale * check.tolerance,
-        rival_name="the tolerance", unit=unit,
-    )  # fmt: skip
+        ours=scale * abs(check.found - check.exact),
+        rival=scale * check.tolerance,
+        rival_name="the tolerance",
+        unit=unit,
+    )
 
 
 def _shown(parameters: Mapping[str, float]) -> str:

@@ -59,9 +59,10 @@ class Journal:
                     self._read(json.loads(line))
                 except (ValueError, KeyError, TypeError, RecursionError) as error:
                     raise DataError(
-                        f"damaged ({type(error).__name__}: {error})", where=f"{path}:{number}",
+                        f"damaged ({type(error).__name__}: {error})",
+                        where=f"{path}:{number}",
                         fix="begin a new run: the samples of this one cannot be repeated",
-                    ) from None  # fmt: skip
+                    ) from None
             write_atomic(path, whole + b"\n" if whole else b"")
 
     def asked(self, number: int) -> dict[str, float] | None:
@@ -93,7 +94,7 @@ class Journal:
                 f"sample {made.number} {dict(made.parameters)} differs in bits from the journal",
                 where=str(self.path),
                 fix="resume with the machine and packages of the first run, or start a new run",
-            )  # fmt: skip
+            )
         self._made[made.number] = made
         self._append({"made": asdict(made)})
 
@@ -114,6 +115,7 @@ class Journal:
                 os.fsync(file.fileno())
         except OSError as error:
             raise DataError(
-                f"cannot be written ({error.strerror or error})", where=str(self.path),
+                f"cannot be written ({error.strerror or error})",
+                where=str(self.path),
                 fix="free space, then --resume: checkpoints and finished samples are kept",
-            ) from None  # fmt: skip
+            ) from None

@@ -64,11 +64,18 @@ class KuramotoSivashinsky(Generator):
         """Return figures of u(time, x) and of its energy."""
         energy = (frames["u"] ** 2).mean("x") / 2
         return [
-            Maps(title="Kuramoto-Sivashinsky, first sample",
-                 panels=[Panel(variable="u", label="u", diverging=True)]),
-            Lines(title="Energy", x=frames["time"].values.tolist(), x_label="time",
-                  y_label="mean of u²/2", series=[Series(label="u", y=energy.values.tolist())]),
-        ]  # fmt: skip
+            Maps(
+                title="Kuramoto-Sivashinsky, first sample",
+                panels=[Panel(variable="u", label="u", diverging=True)],
+            ),
+            Lines(
+                title="Energy",
+                x=frames["time"].values.tolist(),
+                x_label="time",
+                y_label="mean of u²/2",
+                series=[Series(label="u", y=energy.values.tolist())],
+            ),
+        ]
 
     def _run(self, u: np.ndarray) -> np.ndarray:
         """Return the frames, (frames, cells)."""
@@ -77,15 +84,19 @@ class KuramotoSivashinsky(Generator):
         from scitoolkit.generators.etdrk4 import frames_of
 
         frames = frames_of(
-            _step(self.length, self.cells, self.time_step), np.fft.rfft(u),
+            _step(self.length, self.cells, self.time_step),
+            np.fft.rfft(u),
             lambda v: np.fft.irfft(v, self.cells),
-            spinup=self.spinup, frames=self.frames, interval=self.interval,
-        )  # fmt: skip
+            spinup=self.spinup,
+            frames=self.frames,
+            interval=self.interval,
+        )
         if not np.isfinite(frames).all():
             raise NumericalError(
-                "the solution is not finite", where=f"generator {self.name}",
+                "the solution is not finite",
+                where=f"generator {self.name}",
                 fix=f"time_step={self.time_step / 4:g}",
-            )  # fmt: skip
+            )
         return frames
 
     def _dataset(self, frames: np.ndarray) -> Any:

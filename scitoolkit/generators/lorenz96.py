@@ -56,14 +56,16 @@ class Lorenz96(Generator):
                 u = self._step(u)
         if not np.isfinite(rows).all():
             raise NumericalError(
-                "the solution is not finite", where=f"generator {self.name}",
+                "the solution is not finite",
+                where=f"generator {self.name}",
                 fix=f"time_step={self.time_step / 4:g}",
-            )  # fmt: skip
+            )
         units = {"units": "1"}
         frames = xr.Dataset(
             {
                 "u": (
-                    ("time", "x"), np.array(rows, dtype=np.float32),
+                    ("time", "x"),
+                    np.array(rows, dtype=np.float32),
                     {**units, "long_name": "Lorenz-96 variable"},
                 )
             },
@@ -71,7 +73,7 @@ class Lorenz96(Generator):
                 "time": ("time", self.time_step * np.arange(self.frames), units),
                 "x": ("x", np.arange(self.points), units),
             },
-        )  # fmt: skip
+        )
         return Sample(frames, {})
 
     def figures(self, frames: Any) -> Sequence[Figure]:

@@ -23,9 +23,11 @@ if TYPE_CHECKING:
 
 UNITS = {"positions": "m", "triangles": "1", "velocity": "m step-1", "tracer": "1"}
 DIMS = {
-    "positions": ("node", "component"), "triangles": ("triangle", "corner"),
-    "velocity": ("trajectory", "node", "component"), "tracer": ("trajectory", "time", "node"),
-}  # fmt: skip
+    "positions": ("node", "component"),
+    "triangles": ("triangle", "corner"),
+    "velocity": ("trajectory", "node", "component"),
+    "tracer": ("trajectory", "time", "node"),
+}
 MESHES = (".json", ".msh")
 FLAT = 1e-6
 """Largest ratio of the extents along z and x or y that counts as rounding."""
@@ -116,8 +118,10 @@ class MeshTracer(Generator):
             cells = np.stack([slope[1][:, 0], -slope[0][:, 0]])
             fastest = np.linalg.norm(cells, axis=0).max()
             if not 0 < fastest < np.inf:
-                raise DataError("a mesh without flow: no interior node, or triangles without area",
-                                where=f"mesh of {mesh.p.shape[1]} nodes")  # fmt: skip
+                raise DataError(
+                    "a mesh without flow: no interior node, or triangles without area",
+                    where=f"mesh of {mesh.p.shape[1]} nodes",
+                )
             scale = self.courant * length / fastest
             carried = advection.assemble(basis, stream=basis.interpolate(scale * stream))
             rate = carried + self.diffusion * length**2 * stiffness
@@ -184,8 +188,11 @@ class MeshTracer(Generator):
         names = [path.stem for path in found]
         twice = [path.name for path in found if names.count(path.stem) > 1]
         if twice:
-            raise DataError(f"meshes of equal name: {', '.join(twice)}", where=str(folder),
-                            fix="rename one: groups of a sample have these names")  # fmt: skip
+            raise DataError(
+                f"meshes of equal name: {', '.join(twice)}",
+                where=str(folder),
+                fix="rename one: groups of a sample have these names",
+            )
         return found
 
 
@@ -235,15 +242,20 @@ def _require_plane(path: Path) -> None:
         found = meshio.read(path)
     except meshio.ReadError as error:
         raise ValueError(str(error)) from None
-    kinds = {kind for kind in ("triangle", "quad") if any(c.type.startswith(kind)
-                                                          for c in found.cells)}  # fmt: skip
+    kinds = {
+        kind for kind in ("triangle", "quad") if any(c.type.startswith(kind) for c in found.cells)
+    }
     if len(kinds) > 1:
-        raise DataError("triangles and quadrilaterals in one mesh", where=str(path),
-                        allowed="one kind of elements")  # fmt: skip
+        raise DataError(
+            "triangles and quadrilaterals in one mesh",
+            where=str(path),
+            allowed="one kind of elements",
+        )
     extent = np.ptp(found.points, axis=0)
     if len(extent) > 2 and extent[2] > FLAT * extent[:2].max():
-        raise DataError("a surface outside the x-y plane", where=str(path),
-                        allowed="equal z of all nodes")  # fmt: skip
+        raise DataError(
+            "a surface outside the x-y plane", where=str(path), allowed="equal z of all nodes"
+        )
 
 
 def _skfem() -> Any:

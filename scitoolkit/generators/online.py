@@ -81,9 +81,17 @@ class SampleStream:
     """
 
     def __init__(
-        self, generator: Generator, draws: Draws, extract: Extract, *, offset: int = 0,
-        journal: Path | None = None, workers: int = 1, ahead: int = 2, timeout: float = 3600.0,
-    ) -> None:  # fmt: skip
+        self,
+        generator: Generator,
+        draws: Draws,
+        extract: Extract,
+        *,
+        offset: int = 0,
+        journal: Path | None = None,
+        workers: int = 1,
+        ahead: int = 2,
+        timeout: float = 3600.0,
+    ) -> None:
         self._generator, self._draws, self._extract = generator, draws, extract
         self._offset, self._timeout = offset, timeout
         self._journal = Journal(journal)
@@ -177,10 +185,12 @@ class SampleStream:
     def stats(self) -> dict[str, Any]:
         """Return counts of samples and replacements, CPU seconds, and memory in bytes."""
         return {
-            "simulations_made": self._made, "generator_cpu_seconds": self._seconds,
+            "simulations_made": self._made,
+            "generator_cpu_seconds": self._seconds,
             "workers_replaced": self._replaced_workers,
-            "simulations_replaced": self._replaced_samples, "ahead_bytes": self.nbytes,
-        }  # fmt: skip
+            "simulations_replaced": self._replaced_samples,
+            "ahead_bytes": self.nbytes,
+        }
 
     def close(self) -> None:
         """End the workers."""
@@ -215,9 +225,12 @@ class SampleStream:
         cause, count = worker.cause, self._deaths.get(order.index, 0) + 1
         self._deaths[order.index] = count
         log.warning(
-            "worker %d died (%s) while it made sample %d %s", worker.number, cause, order.index,
+            "worker %d died (%s) while it made sample %d %s",
+            worker.number,
+            cause,
+            order.index,
             order.parameters,
-        )  # fmt: skip
+        )
         self._replace(position)
         if count < DEATHS:
             self._again(order)
@@ -231,23 +244,36 @@ class SampleStream:
             self._free.append(self._under_way.pop(number))  # forgotten meanwhile
             return
         if answer.fatal:
-            raise DataError(answer.error, where=f"sample {number} {order.parameters}",
-                            fix="correct it, then --resume")  # fmt: skip
+            raise DataError(
+                answer.error,
+                where=f"sample {number} {order.parameters}",
+                fix="correct it, then --resume",
+            )
         if not answer.error:
             self._made, self._idle_deaths = self._made + 1, 0
             self._seconds += answer.seconds
-            self._journal.finish(Made(
-                number, self._asked[number], order.parameters, order.seed, self._attempts[number],
-                answer.checksum,
-            ))  # fmt: skip
+            self._journal.finish(
+                Made(
+                    number,
+                    self._asked[number],
+                    order.parameters,
+                    order.seed,
+                    self._attempts[number],
+                    answer.checksum,
+                )
+            )
             self._finished[number] = self._under_way.pop(number)
             return
         self._attempts[number] += 1
         self._replaced_samples += 1
         if self._attempts[number] > MOST_ATTEMPTS:
             raise given_up(number, order.parameters, answer.error)
-        log.warning("sample %d %s failed and is replaced by another draw: %s", number,
-                    order.parameters, answer.error)  # fmt: skip
+        log.warning(
+            "sample %d %s failed and is replaced by another draw: %s",
+            number,
+            order.parameters,
+            answer.error,
+        )
         self._again(self._order(number))
 
     def _again(self, order: Order) -> None:
@@ -263,16 +289,21 @@ class SampleStream:
         if self._idle_deaths > DEATHS * (MOST_ATTEMPTS + self._count):
             raise DataError(
                 f"{self._idle_deaths} workers died in succession, the last by {old.cause}",
-                where=f"generator {self._generator.name}", fix="workers=0 shows why",
-            )  # fmt: skip
+                where=f"generator {self._generator.name}",
+                fix="workers=0 shows why",
+            )
         old.end()
         self._workers[position] = WorkerProcess(old.number, self._settings, self._extract)
 
 
 def first_samples(
-    generator: Generator, draws: Draws, count: int, folder: Path, processes: int,
+    generator: Generator,
+    draws: Draws,
+    count: int,
+    folder: Path,
+    processes: int,
     chosen: Mapping[int, int],
-) -> list[Path]:  # fmt: skip
+) -> list[Path]:
     """Make the missing ones of the first samples as files; return the files by number.
 
     Args:
@@ -295,9 +326,10 @@ def first_samples(
         for record in make_samples(generator, orders, folder, Pool(None, processes)):
             if record.fatal:
                 raise DataError(
-                    record.error, where=f"{folder}: sample {record.index}",
+                    record.error,
+                    where=f"{folder}: sample {record.index}",
                     fix="free space, then --resume: finished samples are kept",
-                )  # fmt: skip
+                )
             if not record.error:
                 done[record.index] = record
                 continue
@@ -305,8 +337,12 @@ def first_samples(
             failures[record.index] += 1
             if failures[record.index] > MOST_ATTEMPTS:
                 raise given_up(record.index, record.parameters, record.error)
-            log.warning("sample %d %s failed and is replaced by another draw: %s", record.index,
-                        record.parameters, record.error)  # fmt: skip
+            log.warning(
+                "sample %d %s failed and is replaced by another draw: %s",
+                record.index,
+                record.parameters,
+                record.error,
+            )
     return [folder / done[n].file for n in range(count)]
 
 
@@ -314,5 +350,7 @@ def given_up(number: int, parameters: Mapping[str, float], error: str) -> Numeri
     """Return the error of a sample whose replacements failed as well."""
     return NumericalError(
         f"sample {number} failed {MOST_ATTEMPTS + 1} times, the last with {dict(parameters)}: "
-        f"{error}", where="generator", fix="narrower priors, or other settings of the generator",
-    )  # fmt: skip
+        f"{error}",
+        where="generator",
+        fix="narrower priors, or other settings of the generator",
+    )

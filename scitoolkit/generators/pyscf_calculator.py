@@ -29,9 +29,13 @@ class PySCF(Calculator):
 
     implemented_properties: ClassVar[list[str]] = ["energy", "forces"]  # type: ignore[misc]
     default_parameters: ClassVar[dict[str, Any]] = {  # type: ignore[misc]
-        "method": "PBE", "basis": "def2-svp", "charge": 0, "multiplicity": None, "grid": 3,
+        "method": "PBE",
+        "basis": "def2-svp",
+        "charge": 0,
+        "multiplicity": None,
+        "grid": 3,
         "convergence": 1e-8,
-    }  # fmt: skip
+    }
 
     def calculate(
         self, atoms: Any = None, properties: Any = None, system_changes: Any = all_changes
@@ -49,8 +53,10 @@ class PySCF(Calculator):
         system, given = self.atoms, self.parameters
         assert system is not None
         if system.pbc.any():
-            raise ConfigError("a periodic structure; calculator=pyscf only labels molecules",
-                              fix="pbc=False, or calculator=tblite")  # fmt: skip
+            raise ConfigError(
+                "a periodic structure; calculator=pyscf only labels molecules",
+                fix="pbc=False, or calculator=tblite",
+            )
         electrons = int(system.numbers.sum()) - given["charge"]
         unpaired = electrons % 2 if given["multiplicity"] is None else given["multiplicity"] - 1
         if unpaired < 0 or (electrons - unpaired) % 2 or unpaired > electrons:
@@ -60,18 +66,23 @@ class PySCF(Calculator):
             )
         symbols = system.get_chemical_symbols()
         molecule = gto.M(
-            atom=list(zip(symbols, system.positions.tolist(), strict=True)), basis=given["basis"],
-            ecp=_core_potentials(given["basis"], symbols), charge=given["charge"], spin=unpaired,
-            unit="Angstrom", verbose=0,
-        )  # fmt: skip
+            atom=list(zip(symbols, system.positions.tolist(), strict=True)),
+            basis=given["basis"],
+            ecp=_core_potentials(given["basis"], symbols),
+            charge=given["charge"],
+            spin=unpaired,
+            unit="Angstrom",
+            verbose=0,
+        )
         field = _field(molecule, given["method"], given["grid"])
         field.conv_tol, field.conv_tol_grad = given["convergence"] / Hartree, ORBITAL_GRADIENT
         energy = field.kernel()
         if not field.converged:
             raise NumericalError(
                 f"{given['method']}/{given['basis']} does not converge",
-                where=system.get_chemical_formula(), fix="a smaller displacement",
-            )  # fmt: skip
+                where=system.get_chemical_formula(),
+                fix="a smaller displacement",
+            )
         gradient = np.asarray(field.nuc_grad_method().kernel())
         self.results = {"energy": float(energy) * Hartree, "forces": -gradient * Hartree / Bohr}
 
@@ -89,8 +100,11 @@ def _core_potentials(basis: str, symbols: Sequence[str]) -> dict[str, str]:
     from pyscf.gto.mole import bse_predefined_ecp
 
     if basis.lower().startswith("gth"):
-        raise ConfigError(f"basis {basis}, which needs pseudopotentials", where="generator.options",
-                          allowed="a basis of molecules, such as def2-svp")  # fmt: skip
+        raise ConfigError(
+            f"basis {basis}, which needs pseudopotentials",
+            where="generator.options",
+            allowed="a basis of molecules, such as def2-svp",
+        )
     potential, replaced = bse_predefined_ecp(basis, symbols)
     return {s: potential for s in set(symbols) if charge(s) in (replaced or ())}
 

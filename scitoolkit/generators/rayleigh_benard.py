@@ -57,8 +57,9 @@ class RayleighBenard(Generator):
 
         from scitoolkit.generators.convection_solver import Convection
 
-        flow = Convection(self.cells, self.levels, self.rayleigh, self.prandtl, self.length,
-                          self.time_step)  # fmt: skip
+        flow = Convection(
+            self.cells, self.levels, self.rayleigh, self.prandtl, self.length, self.time_step
+        )
         flow.start_at_rest(seed)
         flow.advance(self.spinup)
         rows = []
@@ -69,9 +70,10 @@ class RayleighBenard(Generator):
         frames = {n: np.stack([r[n] for r in rows]) for n in "pbuw"}
         if not all(np.isfinite(v).all() for v in frames.values()):
             raise NumericalError(
-                "the solution is not finite", where=f"generator {self.name}",
+                "the solution is not finite",
+                where=f"generator {self.name}",
                 fix=f"time_step={self.time_step / 2:g}, or more cells and levels",
-            )  # fmt: skip
+            )
         w = frames["w"]
         flux = float(np.abs(w.mean(1)).max() / np.sqrt(np.mean(w**2)))
         return Sample(self._dataset(flow, frames), {"flux": flux})
@@ -84,11 +86,18 @@ class RayleighBenard(Generator):
         """Return figures of the buoyancy and the heat flux."""
         flux = (frames["w"] * frames["b"]).mean(("x", "z"))
         return [
-            Maps(title="Buoyancy, first frame",
-                 panels=[Panel(variable="b", label="b", select={"time": 0}, diverging=True)]),
-            Lines(title="Convective heat flux", x=frames["time"].values.tolist(), x_label="time",
-                  y_label="mean of w b", series=[Series(label="w b", y=flux.values.tolist())]),
-        ]  # fmt: skip
+            Maps(
+                title="Buoyancy, first frame",
+                panels=[Panel(variable="b", label="b", select={"time": 0}, diverging=True)],
+            ),
+            Lines(
+                title="Convective heat flux",
+                x=frames["time"].values.tolist(),
+                x_label="time",
+                y_label="mean of w b",
+                series=[Series(label="w b", y=flux.values.tolist())],
+            ),
+        ]
 
     def _dataset(self, flow: Convection, frames: Mapping[str, np.ndarray]) -> Any:
         import numpy as np

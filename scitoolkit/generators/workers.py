@@ -77,15 +77,20 @@ def make_sample(settings: Mapping[str, Any], order: Order, folder: Path) -> Reco
         name = f"sample_{order.index:05d}{generator.suffix}"
         made = dict(generator.with_parameters(order.parameters))
         origin = Origin(
-            json.loads(type(generator)(**made).model_dump_json()), order.seed, order.parameters,
+            json.loads(type(generator)(**made).model_dump_json()),
+            order.seed,
+            order.parameters,
             dict(sample.invariants),
-        )  # fmt: skip
+        )
         generator.write(sample, origin, folder / name)
         record = Record(
-            **told, file=name, size=(folder / name).stat().st_size,
-            seconds=time.process_time() - begin, invariants=dict(sample.invariants),
+            **told,
+            file=name,
+            size=(folder / name).stat().st_size,
+            seconds=time.process_time() - begin,
+            invariants=dict(sample.invariants),
             notes=list(sample.notes),
-        )  # fmt: skip
+        )
         write_atomic(_record_path(folder, order.index), json.dumps(asdict(record)) + "\n")
     except ScitoolkitError as error:
         return Record(**told, error=str(error), fatal=error.exit_code == EXIT_DATA)
@@ -134,9 +139,12 @@ def make_samples(
 
 
 def _in_pool(
-    settings: dict[str, Any], orders: Sequence[Order], folder: Path, executor: Executor,
+    settings: dict[str, Any],
+    orders: Sequence[Order],
+    folder: Path,
+    executor: Executor,
     workers: int,
-) -> Iterator[Record]:  # fmt: skip
+) -> Iterator[Record]:
     """Yield records of samples made by an executor; a lost worker only fails its sample."""
     from concurrent.futures import FIRST_COMPLETED, wait
 

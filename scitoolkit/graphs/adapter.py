@@ -37,9 +37,10 @@ def edge_inputs(model: nn.Module, inputs: GraphInputs) -> list[str]:
         if name not in accepted:
             raise ConfigError(
                 f"the graph has {name}, which {type(model).__name__}.forward does not accept",
-                where="model", allowed=f"models called as model(x, edge_index, {name}={name})",
+                where="model",
+                allowed=f"models called as model(x, edge_index, {name}={name})",
                 fix="data.edge_inputs=ignore",
-            )  # fmt: skip
+            )
     return inputs.of_edges
 
 

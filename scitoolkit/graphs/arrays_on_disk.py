@@ -41,8 +41,10 @@ class ArrayStream:
         if self.dtype.hasobject or (fortran and len(self.shape) > 1):
             raise DataError(
                 f"{self.dtype} in Fortran order" if fortran else "an array of objects",
-                where=where, allowed="numbers in C order", fix="numpy.ascontiguousarray",
-            )  # fmt: skip
+                where=where,
+                allowed="numbers in C order",
+                fix="numpy.ascontiguousarray",
+            )
         self._begin = file.tell()
 
     def seek(self, number: int) -> ArrayStream:

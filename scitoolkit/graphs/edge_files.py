@@ -161,9 +161,10 @@ class EdgeArrays(EdgeFile):
         more = [
             self._file.blocks(name, BLOCK) if present else None
             for name, present in (
-                (self._weights, self.weighted), ("edge_attr", self.attr_shape is not None)
+                (self._weights, self.weighted),
+                ("edge_attr", self.attr_shape is not None),
             )
-        ]  # fmt: skip
+        ]
         for source, target in self._pairs():
             weight, attr = (None if part is None else next(part, None) for part in more)
             yield EdgeBlock(source, target, weight, attr)
@@ -235,9 +236,13 @@ class EdgeTable(EdgeFile):
 
         try:
             reader = pd.read_csv(
-                self.path, sep=self._separator, header=0 if self._header else None,
-                names=self._columns, usecols=range(len(self._columns)), chunksize=BLOCK,
-            )  # fmt: skip
+                self.path,
+                sep=self._separator,
+                header=0 if self._header else None,
+                names=self._columns,
+                usecols=range(len(self._columns)),
+                chunksize=BLOCK,
+            )
             for table in reader:
                 weight = table["weight"].to_numpy(np.float64) if self.weighted else None
                 yield EdgeBlock(
@@ -258,9 +263,10 @@ class EdgeParquet(EdgeFile):
             import pyarrow.parquet as parquet
         except ImportError:
             raise BackendError(
-                "edges in Parquet need the package 'pyarrow'", where=str(self.path),
+                "edges in Parquet need the package 'pyarrow'",
+                where=str(self.path),
                 fix="pip install pyarrow",
-            ) from None  # fmt: skip
+            ) from None
         with self._reading():
             self._file = parquet.ParquetFile(self.path)
         names = set(self._file.schema_arrow.names)
@@ -311,6 +317,7 @@ def open_edges(path: Path) -> EdgeFile:
             return kind(path)
     known = [s for kind in (EdgeArrays, EdgeTable, EdgeParquet) for s in kind.suffixes if s]
     raise DataError(
-        "no such file" if not path.exists() else f"suffix {path.suffix!r}", where=str(path),
+        "no such file" if not path.exists() else f"suffix {path.suffix!r}",
+        where=str(path),
         allowed=f"{', '.join(known)}, or a folder of .npy files",
-    )  # fmt: skip
+    )

@@ -99,7 +99,21 @@ def _add(name: str, x: Tensor, dim: int, index: Tensor, source: Any) -> Tensor:
 
 
 RULES: dict[str, Rule] = {
-    "index_select": _gather, "gather": _gather, "__getitem__": _getitem,
-    **dict.fromkeys(("scatter_add_", "scatter_add", "index_add_", "index_add", "scatter_reduce_",
-                     "scatter_reduce", "scatter_", "scatter", "index_reduce_"), _scatter),
-}  # fmt: skip
+    "index_select": _gather,
+    "gather": _gather,
+    "__getitem__": _getitem,
+    **dict.fromkeys(
+        (
+            "scatter_add_",
+            "scatter_add",
+            "index_add_",
+            "index_add",
+            "scatter_reduce_",
+            "scatter_reduce",
+            "scatter_",
+            "scatter",
+            "index_reduce_",
+        ),
+        _scatter,
+    ),
+}

@@ -312,9 +312,10 @@ def _features(arrays: dict[str, Array], num_nodes: int, where: str) -> Any:
     missing = [name for name in names if name not in arrays]
     if missing:
         raise DataError(
-            f"no features: {', '.join(missing)} missing", where=where,
+            f"no features: {', '.join(missing)} missing",
+            where=where,
             allowed="x, or x_indptr, x_indices, x_data and n_feat",
-        )  # fmt: skip
+        )
     pointer, index, data = (arrays[name] for name in names[:3])
     try:
         shape = (num_nodes, int(arrays["n_feat"]))
@@ -333,9 +334,10 @@ def only_labelled(labels: Array, labelled: Array, target: TargetName, where: str
     """
     if labelled.shape != labels.shape[:1] or not np.isin(labelled, (0, 1)).all():
         raise DataError(
-            f"labelled of shape {labelled.shape} is not a mask", where=where,
+            f"labelled of shape {labelled.shape} is not a mask",
+            where=where,
             allowed=f"0 and 1, shape ({len(labels)},)",
-        )  # fmt: skip
+        )
     kept = labelled.astype(bool).reshape(-1, *[1] * (labels.ndim - 1))
     return np.where(kept, labels, TARGETS[target].unknown)
 

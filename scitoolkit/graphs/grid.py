@@ -101,17 +101,21 @@ def make_grid(algorithm: str, size: int, replication: int = 2, *, sparse: bool =
         side = math.isqrt(size)
         if side * side != size:
             raise ConfigError(
-                f"2d on {size} processes", where="graph.algorithm",
-                allowed="a square number of processes", fix="graph.algorithm=1.5d",
-            )  # fmt: skip
+                f"2d on {size} processes",
+                where="graph.algorithm",
+                allowed="a square number of processes",
+                fix="graph.algorithm=1.5d",
+            )
         return Grid(side, side, 1, sparse)
     if algorithm == "3d":
         side = round(size ** (1 / 3))
         if side**3 != size:
             raise ConfigError(
-                f"3d on {size} processes", where="graph.algorithm",
-                allowed="a cubic number of processes", fix="graph.algorithm=1.5d",
-            )  # fmt: skip
+                f"3d on {size} processes",
+                where="graph.algorithm",
+                allowed="a cubic number of processes",
+                fix="graph.algorithm=1.5d",
+            )
         return Grid(side, side, side, sparse)
     raise ConfigError(
         f"algorithm {algorithm!r}", where="graph.algorithm", allowed=", ".join(ALGORITHMS)

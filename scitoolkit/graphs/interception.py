@@ -28,8 +28,11 @@ from scitoolkit.graphs.part import Part
 from scitoolkit.graphs.tags import SOURCE, TARGET, Tag, put_tag
 
 _RULES: dict[str, Rule] = {
-    **shape_rules.RULES, **gather_rules.RULES, **reduction_rules.RULES, **layer_rules.RULES,
-}  # fmt: skip
+    **shape_rules.RULES,
+    **gather_rules.RULES,
+    **reduction_rules.RULES,
+    **layer_rules.RULES,
+}
 
 
 class Distributed(TorchFunctionMode):

@@ -14,14 +14,29 @@ from scitoolkit.training.ranks.collectives import SumOverRanks
 
 _ATTENTION: dict[str, tuple[str, ...]] = {
     "scaled_dot_product_attention": (
-        "query", "key", "value", "attn_mask", "dropout_p", "is_causal",
+        "query",
+        "key",
+        "value",
+        "attn_mask",
+        "dropout_p",
+        "is_causal",
     ),
     "multi_head_attention_forward": (
-        "query", "key", "value", "embed_dim_to_check", "num_heads", "in_proj_weight",
-        "in_proj_bias", "bias_k", "bias_v", "add_zero_attn", "dropout_p", "out_proj_weight",
+        "query",
+        "key",
+        "value",
+        "embed_dim_to_check",
+        "num_heads",
+        "in_proj_weight",
+        "in_proj_bias",
+        "bias_k",
+        "bias_v",
+        "add_zero_attn",
+        "dropout_p",
+        "out_proj_weight",
         "out_proj_bias",
     ),
-}  # fmt: skip
+}
 
 
 def _matmul(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> Any:
@@ -149,6 +164,9 @@ def _dropout(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> 
 
 RULES: dict[str, Rule] = {
     **dict.fromkeys(("matmul", "__matmul__", "__rmatmul__", "mm", "bmm", "mv"), _matmul),
-    "einsum": _einsum, "batch_norm": _batch_norm, **dict.fromkeys(_ATTENTION, _attention),
-    "dropout": _dropout, "dropout_": _dropout,
-}  # fmt: skip
+    "einsum": _einsum,
+    "batch_norm": _batch_norm,
+    **dict.fromkeys(_ATTENTION, _attention),
+    "dropout": _dropout,
+    "dropout_": _dropout,
+}

@@ -139,14 +139,17 @@ class LayoutBuilder:
             rank,
         )
         return Layout(
-            grid, rank, self._order[self._own[rank]],
+            grid,
+            rank,
+            self._order[self._own[rank]],
             tuple(len(self._own[grid.rank(i, j, each)]) for each in range(grid.slices)),
             _part(block, near, block.indices - near_begin, near_end - near_begin),
             _part(block, ~near, far_place[block.indices], gather.rows_received),
-            gather, reduce,
+            gather,
+            reduce,
             slice(own_begin, own_begin + len(self._fibres[i, j])),
             torch.from_numpy(self._spread_places(i, j)),
-        )  # fmt: skip
+        )
 
     def _far_places(self, i: int, j: int, columns: int) -> Array:
         """Return the position of each column of the block in the receive buffer."""

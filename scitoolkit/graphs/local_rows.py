@@ -29,10 +29,31 @@ from scitoolkit.graphs.tags import (
 from scitoolkit.training.ranks.collectives import FetchHalo, GatherRows, gather_counts
 
 _KEEPS_PLACES = {
-    "view", "reshape", "expand", "expand_as", "clone", "to", "long", "contiguous", "unsqueeze",
-    "squeeze", "detach", "repeat", "repeat_interleave", "flatten", "t", "T", "transpose",
-    "view_as", "broadcast_to", "chunk", "split", "requires_grad_", "masked_select", "int",
-}  # fmt: skip
+    "view",
+    "reshape",
+    "expand",
+    "expand_as",
+    "clone",
+    "to",
+    "long",
+    "contiguous",
+    "unsqueeze",
+    "squeeze",
+    "detach",
+    "repeat",
+    "repeat_interleave",
+    "flatten",
+    "t",
+    "T",
+    "transpose",
+    "view_as",
+    "broadcast_to",
+    "chunk",
+    "split",
+    "requires_grad_",
+    "masked_select",
+    "int",
+}
 
 
 class LocalRows:

@@ -86,14 +86,17 @@ class MeshFile:
             counts = {file[name]["tracer"].shape[:2] for name in names}
             if len(counts) > 1:
                 raise DataError(
-                    f"meshes with {sorted(counts)} trajectories and times", where=str(path),
+                    f"meshes with {sorted(counts)} trajectories and times",
+                    where=str(path),
                     allowed="the same on every mesh",
-                )  # fmt: skip
+                )
             shapes = [
-                (_finite(file[name]["positions"][()], path, name, "positions"),
-                 file[name]["triangles"][()])
+                (
+                    _finite(file[name]["positions"][()], path, name, "positions"),
+                    file[name]["triangles"][()],
+                )
                 for name in names
-            ]  # fmt: skip
+            ]
         flows, times = counts.pop()
         self.geometry: MeshGeometry = _joined(shapes, tuple(names), flows, times, str(path))
 
@@ -185,16 +188,18 @@ def _check_shapes(group: h5py.Group, where: str) -> None:
     }
     for name in (name for name in _NAMES if not fits[name]):
         raise DataError(
-            f"{name} of shape {group[name].shape}", where=where,
+            f"{name} of shape {group[name].shape}",
+            where=where,
             allowed="positions (N, 2), triangles (M, 3), velocity (K, N, 2), "
             "tracer (K, T + 1, N) with T >= 1",
-        )  # fmt: skip
+        )
     corners = group["triangles"][()]
     if not 0 <= corners.min() <= corners.max() < nodes[0]:
         raise DataError(
-            f"triangles name nodes {corners.min()} to {corners.max()}", where=where,
+            f"triangles name nodes {corners.min()} to {corners.max()}",
+            where=where,
             allowed=f"0 to {nodes[0] - 1}",
-        )  # fmt: skip
+        )
 
 
 def _finite(values: Array, path: Path, mesh: str, name: str) -> Array:
@@ -225,8 +230,11 @@ def _joined(
         np.concatenate(positions).astype(np.float32),
         np.concatenate(triangles),
         np.repeat(np.arange(len(shapes)), [len(places) for places, _ in shapes]),
-        names, tuple(lengths), flows, times,
-    )  # fmt: skip
+        names,
+        tuple(lengths),
+        flows,
+        times,
+    )
 
 
 def _edges(triangles: Array) -> tuple[Array, Array]:

@@ -26,8 +26,10 @@ class MeshJob(PipelineJob, TrainingJob):
         if command != "predict":
             raise ConfigError(
                 f"{command} on meshes runs in one process only",
-                where=str(directory), allowed="predict", fix="leave --nproc out",
-            )  # fmt: skip
+                where=str(directory),
+                allowed="predict",
+                fix="leave --nproc out",
+            )
 
     @contextlib.contextmanager
     def joined(self, directory: Path) -> Iterator[None]:

@@ -130,9 +130,10 @@ def _data(config: MeshConfig) -> tuple[MeshFile, dict[str, np.ndarray]]:
     )
     if validation < 1:
         raise ConfigError(
-            f"{count} trajectories leave none to train on", where="split.validation, split.test",
+            f"{count} trajectories leave none to train on",
+            where="split.validation, split.test",
             allowed=f"together at most {count - 1}",
-        )  # fmt: skip
+        )
     cuts = {"train": (0, validation), "validation": (validation, test), "test": (test, count)}
     return meshes, {name: np.arange(*cut) for name, cut in cuts.items()}
 
@@ -148,9 +149,13 @@ def _task(config: MeshConfig, meshes: MeshFile, train: np.ndarray) -> MeshDynami
     owner = on_rank_zero(lambda: sharing.choose_owner(graph, config.graph, ranks.size, config.seed))
     part = sharing.share(graph, config.graph, ranks, owner)
     return MeshDynamics(
-        _model(config), meshes, part, unrolled=config.model.unrolled, seed=config.training.seed,
+        _model(config),
+        meshes,
+        part,
+        unrolled=config.model.unrolled,
+        seed=config.training.seed,
         scaled_by=train,
-    )  # fmt: skip
+    )
 
 
 def traced(directory: Path) -> Sequence[TracedFunction]:
@@ -208,14 +213,18 @@ def _results(found: dict[str, dict[str, np.ndarray]], seen: list[str], file: str
     return Results(
         title=f"Rollouts on meshes: {file}",
         verdict=Verdict.among(
-            {name: float(errors.mean()) for name, errors in found[worst].items()}, "surrogate",
+            {name: float(errors.mean()) for name, errors in found[worst].items()},
+            "surrogate",
             f"rollout RMSE on {worst}",
         ),
         summary=["Errors are over all nodes and test trajectories, from the first state alone."],
         metrics=metrics,
         tables=[
-            Table(title="RMSE, mean over the steps of the rollout",
-                  columns=["mesh", *next(iter(found.values()))], rows=rows)
+            Table(
+                title="RMSE, mean over the steps of the rollout",
+                columns=["mesh", *next(iter(found.values()))],
+                rows=rows,
+            )
         ],
         figures=[Multiples(title="Error of the rollouts on each mesh", panels=panels)],
-    )  # fmt: skip
+    )

@@ -99,9 +99,15 @@ class MeshDynamics:
     """
 
     def __init__(
-        self, model: nn.Module, meshes: MeshSet | MeshFile, part: GraphPart, scale: float = 1.0,
-        unrolled: int = 2, seed: int = 0, scaled_by: Array | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        model: nn.Module,
+        meshes: MeshSet | MeshFile,
+        part: GraphPart,
+        scale: float = 1.0,
+        unrolled: int = 2,
+        seed: int = 0,
+        scaled_by: Array | None = None,
+    ) -> None:
         self.model: nn.Module = model
         self.part: GraphPart = part
         self._scale, self._unrolled, self._seed = scale, unrolled, seed

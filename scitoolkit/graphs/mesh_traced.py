@@ -37,12 +37,17 @@ def traced(model: MeshTransport, config: MeshConfig) -> Sequence[TracedFunction]
     nodes, edges = meshes.graph.num_nodes, part.edges.shape[1]
     test = meshes.tracer.shape[0] - config.split.test
     velocity = ArraySpec(
-        "velocity", ("node", "component"), (nodes, 2), "mean edges per step",
-        meshes.velocity[:test].min((0, 1)), meshes.velocity[:test].max((0, 1)),
-    )  # fmt: skip
+        "velocity",
+        ("node", "component"),
+        (nodes, 2),
+        "mean edges per step",
+        meshes.velocity[:test].min((0, 1)),
+        meshes.velocity[:test].max((0, 1)),
+    )
     scheme = ArraySpec("coefficients", ("stage", "edge"), (config.model.stages, edges), "1")
-    state = ArraySpec("tracer", ("node",), (nodes,), "1",
-                      meshes.tracer[:test].min(), meshes.tracer[:test].max())  # fmt: skip
+    state = ArraySpec(
+        "tracer", ("node",), (nodes,), "1", meshes.tracer[:test].min(), meshes.tracer[:test].max()
+    )
     flag = torch.from_numpy(meshes.graph.features)[part.nodes]
     first = _Coefficients(
         model.eval(), _FixedMesh(part), flag, edge_features(meshes.geometry, part)
@@ -51,12 +56,22 @@ def traced(model: MeshTransport, config: MeshConfig) -> Sequence[TracedFunction]
     with torch.no_grad():
         known = first(torch.from_numpy(flows)).numpy()
     return [
-        TracedFunction(first, [velocity], [scheme], [flows], "coefficients",
-                       [meshes.velocity[test - config.split.validation : test]]),
-        TracedFunction(_Step(_FixedMesh(part)), [scheme, state],
-                       [ArraySpec("tracer", ("node",), (nodes,), "1")],
-                       [known, meshes.tracer[:2, 0]], "step"),
-    ]  # fmt: skip
+        TracedFunction(
+            first,
+            [velocity],
+            [scheme],
+            [flows],
+            "coefficients",
+            [meshes.velocity[test - config.split.validation : test]],
+        ),
+        TracedFunction(
+            _Step(_FixedMesh(part)),
+            [scheme, state],
+            [ArraySpec("tracer", ("node",), (nodes,), "1")],
+            [known, meshes.tracer[:2, 0]],
+            "step",
+        ),
+    ]
 
 
 class _FixedMesh:

@@ -55,9 +55,10 @@ class NodeModelConfig(Config):
 
 
 models: Kind[type[NodeModelConfig]] = Kind(
-    "graph model", "network over the nodes of a graph",
+    "graph model",
+    "network over the nodes of a graph",
     contract="scitoolkit.testing:GraphModelContract",
-)  # fmt: skip
+)
 AnyModel = Annotated[NodeModelConfig, Choice(models)]
 
 

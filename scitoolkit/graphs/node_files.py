@@ -69,9 +69,10 @@ class NodeFile:
             return 0, np.dtype(np.float32)
         if len(shape) != 2 or shape[0] != self.num_nodes:
             raise DataError(
-                f"features of shape {shape}", where=str(self.path),
+                f"features of shape {shape}",
+                where=str(self.path),
                 allowed=f"({self.num_nodes}, any width)",
-            )  # fmt: skip
+            )
         return shape[1], np.dtype(np.float64 if dtype == np.float64 else np.float32)
 
     def features(self, rows: int) -> Iterator[Array]:
@@ -87,8 +88,10 @@ class NodeFile:
             if bad.any():
                 raise DataError(
                     f"{bad.sum()} nodes, such as {first + int(bad.argmax())}, have features that "
-                    "are NaN or Inf", where=str(self.path), allowed="finite features",
-                )  # fmt: skip
+                    "are NaN or Inf",
+                    where=str(self.path),
+                    allowed="finite features",
+                )
             yield block
             first += len(block)
 

@@ -126,9 +126,12 @@ def why_not(model: nn.Module, inputs: GraphInputs) -> str:
 
 @torch.no_grad()
 def infer(
-    model: Any, graph: PartitionedGraph, inputs: GraphInputs, scratch: Path,
+    model: Any,
+    graph: PartitionedGraph,
+    inputs: GraphInputs,
+    scratch: Path,
     prepare: Callable[[Array], Tensor],
-) -> Array:  # fmt: skip
+) -> Array:
     """Return a model's output for every node, by node number, shape (N, outputs), float32.
 
     Args:

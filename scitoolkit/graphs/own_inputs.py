@@ -58,9 +58,11 @@ def open_parts(config: GraphDataConfig, path: Path) -> PartitionedGraph:
     stored = graph.header["target"]
     if stored != config.target:
         raise ConfigError(
-            f"the graph was partitioned with {stored}", where="data.target", allowed=stored,
+            f"the graph was partitioned with {stored}",
+            where="data.target",
+            allowed=stored,
             fix=f"data.target={stored}, or scitoolkit graphs partition --target {config.target}",
-        )  # fmt: skip
+        )
     return graph
 
 
@@ -130,6 +132,11 @@ def _of_stored(config: GraphConfig, ranks: Communicator) -> OwnInputs:
         moments = sharing.moments([lambda: labels[part.files.read("train")]], ranks)
     facts = {name: header[name] for name in EDGE_FACTS}
     return OwnInputs(
-        part, loaders, header["num_edges"], header["num_outputs"], moments, header["splits"],
+        part,
+        loaders,
+        header["num_edges"],
+        header["num_outputs"],
+        moments,
+        header["splits"],
         lambda: facts,
-    )  # fmt: skip
+    )

@@ -219,9 +219,10 @@ class GraphPart(Part):
         if not self.has_whole_rows:
             raise ConfigError(
                 f"a layer that computes messages per edge cannot run on the grid {self.grid}",
-                where="graph.algorithm", allowed="1d for attention and other message layers",
+                where="graph.algorithm",
+                allowed="1d for attention and other message layers",
                 fix="graph.algorithm=1d",
-            )  # fmt: skip
+            )
 
     @functools.cache  # noqa: B019 - a part lives as long as its job
     def _product(self, weighting: str, dtype: torch.dtype) -> Product:

@@ -73,9 +73,11 @@ class PartitionedGraph:
             raise DataError("not a partitioned graph", where=str(path / HEADER))
         if header.get("version") != VERSION:
             raise DataError(
-                f"version {header.get('version')}", where=str(path / HEADER),
-                allowed=str(VERSION), fix="partition the graph again",
-            )  # fmt: skip
+                f"version {header.get('version')}",
+                where=str(path / HEADER),
+                allowed=str(VERSION),
+                fix="partition the graph again",
+            )
         return cls(path, header)
 
     @property
@@ -141,14 +143,16 @@ class PartFiles:
             if size != known["bytes"]:
                 what = "truncated" if size < known["bytes"] else "longer than it was written"
                 raise DataError(
-                    f"{what}: {size} of {known['bytes']} bytes", where=str(path),
+                    f"{what}: {size} of {known['bytes']} bytes",
+                    where=str(path),
                     fix="partition the graph again",
-                )  # fmt: skip
+                )
             if verify and _sha256(path) != known["sha256"]:
                 raise DataError(
-                    "contents that are not those of graph.json", where=str(path),
+                    "contents that are not those of graph.json",
+                    where=str(path),
                     fix="partition the graph again",
-                )  # fmt: skip
+                )
 
 
 def _sha256(path: Path) -> str:

@@ -45,10 +45,17 @@ NODE_BYTES = 1 << 25  # of features read at a time
 
 
 def partition_edges(
-    edges: Path, out: Path, parts: int, *, nodes: Path | None = None, num_nodes: int | None = None,
-    method: str = "auto", owner: Path | None = None, memory: int = MEMORY,
+    edges: Path,
+    out: Path,
+    parts: int,
+    *,
+    nodes: Path | None = None,
+    num_nodes: int | None = None,
+    method: str = "auto",
+    owner: Path | None = None,
+    memory: int = MEMORY,
     target: TargetName = "classes",
-) -> PartitionedGraph:  # fmt: skip
+) -> PartitionedGraph:
     """Partition an edge list and write the parts, reading the edges in blocks.
 
     Calling it again with the same arguments continues an interrupted call.
@@ -85,9 +92,17 @@ class _Partitioner:
     """State and stages of one partitioning run."""
 
     def __init__(
-        self, edges: Path, out: Path, parts: int, nodes: Path | None, num_nodes: int | None,
-        method: str, owner: Path | None, memory: int, target: TargetName,
-    ) -> None:  # fmt: skip
+        self,
+        edges: Path,
+        out: Path,
+        parts: int,
+        nodes: Path | None,
+        num_nodes: int | None,
+        method: str,
+        owner: Path | None,
+        memory: int,
+        target: TargetName,
+    ) -> None:
         self.out, self.parts, self.memory, self.owner_file = out, parts, memory, owner
         self.work = out / "work"
         self.edges: EdgeFile = open_edges(edges)
@@ -96,21 +111,29 @@ class _Partitioner:
         if num_nodes not in (None, known):
             raise DataError(
                 f"num_nodes is {num_nodes}, but the file of nodes has {known}",
-                where=str(nodes), allowed="one number", fix="leave num_nodes out",
-            )  # fmt: skip
+                where=str(nodes),
+                allowed="one number",
+                fix="leave num_nodes out",
+            )
         if known is not None:
             if self.edges.num_nodes not in (None, known):
                 raise DataError(
                     f"{self.edges.num_nodes} nodes in the edges' file, {known} in the nodes'",
-                    where=str(nodes or edges), allowed="one number",
-                )  # fmt: skip
+                    where=str(nodes or edges),
+                    allowed="one number",
+                )
             self.edges.num_nodes = known
         self.settings = {
-            "edges": _identity(edges), "nodes": None if nodes is None else _identity(nodes),
-            "parts": parts, "num_nodes": num_nodes, "method": method, "memory": memory,
-            "owner": None if owner is None else _identity(owner), "version": VERSION,
+            "edges": _identity(edges),
+            "nodes": None if nodes is None else _identity(nodes),
+            "parts": parts,
+            "num_nodes": num_nodes,
+            "method": method,
+            "memory": memory,
+            "owner": None if owner is None else _identity(owner),
+            "version": VERSION,
             "target": target,
-        }  # fmt: skip
+        }
         self.method = method
         self.state: dict[str, Any] = {"settings": self.settings, "done": [], "facts": {}}
 
@@ -119,8 +142,13 @@ class _Partitioner:
     def run(self) -> PartitionedGraph:
         """Run the stages that are not complete."""
         self._open()
-        stages = {"count": self._count, "sort": self._sort, "place": self._place,
-                  "emit": self._emit, "finish": self._finish}  # fmt: skip
+        stages = {
+            "count": self._count,
+            "sort": self._sort,
+            "place": self._place,
+            "emit": self._emit,
+            "finish": self._finish,
+        }
         for name, stage in stages.items():
             if name not in self.state["done"]:
                 log.info("partition: %s", name)
@@ -133,9 +161,10 @@ class _Partitioner:
     def _open(self) -> None:
         if (self.out / HEADER).exists() and not self.work.exists():
             raise ConfigError(
-                "the folder holds a partitioned graph", where=str(self.out),
+                "the folder holds a partitioned graph",
+                where=str(self.out),
                 fix="remove it, or give another folder",
-            )  # fmt: skip
+            )
         self.work.mkdir(parents=True, exist_ok=True)
         path = self.work / "state.json"
         if not path.exists():
@@ -145,8 +174,9 @@ class _Partitioner:
             changed = [k for k, v in self.settings.items() if state["settings"].get(k) != v]
             raise ConfigError(
                 f"the folder holds an unfinished partition of other {', '.join(changed)}",
-                where=str(self.out), fix="remove it, or give another folder",
-            )  # fmt: skip
+                where=str(self.out),
+                fix="remove it, or give another folder",
+            )
         self.state = state
         log.info("partition: resuming after %s", ", ".join(state["done"]) or "no stage")
 
@@ -174,10 +204,13 @@ class _Partitioner:
         save_array(self.work / "outward.npy", outward.astype(np.int32))
         degrees = inward + outward
         self.state["facts"] = {
-            "num_nodes": size, "num_edges": edges, "self_loops": loops,
-            "isolated_nodes": int((degrees == 0).sum()), "edges_sha256": digest.hexdigest(),
+            "num_nodes": size,
+            "num_edges": edges,
+            "self_loops": loops,
+            "isolated_nodes": int((degrees == 0).sum()),
+            "edges_sha256": digest.hexdigest(),
             "method": self._chosen(degrees),
-        }  # fmt: skip
+        }
 
     def _chosen(self, degrees: Array) -> str:
         if self.owner_file is not None:
@@ -235,8 +268,11 @@ class _Partitioner:
         self._facts["cut_of_blocks"] = cut
 
     def _kinds(self) -> list[str]:
-        given = {"out": self._needs_neighbours, "weight": self.edges.weighted,
-                 "attr": self.edges.attr_shape is not None}  # fmt: skip
+        given = {
+            "out": self._needs_neighbours,
+            "weight": self.edges.weighted,
+            "attr": self.edges.attr_shape is not None,
+        }
         return ["in", *(kind for kind, present in given.items() if present)]
 
     def _bucket(self, kind: str, number: int) -> Path:
@@ -352,21 +388,27 @@ class _Partitioner:
         files = {
             f"{name}.npy": write_array(folder / f"{name}.npy", array)
             for name, array in {
-                "nodes": own, "pointer": pointer, "first": first[own], "halo": halo,
+                "nodes": own,
+                "pointer": pointer,
+                "first": first[own],
+                "halo": halo,
                 "send": place[np.concatenate(sends)].astype(np.int64),
             }.items()
-        }  # fmt: skip
+        }
         edges = int(pointer[-1])
         files["column.npy"] = self._copy("in", p, folder / "column.npy", edges, lookup)
         for kind, name in (("weight", "edge_weight"), ("attr", "edge_attr")):
             if kind in self._kinds():
                 files[f"{name}.npy"] = self._copy(kind, p, folder / f"{name}.npy", edges, None)
         return {
-            "nodes": len(own), "edges": edges, "halo": len(halo),
+            "nodes": len(own),
+            "edges": edges,
+            "halo": len(halo),
             "far_edges": self._facts["far"][p],
             "received": np.bincount(owner[halo], minlength=self.parts).tolist(),
-            "sent": [len(ids) for ids in sends], "files": files,
-        }  # fmt: skip
+            "sent": [len(ids) for ids in sends],
+            "files": files,
+        }
 
     def _copy(
         self, kind: str, p: int, path: Path, edges: int, lookup: Array | None
@@ -395,12 +437,13 @@ class _Partitioner:
             writers = [
                 stack.enter_context(
                     ArrayWriter(
-                        self.out / f"part-{p:04d}" / "x.npy", nodes.dtype,
+                        self.out / f"part-{p:04d}" / "x.npy",
+                        nodes.dtype,
                         (record["nodes"], nodes.width),
                     )
                 )
                 for p, record in enumerate(records)
-            ]  # fmt: skip
+            ]
             for block in nodes.features(rows):
                 of_rows = owner[first : first + len(block)]
                 for p, writer in enumerate(writers):
@@ -413,14 +456,17 @@ class _Partitioner:
         facts = {k: v for k, v in self._facts.items() if k not in ("bounds", "far")}
         facts["random_cut"] = self._facts["num_edges"] * (1 - 1 / self.parts)
         header = {
-            "format": FORMAT, "version": VERSION, **facts,
+            "format": FORMAT,
+            "version": VERSION,
+            **facts,
             "num_features": 0 if nodes is None else nodes.width,
-            "target": self.target, "num_outputs": 0 if nodes is None else nodes.num_outputs,
+            "target": self.target,
+            "num_outputs": 0 if nodes is None else nodes.num_outputs,
             "splits": {} if nodes is None else {s: len(ids) for s, ids in nodes.splits.items()},
             "edge_weight": self.edges.weighted,
             "edge_attr": None if self.edges.attr_shape is None else list(self.edges.attr_shape),
             "parts": records,
-        }  # fmt: skip
+        }
         scratch = self.work / HEADER
         scratch.write_text(json.dumps(header), encoding="utf-8")
         os.replace(scratch, self.out / HEADER)

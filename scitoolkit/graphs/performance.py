@@ -32,9 +32,11 @@ def measured_rate(width: int = 64, nodes: int = 20_000, degree: int = 20) -> flo
     r = np.random.default_rng(0)
     count = nodes * degree
     matrix = SparseMatrix.from_coo(
-        r.integers(nodes, size=count), r.integers(nodes, size=count),
-        torch.ones(count), (nodes, nodes),
-    )  # fmt: skip
+        r.integers(nodes, size=count),
+        r.integers(nodes, size=count),
+        torch.ones(count),
+        (nodes, nodes),
+    )
     x = torch.ones(nodes, width)
     spmm(matrix, x)
     begin = time.process_time()

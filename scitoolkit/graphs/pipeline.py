@@ -71,13 +71,18 @@ def train(config: GraphConfig, run: RunDirectory, *, resume: bool = False) -> No
     model_folder = ModelFolder.create(run)
     model_folder.save_weights(best_weights(run.checkpoints))
     shape: dict[str, Any] = {
-        "features": part.inputs.num_features, "outputs": own.num_outputs,
+        "features": part.inputs.num_features,
+        "outputs": own.num_outputs,
         "edge_inputs": part.inputs.of_edges,
-    }  # fmt: skip
+    }
     if own.moments is not None:
         shape |= {"mean": own.moments[0].tolist(), "deviation": own.moments[1].tolist()}
-    record = {**shape, "processes": part.ranks.size, "grid": str(part.grid),
-              "received_bytes": received}  # fmt: skip
+    record = {
+        **shape,
+        "processes": part.ranks.size,
+        "grid": str(part.grid),
+        "received_bytes": received,
+    }
     model_folder.finish(run, record)
 
 
@@ -148,9 +153,10 @@ def _infer_by_parts(
     graph, model = open_parts(config.data, path), _trained(config, folder, record)
     header, used = graph.header, config.data.edge_inputs == "use"
     inputs = GraphInputs(
-        header["num_features"], used and header["edge_weight"],
+        header["num_features"],
+        used and header["edge_weight"],
         tuple(header["edge_attr"]) if used and header["edge_attr"] is not None else None,
-    )  # fmt: skip
+    )
     _check_inputs(inputs, record, str(path))
     if why := out_of_core.why_not(model, inputs):
         log.warning("%s: the whole graph is read into memory", why)
@@ -171,15 +177,17 @@ def _check_inputs(inputs: GraphInputs, record: dict[str, Any], where: str) -> No
     """Check that a graph has the node features and edge inputs of the training graph."""
     if inputs.num_features != record["features"]:
         raise DataError(
-            f"{inputs.num_features} features a node", where=where,
+            f"{inputs.num_features} features a node",
+            where=where,
             allowed=f"{record['features']}, as in training",
-        )  # fmt: skip
+        )
     trained = record.get("edge_inputs", inputs.of_edges)  # not in records of earlier versions
     if inputs.of_edges != trained:
         raise DataError(
-            f"edge inputs: {', '.join(inputs.of_edges) or 'none'}", where=where,
+            f"edge inputs: {', '.join(inputs.of_edges) or 'none'}",
+            where=where,
             allowed=f"{', '.join(trained) or 'none'}, as in training",
-        )  # fmt: skip
+        )
 
 
 def _postprocessed(config: GraphConfig, record: dict[str, Any], out: torch.Tensor) -> np.ndarray:
@@ -196,9 +204,10 @@ def _results(
     target, name = graph.learned, config.model.name
     if graph.num_classes > record["outputs"]:
         raise DataError(
-            f"{graph.num_classes} {config.data.target}", where=graph.where,
+            f"{graph.num_classes} {config.data.target}",
+            where=graph.where,
             allowed=f"at most the {record['outputs']} of training",
-        )  # fmt: skip
+        )
     found = {name: target.decided(averages)}
     if len(graph.parts.get("train", ())):
         found["label propagation"] = baselines.label_propagation(graph)
@@ -238,12 +247,14 @@ def _results(
         ],
         metrics=metrics,
         tables=[
-            Table(title=merit.capitalize(), columns=["method", *parts], rows=rows,
-                  best=target.better)
+            Table(
+                title=merit.capitalize(), columns=["method", *parts], rows=rows, best=target.better
+            )
         ],
-        figures=_figures({m: each[judged][merit] for m, each in figures.items()}, judged, merit,
-                         record),
-    )  # fmt: skip
+        figures=_figures(
+            {m: each[judged][merit] for m, each in figures.items()}, judged, merit, record
+        ),
+    )
 
 
 def _processes(number: int) -> str:
@@ -255,14 +266,22 @@ def _figures(
 ) -> list[Figure]:
     """Return bars of the metric of each method, and of the traffic between processes."""
     figures: list[Figure] = [
-        Bars(title=f"{part.capitalize()} {merit} compared with the baselines", labels=list(scores),
-             values=list(scores.values()), x_label=f"{part} {merit}", marked=0)
-    ]  # fmt: skip
+        Bars(
+            title=f"{part.capitalize()} {merit} compared with the baselines",
+            labels=list(scores),
+            values=list(scores.values()),
+            x_label=f"{part} {merit}",
+            marked=0,
+        )
+    ]
     received = record.get("received_bytes", [])  # not in records of earlier versions
     if len(received) > 1:
         figures.append(
-            Bars(title="Data received during training", x_label="MB",
-                 labels=[f"process {rank}" for rank in range(len(received))],
-                 values=[count / 1e6 for count in received])
-        )  # fmt: skip
+            Bars(
+                title="Data received during training",
+                x_label="MB",
+                labels=[f"process {rank}" for rank in range(len(received))],
+                values=[count / 1e6 for count in received],
+            )
+        )
     return figures

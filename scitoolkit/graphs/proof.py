@@ -119,8 +119,10 @@ def _without_edges(model: nn.Module, part: Part, fast: tuple[str, ...]) -> Confi
         return None
     return ConfigError(
         f"process {edges.index(0)} has no edges, and {layers[0]} is not a sparse product",
-        where="graph.partition", allowed="edges on every process", fix="fewer processes",
-    )  # fmt: skip
+        where="graph.partition",
+        allowed="edges on every process",
+        fix="fewer processes",
+    )
 
 
 def attach(model: nn.Module, part: Part) -> nn.Module:
@@ -179,8 +181,11 @@ def proof_graph(inputs: GraphInputs) -> Graph:
     source[2:4], target[2:4] = 7, 9
     order = np.lexsort((source, target))
     graph = Graph(
-        source[order], target[order], NODES, np.zeros((NODES, 1), np.float32),
-    )  # fmt: skip
+        source[order],
+        target[order],
+        NODES,
+        np.zeros((NODES, 1), np.float32),
+    )
     graph.features = r.normal(size=(NODES, inputs.num_features))
     if inputs.edge_weight:
         graph.edge_weight = r.uniform(0.5, 1.5, EDGES)

@@ -89,10 +89,46 @@ def _along(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> An
 
 
 RULES: dict[str, Rule] = {
-    **dict.fromkeys(("sum", "mean", "std", "var", "norm", "linalg_norm", "linalg_vector_norm",
-                     "amax", "amin", "max", "min", "prod", "median", "any", "all", "logsumexp",
-                     "argmax", "argmin", "nanmean", "nansum", "quantile", "std_mean", "var_mean",
-                     "count_nonzero"), _reduce),
-    **dict.fromkeys(("softmax", "log_softmax", "softmin", "cumsum", "cumprod", "normalize",
-                     "instance_norm", "logcumsumexp"), _along),
-}  # fmt: skip
+    **dict.fromkeys(
+        (
+            "sum",
+            "mean",
+            "std",
+            "var",
+            "norm",
+            "linalg_norm",
+            "linalg_vector_norm",
+            "amax",
+            "amin",
+            "max",
+            "min",
+            "prod",
+            "median",
+            "any",
+            "all",
+            "logsumexp",
+            "argmax",
+            "argmin",
+            "nanmean",
+            "nansum",
+            "quantile",
+            "std_mean",
+            "var_mean",
+            "count_nonzero",
+        ),
+        _reduce,
+    ),
+    **dict.fromkeys(
+        (
+            "softmax",
+            "log_softmax",
+            "softmin",
+            "cumsum",
+            "cumprod",
+            "normalize",
+            "instance_norm",
+            "logcumsumexp",
+        ),
+        _along,
+    ),
+}

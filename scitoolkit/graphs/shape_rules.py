@@ -86,8 +86,14 @@ def _unbound(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> 
 
 
 RULES: dict[str, Rule] = {
-    "size": _size, "shape": _size,
-    **dict.fromkeys(("div", "div_", "true_divide", "__truediv__", "__rtruediv__", "__rdiv__"),
-                    divide),
-    "cat": _joined, "concat": _joined, "stack": _joined, "flip": _flipped, "unbind": _unbound,
-}  # fmt: skip
+    "size": _size,
+    "shape": _size,
+    **dict.fromkeys(
+        ("div", "div_", "true_divide", "__truediv__", "__rtruediv__", "__rdiv__"), divide
+    ),
+    "cat": _joined,
+    "concat": _joined,
+    "stack": _joined,
+    "flip": _flipped,
+    "unbind": _unbound,
+}

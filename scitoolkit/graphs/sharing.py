@@ -114,9 +114,10 @@ def _preparation(
 ) -> Callable[[Array], torch.Tensor]:
     if "x" not in parts[0]:
         raise DataError(
-            "the graph was partitioned without features", where=str(parts[0].path.parent),
+            "the graph was partitioned without features",
+            where=str(parts[0].path.parent),
             fix="scitoolkit graphs partition --nodes FILE",
-        )  # fmt: skip
+        )
     by = None
     if how == "standard":
         by = moments([functools.partial(_training_rows, files) for files in parts], ranks)

@@ -11,6 +11,7 @@ def starter(data: DataToStart) -> str:
     lines.key("domain", "graphs")
     lines.section("data", path=str(data.written[0] if data.one else ""), normalise="rows")
     lines.section("model", name="gcn", hidden=16, dropout=0.5)
-    lines.section("training", epochs=200, optimizer={"name": "adam", "lr": 0.01,
-                                                     "weight_decay": 5e-4})  # fmt: skip
+    lines.section(
+        "training", epochs=200, optimizer={"name": "adam", "lr": 0.01, "weight_decay": 5e-4}
+    )
     return lines.text()

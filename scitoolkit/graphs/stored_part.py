@@ -75,30 +75,41 @@ class StoredPart(ScaledPart):
         if graph.num_parts != ranks.size:
             raise ConfigError(
                 f"{ranks.size} processes for a graph of {graph.num_parts} parts",
-                where=str(graph.path), allowed=f"{graph.num_parts} processes",
+                where=str(graph.path),
+                allowed=f"{graph.num_parts} processes",
                 fix=f"--nproc {graph.num_parts}, or partition it again",
-            )  # fmt: skip
+            )
         self.files: PartFiles = graph.part(ranks.rank)
         self.ranks, self.grid, self.num_nodes = ranks, Grid(ranks.size), graph.num_nodes
         attr, record = graph.header["edge_attr"], self.files.record
         self.inputs = GraphInputs(
-            graph.header["num_features"], graph.header["edge_weight"],
+            graph.header["num_features"],
+            graph.header["edge_weight"],
             None if attr is None else tuple(attr),
-        )  # fmt: skip
+        )
         self.nodes = torch.from_numpy(self.files.read("nodes"))
         self._num_edges = int(record["edges"])
         pointer = self.files.read("pointer")
         near, far, loops = _split(self.files, pointer)
         exchange = RowExchange(
             torch.from_numpy(self.files.read("send")),
-            tuple(record["sent"]), tuple(record["received"]),
-        )  # fmt: skip
+            tuple(record["sent"]),
+            tuple(record["received"]),
+        )
         none = torch.zeros(0, dtype=torch.int64)
         nothing = RowExchange(none, (0,) * ranks.size, (0,) * ranks.size)
         layout = Layout(
-            self.grid, ranks.rank, self.nodes.numpy(), (len(self.nodes),), near, far, exchange,
-            nothing, slice(0, len(self.nodes)), none,
-        )  # fmt: skip
+            self.grid,
+            ranks.rank,
+            self.nodes.numpy(),
+            (len(self.nodes),),
+            near,
+            far,
+            exchange,
+            nothing,
+            slice(0, len(self.nodes)),
+            none,
+        )
         self._layout = layout
         degree = torch.from_numpy(np.diff(pointer))
         super().__init__(Product(layout, ranks), degree, torch.from_numpy(loops))
@@ -188,7 +199,14 @@ def whole_graph(graph: PartitionedGraph) -> Graph:
     }
     x = of_nodes("x")
     return Graph(
-        np.concatenate(source)[order], np.concatenate(target)[order], graph.num_nodes,
-        np.zeros((graph.num_nodes, 0)) if x is None else x, of_nodes("y"), splits,
-        str(graph.path), of_edges("edge_weight"), of_edges("edge_attr"), graph.header["target"],
-    )  # fmt: skip
+        np.concatenate(source)[order],
+        np.concatenate(target)[order],
+        graph.num_nodes,
+        np.zeros((graph.num_nodes, 0)) if x is None else x,
+        of_nodes("y"),
+        splits,
+        str(graph.path),
+        of_edges("edge_weight"),
+        of_edges("edge_attr"),
+        graph.header["target"],
+    )

@@ -157,8 +157,18 @@ def _stacked(dim: int, given: Tensor, out: Tensor, args: Any) -> int | None:
 
 
 _MOVES: dict[str, Callable[..., int | None]] = {
-    "t": _transposed, "T": _transposed, "mT": _transposed, "transpose": _transposed,
-    "swapaxes": _transposed, "permute": _permuted, "movedim": _moved_dim,
-    "unsqueeze": _unsqueezed, "squeeze": _squeezed, "stack": _stacked,
-    "view": _reshaped, "reshape": _reshaped, "flatten": _reshaped, "unflatten": _reshaped,
-}  # fmt: skip
+    "t": _transposed,
+    "T": _transposed,
+    "mT": _transposed,
+    "transpose": _transposed,
+    "swapaxes": _transposed,
+    "permute": _permuted,
+    "movedim": _moved_dim,
+    "unsqueeze": _unsqueezed,
+    "squeeze": _squeezed,
+    "stack": _stacked,
+    "view": _reshaped,
+    "reshape": _reshaped,
+    "flatten": _reshaped,
+    "unflatten": _reshaped,
+}

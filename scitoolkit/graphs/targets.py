@@ -71,9 +71,11 @@ class Classes(Target):
         classes = whole_numbers("labels", values, where)
         if classes.shape != (num_nodes,):
             raise DataError(
-                f"labels of shape {classes.shape}", where=where, allowed=f"({num_nodes},)",
+                f"labels of shape {classes.shape}",
+                where=where,
+                allowed=f"({num_nodes},)",
                 fix="data.target=labels or data.target=values" if classes.ndim == 2 else "",
-            )  # fmt: skip
+            )
         if len(classes) and classes.min() < -1:
             raise DataError(
                 f"labels include {classes.min()}", where=where, allowed="0 and above; -1: unknown"
@@ -125,9 +127,10 @@ class Labels(Target):
         wrong = (labels < -1) | (labels > 1) | ((labels < 0) & self.known(labels)[:, None])
         if wrong.any():
             raise DataError(
-                f"labels include {labels[wrong][0]}", where=where,
+                f"labels include {labels[wrong][0]}",
+                where=where,
                 allowed="0 and 1, or -1 in a whole row",
-            )  # fmt: skip
+            )
         return labels
 
     def known(self, values: Array) -> Array:
@@ -150,9 +153,10 @@ class Labels(Target):
         """Return micro F1, macro F1 (mean over labels), and the fraction of exact rows."""
         each = [_f1(t == 1, f == 1) for t, f in zip(truth.T, found.T, strict=True)]
         return {
-            "micro_f1": _f1(truth == 1, found == 1), "macro_f1": float(np.mean(each)),
+            "micro_f1": _f1(truth == 1, found == 1),
+            "macro_f1": float(np.mean(each)),
             "exact": float((truth == found).all(1).mean()),
-        }  # fmt: skip
+        }
 
     def variables(self, found: Array) -> dict[str, Any]:
         """Return labels and probabilities."""
@@ -173,9 +177,10 @@ class Values(Target):
         real = real if real.dtype == np.float64 else real.astype(np.float32)
         if real.ndim not in (1, 2) or len(real) != num_nodes:
             raise DataError(
-                f"values of shape {real.shape}", where=where,
+                f"values of shape {real.shape}",
+                where=where,
                 allowed=f"({num_nodes},) or ({num_nodes}, any width)",
-            )  # fmt: skip
+            )
         if np.isinf(real).any():
             raise DataError("values include Inf", where=where, allowed="finite; NaN: unknown")
         return real.reshape(num_nodes, -1)
@@ -202,9 +207,10 @@ class Values(Target):
         spread = float(((truth - truth.mean(0, dtype=np.float64)) ** 2).mean())
         squared = float((error**2).mean())
         return {
-            "rmse": float(np.sqrt(squared)), "mae": float(np.abs(error).mean()),
+            "rmse": float(np.sqrt(squared)),
+            "mae": float(np.abs(error).mean()),
             "r2": 1 - squared / spread if spread else 0.0,
-        }  # fmt: skip
+        }
 
     def variables(self, found: Array) -> dict[str, Any]:
         """Return the values."""

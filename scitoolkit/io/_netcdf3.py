@@ -17,8 +17,10 @@ import numpy as np
 
 from scitoolkit.core.errors import DataError
 
-_DTYPES = {code: np.dtype(name) for code, name in
-           {1: "i1", 2: "S1", 3: ">i2", 4: ">i4", 5: ">f4", 6: ">f8"}.items()}  # fmt: skip
+_DTYPES = {
+    code: np.dtype(name)
+    for code, name in {1: "i1", 2: "S1", 3: ">i2", 4: ">i4", 5: ">f4", 6: ">f8"}.items()
+}
 _DIMENSION, _VARIABLE, _ATTRIBUTE = 0x0A, 0x0B, 0x0C
 _STREAMING = 0xFFFFFFFF
 

@@ -28,8 +28,11 @@ from scitoolkit.io.elements import COVALENT_RADII
 Array = np.ndarray[Any, Any]
 LENGTHS = {"angstrom": 1.0, "bohr": 0.529177210903, "nm": 10.0}
 ENERGIES = {
-    "eV": 1.0, "hartree": 27.211386245988, "kcal/mol": 0.0433641042, "kJ/mol": 0.0103642697,
-}  # fmt: skip
+    "eV": 1.0,
+    "hartree": 27.211386245988,
+    "kcal/mol": 0.0433641042,
+    "kJ/mol": 0.0103642697,
+}
 CHECKED_FRAMES = 64
 
 
@@ -191,9 +194,10 @@ class AtomsCollection:
                 raise DataError("a frame without energy", where=frame.where, fix="data.labels")
             if forces and frame.forces is None:
                 raise DataError(
-                    "a frame without forces", where=frame.where,
+                    "a frame without forces",
+                    where=frame.where,
                     fix="data.labels.forces_key=NAME, or loss.start_pref_f=0 loss.limit_pref_f=0",
-                )  # fmt: skip
+                )
         where = f"{frames[0].where} and {len(frames) - 1} more frames"
         if all(frame.energy == 0.0 for frame in frames):
             raise DataError("all energies are zero", where=where, fix="data.labels.energy_key=NAME")
@@ -266,9 +270,7 @@ def open_structures(
     return AtomsCollection(_sources(paths, None), units)
 
 
-def _sources(
-    paths: Path | Sequence[Path], labels: LabelConfig | None
-) -> list[AtomsSource]:  # fmt: skip
+def _sources(paths: Path | Sequence[Path], labels: LabelConfig | None) -> list[AtomsSource]:
     paths = [paths] if isinstance(paths, (str, Path)) else list(paths)
     found = [_existing(Path(path)) for path in paths]
     return [s for path in found for s in _format_of(path).sources(path, labels)]
@@ -290,8 +292,9 @@ def check_label_names(paths: Sequence[Path], labels: LabelConfig) -> None:
         if given != LabelConfig.model_fields[key].default:
             raise ConfigError(
                 f"{key}={given!r} is not read from {described}, whose labels have fixed names",
-                where=f"data.labels.{key}", fix="leave it out",
-            )  # fmt: skip
+                where=f"data.labels.{key}",
+                fix="leave it out",
+            )
 
 
 def packages_for(paths: Sequence[Path]) -> tuple[str, ...]:
@@ -325,9 +328,10 @@ def _format_of(path: Path) -> type[AtomsFormat]:
         members = [atoms_formats.get(name) for name in atoms_formats]
         kind = "no deepmd system (type.raw) in this folder"
         raise DataError(
-            kind if path.is_dir() else f"format {path.suffix!r} not known", where=str(path),
+            kind if path.is_dir() else f"format {path.suffix!r} not known",
+            where=str(path),
             allowed=", ".join(member.described for member in members),
-        )  # fmt: skip
+        )
     return found
 
 
@@ -356,12 +360,14 @@ def checked(frame: Configuration) -> Configuration:
     atoms = len(frame.species)
     given, each = frame.frame_parameters, frame.atom_parameters
     named: dict[str, tuple[Any, tuple[int, ...]]] = {
-        "positions": (frame.positions, (atoms, 3)), "cell": (frame.cell, (3, 3)),
-        "forces": (frame.forces, (atoms, 3)), "virial": (frame.virial, (3, 3)),
+        "positions": (frame.positions, (atoms, 3)),
+        "cell": (frame.cell, (3, 3)),
+        "forces": (frame.forces, (atoms, 3)),
+        "virial": (frame.virial, (3, 3)),
         "energy": (frame.energy, ()),
         "fparam": (given, () if given is None else given.shape[:1]),
         "aparam": (each, () if each is None else (atoms, *each.shape[1:2])),
-    }  # fmt: skip
+    }
     if not atoms:
         raise DataError("a frame without atoms", where=frame.where)
     for name, (value, shape) in named.items():
@@ -379,8 +385,9 @@ def checked(frame: Configuration) -> Configuration:
         raise DataError(
             f"pbc is {periodic.tolist()} but the cell has no such lattice vectors: "
             f"{np.asarray(frame.cell).tolist()}",
-            where=frame.where, fix="give the cell, or pbc=F for that direction",
-        )  # fmt: skip
+            where=frame.where,
+            fix="give the cell, or pbc=F for that direction",
+        )
     return frame
 
 
@@ -400,9 +407,11 @@ class MissingLabel(DataError):
         names = sorted(found)
         near = nearest_name(name, found) or (names[0] if names else "NAME")
         super().__init__(
-            f"no {kind} called {name!r}", where=where, allowed=", ".join(names) or "nothing",
+            f"no {kind} called {name!r}",
+            where=where,
+            allowed=", ".join(names) or "nothing",
             fix=f"data.labels.{self.key}={near}",
-        )  # fmt: skip
+        )
 
 
 def ase(purpose: str) -> Any:
@@ -433,9 +442,10 @@ def _check_lengths(frames: Sequence[Configuration], where: str) -> None:
     raise DataError(
         f"nearest neighbours are at {ratio:.2f} times the sum of covalent radii, "
         f"as if positions were in {guess}",
-        where=where, allowed="Å by default",
+        where=where,
+        allowed="Å by default",
         fix=f"data.labels.length_unit={guess}, or =angstrom if it is meant so",
-    )  # fmt: skip
+    )
 
 
 def _bond_ratio(frame: Configuration, most: int = 256) -> float | None:

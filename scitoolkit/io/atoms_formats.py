@@ -153,12 +153,17 @@ class DeepmdSystem:
             cell = np.zeros((3, 3))
         forces = values["forces"].reshape(-1, 3)[kept] if "forces" in values else None
         return Configuration(
-            self._species(types[kept], where), positions[kept], cell, np.full(3, self._periodic),
+            self._species(types[kept], where),
+            positions[kept],
+            cell,
+            np.full(3, self._periodic),
             float(values["energy"].reshape(())) if "energy" in values else None,
-            forces, values["virial"].reshape(3, 3) if "virial" in values else None, where,
+            forces,
+            values["virial"].reshape(3, 3) if "virial" in values else None,
+            where,
             values.get("fparam"),
             values["aparam"].reshape(len(types), -1)[kept] if "aparam" in values else None,
-        )  # fmt: skip
+        )
 
     def _species(self, types: Array, where: str) -> Array:
         if not len(self._names):
@@ -303,10 +308,16 @@ def from_ase(atoms: Any, labels: LabelConfig | None = None, where: str = "atoms"
     """
     energy, forces, virial = (None,) * 3 if labels is None else _labels_of(atoms, labels, where)
     return Configuration(
-        np.array(atoms.get_chemical_symbols()), np.array(atoms.positions, dtype=np.float64),
-        np.array(atoms.cell.array, dtype=np.float64), np.array(atoms.pbc, dtype=bool),
-        energy, forces, virial, where, *given_parameters(atoms),
-    )  # fmt: skip
+        np.array(atoms.get_chemical_symbols()),
+        np.array(atoms.positions, dtype=np.float64),
+        np.array(atoms.cell.array, dtype=np.float64),
+        np.array(atoms.pbc, dtype=bool),
+        energy,
+        forces,
+        virial,
+        where,
+        *given_parameters(atoms),
+    )
 
 
 def _labels_of(
@@ -317,9 +328,10 @@ def _labels_of(
     scalars = {k: v for k, v in atoms.info.items() if np.isscalar(v) and not isinstance(v, str)}
     energy = _found(held, scalars, labels.energy_key, "energy", where)
     columns = {
-        k: v for k, v in atoms.arrays.items()
+        k: v
+        for k, v in atoms.arrays.items()
         if np.shape(v)[1:] == (3,) and k not in ("positions", "momenta")
-    }  # fmt: skip
+    }
     forces = _found(held, columns, labels.forces_key, "forces", where)
     virial = None
     if labels.virial_key in atoms.info:
@@ -332,8 +344,9 @@ def _labels_of(
         virial = -atoms.get_volume() * full
     return (
         None if energy is None else float(_numbers(energy, 1, "energy", where)[0]),
-        None if forces is None else np.array(forces, dtype=np.float64), virial,
-    )  # fmt: skip
+        None if forces is None else np.array(forces, dtype=np.float64),
+        virial,
+    )
 
 
 def given_parameters(atoms: Any) -> tuple[Array | None, Array | None]:

@@ -78,11 +78,15 @@ def _summary(paths: Sequence[Path], labels: LabelConfig) -> AtomsSummary:
     energies = [f.energy / len(f.species) for f in frames if f.energy is not None]
     forces = [f.forces.ravel() for f in frames if f.forces is not None]
     return AtomsSummary(
-        frames=count, read=len(frames), atoms=(min(sizes), max(sizes)),
+        frames=count,
+        read=len(frames),
+        atoms=(min(sizes), max(sizes)),
         species=sorted({str(s) for f in frames for s in f.species}),
         periodic=sorted({int(np.sum(f.pbc)) for f in frames}),
         energy=(min(energies), max(energies)) if len(energies) == len(frames) else None,
         forces=float(np.sqrt(np.mean(np.concatenate(forces) ** 2)))
-        if len(forces) == len(frames) else None,
-        virial=all(f.virial is not None for f in frames), labels=labels,
-    )  # fmt: skip
+        if len(forces) == len(frames)
+        else None,
+        virial=all(f.virial is not None for f in frames),
+        labels=labels,
+    )

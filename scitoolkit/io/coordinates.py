@@ -21,15 +21,29 @@ if TYPE_CHECKING:
 _TIME_NAMES = ("time", "times", "t", "valid_time", "time_counter", "datetime", "date")
 _LATITUDE_NAMES = ("lat", "latitude", "nav_lat", "lats", "latitudes", "xlat", "tlat", "geolat")
 _LATITUDE_UNITS = {
-    "degrees_north", "degree_north", "degreesn", "degreen", "degrees_n", "degree_n",
-}  # fmt: skip
+    "degrees_north",
+    "degree_north",
+    "degreesn",
+    "degreen",
+    "degrees_n",
+    "degree_n",
+}
 _NOT_SPACE = ("member", "ensemble", "realization", "number", "sample", "channel", "variable")
 _BLOCK_BYTES = 64 * 2**20
 # Exceptions that h5py, h5netcdf, scipy and zarr raise for damaged files.
 READ_ERRORS = (
-    OSError, ValueError, TypeError, KeyError, IndexError, RuntimeError, EOFError, OverflowError,
-    AttributeError, MemoryError, AssertionError,
-)  # fmt: skip
+    OSError,
+    ValueError,
+    TypeError,
+    KeyError,
+    IndexError,
+    RuntimeError,
+    EOFError,
+    OverflowError,
+    AttributeError,
+    MemoryError,
+    AssertionError,
+)
 
 
 def find_time_dim(array: xr.DataArray) -> str | None:

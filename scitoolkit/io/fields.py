@@ -227,9 +227,14 @@ def _open_many(paths: Sequence[Path], dims: Dims | None, chunks: Any) -> xr.Data
         if all(dim in part.coords for part in parts):
             parts.sort(key=lambda part: part[dim].values[0])
         joined = xr.concat(
-            parts, dim=dim, data_vars="minimal", coords="minimal", compat="override",
-            join="exact", combine_attrs="override",
-        )  # fmt: skip
+            parts,
+            dim=dim,
+            data_vars="minimal",
+            coords="minimal",
+            compat="override",
+            join="exact",
+            combine_attrs="override",
+        )
     except (ValueError, KeyError, IndexError) as error:
         for part in parts:
             part.close()
@@ -258,8 +263,9 @@ def _require_same_units(parts: Sequence[xr.Dataset], paths: Sequence[Path]) -> N
             if all(units) and not same_unit(*units):
                 raise DataError(
                     f"unit {units[1]!r}, but {units[0]!r} in {paths[0]}",
-                    where=f"{path}: variable {name}", fix="convert the files to one unit",
-                )  # fmt: skip
+                    where=f"{path}: variable {name}",
+                    fix="convert the files to one unit",
+                )
 
 
 def _shared_time_dim(dataset: xr.Dataset, where: str) -> str:

@@ -58,10 +58,12 @@ def _described(kind: type[Format], path: Path, variables: list[Variable]) -> dic
                 **asdict(v),
                 "bytes": v.nbytes,
                 "training": training_reads(
-                    v.shape, np.dtype(v.dtype).itemsize, v.chunks,
+                    v.shape,
+                    np.dtype(v.dtype).itemsize,
+                    v.chunks,
                     bool(v.filters) or kind.whole_chunks,
                 ),
             }
             for v in variables
         ],
-    }  # fmt: skip
+    }

@@ -21,9 +21,17 @@ from scitoolkit.core.errors import DataError, file_named
 # Exceptions of numpy for a damaged header, which it parses as a Python literal, and of zipfile for
 # a damaged, encrypted or newer archive.
 DAMAGED = (
-    ValueError, EOFError, KeyError, TypeError, SyntaxError, OverflowError, tokenize.TokenError,
-    zipfile.BadZipFile, zlib.error, RuntimeError,
-)  # fmt: skip
+    ValueError,
+    EOFError,
+    KeyError,
+    TypeError,
+    SyntaxError,
+    OverflowError,
+    tokenize.TokenError,
+    zipfile.BadZipFile,
+    zlib.error,
+    RuntimeError,
+)
 
 
 def load_array(path: Path | str, *, mapped: bool = False) -> np.ndarray:

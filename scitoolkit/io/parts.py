@@ -88,9 +88,10 @@ class Parts:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise DataError(
-                "another process computes these parts", where=str(self.folder),
+                "another process computes these parts",
+                where=str(self.folder),
                 fix="wait for it, or write to another file with -o",
-            ) from None  # fmt: skip
+            ) from None
 
     def _compare(self) -> None:
         path = self.folder / _ABOUT
@@ -102,13 +103,15 @@ class Parts:
             return
         if any(self.folder.glob("[0-9]*.npz")):
             other = sorted(
-                k for k in {*self._about, *(found or {})}
+                k
+                for k in {*self._about, *(found or {})}
                 if self._about.get(k) != (found or {}).get(k)
-            )  # fmt: skip
+            )
             raise DataError(
                 f"the folder has parts of another result (other {', '.join(other)})",
-                where=str(self.folder), fix="remove the folder, or write to another file with -o",
-            )  # fmt: skip
+                where=str(self.folder),
+                fix="remove the folder, or write to another file with -o",
+            )
         write_atomic(path, json.dumps(self._about, indent=1) + "\n")
 
     def missing(self) -> list[int]:

@@ -83,9 +83,10 @@ def open_writer(
     except OSError as error:
         full = error.errno == errno.ENOSPC or "no space left" in str(error).lower()
         raise DataError(
-            "the disk is full" if full else f"{error}", where=str(path),
+            "the disk is full" if full else f"{error}",
+            where=str(path),
             fix="free some space or write elsewhere" if full else "",
-        ) from error  # fmt: skip
+        ) from error
     finally:
         if writer is not None:
             with contextlib.suppress(OSError):

@@ -66,8 +66,11 @@ def empty_factors(layer: nn.Module, ranks: Sequence[int]) -> nn.Sequential:
         raise ConfigError(f"no low-rank form of {layer}", allowed="linear, convolution")
     full = full_ranks(layer)
     if len(ranks) != len(full) or any(not 1 <= r <= f for r, f in zip(ranks, full, strict=True)):
-        raise ConfigError(f"ranks {list(ranks)} of {layer}", where="ranks",
-                          allowed=f"{len(full)} from 1 to {list(full)}")  # fmt: skip
+        raise ConfigError(
+            f"ranks {list(ranks)} of {layer}",
+            where="ranks",
+            allowed=f"{len(full)} from 1 to {list(full)}",
+        )
     return _layers(layer, ranks, square=False)
 
 
@@ -76,8 +79,9 @@ def _layers(layer: nn.Module, ranks: Sequence[int], *, square: bool) -> nn.Seque
     outputs, inputs = _weight(layer).shape[:2]
     bias = layer.bias is not None
     if isinstance(layer, nn.Linear):
-        return nn.Sequential(nn.Linear(inputs, ranks[0], bias=False),
-                             nn.Linear(ranks[0], outputs, bias=bias))  # fmt: skip
+        return nn.Sequential(
+            nn.Linear(inputs, ranks[0], bias=False), nn.Linear(ranks[0], outputs, bias=bias)
+        )
     kind: Any = type(layer)
     assert isinstance(layer, CONVOLUTIONS)
     same = {k: getattr(layer, k) for k in ("stride", "padding", "dilation", "padding_mode")}
@@ -97,9 +101,7 @@ def _layers(layer: nn.Module, ranks: Sequence[int], *, square: bool) -> nn.Seque
 
 
 @torch.no_grad()
-def factors(
-    layer: nn.Module, ranks: Sequence[int], moment: Tensor | None = None
-) -> nn.Sequential:  # fmt: skip
+def factors(layer: nn.Module, ranks: Sequence[int], moment: Tensor | None = None) -> nn.Sequential:
     """Return a low-rank factorisation of a layer that minimises the change of its outputs.
 
     A matrix W is replaced by the truncated singular value decomposition of W C^(1/2), times
@@ -255,9 +257,10 @@ def layers_of(root: nn.Module) -> Iterator[tuple[tuple[str, ...], nn.Module]]:
 
 
 def replaced(
-    root: nn.Module, ranks: Mapping[str, Sequence[int]],
+    root: nn.Module,
+    ranks: Mapping[str, Sequence[int]],
     make: Callable[[str, nn.Module, Sequence[int]], nn.Sequential],
-) -> None:  # fmt: skip
+) -> None:
     """Replace layers of a model by their factors, under all names of each layer.
 
     Args:
@@ -272,10 +275,11 @@ def replaced(
     for name in ranks:
         if name not in known:
             raise ConfigError(
-                f"no linear layer or convolution {name!r}", where="ranks",
+                f"no linear layer or convolution {name!r}",
+                where="ranks",
                 allowed=", ".join(sorted(known)),
                 fix=nearest_name(name, sorted(known)) or "a name of a layer",
-            )  # fmt: skip
+            )
     for name, own in ranks.items():
         names, layer = known[name]
         made = make(name, layer, own)

@@ -62,9 +62,11 @@ def _complex_3j(l1: int, l2: int, l3: int, m1: int, m2: int) -> float:
     free1, free2, free3 = l1 + l2 - l3, l1 - l2 + l3, l2 + l3 - l1
     racah = sum(
         (-1) ** k
-        * math.comb(free1, k) * math.comb(free2, l1 - m1 - k) * math.comb(free3, l2 + m2 - k)
+        * math.comb(free1, k)
+        * math.comb(free2, l1 - m1 - k)
+        * math.comb(free3, l2 + m2 - k)
         for k in range(max(0, l2 - l3 - m1, l1 - l3 + m2), min(free1, l1 - m1, l2 + m2) + 1)
-    )  # fmt: skip
+    )
     factorial = math.factorial
     over = math.prod(map(factorial, (l1 + m1, l1 - m1, l2 + m2, l2 - m2, l3 + m3, l3 - m3)))
     under = factorial(l1 + l2 + l3 + 1) * factorial(free1) * factorial(free2) * factorial(free3)

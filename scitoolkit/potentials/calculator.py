@@ -104,13 +104,21 @@ class Calculator(_AseCalculator):
     """
 
     implemented_properties: ClassVar[list[str]] = [  # type: ignore[misc]
-        "energy", "free_energy", "energies", "forces", "stress",
-    ]  # fmt: skip
+        "energy",
+        "free_energy",
+        "energies",
+        "forces",
+        "stress",
+    ]
 
     def __init__(
-        self, potential: Potential | Path | str, *, skin: float = 0.5, compress: bool = False,
+        self,
+        potential: Potential | Path | str,
+        *,
+        skin: float = 0.5,
+        compress: bool = False,
         precision: str | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
         if isinstance(potential, Potential):
             model = potential
@@ -133,9 +141,11 @@ class Calculator(_AseCalculator):
             found = {k: v.double().numpy() for k, v in self.model(graph).items()}
         energy = float(found["energy"][0])
         self.results: dict[str, float | Any] = {
-            "energy": energy, "free_energy": energy, "energies": found["atomic_energy"],
+            "energy": energy,
+            "free_energy": energy,
+            "energies": found["atomic_energy"],
             "forces": found["forces"],
-        }  # fmt: skip
+        }
         stress = voigt_stress(found["virial"][0], system)
         if stress is not None:
             self.results["stress"] = stress

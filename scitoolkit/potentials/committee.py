@@ -41,7 +41,10 @@ def model_deviation(models: Sequence[Potential], frame: Configuration) -> dict[s
     virial = np.stack([f["virial"][0] for f in found]).std(axis=0) / atoms
     energy = np.array([f["energy"][0] for f in found]).std() / atoms
     return {
-        "force_max": float(spread.max()), "force_min": float(spread.min()),
-        "force_mean": float(spread.mean()), "virial_max": float(virial.max()),
-        "virial_mean": float(np.sqrt((virial**2).mean())), "energy": float(energy),
-    }  # fmt: skip
+        "force_max": float(spread.max()),
+        "force_min": float(spread.min()),
+        "force_mean": float(spread.mean()),
+        "virial_max": float(virial.max()),
+        "virial_mean": float(np.sqrt((virial**2).mean())),
+        "energy": float(energy),
+    }

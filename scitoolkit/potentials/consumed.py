@@ -128,6 +128,7 @@ def refuse_unread(unread: list[str], where: str, allowed: str) -> None:
         return
     more = f" and {len(unread) - SHOWN} more" if len(unread) > SHOWN else ""
     raise DataError(
-        f"it holds {', '.join(unread[:SHOWN])}{more}, which no model here reads", where=where,
+        f"it holds {', '.join(unread[:SHOWN])}{more}, which no model here reads",
+        where=where,
         allowed=allowed,
-    )  # fmt: skip
+    )

@@ -34,9 +34,13 @@ class GraphSet:
     listed: int
 
     def __init__(
-        self, frames: AtomsCollection, indices: Sequence[int], type_map: Sequence[str],
-        cutoff: float, cache_bytes: int = CACHE_BYTES,
-    ) -> None:  # fmt: skip
+        self,
+        frames: AtomsCollection,
+        indices: Sequence[int],
+        type_map: Sequence[str],
+        cutoff: float,
+        cache_bytes: int = CACHE_BYTES,
+    ) -> None:
         self._frames, self._indices = frames, [int(i) for i in indices]
         self._type_map, self._cutoff = list(type_map), cutoff
         self._kept: dict[int, Batch] = {}
@@ -81,13 +85,23 @@ class GraphLoader(EpochLoader):
     """
 
     def __init__(
-        self, graphs: GraphSet, batch_size: int, *, seed: int = 0, shuffle: bool = True,
-        rank: int = 0, world_size: int = 1,
-    ) -> None:  # fmt: skip
+        self,
+        graphs: GraphSet,
+        batch_size: int,
+        *,
+        seed: int = 0,
+        shuffle: bool = True,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
         super().__init__(
-            len(graphs), batch_size, seed=seed, rank=rank, world_size=world_size,
+            len(graphs),
+            batch_size,
+            seed=seed,
+            rank=rank,
+            world_size=world_size,
             where="training.batch_size",
-        )  # fmt: skip
+        )
         self._graphs = graphs
         self._shuffled = EpochOrder(len(graphs), batch_size, seed, shuffle)
 

@@ -81,9 +81,12 @@ def collect(
 
 
 def results(
-    model: Potential, graphs: Iterable[Batch], title: str, note: str = "",
+    model: Potential,
+    graphs: Iterable[Batch],
+    title: str,
+    note: str = "",
     baseline: PairPotential | None = None,
-) -> Results:  # fmt: skip
+) -> Results:
     """Return metrics, tables and figures of the errors on labelled graphs.
 
     Args:
@@ -138,10 +141,14 @@ def results(
         tables.append(table)
     figures.insert(0, Multiples(title="Predicted against reference", panels=panels))
     return Results(
-        title=title, verdict=_verdict(metrics), metrics=metrics,
+        title=title,
+        verdict=_verdict(metrics),
+        metrics=metrics,
         summary=_summary(metrics) + ([note] if note else []),
-        units=units, tables=tables, figures=figures,
-    )  # fmt: skip
+        units=units,
+        tables=tables,
+        figures=figures,
+    )
 
 
 def _verdict(metrics: dict[str, Any]) -> Verdict | None:
@@ -167,10 +174,14 @@ def _summary(metrics: dict[str, Any]) -> list[str]:
 def _table(metrics: dict[str, Any], units: dict[str, str]) -> Table:
     names = [n.removesuffix("_rmse") for n in units if n.endswith("_rmse") and "_of_" not in n]
     rows: list[list[float | int | str | None]] = [
-        [name.replace("_", " "), units[f"{name}_rmse"], metrics[f"{name}_rmse"],
-         metrics[f"{name}_mae"]]
+        [
+            name.replace("_", " "),
+            units[f"{name}_rmse"],
+            metrics[f"{name}_rmse"],
+            metrics[f"{name}_mae"],
+        ]
         for name in names
-    ]  # fmt: skip
+    ]
     note = "Energy shifted: errors after their mean is subtracted." if len(names) > 3 else ""
     return Table(title="Errors", columns=["quantity", "unit", "RMSE", "MAE"], rows=rows, note=note)
 
@@ -231,17 +242,22 @@ def _baselines(model: Potential, found: Collected) -> tuple[dict[str, float], Ta
 def _element_bars(by_element: dict[str, float]) -> Bars:
     labels = [name.removeprefix("force_rmse_of_") for name in by_element]
     return Bars(
-        title="Force error by element", labels=labels, values=list(by_element.values()),
+        title="Force error by element",
+        labels=labels,
+        values=list(by_element.values()),
         x_label="force RMSE [meV/Å]",
-    )  # fmt: skip
+    )
 
 
 def _energy_parity(pairs: np.ndarray) -> Lines:
     """Return a parity plot of (n, 2) energies per atom, relative to the mean reference."""
     return _parity(
-        "Energy relative to the mean", MILLI * (pairs - pairs[:, 0].mean()), "meV/atom",
-        {"configurations": np.arange(len(pairs))}, is_grey=True,
-    )  # fmt: skip
+        "Energy relative to the mean",
+        MILLI * (pairs - pairs[:, 0].mean()),
+        "meV/atom",
+        {"configurations": np.arange(len(pairs))},
+        is_grey=True,
+    )
 
 
 def _force_parity(model: Potential, found: Collected, forces: np.ndarray) -> Lines:
@@ -262,12 +278,23 @@ def _parity(
     most = SHOWN_POINTS // len(groups)
     for label, places in groups.items():
         shown = places if len(places) <= most else rng.choice(places, most, replace=False)
-        series.append(Series(label=label, x=pairs[shown, 0].tolist(), y=pairs[shown, 1].tolist(),
-                             style="points", role="baseline" if is_grey else "main"))  # fmt: skip
+        series.append(
+            Series(
+                label=label,
+                x=pairs[shown, 0].tolist(),
+                y=pairs[shown, 1].tolist(),
+                style="points",
+                role="baseline" if is_grey else "main",
+            )
+        )
     return Lines(
-        title=what, x=[low, high],
-        x_label=f"reference [{unit}]", y_label=f"predicted [{unit}]", series=series, equal=True,
-    )  # fmt: skip
+        title=what,
+        x=[low, high],
+        x_label=f"reference [{unit}]",
+        y_label=f"predicted [{unit}]",
+        series=series,
+        equal=True,
+    )
 
 
 def _by_size(forces: np.ndarray) -> Lines:
@@ -279,6 +306,7 @@ def _by_size(forces: np.ndarray) -> Lines:
     return Lines(
         title="Force error against the magnitude of the force",
         x=[float(size[g].mean()) for g in groups],
-        x_label="|reference force| [eV/Å]", y_label="RMSE of a component [meV/Å]",
+        x_label="|reference force| [eV/Å]",
+        y_label="RMSE of a component [meV/Å]",
         series=[Series(label="forces", y=rmse)],
-    )  # fmt: skip
+    )

@@ -67,7 +67,7 @@ def started_settings(wanted: ModelConfig, source: ModelConfig) -> ModelConfig:
             f"model.{key} is {ours[key]!r}, the weights of start.path have {theirs.get(key)!r}",
             where=f"model.{key}",
             fix=f"model: {{name: {source.name if key == 'name' else wanted.name}}}",
-        )  # fmt: skip
+        )
     given = {
         key: getattr(wanted, key)
         for key in wanted.model_fields_set & (CHOSEN - {"name"})
@@ -85,9 +85,11 @@ def merged_species(known: Sequence[str], found: Sequence[str], start: StartConfi
     new = [name for name in found if name not in known]
     if new and start.new_elements == "refuse":
         raise DataError(
-            f"the weights of {start.path} do not know {', '.join(new)}", where="data.path",
-            allowed=", ".join(known), fix="start.new_elements=add (random initial weights)",
-        )  # fmt: skip
+            f"the weights of {start.path} do not know {', '.join(new)}",
+            where="data.path",
+            allowed=", ".join(known),
+            fix="start.new_elements=add (random initial weights)",
+        )
     return [*known, *new]
 
 
@@ -115,10 +117,11 @@ def freeze(model: Potential, patterns: Sequence[str]) -> int:
         matched = fnmatch.filter(names, pattern)
         if not matched:
             raise ConfigError(
-                f"no parameter is called {pattern!r}", where="start.frozen",
+                f"no parameter is called {pattern!r}",
+                where="start.frozen",
                 allowed=", ".join(sorted({_group(name) for name in names})),
                 fix=nearest_name(pattern, list(names)) or "",
-            )  # fmt: skip
+            )
         for name in matched:
             names[name].requires_grad_(False)
     left = sum(p.numel() for p in names.values() if p.requires_grad)
@@ -161,8 +164,9 @@ def drawn_replay(frames: AtomsCollection, number: int | None, seed: int) -> list
     if number > len(frames):
         raise DataError(
             f"start.replay has {len(frames)} frames, {number} are configured",
-            where="start.replay_frames", fix=f"start.replay_frames={len(frames)}",
-        )  # fmt: skip
+            where="start.replay_frames",
+            fix=f"start.replay_frames={len(frames)}",
+        )
     chosen = np.random.default_rng(seed).choice(len(frames), number, replace=False)
     return np.sort(chosen).tolist()
 

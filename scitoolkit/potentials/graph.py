@@ -50,9 +50,11 @@ def type_indices(frame: Configuration, type_map: Sequence[str]) -> np.ndarray:
     except KeyError as error:
         name = str(error.args[0])
         raise DataError(
-            f"species {name!r} is not known to the model", where=frame.where,
-            allowed=", ".join(type_map), fix=nearest_name(name, type_map) or "type_map: [...]",
-        ) from None  # fmt: skip
+            f"species {name!r} is not known to the model",
+            where=frame.where,
+            allowed=", ".join(type_map),
+            fix=nearest_name(name, type_map) or "type_map: [...]",
+        ) from None
 
 
 def neighbour_edges(
@@ -74,8 +76,9 @@ def neighbour_edges(
     system = (frame.positions, types, num_types, cell, frame.pbc, cutoff)
     *edges, (distance, one, other) = (
         neighbours.neighbour_list(*system, threads=torch.get_num_threads())
-        if neighbours.available() else _list_by_vesin(*system)
-    )  # fmt: skip
+        if neighbours.available()
+        else _list_by_vesin(*system)
+    )
     if distance < 1e-3:
         raise DataError(f"atoms {one} and {other} are {distance:.1e} Å apart", where=frame.where)
     return tuple(edges)
@@ -88,9 +91,11 @@ def _list_by_vesin(positions, types, num_types, cell, pbc, cutoff):
     except ImportError:
         raise missing_extra("vesin", "potentials", "neighbour lists") from None
     i, j, image, distance = NeighborList(cutoff=float(cutoff), full_list=True).compute(
-        points=np.ascontiguousarray(positions), box=cell, quantities="ijSd",
+        points=np.ascontiguousarray(positions),
+        box=cell,
+        quantities="ijSd",
         periodic=pbc if pbc.any() else False,
-    )  # fmt: skip
+    )
     i, j = i.astype(np.int64), j.astype(np.int64)
     pair = i * num_types + types[j]
     order = np.argsort(pair, kind="stable")

@@ -36,8 +36,10 @@ class PotentialJob(PipelineJob, TrainingJob):
         if command != "predict":
             raise ConfigError(
                 f"{command} of a potential runs in one process",
-                where=str(directory), allowed="predict", fix="leave --nproc out",
-            )  # fmt: skip
+                where=str(directory),
+                allowed="predict",
+                fix="leave --nproc out",
+            )
 
     def joined(self, directory: Path) -> AbstractContextManager[None]:
         """Join the other processes, which divide the configurations of a prediction."""

@@ -71,9 +71,10 @@ class PotentialTask:
                 continue
             if name not in batch:
                 raise DataError(
-                    f"a batch has no labels of {name}", where="loss",
+                    f"a batch has no labels of {name}",
+                    where="loss",
                     fix=f"loss.start_pref_{name[0]}=0 loss.limit_pref_{name[0]}=0",
-                )  # fmt: skip
+                )
             error = _penalty(found[name] - batch[name].to(found[name].dtype), huber)
             if name == "forces":
                 per_frame = error.new_zeros(len(atoms)).index_add(0, batch["frame"], error.mean(1))

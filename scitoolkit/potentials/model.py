@@ -90,9 +90,11 @@ class Potential(nn.Module, ABC):
             ConfigError: the kind of model cannot be extended.
         """
         raise ConfigError(
-            f"elements cannot be added to a {type(self).__name__}", where="start.new_elements",
-            allowed="mace", fix="train from the beginning: leave out start",
-        )  # fmt: skip
+            f"elements cannot be added to a {type(self).__name__}",
+            where="start.new_elements",
+            allowed="mace",
+            fix="train from the beginning: leave out start",
+        )
 
     def residual_labels(self, graph: Batch) -> Batch:
         """Return a graph with the ZBL repulsion subtracted from its labels."""
@@ -125,9 +127,12 @@ class Potential(nn.Module, ABC):
         energy = atomic.new_zeros(frames).index_add(0, graph["frame"], atomic)
         if sums.supports(gradient):
             forces, virial = sums.edge_sums(
-                graph["edge_index"].contiguous(), graph["frame"], frames,
-                vectors.double().contiguous(), gradient.double().contiguous(),
-            )  # fmt: skip
+                graph["edge_index"].contiguous(),
+                graph["frame"],
+                frames,
+                vectors.double().contiguous(),
+                gradient.double().contiguous(),
+            )
             return {"atomic_energy": atomic, "energy": energy, "forces": forces, "virial": virial}
         centre, neighbour = graph["edge_index"]
         forces = torch.zeros_like(graph["positions"], dtype=gradient.dtype)
@@ -141,9 +146,11 @@ def no_tables(model: str) -> ConfigError:
     models = plugins.kind("potential")
     tabulated = [name for name in models if models.get(name).tables]
     return ConfigError(
-        f"{model} has no networks to tabulate: it cannot be compressed", where="compress=True",
-        allowed=f"models {', '.join(tabulated)}", fix="compress=False",
-    )  # fmt: skip
+        f"{model} has no networks to tabulate: it cannot be compressed",
+        where="compress=True",
+        allowed=f"models {', '.join(tabulated)}",
+        fix="compress=False",
+    )
 
 
 def _virial(graph: Batch, vectors: Tensor, gradient: Tensor) -> Tensor:

@@ -38,9 +38,13 @@ BLOCK = 4_000_000  # elements of the design matrix of one block of atoms
 
 
 def fit_pair_potential(
-    train: GraphSet, validation: GraphSet, num_types: int, cutoff: float, loss: LossConfig,
+    train: GraphSet,
+    validation: GraphSet,
+    num_types: int,
+    cutoff: float,
+    loss: LossConfig,
     functions: int = FUNCTIONS,
-) -> PairPotential | None:  # fmt: skip
+) -> PairPotential | None:
     """Fit a pair potential to training graphs, with the ridge chosen on validation graphs.
 
     At most `FRAMES` frames with about `EDGES` edges of each set are used, evenly spread over it.
@@ -82,13 +86,23 @@ def fit_pair_potential(
     solutions = [fitted.solve(ridge, functions) for ridge in RIDGES]
     losses = np.array([(held if held.square else fitted).loss(each) for each in solutions])
     best = int(np.flatnonzero(losses <= WITHIN * losses.min())[-1])
-    log.info("baseline: pair potential of %d splines fitted to %d frames, ridge %.0e",
-             splines.size, len(graphs), RIDGES[best])  # fmt: skip
+    log.info(
+        "baseline: pair potential of %d splines fitted to %d frames, ridge %.0e",
+        splines.size,
+        len(graphs),
+        RIDGES[best],
+    )
     coefficients, change = np.split(solutions[best], [splines.size])
     return PairPotential(
-        cutoff, pairs.tolist(), starts.tolist(), coefficients.reshape(-1, functions).tolist(),
-        (mean + change).tolist(), mean.tolist(), float(RIDGES[best]), len(graphs),
-    )  # fmt: skip
+        cutoff,
+        pairs.tolist(),
+        starts.tolist(),
+        coefficients.reshape(-1, functions).tolist(),
+        (mean + change).tolist(),
+        mean.tolist(),
+        float(RIDGES[best]),
+        len(graphs),
+    )
 
 
 def _sample(graphs: GraphSet) -> list[Batch]:

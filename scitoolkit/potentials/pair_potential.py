@@ -85,7 +85,9 @@ class PairPotential:
         wanted = (count, 2), (count,), num_types, num_types
         if not functions or shapes != wanted or not 0 <= pairs.min() <= pairs.max() < num_types:
             raise DataError(
-                "the pair potential belongs to another model", where=str(path),
-                allowed=f"arrays of consistent shapes for {num_types} elements", fix=fix,
-            )  # fmt: skip
+                "the pair potential belongs to another model",
+                where=str(path),
+                allowed=f"arrays of consistent shapes for {num_types} elements",
+                fix=fix,
+            )
         return found

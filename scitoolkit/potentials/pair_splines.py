@@ -49,9 +49,13 @@ class PairSplines:
     """
 
     def __init__(
-        self, pairs: Sequence[Sequence[int]] | np.ndarray, starts: Sequence[float] | np.ndarray,
-        functions: int, cutoff: float, num_types: int,
-    ) -> None:  # fmt: skip
+        self,
+        pairs: Sequence[Sequence[int]] | np.ndarray,
+        starts: Sequence[float] | np.ndarray,
+        functions: int,
+        cutoff: float,
+        num_types: int,
+    ) -> None:
         self._starts = np.asarray(starts)
         self._functions, self._cutoff, self._num_types = functions, cutoff, num_types
         one, other = np.asarray(pairs).T
@@ -70,9 +74,11 @@ class PairSplines:
             known = begins[first] + np.flatnonzero(pair[begins[first] : begins[last]] >= 0)
             distance = np.linalg.norm(vectors[known], axis=1)
             yield Block(
-                slice(first, last), edges[0, known] - first, vectors[known] / distance[:, None],
+                slice(first, last),
+                edges[0, known] - first,
+                vectors[known] / distance[:, None],
                 *self._splines(distance, pair[known]),
-            )  # fmt: skip
+            )
 
     def _splines(self, distance: np.ndarray, pair: np.ndarray) -> tuple[np.ndarray, ...]:
         """Return columns, values and slopes (E, 4): uniform knots in ln r, so du/dr = scale / r."""

@@ -76,8 +76,9 @@ def write_predictions(
         return {
             **{k: np.concatenate([f[k] for f in found]) for k in VARIABLES},
             **{k: np.concatenate([getattr(f, k) for f in piece]) for k in ("positions", "species")},
-            "cell": np.stack([f.cell for f in piece]), "pbc": np.stack([f.pbc for f in piece]),
-        }  # fmt: skip
+            "cell": np.stack([f.cell for f in piece]),
+            "pbc": np.stack([f.pbc for f in piece]),
+        }
 
     with completed(parts, work) as writes:
         if writes:
@@ -86,26 +87,37 @@ def write_predictions(
 
 
 VARIABLES = {
-    "energy": (("configuration",), "eV"), "virial": (("configuration", "row", "column"), "eV"),
-    "forces": (("atom", "direction"), "eV/Å"), "atomic_energy": (("atom",), "eV"),
-}  # fmt: skip
+    "energy": (("configuration",), "eV"),
+    "virial": (("configuration", "row", "column"), "eV"),
+    "forces": (("atom", "direction"), "eV/Å"),
+    "atomic_energy": (("atom",), "eV"),
+}
 
 
 def _write_netcdf(
     parts: Parts, pieces: Sequence[range], sizes: Sequence[int], output: Path
 ) -> None:
-    lengths = {"configuration": len(sizes), "atom": sum(sizes), "row": 3, "column": 3,
-               "direction": 3}  # fmt: skip
+    lengths = {
+        "configuration": len(sizes),
+        "atom": sum(sizes),
+        "row": 3,
+        "column": 3,
+        "direction": 3,
+    }
 
     def variable(dims: tuple[str, ...], dtype: str, attributes: Mapping[str, str]) -> Any:
         shape = tuple(lengths[d] for d in dims)
         return StreamedVariable(dims, shape, attributes, dtype)
 
     variables = {
-        name: variable(dims, "float64", {"units": unit} | (
-            {"coordinates": "atom_configuration species"} if dims[0] == "atom" else {}))
+        name: variable(
+            dims,
+            "float64",
+            {"units": unit}
+            | ({"coordinates": "atom_configuration species"} if dims[0] == "atom" else {}),
+        )
         for name, (dims, unit) in VARIABLES.items()
-    }  # fmt: skip
+    }
     variables["atom_configuration"] = variable(("atom",), "int64", {})
     variables["species"] = variable(("atom",), "str", {})
     coordinates = xr.Dataset(
@@ -117,8 +129,10 @@ def _write_netcdf(
             arrays = parts.load(number)
             counts = [sizes[i] for i in piece]
             arrays["atom_configuration"] = np.repeat(np.arange(piece.start, piece.stop), counts)
-            own = {"configuration": slice(piece.start, piece.stop),
-                   "atom": slice(atom, atom + sum(counts))}  # fmt: skip
+            own = {
+                "configuration": slice(piece.start, piece.stop),
+                "atom": slice(atom, atom + sum(counts)),
+            }
             for name, made in variables.items():
                 values = arrays[name].astype(object) if made.dtype == "str" else arrays[name]
                 file.write(name, (own[made.dims[0]],), values)
@@ -134,10 +148,14 @@ def _write_xyz(parts: Parts, pieces: Sequence[range], sizes: Sequence[int], outp
             arrays, atom = parts.load(number), 0
             for place, i in enumerate(piece):
                 own = slice(atom, atom + sizes[i])
-                atoms = to_ase(Configuration(
-                    arrays["species"][own], arrays["positions"][own], arrays["cell"][place],
-                    arrays["pbc"][place],
-                ))  # fmt: skip
+                atoms = to_ase(
+                    Configuration(
+                        arrays["species"][own],
+                        arrays["positions"][own],
+                        arrays["cell"][place],
+                        arrays["pbc"][place],
+                    )
+                )
                 labels = {"energy": float(arrays["energy"][place]), "forces": arrays["forces"][own]}
                 stress = voigt_stress(arrays["virial"][place], atoms)
                 if stress is not None:

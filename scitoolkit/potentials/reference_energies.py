@@ -58,8 +58,9 @@ def training_frames(
     if missing and wanted == "isolated":
         raise DataError(
             f"no frame of an isolated atom of {', '.join(missing)} with an energy",
-            where="data.path", fix="e0=least_squares, or e0: {H: -13.6, ...}",
-        )  # fmt: skip
+            where="data.path",
+            fix="e0=least_squares, or e0: {H: -13.6, ...}",
+        )
     if missing:
         log.info("no isolated atom of %s: E0 by least squares", ", ".join(missing))
         return TrainingFrames(frames)
@@ -79,16 +80,19 @@ def _lone_energies(frames: AtomsCollection, alone: Sequence[int]) -> dict[str, f
         name = str(frame.species[0])
         other = found.get(name, frame.energy)
         if abs(other - frame.energy) > SAME_ENERGY:
-            log.warning("isolated %s: %.4f and %.4f eV; the lower one is taken", name, other,
-                        frame.energy)  # fmt: skip
+            log.warning(
+                "isolated %s: %.4f and %.4f eV; the lower one is taken", name, other, frame.energy
+            )
         found[name] = min(other, frame.energy)
     return found
 
 
 def set_reference_energies(
-    model: Potential, wanted: str | Mapping[str, float], isolated: Mapping[str, float] | None,
+    model: Potential,
+    wanted: str | Mapping[str, float],
+    isolated: Mapping[str, float] | None,
     graphs: Sequence[Batch],
-) -> str:  # fmt: skip
+) -> str:
     """Replace the least-squares E0 by given or isolated energies; return the source of E0.
 
     Args:
@@ -128,8 +132,10 @@ def _undetermined(type_map: Sequence[str], graphs: Sequence[Batch]) -> str:
     log.warning(
         "the frames' compositions determine %d of %d energies E0: energies of other compositions "
         "and of fragments are meaningless. Fix: e0: {%s}, or frames of isolated atoms",
-        rank, len(type_map), ", ".join(f"{name}: ..." for name in type_map),
-    )  # fmt: skip
+        rank,
+        len(type_map),
+        ", ".join(f"{name}: ..." for name in type_map),
+    )
     return f", which determine {rank} of {len(type_map)}: energies of fragments are meaningless"
 
 
@@ -153,8 +159,10 @@ def refit_energies(model: Potential, graphs: Sequence[Batch]) -> None:
     shift += torch.from_numpy(change).to(shift)
     log.info(
         "E0 refitted: rms energy error %.3g -> %.3g eV on %d training frames",
-        np.sqrt(np.mean(errors**2)), np.sqrt(np.mean((errors - counts @ change) ** 2)), len(labels),
-    )  # fmt: skip
+        np.sqrt(np.mean(errors**2)),
+        np.sqrt(np.mean((errors - counts @ change) ** 2)),
+        len(labels),
+    )
 
 
 def _check_names(given: Mapping[str, float], type_map: Sequence[str]) -> None:
@@ -164,6 +172,7 @@ def _check_names(given: Mapping[str, float], type_map: Sequence[str]) -> None:
         name = (unknown or missing)[0]
         raise ConfigError(
             f"e0 {'names ' + ', '.join(unknown) if unknown else 'lacks ' + ', '.join(missing)}",
-            where="e0", allowed=", ".join(type_map),
+            where="e0",
+            allowed=", ".join(type_map),
             fix=nearest_name(name, list(type_map)) or f"e0: {{{name}: ...}}",
-        )  # fmt: skip
+        )

@@ -14,22 +14,36 @@ def starter(data: DataToStart) -> str:
     """Return a short, commented configuration that trains a small MACE model on the files."""
     found = summarize_atoms([Path(file) for file in data.files])
     if found.energy is None:
-        raise DataError("frames without energy", where=", ".join(data.files),
-                        allowed="an energy for each frame")  # fmt: skip
+        raise DataError(
+            "frames without energy", where=", ".join(data.files), allowed="an energy for each frame"
+        )
     lines = Lines("A small MACE potential.", _about(found))
     lines.key("domain", "potentials")
     lines.section("data", path=list(data.written), labels=_names(found.labels) or None)
     lines.comment("  test: [FILE]", "errors are those of the validation part without it")
     lines.section("split", "share of the configurations that is held out", validation=0.1)
-    lines.section("model", "larger: channels, lmax_hidden", name="mace", cutoff=5.0, channels=16,
-                  lmax=2, lmax_hidden=1, correlation=2, radial_widths=[32, 32])  # fmt: skip
+    lines.section(
+        "model",
+        "larger: channels, lmax_hidden",
+        name="mace",
+        cutoff=5.0,
+        channels=16,
+        lmax=2,
+        lmax_hidden=1,
+        correlation=2,
+        radial_widths=[32, 32],
+    )
     if found.forces is None:
         lines.section("loss", "the data have no forces", start_pref_f=0, limit_pref_f=0)
     lines.section(
-        "training", steps=1000, batch_size=2, optimizer={"name": "adam", "lr": 5e-3},
+        "training",
+        steps=1000,
+        batch_size=2,
+        optimizer={"name": "adam", "lr": 5e-3},
         schedule={"name": "exponential", "final_factor": 0.05, "hold_steps": 20},
-        checkpoint={"every_epochs": None}, log_every=20,
-    )  # fmt: skip
+        checkpoint={"every_epochs": None},
+        log_every=20,
+    )
     return lines.text()
 
 

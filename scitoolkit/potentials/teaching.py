@@ -75,8 +75,11 @@ def with_files(config: PotentialConfig, directory: Path) -> PotentialConfig:
         return config
     folder = Path(directory) / FOLDER
     if not folder.is_dir():
-        raise DataError("the frames labelled for the training are missing", where=str(folder),
-                        fix="the run directory, or a file of frames to evaluate on")  # fmt: skip
+        raise DataError(
+            "the frames labelled for the training are missing",
+            where=str(folder),
+            fix="the run directory, or a file of frames to evaluate on",
+        )
     files = _files(folder, config)
     held, tested = config.data.teaching.validation, config.data.teaching.held_out
     return _reading(config, files[tested:], files[:held], files[held:tested])
@@ -102,8 +105,9 @@ def make_files(config: PotentialConfig, directory: Path, *, begun: bool = False)
         if config.data.teaching.committee is not None:
             raise ConfigError(
                 f"a committee trains in one process, and there are {world_size()}",
-                where="data.teaching.committee", fix="leave --nproc out, or committee=null",
-            )  # fmt: skip
+                where="data.teaching.committee",
+                fix="leave --nproc out, or committee=null",
+            )
         from scitoolkit.training.processes import on_rank_zero
 
         on_rank_zero(lambda: _make(config, Path(directory) / FOLDER, begun))
@@ -143,18 +147,26 @@ def add_rounds(results: Results, config: PotentialConfig, directory: Path) -> No
     if config.start is not None:
         note = f"{note} {_common_start(committee)}"
     labelled: list[float] = [each.labelled for each in found]
-    results.tables.append(Table(
-        title="Committee", columns=["labelled samples", "disagreement [eV/Å]", "of random draws"],
-        rows=[[r.labelled, r.disagreement, r.random] for r in found],
-        note=note,
-    ))  # fmt: skip
-    results.figures.append(Lines(
-        title="Disagreement of the committee on forces", x=labelled, x_label="labelled samples",
-        y_label="eV/Å", series=[
-            Series(label="chosen", y=[r.disagreement for r in found]),
-            Series(label="random draws", y=[r.random for r in found], role="reference"),
-        ],
-    ))  # fmt: skip
+    results.tables.append(
+        Table(
+            title="Committee",
+            columns=["labelled samples", "disagreement [eV/Å]", "of random draws"],
+            rows=[[r.labelled, r.disagreement, r.random] for r in found],
+            note=note,
+        )
+    )
+    results.figures.append(
+        Lines(
+            title="Disagreement of the committee on forces",
+            x=labelled,
+            x_label="labelled samples",
+            y_label="eV/Å",
+            series=[
+                Series(label="chosen", y=[r.disagreement for r in found]),
+                Series(label="random draws", y=[r.random for r in found], role="reference"),
+            ],
+        )
+    )
 
 
 def _common_start(committee: CommitteeConfig) -> str:
@@ -210,9 +222,10 @@ def _refuse_other_number(config: PotentialConfig, folder: Path, wanted: int) -> 
     held = config.data.teaching.held_out
     raise ConfigError(
         f"the run has a checkpoint, trained on {max(numbers) + 1 - held} samples; "
-        f"{wanted - held} are configured", where="data.draw.samples",
+        f"{wanted - held} are configured",
+        where="data.draw.samples",
         fix=f"data.draw.samples={max(numbers) + 1 - held} to resume, or a new run",
-    )  # fmt: skip
+    )
 
 
 class _Teacher:
@@ -259,18 +272,23 @@ def _files(folder: Path, config: PotentialConfig) -> list[Path]:
 
 
 def _reading(
-    config: PotentialConfig, train: Sequence[Path], validation: Sequence[Path],
+    config: PotentialConfig,
+    train: Sequence[Path],
+    validation: Sequence[Path],
     test: Sequence[Path],
-) -> PotentialConfig:  # fmt: skip
-    data = config.data.model_copy(update={
-        "path": list(train), "validation": list(validation), "test": list(test), "generator": None,
-    })  # fmt: skip
+) -> PotentialConfig:
+    data = config.data.model_copy(
+        update={
+            "path": list(train),
+            "validation": list(validation),
+            "test": list(test),
+            "generator": None,
+        }
+    )
     return config.model_copy(update={"data": data})
 
 
-def _chosen(
-    config: PotentialConfig, teacher: _Teacher, files: Sequence[Path], begin: int
-) -> Round:  # fmt: skip
+def _chosen(config: PotentialConfig, teacher: _Teacher, files: Sequence[Path], begin: int) -> Round:
     """Train the members on the samples before `begin` and choose candidates of the next ones."""
     teaching, committee = config.data.teaching, config.data.teaching.committee
     assert committee is not None
@@ -289,8 +307,11 @@ def _chosen(
     told = Round(candidates, float(np.mean(best)), float(np.mean(first)), begin - held)
     log.info(
         "committee of %d after %d samples: disagreement %.3g eV/Å, of random draws %.3g",
-        len(members), told.labelled, told.disagreement, told.random,
-    )  # fmt: skip
+        len(members),
+        told.labelled,
+        told.disagreement,
+        told.random,
+    )
     return told
 
 

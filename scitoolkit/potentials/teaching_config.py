@@ -81,8 +81,10 @@ def refuse_teacher(generator: Any, draw: DrawConfig, teaching: TeachingConfig) -
         )
     draw.require_valid(generator.with_parameters)
     if draw.method == "grid":
-        raise ValueError("draw.method grid: the validation and test samples would be one corner "
-                         "of the grid; use sobol or random")  # fmt: skip
+        raise ValueError(
+            "draw.method grid: the validation and test samples would be one corner "
+            "of the grid; use sobol or random"
+        )
     committee = teaching.committee
     if committee is None:
         return

@@ -53,8 +53,9 @@ class Zbl(nn.Module):
         if bool((outer > cutoff).any()) or bool((inner >= outer).any()):
             raise ConfigError(
                 f"the repulsion is switched off between {inner.max():.3f} and {outer.max():.3f} Å",
-                where="model.zbl", allowed=f"inner < outer <= cutoff, {cutoff} Å",
-            )  # fmt: skip
+                where="model.zbl",
+                allowed=f"inner < outer <= cutoff, {cutoff} Å",
+            )
         power = numbers**SCREENING_POWER
         charges = COULOMB * numbers[:, None] * numbers[None, :]
         table = [charges, (power[:, None] + power[None, :]) / SCREENING_LENGTH, inner, outer]
@@ -114,8 +115,9 @@ def element_data(type_map: Sequence[str]) -> tuple[Tensor, Tensor]:
         if atomic_numbers.get(name, 0) < 1:
             raise ConfigError(
                 f"type {name!r} is not a chemical element, whose charge the repulsion requires",
-                where="model.zbl", fix=nearest_name(name, list(atomic_numbers)) or "zbl: null",
-            )  # fmt: skip
+                where="model.zbl",
+                fix=nearest_name(name, list(atomic_numbers)) or "zbl: null",
+            )
     numbers = [atomic_numbers[name] for name in type_map]
     radii = [float(covalent_radii[number]) for number in numbers]
     return torch.tensor(numbers, dtype=torch.float64), torch.tensor(radii, dtype=torch.float64)

@@ -34,9 +34,10 @@ def animated_maps(spec: Maps, fields: xr.Dataset) -> bytes:
     """
     if spec.animate not in fields.sizes:
         raise DataError(
-            f"no dim {spec.animate!r} to animate", where=f"figure {spec.title!r}",
+            f"no dim {spec.animate!r} to animate",
+            where=f"figure {spec.title!r}",
             allowed=", ".join(map(str, fields.sizes)),
-        )  # fmt: skip
+        )
     count = fields.sizes[spec.animate]
     chosen = np.unique(np.linspace(0, count - 1, min(count, MOST_FRAMES)).astype(int))
     frames = [_frame(spec, fields, int(index)) for index in chosen]
@@ -49,9 +50,13 @@ def animated_maps(spec: Maps, fields: xr.Dataset) -> bytes:
         images = [_drawn(figure, frame, fields) for frame in frames]
     buffer = io.BytesIO()
     images[0].save(
-        buffer, format="png", save_all=True, append_images=images[1:], duration=MILLISECONDS,
+        buffer,
+        format="png",
+        save_all=True,
+        append_images=images[1:],
+        duration=MILLISECONDS,
         loop=0,
-    )  # fmt: skip
+    )
     return buffer.getvalue()
 
 
@@ -76,7 +81,7 @@ def _frame(spec: Maps, fields: xr.Dataset, index: int) -> Maps:
         if panel.variable in fields and dim in fields[panel.variable].dims
         else panel
         for panel in spec.panels
-    ]  # fmt: skip
+    ]
     return spec.model_copy(
         update={"title": f"{spec.title}, {dim.replace('_', ' ')} = {place}", "panels": panels}
     )

@@ -31,12 +31,14 @@ def write_index(target: Path, runs: Sequence[Path], left_out: Mapping[str, str])
     for run in runs:
         results = Results.read(run)
         images = sorted((run / "report").glob("01-*.png"))
-        entries.append({
-            "title": display_text(results.title),
-            "verdict": results.verdict.sentence if results.verdict else "",
-            "report": _link(run / "report" / "index.html", target),
-            "image": _link(images[0], target) if images else "",
-        })  # fmt: skip
+        entries.append(
+            {
+                "title": display_text(results.title),
+                "verdict": results.verdict.sentence if results.verdict else "",
+                "report": _link(run / "report" / "index.html", target),
+                "image": _link(images[0], target) if images else "",
+            }
+        )
     write_atomic(target, template("index.html").render(entries=entries, left_out=left_out))
     return target
 

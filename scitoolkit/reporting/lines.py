@@ -95,13 +95,17 @@ def draw_multiples(specs: Sequence[Lines], title: str = "", shared: bool = False
                 axes.legend(fontsize=7)
         if shared:
             found = {
-                label: handle for axes in figure.axes
+                label: handle
+                for axes in figure.axes
                 for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
-            }  # fmt: skip
+            }
             figure.legend(
-                found.values(), found.keys(), loc="outside lower center", ncols=min(6, len(found)),
+                found.values(),
+                found.keys(),
+                loc="outside lower center",
+                ncols=min(6, len(found)),
                 markerscale=2.0,
-            )  # fmt: skip
+            )
         return figure
 
 
@@ -188,8 +192,16 @@ def _draw_series(
     look = _look(series.role, index)
     if series.style == "points":
         size = 6 if y.size > 200 else 16
-        axes.scatter(x, y, s=size, alpha=0.5, linewidths=0, color=look["color"],
-                     zorder=look["zorder"], label=plain(series.label) or "_")  # fmt: skip
+        axes.scatter(
+            x,
+            y,
+            s=size,
+            alpha=0.5,
+            linewidths=0,
+            color=look["color"],
+            zorder=look["zorder"],
+            label=plain(series.label) or "_",
+        )
         return None
     # Few points are likely measurements and get markers; a single point has no line.
     few = (~hidden).sum() <= 1 or (series.role == "main" and (~hidden).sum() <= 16)

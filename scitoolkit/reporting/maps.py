@@ -28,9 +28,11 @@ _MAX_CELLS = 1_000_000
 _LONGEST = 6.0  # domains with a larger aspect ratio are stretched
 _HEIGHT = {"Z": 2, "Y": 1, "V": 1, "": 0, "X": 0}
 _NAMES = {
-    "X": ("x",), "Y": ("y",), "V": ("v", "vx", "v_x", "velocity"),
+    "X": ("x",),
+    "Y": ("y",),
+    "V": ("v", "vx", "v_x", "velocity"),
     "Z": ("z", "height", "altitude", "depth", "level", "lev"),
-}  # fmt: skip
+}
 # Lengths in inches.
 _WIDTH, _TALL = 11.6, 4.6  # of a figure with many columns, of all its rows of panels
 _WIDEST = 4.4  # panel
@@ -166,8 +168,10 @@ class _Layout:
 
     @property
     def width(self) -> float:
-        return max(self._left(self.columns - 1) + self.panel_width + _RIGHT + self._slot(
-            self.columns - 1), 3.2)  # fmt: skip
+        return max(
+            self._left(self.columns - 1) + self.panel_width + _RIGHT + self._slot(self.columns - 1),
+            3.2,
+        )
 
     @property
     def height(self) -> float:
@@ -230,9 +234,10 @@ def map_values(panel: Panel, fields: xr.Dataset) -> np.ma.MaskedArray:
     field = _select(fields, panel)
     if field.ndim != 2:
         raise DataError(
-            f"a panel of {field.ndim} dims", where=f"results.nc, panel {panel.label!r}",
+            f"a panel of {field.ndim} dims",
+            where=f"results.nc, panel {panel.label!r}",
             allowed="2 dims in addition to the animated one",
-        )  # fmt: skip
+        )
     return np.ma.masked_invalid(_oriented(field).values)
 
 
@@ -426,9 +431,14 @@ def _colour_bar(figure: Figure, layout: _Layout, drawn: list[Any], box: Any, uni
     formatter = ScalarFormatter()
     formatter.set_powerlimits((-3, 4))
     bar = figure.colorbar(
-        mesh, cax=axes, orientation="vertical" if layout.slots else "horizontal", extend=extend,
-        format=formatter, extendfrac=0.03, ticks=MaxNLocator(5 if layout.panel_height > 1.3 else 3),
-    )  # fmt: skip
+        mesh,
+        cax=axes,
+        orientation="vertical" if layout.slots else "horizontal",
+        extend=extend,
+        format=formatter,
+        extendfrac=0.03,
+        ticks=MaxNLocator(5 if layout.panel_height > 1.3 else 3),
+    )
     bar.ax.tick_params(labelsize=8)
     if layout.slots:
         bar.ax.set_title(plain(unit), loc="left", fontsize=8, weight="normal", pad=5)

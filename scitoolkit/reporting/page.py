@@ -153,11 +153,14 @@ def _draw(path: Path, curves: list[Lines], figures: list[Figure]) -> list[Image]
     fields = _read_fields(path) if needs_fields else xr.Dataset()
     images = [
         Image(
-            f"{i + 1:02d}-{_slug(f.title)}.png", _png(f, fields), _alternative(f),
-            display_text(f.note), has_panels=isinstance(f, Maps | Multiples),
+            f"{i + 1:02d}-{_slug(f.title)}.png",
+            _png(f, fields),
+            _alternative(f),
+            display_text(f.note),
+            has_panels=isinstance(f, Maps | Multiples),
         )
         for i, f in enumerate(figures)
-    ]  # fmt: skip
+    ]
     if curves:
         name, alt = f"{len(figures) + 1:02d}-training.png", "; ".join(map(_alternative, curves))
         images.append(

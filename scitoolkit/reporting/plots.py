@@ -65,10 +65,16 @@ def _points(figure: Figure, axes: Axes, spec: Points) -> bool:
         colour = COLOURS[index % len(COLOURS)] if main else "0.1" if reference else "0.55"
         line = "-" if series.label in spec.joined else "none"
         axes.plot(
-            x, y, linestyle=line, linewidth=1.2, marker="" if reference else "o",
-            markersize=5 if main else 3.5, color=colour, label=style.plain(series.label),
+            x,
+            y,
+            linestyle=line,
+            linewidth=1.2,
+            marker="" if reference else "o",
+            markersize=5 if main else 3.5,
+            color=colour,
+            label=style.plain(series.label),
             zorder=3 + main,
-        )  # fmt: skip
+        )
         drawn |= bool(np.isfinite(x * y).any())
     axes.set_xlabel(style.plain(spec.x_label))
     axes.set_ylabel(style.plain(spec.y_label))
@@ -119,17 +125,25 @@ def _parallel(figure: Figure, axes: Axes, spec: Parallel) -> bool:
     for row in order[-_MOST_ROWS:]:
         main = row == spec.marked
         axes.plot(
-            heights[row], color=COLOURS[1] if main else colours(norm(spec.colour[row])),
-            linewidth=2.4 if main else 0.8, alpha=1.0 if main else 0.6, zorder=4 if main else 3,
-        )  # fmt: skip
+            heights[row],
+            color=COLOURS[1] if main else colours(norm(spec.colour[row])),
+            linewidth=2.4 if main else 0.8,
+            alpha=1.0 if main else 0.6,
+            zorder=4 if main else 3,
+        )
     for j, scale in enumerate(spec.axes):
         axes.axvline(j, color="0.35", linewidth=0.8, zorder=2)
         for height, text in _ticks(scale, [row[j] for row in spec.rows]):
             axes.text(
-                j + 0.04, height, style.plain(_short(text)), fontsize=7.5, va="center", zorder=5,
+                j + 0.04,
+                height,
+                style.plain(_short(text)),
+                fontsize=7.5,
+                va="center",
+                zorder=5,
                 linespacing=0.95,
                 bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.6},
-            )  # fmt: skip
+            )
     names = [style.plain(scale.label) for scale in spec.axes]
     axes.set_xticks(range(len(names)), names, fontsize=8.5, rotation=25, ha="right")
     axes.set_xlim(-0.15, len(names) - 0.2)
@@ -181,21 +195,33 @@ def _ticks(scale: Scale, values: list[float | None]) -> list[tuple[float, str]]:
 def _diagram(figure: Figure, axes: Axes, spec: Diagram) -> bool:
     for place, text in enumerate(spec.boxes):
         axes.text(
-            place, 0, style.plain(text), ha="center", va="center", fontsize=8.5, zorder=4,
+            place,
+            0,
+            style.plain(text),
+            ha="center",
+            va="center",
+            fontsize=8.5,
+            zorder=4,
             bbox={"boxstyle": "round,pad=0.45", "facecolor": "white", "edgecolor": COLOURS[0]},
-        )  # fmt: skip
+        )
     straight: set[int] = set()
     for start, end in spec.arrows:
         near = end == start + 1 and start not in straight
         straight |= {start} if near else set()
         bend = 0.0 if near else -0.22 - 0.05 * (end - start)
         axes.annotate(
-            "", xy=(end, 0), xytext=(start, 0), zorder=3,
+            "",
+            xy=(end, 0),
+            xytext=(start, 0),
+            zorder=3,
             arrowprops={
-                "arrowstyle": "-|>", "color": "0.35" if not bend else COLOURS[1],
-                "connectionstyle": f"arc3,rad={bend}", "shrinkA": 26, "shrinkB": 26,
+                "arrowstyle": "-|>",
+                "color": "0.35" if not bend else COLOURS[1],
+                "connectionstyle": f"arc3,rad={bend}",
+                "shrinkA": 26,
+                "shrinkB": 26,
             },
-        )  # fmt: skip
+        )
     axes.set_xlim(-0.6, len(spec.boxes) - 0.4)
     axes.set_ylim(-0.5, 0.9)
     axes.set_axis_off()

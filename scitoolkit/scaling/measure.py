@@ -63,9 +63,13 @@ class _Steps(Callback):
 
 
 def trained(
-    config: ScalingConfig, case: str, pattern: str, samples: int, steps: int,
+    config: ScalingConfig,
+    case: str,
+    pattern: str,
+    samples: int,
+    steps: int,
     clock: StepClock | None = None,
-) -> _Steps:  # fmt: skip
+) -> _Steps:
     """Train for some steps and return their times and memory on this rank.
 
     Args:
@@ -80,10 +84,16 @@ def trained(
     task = PatternTask(network(config.width, config.depth), pattern, ranks, clock)
     table = torch.randn(4 * samples, config.width, generator=torch.Generator().manual_seed(2))
     loader = Rows(table, samples, config.warm_up + steps, ranks.rank, clock)
-    training = TrainingConfig.model_validate({
-        "steps": config.warm_up + steps, "batch_size": samples * ranks.size, "device": "cpu",
-        "progress": False, "log_every": 10**9, **case_settings(case),
-    })  # fmt: skip
+    training = TrainingConfig.model_validate(
+        {
+            "steps": config.warm_up + steps,
+            "batch_size": samples * ranks.size,
+            "device": "cpu",
+            "progress": False,
+            "log_every": 10**9,
+            **case_settings(case),
+        }
+    )
     seen = _Steps(config.warm_up, clock)
     with clock.running() if clock is not None else contextlib.nullcontext():
         Trainer(task, training, callbacks=[seen]).fit(loader)
@@ -130,8 +140,10 @@ def sweep(
         samples *= GROWTH
     return {
         "metg50_seconds": crossing(seconds, efficiencies),
-        "samples": sizes, "seconds": seconds, "efficiency": efficiencies,
-    }  # fmt: skip
+        "samples": sizes,
+        "seconds": seconds,
+        "efficiency": efficiencies,
+    }
 
 
 def main() -> None:

@@ -48,16 +48,21 @@ def predicted(
     measured = [ranks for ranks in sorted(files) if ranks > 1]
     if not measured:
         raise ConfigError(
-            "nothing was measured on several processes", where="--nproc", allowed="2 or more",
+            "nothing was measured on several processes",
+            where="--nproc",
+            allowed="2 or more",
             fix="--nproc 4",
-        )  # fmt: skip
+        )
     base = max((n for n in measured if n <= cores), default=measured[0])
     alone = step_seconds(files[1]["rates"], config.samples) + files[1]["rates"]["optimizer_seconds"]
     powers = [2**k for k in range(1, MOST_RANKS.bit_length())]
     out: dict[str, Any] = {
-        "seconds": {}, "efficiency": {}, "error": {}, "from_processes": base,
+        "seconds": {},
+        "efficiency": {},
+        "error": {},
+        "from_processes": base,
         "doubts": doubts(measured, base, cores, load),
-    }  # fmt: skip
+    }
     for case in config.strategies:
         seconds = {}
         for ranks in sorted({*powers, *measured}):
@@ -96,9 +101,13 @@ def doubts(measured: list[int], base: int, cores: int, load: float) -> dict[str,
 
 
 def step_model(
-    config: ScalingConfig, case: str, file: Mapping[str, Any], rates: Mapping[str, Any],
-    lone: Mapping[str, Any], cores: int,
-) -> StepModel:  # fmt: skip
+    config: ScalingConfig,
+    case: str,
+    file: Mapping[str, Any],
+    rates: Mapping[str, Any],
+    lone: Mapping[str, Any],
+    cores: int,
+) -> StepModel:
     """Return the cost model of a step from counted calls and bytes and measured rates.
 
     Args:

@@ -16,14 +16,17 @@ def results_of(config: ScalingConfig, figures: Mapping[str, Any]) -> Results:
     most = config.processes
     steps = {case: figures["cases"][case]["step_seconds"] for case in config.strategies}
     best = min(steps, key=lambda case: steps[case])
-    errors = [abs(e) for by_ranks in figures["prediction"]["error"].values()
-              for e in by_ranks.values()]  # fmt: skip
+    errors = [
+        abs(e) for by_ranks in figures["prediction"]["error"].values() for e in by_ranks.values()
+    ]
     load = figures["machine"]["load"]
     return Results(
         title=f"Training on {most} processes",
         verdict=Verdict.among(
-            {case: 1e3 * seconds for case, seconds in steps.items()}, best,
-            f"step of {best}", unit="ms",
+            {case: 1e3 * seconds for case, seconds in steps.items()},
+            best,
+            f"step of {best}",
+            unit="ms",
         ),
         summary=[
             f"{figures['parameters']} parameters in {config.depth} layers, {config.samples} samples"
@@ -33,11 +36,15 @@ def results_of(config: ScalingConfig, figures: Mapping[str, Any]) -> Results:
         ],
         metrics={"largest error of the prediction": max(errors)},
         tables=[
-            _split(figures), _memory(figures), _traffic(figures), _metg(figures), _errors(figures),
+            _split(figures),
+            _memory(figures),
+            _traffic(figures),
+            _metg(figures),
+            _errors(figures),
             _rates(figures),
         ],
         figures=_figures(figures),
-    )  # fmt: skip
+    )
 
 
 def _split(figures: Mapping[str, Any]) -> Table:
@@ -60,13 +67,16 @@ def _memory(figures: Mapping[str, Any]) -> Table:
         title="Memory of a rank between steps",
         columns=["strategy", *(f"{name} (MiB)" for name in names), "activations (MiB)"],
         rows=[
-            [case, *(found["memory"][name] / 2**20 for name in names),
-             figures["activation_bytes"] / 2**20]
+            [
+                case,
+                *(found["memory"][name] / 2**20 for name in names),
+                figures["activation_bytes"] / 2**20,
+            ]
             for case, found in figures["cases"].items()
         ],
         note="Live tensors of the rank with the most memory; other: communication buckets and the"
         " batch. Activations are held only during the step.",
-    )  # fmt: skip
+    )
 
 
 def _traffic(figures: Mapping[str, Any]) -> Table:
@@ -74,13 +84,19 @@ def _traffic(figures: Mapping[str, Any]) -> Table:
         title="Received traffic per rank and step",
         columns=["strategy", "collective", "bytes (KiB)", "messages", "calls", "blocked (ms)"],
         rows=[
-            [case, name, found["bytes"] / 1024, found["messages"], found["calls"],
-             1e3 * found["seconds"]]
+            [
+                case,
+                name,
+                found["bytes"] / 1024,
+                found["messages"],
+                found["calls"],
+                1e3 * found["seconds"],
+            ]
             for case, one in figures["cases"].items()
             for name, found in one["traffic"].items()
         ],
         note="Assuming the bandwidth-optimal algorithm of each collective; rank 0.",
-    )  # fmt: skip
+    )
 
 
 def _metg(figures: Mapping[str, Any]) -> Table:
@@ -126,31 +142,47 @@ def _rates(figures: Mapping[str, Any]) -> Table:
     rows: list[list[float | int | str | None]] = []
     for ranks, rates in figures["rates"].items():
         network = rates["networks"] and rates["networks"]["little"]["collectives"][""]
-        rows.append([
-            ranks, rates["flops_per_sample"] / rates["sample_seconds"] / 1e9,
-            1e3 * rates["optimizer_seconds"],
-            1e6 * network["latency"] if network else None,
-            1e-9 / network["seconds_per_byte"] if network and network["seconds_per_byte"] else None,
-        ])  # fmt: skip
+        rows.append(
+            [
+                ranks,
+                rates["flops_per_sample"] / rates["sample_seconds"] / 1e9,
+                1e3 * rates["optimizer_seconds"],
+                1e6 * network["latency"] if network else None,
+                1e-9 / network["seconds_per_byte"]
+                if network and network["seconds_per_byte"]
+                else None,
+            ]
+        )
     return Table(
         title="Rates of this machine by number of busy processes",
-        columns=["processes", "arithmetic (GFLOP/s)", "AdamW (ms)", "latency (µs)",
-                 "bandwidth (GB/s)"],
+        columns=[
+            "processes",
+            "arithmetic (GFLOP/s)",
+            "AdamW (ms)",
+            "latency (µs)",
+            "bandwidth (GB/s)",
+        ],
         rows=rows,
-    )  # fmt: skip
+    )
 
 
 def _figures(figures: Mapping[str, Any]) -> list[Figure]:
     efficiency = figures["prediction"]["efficiency"]
     ranks = [float(n) for n in next(iter(efficiency.values()))]
     lines = Lines(
-        title="Predicted efficiency (weak scaling)", x=ranks, x_label="processes",
-        y_label="step time of one process / step time", log_x=True, log_y=True,
+        title="Predicted efficiency (weak scaling)",
+        x=ranks,
+        x_label="processes",
+        y_label="step time of one process / step time",
+        log_x=True,
+        log_y=True,
         series=[Series(label=case, y=list(found.values())) for case, found in efficiency.items()],
-    )  # fmt: skip
+    )
     cases = figures["cases"]
     bars = Bars(
-        title="Time per step", labels=list(cases), x_label="ms",
+        title="Time per step",
+        labels=list(cases),
+        x_label="ms",
         values=[1e3 * found["step_seconds"] for found in cases.values()],
-    )  # fmt: skip
+    )
     return [lines, bars]

@@ -35,9 +35,10 @@ def bench_training(config: ScalingConfig, root: Path) -> tuple[RunDirectory, dic
     """
     if world_size() > 1:
         raise ConfigError(
-            "bench training starts its processes itself", where="torchrun or srun",
+            "bench training starts its processes itself",
+            where="torchrun or srun",
             fix="scitoolkit bench training --nproc N, without a launcher",
-        )  # fmt: skip
+        )
     if config.processes < 2:
         raise ConfigError(
             "a single process does not communicate",

@@ -100,9 +100,10 @@ class StepClock:
 
 
 def time_split(
-    wall: Sequence[float], phases: Sequence[Mapping[str, float]],
+    wall: Sequence[float],
+    phases: Sequence[Mapping[str, float]],
     blocked: Sequence[Sequence[float]],
-) -> dict[str, float]:  # fmt: skip
+) -> dict[str, float]:
     """Return the mean over ranks of each phase of the wall time, in seconds.
 
     Args:

@@ -59,8 +59,11 @@ class Asking:
             ConfigError: the trial is not running.
         """
         if task.trial not in self._running:
-            raise ConfigError(f"trial {task.trial} is not running", where="tell",
-                              fix="tell each trial of `ask` once")  # fmt: skip
+            raise ConfigError(
+                f"trial {task.trial} is not running",
+                where="tell",
+                fix="tell each trial of `ask` once",
+            )
         begun = self._running.pop(task.trial)
         metrics: dict[str, float] = {}
         if isinstance(result, Exception):

@@ -68,8 +68,9 @@ def join_predictions(files: Sequence[Path], output: Path) -> Path:
         if all(not found[name].values.any() for name in found if name.endswith(BETWEEN)):
             log.warning(
                 "the predictions of the %d surrogates are bit-identical, so the ensemble adds "
-                "no information. Fix: final.ensemble=1", len(files),
-            )  # fmt: skip
+                "no information. Fix: final.ensemble=1",
+                len(files),
+            )
         kept = first.drop_vars(list(first.data_vars)).assign(found)
         title = f"mean of {len(files)} surrogates: {first.attrs.get('title', 'prediction')}"
         return write_fields(kept.assign_attrs(title=title), output)
@@ -91,14 +92,17 @@ def _stacked(name: str, members: Sequence[xr.Dataset]) -> np.ndarray:
             what = "absent" if found is None else dict(found.sizes)
             raise DataError(
                 f"{name} is {dict(first.sizes)} in the first and {what} in prediction {number}",
-                where="ensemble", fix="final.ensemble=1, or remove parameters from the space that "
+                where="ensemble",
+                fix="final.ensemble=1, or remove parameters from the space that "
                 "change the predicted fields",
-            )  # fmt: skip
+            )
     if first.dtype.kind != "f":
         raise DataError(
             f"{name} has values of type {first.dtype}, which cannot be averaged",
-            where="ensemble", allowed="floating-point variables", fix="final.ensemble=1",
-        )  # fmt: skip
+            where="ensemble",
+            allowed="floating-point variables",
+            fix="final.ensemble=1",
+        )
     return np.stack([member[name].values for member in members])
 
 
@@ -110,8 +114,10 @@ def _joined(name: str, members: Sequence[xr.Dataset]) -> dict[str, xr.DataArray]
     def of(data: np.ndarray, text: str) -> xr.DataArray:
         return like.copy(data=data.astype(like.dtype)).assign_attrs(long_name=f"{name}: {text}")
 
-    out = {name: of(mean, "mean of the surrogates").assign_attrs(like.attrs),
-           name + BETWEEN: of(between, "standard deviation between surrogates")}  # fmt: skip
+    out = {
+        name: of(mean, "mean of the surrogates").assign_attrs(like.attrs),
+        name + BETWEEN: of(between, "standard deviation between surrogates"),
+    }
     if not all(name + end in member for member in members for end in (LOW, HIGH)):
         return out
     below = values - _stacked(name + LOW, members)

@@ -28,9 +28,10 @@ def checked_header(events: Sequence[Event], where: str = "") -> Event:
     missing = {"version", "space", "seed", "strategy", "objectives"} - header.keys()
     if header.get("event") != "open" or missing:
         raise CheckpointError(
-            "the log does not begin with the description of a search", where=where,
+            "the log does not begin with the description of a search",
+            where=where,
             fix="restore the file, or start a new search",
-        )  # fmt: skip
+        )
     return header
 
 
@@ -105,9 +106,14 @@ class History:
         number, stage = event["trial"], event["stage"]
         if stage == 0:
             self.trials[number] = Trial(
-                number, tuple(event["codes"]), event["values"], event["seed"],
-                event["origin"], event.get("parent"), event.get("of"),
-            )  # fmt: skip
+                number,
+                tuple(event["codes"]),
+                event["values"],
+                event["seed"],
+                event["origin"],
+                event.get("parent"),
+                event.get("of"),
+            )
             self.num_searched += event.get("of") is None
         trial = self.trials[number]
         trial.stage, trial.budget, trial.status = stage, event.get("budget"), "running"
@@ -220,11 +226,15 @@ class History:
         for number, trials in groups.items():
             values = [t.values[0] for t in trials if t.status == "done"]
             if values:
-                rows.append({
-                    "trial": number, "seeds": len(values), "mean": statistics.fmean(values),
-                    "spread": statistics.stdev(values) if len(values) > 1 else None,
-                    "runs": [t.id for t in trials if t.status == "done"],
-                })  # fmt: skip
+                rows.append(
+                    {
+                        "trial": number,
+                        "seeds": len(values),
+                        "mean": statistics.fmean(values),
+                        "spread": statistics.stdev(values) if len(values) > 1 else None,
+                        "runs": [t.id for t in trials if t.status == "done"],
+                    }
+                )
         return sorted(rows, key=lambda row: row["mean"])
 
     def winner(self) -> Trial | None:
@@ -236,10 +246,17 @@ class History:
 def event_values(trial: Trial) -> Mapping[str, Any]:
     """Return the fields of a trial that are compared between histories: no times, no workers."""
     return {
-        "id": trial.id, "codes": trial.codes, "seed": trial.seed, "origin": trial.origin,
-        "parent": trial.parent, "of": trial.of, "stage": trial.stage, "status": trial.status,
-        "metrics": trial.metrics, "failure": trial.failure,
-    }  # fmt: skip
+        "id": trial.id,
+        "codes": trial.codes,
+        "seed": trial.seed,
+        "origin": trial.origin,
+        "parent": trial.parent,
+        "of": trial.of,
+        "stage": trial.stage,
+        "status": trial.status,
+        "metrics": trial.metrics,
+        "failure": trial.failure,
+    }
 
 
 def same_history(a: History, b: History) -> bool:

@@ -58,9 +58,12 @@ class SearchJob(Job):
         samples = [space.sample(rng) for _ in range(20)]
         costs = [dict(trial.cost(sample)) for sample in samples]
         return {
-            "size": space.size, "variables": list(space.variables), "samples": samples[:3],
-            "costs": costs[:3], "surrogate": type(trial.resolve(samples[0])[0]).__name__,
-        }  # fmt: skip
+            "size": space.size,
+            "variables": list(space.variables),
+            "samples": samples[:3],
+            "costs": costs[:3],
+            "surrogate": type(trial.resolve(samples[0])[0]).__name__,
+        }
 
     def train(self, config: SearchConfig, run: RunDirectory, *, resume: bool = False) -> None:
         """Run the search, retrain the finalists and train the winner into `best/`.
@@ -77,26 +80,36 @@ class SearchJob(Job):
 
         trial = evaluation(config)
         search = Search(
-            make_space(config.space), trial, directory=run.path, strategy=config.strategy.build(),
-            objectives=config.made_objectives(), cost=trial.cost, seed=config.seed,
-            limits=config.budget.limits(), keep=config.keep,
-        )  # fmt: skip
+            make_space(config.space),
+            trial,
+            directory=run.path,
+            strategy=config.strategy.build(),
+            objectives=config.made_objectives(),
+            cost=trial.cost,
+            seed=config.seed,
+            limits=config.budget.limits(),
+            keep=config.keep,
+        )
         budget, final = config.budget, config.final
         resources = budget.resources(run.path / "workers")
         with LiveTable() as live:
             history = search.run(
-                trials=budget.trials, seconds=budget.seconds, resume=resume,
+                trials=budget.trials,
+                seconds=budget.seconds,
+                resume=resume,
                 workers=lambda: budget.evaluator.build(trial, resources),
                 retrain=(final.finalists, final.seeds) if final.finalists else None,
                 progress=live.update,
-            )  # fmt: skip
+            )
         log.info("%s: %s", search.stopped_because, summary_line(history))
         winner = history.winner()
         if winner is None:
             raise DataError("no trial has a result", where=str(run.path))
-        write_atomic(run.path / WINNER, json.dumps(
-            {"trial": winner.id, "configuration": winner.configuration}, indent=1) + "\n"
-        )  # fmt: skip
+        write_atomic(
+            run.path / WINNER,
+            json.dumps({"trial": winner.id, "configuration": winner.configuration}, indent=1)
+            + "\n",
+        )
         if final.train:
             trial = dataclasses.replace(trial, settings=(*trial.settings, *final.settings))
             members = choose_members(history, winner, final.ensemble)
@@ -141,8 +154,9 @@ class SearchJob(Job):
                 tested.write(best)
         elif data is not None:
             raise _no_winner(best)
-        results = search_results(load_history(directory), make_space(config.space), tested,
-                                 title=config.workflow)  # fmt: skip
+        results = search_results(
+            load_history(directory), make_space(config.space), tested, title=config.workflow
+        )
         results.write(directory)
         return results
 
@@ -189,8 +203,10 @@ def choose_members(history: History, winner: Trial, count: int) -> list[Trial]:
     if len(members) < count:
         log.warning(
             "the ensemble has %d members instead of %d: the search found no more usable "
-            "configurations. Fix: a larger budget.trials", len(members), count,
-        )  # fmt: skip
+            "configurations. Fix: a larger budget.trials",
+            len(members),
+            count,
+        )
     return members[:count]
 
 
@@ -201,9 +217,12 @@ def _no_winner(folder: Path) -> DataError:
 def evaluation(config: SearchConfig) -> TrainedTrial:
     """Return the evaluation of a point of the space: training with the merged configuration."""
     return TrainedTrial(
-        str(config.config), tuple(config.settings), tuple(config.seed_keys), config.budget_key,
+        str(config.config),
+        tuple(config.settings),
+        tuple(config.seed_keys),
+        config.budget_key,
         config.budget.processes_per_trial,
-    )  # fmt: skip
+    )
 
 
 def summary_line(history: History) -> str:

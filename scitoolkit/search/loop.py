@@ -37,10 +37,15 @@ class Loop:
     """
 
     def __init__(
-        self, record: SearchRecord, evaluator: Evaluator, *,
-        complete: Callable[[Outcome], Outcome], stop_requested: Callable[[], bool],
-        after_turn: Callable[[], None], own_seconds: list[tuple[int, float, float]],
-    ) -> None:  # fmt: skip
+        self,
+        record: SearchRecord,
+        evaluator: Evaluator,
+        *,
+        complete: Callable[[Outcome], Outcome],
+        stop_requested: Callable[[], bool],
+        after_turn: Callable[[], None],
+        own_seconds: list[tuple[int, float, float]],
+    ) -> None:
         self.record, self.evaluator = record, evaluator
         self.complete, self.after_turn = complete, after_turn
         self._stop_requested = stop_requested
@@ -134,9 +139,14 @@ class Loop:
         """Return the task of a trial's current stage."""
         folder = self.record.folder(trial)
         return Task(
-            trial.id, trial.stage, trial.configuration, trial.seed, trial.budget,
-            None if folder is None else str(folder), resumed,
-        )  # fmt: skip
+            trial.id,
+            trial.stage,
+            trial.configuration,
+            trial.seed,
+            trial.budget,
+            None if folder is None else str(folder),
+            resumed,
+        )
 
     def finish(self, outcome: Outcome) -> Event:
         """Apply an outcome; return its event, not yet written.
@@ -147,10 +157,13 @@ class Loop:
         """
         task = outcome.task
         event: Event = {
-            "event": "finish", "trial": task.trial, "stage": task.stage, "worker": outcome.worker,
+            "event": "finish",
+            "trial": task.trial,
+            "stage": task.stage,
+            "worker": outcome.worker,
             "start": round(outcome.started - self.origin, 6),
             "t": round(outcome.finished - self.origin, 6),
-        }  # fmt: skip
+        }
         if outcome.cpu is not None:
             event["cpu"] = round(outcome.cpu, 6)
         if not outcome.failure:

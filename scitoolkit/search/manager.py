@@ -101,9 +101,14 @@ class Search:
         )
         self.limits: Limits = limits or Limits()
         self.record: SearchRecord = SearchRecord(
-            self.space, self.strategy, self.objectives, seed=seed, directory=self.directory,
-            keep=keep, disk_patience=disk_patience,
-        )  # fmt: skip
+            self.space,
+            self.strategy,
+            self.objectives,
+            seed=seed,
+            directory=self.directory,
+            keep=keep,
+            disk_patience=disk_patience,
+        )
         self.history: History = self.record.history
         self.own_seconds: list[tuple[int, float, float]] = []
         """(trials finished, wall seconds, CPU seconds) of the manager, per iteration."""
@@ -189,11 +194,13 @@ class Search:
             stack.enter_context(self._signals(evaluator))
             self.history.workers = evaluator.workers
             loop = Loop(
-                self.record, evaluator, complete=self._complete,
+                self.record,
+                evaluator,
+                complete=self._complete,
                 stop_requested=lambda: self.stop_requested,
                 after_turn=lambda: None if progress is None else progress(self),
                 own_seconds=self.own_seconds,
-            )  # fmt: skip
+            )
             self.record.write([self.record.header(resume, evaluator.workers)])
             loop.reissue()
             if loop.run(lambda: self._next(trials), seconds):
@@ -244,9 +251,13 @@ class Search:
             self.record.open(resume, self._admits, stack)
             clock = InProcess(self.evaluate or _nothing)
             loop = Loop(
-                self.record, clock, complete=self._complete, stop_requested=lambda: False,
-                after_turn=lambda: None, own_seconds=self.own_seconds,
-            )  # fmt: skip
+                self.record,
+                clock,
+                complete=self._complete,
+                stop_requested=lambda: False,
+                after_turn=lambda: None,
+                own_seconds=self.own_seconds,
+            )
             self.record.write([self.record.header(resume, clock.workers)])
             yield Asking(loop, lambda: self._next(None))
             self.record.write([self.record.state_event()])
@@ -263,8 +274,9 @@ class Search:
             log.warning(
                 "%d trials were stopped by a fault of the machine (%s) and have no result. "
                 "Fix: continue with --resume, which evaluates them again",
-                len(history.interrupted), history.interrupted[-1].error.strip().splitlines()[-1],
-            )  # fmt: skip
+                len(history.interrupted),
+                history.interrupted[-1].error.strip().splitlines()[-1],
+            )
         if history.num_failed and not history.num_done:
             raise all_failed(history, f"all {history.num_failed}")
         if history.num_failed > history.num_done:
@@ -323,9 +335,12 @@ class Search:
                         len(self.history.trials), 0, budgets[-1] if budgets else None
                     )
                     return event | {
-                        "codes": list(trial.codes), "values": trial.configuration, "seed": seed,
-                        "origin": "retrained", "of": trial.id,
-                    }  # fmt: skip
+                        "codes": list(trial.codes),
+                        "values": trial.configuration,
+                        "seed": seed,
+                        "origin": "retrained",
+                        "of": trial.id,
+                    }
         return None
 
     def _event(self, number: int, stage: int, budget: float | None) -> Event:

@@ -21,8 +21,12 @@ from scitoolkit.search.worker import ProcessesFailed, failure_kind
 FIGURES = "figures.json"
 _SEED_RANGE = 2**31
 _EXIT_CODES = {
-    "raised": 20, "memory": 21, "disk": 22, "machine": 23, INTERRUPTED: EXIT_INTERRUPTED,
-}  # fmt: skip
+    "raised": 20,
+    "memory": 21,
+    "disk": 22,
+    "machine": 23,
+    INTERRUPTED: EXIT_INTERRUPTED,
+}
 """Exit code of a rank by kind of failure; ranks that a signal ended have none of them."""
 _SILENT = {"training.progress": False}
 

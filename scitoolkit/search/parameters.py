@@ -348,9 +348,13 @@ def integer(
 
 
 def real(
-    low: float, high: float, *, step: float | None = None, log: bool = False,
+    low: float,
+    high: float,
+    *,
+    step: float | None = None,
+    log: bool = False,
     when: When | None = None,
-) -> Real | Grid:  # fmt: skip
+) -> Real | Grid:
     """Return a real parameter between two bounds; with `step`, on a grid that starts at `low`."""
     if step is None:
         return Real(float(low), float(high), log, when or {})

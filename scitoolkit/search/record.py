@@ -46,9 +46,16 @@ class SearchRecord:
     """
 
     def __init__(
-        self, space: Space, strategy: Strategy, objectives: Sequence[Objective], *, seed: int,
-        directory: Path | None, keep: int, disk_patience: float,
-    ) -> None:  # fmt: skip
+        self,
+        space: Space,
+        strategy: Strategy,
+        objectives: Sequence[Objective],
+        *,
+        seed: int,
+        directory: Path | None,
+        keep: int,
+        disk_patience: float,
+    ) -> None:
         self.space, self.strategy, self.objectives = space, strategy, tuple(objectives)
         self.seed, self.directory, self.keep = seed, directory, keep
         self.disk_patience = disk_patience
@@ -76,8 +83,10 @@ class SearchRecord:
         self.strategy.start(self.space, self.seed, admits)
         if self.directory is None:
             if resume:
-                raise ConfigError("nothing to resume: the search has no directory",
-                                  fix="Search(..., directory=FOLDER)")  # fmt: skip
+                raise ConfigError(
+                    "nothing to resume: the search has no directory",
+                    fix="Search(..., directory=FOLDER)",
+                )
             return
         self.directory.mkdir(parents=True, exist_ok=True)
         self.trial_log = stack.enter_context(TrialLog(self.directory))
@@ -85,9 +94,10 @@ class SearchRecord:
         if events and not resume:
             raise ConfigError(
                 f"a search with {sum(e['event'] == 'finish' for e in events)} finished trials "
-                "already exists", where=str(self.trial_log.path),
+                "already exists",
+                where=str(self.trial_log.path),
                 fix="resume it, or use another folder",
-            )  # fmt: skip
+            )
         if events:
             self._replay(events)
 
@@ -110,9 +120,11 @@ class SearchRecord:
         where = str(self.trial_log and self.trial_log.path)
         if header["version"] != VERSION:
             raise CheckpointError(
-                f"a log of version {header['version']}", where=where, allowed=f"version {VERSION}",
+                f"a log of version {header['version']}",
+                where=where,
+                allowed=f"version {VERSION}",
                 fix="resume with the version of scitoolkit that wrote it, or start a new search",
-            )  # fmt: skip
+            )
         changed = [f"space {line}" for line in self.space.difference(header["space"])]
         mine = self._settings()
         changed += [
@@ -122,9 +134,10 @@ class SearchRecord:
         ]
         if changed:
             raise ConfigError(
-                "the log belongs to another search: " + "; ".join(changed), where=where,
+                "the log belongs to another search: " + "; ".join(changed),
+                where=where,
                 fix="undo the change, or start a new search",
-            )  # fmt: skip
+            )
 
     def _settings(self) -> dict[str, Any]:
         objectives = [
@@ -132,8 +145,12 @@ class SearchRecord:
             | ({"constraint": True} if o.constraint else {})
             for o in self.objectives
         ]
-        return {"space": plain(self.space.describe()), "seed": self.seed,
-                "strategy": self.strategy.describe(), "objectives": objectives}  # fmt: skip
+        return {
+            "space": plain(self.space.describe()),
+            "seed": self.seed,
+            "strategy": self.strategy.describe(),
+            "objectives": objectives,
+        }
 
     def header(self, resume: bool, workers: int) -> Event:
         """Return the event that opens or resumes the log."""

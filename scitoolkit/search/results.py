@@ -57,22 +57,26 @@ def search_results(
     tables = [table for table in possible if table]
     metrics = _metrics(history, best)
     if tested is not None:
-        tables += [t.model_copy(update={"title": f"Winner: {t.title}"})
-                   for t in tested.tables]  # fmt: skip
+        tables += [t.model_copy(update={"title": f"Winner: {t.title}"}) for t in tested.tables]
         metrics |= {f"test_{name}": value for name, value in tested.metrics.items()}
     return Results(
-        title=f"Search {title}", verdict=_verdict(history),
+        title=f"Search {title}",
+        verdict=_verdict(history),
         summary=_summary(history, space, best, tested is not None),
-        metrics=metrics, tables=tables, figures=figures,
-    )  # fmt: skip
+        metrics=metrics,
+        tables=tables,
+        figures=figures,
+    )
 
 
 def _metrics(history: History, best: Trial | None) -> dict[str, Any]:
     out: dict[str, Any] = {
-        "trials_done": len(history.done), "trials_failed": history.num_failed,
-        "duplicates": history.duplicates(), "busy_share": number(history.busy_share()),
+        "trials_done": len(history.done),
+        "trials_failed": history.num_failed,
+        "duplicates": history.duplicates(),
+        "busy_share": number(history.busy_share()),
         "seconds": number(history.clock),
-    }  # fmt: skip
+    }
     if best is not None:
         out["winner"] = best.id
         out |= {f"search_{name}": number(value) for name, value in best.metrics.items()}
@@ -104,10 +108,12 @@ def _verdict(history: History) -> Verdict | None:
         others = {"the no-network forecast": without}
     seeds = "one seed" if first["seeds"] == 1 else f"mean of {first['seeds']} seeds"
     verdict = Verdict.among(
-        {"winner": number(ours), **others}, "winner",
-        f"{_spoken(objective.name)} of the winner ({seeds})", better=objective.direction,
+        {"winner": number(ours), **others},
+        "winner",
+        f"{_spoken(objective.name)} of the winner ({seeds})",
+        better=objective.direction,
         rate=objective.direction == "min",
-    )  # fmt: skip
+    )
     if verdict is None or verdict.rival is None:
         return verdict
     noise = first["spread"]
@@ -159,8 +165,10 @@ def _summary(history: History, space: Space, best: Trial | None, tested: bool) -
     if len(history.running) > stopped:
         lines.append(f"{len(history.running) - stopped} trials were running when this was written.")
     if stopped:
-        lines.append(f"{stopped} trials were stopped by a fault of the machine; --resume "
-                     "evaluates them again.")  # fmt: skip
+        lines.append(
+            f"{stopped} trials were stopped by a fault of the machine; --resume "
+            "evaluates them again."
+        )
     finalists = history.finalists()
     if finalists and best is not None:
         name, first = _spoken(history.objectives[0].name), finalists[0]
@@ -228,10 +236,15 @@ def best_table(history: History) -> Table | None:
     names = list(dict.fromkeys(o.name for o in history.objectives))
     configurations, common = _without_common([t.configuration for t in trials])
     rows = [
-        [str(t.id), *(number(t.metrics[n]) if n in t.metrics else None for n in names),
-         round(t.wall, 2), t.origin, configuration_text(c)]
+        [
+            str(t.id),
+            *(number(t.metrics[n]) if n in t.metrics else None for n in names),
+            round(t.wall, 2),
+            t.origin,
+            configuration_text(c),
+        ]
         for t, c in zip(trials, configurations, strict=True)
-    ]  # fmt: skip
+    ]
     columns = ["trial", *names, "wall (s)", "origin", "configuration"]
     note = "Scores of the search itself; the best of many noisy scores is biased towards optimism."
     if common:
@@ -257,14 +270,26 @@ def finalist_table(history: History) -> Table | None:
     sign, rows = _sign(history), []
     for row in history.finalists():
         trial = history.trials[row["trial"]]
-        rows.append([
-            str(trial.id), number(sign * row["mean"]), row["spread"], row["seeds"],
-            number(sign * trial.values[0]), configuration_text(trial.configuration),
-        ])  # fmt: skip
+        rows.append(
+            [
+                str(trial.id),
+                number(sign * row["mean"]),
+                row["spread"],
+                row["seeds"],
+                number(sign * trial.values[0]),
+                configuration_text(trial.configuration),
+            ]
+        )
     if not rows:
         return None
-    columns = ["trial", f"mean {history.objectives[0].name}", "seed spread", "seeds",
-               "in the search", "configuration"]  # fmt: skip
+    columns = [
+        "trial",
+        f"mean {history.objectives[0].name}",
+        "seed spread",
+        "seeds",
+        "in the search",
+        "configuration",
+    ]
     note = "Retrained with new seeds; ordered by the means."
     return Table(title="Finalists", columns=columns, rows=rows, note=note)
 
@@ -320,11 +345,24 @@ def trajectory_figures(history: History) -> list[Figure]:
     known = [m for t in trials if (m := t.metrics.get(f"{objective.name}_base")) is not None]
     if known:
         ends = [order[0], order[-1]]
-        series.append(Series(label="without a searched network", x=ends,
-                             y=[float(np.mean(known))] * 2, role="reference"))  # fmt: skip
+        series.append(
+            Series(
+                label="without a searched network",
+                x=ends,
+                y=[float(np.mean(known))] * 2,
+                role="reference",
+            )
+        )
     joined = ["best so far", "without a searched network"]
-    return [Points(title=f"{_capital(name)} of each trial", x_label="completed trial",
-                   y_label=name, series=series, joined=joined)]  # fmt: skip
+    return [
+        Points(
+            title=f"{_capital(name)} of each trial",
+            x_label="completed trial",
+            y_label=name,
+            series=series,
+            joined=joined,
+        )
+    ]
 
 
 def busy_figure(history: History) -> Figure:
@@ -337,11 +375,14 @@ def busy_figure(history: History) -> Figure:
     share = busy / (history.workers * np.diff(edges))
     middle = ((edges[1:] + edges[:-1]) / 2).tolist()
     return Lines(
-        title="Share of workers that run a trial", x=middle, x_label="time (s)", y_label="share",
+        title="Share of workers that run a trial",
+        x=middle,
+        x_label="time (s)",
+        y_label="share",
         series=[Series(label="busy", y=share.tolist())],
         note=f"Mean {history.busy_share():.3f}; the share drops at the end while the last trials "
         "finish.",
-    )  # fmt: skip
+    )
 
 
 def front_figure(history: History) -> Figure | None:
@@ -360,16 +401,23 @@ def front_figure(history: History) -> Figure | None:
     points = [(sign[1] * t.metrics[x], sign[0] * t.metrics[y]) for t in trials]
     front = [trials[i] for i in pareto_front(points)]
     series = [
-        Series(label=label, x=[t.metrics[x] for t in group], y=[t.metrics[y] for t in group],
-               role="main" if label == "Pareto front" else "baseline")
+        Series(
+            label=label,
+            x=[t.metrics[x] for t in group],
+            y=[t.metrics[y] for t in group],
+            role="main" if label == "Pareto front" else "baseline",
+        )
         for label, group in (("trials", trials), ("Pareto front", front))
-    ]  # fmt: skip
+    ]
     spread = [p[0] for p in points]
     return Points(
-        title=f"{_capital(_spoken(y))} against {_spoken(x)}", x_label=_spoken(x),
-        y_label=_spoken(y), series=series, joined=["Pareto front"],
+        title=f"{_capital(_spoken(y))} against {_spoken(x)}",
+        x_label=_spoken(x),
+        y_label=_spoken(y),
+        series=series,
+        joined=["Pareto front"],
         log_x=min(spread) > 0 and max(spread) > 20 * min(spread),
-    )  # fmt: skip
+    )
 
 
 def importance(history: History, space: Space) -> dict[str, float]:
@@ -415,12 +463,15 @@ def importance_figure(history: History, space: Space) -> Figure | None:
     if not shares:
         return None
     return Bars(
-        title="Importance of parameters", labels=list(shares), values=list(shares.values()),
+        title="Importance of parameters",
+        labels=list(shares),
+        values=list(shares.values()),
         x_label="share of the rank variance explained by the parameter alone",
-        note="" if len(history.done) >= _RELIABLE else
-        f"Not reliable: with {len(history.done)} trials (fewer than {_RELIABLE}), the ranking is "
-        "mostly noise.",
-    )  # fmt: skip
+        note=""
+        if len(history.done) >= _RELIABLE
+        else f"Not reliable: with {len(history.done)} trials (fewer than {_RELIABLE}), the ranking "
+        "is mostly noise.",
+    )
 
 
 def parallel_figure(history: History, space: Space) -> Figure:
@@ -442,12 +493,16 @@ def parallel_figure(history: History, space: Space) -> Figure:
     sign = _sign(history)
     left_out = len(space.variables) - len(places)
     return Parallel(
-        title="All trials, the winner highlighted", axes=axes, rows=rows,
+        title="All trials, the winner highlighted",
+        axes=axes,
+        rows=rows,
         colour=[sign * t.values[0] for t in trials],
-        colour_label=_spoken(history.objectives[0].name), marked=marked,
+        colour_label=_spoken(history.objectives[0].name),
+        marked=marked,
         note=f"The {len(places)} parameters with the largest effect; {left_out} are left out."
-        if left_out else "",
-    )  # fmt: skip
+        if left_out
+        else "",
+    )
 
 
 def _coordinate(code: Any, kind: Any) -> float | None:
@@ -467,9 +522,12 @@ def architecture_figures(trial: Trial, space: Space) -> Sequence[Figure]:
             nodes = [f"{i}: {v}" if v else f"{i}: –" for i, v in enumerate(value["nodes"], 1)]
             arrows = [(i, i + 1) for i in range(len(nodes) + 1)]
             skips = [(int(a), int(b)) for a, b in value.get("skips", [])]
-            figures.append(Diagram(
-                title=f"The winner's {name}", boxes=["input", *nodes, "output"],
-                arrows=[*arrows, *((a, b) for a, b in skips)],
-                note="Curved arrows are skip connections; a dash is a node without a layer.",
-            ))  # fmt: skip
+            figures.append(
+                Diagram(
+                    title=f"The winner's {name}",
+                    boxes=["input", *nodes, "output"],
+                    arrows=[*arrows, *((a, b) for a, b in skips)],
+                    note="Curved arrows are skip connections; a dash is a node without a layer.",
+                )
+            )
     return figures

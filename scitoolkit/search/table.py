@@ -24,14 +24,19 @@ def trial_rows(history: History) -> list[dict[str, Any]]:
     """
     return [
         {
-            "trial": trial.id, "status": trial.status, "origin": trial.origin,
+            "trial": trial.id,
+            "status": trial.status,
+            "origin": trial.origin,
             **{f"p:{name}": _cell(value) for name, value in trial.configuration.items()},
             **{f"m:{name}": value for name, value in trial.metrics.items()},
-            "seconds": trial.wall, "cpu": trial.cpu, "seed": trial.seed, "of": trial.of,
+            "seconds": trial.wall,
+            "cpu": trial.cpu,
+            "seed": trial.seed,
+            "of": trial.of,
             "failure": trial.failure,
         }
         for trial in sorted(history.trials.values(), key=lambda trial: trial.id)
-    ]  # fmt: skip
+    ]
 
 
 def _cell(value: Any) -> Any:

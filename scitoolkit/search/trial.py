@@ -45,11 +45,15 @@ class Objective:
                 f"direction {self.direction!r}", where=f"objective {self.name}", allowed="min, max"
             )
         if self.limit is not None and not math.isfinite(self.limit):
-            raise ConfigError(f"limit {self.limit}", where=f"objective {self.name}",
-                              allowed="a finite number, or none")  # fmt: skip
+            raise ConfigError(
+                f"limit {self.limit}",
+                where=f"objective {self.name}",
+                allowed="a finite number, or none",
+            )
         if self.constraint and self.limit is None:
-            raise ConfigError("a constraint without a limit", where=f"objective {self.name}",
-                              fix="limit=...")  # fmt: skip
+            raise ConfigError(
+                "a constraint without a limit", where=f"objective {self.name}", fix="limit=..."
+            )
 
     def loss(self, metrics: Mapping[str, Any]) -> float:
         """Return the metric, negated for `max`, so that smaller is better."""

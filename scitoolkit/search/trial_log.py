@@ -195,9 +195,10 @@ def _read(path: Path) -> tuple[list[Event], int]:
             if end + len(line) >= len(data):
                 break
             raise CheckpointError(
-                f"the line is not an event ({error})", where=f"{path}:{number}",
+                f"the line is not an event ({error})",
+                where=f"{path}:{number}",
                 fix="restore the file; only its last line may be incomplete",
-            ) from None  # fmt: skip
+            ) from None
         events.append(event)
         end += len(line)
     return events, end

@@ -25,9 +25,14 @@ Evaluate = Callable[..., Any]
 Send = Callable[[dict[str, float]], None]
 _PR_SET_PDEATHSIG = 1
 _FAULTS = {
-    errno.ENOSPC: "disk", errno.EDQUOT: "disk", errno.EIO: "machine", errno.EROFS: "machine",
-    errno.EMFILE: "machine", errno.ENFILE: "machine", errno.ESTALE: "machine",
-}  # fmt: skip
+    errno.ENOSPC: "disk",
+    errno.EDQUOT: "disk",
+    errno.EIO: "machine",
+    errno.EROFS: "machine",
+    errno.EMFILE: "machine",
+    errno.ENFILE: "machine",
+    errno.ESTALE: "machine",
+}
 
 
 class TimeLimit(Exception):

@@ -58,9 +58,12 @@ def locate(x: Tensor, nodes: Tensor, period: float | None) -> Along:
     scales = 1 / _spacing(ends, period is not None)
     width = stop - start
     return Along(
-        (left, right), (x - start, x - stop), (scales.gather(1, left), scales.gather(1, right)),
-        (x - start) / width, width,
-    )  # fmt: skip
+        (left, right),
+        (x - start, x - stop),
+        (scales.gather(1, left), scales.gather(1, right)),
+        (x - start) / width,
+        width,
+    )
 
 
 def _spacing(ends: Tensor, periodic: bool) -> Tensor:

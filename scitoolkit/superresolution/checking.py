@@ -74,15 +74,20 @@ class CheckReport:
     def table(self) -> Table:
         """Return the table of a report."""
         rows: list[list[float | int | str | None]] = [
-            [e.name, number(e.ratio), "holds" if e.ratio <= self.tolerance else "SUSPICIOUS",
-             e.message or "-"]
+            [
+                e.name,
+                number(e.ratio),
+                "holds" if e.ratio <= self.tolerance else "SUSPICIOUS",
+                e.message or "-",
+            ]
             for e in self.equations
-        ]  # fmt: skip
+        ]
         return Table(
             title="Equations on the true data",
             columns=["equation", "residual / terms", "verdict", "remark"],
-            rows=rows, note=" ".join([*self.warnings, *(f"{c}." for c in self.constants)]),
-        )  # fmt: skip
+            rows=rows,
+            note=" ".join([*self.warnings, *(f"{c}." for c in self.constants)]),
+        )
 
     def __str__(self) -> str:
         """Return the table as text."""
@@ -198,10 +203,11 @@ class _Derivatives:
         self.values, self.pde, self.grid, self.stencil = values, pde, grid, stencil
         self._made: dict[tuple[str, MultiIndex], Array] = {}
         self.interior = tuple(
-            slice(None) if is_spectral(n, p) or p is not None or len(n) < 3 * STENCIL // 2
+            slice(None)
+            if is_spectral(n, p) or p is not None or len(n) < 3 * STENCIL // 2
             else slice(STENCIL // 2, -(STENCIL // 2))
             for n, p in zip(grid.nodes, grid.periods, strict=True)
-        )  # fmt: skip
+        )
         weights = np.ones(())
         for axis, share in enumerate(grid.quadrature()):
             shape = [1] * len(grid.dims)
@@ -215,16 +221,22 @@ class _Derivatives:
             for axis, order in enumerate(index):
                 if order:
                     out = differentiate(
-                        out, self.grid.nodes[axis], axis, order,
-                        period=self.grid.periods[axis], stencil=self.stencil,
-                    )  # fmt: skip
+                        out,
+                        self.grid.nodes[axis],
+                        axis,
+                        order,
+                        period=self.grid.periods[axis],
+                        stencil=self.stencil,
+                    )
             self._made[name, index] = out
         return self._made[name, index]
 
     def all(
-        self, keys: Sequence[Key], order: Sequence[int] | None = None,
+        self,
+        keys: Sequence[Key],
+        order: Sequence[int] | None = None,
         renamed: Mapping[str, str] | None = None,
-    ) -> dict[Key, Array]:  # fmt: skip
+    ) -> dict[Key, Array]:
         """Return the array of every key; `order[i]` is the dim that replaces dim i."""
         out = {}
         for key in keys:
@@ -252,9 +264,7 @@ def _measure(
 ) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
     values = data.all(residuals.keys, **guess)
     coordinates = data.coordinates()
-    rms = {
-        name: data.rms(r) for name, r in residuals.evaluate(values, coordinates).items()
-    }  # fmt: skip
+    rms = {name: data.rms(r) for name, r in residuals.evaluate(values, coordinates).items()}
     terms = {
         name: {text: data.rms(t) for text, t in parts.items()}
         for name, parts in residuals.terms(values, coordinates).items()

@@ -316,8 +316,12 @@ class SuperresolutionConfig(SeededConfig):
         if self.pde.constants and not (self.pde.equations or self.flow.velocity):
             raise ValueError("pde.constants: not used without pde.equations or flow; leave out")
         if self.data.mask is not None:
-            refused = {"pde.equations": self.pde.equations, "boundaries": self.boundaries,
-                       "flow.velocity": self.flow.velocity, "spectrum": self.spectrum}  # fmt: skip
+            refused = {
+                "pde.equations": self.pde.equations,
+                "boundaries": self.boundaries,
+                "flow.velocity": self.flow.velocity,
+                "spectrum": self.spectrum,
+            }
             for key, given in refused.items():
                 if given:
                     raise ValueError(f"{key}: needs values in all nodes; leave it or data.mask out")

@@ -101,9 +101,11 @@ def resample_matrix(size: int, factor: int, periodic: bool, cubic: bool = False)
         taps = {0: 1 - s, 1: s}
         if cubic and size > 2:
             taps = {
-                -1: -0.5 * s + s**2 - 0.5 * s**3, 0: 1 - 2.5 * s**2 + 1.5 * s**3,
-                1: 0.5 * s + 2 * s**2 - 1.5 * s**3, 2: -0.5 * s**2 + 0.5 * s**3,
-            }  # fmt: skip
+                -1: -0.5 * s + s**2 - 0.5 * s**3,
+                0: 1 - 2.5 * s**2 + 1.5 * s**3,
+                1: 0.5 * s + 2 * s**2 - 1.5 * s**3,
+                2: -0.5 * s**2 + 0.5 * s**3,
+            }
         for offset, weight in taps.items():
             _add_tap(out[row], cell + offset, weight, periodic)
     return torch.from_numpy(out.astype(np.float32))

@@ -63,22 +63,26 @@ def layout_of(grid: Grid, crop: CropConfig, walled: Sequence[str] = ()) -> Layou
         size, every = crop.size.get(dim, count), crop.every.get(dim, 1)
         if size < 2:
             raise ConfigError(
-                f"a single node along {dim}, {count} in the file", where=f"crop.size.{dim}",
-                allowed="2 or more", fix="fields without that dim if it has one node",
-            )  # fmt: skip
+                f"a single node along {dim}, {count} in the file",
+                where=f"crop.size.{dim}",
+                allowed="2 or more",
+                fix="fields without that dim if it has one node",
+            )
         if size > count:
             raise ConfigError(
                 f"crops have {size} nodes along {dim}, but the file has {count}",
-                where=f"crop.size.{dim}", allowed=f"1 to {count}",
-            )  # fmt: skip
+                where=f"crop.size.{dim}",
+                allowed=f"1 to {count}",
+            )
         closed = period is not None and size == count
         if (size if closed else size - 1) % every:
             good = [n for n in range(2, 33) if (size if closed else size - 1) % n == 0]
             raise ConfigError(
                 f"every {every}-th of {size} nodes does not "
                 + ("fill the period" if closed else "end at the last"),
-                where=f"crop.every.{dim}", allowed=", ".join(map(str, good)) or "1",
-            )  # fmt: skip
+                where=f"crop.every.{dim}",
+                allowed=", ".join(map(str, good)) or "1",
+            )
         if (size // every if closed else (size - 1) // every + 1) < 2 and every > 1:
             raise ConfigError(
                 f"every {every}-th of {size} nodes leaves fewer than 2", where=f"crop.every.{dim}"
@@ -112,9 +116,16 @@ class CropSource:
     bytes_read: int
 
     def __init__(
-        self, simulations: Simulations, numbers: Sequence[int], grid: Grid, layout: Layout,
-        crop: CropConfig, *, seed: int = 0, pde_points: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        simulations: Simulations,
+        numbers: Sequence[int],
+        grid: Grid,
+        layout: Layout,
+        crop: CropConfig,
+        *,
+        seed: int = 0,
+        pde_points: int = 0,
+    ) -> None:
         self.simulations, self.numbers = simulations, list(numbers)
         fields = self.fields = simulations.fields
         self.grid: Grid = grid
@@ -138,9 +149,10 @@ class CropSource:
             unknown = [n for n in names if n not in fields]
             if unknown:
                 raise ConfigError(
-                    f"{unknown[0]!r} is not a field", where="crop.symmetries.mirror",
+                    f"{unknown[0]!r} is not a field",
+                    where="crop.symmetries.mirror",
                     allowed=", ".join(fields),
-                )  # fmt: skip
+                )
 
     def _windows(self) -> list[int]:
         """Return the number of positions of a crop along time in each simulation.
@@ -159,7 +171,7 @@ class CropSource:
                     f"{length} rows along {dim}, but crops have {size}",
                     where=f"simulation {self.simulations.label(number)}",
                     fix=f"crop.size.{dim}: at most {min(lengths)}",
-                )  # fmt: skip
+                )
         return [length - size + 1 for length in lengths]
 
     def __len__(self) -> int:
@@ -169,12 +181,15 @@ class CropSource:
     def describe(self) -> dict[str, Any]:
         """Return the settings that identify the set of crops."""
         return {
-            "fields": self.fields, "shape": list(self.grid.shape), "dims": list(self.grid.dims),
-            "crop": self.crop.model_dump(mode="json"), "seed": self.seed,
+            "fields": self.fields,
+            "shape": list(self.grid.shape),
+            "dims": list(self.grid.dims),
+            "crop": self.crop.model_dump(mode="json"),
+            "seed": self.seed,
             "pde_points": self.pde_points,
             **({"windows": self.last_window.tolist()} if len(self.numbers) > 1 else {}),
             **({} if self.valid is None else {"mask": pack(self.valid)}),
-        }  # fmt: skip
+        }
 
     def read(self, indices: Array) -> dict[str, Array]:
         """Return the crops `indices`."""
@@ -199,10 +214,13 @@ class CropSource:
         ]
         values, nodes, signs, reflection = self._transform(values, nodes, rng, grid)
         origin = np.array(
-            [0.0 if walled or (whole and period is not None) else n[0]
-             for walled, whole, period, n in zip(layout.walled, layout.whole, grid.periods, nodes,
-                                                 strict=True)]
-        )  # fmt: skip
+            [
+                0.0 if walled or (whole and period is not None) else n[0]
+                for walled, whole, period, n in zip(
+                    layout.walled, layout.whole, grid.periods, nodes, strict=True
+                )
+            ]
+        )
         nodes = [n - o for n, o in zip(nodes, origin, strict=True)]
         return {**self._sample(values, nodes, origin, signs, rng), "reflection": reflection}
 
@@ -245,8 +263,9 @@ class CropSource:
             channel = int(np.argwhere(bad)[0][0])
             raise DataError(
                 f"NaN or Inf in the crop from {dict(zip(grid.dims, starts, strict=True))}",
-                where=f"variable {self.fields[channel]}", fix="fill or cut out the part",
-            )  # fmt: skip
+                where=f"variable {self.fields[channel]}",
+                fix="fill or cut out the part",
+            )
         if self.valid is not None:
             out = np.concatenate(
                 [np.where(valid, out, 0), np.broadcast_to(valid, out.shape[1:])[None]]
@@ -302,9 +321,11 @@ class CropSource:
         if self.pde_points:
             low = np.array([n[0] for n in nodes])
             high = np.array(
-                [n[0] + p if w and p is not None else n[-1]
-                 for n, p, w in zip(nodes, self.grid.periods, layout.whole, strict=True)]
-            )  # fmt: skip
+                [
+                    n[0] + p if w and p is not None else n[-1]
+                    for n, p, w in zip(nodes, self.grid.periods, layout.whole, strict=True)
+                ]
+            )
             sample["pde_points"] = low + (high - low) * rng.random((self.pde_points, dims))
         for key in ("points", "pde_points"):
             if key in sample:

@@ -99,9 +99,14 @@ def finite_difference_matrix(nodes: Array, order: int, stencil: int = STENCIL) -
 
 
 def differentiate(
-    values: Array, nodes: Array, axis: int, order: int = 1, *,
-    period: float | None = None, stencil: int = STENCIL,
-) -> Array:  # fmt: skip
+    values: Array,
+    nodes: Array,
+    axis: int,
+    order: int = 1,
+    *,
+    period: float | None = None,
+    stencil: int = STENCIL,
+) -> Array:
     """Return the derivative of gridded values along an axis, float64.
 
     Args:

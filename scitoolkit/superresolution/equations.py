@@ -94,9 +94,10 @@ class PDE:
         for name, expression in expressions.items():
             if not expression.atoms(sympy.core.function.AppliedUndef):
                 raise ConfigError(
-                    f"{equations[name]!r} has no field in it", where=f"pde.equations.{name}",
+                    f"{equations[name]!r} has no field in it",
+                    where=f"pde.equations.{name}",
                     allowed=", ".join(fields),
-                )  # fmt: skip
+                )
         return cls(names, dict(equations), expressions)
 
     def derivatives(self) -> list[tuple[str, MultiIndex]]:
@@ -170,9 +171,10 @@ class Residuals:
     def _combined(self, expressions: dict[str, sympy.Expr]) -> dict[str, sympy.Expr]:
         for field in self.pde.names.fields:
             high = sorted(
-                (key, s) for key, s in self._symbols.items()
+                (key, s)
+                for key, s in self._symbols.items()
                 if key[0] == field and sum(key[1][0][0]) > 1
-            )  # fmt: skip
+            )
             if len(high) < 2:
                 continue
             rows = {
@@ -222,8 +224,9 @@ class Residuals:
         return out
 
     def _text(self, part: sympy.Expr) -> str:
-        shown = {s: sympy.Symbol(key_text(key, self.pde.names.dims))
-                 for s, key in self._place.items()}  # fmt: skip
+        shown = {
+            s: sympy.Symbol(key_text(key, self.pde.names.dims)) for s, key in self._place.items()
+        }
         return str(part.xreplace(shown))
 
 

@@ -54,10 +54,13 @@ class Found:
 
 
 def evaluate(
-    surrogate: SuperresolutionSurrogate, dataset: xr.Dataset, config: SuperresolutionConfig,
-    source: str, gains: WaveGains | None = None,
+    surrogate: SuperresolutionSurrogate,
+    dataset: xr.Dataset,
+    config: SuperresolutionConfig,
+    source: str,
+    gains: WaveGains | None = None,
     valid_on: Callable[[Grid], Array | None] = lambda grid: None,
-) -> Found:  # fmt: skip
+) -> Found:
     """Coarsen a resolved simulation as in training, refine it again, and compare with the truth.
 
     Args:
@@ -106,10 +109,12 @@ def evaluate(
                 f"({', '.join(case.grid.dims)}) on a simulation that was not trained on.",
                 *_compared(case.fields, metrics),
             ],
-            metrics=metrics, tables=tables, figures=[*drawn, *figures],
+            metrics=metrics,
+            tables=tables,
+            figures=[*drawn, *figures],
         ),
         maps,
-    )  # fmt: skip
+    )
 
 
 def measure_gains(
@@ -184,16 +189,22 @@ def over_simulations(found: Sequence[Results], fields: Sequence[str]) -> Results
         [f.title.removeprefix(_TITLE), *(f.metrics[f"r2_{n}"] for n in fields)] for f in found
     ]
     table = Table(
-        title="Every simulation", columns=["simulation", *(f"R² {n}" for n in fields)], rows=rows,
+        title="Every simulation",
+        columns=["simulation", *(f"R² {n}" for n in fields)],
+        rows=rows,
         note=f"Metrics are means over the {len(found)} simulations; other tables and the figures "
         "are of the first.",
-    )  # fmt: skip
+    )
     metrics = {**first.metrics, **means}
-    return first.model_copy(update={
-        "title": f"{_TITLE}{len(found)} simulations", "metrics": metrics,
-        "summary": [first.summary[0], *_compared(fields, metrics)],
-        "tables": [table, *first.tables], "verdict": None,
-    })  # fmt: skip
+    return first.model_copy(
+        update={
+            "title": f"{_TITLE}{len(found)} simulations",
+            "metrics": metrics,
+            "summary": [first.summary[0], *_compared(fields, metrics)],
+            "tables": [table, *first.tables],
+            "verdict": None,
+        }
+    )
 
 
 def _verdict(case: Case, found: Mapping[str, Array]) -> Verdict | None:
@@ -220,9 +231,12 @@ class Case:
 
     @classmethod
     def of(
-        cls, surrogate: SuperresolutionSurrogate, dataset: xr.Dataset, source: str,
+        cls,
+        surrogate: SuperresolutionSurrogate,
+        dataset: xr.Dataset,
+        source: str,
         valid_on: Callable[[Grid], Array | None] = lambda grid: None,
-    ) -> Case:  # fmt: skip
+    ) -> Case:
         """Crop the truth so that its end nodes are coarse nodes, and coarsen it."""
         head = surrogate.header
         periodic = {d: p for d, p in zip(head.dims, head.periods, strict=True) if p is not None}
@@ -237,14 +251,16 @@ class Case:
             used = count - count % n if wraps else (count - 1) // n * n + 1
             if wraps and used != count:
                 raise DataError(
-                    f"{count} nodes of the periodic dim {dim}", where=source,
+                    f"{count} nodes of the periodic dim {dim}",
+                    where=source,
                     allowed=f"multiples of {n}",
-                )  # fmt: skip
+                )
             if used < ((2 if wraps else least) - 1) * n + 1:
                 raise DataError(
                     f"{count} nodes along {dim} are fewer than a crop of the training",
-                    where=source, allowed=f"{(least - 1) * n + 1} or more",
-                )  # fmt: skip
+                    where=source,
+                    allowed=f"{(least - 1) * n + 1} or more",
+                )
             keep.append(slice(0, used))
         dataset_shape = grid.shape
         truth = truth[(slice(None), *keep)]
@@ -318,10 +334,12 @@ def _pointwise(case: Case, found: Mapping[str, Array], metrics) -> Table:
     for field in case.fields:
         columns += [f"R² {field}", f"NMAE {field} (%)"]
     return Table(
-        title="Pointwise", columns=columns, rows=rows,
+        title="Pointwise",
+        columns=columns,
+        rows=rows,
         note=f"R² over all {'' if case.valid is None else 'valid '}nodes, equally weighted; NMAE "
         "is the mean absolute error over the truth's range.",
-    )  # fmt: skip
+    )
 
 
 def _turbulence(case: Case, found, flow: statistics.Flow, metrics) -> Table:
@@ -337,10 +355,13 @@ def _turbulence(case: Case, found, flow: statistics.Flow, metrics) -> Table:
         metrics |= {f"{k}_error{suffix}": number(v) for k, v in errors.items()}
         rows.append([f"{name}: error (%)", *(number(100 * e) for e in errors.values())])
     return Table(
-        title="Turbulence statistics", columns=["method", *truth], rows=rows, best="min",
+        title="Turbulence statistics",
+        columns=["method", *truth],
+        rows=rows,
+        best="min",
         note=f"Viscosity {flow.viscosity:g}; volume means by quadrature; errors are means over "
         "time of the absolute difference, relative to the truth's mean.",
-    )  # fmt: skip
+    )
 
 
 def _energy_lines(case: Case, found, flow: statistics.Flow) -> list[Lines]:
@@ -349,22 +370,31 @@ def _energy_lines(case: Case, found, flow: statistics.Flow) -> list[Lines]:
     time = case.grid.nodes[flow.time].tolist()
     out = []
     shown: tuple[tuple[str, Any, Role], ...] = (
-        ("truth", case.truth, "reference"), (MODEL, found[MODEL], "main"),
+        ("truth", case.truth, "reference"),
+        (MODEL, found[MODEL], "main"),
         (LINEAR, found[LINEAR], "baseline"),
-    )  # fmt: skip
+    )
     labels = {"kinetic_energy": "kinetic energy"}
     if flow.viscosity:
         labels["dissipation"] = "dissipation"
     for key, label in labels.items():
         series = [
-            Series(label=name, y=[number(v) for v in statistics.turbulence(values, flow)[key]],
-                   role=role)
+            Series(
+                label=name,
+                y=[number(v) for v in statistics.turbulence(values, flow)[key]],
+                role=role,
+            )
             for name, values, role in shown
-        ]  # fmt: skip
+        ]
         out.append(
-            Lines(title=f"Volume mean of the {label}", x=time, x_label=case.grid.dims[flow.time],
-                  y_label=label, series=series)
-        )  # fmt: skip
+            Lines(
+                title=f"Volume mean of the {label}",
+                x=time,
+                x_label=case.grid.dims[flow.time],
+                y_label=label,
+                series=series,
+            )
+        )
     return out
 
 
@@ -399,13 +429,20 @@ def _spectra(case: Case, found, config, metrics) -> tuple[Table, Lines]:
     what = "kinetic energy" if velocity else "all fields"
     table = Table(
         title=f"Spectrum of {what} along {grid.dims[axis]}",
-        columns=["method", "error (decades)", "highest third (decades)"], rows=rows, best="min",
+        columns=["method", "error (decades)", "highest third (decades)"],
+        rows=rows,
+        best="min",
         note="rms difference of log10 of the time-mean power; 0.3 is a factor of two.",
-    )  # fmt: skip
+    )
     lines = Lines(
-        title=table.title, x=wave[1:].tolist(), x_label=f"wave number along {grid.dims[axis]}",
-        y_label="power", series=series, log_x=True, log_y=True,
-    )  # fmt: skip
+        title=table.title,
+        x=wave[1:].tolist(),
+        x_label=f"wave number along {grid.dims[axis]}",
+        y_label="power",
+        series=series,
+        log_x=True,
+        log_y=True,
+    )
     return table, lines
 
 
@@ -413,17 +450,22 @@ def _residuals(surrogate, case: Case, config, dataset, metrics) -> Table:
     """Return residuals of the prediction, from the derivatives of the model, and of the truth."""
     head = surrogate.header
     pde = PDE.parse(
-        config.pde.equations, fields=head.fields, dims=head.dims, constants=config.pde.constants,
+        config.pde.equations,
+        fields=head.fields,
+        dims=head.dims,
+        constants=config.pde.constants,
         attributes=numeric_attributes(dataset),
-    )  # fmt: skip
+    )
     periodic = {d: p for d, p in zip(head.dims, head.periods, strict=True) if p is not None}
     report = check(pde, dataset, periodic=periodic)
     scales = {e.name: float(np.sqrt(sum(v**2 for v in e.terms.values()))) for e in report.equations}
     physics = surrogate.physics(pde, config.pde)
     coarse = surrogate.coarse(case.coarse_dataset())
     rng = np.random.default_rng(0)
-    ends = [n[0] + p if p is not None else n[-1]
-            for n, p in zip(case.grid.nodes, case.grid.periods, strict=True)]  # fmt: skip
+    ends = [
+        n[0] + p if p is not None else n[-1]
+        for n, p in zip(case.grid.nodes, case.grid.periods, strict=True)
+    ]
     start = np.array([n[0] for n in case.grid.nodes])
     points = start + (np.array(ends) - start) * rng.random((_RESIDUAL_POINTS, len(ends)))
     streams = torch.from_numpy(coarse.query(points, physics.plan))[:, None]
@@ -434,10 +476,17 @@ def _residuals(surrogate, case: Case, config, dataset, metrics) -> Table:
         metrics[f"residual_{name}"] = number(size)
         rows.append([name, number(size), number(report.ratios[name])])
     return Table(
-        title="Residuals over terms", columns=["equation", "prediction", "truth"], rows=rows,
-        note=" ".join(["The prediction by derivatives of the model at random points, the truth by "
-                       "spectral and finite differences.", *report.warnings]),
-    )  # fmt: skip
+        title="Residuals over terms",
+        columns=["equation", "prediction", "truth"],
+        rows=rows,
+        note=" ".join(
+            [
+                "The prediction by derivatives of the model at random points, the truth by "
+                "spectral and finite differences.",
+                *report.warnings,
+            ]
+        ),
+    )
 
 
 def _maps(case: Case, found) -> tuple[xr.Dataset, list[Maps]]:
@@ -449,8 +498,12 @@ def _maps(case: Case, found) -> tuple[xr.Dataset, list[Maps]]:
     middle = tuple(n // 2 for n in grid.shape[1:-2])
     plane = grid.dims[-2:]
     low = interpolate_nearest(case.low, case.every, grid.shape)
-    sources = {"low": low, "model": found[MODEL], "truth": case.truth,
-               "error": found[MODEL] - case.truth}  # fmt: skip
+    sources = {
+        "low": low,
+        "model": found[MODEL],
+        "truth": case.truth,
+        "error": found[MODEL] - case.truth,
+    }
     if case.valid is not None:
         sources = {key: np.where(case.valid, v, np.nan) for key, v in sources.items()}
     variables = {}
@@ -470,11 +523,17 @@ def _maps(case: Case, found) -> tuple[xr.Dataset, list[Maps]]:
     for first in range(0, len(case.fields), _ROWS):
         chosen = case.fields[first : first + _ROWS]
         panels = [
-            Panel(variable=f"{field}_{key}", select=at, label=f"{field}: {label}",
-                  scale=f"error {field}" if key == "error" else field, diverging=key == "error",
-                  unit=case.units[case.fields.index(field)])
-            for field in chosen for key, label in labels.items()
-        ]  # fmt: skip
+            Panel(
+                variable=f"{field}_{key}",
+                select=at,
+                label=f"{field}: {label}",
+                scale=f"error {field}" if key == "error" else field,
+                diverging=key == "error",
+                unit=case.units[case.fields.index(field)],
+            )
+            for field in chosen
+            for key, label in labels.items()
+        ]
         drawn.append(Maps(title=f"{', '.join(chosen)}{when}", panels=panels, columns=len(labels)))
     if len(grid.dims) > 2:
         drawn.append(_animation(case, grid.dims[0], labels))
@@ -485,15 +544,22 @@ def _maps(case: Case, found) -> tuple[xr.Dataset, list[Maps]]:
 def _animation(case: Case, dim: str, labels: Mapping[str, str]) -> Maps:
     field = _shown_over_time(case)
     panels = [
-        Panel(variable=f"{field}_{key}", label=label, scale="error" if key == "error" else field,
-              diverging=key == "error")
+        Panel(
+            variable=f"{field}_{key}",
+            label=label,
+            scale="error" if key == "error" else field,
+            diverging=key == "error",
+        )
         for key, label in labels.items()
-    ]  # fmt: skip
+    ]
     return Maps(
-        title=f"{field} in motion", panels=panels, columns=4, animate=dim,
+        title=f"{field} in motion",
+        panels=panels,
+        columns=4,
+        animate=dim,
         unit=case.units[case.fields.index(field)],
         note=f"Coarse values exist in one of {case.every[0]} frames; the nearest ones are shown.",
-    )  # fmt: skip
+    )
 
 
 def _shown_over_time(case: Case) -> str:
@@ -505,12 +571,21 @@ def _strip(case: Case, dim: str, frames: int) -> Maps:
     field = _shown_over_time(case)
     chosen = np.unique(np.linspace(0, frames - 1, _STRIP).astype(int))
     panels = [
-        Panel(variable=f"{field}_{key}", select={dim: int(i)},
-              label=f"{label}, {dim} = {case.grid.nodes[0][i]:g}", scale=field)
-        for key, label in (("truth", "truth"), ("model", "prediction")) for i in chosen
-    ]  # fmt: skip
-    return Maps(title=f"{field} over time", panels=panels, columns=len(chosen),
-                unit=case.units[case.fields.index(field)])  # fmt: skip
+        Panel(
+            variable=f"{field}_{key}",
+            select={dim: int(i)},
+            label=f"{label}, {dim} = {case.grid.nodes[0][i]:g}",
+            scale=field,
+        )
+        for key, label in (("truth", "truth"), ("model", "prediction"))
+        for i in chosen
+    ]
+    return Maps(
+        title=f"{field} over time",
+        panels=panels,
+        columns=len(chosen),
+        unit=case.units[case.fields.index(field)],
+    )
 
 
 def interpolate_nearest(coarse: Array, every: Any, shape: Any) -> Array:

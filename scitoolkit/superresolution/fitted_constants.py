@@ -67,9 +67,11 @@ def used_constants(pde: PDE) -> list[str]:
 def with_constants(pde: PDE, values: Mapping[str, float]) -> PDE:
     """Return the equations with other values of constants."""
     return PDE.parse(
-        pde.texts, fields=pde.names.fields, dims=pde.names.dims,
+        pde.texts,
+        fields=pde.names.fields,
+        dims=pde.names.dims,
         constants={**pde.names.constants, **values},
-    )  # fmt: skip
+    )
 
 
 def fit(pde: PDE, evaluate: Evaluate, weights: Array) -> list[FittedConstant]:

@@ -91,25 +91,29 @@ def grid_of(
             present = [str(v) for v in dataset.data_vars]
             near = nearest_name(name, present)
             raise DataError(
-                f"variable {name!r} not found", where=where, allowed=", ".join(present),
+                f"variable {name!r} not found",
+                where=where,
+                allowed=", ".join(present),
                 fix=f"did you mean {near}?" if near else "",
-            )  # fmt: skip
+            )
     found = [str(d) for d in dataset[fields[0]].dims]
     order = list(dims) if dims is not None else found
     for name in fields:
         if sorted(map(str, dataset[name].dims)) != sorted(order):
             raise DataError(
                 f"dims ({', '.join(map(str, dataset[name].dims))}) do not match "
-                f"({', '.join(order)})", where=f"{where}: variable {name}",
-            )  # fmt: skip
+                f"({', '.join(order)})",
+                where=f"{where}: variable {name}",
+            )
     if not 1 <= len(order) <= 4:
         raise DataError(f"{len(order)} dims", where=where, allowed="1 to 4")
     unknown = [d for d in periodic or {} if d not in order]
     if unknown:
         raise ConfigError(f"periodic dim {unknown[0]!r} is not a dim", allowed=", ".join(order))
     nodes = [_nodes(dataset, d, where) for d in order]
-    periods = [_period(dataset, d, n, periodic or {}, where)
-               for d, n in zip(order, nodes, strict=True)]  # fmt: skip
+    periods = [
+        _period(dataset, d, n, periodic or {}, where) for d, n in zip(order, nodes, strict=True)
+    ]
     units = [_units(dataset, d) for d in order]
     return Grid(tuple(order), tuple(nodes), tuple(periods), tuple(units))
 
@@ -118,9 +122,10 @@ def _nodes(dataset: xr.Dataset, dim: str, where: str) -> Array:
     place = f"{where}: coordinate {dim}"
     if dim not in dataset.coords:
         raise DataError(
-            "a dim without coordinates, which equations require", where=place,
+            "a dim without coordinates, which equations require",
+            where=place,
             fix=f"dataset.assign_coords({dim}=...)",
-        )  # fmt: skip
+        )
     raw = dataset[dim].values
     if raw.dtype.kind == "M":
         raw = (raw - raw[0]) / np.timedelta64(1, "s")
@@ -131,9 +136,10 @@ def _nodes(dataset: xr.Dataset, dim: str, where: str) -> Array:
     if len(nodes) > 1 and not (steps > 0).all() and not (steps < 0).all():
         bad = int(np.argmax(steps * np.sign(steps[0]) <= 0)) + 1
         raise DataError(
-            f"not monotonic: {nodes[bad - 1]:g} then {nodes[bad]:g} at index {bad}", where=place,
+            f"not monotonic: {nodes[bad - 1]:g} then {nodes[bad]:g} at index {bad}",
+            where=place,
             allowed="strictly ascending or descending",
-        )  # fmt: skip
+        )
     return nodes[::-1].copy() if len(nodes) > 1 and steps[0] < 0 else nodes
 
 
@@ -161,22 +167,27 @@ def _period(dataset, dim: str, nodes: Array, periodic, where: str) -> float | No
     if period <= nodes[-1] - nodes[0]:
         raise ConfigError(
             f"the period {period:g} is not longer than the nodes' {nodes[-1] - nodes[0]:g}",
-            where=place, fix="leave out the last node if it repeats the first",
-        )  # fmt: skip
+            where=place,
+            fix="leave out the last node if it repeats the first",
+        )
     if len(nodes) > 1 and is_even(nodes):
         step = (nodes[-1] - nodes[0]) / (len(nodes) - 1)
         if abs(period - step * len(nodes)) > 0.02 * step:
             raise ConfigError(
                 f"{len(nodes)} nodes {step:g} apart do not fill a period of {period:g}",
-                where=place, allowed=f"{step * len(nodes):g}",
-            )  # fmt: skip
+                where=place,
+                allowed=f"{step * len(nodes):g}",
+            )
     return period
 
 
 def values_of(
-    dataset: xr.Dataset, fields: Sequence[str], grid: Grid, where: str = "",
+    dataset: xr.Dataset,
+    fields: Sequence[str],
+    grid: Grid,
+    where: str = "",
     valid: Array | bool = True,
-) -> Array:  # fmt: skip
+) -> Array:
     """Return the fields as (fields, *shape) in the order of the grid, with ascending coordinates.
 
     Args:
@@ -200,7 +211,7 @@ def values_of(
                 f"NaN or Inf at index {place} ({int(bad.sum())} in all)",
                 where=": ".join(p for p in (where, f"variable {name}") if p),
                 fix="fill or cut out the part",
-            )  # fmt: skip
+            )
         out.append(values)
     return np.stack(out)
 

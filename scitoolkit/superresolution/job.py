@@ -39,8 +39,10 @@ class SuperresolutionJob(PipelineJob, TrainingJob):
         if command != "predict":
             raise ConfigError(
                 f"several processes, but {command} of super-resolution runs in one",
-                where=str(directory), allowed="predict", fix="leave --nproc out",
-            )  # fmt: skip
+                where=str(directory),
+                allowed="predict",
+                fix="leave --nproc out",
+            )
 
     def joined(self, directory: Path) -> AbstractContextManager[None]:
         """Join the other processes, which compute blocks of the grid."""

@@ -155,10 +155,14 @@ class MeshfreeFlowNet(nn.Module):
         return taylor.add_to_value(out, self.mean)
 
     def forward(
-        self, low: Tensor, nodes: Sequence[Tensor], points: Tensor,
-        plan: taylor.Plan | None = None, more_points: Tensor | None = None,
+        self,
+        low: Tensor,
+        nodes: Sequence[Tensor],
+        points: Tensor,
+        plan: taylor.Plan | None = None,
+        more_points: Tensor | None = None,
         more_plan: taylor.Plan | None = None,
-    ) -> Tensor | tuple[Tensor, Tensor]:  # fmt: skip
+    ) -> Tensor | tuple[Tensor, Tensor]:
         """Return `query` after `encode`, for one or two sets of points."""
         grid = self.encode(low, nodes)
         found = self.query(grid, points, plan)

@@ -126,9 +126,10 @@ def train(config: SuperresolutionConfig, run: RunDirectory, *, resume: bool = Fa
         apart = open_simulations(config.spectrum, config.data, fields=surrogate.header.fields)
         measure_gains(delivered, require_alone(apart), apart.where).save(model.path)
     record = {
-        "steps": trainer.step, "cpu_seconds": time.process_time() - begin,
+        "steps": trainer.step,
+        "cpu_seconds": time.process_time() - begin,
         "parts": prepared.parts,
-    }  # fmt: skip
+    }
     model.finish(run, record)
 
 
@@ -141,17 +142,20 @@ def evaluate(directory: Path, data: Path | None = None) -> Results:
     surrogate = SuperresolutionSurrogate.load(model.path)
     source = data or config.data.test
     simulations = open_simulations(
-        config.data.path if source is None else source, config.data,
-        fields=surrogate.header.fields, learned=False,
-    )  # fmt: skip
+        config.data.path if source is None else source,
+        config.data,
+        fields=surrogate.header.fields,
+        learned=False,
+    )
     numbers = list(range(len(simulations)))
     if source is None:
         numbers = model.record().get("parts", {}).get("test", [])
     if not numbers:
         raise DataError(
             "no test file; crops of the training data would not be a test",
-            where=str(directory), fix=f"scitoolkit evaluate {directory} --data FILE",
-        )  # fmt: skip
+            where=str(directory),
+            fix=f"scitoolkit evaluate {directory} --data FILE",
+        )
     found, gains = [], WaveGains.load(model.path)
     for number in numbers:
         name = simulations.label(number) if len(simulations) > 1 else Path(simulations.where).name
@@ -204,10 +208,12 @@ def equations_of(
 
     def parsed(number: int) -> PDE:
         return PDE.parse(
-            config.pde.equations, fields=simulations.fields, dims=dims,
+            config.pde.equations,
+            fields=simulations.fields,
+            dims=dims,
             constants=config.pde.constants,
             attributes=numeric_attributes(simulations.dataset(number)),
-        )  # fmt: skip
+        )
 
     pde = parsed(numbers[0])
     used = used_constants(pde)
@@ -224,7 +230,7 @@ def equations_of(
                     f"{simulations.label(numbers[0])}",
                     where=f"simulation {simulations.label(number)}: pde.equations",
                     fix="train on simulations with the same constants, or leave pde out",
-                )  # fmt: skip
+                )
         same.add(stated)
     return pde
 
@@ -248,9 +254,11 @@ def prepare(config: SuperresolutionConfig, *, sample: bool = False) -> Prepared:
     require_names(config, grid, fields)
     pde = equations_of(config, simulations, parts["train"])
     report = check_equations(pde, dataset, periodic=data.periodic, where=where) if pde else None
-    scales = {
-        e.name: float(np.sqrt(sum(v**2 for v in e.terms.values()))) for e in report.equations
-    } if report else {}  # fmt: skip
+    scales = (
+        {e.name: float(np.sqrt(sum(v**2 for v in e.terms.values()))) for e in report.equations}
+        if report
+        else {}
+    )
     moments = statistics_of(simulations, parts["train"], data, cache=cache, sample=sample)
     spacing = [
         float(np.diff(nodes[::every]).mean()) if len(nodes) > every else 0.0
@@ -259,13 +267,18 @@ def prepare(config: SuperresolutionConfig, *, sample: bool = False) -> Prepared:
     header = Header(
         fields=tuple(fields),
         units=tuple(str(dataset[f].attrs.get("units", "1")) for f in fields),
-        dims=grid.dims, dim_units=grid.units, periods=grid.periods, layout=layout,
+        dims=grid.dims,
+        dim_units=grid.units,
+        periods=grid.periods,
+        layout=layout,
         extents=tuple((float(n[0]), float(n[-1])) for n in grid.nodes),
-        spacing=tuple(spacing), mean=tuple(mean for mean, _ in moments),
-        std=tuple(std for _, std in moments), scales=scales,
+        spacing=tuple(spacing),
+        mean=tuple(mean for mean, _ in moments),
+        std=tuple(std for _, std in moments),
+        scales=scales,
         constants=dict(pde.names.constants) if pde else {},
         mirrors=dict(config.crop.symmetries.mirror),
-    )  # fmt: skip
+    )
     return Prepared(simulations, parts, grid, layout, header, pde, report)
 
 
@@ -289,21 +302,28 @@ def require_names(config: SuperresolutionConfig, grid: Grid, fields: Sequence[st
     for key, name, known in named:
         if name not in known:
             raise ConfigError(
-                f"{name!r} is not one of the {'fields' if known is fields else 'dims'}", where=key,
-                allowed=", ".join(known), fix=nearest_name(name, list(known)) or "",
-            )  # fmt: skip
+                f"{name!r} is not one of the {'fields' if known is fields else 'dims'}",
+                where=key,
+                allowed=", ".join(known),
+                fix=nearest_name(name, list(known)) or "",
+            )
     for number, condition in enumerate(config.boundaries):
         if grid.periods[grid.dims.index(condition.dim)] is not None:
             raise ConfigError(
                 f"{condition.dim} is periodic and has no boundary",
-                where=f"boundaries.{number}.dim", fix="leave the boundary out",
-            )  # fmt: skip
+                where=f"boundaries.{number}.dim",
+                fix="leave the boundary out",
+            )
 
 
 def statistics_of(
-    simulations: Simulations, numbers: Sequence[int], data: FieldsConfig, *,
-    cache: Path | None = None, sample: bool = False,
-) -> list[tuple[float, float]]:  # fmt: skip
+    simulations: Simulations,
+    numbers: Sequence[int],
+    data: FieldsConfig,
+    *,
+    cache: Path | None = None,
+    sample: bool = False,
+) -> list[tuple[float, float]]:
     """Return (mean, standard deviation) of each field over some simulations.
 
     Raises:
@@ -311,17 +331,22 @@ def statistics_of(
     """
     opened = simulations.opened
     found, source = training_moments(
-        opened.found, opened.rows, [simulations.blocks[n] for n in numbers],
-        Question(0, allow_suspect=data.allow_suspect), cache=cache, sample=sample,
+        opened.found,
+        opened.rows,
+        [simulations.blocks[n] for n in numbers],
+        Question(0, allow_suspect=data.allow_suspect),
+        cache=cache,
+        sample=sample,
         ranks=Ranks(share_work, on_rank_zero),
-    )  # fmt: skip
+    )
     out = []
     for name in simulations.fields:
         if found.values[name].is_constant and source != "sample":
             raise DataError(
-                "the field is constant", where=f"variable {name}",
+                "the field is constant",
+                where=f"variable {name}",
                 fix="leave it out of data.fields",
-            )  # fmt: skip
+            )
         mean, std = found.values[name].result()
         out.append((float(mean[0]), float(std[0])))
     return out
@@ -335,10 +360,14 @@ def make_task(config: SuperresolutionConfig, prepared: Prepared) -> Superresolut
         residuals = Residuals(prepared.pde, combine=config.pde.combine)
         physics = Physics(residuals, config.pde, prepared.header.scales)
     return SuperresolutionTask(
-        build(prepared.header, config.model), loss=config.loss, physics=physics,
-        boundaries=config.boundaries, boundary_weight=config.boundary_weight,
-        fields=prepared.header.fields, dims=prepared.header.dims,
-    )  # fmt: skip
+        build(prepared.header, config.model),
+        loss=config.loss,
+        physics=physics,
+        boundaries=config.boundaries,
+        boundary_weight=config.boundary_weight,
+        fields=prepared.header.fields,
+        dims=prepared.header.dims,
+    )
 
 
 def make_loader(
@@ -347,11 +376,19 @@ def make_loader(
     """Return the loader of random crops of a split."""
     validates = part == "validation"
     source = CropSource(
-        prepared.simulations, prepared.parts[part], prepared.grid, prepared.layout, config.crop,
+        prepared.simulations,
+        prepared.parts[part],
+        prepared.grid,
+        prepared.layout,
+        config.crop,
         seed=config.seed + validates,
         pde_points=config.pde.points if config.pde.weight and not validates else 0,
-    )  # fmt: skip
+    )
     return BatchLoader(
-        source, config.training.batch_size, seed=config.training.seed, shuffle=not validates,
-        rank=current_rank(), world_size=world_size(),
-    )  # fmt: skip
+        source,
+        config.training.batch_size,
+        seed=config.training.seed,
+        shuffle=not validates,
+        rank=current_rank(),
+        world_size=world_size(),
+    )

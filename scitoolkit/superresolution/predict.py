@@ -126,8 +126,9 @@ def stream(
     if axis and not _whole_blocks(grids, axis - 1, chunk):
         raise ConfigError(
             f"blocks of {chunk} points do not contain whole lines along {gains and gains.dim}",
-            where="chunk", allowed=f"{int(np.prod([len(n) for n in grids[axis - 1:]]))} or more",
-        )  # fmt: skip
+            where="chunk",
+            allowed=f"{int(np.prod([len(n) for n in grids[axis - 1 :]]))} or more",
+        )
     extra = Derived(coarse, derived or {})
     names = [*coarse.surrogate.header.fields, *extra.names]
     output = Path(output)
@@ -135,11 +136,18 @@ def stream(
     blocks = list(_blocks([len(n) for n in grids], chunk))
     sizes = [len(names) * 4 * math.prod(p.stop - p.start for p in block) for block in blocks]
     pieces = by_size(sizes, PART_BYTES)
-    parts = Parts(output, len(pieces), {
-        **(about or {}), "names": names, "derived": dict(derived or {}), "chunk": chunk,
-        "nodes": hashlib.sha256(b"".join(n.tobytes() for n in grids)).hexdigest(),
-        "gains": gains is not None,
-    })  # fmt: skip
+    parts = Parts(
+        output,
+        len(pieces),
+        {
+            **(about or {}),
+            "names": names,
+            "derived": dict(derived or {}),
+            "chunk": chunk,
+            "nodes": hashlib.sha256(b"".join(n.tobytes() for n in grids)).hexdigest(),
+            "gains": gains is not None,
+        },
+    )
 
     def values_of(block: tuple[slice, ...]) -> Array:
         axes = [n[part] for n, part in zip(grids, block, strict=True)]
@@ -237,6 +245,7 @@ def _blocks(shape: Sequence[int], chunk: int) -> Iterator[tuple[slice, ...]]:
         for start in range(0, shape[axis - 1], width):
             stop = min(start + width, shape[axis - 1])
             yield (
-                *(slice(i, i + 1) for i in outer), slice(start, stop),
+                *(slice(i, i + 1) for i in outer),
+                slice(start, stop),
                 *(slice(0, n) for n in shape[axis:]),
-            )  # fmt: skip
+            )

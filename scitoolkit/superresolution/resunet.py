@@ -39,9 +39,13 @@ class ResidualUNet(nn.Module):
     """The latent grid is not refined."""
 
     def __init__(
-        self, channels_in: int, periodic: Sequence[bool], *, widths: Sequence[int],
+        self,
+        channels_in: int,
+        periodic: Sequence[bool],
+        *,
+        widths: Sequence[int],
         channels_out: int,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
         first, last = widths[0], widths[-2]
         self.stem: Bottleneck = Bottleneck(channels_in, first, first, periodic)
@@ -72,15 +76,23 @@ class Bottleneck(nn.Module):
     """Residual block of batch-normalised 1 x 1, 3 x 3 and 1 x 1 convolutions, 1 x 1 shortcut."""
 
     def __init__(
-        self, channels_in: int, neck: int, channels_out: int, periodic: Sequence[bool],
-        *, rectify: bool = True,
-    ) -> None:  # fmt: skip
+        self,
+        channels_in: int,
+        neck: int,
+        channels_out: int,
+        periodic: Sequence[bool],
+        *,
+        rectify: bool = True,
+    ) -> None:
         super().__init__()
         self.rectify = rectify
-        self.convolutions: nn.ModuleList = nn.ModuleList([
-            Convolution(channels_in, neck, periodic, 1), Convolution(neck, neck, periodic, 3),
-            Convolution(neck, channels_out, periodic, 1),
-        ])  # fmt: skip
+        self.convolutions: nn.ModuleList = nn.ModuleList(
+            [
+                Convolution(channels_in, neck, periodic, 1),
+                Convolution(neck, neck, periodic, 3),
+                Convolution(neck, channels_out, periodic, 1),
+            ]
+        )
         self.norms: nn.ModuleList = nn.ModuleList(_BatchNorm(c) for c in (neck, neck, channels_out))
         self.shortcut: Convolution = Convolution(channels_in, channels_out, periodic, 1)
 

@@ -83,9 +83,14 @@ class Simulations:
 
 
 def open_simulations(
-    path: Path | Sequence[Path], data: FieldsConfig, *, fields: Sequence[str] | None = None,
-    cache: Path | None = None, keep: bool = True, learned: bool = True,
-) -> Simulations:  # fmt: skip
+    path: Path | Sequence[Path],
+    data: FieldsConfig,
+    *,
+    fields: Sequence[str] | None = None,
+    cache: Path | None = None,
+    keep: bool = True,
+    learned: bool = True,
+) -> Simulations:
     """Open the fields of a job; they are loaded if all of them fit into `max_memory_mib`.
 
     Args:
@@ -146,10 +151,11 @@ def parts_of(config: SuperresolutionConfig, simulations: Simulations) -> dict[st
         return {"train": list(range(len(simulations))), "validation": [], "test": []}
     if split.by == "time" or len(simulations) == 1:
         raise ConfigError(
-            f"{len(simulations)} simulations, split.by: {split.by}", where="split",
+            f"{len(simulations)} simulations, split.by: {split.by}",
+            where="split",
             allowed="by: simulation or parameter, with two simulations or more",
             fix="leave split out, and give a test file in data.test",
-        )  # fmt: skip
+        )
     values = None
     if split.parameter is not None:
         values = parameter_values(found, split.parameter)
@@ -169,7 +175,9 @@ def require_alone(simulations: Simulations) -> xr.Dataset:
     """
     if len(simulations) > 1:
         raise DataError(
-            f"{len(simulations)} simulations", where=simulations.where, allowed="one",
+            f"{len(simulations)} simulations",
+            where=simulations.where,
+            allowed="one",
             fix="give the file of one simulation",
-        )  # fmt: skip
+        )
     return simulations.dataset(0)

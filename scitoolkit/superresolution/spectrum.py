@@ -91,9 +91,10 @@ class WaveGains:
         step = period / len(at) if period else 0.0
         if not step or np.abs(np.diff(at) - step).max(initial=0.0) > 1e-4 * step:
             raise ConfigError(
-                f"nodes along {self.dim} that do not fill the period evenly", where="spectrum",
+                f"nodes along {self.dim} that do not fill the period evenly",
+                where="spectrum",
                 fix="use nodes that do, or a model without spectrum",
-            )  # fmt: skip
+            )
         return axis + 1
 
     def save(self, folder: Path) -> None:

@@ -66,7 +66,10 @@ def starter(data: DataToStart) -> str:
         lines.comment(
             "pde: {equations: {continuity: dif(u,x) + dif(w,z)}, weight: 0.01, points: 512}"
         )
-    lines.section("model", encoder={"widths": [16, 32], "channels": 16},
-                  decoder={"name": "mlp", "widths": [32, 32]})  # fmt: skip
+    lines.section(
+        "model",
+        encoder={"widths": [16, 32], "channels": 16},
+        decoder={"name": "mlp", "widths": [32, 32]},
+    )
     lines.section("training", epochs=20, batch_size=2, optimizer={"name": "adamw", "lr": 1e-3})
     return lines.text()

@@ -83,8 +83,9 @@ def turbulence(fields: Array, flow: Flow) -> dict[str, Array]:
         integral_scale = pi/(2 u_rms^2) sum_k>0 E(k)/k and turnover_time.
     """
     grid, nu = flow.grid, flow.viscosity
-    components = [(grid.dims.index(d), fields[i].astype(np.float64))
-                  for d, i in flow.velocity.items()]  # fmt: skip
+    components = [
+        (grid.dims.index(d), fields[i].astype(np.float64)) for d, i in flow.velocity.items()
+    ]
     count = len(components)
     energy = sum(_mean(u * u, flow) for _, u in components) / 2
     strain = np.zeros(len(np.atleast_1d(energy)))
@@ -102,10 +103,12 @@ def turbulence(fields: Array, flow: Flow) -> dict[str, Array]:
         dissipation = 2 * nu * strain
         taylor = np.sqrt(_TAYLOR.get(count, 15.0) * nu * rms**2 / dissipation)
         out |= {
-            "dissipation": dissipation, "taylor_scale": taylor,
-            "taylor_reynolds": rms * taylor / nu, "kolmogorov_time": np.sqrt(nu / dissipation),
+            "dissipation": dissipation,
+            "taylor_scale": taylor,
+            "taylor_reynolds": rms * taylor / nu,
+            "kolmogorov_time": np.sqrt(nu / dissipation),
             "kolmogorov_length": (nu**3 / dissipation) ** 0.25,
-        }  # fmt: skip
+        }
     periodic = [a for a, p in enumerate(grid.periods) if p is not None and a != flow.time]
     if periodic:
         axis = periodic[-1]
@@ -138,9 +141,8 @@ def spectrum(values: Array, flow: Flow, axis: int) -> tuple[Array, Array]:
     power = power * twice.reshape(shape) * weights
     power = np.moveaxis(power, axis, -1)
     others = tuple(
-        a for a in range(power.ndim - 1)
-        if flow.time is None or a != flow.time - (flow.time > axis)
-    )  # fmt: skip
+        a for a in range(power.ndim - 1) if flow.time is None or a != flow.time - (flow.time > axis)
+    )
     power = power.sum(others)
     return wave, np.atleast_2d(power)
 

@@ -115,9 +115,13 @@ def build_encoder(
         return ResidualUNet(channels_in, periodic, widths=widths, channels_out=channels)
     stages = [(s.channels, [s.refine.get(d, 1) for d in dims]) for s in config.stages]
     return Encoder(
-        channels_in, periodic, widths=widths, blocks=config.blocks, stages=stages,
+        channels_in,
+        periodic,
+        widths=widths,
+        blocks=config.blocks,
+        stages=stages,
         channels_out=channels,
-    )  # fmt: skip
+    )
 
 
 def build(header: Header, config: ModelConfig) -> MeshfreeFlowNet:
@@ -133,11 +137,15 @@ def build(header: Header, config: ModelConfig) -> MeshfreeFlowNet:
         len(dims), config.encoder.channels, len(header.fields), **config.decoder.arguments()
     )
     return MeshfreeFlowNet(
-        encoder, decoder,
+        encoder,
+        decoder,
         periods=[p if c else None for p, c in zip(header.periods, closed, strict=True)],
-        extents=extents, mean=torch.tensor(header.mean), std=torch.tensor(header.std),
-        weights=config.blend, interpolate=config.interpolate,
-    )  # fmt: skip
+        extents=extents,
+        mean=torch.tensor(header.mean),
+        std=torch.tensor(header.std),
+        weights=config.blend,
+        interpolate=config.interpolate,
+    )
 
 
 class SuperresolutionSurrogate:
@@ -218,8 +226,11 @@ class SuperresolutionSurrogate:
             if abs(length - period) > 1.5 * step and is_even(np.sort(nodes)):
                 log.warning(
                     "%s: a period of %.4g along %s, the model was trained on %.4g",
-                    where, length, dim, period,
-                )  # fmt: skip
+                    where,
+                    length,
+                    dim,
+                    period,
+                )
                 periods[axis] = length
         if periods == list(self.header.periods):
             return self
@@ -229,9 +240,11 @@ class SuperresolutionSurrogate:
         return SuperresolutionSurrogate(header, model, self.config)
 
     def coarse(
-        self, dataset: xr.Dataset, where: str = "input",
+        self,
+        dataset: xr.Dataset,
+        where: str = "input",
         valid_on: Callable[[Grid], Array | None] = lambda grid: None,
-    ) -> QueryableField:  # fmt: skip
+    ) -> QueryableField:
         """Return low-resolution fields for queries, checked against the training data.
 
         Args:
@@ -267,8 +280,12 @@ class SuperresolutionSurrogate:
             if abs(spacing / trained - 1) > _SPACING_TOLERANCE:
                 log.warning(
                     "%s: nodes along %s are %.4g apart, the model was trained at %.4g: "
-                    "the error may be larger", where, dim, spacing, trained,
-                )  # fmt: skip
+                    "the error may be larger",
+                    where,
+                    dim,
+                    spacing,
+                    trained,
+                )
 
     def physics(self, pde: PDE, config: Any) -> Physics:
         """Return the equations as residuals in units of the training data's terms."""
@@ -289,9 +306,12 @@ class QueryableField:
     """
 
     def __init__(
-        self, surrogate: SuperresolutionSurrogate, grid: Grid, values: Array,
+        self,
+        surrogate: SuperresolutionSurrogate,
+        grid: Grid,
+        values: Array,
         valid: Array | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.valid: Array | None = valid
         self.surrogate: SuperresolutionSurrogate = surrogate
         self.grid: Grid = grid
@@ -353,9 +373,13 @@ class QueryableField:
             nodes = [n[p] for n, p in zip(self.grid.nodes, parts, strict=True)]
             head = self.surrogate.header
             origin = np.array(
-                [0.0 if walled or closed else n[0]
-                 for n, walled, closed in zip(nodes, head.layout.walled, head.closed, strict=True)]
-            )  # fmt: skip
+                [
+                    0.0 if walled or closed else n[0]
+                    for n, walled, closed in zip(
+                        nodes, head.layout.walled, head.closed, strict=True
+                    )
+                ]
+            )
             low = torch.from_numpy(self.values[(slice(None), *parts)].astype(np.float32))[None]
             tensors = [
                 torch.from_numpy((n - o).astype(np.float32))[None]
@@ -367,9 +391,13 @@ class QueryableField:
         return self._cached[1], self._cached[2]
 
     def query(
-        self, points: Array, plan: taylor.Plan | None = None, *, extrapolate: bool = False,
+        self,
+        points: Array,
+        plan: taylor.Plan | None = None,
+        *,
+        extrapolate: bool = False,
         chunk: int = CHUNK,
-    ) -> Array:  # fmt: skip
+    ) -> Array:
         """Return fields and derivatives at points.
 
         Args:
@@ -427,6 +455,7 @@ class QueryableField:
                 raise DataError(
                     f"{int(outside.sum())} points lie outside, e.g. "
                     f"{dim}={points[np.argmax(outside), axis]:.6g}",
-                    where=f"query along {dim}", allowed=f"{low:.6g} to {high:.6g}",
+                    where=f"query along {dim}",
+                    allowed=f"{low:.6g} to {high:.6g}",
                     fix="extrapolate=True continues the last cell",
-                )  # fmt: skip
+                )

@@ -83,10 +83,16 @@ class SuperresolutionTask:
     """
 
     def __init__(
-        self, model: MeshfreeFlowNet, *, loss: str = "l1", physics: Physics | None = None,
-        boundaries: Sequence[BoundaryConfig] = (), boundary_weight: float = 0.0,
-        fields: Sequence[str] = (), dims: Sequence[str] = (),
-    ) -> None:  # fmt: skip
+        self,
+        model: MeshfreeFlowNet,
+        *,
+        loss: str = "l1",
+        physics: Physics | None = None,
+        boundaries: Sequence[BoundaryConfig] = (),
+        boundary_weight: float = 0.0,
+        fields: Sequence[str] = (),
+        dims: Sequence[str] = (),
+    ) -> None:
         self.model: nn.Module = model
         self.kind: str = loss
         self.boundary_weight: float = boundary_weight
@@ -224,17 +230,19 @@ def require_smooth(activation: str, order: int) -> None:
     """
     if activation not in taylor.names():
         raise ConfigError(
-            f"no derivatives are implemented for activation {activation!r}", where="model.decoder",
+            f"no derivatives are implemented for activation {activation!r}",
+            where="model.decoder",
             allowed=", ".join(taylor.names()),
-        )  # fmt: skip
+        )
     if taylor.smoothness(activation) < order:
         smooth = [n for n in taylor.names() if taylor.smoothness(n) >= order and n != "rsqrt"]
         raise ConfigError(
             f"activation {activation!r} has no derivative of order {order}: it is zero or "
             "undefined, so a loss of these equations would mean nothing",
-            where="model.decoder.activation", allowed=", ".join(smooth),
+            where="model.decoder.activation",
+            allowed=", ".join(smooth),
             fix="model.decoder.activation=softplus",
-        )  # fmt: skip
+        )
 
 
 def _reaches(nodes: Tensor, at: Tensor) -> Tensor:

@@ -41,18 +41,26 @@ def traced(directory: Path) -> Sequence[TracedFunction]:
     if config.spectrum is not None:
         raise ConfigError(
             "the spectral correction needs whole fields, but exported functions evaluate points",
-            where=f"{folder.path}: spectrum", fix="export a run without spectrum",
-        )  # fmt: skip
+            where=f"{folder.path}: spectrum",
+            fix="export a run without spectrum",
+        )
     found = SuperresolutionSurrogate.load(folder.path)
     head = found.header
     chosen = reflections(head.mirrors if found.config.average else {}, head.dims, head.fields)
     low, high = _box(config, head)
     window, nodes = head.window, _typical_nodes(head)
-    fields = ArraySpec("fields", ("field", *head.dims), (len(head.fields), *window),
-                       ", ".join(f"{f} {u}" for f, u in zip(head.fields, head.units, strict=True)),
-                       low, high)  # fmt: skip
-    places = [ArraySpec(f"nodes_{d}", (d,), (n,), u, shared=True)
-              for d, n, u in zip(head.dims, window, head.dim_units, strict=True)]  # fmt: skip
+    fields = ArraySpec(
+        "fields",
+        ("field", *head.dims),
+        (len(head.fields), *window),
+        ", ".join(f"{f} {u}" for f, u in zip(head.fields, head.units, strict=True)),
+        low,
+        high,
+    )
+    places = [
+        ArraySpec(f"nodes_{d}", (d,), (n,), u, shared=True)
+        for d, n, u in zip(head.dims, window, head.dim_units, strict=True)
+    ]
     generator = np.random.default_rng(0)
     shape = (1, len(head.fields), *[1] * len(window))
     noise = generator.normal(size=(2, len(head.fields), *window))
@@ -66,15 +74,21 @@ def traced(directory: Path) -> Sequence[TracedFunction]:
     points = ends[:, 0] + shares * (ends[:, 1] - ends[:, 0])
     vectors = ArraySpec("latent", ("image", "channel", *head.dims), tuple(latent.shape[1:]), "1")
     decode = [
-        ArraySpec(vectors.name, vectors.dims, vectors.shape, "1", shared=True), *places,
+        ArraySpec(vectors.name, vectors.dims, vectors.shape, "1", shared=True),
+        *places,
         ArraySpec("points", ("dim",), (len(window),), ", ".join(head.dim_units)),
-    ]  # fmt: skip
+    ]
     out = ArraySpec("values", ("field",), (len(head.fields),), fields.units)
     return [
         TracedFunction(encode, [fields, *places], [vectors], [coarse, *nodes], "encode"),
-        TracedFunction(_Decode(found.model, chosen), decode, [out],
-                       [latent[0].numpy(), *nodes, points], "decode"),
-    ]  # fmt: skip
+        TracedFunction(
+            _Decode(found.model, chosen),
+            decode,
+            [out],
+            [latent[0].numpy(), *nodes, points],
+            "decode",
+        ),
+    ]
 
 
 class _Encode(nn.Module):
@@ -102,11 +116,12 @@ class _Decode(nn.Module):
         *nodes, points = rest
         given = iter(latent)
         encoded = Encoded(
-            self.model, latent.new_zeros((1, len(self.model.mean), *map(len, nodes))),
-            [n[None] for n in nodes], self.chosen, encode=lambda _, places: LatentGrid(
-                next(given)[None], self.model.fine_nodes(places)
-            ),
-        )  # fmt: skip
+            self.model,
+            latent.new_zeros((1, len(self.model.mean), *map(len, nodes))),
+            [n[None] for n in nodes],
+            self.chosen,
+            encode=lambda _, places: LatentGrid(next(given)[None], self.model.fine_nodes(places)),
+        )
         return encoded.query(points[None])[0, 0]
 
 

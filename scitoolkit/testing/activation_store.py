@@ -43,11 +43,13 @@ class Convolutions(nn.Sequential):
     def __init__(self) -> None:
         blocks = [
             nn.Sequential(
-                nn.Conv2d(c, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(inplace=True),
+                nn.Conv2d(c, 8, 3, padding=1),
+                nn.BatchNorm2d(8),
+                nn.ReLU(inplace=True),
                 nn.Dropout(0.1),
             )
             for c in (2, 8, 8, 8)
-        ]  # fmt: skip
+        ]
         super().__init__(*blocks, nn.MaxPool2d(2), nn.Conv2d(8, 4, 1))
 
 

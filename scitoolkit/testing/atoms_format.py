@@ -44,10 +44,14 @@ def sample_frame(species: Sequence[str], periodic: int, seed: int) -> Configurat
     atoms, cell = len(species), [[6.0, 0.0, 0.0], [1.0, 7.0, 0.0], [0.5, -1.0, 8.0]]
     virial = rng.normal(size=(3, 3)).round(6)
     return Configuration(
-        np.array(species), rng.uniform(0, 5, (atoms, 3)).round(6),
-        np.array(cell) if periodic else np.zeros((3, 3)), np.arange(3) < periodic,
-        -1.5 - seed, rng.normal(size=(atoms, 3)).round(6), virial + virial.T if periodic else None,
-    )  # fmt: skip
+        np.array(species),
+        rng.uniform(0, 5, (atoms, 3)).round(6),
+        np.array(cell) if periodic else np.zeros((3, 3)),
+        np.arange(3) < periodic,
+        -1.5 - seed,
+        rng.normal(size=(atoms, 3)).round(6),
+        virial + virial.T if periodic else None,
+    )
 
 
 class AtomsFormatContract:
@@ -125,9 +129,12 @@ class AtomsFormatContract:
         path = self.write(self.frames(), LabelConfig(), folder)
         assert atoms_formats.get(_readers(path)[0]) is format
         files = {
-            "notes.txt": b"2\nH 0 0 0\n", "noise": bytes(range(256)), "empty": b"",
-            "system/type.raw": b"0\n", "dimer.xyz": b"2\nenergy=-1.0\nH 0 0 0\nH 0 0 1\n",
-        }  # fmt: skip
+            "notes.txt": b"2\nH 0 0 0\n",
+            "noise": bytes(range(256)),
+            "empty": b"",
+            "system/type.raw": b"0\n",
+            "dimer.xyz": b"2\nenergy=-1.0\nH 0 0 0\nH 0 0 1\n",
+        }
         (tmp_path / "system").mkdir()
         for name, content in files.items():
             (tmp_path / name).write_bytes(content)

@@ -69,8 +69,13 @@ class EvaluatorContract:
         for task, outcome in zip(tasks, found, strict=True):
             assert (outcome.task, outcome.failure) == (task, "")
             assert outcome.epochs == [{"epoch": 1, "loss": 0.5}]
-            expected = {"seed": task.seed, "budget": task.budget, "number": task.trial,
-                        "resumed": task.resumed, **given}  # fmt: skip
+            expected = {
+                "seed": task.seed,
+                "budget": task.budget,
+                "number": task.trial,
+                "resumed": task.resumed,
+                **given,
+            }
             assert expected.items() <= outcome.metrics.items()
             assert (Path(str(task.directory)) / "answered").exists()
             assert 0 <= outcome.worker < running.workers
@@ -155,9 +160,14 @@ class EvaluatorContract:
 def _task(folder: Path, number: int, name: str, stage: int = 0, **values: Any) -> Task:
     """Return a task with a folder; the other fields differ between tasks."""
     return Task(
-        number, stage, {"act": name, **values}, 17 + number, 2.0 + number,
-        str(folder / f"trial-{number}"), stage > 0,
-    )  # fmt: skip
+        number,
+        stage,
+        {"act": name, **values},
+        17 + number,
+        2.0 + number,
+        str(folder / f"trial-{number}"),
+        stage > 0,
+    )
 
 
 def _outcomes(running: Evaluator, tasks: Sequence[Task]) -> list[Outcome]:

@@ -80,12 +80,14 @@ def exact_sums() -> tuple[torch.Tensor, torch.Tensor]:
     """Return the sums over the ranks, and the sums of absolute values, in float64."""
     sizes = [1200, 17, 300, 5]
     parts = [
-        torch.cat([
-            torch.zeros(size) if g is None else g.flatten()
-            for g, size in zip(gradients(rank), sizes, strict=True)
-        ]).double()
+        torch.cat(
+            [
+                torch.zeros(size) if g is None else g.flatten()
+                for g, size in zip(gradients(rank), sizes, strict=True)
+            ]
+        ).double()
         for rank in range(RANKS)
-    ]  # fmt: skip
+    ]
     stacked = torch.stack(parts)
     return stacked.sum(0), stacked.abs().sum(0)
 

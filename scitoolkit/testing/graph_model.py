@@ -143,8 +143,9 @@ class GraphModelContract:
         sender, receiver = edges.numpy()
         rows = np.arange(NODES)
         sets = {"train": rows[::3], "validation": rows[1::3], "test": rows[2::3]}
-        graph = Graph(sender, receiver, NODES, x.float().numpy(), rows % OUTPUTS, sets,
-                      edge_weight=weights)  # fmt: skip
+        graph = Graph(
+            sender, receiver, NODES, x.float().numpy(), rows % OUTPUTS, sets, edge_weight=weights
+        )
         part = GraphPart(graph, np.zeros(NODES, int), Grid(1), SingleProcess())
         part.grid = Grid(size)
         assert prove(model.build(FEATURES, OUTPUTS), part).error < LIMIT

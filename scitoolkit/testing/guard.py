@@ -39,9 +39,7 @@ class GuardContract:
         """Return a new and an old state of three samples that violate all invariants."""
         generator = torch.Generator().manual_seed(0)
         shape = (3, *grid.sizes.values())
-        new, old = (
-            {n: torch.randn(shape, generator=generator) for n in "buwp"} for _ in range(2)
-        )  # fmt: skip
+        new, old = ({n: torch.randn(shape, generator=generator) for n in "buwp"} for _ in range(2))
         return new, old
 
     def test_registered_under_its_name(self, guard):

@@ -35,8 +35,11 @@ def scitoolkit(*arguments: object, nproc: int = 1) -> Outcome:
     environment = {**os.environ, "RANK": "0", "WORLD_SIZE": str(nproc)}
     done = subprocess.run(
         [sys.executable, "-m", "scitoolkit", *map(str, arguments)],
-        capture_output=True, text=True, check=False, env=environment,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+    )
     return Outcome(done.returncode, done.stdout, done.stderr)
 
 

@@ -38,9 +38,15 @@ class TensorLoader(EpochLoader):
     """
 
     def __init__(
-        self, tensors: Mapping[str, Tensor], batch_size: int, *, seed: int = 0,
-        shuffle: bool = True, rank: int = 0, world_size: int = 1,
-    ) -> None:  # fmt: skip
+        self,
+        tensors: Mapping[str, Tensor],
+        batch_size: int,
+        *,
+        seed: int = 0,
+        shuffle: bool = True,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
         num_samples = len(next(iter(tensors.values())))
         super().__init__(num_samples, batch_size, seed=seed, rank=rank, world_size=world_size)
         self._tensors, self._shuffle = dict(tensors), shuffle

@@ -70,9 +70,13 @@ class OptimizerContract:
         raise NotImplementedError("override the fixture `optimizer`")
 
     def fit(
-        self, optimizer: OptimizerConfig, run: RunDirectory | None = None, *,
-        resume: bool = False, **settings: Any,
-    ) -> Trainer:  # fmt: skip
+        self,
+        optimizer: OptimizerConfig,
+        run: RunDirectory | None = None,
+        *,
+        resume: bool = False,
+        **settings: Any,
+    ) -> Trainer:
         """Train the curve."""
         config = TrainingConfig(
             optimizer=optimizer, batch_size=12, progress=False, **{"epochs": 3, **settings}

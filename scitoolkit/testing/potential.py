@@ -173,9 +173,11 @@ class PotentialContract:
             turn = np.linalg.qr(rng.normal(size=(3, 3)))[0] * (-1) ** seed
             order = rng.permutation(len(frame.species))
             moved = replace(
-                frame, species=frame.species[order], cell=frame.cell @ turn,
+                frame,
+                species=frame.species[order],
+                cell=frame.cell @ turn,
                 positions=(frame.positions[order] + rng.normal(size=3)) @ turn,
-            )  # fmt: skip
+            )
             found = self.evaluate(model, moved)
             assert found["energy"] == pytest.approx(plain["energy"], rel=1e-11)
             np.testing.assert_allclose(found["forces"], plain["forces"][order] @ turn, atol=1e-9)
@@ -187,9 +189,11 @@ class PotentialContract:
         frame = self.frame(molecules=1, length=2.7)
         copies = [frame.positions, frame.positions + frame.cell[0]]
         double = replace(
-            frame, species=np.tile(frame.species, 2), positions=np.concatenate(copies),
+            frame,
+            species=np.tile(frame.species, 2),
+            positions=np.concatenate(copies),
             cell=frame.cell * np.array([[2], [1], [1]]),
-        )  # fmt: skip
+        )
         one, two = self.evaluate(model, frame), self.evaluate(model, double)
         assert two["energy"] == pytest.approx(2 * one["energy"], rel=1e-10)
         scale = max(1.0, np.abs(one["forces"]).max())

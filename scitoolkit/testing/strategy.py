@@ -31,11 +31,17 @@ Configuration = dict[str, Any]
 
 def usual_space() -> Space:
     """Return a space with every type of variable, one of them conditional."""
-    return Space({
-        "rate": real(1e-4, 1e-1, log=True), "width": integer(2, 64), "kind": ["a", "b"],
-        "fixed": [3], "share": real(-1, 1), "layers": chain(3, [0, 8, 16], reach=2),
-        "slope": choice(0.1, 0.2, when={"kind": ["b"]}),
-    })  # fmt: skip
+    return Space(
+        {
+            "rate": real(1e-4, 1e-1, log=True),
+            "width": integer(2, 64),
+            "kind": ["a", "b"],
+            "fixed": [3],
+            "share": real(-1, 1),
+            "layers": chain(3, [0, 8, 16], reach=2),
+            "slope": choice(0.1, 0.2, when={"kind": ["b"]}),
+        }
+    )
 
 
 def bowl(configuration: Configuration) -> float:
@@ -66,9 +72,13 @@ class StrategyContract:
         raise NotImplementedError("override the fixture `config`")
 
     def search(
-        self, config: StrategyConfig, folder: Path | None, evaluate: Any = bowl, seed: int = 0,
+        self,
+        config: StrategyConfig,
+        folder: Path | None,
+        evaluate: Any = bowl,
+        seed: int = 0,
         **more: Any,
-    ) -> Search:  # fmt: skip
+    ) -> Search:
         """Return a search with a new strategy."""
         return Search(
             usual_space(), evaluate, directory=folder, strategy=config.build(), seed=seed, **more
@@ -125,9 +135,11 @@ class StrategyContract:
         from scitoolkit.search import Objective
 
         search = self.search(
-            config, None, cost=lambda c: {"size": c["width"]},
+            config,
+            None,
+            cost=lambda c: {"size": c["width"]},
             objectives=[*objectives, Objective("size", limit=40)],
-        )  # fmt: skip
+        )
         history = search.run(trials=self.num_trials)
         assert history.duplicates() == 0
         assert len(history.done) == self.num_trials

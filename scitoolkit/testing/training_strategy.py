@@ -73,9 +73,13 @@ class Regression:
     """Task of the contract suite, with different initial weights on each rank."""
 
     def __init__(
-        self, *, device: str = "cpu", tied: bool = False, conditional: bool = False,
+        self,
+        *,
+        device: str = "cpu",
+        tied: bool = False,
+        conditional: bool = False,
         failure: str = "",
-    ) -> None:  # fmt: skip
+    ) -> None:
         torch.manual_seed(current_rank())
         with torch.device(device):
             self.model: nn.Module = Network(tied=tied, conditional=conditional).double()
@@ -103,26 +107,42 @@ def training(strategy: StrategyConfig, **settings: Any) -> TrainingConfig:
     given = {k: v for k, v in strategy.model_dump().items() if k in TrainingConfig.model_fields}
     # LAMB needs the norms of whole parameters.
     optimizer = "adamw" if strategy.shards_parameters else "lamb"
-    return TrainingConfig.model_validate({
-        "strategy": strategy.name, "optimizer": {"name": optimizer, "lr": 0.02}, "steps": STEPS,
-        "batch_size": BATCH, "accumulate": 2, "clip_norm": 0.1, "ema_decay": 0.5, "device": "cpu",
-        "progress": False, "timeout_seconds": 60, **given, **settings,
-    })  # fmt: skip
+    return TrainingConfig.model_validate(
+        {
+            "strategy": strategy.name,
+            "optimizer": {"name": optimizer, "lr": 0.02},
+            "steps": STEPS,
+            "batch_size": BATCH,
+            "accumulate": 2,
+            "clip_norm": 0.1,
+            "ema_decay": 0.5,
+            "device": "cpu",
+            "progress": False,
+            "timeout_seconds": 60,
+            **given,
+            **settings,
+        }
+    )
 
 
 def fit(
-    config: TrainingConfig, task: Regression, run: RunDirectory | None = None, *,
+    config: TrainingConfig,
+    task: Regression,
+    run: RunDirectory | None = None,
+    *,
     resume: bool = False,
-) -> dict[str, Tensor]:  # fmt: skip
+) -> dict[str, Tensor]:
     """Train on this rank; return the state of the model and the lowest validation loss."""
     x = torch.randn(SAMPLES, 3, generator=torch.Generator().manual_seed(9)).double()
     loaders = [
         TensorLoader(
-            {"x": x, "y": x.sin().sum(1, keepdim=True)}, BATCH,
-            rank=current_rank(), world_size=world_size(),
+            {"x": x, "y": x.sin().sum(1, keepdim=True)},
+            BATCH,
+            rank=current_rank(),
+            world_size=world_size(),
         )
         for _ in range(2)
-    ]  # fmt: skip
+    ]
     trainer = Trainer(task, config, run=run)
     trainer.fit(*loaders, resume=resume)
     assert trainer.best is not None

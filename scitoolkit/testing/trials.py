@@ -31,18 +31,23 @@ def _answer(configuration: dict[str, Any], trial: TrialContext) -> dict[str, flo
     (trial.directory / "answered").touch()
     configuration.clear()
     return {
-        "seed": trial.seed, "budget": trial.budget or 0.0, "number": trial.number,
-        "resumed": trial.resumed, "pid": os.getpid(),
+        "seed": trial.seed,
+        "budget": trial.budget or 0.0,
+        "number": trial.number,
+        "resumed": trial.resumed,
+        "pid": os.getpid(),
         "threads": float(os.environ.get("OMP_NUM_THREADS", 0)),
-    }  # fmt: skip
+    }
 
 
 def _raise(configuration: dict[str, Any], trial: TrialContext) -> None:
     errors = {
-        "raised": ValueError("as asked"), "memory": MemoryError("as asked"),
-        "disk": OSError(errno.ENOSPC, "as asked"), "machine": OSError(errno.EMFILE, "as asked"),
+        "raised": ValueError("as asked"),
+        "memory": MemoryError("as asked"),
+        "disk": OSError(errno.ENOSPC, "as asked"),
+        "machine": OSError(errno.EMFILE, "as asked"),
         "interrupted": Interrupted("as asked"),
-    }  # fmt: skip
+    }
     raise errors[configuration["failure"]]
 
 
@@ -114,8 +119,13 @@ def _is_running(pid: int) -> bool:
 
 
 _ACTS: dict[str, Callable[[dict[str, Any], TrialContext], Any]] = {
-    "answer": _answer, "raise": _raise, "die": _die, "train": _train, "grow": _grow,
-    "meet": _meet, "hang": _hang,
+    "answer": _answer,
+    "raise": _raise,
+    "die": _die,
+    "train": _train,
+    "grow": _grow,
+    "meet": _meet,
+    "hang": _hang,
     "nan": lambda configuration, trial: float("nan"),
     "nothing": lambda configuration, trial: None,
-}  # fmt: skip
+}

@@ -183,8 +183,9 @@ class TrafficLog(Callback):
         write_atomic(trainer.run.path / "traffic.json", json.dumps(counts, indent=1))
         log.info(
             "%.0f bytes and %.1f messages per step from other ranks",
-            total.bytes / max(1, steps), total.messages / max(1, steps),
-        )  # fmt: skip
+            total.bytes / max(1, steps),
+            total.messages / max(1, steps),
+        )
 
 
 def _duration(seconds: float) -> str:

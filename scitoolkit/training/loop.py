@@ -77,8 +77,10 @@ class TrainingLoop:
                 best = fit.best.found or {}
                 log.info(
                     "early stopping at step %d: lowest validation loss %.4g at step %d",
-                    position.step, best.get("loss", float("nan")), best.get("step", 0),
-                )  # fmt: skip
+                    position.step,
+                    best.get("loss", float("nan")),
+                    best.get("step", 0),
+                )
                 return
             fit.task.model.train()
             before = position.step

@@ -126,9 +126,11 @@ def _channels(
         if weight is None or weight.dim() < 2:
             layers = sorted(n.removesuffix(".weight") for n, p in named if p.dim() > 1)
             raise ConfigError(
-                f"no layer {layer!r} with a matrix", where="training.pruning.channels",
-                allowed=", ".join(layers), fix=nearest_name(layer, layers) or "",
-            )  # fmt: skip
+                f"no layer {layer!r} with a matrix",
+                where="training.pruning.channels",
+                allowed=", ".join(layers),
+                fix=nearest_name(layer, layers) or "",
+            )
         rows = weight.detach().flatten(1)
         kept = _kept(rows.norm(dim=1), config.share)
         assert kept is not None

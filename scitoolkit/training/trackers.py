@@ -101,11 +101,15 @@ class WeightsAndBiases(LoggerConfig):
         _folder(run.path / "wandb")  # otherwise wandb writes to the temporary directory
         return _History(
             wandb.init(
-                mode="offline", dir=str(run.path), id=run.path.name, name=run.path.name,
-                project=self.project or run.path.resolve().parent.name, reinit="create_new",
+                mode="offline",
+                dir=str(run.path),
+                id=run.path.name,
+                name=run.path.name,
+                project=self.project or run.path.resolve().parent.name,
+                reinit="create_new",
                 settings=wandb.Settings(silent=True, console="off", x_disable_stats=True),
             )
-        )  # fmt: skip
+        )
 
 
 class _History:

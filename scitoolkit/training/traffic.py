@@ -47,9 +47,14 @@ class Traffic:
     seconds: float = 0.0
 
     def count(
-        self, rank: int, received: Sequence[float], item_bytes: float, *,
-        ranks: Sequence[int] | None = None, node: int | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        rank: int,
+        received: Sequence[float],
+        item_bytes: float,
+        *,
+        ranks: Sequence[int] | None = None,
+        node: int | None = None,
+    ) -> None:
         """Add one exchange.
 
         Args:

@@ -17,9 +17,14 @@ from scitoolkit.core.jobs import domains
 
 WORKFLOWS = sorted(content_root("workflows").glob("*/*.yaml"))
 TYPES = {
-    "object": dict, "array": list, "string": str, "number": int | float, "integer": int,
-    "boolean": bool, "null": type(None),
-}  # fmt: skip
+    "object": dict,
+    "array": list,
+    "string": str,
+    "number": int | float,
+    "integer": int,
+    "boolean": bool,
+    "null": type(None),
+}
 
 schema_of = cache(api.schema)
 

@@ -140,20 +140,34 @@ COMMANDS = {
         tree("parts"),
     ),
     "generate": Command(
-        ("generate", str(ROOT / "workflows" / "vlasov_landau"), "generator.duration=2",
-         "generator.frames=3", "draw.samples=2", "draw.parameters.wavenumber=[0.5,0.4]"),
+        (
+            "generate",
+            str(ROOT / "workflows" / "vlasov_landau"),
+            "generator.duration=2",
+            "generator.frames=3",
+            "draw.samples=2",
+            "draw.parameters.wavenumber=[0.5,0.4]",
+        ),
         samples,
         resumes=True,
     ),
     "run": Command(
-        ("run", str(ROOT / "workflows" / "node_classification"), "training.epochs=12",
-         "training.checkpoint.every_epochs=3"),
+        (
+            "run",
+            str(ROOT / "workflows" / "node_classification"),
+            "training.epochs=12",
+            "training.checkpoint.every_epochs=3",
+        ),
         metrics,
         resumes=True,
     ),
     "train": Command(
-        ("train", str(ROOT / "workflows" / "water_deepmd"), "training.steps=6",
-         "training.checkpoint.every_steps=2"),
+        (
+            "train",
+            str(ROOT / "workflows" / "water_deepmd"),
+            "training.steps=6",
+            "training.checkpoint.every_steps=2",
+        ),
         weights,
         resumes=True,
     ),
@@ -161,8 +175,13 @@ COMMANDS = {
     "report": Command(("report", "RUN"), report, prepare=NODES),
     "export": Command(("export", FORECAST, "-o", "model.c"), tree(".")),
     "predict": Command(
-        ("predict", FORECAST, str(DATASETS / "ersst_v5" / "ersstv5_monthly_2deg_201001-202008.nc"),
-         "-o", "forecast.nc"),
+        (
+            "predict",
+            FORECAST,
+            str(DATASETS / "ersst_v5" / "ersstv5_monthly_2deg_201001-202008.nc"),
+            "-o",
+            "forecast.nc",
+        ),
         arrays("forecast.nc"),
     ),
     "copy": Command(("cp", "workflows/sst_forecast", "mine"), tree("mine"), once=True),
@@ -173,4 +192,4 @@ COMMANDS = {
         resumes=True,
         files={"search.yaml": SEARCH},
     ),
-}  # fmt: skip
+}

@@ -50,9 +50,14 @@ def slurm(path: Path) -> object:
     from scitoolkit.core.processes import process_environment
 
     return process_environment(
-        {"SLURM_PROCID": "3", "SLURM_NTASKS": "4", "SLURM_LOCALID": "1",
-         "SLURM_STEP_NODELIST": text_of(path), "SLURM_STEP_NUM_TASKS": text_of(path)[-1:] or "4"}
-    )  # fmt: skip
+        {
+            "SLURM_PROCID": "3",
+            "SLURM_NTASKS": "4",
+            "SLURM_LOCALID": "1",
+            "SLURM_STEP_NODELIST": text_of(path),
+            "SLURM_STEP_NUM_TASKS": text_of(path)[-1:] or "4",
+        }
+    )
 
 
 def irreps(path: Path) -> object:
@@ -93,15 +98,25 @@ def deepmd_inputs(folder: Path) -> list[bytes]:
     written = {
         "model": {
             "type_map": ["O", "H"],
-            "descriptor": {"type": "se_e2_a", "sel": [46, 92], "rcut": 6.0, "rcut_smth": 0.5,
-                           "neuron": [25, 50, 100], "axis_neuron": 16},
+            "descriptor": {
+                "type": "se_e2_a",
+                "sel": [46, 92],
+                "rcut": 6.0,
+                "rcut_smth": 0.5,
+                "neuron": [25, 50, 100],
+                "axis_neuron": 16,
+            },
             "fitting_net": {"neuron": [240, 240, 240], "resnet_dt": True},
         },
         "learning_rate": {"type": "exp", "start_lr": 1e-3, "stop_lr": 1e-8, "decay_steps": 5000},
         "loss": {"type": "ener", "start_pref_e": 0.02, "limit_pref_e": 1},
-        "training": {"training_data": {"systems": [system], "batch_size": "auto"},
-                     "numb_steps": 1000, "seed": 10, "disp_freq": 100},
-    }  # fmt: skip
+        "training": {
+            "training_data": {"systems": [system], "batch_size": "auto"},
+            "numb_steps": 1000,
+            "seed": 10,
+            "disp_freq": 100,
+        },
+    }
     return [json.dumps(written, indent=1).encode()]
 
 
@@ -164,9 +179,10 @@ def all_streams(folder: Path) -> list[bytes]:
             continue
     out += [
         compress(field, abs=1e-2, codec="blocks", enhancer="linear"),
-        compress(masked, abs=1e-2), compress(np.zeros(9, np.float32), abs=1e-2),
+        compress(masked, abs=1e-2),
+        compress(np.zeros(9, np.float32), abs=1e-2),
         compress(field.astype(np.float64), pw_rel=1e-2),
-    ]  # fmt: skip
+    ]
     out += [path.read_bytes() for path in sorted((GOLDEN / "compression_v1").glob("*.sci"))]
     return out
 
@@ -221,12 +237,14 @@ def mace_states(folder: Path) -> list[bytes]:
     with np.load(GOLDEN / "mace_options.npz") as arrays:
         name = next(key for key in arrays if key.endswith("/settings")).partition("/")[0]
         held = {
-            "format": FORMAT, "settings": json.loads(str(arrays[f"{name}/settings"])),
+            "format": FORMAT,
+            "settings": json.loads(str(arrays[f"{name}/settings"])),
             "state": {
                 key.removeprefix(f"{name}/state/"): torch.from_numpy(arrays[key])
-                for key in arrays if key.startswith(f"{name}/state/")
+                for key in arrays
+                if key.startswith(f"{name}/state/")
             },
-        }  # fmt: skip
+        }
     torch.save(held, folder / "seed.pt")
     return [(folder / "seed.pt").read_bytes()]
 

@@ -19,9 +19,11 @@ from store_cases import STORES
 
 def equation_texts(folder: Path) -> list[bytes]:
     return [
-        b"dif(u, t) + u*dif(u, x) = nu*dif(u, x, x)", b"dif(dif(u, x), z) - 2.5e-1*(u**3 - w)/nu",
-        b"sqrt(u^2 + w^2) * exp(-abs(u)) + log(2 + tanh(w))", b"-(u - -w)**2 = 0",
-    ]  # fmt: skip
+        b"dif(u, t) + u*dif(u, x) = nu*dif(u, x, x)",
+        b"dif(dif(u, x), z) - 2.5e-1*(u**3 - w)/nu",
+        b"sqrt(u^2 + w^2) * exp(-abs(u)) + log(2 + tanh(w))",
+        b"-(u - -w)**2 = 0",
+    ]
 
 
 def parse_equation(path: Path) -> object:
@@ -33,9 +35,12 @@ def parse_equation(path: Path) -> object:
 
 def quantity_texts(folder: Path) -> list[bytes]:
     return [
-        b"sqrt(u^2 + w^2): abs=1e-2", b"gradient(u): abs=1e-3", b"u: rel=1e-4",
-        b"mean(vorticity(u, w), x): abs=.1", b"sqrt(u^2+w^2) @ x=2:5, z=1: pw_rel=1e-2",
-    ]  # fmt: skip
+        b"sqrt(u^2 + w^2): abs=1e-2",
+        b"gradient(u): abs=1e-3",
+        b"u: rel=1e-4",
+        b"mean(vorticity(u, w), x): abs=.1",
+        b"sqrt(u^2+w^2) @ x=2:5, z=1: pw_rel=1e-2",
+    ]
 
 
 def parse_quantity(path: Path) -> object:
@@ -137,10 +142,13 @@ def graph_archives(folder: Path) -> list[bytes]:
 
     path = folder / "seed.npz"
     np.savez(
-        path, x=np.eye(5, 3, dtype=np.float32), y=np.arange(5) % 2,
-        edge_index=np.array([[0, 1, 2, 3], [1, 2, 3, 4]]), train_mask=np.arange(5) < 3,
+        path,
+        x=np.eye(5, 3, dtype=np.float32),
+        y=np.arange(5) % 2,
+        edge_index=np.array([[0, 1, 2, 3], [1, 2, 3, 4]]),
+        train_mask=np.arange(5) < 3,
         test_mask=np.arange(5) >= 3,
-    )  # fmt: skip
+    )
     return [path.read_bytes()]
 
 

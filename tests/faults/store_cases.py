@@ -196,9 +196,12 @@ def read_well(folder: Path) -> object:
         for name, part in (("u", ()), ("v", (1,)))
     }
     given = SimpleNamespace(
-        files=[folder / "data/train/a.h5"], layout=Well.name, parameters=(), mask=None,
+        files=[folder / "data/train/a.h5"],
+        layout=Well.name,
+        parameters=(),
+        mask=None,
         channels=channels,
-    )  # fmt: skip
+    )
     return well_statistics(given)  # type: ignore[arg-type]
 
 
@@ -249,8 +252,11 @@ def read_figures(folder: Path) -> object:
     from scitoolkit.emulation.intervals import Intervals
     from scitoolkit.superresolution.spectrum import WaveGains
 
-    for read in (Series.open(folder).account, lambda: Intervals.load(folder),
-                 lambda: WaveGains.load(folder)):  # fmt: skip
+    for read in (
+        Series.open(folder).account,
+        lambda: Intervals.load(folder),
+        lambda: WaveGains.load(folder),
+    ):
         with contextlib.suppress(ScitoolkitError):
             read()
     return None
@@ -272,4 +278,4 @@ STORES = {
         f"surrogate_{name}": FolderParser(surrogate(name), read_surrogate, pattern="[cfmw]*")
         for name in ("acac_mace", "rayleigh_benard_mfn", "rb2d_steady")
     },
-}  # fmt: skip
+}

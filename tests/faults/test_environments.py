@@ -26,9 +26,13 @@ from scitoolkit.core.run_directory import RunDirectory
 
 NODES = ("run", str(ROOT / "workflows" / "node_classification"), "training.epochs=2")
 VLASOV = (
-    "generate", str(ROOT / "workflows" / "vlasov_landau"), "generator.duration=1",
-    "generator.frames=2", "draw.samples=2", "draw.parameters.wavenumber=[0.5,0.4]",
-)  # fmt: skip
+    "generate",
+    str(ROOT / "workflows" / "vlasov_landau"),
+    "generator.duration=1",
+    "generator.frames=2",
+    "draw.samples=2",
+    "draw.parameters.wavenumber=[0.5,0.4]",
+)
 COMPRESS = ("compress", str(SNAPSHOT), "small.sci", "--rel", "1e-2", "--for", "speed")
 ASCII = {"PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii", "LC_ALL": "C"}
 NAMES = ('it\'s "a" new\nline, Grüße_数据 %s {run} $HOME #?*[a]', "-dash", "long" * 60)
@@ -71,9 +75,15 @@ def alone(folder: Path, command, **variables: str) -> subprocess.CompletedProces
     """Run a command in a new process."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), **variables}
     return subprocess.run(
-        [sys.executable, "-m", "scitoolkit", *command], cwd=folder, env=environment, check=False,
-        capture_output=True, timeout=120, encoding="utf-8", errors="backslashreplace",
-    )  # fmt: skip
+        [sys.executable, "-m", "scitoolkit", *command],
+        cwd=folder,
+        env=environment,
+        check=False,
+        capture_output=True,
+        timeout=120,
+        encoding="utf-8",
+        errors="backslashreplace",
+    )
 
 
 def refused(done: subprocess.CompletedProcess[str]) -> str:
@@ -127,9 +137,13 @@ def test_a_cache_that_cannot_be_written(cache, start, tmp_path):
 def test_no_home_at_all(tmp_path):
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
-        [sys.executable, "-m", "scitoolkit", *COMPRESS], cwd=tmp_path, env=environment,
-        check=False, capture_output=True, text=True,
-    )  # fmt: skip
+        [sys.executable, "-m", "scitoolkit", *COMPRESS],
+        cwd=tmp_path,
+        env=environment,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -157,9 +171,11 @@ def test_a_run_in_a_folder_of_any_name(start, tmp_path):
 def test_a_name_that_is_too_long_is_refused(start, tmp_path):
     target = str(tmp_path / ("n" * 300))
     commands = (
-        ("compress", str(SNAPSHOT), target, "--rel", "1e-2"), ("cp", "sst_forecast", target),
-        ("inspect", target), (*NODES, f"run.root={target}"),
-    )  # fmt: skip
+        ("compress", str(SNAPSHOT), target, "--rel", "1e-2"),
+        ("cp", "sst_forecast", target),
+        ("inspect", target),
+        (*NODES, f"run.root={target}"),
+    )
     for done in start(tmp_path, *commands):
         assert done.returncode != 0
         refused(done)

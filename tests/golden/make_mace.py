@@ -26,9 +26,11 @@ def contraction(name: str) -> dict[str, np.ndarray]:
     torch.manual_seed(0)
     case = CASES[name]
     module = SymmetricContraction(
-        o3.Irreps(case["irreps_in"]), o3.Irreps(case["irreps_out"]), case["correlation"],
+        o3.Irreps(case["irreps_in"]),
+        o3.Irreps(case["irreps_out"]),
+        case["correlation"],
         num_elements=2,
-    )  # fmt: skip
+    )
     weights = []
     for each in module.contractions:
         weights += [*reversed(each.weights), each.weights_max]
@@ -53,8 +55,14 @@ def contraction(name: str) -> dict[str, np.ndarray]:
 
 def structure() -> Atoms:
     """Two water molecules in a small periodic cell: images of one atom are its neighbours."""
-    positions = [[0.0, 0, 0], [0.96, 0, 0], [-0.24, 0.93, 0], [1.7, 1.9, 1.6], [2.2, 1.2, 1.9],
-                 [2.3, 2.6, 1.3]]  # fmt: skip
+    positions = [
+        [0.0, 0, 0],
+        [0.96, 0, 0],
+        [-0.24, 0.93, 0],
+        [1.7, 1.9, 1.6],
+        [2.2, 1.2, 1.9],
+        [2.3, 2.6, 1.3],
+    ]
     return Atoms("OHHOHH", positions=positions, cell=[3.6, 3.8, 4.1], pbc=True)
 
 
@@ -63,19 +71,35 @@ def model(name: str, residual: bool, correlation: int, hidden: str, degree: int)
     torch.manual_seed(1)
     first = "RealAgnosticResidualInteractionBlock" if residual else "RealAgnosticInteractionBlock"
     made = modules.ScaleShiftMACE(
-        r_max=3.0, num_bessel=4, num_polynomial_cutoff=5, max_ell=degree,
+        r_max=3.0,
+        num_bessel=4,
+        num_polynomial_cutoff=5,
+        max_ell=degree,
         interaction_cls=modules.interaction_classes["RealAgnosticResidualInteractionBlock"],
-        interaction_cls_first=modules.interaction_classes[first], num_interactions=2,
-        num_elements=2, hidden_irreps=o3.Irreps(hidden), MLP_irreps=o3.Irreps("5x0e"),
-        atomic_energies=np.array([-0.5, -2.0]), avg_num_neighbors=7.5, atomic_numbers=[1, 8],
-        correlation=correlation, gate=torch.nn.functional.silu, radial_MLP=[8, 8],
-        atomic_inter_scale=0.8, atomic_inter_shift=0.1,
-    )  # fmt: skip
+        interaction_cls_first=modules.interaction_classes[first],
+        num_interactions=2,
+        num_elements=2,
+        hidden_irreps=o3.Irreps(hidden),
+        MLP_irreps=o3.Irreps("5x0e"),
+        atomic_energies=np.array([-0.5, -2.0]),
+        avg_num_neighbors=7.5,
+        atomic_numbers=[1, 8],
+        correlation=correlation,
+        gate=torch.nn.functional.silu,
+        radial_MLP=[8, 8],
+        atomic_inter_scale=0.8,
+        atomic_inter_shift=0.1,
+    )
     table = AtomicNumberTable([1, 8])
     config = data.config_from_atoms(structure())
-    batch = next(iter(torch_geometric.dataloader.DataLoader(
-        [data.AtomicData.from_config(config, z_table=table, cutoff=3.0)], batch_size=1,
-    )))  # fmt: skip
+    batch = next(
+        iter(
+            torch_geometric.dataloader.DataLoader(
+                [data.AtomicData.from_config(config, z_table=table, cutoff=3.0)],
+                batch_size=1,
+            )
+        )
+    )
     out = made(batch.to_dict(), compute_virials=True)
     found = {key: out[key].detach().numpy() for key in ("energy", "forces", "virials")}
     weights = {f"state/{key}": value.numpy() for key, value in made.state_dict().items()}

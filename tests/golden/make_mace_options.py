@@ -29,7 +29,9 @@ CASES = {
     "soft": {"distance_transform": "Soft", "power": 6},
     "density": {"first": "Density", "other": "DensityResidual"},
     "foundation": {
-        "first": "DensityResidual", "other": "DensityResidual", "distance_transform": "Agnesi",
+        "first": "DensityResidual",
+        "other": "DensityResidual",
+        "distance_transform": "Agnesi",
         "pair_repulsion": True,
     },
     "repulsion": {"pair_repulsion": True, "power": 3},
@@ -43,7 +45,7 @@ CASES = {
     "agnostic": {"use_agnostic_product": True, "use_last_readout_only": True},
     "three layers": {"layers": 3, "hidden": "2x0e+2x1o+2x2e"},
     "one layer": {"layers": 1, "correlation": 3, "hidden": "2x0e"},
-}  # fmt: skip
+}
 CHOICES = {
     "model": ["MACE", "ScaleShiftMACE"],
     "first": ["", "Residual", "Density", "DensityResidual"],
@@ -72,10 +74,17 @@ def structure() -> Atoms:
 def build(seed: int, options: dict) -> torch.nn.Module:
     """A model with random weights, shifts and scales."""
     case = {
-        "model": "ScaleShiftMACE", "first": "Residual", "other": "Residual", "power": 5,
-        "layers": 2, "hidden": "2x0e+2x1o", "correlation": 2, "gate": "silu", "heads": ["Default"],
+        "model": "ScaleShiftMACE",
+        "first": "Residual",
+        "other": "Residual",
+        "power": 5,
+        "layers": 2,
+        "hidden": "2x0e+2x1o",
+        "correlation": 2,
+        "gate": "silu",
+        "heads": ["Default"],
         **options,
-    }  # fmt: skip
+    }
     torch.manual_seed(seed)
     heads, kind = case.pop("heads"), case.pop("model")
     generator = np.random.default_rng(seed)
@@ -84,14 +93,24 @@ def build(seed: int, options: dict) -> torch.nn.Module:
         modules.interaction_classes[BLOCK.format(case.pop(k))] for k in ("first", "other")
     )
     arguments = {
-        "r_max": 3.0, "num_bessel": 4, "num_polynomial_cutoff": case.pop("power"), "max_ell": 2,
-        "interaction_cls_first": first, "interaction_cls": other,
-        "num_interactions": case.pop("layers"), "num_elements": len(NUMBERS),
-        "hidden_irreps": o3.Irreps(case.pop("hidden")), "MLP_irreps": o3.Irreps("3x0e"),
+        "r_max": 3.0,
+        "num_bessel": 4,
+        "num_polynomial_cutoff": case.pop("power"),
+        "max_ell": 2,
+        "interaction_cls_first": first,
+        "interaction_cls": other,
+        "num_interactions": case.pop("layers"),
+        "num_elements": len(NUMBERS),
+        "hidden_irreps": o3.Irreps(case.pop("hidden")),
+        "MLP_irreps": o3.Irreps("3x0e"),
         "atomic_energies": generator.normal(size=(*several, len(NUMBERS))),
-        "avg_num_neighbors": 7.5, "atomic_numbers": NUMBERS, "radial_MLP": [4], "heads": heads,
-        "gate": modules.gate_dict[case.pop("gate")], **case,
-    }  # fmt: skip
+        "avg_num_neighbors": 7.5,
+        "atomic_numbers": NUMBERS,
+        "radial_MLP": [4],
+        "heads": heads,
+        "gate": modules.gate_dict[case.pop("gate")],
+        **case,
+    }
     if kind == "ScaleShiftMACE":
         arguments["atomic_inter_scale"] = generator.uniform(0.5, 1.5, several)
         arguments["atomic_inter_shift"] = generator.normal(size=several)

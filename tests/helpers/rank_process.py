@@ -27,9 +27,12 @@ class Rank(ABC):
 
     @abstractmethod
     def begin(
-        self, module: str, arguments: list[str], variables: Mapping[str, str],
+        self,
+        module: str,
+        arguments: list[str],
+        variables: Mapping[str, str],
         prepare: Callable[[], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Start the process and set `pid`; `prepare` is called in it, if its parent launches."""
 
     @abstractmethod

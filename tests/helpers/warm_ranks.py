@@ -25,14 +25,18 @@ class WarmRank(Rank):
     """A rank as a fork of the server."""
 
     def begin(
-        self, module: str, arguments: list[str], variables: Mapping[str, str],
+        self,
+        module: str,
+        arguments: list[str],
+        variables: Mapping[str, str],
         prepare: Callable[[], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         # Without `prepare`, which ends a rank with its parent: here that is the server.
         self.process = _FORKS.Process(
-            target=_become, daemon=True,
+            target=_become,
+            daemon=True,
             args=(module, arguments, dict(variables), _Descriptor(1), _Descriptor(2)),
-        )  # fmt: skip
+        )
         self.process.start()
         assert self.process.pid is not None
         self.pid = self.process.pid

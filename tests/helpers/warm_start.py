@@ -25,10 +25,20 @@ from rank_process import Rank
 
 # What commands import in any case; nothing in it starts a thread.
 MODULES = (
-    "torch", "h5py", "h5netcdf", "xarray", "pandas", "pydantic", "scipy.linalg", "scipy.optimize",
-    "matplotlib.figure", "safetensors.torch", "scitoolkit.cli.main", "scitoolkit.api",
+    "torch",
+    "h5py",
+    "h5netcdf",
+    "xarray",
+    "pandas",
+    "pydantic",
+    "scipy.linalg",
+    "scipy.optimize",
+    "matplotlib.figure",
+    "safetensors.torch",
+    "scitoolkit.cli.main",
+    "scitoolkit.api",
     "scitoolkit.training.trainer",
-)  # fmt: skip
+)
 
 
 class WarmStart:
@@ -47,8 +57,11 @@ class WarmStart:
         replies, theirs = os.pipe()
         self._process = subprocess.Popen(
             [sys.executable, __file__, str(theirs), prepare, str(script or "")],
-            stdin=subprocess.PIPE, pass_fds=(theirs,), env=dict(variables), text=True,
-        )  # fmt: skip
+            stdin=subprocess.PIPE,
+            pass_fds=(theirs,),
+            env=dict(variables),
+            text=True,
+        )
         os.close(theirs)
         self._replies = os.fdopen(replies, encoding="utf-8")
         self._variables = dict(variables)
@@ -68,10 +81,11 @@ class WarmStart:
         outputs = [os.memfd_create(name) for name in ("stdout", "stderr")]
         try:
             request = {
-                "folder": str(folder), "arguments": list(arguments),
+                "folder": str(folder),
+                "arguments": list(arguments),
                 "variables": {**self._variables, **(variables or {})},
                 "outputs": [f"/proc/{os.getpid()}/fd/{file}" for file in outputs],
-            }  # fmt: skip
+            }
             assert self._process.stdin is not None
             self._process.stdin.write(json.dumps(request) + "\n")
             self._process.stdin.flush()
@@ -128,9 +142,12 @@ class ForkedRank(Rank):
     """A rank of `--nproc` as a fork of the launcher."""
 
     def begin(
-        self, module: str, arguments: list[str], variables: Mapping[str, str],
+        self,
+        module: str,
+        arguments: list[str],
+        variables: Mapping[str, str],
         prepare: Callable[[], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.code: int | None = None
         self.pid = os.fork()
         if self.pid:

@@ -101,8 +101,9 @@ def tiny_disk(tmp_path):
     folder.mkdir()
     mounted = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(folder)],
-        capture_output=True, text=True,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+    )
     if mounted.returncode:
         pytest.skip(f"no right to mount a small tmpfs: {mounted.stderr.strip()}")
     yield folder

@@ -80,7 +80,10 @@ def program(text: str) -> str:
 def run(code: str, folder: Path) -> str:
     done = subprocess.run(
         [sys.executable, "-u", "-W", "error", "-c", code],
-        cwd=folder, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout

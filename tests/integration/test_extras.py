@@ -33,7 +33,7 @@ for part in range(2):
     xr.Dataset({"a": ("t", np.arange(3.0))}, {"t": steps}).to_netcdf(file, engine="h5netcdf")
 with open_fields(["p0.nc", "p1.nc"], ["a"]) as joined:
     assert joined.a.sizes["t"] == 6
-"""  # fmt: skip
+"""
 STORE = """
 import numpy as np, xarray as xr
 from scitoolkit.io.fields import open_fields
@@ -89,7 +89,7 @@ USES: dict[str, list[tuple[str, ...] | str]] = {
         ("run", str(WORKFLOWS / "node_classification"), "training.epochs=2"),
         ("graphs", "partition", str(ROOT / "datasets/cora/cora.npz"), "parts", "--parts", "2"),
     ],
-}  # fmt: skip
+}
 
 
 def normal(name: str) -> str:

@@ -36,8 +36,10 @@ def test_the_c_program_calls_the_surrogate_and_reports_a_point_outside_its_range
     blocks = re.findall(r"^```(python|c|bash)\n(.*?)^```", text, re.M | re.S)
     code = {kind: "\n".join(body for name, body in blocks if name == kind) for kind, _ in blocks}
     (tmp_path / "main.c").write_text(code["c"])
-    for command in ([sys.executable, "-W", "error", "-c", code["python"]],
-                    ["bash", "-ec", code["bash"]]):  # fmt: skip
+    for command in (
+        [sys.executable, "-W", "error", "-c", code["python"]],
+        ["bash", "-ec", code["bash"]],
+    ):
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=280)
         assert done.returncode == 0, done.stderr
     assert ["outside" in line for line in done.stdout.splitlines()] == [False, False, True]

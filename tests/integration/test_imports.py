@@ -54,8 +54,11 @@ def test_validate_imports_no_torch():
 
 
 def test_inspect_imports_neither_torch_nor_xarray():
-    files = ["ersst_v5/ersstv5_monthly_2deg_201001-202008.nc", "nyx_small/nyx_z255_32.h5",
-             "cora/cora.npz"]  # fmt: skip
+    files = [
+        "ersst_v5/ersstv5_monthly_2deg_201001-202008.nc",
+        "nyx_small/nyx_z255_32.h5",
+        "cora/cora.npz",
+    ]
     commands = [["inspect", str(ROOT / "datasets" / file)] for file in files]
     assert first_to_import_torch(commands) == []
     assert first_to_import_torch(commands, "xarray") == []  # a second with pandas and dask
@@ -65,6 +68,8 @@ def test_help_imports_no_pydantic():
     program = PROGRAM.replace('"torch"', '"pydantic"')
     done = subprocess.run(
         [sys.executable, "-c", program, json.dumps([["--help"]])],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert json.loads(done.stdout.splitlines()[-1]) == []

@@ -29,14 +29,24 @@ pytestmark = pytest.mark.skipif(
 
 CONFIGS = {
     "mace": MaceConfig(
-        cutoff=3.5, channels=4, lmax=2, lmax_hidden=1, correlation=2, radial_widths=[8],
+        cutoff=3.5,
+        channels=4,
+        lmax=2,
+        lmax_hidden=1,
+        correlation=2,
+        radial_widths=[8],
         precision="float64",
     ),
     "deep_potential": SeE2AConfig(
-        cutoff=4.0, sel=[8, 16], embedding=[4, 8], axis_neurons=4, fitting=[8], zbl={},
+        cutoff=4.0,
+        sel=[8, 16],
+        embedding=[4, 8],
+        axis_neurons=4,
+        fitting=[8],
+        zbl={},
         precision="float64",
     ),
-}  # fmt: skip
+}
 VOIGT = [0, 1, 2, 5, 4, 3]  # ASE's xx yy zz yz xz xy in LAMMPS' order
 
 
@@ -83,10 +93,12 @@ def check(found, atoms, model):
     atoms.calc = calculator
     wanted_virial = -atoms.get_stress()[VOIGT] * atoms.get_volume()
     for ours, wanted in (
-        (energy, atoms.get_potential_energy()), (forces, atoms.get_forces()),
-        (virial, wanted_virial), (atomic, atoms.get_potential_energies()),
+        (energy, atoms.get_potential_energy()),
+        (forces, atoms.get_forces()),
+        (virial, wanted_virial),
+        (atomic, atoms.get_potential_energies()),
         (stresses.sum(0), wanted_virial),
-    ):  # fmt: skip
+    ):
         assert np.abs(ours - wanted).max() <= 1e-11 * np.abs(wanted).max()
 
 
@@ -103,8 +115,10 @@ def test_equals_ase_in_the_neighbouring_cases(potential, lammps):
     check(lammps.measure(atoms, pair, 2, after="pair_modify nofdotr"), atoms, model)
     balanced = "comm_style tiled\nbalance 1.0 rcb"
     check(lammps.measure(atoms, pair, 4, after=balanced), atoms, model)
-    overlay = (f"pair_style hybrid/overlay scitoolkit {folder} zero 4.5\n"
-               "pair_coeff * * scitoolkit O H\npair_coeff * * zero")  # fmt: skip
+    overlay = (
+        f"pair_style hybrid/overlay scitoolkit {folder} zero 4.5\n"
+        "pair_coeff * * scitoolkit O H\npair_coeff * * zero"
+    )
     check(lammps.measure(atoms, overlay, 2), atoms, model)
     slab = grid_atoms((4, 4, 2), tilt=0.0, vacuum=40.0)
     check(lammps.measure(slab, pair, 4, first="processors 1 1 4"), slab, model)
@@ -115,9 +129,11 @@ def test_equals_ase_in_the_neighbouring_cases(potential, lammps):
 
 def test_energy_is_conserved_on_two_ranks(potential, lammps):
     _, pair, _ = potential
-    body = ("velocity all create 300 7 loop geom\nfix n all nve\ntimestep 0.0005\n"
-            "thermo_style custom step pe etotal\nthermo_modify norm no format float %.12g\n"
-            "thermo 20\nrun 40\n")  # fmt: skip
+    body = (
+        "velocity all create 300 7 loop geom\nfix n all nve\ntimestep 0.0005\n"
+        "thermo_style custom step pe etotal\nthermo_modify norm no format float %.12g\n"
+        "thermo 20\nrun 40\n"
+    )
     rows = [line.split() for line in lammps.output(grid_atoms(), pair, 2, body).splitlines()]
     rows = [list(map(float, row)) for row in rows if len(row) == 3 and row[0].isdigit()]
     potential_energy, total = np.array(rows)[:, 1], np.array(rows)[:, 2]
@@ -145,8 +161,13 @@ def test_constant_pressure_has_the_stress_of_python(lammps, tmp_path):
     export_library(model, CONFIGS["deep_potential"], tmp_path / "library")
     atoms = grid_atoms((5, 4, 4), tilt=0.0)
     write_data(tmp_path / "data", atoms, ["O", "H"])
-    variables = {"library": tmp_path / "library", "plugin": lammps.plugin, "data": "data",
-                 "steps": 40, "every": 10}  # fmt: skip
+    variables = {
+        "library": tmp_path / "library",
+        "plugin": lammps.plugin,
+        "data": "data",
+        "steps": 40,
+        "every": 10,
+    }
     command = [lammps.bin / "mpiexec", "-n", "2", lammps.bin / "lmp", "-in", script, "-log", "none"]
     for name, value in variables.items():
         command += ["-var", name, str(value)]
@@ -210,7 +231,7 @@ def test_a_killed_rank_ends_the_run(lammps, potential):
     time.sleep(4)
     found = subprocess.run(
         ["pgrep", "-f", str(lammps.folder / "in")], capture_output=True, text=True
-    ).stdout.split()  # fmt: skip
+    ).stdout.split()
     ranks = [int(each) for each in found if b"/lmp" in _command_line(each)[:400]]
     os.kill(ranks[-1], signal.SIGKILL)
     process.communicate(timeout=60)

@@ -21,9 +21,15 @@ JOBS = {
     "file": ("compress", str(SNAPSHOT), "small.sci", "--rel", "1e-2"),
     "forecast": ("run", "sst_forecast", "forecaster.name=pod_ridge"),
     "graph": ("run", "node_classification", "training.epochs=3"),
-    "plasma": ("generate", "vlasov_landau", "generator.duration=2", "generator.frames=3",
-               "draw.samples=1", "draw.parameters.wavenumber=[0.5]"),
-}  # fmt: skip
+    "plasma": (
+        "generate",
+        "vlasov_landau",
+        "generator.duration=2",
+        "generator.frames=3",
+        "draw.samples=1",
+        "draw.parameters.wavenumber=[0.5]",
+    ),
+}
 
 
 @pytest.fixture(scope="module")
@@ -40,21 +46,30 @@ def scitoolkit(wheel, tmp_path_factory):
     subprocess.run([python, "-m", "pip", "install", "-q", "--no-deps", str(wheel)], check=True)
     site = subprocess.run(
         [python, "-c", "import sysconfig; print(sysconfig.get_paths()['purelib'])"],
-        check=True, capture_output=True, text=True,
-    ).stdout.strip()  # fmt: skip
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.strip()
     others = [p for p in sys.path if p.endswith("site-packages")]
     others = others or [sysconfig.get_paths()["purelib"]]
     (Path(site) / "packages_of_the_tests.pth").write_text("\n".join(others), encoding="utf-8")
     home = folder / "home"
     home.mkdir()
-    environment = {"PATH": str(python.parent), "HOME": str(home), "LANG": "C.UTF-8",
-                   "OMP_NUM_THREADS": "1"}  # fmt: skip
+    environment = {
+        "PATH": str(python.parent),
+        "HOME": str(home),
+        "LANG": "C.UTF-8",
+        "OMP_NUM_THREADS": "1",
+    }
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [str(python), "-m", "scitoolkit", *arguments],
-            cwd=home, env=environment, capture_output=True, text=True,
-        )  # fmt: skip
+            cwd=home,
+            env=environment,
+            capture_output=True,
+            text=True,
+        )
 
     fetched = run("fetch", str(ROOT))
     assert fetched.returncode == 0, fetched.stderr

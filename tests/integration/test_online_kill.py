@@ -19,13 +19,15 @@ CASE = {
         "generator": {"name": "kuramoto_sivashinsky", "cells": 16, "spinup": 1, "frames": 6},
         "draw": {"samples": 24, "parameters": {"length": {"low": 18, "high": 26}}},
         "stream": {"workers": 2, "reservoir": 4, "validation": 1, "test": 1},
-        "inputs": ["u"], "outputs": ["u"], "parameters": ["length"],
+        "inputs": ["u"],
+        "outputs": ["u"],
+        "parameters": ["length"],
     },
-    "boundary": {"x": "circular"}, "model": {"name": "unet", "widths": [4, 6]},
+    "boundary": {"x": "circular"},
+    "model": {"name": "unet", "widths": [4, 6]},
     "rollout": {"long": 0},
-    "training": {"steps": 60, "batch_size": 4, "progress": False,
-                 "checkpoint": {"every_steps": 4}},
-}  # fmt: skip
+    "training": {"steps": 60, "batch_size": 4, "progress": False, "checkpoint": {"every_steps": 4}},
+}
 
 
 @pytest.mark.slow

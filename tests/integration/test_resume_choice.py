@@ -98,10 +98,13 @@ def test_slurm_requeues_a_job_which_ends_with_the_bits_of_one_that_nothing_stopp
 
     def job(number: int, restarts: int) -> int:
         environment = {
-            **os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1",
-            "SLURM_JOB_ID": str(number), "SLURM_RESTART_COUNT": str(restarts),
+            **os.environ,
+            "PATH": f"{tmp_path}:{os.environ['PATH']}",
+            "OMP_NUM_THREADS": "1",
+            "SLURM_JOB_ID": str(number),
+            "SLURM_RESTART_COUNT": str(restarts),
             "SLURM_SUBMIT_DIR": str(tmp_path),
-        }  # fmt: skip
+        }
         script = ["bash", str(WORKFLOW / "launch" / "slurm.sbatch")]
         return subprocess.run(script, env=environment, check=False, capture_output=True).returncode
 

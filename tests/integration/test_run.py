@@ -17,8 +17,12 @@ from command_line import run_process
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKFLOW = ROOT / "workflows" / "sst_forecast"
-LONG = ("training.epochs=40", "training.early_stopping=null", "ensemble=1",
-        "training.checkpoint.every_steps=3")  # fmt: skip
+LONG = (
+    "training.epochs=40",
+    "training.early_stopping=null",
+    "ensemble=1",
+    "training.checkpoint.every_steps=3",
+)
 
 
 def test_run_leaves_everything_a_run_directory_promises(

@@ -109,9 +109,15 @@ def _wait_for(condition, seconds: float = 900.0) -> None:
 @pytest.mark.multiproc
 def test_several_processes_can_train_one_trial(cli, search_file):
     done = cli(
-        "search", search_file, "final.train=false", "final.finalists=0", "final.seeds=3",
-        "budget.trials=1", "budget.processes_per_trial=2", "--json",
-    )  # fmt: skip
+        "search",
+        search_file,
+        "final.train=false",
+        "final.finalists=0",
+        "final.seeds=3",
+        "budget.trials=1",
+        "budget.processes_per_trial=2",
+        "--json",
+    )
     assert done.code == 0, done.err
     assert done.json["metrics"]["trials_done"] == 1
 
@@ -120,9 +126,12 @@ def test_several_processes_can_train_one_trial(cli, search_file):
 @pytest.mark.multiproc
 def test_a_search_whose_ranks_are_interrupted_resumes(search_file, tmp_path):
     settings = [
-        "final.train=false", "final.finalists=0", "final.seeds=3", "budget.trials=1",
+        "final.train=false",
+        "final.finalists=0",
+        "final.seeds=3",
+        "budget.trials=1",
         "budget.processes_per_trial=2",
-    ]  # fmt: skip
+    ]
     command = [sys.executable, "-m", "scitoolkit", "search", str(search_file), *settings]
     long = ["settings=[training.epochs=100000]"]
     process = subprocess.Popen([*command, *long], cwd=tmp_path, stderr=subprocess.DEVNULL)

@@ -20,11 +20,12 @@ RUN = (
 )
 SHORTER = {
     "tutorials/generate-and-train": {
-        "epochs: 20": "epochs: 2", '"draw.samples=10"': '"draw.samples=6"',
+        "epochs: 20": "epochs: 2",
+        '"draw.samples=10"': '"draw.samples=6"',
         "train: 6, validation: 2, test: 2": "train: 4, validation: 1, test: 1",
         "sample_00009": "sample_00005",
     },
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", RUN)
@@ -34,6 +35,9 @@ def test_the_blocks_of_a_tutorial_run(name, tmp_path):
     code = shortened("\n".join(blocks), SHORTER.get(name, {}))
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", code],
-        cwd=tmp_path, capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert done.returncode == 0, done.stderr

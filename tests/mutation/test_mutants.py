@@ -55,8 +55,11 @@ def killed(mutant: Mutant) -> bool:
         arguments = ["-x", "-q", "-m", "not slow and not gpu", "-p", "no:cacheprovider", *places]
         done = subprocess.run(
             [sys.executable, "-c", RUN.format(copy=scratch, arguments=arguments)],
-            cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True,
-        )  # fmt: skip
+            cwd=ROOT,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+        )
     if done.returncode not in (0, 1):
         raise RuntimeError(f"{mutant.file}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
     return done.returncode == 1

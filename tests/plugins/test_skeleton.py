@@ -18,10 +18,23 @@ WITH_CONTRACT = [name for name, kind in plugins.kinds().items() if kind.contract
 
 def _pytest(folder, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(folder),
-         "-c", str(folder / "pyproject.toml"), *arguments, str(folder)],
-        capture_output=True, text=True,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "--rootdir",
+            str(folder),
+            "-c",
+            str(folder / "pyproject.toml"),
+            *arguments,
+            str(folder),
+        ],
+        capture_output=True,
+        text=True,
+    )
 
 
 def _new(kind: str, name: str, folder) -> None:

@@ -22,11 +22,20 @@ def test_the_blocks_of_all_pages_run_and_their_members_pass_the_contract_suites(
     assert len(with_blocks) > 7
     # The processes of ExchangeContract find members by entry points only.
     command = [
-        sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error",
-        "-W", "ignore:`torch.jit.script` is deprecated:DeprecationWarning",
-        "-k", "not test_sums_are_near_equal_on_all_ranks",
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-W",
+        "error",
+        "-W",
+        "ignore:`torch.jit.script` is deprecated:DeprecationWarning",
+        "-k",
+        "not test_sums_are_near_equal_on_all_ranks",
         *map(str, with_blocks),
-    ]  # fmt: skip
+    ]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
 

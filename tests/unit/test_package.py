@@ -48,11 +48,15 @@ def _private_accesses(path: Path) -> list[str]:
         name
         for node in ast.walk(tree)
         for name in (
-            [node.name] if isinstance(node, (ast.FunctionDef, ast.ClassDef)) else
-            [node.attr] if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) else
-            [node.id] if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) else []
+            [node.name]
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef))
+            else [node.attr]
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+            else [node.id]
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+            else []
         )
-    }  # fmt: skip
+    }
     found = []
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("scitoolkit."):

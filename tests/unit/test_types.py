@@ -22,8 +22,11 @@ def test_public_types_are_complete(tmp_path):
     path = os.pathsep.join([str(source), *(packages or [sysconfig.get_paths()["purelib"]])])
     checked = subprocess.run(
         [sys.executable, "-m", "basedpyright", "--verifytypes", "scitoolkit", "--ignoreexternal"],
-        capture_output=True, text=True, cwd=tmp_path, env=os.environ | {"PYTHONPATH": path},
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": path},
+    )
     score = re.search(r"Type completeness score: ([0-9.]+)%", checked.stdout)
     assert score, checked.stdout[-2000:]
     assert float(score[1]) >= 95

@@ -33,8 +33,16 @@ TERMS = {
     r"\bstands? (beside|still)\b": "is next to, is constant",
     r"\bgoes on\b": "continues",
 }
-FOLDERS = ("scitoolkit", "docs", "workflows", "surrogates", "benchmarks", "containers", "datasets",
-           "tests")  # fmt: skip
+FOLDERS = (
+    "scitoolkit",
+    "docs",
+    "workflows",
+    "surrogates",
+    "benchmarks",
+    "containers",
+    "datasets",
+    "tests",
+)
 SUFFIXES = {".py", ".md", ".c", ".h", ".cpp", ".f90", ".html", ".yaml"}
 
 

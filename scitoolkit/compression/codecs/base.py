@@ -166,9 +166,14 @@ class WindowedCodec(ErrorBoundedCodec):
 
     @abstractmethod
     def restore_window(
-        self, header: dict[str, Any], data: memoryview, shape: Shape, dtype: np.dtype,
-        bound: float, window: tuple[tuple[int, int], tuple[int, int], tuple[int, int]],
-    ) -> np.ndarray:  # fmt: skip
+        self,
+        header: dict[str, Any],
+        data: memoryview,
+        shape: Shape,
+        dtype: np.dtype,
+        bound: float,
+        window: tuple[tuple[int, int], tuple[int, int], tuple[int, int]],
+    ) -> np.ndarray:
         """Decode a window of the field.
 
         Args:

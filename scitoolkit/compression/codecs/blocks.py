@@ -48,8 +48,13 @@ class Blocks(NativeCodec, WindowedCodec):
         return coded.decode(np.empty(shape, dtype))
 
     def restore_window(
-        self, header: dict[str, Any], data: memoryview, shape: Shape, dtype: np.dtype,
-        bound: float, window: blocks.Window,
-    ) -> np.ndarray:  # fmt: skip
+        self,
+        header: dict[str, Any],
+        data: memoryview,
+        shape: Shape,
+        dtype: np.dtype,
+        bound: float,
+        window: blocks.Window,
+    ) -> np.ndarray:
         """Decode a window of the field; only the blocks that overlap it are decoded."""
         return blocks.CodedBlocks.read(data, shape, dtype, bound).window(window)

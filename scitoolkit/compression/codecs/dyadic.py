@@ -63,8 +63,11 @@ class Dyadic(NativeCodec):
         """Return the coded field; offset and shrinkage are stored in the header."""
         stream, decoded = dyadic.encode(values, error_bound * factor)
         header = {
-            "name": self.name, "steps": factor, "offset": stream.offset, "shrink": stream.shrink,
-        }  # fmt: skip
+            "name": self.name,
+            "steps": factor,
+            "offset": stream.offset,
+            "shrink": stream.shrink,
+        }
         return CodedField(bytes(stream.data), decoded, header)
 
     def restore(

@@ -39,9 +39,13 @@ class Enhancer(NeedsPackages, Config):
 
     @abstractmethod
     def fit(
-        self, values: np.ndarray, decoded: np.ndarray, error_bound: float, size: Hashable,
+        self,
+        values: np.ndarray,
+        decoded: np.ndarray,
+        error_bound: float,
+        size: Hashable,
         seconds: float,
-    ) -> bytes | None:  # fmt: skip
+    ) -> bytes | None:
         """Return the serialised fitted enhancer, or None if the fit failed.
 
         Args:

@@ -48,10 +48,18 @@ class GroupWeights:
         limits = self.limits.astype(decoded.dtype)
         groups, hidden = self.bias.shape
         status = library(decoded.dtype).network_apply(
-            pointer(extents(shape)), pointer(decoded), ctypes.c_double(1 / bound),
-            pointer(limits), ctypes.c_int64(groups), ctypes.c_int64(hidden), pointer(arrays[0]),
-            pointer(arrays[1]), pointer(arrays[2]), ctypes.c_double(clip), pointer(out),
-        )  # fmt: skip
+            pointer(extents(shape)),
+            pointer(decoded),
+            ctypes.c_double(1 / bound),
+            pointer(limits),
+            ctypes.c_int64(groups),
+            ctypes.c_int64(hidden),
+            pointer(arrays[0]),
+            pointer(arrays[1]),
+            pointer(arrays[2]),
+            ctypes.c_double(clip),
+            pointer(out),
+        )
         if status:
             raise MemoryError
         return out
@@ -59,8 +67,13 @@ class GroupWeights:
     def to_bytes(self) -> bytes:
         """Serialise as little-endian extents, scales, limits and weights."""
         groups, hidden = self.bias.shape
-        parts = (self.scales.astype("<f4"), self.limits.astype("<f4"),
-                 self.first, self.bias, self.second)  # fmt: skip
+        parts = (
+            self.scales.astype("<f4"),
+            self.limits.astype("<f4"),
+            self.first,
+            self.bias,
+            self.second,
+        )
         return struct.pack("<BB", groups, hidden) + b"".join(p.tobytes() for p in parts)
 
     @classmethod
@@ -83,9 +96,12 @@ class GroupWeights:
             np.frombuffer(data, np.int8, -1, start), np.cumsum(sizes)[:2]
         )
         return cls(
-            limits, first.reshape(groups, hidden, INPUTS), bias.reshape(groups, hidden),
-            second.reshape(groups, hidden), scales,
-        )  # fmt: skip
+            limits,
+            first.reshape(groups, hidden, INPUTS),
+            bias.reshape(groups, hidden),
+            second.reshape(groups, hidden),
+            scales,
+        )
 
 
 @functools.cache

@@ -54,9 +54,13 @@ class Linear(Enhancer):
         return (1, 4) if num_points < 1 << 18 else (4, 8)
 
     def fit(
-        self, values: np.ndarray, decoded: np.ndarray, error_bound: float, size: Hashable,
+        self,
+        values: np.ndarray,
+        decoded: np.ndarray,
+        error_bound: float,
+        size: Hashable,
         seconds: float,
-    ) -> bytes:  # fmt: skip
+    ) -> bytes:
         """Return the serialised taps and limits of the least-squares solution."""
         return fit(values, decoded, error_bound, cast(int, size))[0].to_bytes()
 
@@ -91,10 +95,16 @@ class LinearTaps:
         out = np.empty_like(decoded)
         limits, taps = self._in(decoded.dtype)
         status = _library(decoded.dtype).linear_apply(
-            pointer(extents(shape)), pointer(decoded), ctypes.c_double(self.scale),
-            ctypes.c_int64(self.activity), pointer(limits), ctypes.c_int64(limits.size),
-            pointer(taps), ctypes.c_double(clip), pointer(out),
-        )  # fmt: skip
+            pointer(extents(shape)),
+            pointer(decoded),
+            ctypes.c_double(self.scale),
+            ctypes.c_int64(self.activity),
+            pointer(limits),
+            ctypes.c_int64(limits.size),
+            pointer(taps),
+            ctypes.c_double(clip),
+            pointer(out),
+        )
         if status:
             raise MemoryError
         return out
@@ -179,10 +189,16 @@ def _fit_kind(
     stride += stride > 1 and shape[1] % stride == 0
     as_dtype = limits.astype(decoded.dtype)
     status = _library(decoded.dtype).linear_accumulate(
-        pointer(extents(shape)), pointer(decoded), pointer(original),
-        ctypes.c_double(scale), ctypes.c_int64(activity), pointer(as_dtype),
-        ctypes.c_int64(limits.size), ctypes.c_int64(stride), pointer(sums),
-    )  # fmt: skip
+        pointer(extents(shape)),
+        pointer(decoded),
+        pointer(original),
+        ctypes.c_double(scale),
+        ctypes.c_int64(activity),
+        pointer(as_dtype),
+        ctypes.c_int64(limits.size),
+        ctypes.c_int64(stride),
+        pointer(sums),
+    )
     if status:
         raise MemoryError
     gram, target = sums[:, :, :NUM_TAPS], sums[:, :, NUM_TAPS]

@@ -52,9 +52,13 @@ class Network(Enhancer):
         return next(sizes for limit, sizes in SIZES if num_points <= limit)
 
     def fit(
-        self, values: np.ndarray, decoded: np.ndarray, error_bound: float, size: Hashable,
+        self,
+        values: np.ndarray,
+        decoded: np.ndarray,
+        error_bound: float,
+        size: Hashable,
         seconds: float,
-    ) -> bytes | None:  # fmt: skip
+    ) -> bytes | None:
         """Return the serialised trained and quantised weights; None if training diverged."""
         if self.weights is not None:
             return self._trained().to_bytes()

@@ -82,10 +82,14 @@ def train(
         task = ResidualTask(GroupNetworks(len(limits) + 1, hidden))
     loader = BatchLoader(ArraySource({"stencils": stencils, "errors": errors}), BATCH, seed=0)
     config = TrainingConfig(
-        steps=_steps(task, stencils, errors, seconds), batch_size=BATCH, progress=False,
-        optimizer={"name": "adam", "lr": 1e-2}, schedule={"name": "cosine"}, strategy="single",
+        steps=_steps(task, stencils, errors, seconds),
+        batch_size=BATCH,
+        progress=False,
+        optimizer={"name": "adam", "lr": 1e-2},
+        schedule={"name": "cosine"},
+        strategy="single",
         device="cpu",
-    )  # fmt: skip
+    )
     try:
         Trainer(task, config).fit(loader)
     except NumericalError:
@@ -103,8 +107,9 @@ def train(
 def _steps(task: ResidualTask, stencils: np.ndarray, errors: np.ndarray, seconds: float) -> int:
     """Return the number of training steps that fit into `seconds`, from a few timed passes."""
     batch = {
-        "stencils": torch.from_numpy(stencils[:BATCH]), "errors": torch.from_numpy(errors[:BATCH])
-    }  # fmt: skip
+        "stencils": torch.from_numpy(stencils[:BATCH]),
+        "errors": torch.from_numpy(errors[:BATCH]),
+    }
     passes, start = 5, time.perf_counter()
     for _ in range(passes):
         task.loss(batch)[0].backward()
@@ -124,9 +129,13 @@ def _samples(
     rows = np.unique(np.linspace(0, num_rows - 1, wanted).astype(np.int64))
     stencils = np.empty((len(rows) * width, INPUTS), np.float32)
     status = library(decoded.dtype).network_gather(
-        pointer(extents(shape)), pointer(decoded), ctypes.c_double(1 / bound),
-        ctypes.c_int64(len(rows)), pointer(rows), pointer(stencils),
-    )  # fmt: skip
+        pointer(extents(shape)),
+        pointer(decoded),
+        ctypes.c_double(1 / bound),
+        ctypes.c_int64(len(rows)),
+        pointer(rows),
+        pointer(stencils),
+    )
     if status:
         raise MemoryError
     seen = decoded.reshape(num_rows, width)[rows].reshape(-1)

@@ -180,11 +180,20 @@ class CodedBlocks:
     def _decode(self, number: int, part: np.ndarray) -> None:
         data = np.frombuffer(self.data[number], np.uint8)
         settings = np.frombuffer(self.settings, np.uint8)
-        check(call(
-            "sck_decode_block", self.dtype, pointer(extents(part.shape)), pointer(_strides(part)),
-            pointer(settings), ctypes.c_int64(settings.size), ctypes.c_double(self.bound),
-            pointer(data), ctypes.c_int64(data.size), pointer(part),
-        ))  # fmt: skip
+        check(
+            call(
+                "sck_decode_block",
+                self.dtype,
+                pointer(extents(part.shape)),
+                pointer(_strides(part)),
+                pointer(settings),
+                ctypes.c_int64(settings.size),
+                ctypes.c_double(self.bound),
+                pointer(data),
+                ctypes.c_int64(data.size),
+                pointer(part),
+            )
+        )
 
 
 def _fit(field: np.ndarray, blocks: Blocks, bound: float) -> bytes:
@@ -194,26 +203,45 @@ def _fit(field: np.ndarray, blocks: Blocks, bound: float) -> bytes:
     largest = max(abs(float(field.min())), abs(float(field.max())))
     out = np.empty(MAX_SETTINGS, np.uint8)
     used = call(
-        "sck_fit_blocks", field.dtype, pointer(extents(part.shape)), pointer(_strides(part)),
-        pointer(part), ctypes.c_double(largest), ctypes.c_double(bound), pointer(out),
+        "sck_fit_blocks",
+        field.dtype,
+        pointer(extents(part.shape)),
+        pointer(_strides(part)),
+        pointer(part),
+        ctypes.c_double(largest),
+        ctypes.c_double(bound),
+        pointer(out),
         ctypes.c_int64(out.size),
-    )  # fmt: skip
+    )
     check(used)
     return out[:used].tobytes()
 
 
 def _encode_block(
-    field: np.ndarray, decoded: np.ndarray, blocks: Blocks, settings: bytes, bound: float,
+    field: np.ndarray,
+    decoded: np.ndarray,
+    blocks: Blocks,
+    settings: bytes,
+    bound: float,
     number: int,
-) -> tuple[bytes, float]:  # fmt: skip
+) -> tuple[bytes, float]:
     part, to = (_part(a, blocks, number) for a in (field, decoded))
     shared, error = np.frombuffer(settings, np.uint8), ctypes.c_double()
     out = np.empty(call("sck_block_capacity", part.dtype, ctypes.c_int64(part.size)), np.uint8)
     used = call(
-        "sck_encode_block", part.dtype, pointer(extents(part.shape)), pointer(_strides(part)),
-        pointer(part), pointer(shared), ctypes.c_int64(shared.size), ctypes.c_double(bound),
-        pointer(out), ctypes.c_int64(out.size), pointer(to), ctypes.byref(error),
-    )  # fmt: skip
+        "sck_encode_block",
+        part.dtype,
+        pointer(extents(part.shape)),
+        pointer(_strides(part)),
+        pointer(part),
+        pointer(shared),
+        ctypes.c_int64(shared.size),
+        ctypes.c_double(bound),
+        pointer(out),
+        ctypes.c_int64(out.size),
+        pointer(to),
+        ctypes.byref(error),
+    )
     check(used)
     return out[:used].tobytes(), error.value
 

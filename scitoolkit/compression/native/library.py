@@ -21,9 +21,15 @@ from scitoolkit.ops.codegen.compile import read
 FLAGS = ("-O3", "-march=native", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math")
 _TYPES = {"f4": ("float", "32", 8), "f8": ("double", "64", 4)}
 PER_TYPE = (
-    "sck_capacity", "sck_encode", "sck_decode", "sck_scan", "sck_fit_blocks", "sck_block_capacity",
-    "sck_encode_block", "sck_decode_block",
-)  # fmt: skip
+    "sck_capacity",
+    "sck_encode",
+    "sck_decode",
+    "sck_scan",
+    "sck_fit_blocks",
+    "sck_block_capacity",
+    "sck_encode_block",
+    "sck_decode_block",
+)
 _MEMORY, _SPACE = -2, -3
 # Constants of the parameters of a chunk, see docs/format/chunk.md.
 PARAMETERS, _DOUBLE, _BIG, _FILL = 0x53434B01, 1, 2, 4
@@ -85,10 +91,18 @@ def encode(values: np.ndarray, bound: float, *, thorough: bool) -> tuple[bytes, 
     dims, decoded, error = folded(values.shape), np.empty_like(values), ctypes.c_double()
     out = np.empty(call("sck_capacity", values.dtype, ctypes.c_int64(values.size)), np.uint8)
     used = call(
-        "sck_encode", values.dtype, pointer(extents(dims)), pointer(values), None,
-        ctypes.c_double(bound), ctypes.c_int64(thorough), pointer(out), ctypes.c_int64(out.size),
-        pointer(decoded), ctypes.byref(error),
-    )  # fmt: skip
+        "sck_encode",
+        values.dtype,
+        pointer(extents(dims)),
+        pointer(values),
+        None,
+        ctypes.c_double(bound),
+        ctypes.c_int64(thorough),
+        pointer(out),
+        ctypes.c_int64(out.size),
+        pointer(decoded),
+        ctypes.byref(error),
+    )
     check(used)
     return out[:used].tobytes(), decoded, error.value
 
@@ -102,10 +116,18 @@ def decode(
         DataError: the bytes are inconsistent.
     """
     packed, decoded = np.frombuffer(data, np.uint8), np.empty(shape, dtype)
-    check(call(
-        "sck_decode", dtype, pointer(extents(folded(shape))), None, ctypes.c_double(bound),
-        pointer(packed), ctypes.c_int64(packed.size), pointer(decoded),
-    ))  # fmt: skip
+    check(
+        call(
+            "sck_decode",
+            dtype,
+            pointer(extents(folded(shape))),
+            None,
+            ctypes.c_double(bound),
+            pointer(packed),
+            ctypes.c_int64(packed.size),
+            pointer(decoded),
+        )
+    )
     return decoded
 
 
@@ -132,8 +154,14 @@ def chunk_parameters(
     little = dtype.newbyteorder("<")
     raw = np.array(fill or 0.0, little).tobytes().ljust(8, b"\0")
     shape = shape or (1,)
-    words = [PARAMETERS, flags, *struct.unpack("<II", struct.pack("<d", bound)),
-             *struct.unpack("<II", raw), len(shape), *shape]  # fmt: skip
+    words = [
+        PARAMETERS,
+        flags,
+        *struct.unpack("<II", struct.pack("<d", bound)),
+        *struct.unpack("<II", raw),
+        len(shape),
+        *shape,
+    ]
     return np.array(words, np.uint32)
 
 
@@ -146,9 +174,13 @@ def encode_chunk(values: np.ndarray, parameters: np.ndarray) -> bytes:
     """
     out = np.empty(_library().sck_chunk_capacity(ctypes.c_int64(values.nbytes)), np.uint8)
     used = _library().sck_chunk_encode(
-        pointer(parameters), ctypes.c_size_t(parameters.size), pointer(values),
-        ctypes.c_int64(values.nbytes), pointer(out), ctypes.c_int64(out.size),
-    )  # fmt: skip
+        pointer(parameters),
+        ctypes.c_size_t(parameters.size),
+        pointer(values),
+        ctypes.c_int64(values.nbytes),
+        pointer(out),
+        ctypes.c_int64(out.size),
+    )
     check(used)
     return out[:used].tobytes()
 
@@ -162,10 +194,16 @@ def decode_chunk(
         DataError: a checksum does not match, or the bytes are inconsistent with the parameters.
     """
     packed, values = np.frombuffer(data, np.uint8), np.empty(shape, dtype)
-    check(_library().sck_chunk_decode(
-        pointer(parameters), ctypes.c_size_t(parameters.size), pointer(packed),
-        ctypes.c_int64(packed.size), pointer(values), ctypes.c_int64(values.nbytes),
-    ))  # fmt: skip
+    check(
+        _library().sck_chunk_decode(
+            pointer(parameters),
+            ctypes.c_size_t(parameters.size),
+            pointer(packed),
+            ctypes.c_int64(packed.size),
+            pointer(values),
+            ctypes.c_int64(values.nbytes),
+        )
+    )
     return values
 
 

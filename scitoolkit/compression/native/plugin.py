@@ -25,9 +25,16 @@ FILTER_ID = 33793
 LIBRARY = "libscitoolkit_codec.so"
 # Without -march=native, because nodes with different processors may share the folder.
 FLAGS = (
-    "-O3", "-std=gnu11", "-fPIC", "-shared", "-fvisibility=hidden", "-ffp-contract=off",
-    "-fno-math-errno", "-fno-trapping-math", "-w",
-)  # fmt: skip
+    "-O3",
+    "-std=gnu11",
+    "-fPIC",
+    "-shared",
+    "-fvisibility=hidden",
+    "-ffp-contract=off",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-w",
+)
 
 
 def plugin_source() -> str:

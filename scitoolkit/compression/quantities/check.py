@@ -147,9 +147,10 @@ class Quantity:
 
 
 def grid_of(
-    shapes: Mapping[str, tuple[int, ...]], dims: Sequence[str] | None,
+    shapes: Mapping[str, tuple[int, ...]],
+    dims: Sequence[str] | None,
     coordinates: Mapping[str, np.ndarray] | None,
-) -> Grid:  # fmt: skip
+) -> Grid:
     """Return the common grid of variables.
 
     Args:
@@ -174,9 +175,10 @@ def grid_of(
     known = {k: np.asarray(v) for k, v in (coordinates or {}).items()}
     if foreign := sorted(set(known) - set(dims)):
         raise ConfigError(
-            f"coordinate {foreign[0]!r}", allowed=", ".join(dims),
+            f"coordinate {foreign[0]!r}",
+            allowed=", ".join(dims),
             fix=nearest_name(foreign[0], list(dims)) or "",
-        )  # fmt: skip
+        )
     return Grid(shape, tuple(dims), known)
 
 
@@ -225,6 +227,10 @@ def compared(
         share = np.where(value == quantity.value, 0.0, share)
         largest, allowed = float(np.max(share[np.isfinite(share)], initial=0.0)), text.value
     return {
-        "name": text.text, "max_error": largest, "allowed": allowed, "psnr": math.inf,
-        "holds": holds, "problem": "",
-    }  # fmt: skip
+        "name": text.text,
+        "max_error": largest,
+        "allowed": allowed,
+        "psnr": math.inf,
+        "holds": holds,
+        "problem": "",
+    }

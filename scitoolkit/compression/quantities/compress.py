@@ -146,10 +146,14 @@ def compress_quantities(
         raise ConfigError("quantities with a relaxed guarantee", allowed="strict")
     values = {name: as_numpy(array) for name, array in arrays.items()}
     variables = {
-        name: _variable(name, values[name], _missing(name, arrays[name], missing),
-                        bounds.get(name) if isinstance(bounds, Mapping) else bounds)
+        name: _variable(
+            name,
+            values[name],
+            _missing(name, arrays[name], missing),
+            bounds.get(name) if isinstance(bounds, Mapping) else bounds,
+        )
         for name in values
-    }  # fmt: skip
+    }
     grid = grid_of({name: v.shape for name, v in values.items()}, dims, coordinates)
     original = {name: as_float(v.plain, v.special) for name, v in variables.items()}
     problem = Problem(variables, [Quantity(text, grid, original) for text in texts], original)
@@ -164,9 +168,7 @@ def compress_quantities(
     }
 
 
-def _missing(
-    name: str, array: Any, given: Missing | Mapping[str, MissingValues]
-) -> MissingValues:  # fmt: skip
+def _missing(name: str, array: Any, given: Missing | Mapping[str, MissingValues]) -> MissingValues:
     return missing_values_of(array, given.get(name) if isinstance(given, Mapping) else given)
 
 
@@ -198,9 +200,10 @@ def _refuse_unbounded(problem: Problem) -> None:
 def _verified(problem: Problem, options: Options) -> dict[str, bytes]:
     """Return streams whose decoded values were verified, lossless ones if repairs fail."""
     a_priori = split_bounds(
-        problem.quantities, problem.original,
+        problem.quantities,
+        problem.original,
         {n: np.abs(problem.original[n]) for n, v in problem.variables.items() if v.relative},
-    )  # fmt: skip
+    )
     for name, variable in problem.variables.items():
         limit = math.inf if variable.relative else _extent(problem.original[name])
         a_priori[name] = min(a_priori.get(name, math.inf), variable.cap, limit)
@@ -232,8 +235,9 @@ class Coded:
 
     def streams(self) -> dict[str, bytes]:
         """Return the streams with repairs added."""
-        return {n: _with_repairs(s, self.variables[n], self.repairs[n])
-                for n, s in self.bases.items()}  # fmt: skip
+        return {
+            n: _with_repairs(s, self.variables[n], self.repairs[n]) for n, s in self.bases.items()
+        }
 
 
 def _coded(
@@ -256,8 +260,10 @@ def _best_factor(problem: Problem, a_priori: Mapping[str, float], options: Optio
     """Return the multiple of the a-priori bounds that gives the fewest bytes with repairs."""
     if options.codec == "auto" and options.objective != "speed":
         options = Options(codec="interpolation", enhancer="none")
-    widths = {n: v.cap if math.isfinite(v.cap) else _extent(problem.original[n])
-              for n, v in problem.variables.items()}  # fmt: skip
+    widths = {
+        n: v.cap if math.isfinite(v.cap) else _extent(problem.original[n])
+        for n, v in problem.variables.items()
+    }
     sizes: dict[float, int] = {}
     factor = 1.0
     for _ in range(MAX_TRIALS):
@@ -286,8 +292,9 @@ def _sample(problem: Problem) -> Problem:
     quantities = []
     for quantity in problem.quantities:
         grid, text = quantity.grid, quantity.text
-        coordinates = {d: np.asarray(x)[inner[grid.dims.index(d)]]
-                       for d, x in grid.coordinates.items()}  # fmt: skip
+        coordinates = {
+            d: np.asarray(x)[inner[grid.dims.index(d)]] for d, x in grid.coordinates.items()
+        }
         if text.mode == "rel":
             text = replace(text, mode="abs", value=float(quantity.tolerance))
         part = replace(grid, shape=next(iter(original.values())).shape, coordinates=coordinates)
@@ -354,7 +361,8 @@ def _described(stream: bytes, about: Mapping[str, Any], quantities: Sequence[Qua
     header, sections = unpack(stream)
     if quantities:
         header[QUANTITIES] = {
-            **about, "texts": [q.text.text for q in quantities],
+            **about,
+            "texts": [q.text.text for q in quantities],
             "variables": sorted({name for q in quantities for name in q.fields}),
-        }  # fmt: skip
+        }
     return pack(header, {name: bytes(data) for name, data in sections.items()})

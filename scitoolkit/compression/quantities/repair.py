@@ -128,9 +128,13 @@ def _chosen(
 
 
 def _mend(
-    quantity: Quantity, original: Fields, repairs: Mapping[str, Repairs], chosen: np.ndarray, *,
+    quantity: Quantity,
+    original: Fields,
+    repairs: Mapping[str, Repairs],
+    chosen: np.ndarray,
+    *,
     gentle: bool,
-) -> None:  # fmt: skip
+) -> None:
     """Move the value that contributes most to the error of each point, or store all values."""
     at = quantity.points(chosen)
     terms = [
@@ -151,9 +155,12 @@ def _mend(
 
 
 def _contributions(
-    quantity: Quantity, original: Fields, repairs: Mapping[str, Repairs],
-    terms: Sequence[tuple[str, str, np.ndarray, np.ndarray]], at: Points,
-) -> np.ndarray:  # fmt: skip
+    quantity: Quantity,
+    original: Fields,
+    repairs: Mapping[str, Repairs],
+    terms: Sequence[tuple[str, str, np.ndarray, np.ndarray]],
+    at: Points,
+) -> np.ndarray:
     """Return (terms, points): the part of the error at each point that is due to each term.
 
     The contribution of an argument is the change of the error when the argument is exact. It is

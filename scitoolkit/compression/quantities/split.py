@@ -51,9 +51,12 @@ def _scale(values: np.ndarray, relative: bool) -> float:
 
 
 def _shares(
-    quantity: Quantity, arguments: Mapping[str, np.ndarray], value: np.ndarray,
-    bounds: Mapping[str, float], relative: Mapping[str, np.ndarray],
-) -> dict[str, float]:  # fmt: skip
+    quantity: Quantity,
+    arguments: Mapping[str, np.ndarray],
+    value: np.ndarray,
+    bounds: Mapping[str, float],
+    relative: Mapping[str, np.ndarray],
+) -> dict[str, float]:
     slopes = {name: np.zeros(value.shape) for name in quantity.fields}
     for key, (name, stencil) in quantity.arguments.items():
         gain = stencil.gain()[quantity.region]

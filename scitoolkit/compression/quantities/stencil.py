@@ -32,9 +32,12 @@ class Stencil:
     """
 
     def __init__(
-        self, shape: Sequence[int], dims: Sequence[str], orders: Sequence[int],
+        self,
+        shape: Sequence[int],
+        dims: Sequence[str],
+        orders: Sequence[int],
         coordinates: Mapping[str, np.ndarray],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.shape = tuple(shape)
         self.bands: list[np.ndarray] = []
         for n, dim, order in zip(shape, dims, orders, strict=True):

@@ -147,8 +147,12 @@ def _names(fields: Sequence[str], dims: Sequence[str]) -> Names:
     def mean(f: sympy.Expr, *given: sympy.Expr) -> sympy.Expr:
         return sympy.Function(_MEAN)(f, *along(given))
 
-    functions = {"gradient": gradient, "divergence": divergence, "vorticity": vorticity,
-                 _MEAN: mean}  # fmt: skip
+    functions = {
+        "gradient": gradient,
+        "divergence": divergence,
+        "vorticity": vorticity,
+        _MEAN: mean,
+    }
     return Names(tuple(fields), tuple(dims), {}, functions)
 
 

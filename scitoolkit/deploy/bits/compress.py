@@ -104,16 +104,19 @@ def _layers(
     for name in keep:
         if name not in known:
             raise ConfigError(
-                f"no layer {name!r}", where="keep", allowed=", ".join(sorted(known - {""})),
+                f"no layer {name!r}",
+                where="keep",
+                allowed=", ".join(sorted(known - {""})),
                 fix=nearest_name(name, sorted(known)) or "a name of a layer",
-            )  # fmt: skip
+            )
     if not chosen:
         raise ConfigError(
             "bits apply to linear and recurrent layers, but this surrogate has none of at least "
             f"{SMALLEST} inputs and outputs",
-            where="bits", allowed="float32 for " + (", ".join(dense) or "all of it"),
+            where="bits",
+            allowed="float32 for " + (", ".join(dense) or "all of it"),
             fix="leave bits out",
-        )  # fmt: skip
+        )
     return chosen, dense
 
 
@@ -130,9 +133,11 @@ def _matrices(module: nn.Module) -> Iterator[str]:
 
 
 def _inputs(
-    modules: Sequence[nn.Module], functions: Sequence[TracedFunction],
-    given: Sequence[Sequence[np.ndarray]], layers: Sequence[nn.Module],
-) -> dict[int, np.ndarray]:  # fmt: skip
+    modules: Sequence[nn.Module],
+    functions: Sequence[TracedFunction],
+    given: Sequence[Sequence[np.ndarray]],
+    layers: Sequence[nn.Module],
+) -> dict[int, np.ndarray]:
     """Return {id of a linear layer: evenly chosen inputs (rows, inputs)}."""
     found: dict[int, list[np.ndarray]] = {}
 
@@ -146,10 +151,12 @@ def _inputs(
             for module, function, arrays in zip(modules, functions, given, strict=True):
                 own = [a for a, s in zip(arrays, function.inputs, strict=True) if not s.shared]
                 for k in range(len(own[0])):
-                    module.eval()(*(
-                        torch.from_numpy(a if s.shared else a[k : k + 1])
-                        for a, s in zip(arrays, function.inputs, strict=True)
-                    ))  # fmt: skip
+                    module.eval()(
+                        *(
+                            torch.from_numpy(a if s.shared else a[k : k + 1])
+                            for a, s in zip(arrays, function.inputs, strict=True)
+                        )
+                    )
     finally:
         for hook in hooks:
             hook.remove()

@@ -39,9 +39,9 @@ def few_bits(builder: Builder, a: View, coded: Uniform, bias: np.ndarray | None)
     steps[:, :outputs] = coded.scales.T
     wide = VECTORS * lanes
     packed = builder.constant(pack(whole, bits, VECTORS, lanes).view(np.int8))
-    scales = builder.constant(np.concatenate([
-        steps[:, k : k + wide].ravel() for k in range(0, vectors * lanes, wide)
-    ]))  # fmt: skip
+    scales = builder.constant(
+        np.concatenate([steps[:, k : k + wide].ravel() for k in range(0, vectors * lanes, wide)])
+    )
     added = None
     if bias is not None:
         line = np.zeros(vectors * lanes, np.float32)
@@ -55,8 +55,12 @@ def few_bits(builder: Builder, a: View, coded: Uniform, bias: np.ndarray | None)
         f"for (int64_t j = 0; j < {rows}; j++)\n"
         f"  stk_round_{'words' if words else 'bytes'}({a.buffer.name} + {a.offset} + "
         f"j * {inputs}, {inputs}, {coded.group}, {most}.0f, {q} + j * {padded}, "
-        f"{s} + j * {groups}, {t} + j * {groups});", a, given, units, sums,
-    )  # fmt: skip
+        f"{s} + j * {groups}, {t} + j * {groups});",
+        a,
+        given,
+        units,
+        sums,
+    )
     high = min(rows, 4 if builder.target.registers > 16 else 2)
 
     def call(rows_now: int, row: str, first: str, count: int) -> str:
@@ -80,9 +84,10 @@ def few_bits(builder: Builder, a: View, coded: Uniform, bias: np.ndarray | None)
     text = [
         "#pragma omp parallel for" if work >= PARALLEL and last > VECTORS else "",
         f"for (int64_t v = 0; v < {last}; v += {VECTORS}) {{ {block('v', VECTORS)} }}"
-        if last else "",
+        if last
+        else "",
         block(str(last), vectors - last) if vectors > last else "",
-    ]  # fmt: skip
+    ]
     builder.work += work
     extra = [] if added is None else [added]
     builder.emit("\n".join(t for t in text if t), given, units, sums, packed, scales, out, *extra)

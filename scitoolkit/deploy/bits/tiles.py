@@ -62,36 +62,44 @@ def tile_source(bits: int, rows: int, vectors: int) -> str:
         "    int64_t groups, int64_t group, const int8_t *w, const float *step, const float *bias,",
         "    float *out, int64_t out_row) {",
         "  const vec_float none = {0};",
-        *(f"  vec_float f{r}_{v} = bias ? *(const vec_float *)(bias + {v} * LANES_float) : none;"
-          for r, v in at),
+        *(
+            f"  vec_float f{r}_{v} = bias ? *(const vec_float *)(bias + {v} * LANES_float) : none;"
+            for r, v in at
+        ),
         "  for (int64_t g = 0; g < groups; g++) {",
         *(f"    vec_i s{r}_{v} = {{0}};" for r, v in at),
         *(_words(rows, vectors) if bits == 8 else _bytes(bits, rows, vectors)),
-        *(f"    f{r}_{v} += (stk_floats(s{r}_{v})"
-          + ("" if bits == 8 else f" - sum[{r} * groups + g] * {(2**bits - 1) / 2}f")
-          + f") * (scale[{r} * groups + g] * *(const vec_float *)(step + {v} * LANES_float));"
-          for r, v in at),
+        *(
+            f"    f{r}_{v} += (stk_floats(s{r}_{v})"
+            + ("" if bits == 8 else f" - sum[{r} * groups + g] * {(2**bits - 1) / 2}f")
+            + f") * (scale[{r} * groups + g] * *(const vec_float *)(step + {v} * LANES_float));"
+            for r, v in at
+        ),
         f"    step += {vectors} * LANES_float;",
         "    x += group;",
         "  }",
         *(f"  *(vec_float *)(out + {r} * out_row + {v} * LANES_float) = f{r}_{v};" for r, v in at),
         "}",
-    ]  # fmt: skip
+    ]
     return "\n".join(lines)
 
 
 def _words(rows: int, vectors: int) -> list[str]:
     return [
         "    for (int64_t k = 0; k < group; k += 2) {",
-        *(f"      const vec_i w{v} = stk_wide(w + {v} * 2 * LANES_float);"
-          for v in range(vectors)),
+        *(f"      const vec_i w{v} = stk_wide(w + {v} * 2 * LANES_float);" for v in range(vectors)),
         f"      w += {vectors} * 2 * LANES_float;",
-        *(f"      const int32_t x{r} = *(const stk_int *)(x + {r} * row + k);"
-          for r in range(rows)),
-        *(f"      s{r}_{v} = stk_words(s{r}_{v}, w{v}, x{r});"
-          for r in range(rows) for v in range(vectors)),
+        *(
+            f"      const int32_t x{r} = *(const stk_int *)(x + {r} * row + k);"
+            for r in range(rows)
+        ),
+        *(
+            f"      s{r}_{v} = stk_words(s{r}_{v}, w{v}, x{r});"
+            for r in range(rows)
+            for v in range(vectors)
+        ),
         "    }",
-    ]  # fmt: skip
+    ]
 
 
 def _bytes(bits: int, rows: int, vectors: int) -> list[str]:
@@ -118,6 +126,9 @@ def _bytes(bits: int, rows: int, vectors: int) -> list[str]:
             lines += [f"          p{r}_{v} = stk_bytes(p{r}_{v}, u{v}, x{r});" for r in range(rows)]
         lines.append("        }")
     return [
-        *lines, f"        w += {vectors} * 4 * LANES_float;", "      }",
-        *(f"      s{r}_{v} += stk_pairs(p{r}_{v});" for r, v in at), "    }",
-    ]  # fmt: skip
+        *lines,
+        f"        w += {vectors} * 4 * LANES_float;",
+        "      }",
+        *(f"      s{r}_{v} += stk_pairs(p{r}_{v});" for r, v in at),
+        "    }",
+    ]

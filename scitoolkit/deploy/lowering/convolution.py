@@ -36,8 +36,9 @@ class Convolution(Lowering):
         x, weight, bias, stride, padding, dilation, transposed, _, groups = args
         if transposed or not isinstance(weight, torch.Tensor):
             kind = "that is transposed" if transposed else "with a computed kernel"
-            raise ConfigError(f"a convolution {kind}", where="export to C",
-                              fix="upsample and convolve")  # fmt: skip
+            raise ConfigError(
+                f"a convolution {kind}", where="export to C", fix="upsample and convolve"
+            )
         padded = _padded(builder, x, padding)
         kernel = weight.numpy()
         added = None if bias is None else bias.numpy()
@@ -47,8 +48,11 @@ class Convolution(Lowering):
         if groups == padded.shape[1] == len(kernel):
             return _depthwise(builder, padded, kernel, added, *geometry)
         if groups > MOST_GROUPS:
-            raise ConfigError(f"a convolution of {groups} groups of several channels",
-                              where="export to C", allowed=f"{MOST_GROUPS} groups")  # fmt: skip
+            raise ConfigError(
+                f"a convolution of {groups} groups of several channels",
+                where="export to C",
+                allowed=f"{MOST_GROUPS} groups",
+            )
         return _grouped(builder, padded, kernel, added, groups, like, *geometry)
 
 
@@ -80,9 +84,14 @@ def _padded(builder: Builder, x: Any, padding: Sequence[int]) -> View:
 
 
 def _dense(
-    builder: Builder, x: View, kernel: np.ndarray, bias: np.ndarray | None,
-    stride: list[int], dilation: list[int], space: list[int],
-) -> View:  # fmt: skip
+    builder: Builder,
+    x: View,
+    kernel: np.ndarray,
+    bias: np.ndarray | None,
+    stride: list[int],
+    dilation: list[int],
+    space: list[int],
+) -> View:
     """Return the convolution; last dim of the window and channels form one segment."""
     steps = [s for s in x.strides if isinstance(s, int)]
     channels, sizes = kernel.shape[1], kernel.shape[2:]
@@ -103,9 +112,14 @@ def _dense(
 
 
 def _depthwise(
-    builder: Builder, x: View, kernel: np.ndarray, bias: np.ndarray | None,
-    stride: list[int], dilation: list[int], space: list[int],
-) -> Value:  # fmt: skip
+    builder: Builder,
+    x: View,
+    kernel: np.ndarray,
+    bias: np.ndarray | None,
+    stride: list[int],
+    dilation: list[int],
+    space: list[int],
+) -> Value:
     """Return the depthwise convolution: a sum over the window, channels innermost."""
     taps = int(np.prod(kernel.shape[2:]))
     steps = [s for s in x.strides if isinstance(s, int)]
@@ -128,16 +142,28 @@ def _depthwise(
 
 
 def _grouped(
-    builder: Builder, x: View, kernel: np.ndarray, bias: np.ndarray | None, groups: int, like: Any,
-    stride: list[int], dilation: list[int], space: list[int],
-) -> View:  # fmt: skip
+    builder: Builder,
+    x: View,
+    kernel: np.ndarray,
+    bias: np.ndarray | None,
+    groups: int,
+    like: Any,
+    stride: list[int],
+    dilation: list[int],
+    space: list[int],
+) -> View:
     into = builder.new(tuple(like.shape), x.dtype, [0, *range(2, len(like.shape)), 1])
     width_in, width_out = x.shape[1] // groups, len(kernel) // groups
     for g in range(groups):
         part = slice(g * width_out, (g + 1) * width_out)
         found = _dense(
-            builder, x.take(1, range(g * width_in, (g + 1) * width_in)), kernel[part],
-            None if bias is None else bias[part], stride, dilation, space,
-        )  # fmt: skip
+            builder,
+            x.take(1, range(g * width_in, (g + 1) * width_in)),
+            kernel[part],
+            None if bias is None else bias[part],
+            stride,
+            dilation,
+            space,
+        )
         builder.store(found, into.take(1, range(part.start, part.stop)))
     return into

@@ -16,21 +16,45 @@ else:
     torch = LazyModule("torch")  # listing the lowerings needs none
 
 _UNARY = {
-    "neg": "-{0}", "abs": "fabs({0})", "exp": "stk_exp({0})", "log": "log({0})",
-    "sqrt": "sqrt({0})", "rsqrt": "1 / sqrt({0})", "reciprocal": "1 / {0}", "sin": "sin({0})",
-    "cos": "cos({0})", "tanh": "stk_tanh({0})", "sigmoid": "stk_sigmoid({0})",
-    "relu": "{0} > 0 ? {0} : 0", "silu": "{0} * stk_sigmoid({0})", "floor": "floor({0})",
-    "round": "rint({0})", "erf": "stk_erf({0})", "log1p": "log1p({0})", "expm1": "expm1({0})",
-    "logical_not": "!{0}", "sign": "({0} > 0) - ({0} < 0)",
-}  # fmt: skip
+    "neg": "-{0}",
+    "abs": "fabs({0})",
+    "exp": "stk_exp({0})",
+    "log": "log({0})",
+    "sqrt": "sqrt({0})",
+    "rsqrt": "1 / sqrt({0})",
+    "reciprocal": "1 / {0}",
+    "sin": "sin({0})",
+    "cos": "cos({0})",
+    "tanh": "stk_tanh({0})",
+    "sigmoid": "stk_sigmoid({0})",
+    "relu": "{0} > 0 ? {0} : 0",
+    "silu": "{0} * stk_sigmoid({0})",
+    "floor": "floor({0})",
+    "round": "rint({0})",
+    "erf": "stk_erf({0})",
+    "log1p": "log1p({0})",
+    "expm1": "expm1({0})",
+    "logical_not": "!{0}",
+    "sign": "({0} > 0) - ({0} < 0)",
+}
 _BINARY = {
-    "mul": "{0} * {1}", "div": "{0} / {1}", "maximum": "{0} > {1} ? {0} : {1}",
-    "minimum": "{0} < {1} ? {0} : {1}", "pow": "pow({0}, {1})",
-    "lt": "{0} < {1}", "le": "{0} <= {1}", "gt": "{0} > {1}", "ge": "{0} >= {1}",
-    "eq": "{0} == {1}", "ne": "{0} != {1}", "logical_and": "{0} && {1}",
-    "logical_or": "{0} || {1}", "bitwise_and": "{0} & {1}", "bitwise_or": "{0} | {1}",
+    "mul": "{0} * {1}",
+    "div": "{0} / {1}",
+    "maximum": "{0} > {1} ? {0} : {1}",
+    "minimum": "{0} < {1} ? {0} : {1}",
+    "pow": "pow({0}, {1})",
+    "lt": "{0} < {1}",
+    "le": "{0} <= {1}",
+    "gt": "{0} > {1}",
+    "ge": "{0} >= {1}",
+    "eq": "{0} == {1}",
+    "ne": "{0} != {1}",
+    "logical_and": "{0} && {1}",
+    "logical_or": "{0} || {1}",
+    "bitwise_and": "{0} & {1}",
+    "bitwise_or": "{0} | {1}",
     "remainder": "{0} - floor((double){0} / {1}) * {1}",
-}  # fmt: skip
+}
 _POWERS = {
     2: "{0} * {0}",
     3: "{0} * {0} * {0}",
@@ -73,15 +97,29 @@ class Elementwise(Lowering):
     """Arithmetic, activations, comparisons, choices and conversions."""
 
     targets: ClassVar[Sequence[str]] = (
-        *(f"aten.{name}.default" for name in _UNARY), *(f"aten.{name}.Tensor" for name in _BINARY),
+        *(f"aten.{name}.default" for name in _UNARY),
+        *(f"aten.{name}.Tensor" for name in _BINARY),
         *(f"aten.{name}.Scalar" for name in _BINARY),
-        "aten.maximum.default", "aten.minimum.default",
-        "aten.logical_and.default", "aten.logical_or.default", "aten.pow.Tensor_Tensor",
-        "aten.pow.Tensor_Scalar", "aten.add.Tensor", "aten.add.Scalar", "aten.sub.Tensor",
-        "aten.sub.Scalar", "aten.rsub.Scalar", "aten.gelu.default", "aten.clamp.default",
-        "aten.where.self", "aten._to_copy.default", "aten.leaky_relu.default",
-        "aten.elu.default", "aten.softplus.default", "aten.hardtanh.default",
-    )  # fmt: skip
+        "aten.maximum.default",
+        "aten.minimum.default",
+        "aten.logical_and.default",
+        "aten.logical_or.default",
+        "aten.pow.Tensor_Tensor",
+        "aten.pow.Tensor_Scalar",
+        "aten.add.Tensor",
+        "aten.add.Scalar",
+        "aten.sub.Tensor",
+        "aten.sub.Scalar",
+        "aten.rsub.Scalar",
+        "aten.gelu.default",
+        "aten.clamp.default",
+        "aten.where.self",
+        "aten._to_copy.default",
+        "aten.leaky_relu.default",
+        "aten.elu.default",
+        "aten.softplus.default",
+        "aten.hardtanh.default",
+    )
 
     @classmethod
     def lower(cls, builder: Builder, target: str, args: Sequence[Any], like: Any) -> Value:
@@ -120,8 +158,11 @@ def _computing(args: Sequence[Any], dtype: str) -> str:
     """Return the dtype of literals: that of the result, or of the operands of a comparison."""
     if dtype != "bool":
         return dtype
-    found = [a.dtype if isinstance(a, View | Expr) else dtype_of(a)
-             for a in args if isinstance(a, View | Expr | torch.Tensor)]  # fmt: skip
+    found = [
+        a.dtype if isinstance(a, View | Expr) else dtype_of(a)
+        for a in args
+        if isinstance(a, View | Expr | torch.Tensor)
+    ]
     return next((d for d in found if d.startswith("float")), dtype)
 
 

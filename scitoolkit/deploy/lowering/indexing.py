@@ -27,9 +27,12 @@ class Lookup(Lowering):
     """
 
     targets: ClassVar[Sequence[str]] = (
-        "aten.index.Tensor", "aten._unsafe_index.Tensor", "aten.gather.default",
-        "aten.embedding.default", "aten.searchsorted.Tensor",
-    )  # fmt: skip
+        "aten.index.Tensor",
+        "aten._unsafe_index.Tensor",
+        "aten.gather.default",
+        "aten.embedding.default",
+        "aten.searchsorted.Tensor",
+    )
 
     @classmethod
     def lower(cls, builder: Builder, target: str, args: Sequence[Any], like: Any) -> Value:
@@ -38,8 +41,12 @@ class Lookup(Lowering):
         if target == "aten.searchsorted.Tensor":
             return _rank(builder, x, args, tuple(like.shape))
         if target == "aten.embedding.default":
-            return _loaded(builder, x, [(args[1], 1), _ramp(len(like.shape) - 1, like.shape)],
-                           tuple(like.shape))  # fmt: skip
+            return _loaded(
+                builder,
+                x,
+                [(args[1], 1), _ramp(len(like.shape) - 1, like.shape)],
+                tuple(like.shape),
+            )
         if target == "aten.gather.default":
             dim = args[1] % len(x.shape)
             own = [_ramp(d, like.shape) for d in range(len(x.shape))]
@@ -98,8 +105,11 @@ def _loaded(builder: Builder, x: View, indices: Sequence[Any], shape: tuple[int,
         safe = f"stk_within({{{len(values)}}}, {size})"
         if constant and bool(((index >= 0) & (index < size)).all()):
             safe = f"{{{len(values)}}}"
-        places.append(f"{builder.table(stride)}[{safe}]" if isinstance(stride, tuple)
-                      else f"{safe} * {stride}")  # fmt: skip
+        places.append(
+            f"{builder.table(stride)}[{safe}]"
+            if isinstance(stride, tuple)
+            else f"{safe} * {stride}"
+        )
         values.append(value)
     return Expr("{source}[" + " + ".join(places) + "]", tuple(values), shape, x.dtype, x)
 

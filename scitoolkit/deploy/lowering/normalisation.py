@@ -19,8 +19,9 @@ class Normalisation(Lowering):
     """native_layer_norm and native_group_norm."""
 
     targets: ClassVar[Sequence[str]] = (
-        "aten.native_layer_norm.default", "aten.native_group_norm.default",
-    )  # fmt: skip
+        "aten.native_layer_norm.default",
+        "aten.native_group_norm.default",
+    )
 
     @classmethod
     def lower(cls, builder: Builder, target: str, args: Sequence[Any], like: Any) -> Any:

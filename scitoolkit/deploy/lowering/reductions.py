@@ -21,10 +21,15 @@ class Reductions(Lowering):
     """sum, mean, amax, amin, var over constant dims."""
 
     targets: ClassVar[Sequence[str]] = (
-        "aten.sum.dim_IntList", "aten.mean.dim", "aten.mean.default", "aten.sum.default",
-        "aten.amax.default", "aten.amin.default", "aten.var.correction",
+        "aten.sum.dim_IntList",
+        "aten.mean.dim",
+        "aten.mean.default",
+        "aten.sum.default",
+        "aten.amax.default",
+        "aten.amin.default",
+        "aten.var.correction",
         "aten.var_mean.correction",
-    )  # fmt: skip
+    )
 
     @classmethod
     def lower(cls, builder: Builder, target: str, args: Sequence[Any], like: Any) -> Any:
@@ -88,9 +93,12 @@ class Pooling(Lowering):
     """Average and maximum over windows, in 1 to 3 dims."""
 
     targets: ClassVar[Sequence[str]] = (
-        "aten.avg_pool1d.default", "aten.avg_pool2d.default", "aten.avg_pool3d.default",
-        "aten.max_pool2d_with_indices.default", "aten.max_pool3d_with_indices.default",
-    )  # fmt: skip
+        "aten.avg_pool1d.default",
+        "aten.avg_pool2d.default",
+        "aten.avg_pool3d.default",
+        "aten.max_pool2d_with_indices.default",
+        "aten.max_pool3d_with_indices.default",
+    )
 
     @classmethod
     def lower(cls, builder: Builder, target: str, args: Sequence[Any], like: Any) -> Any:
@@ -100,9 +108,9 @@ class Pooling(Lowering):
         average = target.startswith("aten.avg")
         size, stride, padding = (_each(a, space) for a in args[1:4])
         stride = stride or size
-        dilation, ceil_mode = ([1] * space, args[4]) if average else (
-            _each(args[4], space), args[5]
-        )  # fmt: skip
+        dilation, ceil_mode = (
+            ([1] * space, args[4]) if average else (_each(args[4], space), args[5])
+        )
         beyond = ceil_mode and any(
             (n - k) % s for n, k, s in zip(x.shape[-space:], size, stride, strict=True)
         )
@@ -110,8 +118,9 @@ class Pooling(Lowering):
         if any(padding) or any(d != 1 for d in dilation) or beyond or divisor is not None:
             raise ConfigError(
                 f"{target} with padding, dilation, divisor_override or windows beyond the end",
-                where="export to C", fix="pad before it, and pool whole windows",
-            )  # fmt: skip
+                where="export to C",
+                fix="pad before it, and pool whole windows",
+            )
         result = like[0] if isinstance(like, tuple | list) else like
         views = []
         for place in itertools.product(*map(range, size)):
@@ -133,6 +142,8 @@ class Pooling(Lowering):
 
 
 def _each(value: Any, count: int) -> list[Any]:
-    return [value] * count if not isinstance(value, list | tuple) else (
-        list(value) * count if len(value) == 1 else list(value)
-    )  # fmt: skip
+    return (
+        [value] * count
+        if not isinstance(value, list | tuple)
+        else (list(value) * count if len(value) == 1 else list(value))
+    )

@@ -38,9 +38,15 @@ class Resampling(Lowering):
 
 
 def _along(
-    builder: Builder, value: Value, dim: int, size: int, *, linear: bool, align: bool,
+    builder: Builder,
+    value: Value,
+    dim: int,
+    size: int,
+    *,
+    linear: bool,
+    align: bool,
     factor: float | None,
-) -> Value:  # fmt: skip
+) -> Value:
     """Return a value interpolated along one dim.
 
     Args:

@@ -21,13 +21,26 @@ class Views(Lowering):
     """Reshapes, permutations, slices and broadcasts of views and lazy expressions."""
 
     targets: ClassVar[Sequence[str]] = (
-        "aten.view.default", "aten._unsafe_view.default", "aten.reshape.default",
-        "aten.permute.default", "aten.transpose.int", "aten.slice.Tensor", "aten.select.int",
-        "aten.unsqueeze.default", "aten.squeeze.dims", "aten.squeeze.dim", "aten.expand.default",
-        "aten.clone.default", "aten.alias.default", "aten.flip.default", "aten.roll.default",
-        "aten.index_select.default", "aten.split_with_sizes.default", "aten.split.Tensor",
+        "aten.view.default",
+        "aten._unsafe_view.default",
+        "aten.reshape.default",
+        "aten.permute.default",
+        "aten.transpose.int",
+        "aten.slice.Tensor",
+        "aten.select.int",
+        "aten.unsqueeze.default",
+        "aten.squeeze.dims",
+        "aten.squeeze.dim",
+        "aten.expand.default",
+        "aten.clone.default",
+        "aten.alias.default",
+        "aten.flip.default",
+        "aten.roll.default",
+        "aten.index_select.default",
+        "aten.split_with_sizes.default",
+        "aten.split.Tensor",
         "aten.detach.default",
-    )  # fmt: skip
+    )
 
     @classmethod
     def lower(cls, builder: Builder, target: str, args: Sequence[Any], like: Any) -> Any:
@@ -141,8 +154,10 @@ class Assign(Lowering):
     """Assignments to slices of a tensor: a copy with the slice replaced."""
 
     targets: ClassVar[Sequence[str]] = (
-        "aten.copy.default", "aten.select_scatter.default", "aten.slice_scatter.default",
-    )  # fmt: skip
+        "aten.copy.default",
+        "aten.select_scatter.default",
+        "aten.slice_scatter.default",
+    )
 
     @classmethod
     def lower(cls, builder: Builder, target: str, args: Sequence[Any], like: Any) -> Value:
@@ -165,8 +180,10 @@ class Assign(Lowering):
 
 def _weight(value: Value) -> int:
     leaves = [value] if isinstance(value, View) else list(value.args)
-    return max((v.buffer.size for v in leaves
-                if isinstance(v, View) and v.buffer.kind != "constant"), default=0)  # fmt: skip
+    return max(
+        (v.buffer.size for v in leaves if isinstance(v, View) and v.buffer.kind != "constant"),
+        default=0,
+    )
 
 
 def _expr_order(value: Expr) -> list[int]:

@@ -49,9 +49,16 @@ def shortest(timed: Sequence[Timed], rounds: int, sweep: int = 0) -> list[float]
     arrays = many(*(ctypes.addressof(p) for p in pointers))
     for _ in range(rounds):
         clock(
-            ctypes.c_int64(len(timed)), calls, arrays, _address(sizes), _address(work),
-            ctypes.c_int64(len(work)), _address(swept), ctypes.c_int64(sweep), _address(seconds),
-        )  # fmt: skip
+            ctypes.c_int64(len(timed)),
+            calls,
+            arrays,
+            _address(sizes),
+            _address(work),
+            ctypes.c_int64(len(work)),
+            _address(swept),
+            ctypes.c_int64(sweep),
+            _address(seconds),
+        )
     return [float(s) for s in seconds]
 
 

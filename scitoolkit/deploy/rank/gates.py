@@ -63,12 +63,14 @@ class Gate(nn.Module):
         self.weights: Tensor = torch.zeros(len(layer.options))
         self.linear = isinstance(whole[0], nn.Linear)
         self.masks = [
-            torch.stack([
-                (torch.arange(n) < (n if o.ranks is None else o.ranks[side])).float()
-                for o in layer.options
-            ])
+            torch.stack(
+                [
+                    (torch.arange(n) < (n if o.ranks is None else o.ranks[side])).float()
+                    for o in layer.options
+                ]
+            )
             for side, n in enumerate(layer.full)
-        ]  # fmt: skip
+        ]
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the output of the layer at the selected rank."""
@@ -92,9 +94,13 @@ class Gate(nn.Module):
 
 
 def chosen_by_gates(
-    found: Study, given: Sequence[Sequence[np.ndarray]], share: float, *, steps: int = STEPS,
+    found: Study,
+    given: Sequence[Sequence[np.ndarray]],
+    share: float,
+    *,
+    steps: int = STEPS,
     seed: int = 0,
-) -> dict[str, Option]:  # fmt: skip
+) -> dict[str, Option]:
     """Return {layer: option}: the most probable options within a share of the time.
 
     Returns the exact choice if it changes outputs less.
@@ -119,19 +125,27 @@ def chosen_by_gates(
     root.requires_grad_(False)
     for parameter in factors:
         parameter.requires_grad_(True)
-    rates = [{"params": [p], "lr": FACTOR_RATE * float(p.detach().square().mean().sqrt()) + 1e-12}
-             for p in factors]  # fmt: skip
-    by_factors, by_gates = torch.optim.Adam(rates), torch.optim.Adam(
-        [gate.logits.requires_grad_(True) for gate in gates], lr=GATE_RATE
-    )  # fmt: skip
+    rates = [
+        {"params": [p], "lr": FACTOR_RATE * float(p.detach().square().mean().sqrt()) + 1e-12}
+        for p in factors
+    ]
+    by_factors, by_gates = (
+        torch.optim.Adam(rates),
+        torch.optim.Adam([gate.logits.requires_grad_(True) for gate in gates], lr=GATE_RATE),
+    )
     generator = torch.Generator().manual_seed(seed)
     for step in range(steps):
         _take_path(gates, step % 3, generator)
         _descend(by_factors, torch.log(score.of(_sample(score, 0, generator)) + FLOOR), factors)
         for gate in gates:
             gate.draw(WARM * (COLD / WARM) ** (step / steps), generator)
-        time = sum(((torch.softmax(gate.logits, 0) * own).sum()
-                    for gate, own in zip(gates, times, strict=True)), torch.zeros(()))  # fmt: skip
+        time = sum(
+            (
+                (torch.softmax(gate.logits, 0) * own).sum()
+                for gate, own in zip(gates, times, strict=True)
+            ),
+            torch.zeros(()),
+        )
         loss = torch.log(score.of(_sample(score, 1, generator)) + FLOOR)
         loss = loss + PRESSURE * torch.relu(torch.log(time / target))
         _descend(by_gates, loss, [gate.logits for gate in gates])
@@ -150,8 +164,9 @@ def _gated(root: nn.Module, found: Study, first: Mapping[str, Option]) -> list[G
 
     def gate(name: str, module: nn.Module, _: Sequence[int]) -> nn.Sequential:
         layer = layers[name]
-        gates[name] = Gate(layer, first[layer.name],
-                           nested_factors(module, found.moments[layer.name]))  # fmt: skip
+        gates[name] = Gate(
+            layer, first[layer.name], nested_factors(module, found.moments[layer.name])
+        )
         return nn.Sequential(gates[name])
 
     replaced(root, {name: layer.full for name, layer in layers.items()}, gate)

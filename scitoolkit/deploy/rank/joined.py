@@ -44,7 +44,9 @@ def samples_of(
     own = [a for a, s in zip(arrays, function.inputs, strict=True) if not s.shared]
     number = len(own[0]) if own else 1
     return [
-        tuple(torch.from_numpy(a if s.shared else a[k : k + 1])
-              for a, s in zip(arrays, function.inputs, strict=True))
+        tuple(
+            torch.from_numpy(a if s.shared else a[k : k + 1])
+            for a, s in zip(arrays, function.inputs, strict=True)
+        )
         for k in range(0, number, -(-number // most))
-    ]  # fmt: skip
+    ]

@@ -56,18 +56,26 @@ class Lowered:
             "compressed": list(ranks),
             "dense": [layer.name for layer in found.layers if layer.name not in ranks],
             "microseconds": {
-                "dense": 1e6 * dense_seconds, "predicted": told["microseconds"],
+                "dense": 1e6 * dense_seconds,
+                "predicted": told["microseconds"],
                 "measured": 1e6 * seconds,
             },
-            "layers_time_share": told["time_share"], "predicted_change": told["change"],
+            "layers_time_share": told["time_share"],
+            "predicted_change": told["change"],
             "pareto": rows,
-        }  # fmt: skip
+        }
 
 
 def lowered(
-    functions: Sequence[TracedFunction], given: Sequence[Sequence[np.ndarray]],
-    share: float, keep: Sequence[str], target: Target, sweep: int, *, by_gates: bool = False,
-) -> Lowered:  # fmt: skip
+    functions: Sequence[TracedFunction],
+    given: Sequence[Sequence[np.ndarray]],
+    share: float,
+    keep: Sequence[str],
+    target: Target,
+    sweep: int,
+    *,
+    by_gates: bool = False,
+) -> Lowered:
     """Return functions with the ranks that change outputs least within a share of the layers' time.
 
     Args:
@@ -113,8 +121,10 @@ def call_seconds(
         timed = []
         for library in libraries:
             about = next(f for f in library.about["functions"] if f["name"] == function.name)
-            inputs = [np.ascontiguousarray(a if s.shared else a[:1], np.float32)
-                      for a, s in zip(arrays, function.inputs, strict=True)]  # fmt: skip
+            inputs = [
+                np.ascontiguousarray(a if s.shared else a[:1], np.float32)
+                for a, s in zip(arrays, function.inputs, strict=True)
+            ]
             outputs = [np.empty((1, *o["shape"][1:]), np.float32) for o in about["outputs"]]
             address = ctypes.cast(library.pointer(function.name), ctypes.c_void_p).value
             assert address is not None

@@ -26,14 +26,18 @@ class Score:
     """
 
     def __init__(
-        self, root: nn.Module, functions: Sequence[TracedFunction],
-        given: Sequence[Sequence[np.ndarray]], most: int,
-    ) -> None:  # fmt: skip
+        self,
+        root: nn.Module,
+        functions: Sequence[TracedFunction],
+        given: Sequence[Sequence[np.ndarray]],
+        most: int,
+    ) -> None:
         self._root = root
         self._calls = [
-            (f"f{k}", sample) for k, (f, a) in enumerate(zip(functions, given, strict=True))
+            (f"f{k}", sample)
+            for k, (f, a) in enumerate(zip(functions, given, strict=True))
             for sample in samples_of(f, a, most)
-        ]  # fmt: skip
+        ]
         self._dense = self._outputs()
         self._scales = self._sizes(functions)
 
@@ -60,10 +64,12 @@ class Score:
 
     def _change(self, number: int, outputs: Sequence[Tensor]) -> Tensor:
         scales = self._scales[self._calls[number][0]]
-        return torch.stack([
-            (a - b).square().mean() / scale
-            for a, b, scale in zip(outputs, self._dense[number], scales, strict=True)
-        ]).mean()  # fmt: skip
+        return torch.stack(
+            [
+                (a - b).square().mean() / scale
+                for a, b, scale in zip(outputs, self._dense[number], scales, strict=True)
+            ]
+        ).mean()
 
     def _call(self, number: int) -> tuple[Tensor, ...]:
         name, sample = self._calls[number]

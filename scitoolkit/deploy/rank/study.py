@@ -89,10 +89,11 @@ class Study:
         places = least_cost(sizes, costs, share * self.seconds())
         if places is None:
             raise ConfigError(
-                f"time_share {share:g}", where="time_share",
+                f"time_share {share:g}",
+                where="time_share",
                 allowed=f"{self.least_share():.2f} and more, by the table of this machine",
                 fix=f"time_share={np.ceil(100 * self.least_share() + 1) / 100:g}",
-            )  # fmt: skip
+            )
         return {layer.name: layer.options[k] for layer, k in zip(self.layers, places, strict=True)}
 
     def seconds(self) -> float:
@@ -116,8 +117,9 @@ class Study:
         """Return functions with replaced layers; the original ones are not modified."""
         root = joined(copy.deepcopy([f.module for f in self.functions]))
         self._replace(root, chosen)
-        return [replace(f, module=root.get_submodule(f"f{k}"))
-                for k, f in enumerate(self.functions)]  # fmt: skip
+        return [
+            replace(f, module=root.get_submodule(f"f{k}")) for k, f in enumerate(self.functions)
+        ]
 
     def change(self, given: Sequence[Sequence[np.ndarray]], chosen: Mapping[str, Ranks]) -> float:
         """Return the mean squared relative change of outputs with all given layers replaced."""
@@ -140,9 +142,12 @@ def ranks_of(chosen: Mapping[str, Option]) -> dict[str, Ranks]:
 
 
 def study(
-    functions: Sequence[TracedFunction], given: Sequence[Sequence[np.ndarray]],
-    keep: Sequence[str], target: Target, sweep: int,
-) -> Study:  # fmt: skip
+    functions: Sequence[TracedFunction],
+    given: Sequence[Sequence[np.ndarray]],
+    keep: Sequence[str],
+    target: Target,
+    sweep: int,
+) -> Study:
     """Return the measured options of all layers of a surrogate.
 
     Args:
@@ -159,14 +164,19 @@ def study(
     root = joined(copy.deepcopy([f.module for f in functions]))
     public = {inner: name for name, inner in by_public_name(root).items()}
     _check_names(set(public.values()), keep, "keep")
-    found = {public[names[0]]: layer for names, layer in layers_of(root)
-             if not any(_below(public[n], k) for n in names for k in keep)}  # fmt: skip
+    found = {
+        public[names[0]]: layer
+        for names, layer in layers_of(root)
+        if not any(_below(public[n], k) for n in names for k in keep)
+    }
     shapes = _shapes(root, functions, given, found)
     if not shapes:
         raise ConfigError(
             "low rank applies to linear layers and convolutions without groups, and this "
-            "surrogate calls none", where="time_share", fix="leave time_share out",
-        )  # fmt: skip
+            "surrogate calls none",
+            where="time_share",
+            fix="leave time_share out",
+        )
     moments = _moments(root, functions, given, {n: found[n] for n in shapes})
     uses = [Use(name, found[name], shapes[name]) for name in shapes]
     ranks = {u.name: [None, *candidate_ranks(full_ranks(u.layer), target.lanes)] for u in uses}
@@ -186,9 +196,10 @@ def study(
 
 
 def with_ranks(
-    functions: Sequence[TracedFunction], given: Sequence[Sequence[np.ndarray]],
+    functions: Sequence[TracedFunction],
+    given: Sequence[Sequence[np.ndarray]],
     ranks: Mapping[str, Sequence[int]],
-) -> list[TracedFunction]:  # fmt: skip
+) -> list[TracedFunction]:
     """Return functions with some layers replaced by factors of given ranks.
 
     Args:
@@ -210,9 +221,11 @@ def with_ranks(
 
 
 def _moments(
-    root: nn.Module, functions: Sequence[TracedFunction], given: Sequence[Sequence[np.ndarray]],
+    root: nn.Module,
+    functions: Sequence[TracedFunction],
+    given: Sequence[Sequence[np.ndarray]],
     layers: Mapping[str, nn.Module],
-) -> dict[str, Tensor]:  # fmt: skip
+) -> dict[str, Tensor]:
     """Return the second moments of the inputs of each layer; the identity without calls."""
     with torch.no_grad(), Moments(layers) as seen:
         for k, (function, arrays) in enumerate(zip(functions, given, strict=True)):
@@ -235,10 +248,13 @@ def _worth(seconds: Mapping[Ranks | None, float]) -> list[Ranks]:
     dense = seconds[None]
     faster = {r: s for r, s in seconds.items() if r is not None and s < WORTH * dense}
     return [
-        r for r, s in faster.items()
-        if not any(o != r and t <= s and all(a >= b for a, b in zip(o, r, strict=True))
-                   for o, t in faster.items())
-    ]  # fmt: skip
+        r
+        for r, s in faster.items()
+        if not any(
+            o != r and t <= s and all(a >= b for a, b in zip(o, r, strict=True))
+            for o, t in faster.items()
+        )
+    ]
 
 
 def _weights(module: nn.Module) -> int:
@@ -249,9 +265,11 @@ def _check_names(known: Collection[str], names: Sequence[str], where: str) -> No
     for name in names:
         if name not in known:
             raise ConfigError(
-                f"no layer {name!r}", where=where, allowed=", ".join(sorted(known)),
+                f"no layer {name!r}",
+                where=where,
+                allowed=", ".join(sorted(known)),
                 fix=nearest_name(name, sorted(known)) or "a name of a layer",
-            )  # fmt: skip
+            )
 
 
 def _below(name: str, kept: str) -> bool:
@@ -259,9 +277,11 @@ def _below(name: str, kept: str) -> bool:
 
 
 def _shapes(
-    root: nn.Module, functions: Sequence[TracedFunction], given: Sequence[Sequence[np.ndarray]],
+    root: nn.Module,
+    functions: Sequence[TracedFunction],
+    given: Sequence[Sequence[np.ndarray]],
     layers: Mapping[str, nn.Module],
-) -> dict[str, tuple[Shape, ...]]:  # fmt: skip
+) -> dict[str, tuple[Shape, ...]]:
     """Return the input shapes of all calls of each layer in one call of each function, in order."""
     found: dict[str, list[Shape]] = {}
     hooks = [

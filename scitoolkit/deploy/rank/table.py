@@ -70,9 +70,11 @@ def candidate_ranks(full: Ranks, lanes: int) -> list[Ranks]:
 
 
 def measured(
-    uses: Sequence[Use], candidates: Mapping[str, Sequence[Ranks | None]], target: Target,
+    uses: Sequence[Use],
+    candidates: Mapping[str, Sequence[Ranks | None]],
+    target: Target,
     sweep: int,
-) -> dict[str, dict[Ranks | None, float]]:  # fmt: skip
+) -> dict[str, dict[Ranks | None, float]]:
     """Return {layer: {ranks: seconds of all its calls in one call of the model}}.
 
     Args:
@@ -132,8 +134,10 @@ def _alone(layer: nn.Module, ranks: Ranks | None, shape: Shape, name: str) -> Tr
         shape = (shape[0], *shape[2:], shape[1])
         module = _ChannelsLast(made).eval()
     result = tuple(module(torch.zeros(1, *shape)).shape[1:])
-    specs = [ArraySpec(n, tuple(f"d{k}" for k in range(len(s))), s)
-             for n, s in (("x", shape), ("y", result))]  # fmt: skip
+    specs = [
+        ArraySpec(n, tuple(f"d{k}" for k in range(len(s))), s)
+        for n, s in (("x", shape), ("y", result))
+    ]
     return TracedFunction(module, specs[:1], specs[1:], name=name)
 
 

@@ -101,9 +101,10 @@ def read_axis(dim: str, points: np.ndarray, *, periodic: bool) -> Axis:
     if periodic or np.abs(gauss - points).max() > _EVEN * length:
         raise ConfigError(
             f"the points along {dim!r} are not even{' on a periodic dim' if periodic else ''}",
-            where="guards", allowed="even points, or Chebyshev-Gauss points between walls",
+            where="guards",
+            allowed="even points, or Chebyshev-Gauss points between walls",
             fix="interpolate the data to such a grid, or use guards without a basis (value_range)",
-        )  # fmt: skip
+        )
     return Axis(dim, gauss, "chebyshev", float(middle - 0.5 * length), float(length))
 
 
@@ -143,7 +144,9 @@ class Grid:
     def _known(self, dim: str) -> str:
         if dim not in self.sizes:
             raise ConfigError(
-                f"{dim!r} is not a dim of the grid", where="guards", allowed=", ".join(self.sizes),
+                f"{dim!r} is not a dim of the grid",
+                where="guards",
+                allowed=", ".join(self.sizes),
                 fix=nearest_name(dim, list(self.sizes)) or "",
-            )  # fmt: skip
+            )
         return dim

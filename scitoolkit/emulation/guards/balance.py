@@ -34,9 +34,15 @@ class PlaneBalance(nn.Module):
     """
 
     def __init__(
-        self, grid: Grid, dim: str, carrier: str, diffusivity: Mapping[str, float],
-        walls: Mapping[str, tuple[float, float]], step: float, dropped: int,
-    ) -> None:  # fmt: skip
+        self,
+        grid: Grid,
+        dim: str,
+        carrier: str,
+        diffusivity: Mapping[str, float],
+        walls: Mapping[str, tuple[float, float]],
+        step: float,
+        dropped: int,
+    ) -> None:
         super().__init__()
         axis = chebyshev_axis(grid, dim)
         self.carrier: str = carrier
@@ -46,16 +52,18 @@ class PlaneBalance(nn.Module):
         if walled := [d for d in flat if d not in grid.periodic]:
             raise ConfigError(
                 f"planes across {dim!r} that end at walls along {', '.join(walled)}",
-                where="guards", allowed="periodic planes",
+                where="guards",
+                allowed="periodic planes",
                 fix=f"boundary.{walled[0]}=circular if it is, or leave the guard out",
-            )  # fmt: skip
+            )
         self.planes: list[int] = [grid.position(d) for d in flat]
         s, count = axis.relative, axis.size - dropped
         if count < 1:
             raise ConfigError(
                 f"{axis.size} points along {dim!r} and {dropped} polynomials dropped",
-                where="guards", allowed=f"dropped < {axis.size}",
-            )  # fmt: skip
+                where="guards",
+                allowed=f"dropped < {axis.size}",
+            )
         scale = 2 / axis.length
         shape = [1] * (len(grid.sizes) + 1)
         shape[self.dim] = axis.size

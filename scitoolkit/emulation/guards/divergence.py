@@ -24,17 +24,19 @@ def projection(grid: Grid, velocity: Mapping[str, str]) -> nn.Module:
     """
     if set(velocity) != set(grid.sizes):
         raise ConfigError(
-            f"a velocity along {', '.join(velocity)}", where="guards.velocity",
+            f"a velocity along {', '.join(velocity)}",
+            where="guards.velocity",
             allowed=f"a component along each of {', '.join(grid.sizes)}",
-        )  # fmt: skip
+        )
     walled = [d for d in grid.sizes if d not in grid.periodic]
     if not walled:
         return PeriodicProjection(grid, velocity)
     if len(walled) > 1 or len(grid.sizes) != 2:
         raise ConfigError(
-            f"walls at {', '.join(walled)} of {len(grid.sizes)} dims", where="guards",
+            f"walls at {', '.join(walled)} of {len(grid.sizes)} dims",
+            where="guards",
             allowed="no walls, or two dims of which one has walls",
-        )  # fmt: skip
+        )
     return WalledProjection(grid, velocity, walled[0])
 
 

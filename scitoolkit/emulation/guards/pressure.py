@@ -43,9 +43,10 @@ class Pressure(nn.Module):
         if len(walled) != 1 or len(grid.sizes) != 2 or set(velocity) != set(grid.sizes):
             raise ConfigError(
                 f"a velocity along {', '.join(velocity)} on {', '.join(grid.sizes)}, walls "
-                f"at {', '.join(walled) or 'none'}", where="guards",
+                f"at {', '.join(walled) or 'none'}",
+                where="guards",
                 allowed="one periodic dim and one between walls",
-            )  # fmt: skip
+            )
         (wall,) = walled
         (flat,) = [d for d in grid.sizes if d != wall]
         self.variable: str = variable

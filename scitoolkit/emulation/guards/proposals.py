@@ -95,9 +95,7 @@ def means(
     return [*found, (kept, None)] if kept else found
 
 
-def wall_values(
-    frames: Frames, grid: Grid
-) -> list[tuple[dict[str, tuple[float, float]], str]]:  # fmt: skip
+def wall_values(frames: Frames, grid: Grid) -> list[tuple[dict[str, tuple[float, float]], str]]:
     """Return the wall values of the interpolating polynomials if they are constant."""
     found = []
     for dim in grid.sizes:

@@ -36,8 +36,9 @@ class Walls(nn.Module):
         if count < 1:
             raise ConfigError(
                 f"{axis.size} points along {axis.dim!r} and {dropped} polynomials dropped",
-                where="guards", allowed=f"dropped < {axis.size}",
-            )  # fmt: skip
+                where="guards",
+                allowed=f"dropped < {axis.size}",
+            )
         basis = (1 - s**2)[:, None] * np.cos(np.arange(count) * np.arccos(s)[:, None])
         matrix = weighted_projector(basis, np.sqrt(1 - s**2))
         self.register_buffer("matrix", torch.from_numpy(matrix).float(), persistent=False)
@@ -69,9 +70,10 @@ def chebyshev_axis(grid: Grid, dim: str) -> Axis:
     if axis.basis != "chebyshev":
         raise ConfigError(
             f"{dim!r} has even points{' and wraps' if axis.basis == 'fourier' else ''}",
-            where="guards", allowed="Chebyshev-Gauss points between walls",
+            where="guards",
+            allowed="Chebyshev-Gauss points between walls",
             fix="interpolate the data to such points, or leave the guard out",
-        )  # fmt: skip
+        )
     return axis
 
 

@@ -34,9 +34,13 @@ class ConvNeXtBlock(nn.Module):
     act: nn.GELU
 
     def __init__(
-        self, channels: int, padding: Sequence[Padding], kernel: int = 7, expansion: int = 4,
+        self,
+        channels: int,
+        padding: Sequence[Padding],
+        kernel: int = 7,
+        expansion: int = 4,
         conditioning: int = 0,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
         self.depthwise: Conv = Conv(channels, channels, padding, kernel, groups=channels)
         self.widen: Conv = Conv(channels, expansion * channels, padding, 1)
@@ -73,10 +77,17 @@ class ConvNeXtUNet(Pyramid):
     """
 
     def __init__(
-        self, inputs: int, outputs: int, padding: Sequence[Padding], *,
-        widths: Sequence[int] = (32, 64, 96), blocks: int = 2, kernel: int = 7, patch: int = 1,
+        self,
+        inputs: int,
+        outputs: int,
+        padding: Sequence[Padding],
+        *,
+        widths: Sequence[int] = (32, 64, 96),
+        blocks: int = 2,
+        kernel: int = 7,
+        patch: int = 1,
         conditioning: int = 0,
-    ) -> None:  # fmt: skip
+    ) -> None:
         def level(width: int) -> Stack:
             return Stack(
                 ConvNeXtBlock(width, padding, kernel, conditioning=conditioning)

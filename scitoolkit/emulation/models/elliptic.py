@@ -38,10 +38,17 @@ class Elliptic(nn.Module):
     act: nn.GELU
 
     def __init__(
-        self, inputs: int, outputs: int, padding: Sequence[Padding], *, products: int = 16,
-        sources: int = 6, modes: Sequence[int] = (24,), width: int = 32,
+        self,
+        inputs: int,
+        outputs: int,
+        padding: Sequence[Padding],
+        *,
+        products: int = 16,
+        sources: int = 6,
+        modes: Sequence[int] = (24,),
+        width: int = 32,
         conditioning: int = 0,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
         kept = modes_per_dim(modes, len(padding))
         self.first: Conv = Conv(inputs, products, padding, 5)
@@ -50,9 +57,11 @@ class Elliptic(nn.Module):
         self.operator: SpectralMixing = SpectralMixing(sources, padding, kept, dense=True)
         self.act = nn.GELU(approximate="tanh")
         self.local: nn.Sequential = nn.Sequential(
-            Conv(inputs + products + 2 * sources, width, padding), self.act,
-            Conv(width, width, padding), self.act,
-        )  # fmt: skip
+            Conv(inputs + products + 2 * sources, width, padding),
+            self.act,
+            Conv(width, width, padding),
+            self.act,
+        )
         self.film: nn.ModuleList = nn.ModuleList(
             [Film(conditioning, sources), Film(conditioning, width)]
         )

@@ -36,9 +36,16 @@ class FactorisedFNO(nn.Module):
     """
 
     def __init__(
-        self, inputs: int, outputs: int, padding: Sequence[Padding], *, width: int = 64,
-        layers: int = 4, modes: Sequence[int] = (16,), conditioning: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        inputs: int,
+        outputs: int,
+        padding: Sequence[Padding],
+        *,
+        width: int = 64,
+        layers: int = 4,
+        modes: Sequence[int] = (16,),
+        conditioning: int = 0,
+    ) -> None:
         super().__init__()
         kept = modes_per_dim(modes, len(padding))
         self.lift: Conv = Conv(inputs, width, padding, 1)

@@ -32,9 +32,16 @@ class FNO(nn.Module):
     act: nn.GELU
 
     def __init__(
-        self, inputs: int, outputs: int, padding: Sequence[Padding], *, width: int = 32,
-        layers: int = 4, modes: Sequence[int] = (16,), conditioning: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        inputs: int,
+        outputs: int,
+        padding: Sequence[Padding],
+        *,
+        width: int = 32,
+        layers: int = 4,
+        modes: Sequence[int] = (16,),
+        conditioning: int = 0,
+    ) -> None:
         super().__init__()
         kept = modes_per_dim(modes, len(padding))
         self.act = nn.GELU(approximate="tanh")

@@ -34,8 +34,9 @@ def pad(x: Tensor, dim: int, width: int, padding: Padding) -> Tensor:
     size = x.shape[dim]
     if padding == "circular":
         repeats = -(-width // size)
-        before = [x] * (repeats - 1) + [x.narrow(dim, size - (width - (repeats - 1) * size),
-                                                 width - (repeats - 1) * size)]  # fmt: skip
+        before = [x] * (repeats - 1) + [
+            x.narrow(dim, size - (width - (repeats - 1) * size), width - (repeats - 1) * size)
+        ]
         after = [x] * (repeats - 1) + [x.narrow(dim, 0, width - (repeats - 1) * size)]
         return torch.cat([*reversed(before), x, *after], dim)
     first, last = x.narrow(dim, 0, 1), x.narrow(dim, size - 1, 1)
@@ -122,9 +123,7 @@ class Block(nn.Module):
         return x + self.second(self.act(self.film(self.first(self.act(x)), condition)))
 
 
-def cellwise(
-    inputs: int, hidden: int, outputs: int, padding: Sequence[Padding]
-) -> nn.Sequential:  # fmt: skip
+def cellwise(inputs: int, hidden: int, outputs: int, padding: Sequence[Padding]) -> nn.Sequential:
     """Return a network with one hidden layer that is applied to each cell separately.
 
     Args:
@@ -134,9 +133,10 @@ def cellwise(
         padding: one entry per space dim.
     """
     return nn.Sequential(
-        Conv(inputs, hidden, padding, 1), nn.GELU(approximate="tanh"),
+        Conv(inputs, hidden, padding, 1),
+        nn.GELU(approximate="tanh"),
         Conv(hidden, outputs, padding, 1),
-    )  # fmt: skip
+    )
 
 
 def to_whole_patches(x: Tensor, patch: int) -> Tensor:

@@ -31,9 +31,13 @@ class Pyramid(nn.Module):
     act: nn.GELU
 
     def __init__(
-        self, inputs: int, padding: Sequence[Padding], widths: Sequence[int], patch: int,
+        self,
+        inputs: int,
+        padding: Sequence[Padding],
+        widths: Sequence[int],
+        patch: int,
         level: Callable[[int], Stack],
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
         self.patch: int = patch
         self.padding: list[Padding] = list(padding)

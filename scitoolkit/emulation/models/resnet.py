@@ -40,9 +40,17 @@ class ResNet(nn.Module):
     act: nn.GELU
 
     def __init__(
-        self, inputs: int, outputs: int, padding: Sequence[Padding], *, width: int = 32,
-        blocks: int = 8, kernel: int = 3, patch: int = 1, conditioning: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        inputs: int,
+        outputs: int,
+        padding: Sequence[Padding],
+        *,
+        width: int = 32,
+        blocks: int = 8,
+        kernel: int = 3,
+        patch: int = 1,
+        conditioning: int = 0,
+    ) -> None:
         super().__init__()
         cells = patch ** len(padding)
         self.patch = patch

@@ -45,9 +45,13 @@ class SpectralMixing(nn.Module):
     """
 
     def __init__(
-        self, channels: int, padding: Sequence[Padding], modes: Sequence[int], *,
+        self,
+        channels: int,
+        padding: Sequence[Padding],
+        modes: Sequence[int],
+        *,
         dense: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
         self.periodic: list[bool] = [kind_of(p) == "circular" for p in padding]
         self.shared: dict[int, SharedDim] = {
@@ -83,9 +87,10 @@ class SpectralMixing(nn.Module):
             size = size * self.shared[dim].size
         if self.periodic[dim]:
             k = torch.arange(
-                0 if dim == self.halved else 1 - self.modes[dim], self.modes[dim],
+                0 if dim == self.halved else 1 - self.modes[dim],
+                self.modes[dim],
                 dtype=torch.float64,
-            )  # fmt: skip
+            )
             angle = 2 * math.pi / size * position[:, None] * k
             weight = torch.where(k == 0, 1.0, 2.0) if dim == self.halved else torch.ones_like(k)
         else:

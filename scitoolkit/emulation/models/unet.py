@@ -47,16 +47,23 @@ class UNet(Pyramid):
     """
 
     def __init__(
-        self, inputs: int, outputs: int, padding: Sequence[Padding], *,
-        widths: Sequence[int] = (32, 64, 96, 128), blocks: int = 1, patch: int = 1,
+        self,
+        inputs: int,
+        outputs: int,
+        padding: Sequence[Padding],
+        *,
+        widths: Sequence[int] = (32, 64, 96, 128),
+        blocks: int = 1,
+        patch: int = 1,
         conditioning: int = 0,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if widths[0] % patch ** len(padding):
             raise ConfigError(
                 f"{widths[0]} channels of the finest level do not divide into patches of "
-                f"{patch ** len(padding)} cells", where="model.widths",
+                f"{patch ** len(padding)} cells",
+                where="model.widths",
                 allowed=f"a first width that is a multiple of {patch ** len(padding)}",
-            )  # fmt: skip
+            )
 
         def level(width: int) -> Stack:
             return Stack(Block(width, padding, conditioning=conditioning) for _ in range(blocks))

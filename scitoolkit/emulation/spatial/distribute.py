@@ -29,21 +29,25 @@ def divided_dim(config: EmulationConfig, layout: Layout, processes: int) -> str:
     """
     if layout.mask:
         raise ConfigError(
-            "training.strategy spatial does not divide masks", where="data.mask",
+            "training.strategy spatial does not divide masks",
+            where="data.mask",
             fix="training.strategy=ddp",
-        )  # fmt: skip
+        )
     if config.rollout.noise:
         raise ConfigError(
-            "processes would draw the same noise in every slab", where="rollout.noise",
+            "processes would draw the same noise in every slab",
+            where="rollout.noise",
             fix="rollout.noise=0, or training.strategy=ddp",
-        )  # fmt: skip
+        )
     reasons = {dim: _forbidden(dim, config, layout, processes) for dim in layout.grid}
     wanted = config.spatial_dim
     if wanted is not None and wanted not in reasons:
         raise ConfigError(
-            f"{wanted!r} is not a dim of the grid", where="spatial_dim",
-            allowed=", ".join(reasons), fix=nearest_name(wanted, list(reasons)) or "",
-        )  # fmt: skip
+            f"{wanted!r} is not a dim of the grid",
+            where="spatial_dim",
+            allowed=", ".join(reasons),
+            fix=nearest_name(wanted, list(reasons)) or "",
+        )
     open_dims = [d for d in reasons if not reasons[d]]
     if wanted is None and open_dims:
         return max(open_dims, key=lambda d: layout.grid[d])
@@ -51,9 +55,10 @@ def divided_dim(config: EmulationConfig, layout: Layout, processes: int) -> str:
         told = {wanted: reasons[wanted]} if wanted is not None else reasons
         raise ConfigError(
             "; ".join(f"{dim}: {reason}" for dim, reason in told.items()),
-            where="training.strategy spatial", allowed=", ".join(open_dims) or "none of the dims",
+            where="training.strategy spatial",
+            allowed=", ".join(open_dims) or "none of the dims",
             fix=f"spatial_dim={open_dims[0]}" if open_dims else "fewer processes, or strategy=ddp",
-        )  # fmt: skip
+        )
     return wanted
 
 
@@ -141,9 +146,14 @@ def distribute(
         local = slab_layout(of.layout, dim, slabs)
         carried = None if diagnoses else config.transport
         made = network_of(
-            config, of.layout, model, carried, padding=padding, local=local,
+            config,
+            of.layout,
+            model,
+            carried,
+            padding=padding,
+            local=local,
             conditions=of.conditions,
-        )  # fmt: skip
+        )
         made.to(of.position.dtype)
         position = slabs.own(of.position, 1 + place).clone()
         del made.position

@@ -41,9 +41,10 @@ class Slabs(SharedDim):
         if width > cells:
             raise ConfigError(
                 f"a layer needs a halo of {width} cells, but slabs have {cells}",
-                where="training.strategy", allowed=f"slabs of {width} cells or more",
+                where="training.strategy",
+                allowed=f"slabs of {width} cells or more",
                 fix="fewer processes, spatial_dim=a longer dim, or fewer levels",
-            )  # fmt: skip
+            )
         before, after = self._neighbours(kind)
         ends = torch.cat([x.narrow(dim, 0, width), x.narrow(dim, cells - width, width)], dim)
         halo = FetchHalo.apply(ends.movedim(dim, 0), self.ranks, self._exchange(width, kind))
@@ -72,8 +73,9 @@ class Slabs(SharedDim):
         return x.narrow(dim, self.rank * cells, cells)
 
     def _counts(self, numel: int) -> tuple[int, ...]:
-        return tuple((numel * (r + 1)) // self.size - numel * r // self.size
-                     for r in range(self.size))  # fmt: skip
+        return tuple(
+            (numel * (r + 1)) // self.size - numel * r // self.size for r in range(self.size)
+        )
 
     def _neighbours(self, kind: Padding) -> tuple[int | None, int | None]:
         before, after = self.rank - 1, self.rank + 1

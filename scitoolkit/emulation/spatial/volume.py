@@ -23,9 +23,13 @@ Layer = tuple[int, int, float]
 
 
 def forward_bytes(
-    model: FieldModelConfig, inputs: int, cross_section: list[int], *, batch: int = 1,
+    model: FieldModelConfig,
+    inputs: int,
+    cross_section: list[int],
+    *,
+    batch: int = 1,
     itemsize: int = 4,
-) -> int:  # fmt: skip
+) -> int:
     """Return the bytes that a process with two neighbours receives in one forward pass.
 
     The backward pass sends the same amount without the first layer.
@@ -53,9 +57,10 @@ def forward_bytes(
         layers = _resnet(model, inputs, dims)
     else:
         raise ConfigError(
-            f"no formula for model {model.name}", where="model.name",
+            f"no formula for model {model.name}",
+            where="model.name",
             allowed="unet, convnext_unet, resnet",
-        )  # fmt: skip
+        )
     numbers = sum(
         2 * far * channels * prod(round(n / factor) for n in cross_section)
         for far, channels, factor in layers

@@ -169,9 +169,11 @@ class AutoregressionConfig(ForecasterConfig):
         """Return the unfitted model of mode coefficients."""
         memory = tuple(sorted({min(3, setting.inputs), setting.inputs} - {1}))
         return AnomalyAutoregression(
-            setting.harmonics if self.harmonics is None else self.harmonics, setting.leads,
-            self.alpha or ALPHAS[1], memory,
-        )  # fmt: skip
+            setting.harmonics if self.harmonics is None else self.harmonics,
+            setting.leads,
+            self.alpha or ALPHAS[1],
+            memory,
+        )
 
     def refuses(self, setting: Setting) -> str:
         """Return a reason if the record has no calendar."""
@@ -194,8 +196,9 @@ class AverageConfig(ForecasterConfig):
         """Return the unfitted model in the POD modes."""
         members = [
             AutoregressionConfig(harmonics=n, alpha=alpha).build_inner(setting)
-            for n in HARMONICS for alpha in ALPHAS
-        ]  # fmt: skip
+            for n in HARMONICS
+            for alpha in ALPHAS
+        ]
         return InFrame(_frame(setting), Average(members))
 
     def refuses(self, setting: Setting) -> str:

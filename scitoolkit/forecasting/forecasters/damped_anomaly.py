@@ -210,23 +210,29 @@ class MemoryConfig(ForecasterConfig):
     def build(self, setting: Setting) -> DampedAnomaly:
         """Return the unfitted model, with defaults for settings that are None."""
         return DampedAnomaly(
-            setting.harmonics if self.harmonics is None else self.harmonics, setting.leads,
+            setting.harmonics if self.harmonics is None else self.harmonics,
+            setting.leads,
             SHRINKAGES[-1] if self.shrinkage is None else self.shrinkage,
-            self.folds or 1, self.memory or (), PATTERNS, setting.weights,
-        )  # fmt: skip
+            self.folds or 1,
+            self.memory or (),
+            PATTERNS,
+            setting.weights,
+        )
 
     def candidates(self, setting: Setting) -> list[ForecasterConfig]:
         """Return candidates with different memories, cross-fits and shrinkages."""
         inputs = setting.inputs
         memories = dict.fromkeys([(), tuple(sorted({min(3, inputs), inputs} - {1}))])
         return [
-            self.model_copy(update={
-                "memory": memory if self.memory is None else self.memory,
-                "folds": folds if self.folds is None else self.folds,
-                "shrinkage": shrinkage if self.shrinkage is None else self.shrinkage,
-            })
+            self.model_copy(
+                update={
+                    "memory": memory if self.memory is None else self.memory,
+                    "folds": folds if self.folds is None else self.folds,
+                    "shrinkage": shrinkage if self.shrinkage is None else self.shrinkage,
+                }
+            )
             for memory, folds, shrinkage in product(memories, CROSS_FITS, SHRINKAGES)
-        ]  # fmt: skip
+        ]
 
     def tune_harmonics(
         self, options: Sequence[int], error: Callable[[ForecasterConfig], float]

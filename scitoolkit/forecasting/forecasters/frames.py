@@ -268,9 +268,10 @@ class InFrame(Forecaster):
         """Return the arrays of all components."""
         rest = {} if self.rest is None else prefixed("rest", self.rest.arrays())
         return {
-            **prefixed("frame", self.frame.arrays()), **prefixed("inner", self.inner.arrays()),
+            **prefixed("frame", self.frame.arrays()),
+            **prefixed("inner", self.inner.arrays()),
             **rest,
-        }  # fmt: skip
+        }
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> InFrame:
         """Restore the fitted state from `arrays`; return self."""

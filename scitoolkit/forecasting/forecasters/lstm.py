@@ -45,9 +45,14 @@ class LstmCorrection(Forecaster):
     """
 
     def __init__(
-        self, base: Forecaster, setting: Setting, network: NetworkConfig, members: int,
-        epochs: int = 30, seed: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        base: Forecaster,
+        setting: Setting,
+        network: NetworkConfig,
+        members: int,
+        epochs: int = 30,
+        seed: int = 0,
+    ) -> None:
         self.base, self.setting, self.network = base, setting, network
         self.members, self.epochs, self.seed = members, epochs, seed
         self.climatology: Climatology = Climatology(setting.harmonics)
@@ -82,9 +87,14 @@ class LstmCorrection(Forecaster):
         from scitoolkit.forecasting.lstm import make_ensemble
 
         return make_ensemble(
-            self.network, len(self.modes_), self.setting.inputs, self.setting.leads,
-            seasonal=self.seasonal_, members=self.members, seed=seed,
-        )  # fmt: skip
+            self.network,
+            len(self.modes_),
+            self.setting.inputs,
+            self.setting.leads,
+            seasonal=self.seasonal_,
+            members=self.members,
+            seed=seed,
+        )
 
     def standardise(self, windows: Windows) -> LstmCorrection:
         """Set the scales of inputs and targets from training windows; return self."""
@@ -159,10 +169,13 @@ class LstmCorrection(Forecaster):
         return {
             **prefixed("base", self.base.arrays()),
             **prefixed("climatology", self.climatology.arrays()),
-            **prefixed("network", networks), "modes": self.modes_, "factors": self.factors_,
-            "input_scale": self.input_scale_, "target_scale": self.target_scale_,
+            **prefixed("network", networks),
+            "modes": self.modes_,
+            "factors": self.factors_,
+            "input_scale": self.input_scale_,
+            "target_scale": self.target_scale_,
             "seasonal": np.array(int(self.seasonal_)),
-        }  # fmt: skip
+        }
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> LstmCorrection:
         """Restore the fitted state from `arrays`; return self."""

@@ -50,9 +50,14 @@ class IdentifiedODE(Recursive):
     weights_: Array
 
     def __init__(
-        self, frame: Frame, degree: int, penalty: float, substeps: int,
-        shape: tuple[int, ...] = (), radius: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        frame: Frame,
+        degree: int,
+        penalty: float,
+        substeps: int,
+        shape: tuple[int, ...] = (),
+        radius: int = 0,
+    ) -> None:
         super().__init__(frame, 1, len(ADAMS_MOULTON) - 2)
         self.degree, self.penalty, self.substeps = degree, penalty, substeps
         self.shape, self.radius = shape, radius
@@ -181,9 +186,13 @@ class GridOdeConfig(ForecasterConfig):
         """Return the unfitted model."""
         assert setting.shape is not None
         return IdentifiedODE(
-            Points(), self.degree, self.penalty or 1e-2, self.substeps, setting.shape,
+            Points(),
+            self.degree,
+            self.penalty or 1e-2,
+            self.substeps,
+            setting.shape,
             self.radius or 1,
-        )  # fmt: skip
+        )
 
     def refuses(self, setting: Setting) -> str:
         """Return a reason if cells have no neighbours or the box has too many features."""

@@ -87,9 +87,10 @@ class Recursive(Forecaster):
             memo, ("record", *self.frame.key), lambda: [self.frame.encode(*s) for s in segments]
         )
         prepared = once(
-            memo, (*self.frame.key, *self.key()),
+            memo,
+            (*self.frame.key, *self.key()),
             lambda: self.prepare([z for z in encoded if len(z) >= self.reach + 2]),
-        )  # fmt: skip
+        )
         self.solve(prepared)
         return self
 

@@ -40,9 +40,15 @@ class Reservoir(Recursive):
     readout_: Array
 
     def __init__(
-        self, frame: Frame, size: int, radius: float, gain: float, penalty: float, inputs: int,
+        self,
+        frame: Frame,
+        size: int,
+        radius: float,
+        gain: float,
+        penalty: float,
+        inputs: int,
         seed: int = 0,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(frame, inputs)
         self.size, self.radius, self.gain = size, radius, gain
         self.penalty, self.seed = penalty, seed
@@ -132,9 +138,14 @@ class ReservoirConfig(ForecasterConfig):
     def build(self, setting: Setting) -> Reservoir:
         """Return the unfitted model."""
         return Reservoir(
-            Modes(setting), self.size, self.radius or 0.4, self.gain, self.penalty or 1e-4,
-            setting.inputs, self.seed,
-        )  # fmt: skip
+            Modes(setting),
+            self.size,
+            self.radius or 0.4,
+            self.gain,
+            self.penalty or 1e-4,
+            setting.inputs,
+            self.seed,
+        )
 
     def refuses(self, setting: Setting) -> str:
         """Return a reason if the record is too short for the size of the readout."""

@@ -70,10 +70,11 @@ class RidgeAutoregression(Forecaster):
                 "no stretch without gaps has a window", fix="a longer file, or fewer steps"
             )
         windows = [
-            all_windows(Series((s.values - self.mean_) / self.scale_, s.years),
-                        self.inputs, self.leads)
+            all_windows(
+                Series((s.values - self.mean_) / self.scale_, s.years), self.inputs, self.leads
+            )
             for s in long
-        ]  # fmt: skip
+        ]
         x = np.concatenate([_with_one(w.input_values()) for w in windows])
         return x, np.concatenate([w.targets().reshape(len(w), -1) for w in windows])
 

@@ -85,9 +85,10 @@ class SensorForecast(Forecaster):
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the arrays of the frame, the cells and the regression weights."""
         return {
-            **prefixed("frame", self.frame.arrays()), "cells": self.cells_,
+            **prefixed("frame", self.frame.arrays()),
+            "cells": self.cells_,
             "weights": self.weights_,
-        }  # fmt: skip
+        }
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> SensorForecast:
         """Restore the fitted state from `arrays`; return self."""

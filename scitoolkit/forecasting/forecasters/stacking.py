@@ -55,9 +55,11 @@ class Stacking(Forecaster):
         errors = []
         for config in self.configs:
             found = cross_validate(
-                partial(config.build, self.setting), segments,
-                inputs=self.setting.inputs, leads=self.setting.leads,
-            )  # fmt: skip
+                partial(config.build, self.setting),
+                segments,
+                inputs=self.setting.inputs,
+                leads=self.setting.leads,
+            )
             errors.append(found.truth - found.forecast)
         return convex_weights(np.stack(errors), self.setting.weights)
 

@@ -100,11 +100,14 @@ class StencilConfig(ForecasterConfig):
         """Return candidates with different radii, lags and penalties."""
         pairs = [(1, 1), (1, 2), (2, 1), (2, 2), (3, 2), (4, 1)]
         chosen = [
-            self.model_copy(update={
-                "radius": self.radius or radius, "lags": self.lags or lags,
-            })
+            self.model_copy(
+                update={
+                    "radius": self.radius or radius,
+                    "lags": self.lags or lags,
+                }
+            )
             for radius, lags in pairs
-        ]  # fmt: skip
+        ]
         fitting = [c for c in dict.fromkeys(chosen) if self._fits(setting, c)]
         return [c for base in fitting for c in base.fill(penalty=(1e-7, 1e-4, 1e-2))]
 

@@ -40,13 +40,19 @@ class TightBinding(Calculator):
     """
 
     implemented_properties: ClassVar[list[str]] = [  # type: ignore[misc]
-        "energy", "free_energy", "forces", "stress",
-    ]  # fmt: skip
+        "energy",
+        "free_energy",
+        "forces",
+        "stress",
+    ]
 
     def __init__(
-        self, hops: int = 3, temperature: float = 0.0,
-        method: Method = "submatrix", error: float = 0.05,
-    ) -> None:  # fmt: skip
+        self,
+        hops: int = 3,
+        temperature: float = 0.0,
+        method: Method = "submatrix",
+        error: float = 0.05,
+    ) -> None:
         super().__init__()
         if hops < 1 or temperature < 0:
             raise ConfigError(
@@ -78,8 +84,9 @@ class TightBinding(Calculator):
         if found.error > self.bound:
             raise NumericalError(
                 f"the estimated error of the density matrix is {found.error:.2g}",
-                allowed=f"{self.bound:.2g}", fix=f"hops={self.hops + 1}",
-            )  # fmt: skip
+                allowed=f"{self.bound:.2g}",
+                fix=f"hops={self.hops + 1}",
+            )
         repulsion, pushed = model.repulsive(pairs)
         density = pair_density(found.matrix, pairs)
         # Closed shells: every orbital is doubly occupied.
@@ -90,10 +97,13 @@ class TightBinding(Calculator):
             forces[:, c] = np.bincount(pairs.i, slope[:, c], pairs.num_atoms)
             forces[:, c] -= np.bincount(pairs.j, slope[:, c], pairs.num_atoms)
         self.results = {
-            "energy": energy, "free_energy": energy - self._entropy(parts, found.mu),
-            "forces": forces, "density_error": found.error, "gap": found.gap,
+            "energy": energy,
+            "free_energy": energy - self._entropy(parts, found.mu),
+            "forces": forces,
+            "density_error": found.error,
+            "gap": found.gap,
             "electrons": 2 * found.electrons,
-        }  # fmt: skip
+        }
         if self.atoms.cell.rank == 3:
             virial = np.einsum("pc,pd->cd", slope, pairs.vector) / self.atoms.get_volume()
             self.results["stress"] = virial[[0, 1, 2, 1, 0, 0], [0, 1, 2, 2, 2, 1]]

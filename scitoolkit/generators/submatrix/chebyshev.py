@@ -151,9 +151,14 @@ class ChebyshevSubmatrices(DensityMethod):
             b = np.zeros_like(a)
             alpha, beta = np.empty(self._steps), np.empty(self._steps)
             steps = self._library.lanczos(
-                *panel.csr(), ctypes.c_int64(self._steps), ctypes.c_double(INVARIANT),
-                _p(a), _p(b), _p(alpha), _p(beta),
-            )  # fmt: skip
+                *panel.csr(),
+                ctypes.c_int64(self._steps),
+                ctypes.c_double(INVARIANT),
+                _p(a),
+                _p(b),
+                _p(alpha),
+                _p(beta),
+            )
             nodes, vectors = _tridiagonal(alpha[:steps], beta[: steps - 1])
             values.append(self._middle + self._half * nodes)
             weights.append(panel.places.size * vectors[0] ** 2)
@@ -225,9 +230,9 @@ def step_series(centre: float, free: float, tolerance: float) -> np.ndarray:
         degree = math.ceil(1.1 * degree)
     raise NumericalError(
         f"a gap of {free:.2g} of the spectrum's width needs a polynomial of degree {degree}",
-        allowed=f"up to {MOST_DEGREE}", fix="Submatrices(matrix, groups, pattern), or a larger "
-        "tolerance",
-    )  # fmt: skip
+        allowed=f"up to {MOST_DEGREE}",
+        fix="Submatrices(matrix, groups, pattern), or a larger tolerance",
+    )
 
 
 def _fermi_series(centre: float, temperature: float, tolerance: float) -> np.ndarray:
@@ -243,9 +248,10 @@ def _fermi_series(centre: float, temperature: float, tolerance: float) -> np.nda
         degree *= 2
     raise NumericalError(
         f"a temperature of {temperature / 2:.2g} of the spectrum's width needs a polynomial of "
-        f"degree {degree}", allowed=f"up to {2 * MOST_DEGREE}",
+        f"degree {degree}",
+        allowed=f"up to {2 * MOST_DEGREE}",
         fix="Submatrices(matrix, groups, pattern), or a higher temperature",
-    )  # fmt: skip
+    )
 
 
 def _spectrum(matrix: sp.csr_array) -> tuple[float, float]:

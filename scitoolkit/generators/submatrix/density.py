@@ -165,9 +165,9 @@ class DensityMethod(ABC):
         if temperature == 0 and gap < smallest:
             raise NumericalError(
                 f"gap {gap:.2g} at mu = {mu:.4g}: the density matrix of a metal decays slowly",
-                allowed=f"a gap above {smallest:.2g}", fix="a temperature, such as "
-                f"{max(smallest, 5 * gap):.2g}",
-            )  # fmt: skip
+                allowed=f"a gap above {smallest:.2g}",
+                fix=f"a temperature, such as {max(smallest, 5 * gap):.2g}",
+            )
         d = self._occupied(electrons, mu, temperature)
         # D = P + e with a projector P: D² - D = P e + e P - e to first order, which halves the
         # part of e that mixes occupied and empty states evenly.

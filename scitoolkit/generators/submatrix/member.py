@@ -30,8 +30,10 @@ class TightBindingFrames(FramesGenerator):
 
     symbol: ClassVar[str]
     parameters: ClassVar[Mapping[str, str]] = {
-        "lattice": "Å", "displacement": "Å", "strain": "1",
-    }  # fmt: skip
+        "lattice": "Å",
+        "displacement": "Å",
+        "strain": "1",
+    }
     equations: ClassVar[str] = (
         "E = 2 tr(D H) + sum_i F(sum_j phi(r_ij)); orthogonal sp3 tight binding, closed shells"
     )
@@ -71,9 +73,9 @@ class TightBindingFrames(FramesGenerator):
             drift = float(np.abs(forces.sum(0)).max() / max(np.abs(forces).max(), 1e-3))
             drifts["force_sum"] = max(drifts["force_sum"], drift)
             # The forces are the derivatives of the free energy.
-            frames.append(labelled(
-                atoms, forces, energy=found["free_energy"], stress=found["stress"]
-            ))  # fmt: skip
+            frames.append(
+                labelled(atoms, forces, energy=found["free_energy"], stress=found["stress"])
+            )
         return Sample(frames, drifts)
 
     def invariant_bounds(self) -> Mapping[str, float]:
@@ -86,8 +88,14 @@ class TightBindingFrames(FramesGenerator):
         volumes = [float(a.get_volume()) / len(a) for a in frames]
         energies = [float(a.get_potential_energy()) / len(a) for a in frames]
         series = [Series(label="first sample", x=volumes, y=list(energies), style="points")]
-        return [Points(title="Energies", x_label="volume an atom (Å³)",
-                       y_label="energy per atom (eV)", series=series)]  # fmt: skip
+        return [
+            Points(
+                title="Energies",
+                x_label="volume an atom (Å³)",
+                y_label="energy per atom (eV)",
+                series=series,
+            )
+        ]
 
 
 class TightBindingCarbonFrames(TightBindingFrames):

@@ -148,9 +148,11 @@ class Cut:
         rows = [np.repeat(r, g.size) for r, g in zip(self.rows, self.groups, strict=True)]
         cols = [np.tile(g, r.size) for r, g in zip(self.rows, self.groups, strict=True)]
         entries = np.concatenate([b.ravel() for b in blocks])
-        made = sp.csr_array(sp.coo_array(
-            (entries, (np.concatenate(rows), np.concatenate(cols))), shape=self.matrix.shape
-        ))  # fmt: skip
+        made = sp.csr_array(
+            sp.coo_array(
+                (entries, (np.concatenate(rows), np.concatenate(cols))), shape=self.matrix.shape
+            )
+        )
         return sp.csr_array((made + made.T) / 2)
 
     def idempotency(self, d: sp.csr_array) -> float:
@@ -222,6 +224,7 @@ def _require_symmetric(matrix: sp.csr_array) -> None:
     skew = float(abs(matrix - matrix.T).max()) if matrix.nnz else 0.0
     if skew > SYMMETRY * scale:
         raise ConfigError(
-            f"the matrix is not symmetric (by {skew:.2g})", allowed="a symmetric one",
+            f"the matrix is not symmetric (by {skew:.2g})",
+            allowed="a symmetric one",
             fix="(H + H.T) / 2, if the difference is rounding",
-        )  # fmt: skip
+        )

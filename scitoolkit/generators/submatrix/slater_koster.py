@@ -163,8 +163,10 @@ class SlaterKoster:
             atom = int(np.argmax(x))
             raise NumericalError(
                 f"{self.symbol} atoms {r[pairs.i == atom].min():.2f} Å apart: the parameters' "
-                "repulsion is not valid there", where=f"atom {atom}", fix="a smaller displacement",
-            )  # fmt: skip
+                "repulsion is not valid there",
+                where=f"atom {atom}",
+                fix="a smaller displacement",
+            )
         change = polynomial.deriv()(x)[pairs.i] * slope / r
         return float(np.sum(polynomial(x))), change[:, None] * pairs.vector
 

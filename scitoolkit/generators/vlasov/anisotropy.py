@@ -35,9 +35,11 @@ class Anisotropy(VlasovGenerator):
 
     name: Literal["vlasov_anisotropy"] = "vlasov_anisotropy"
     parameters: ClassVar[Mapping[str, str]] = {
-        **VlasovGenerator.parameters, "thermal": SPEED, "thermal_y": SPEED,
+        **VlasovGenerator.parameters,
+        "thermal": SPEED,
+        "thermal_y": SPEED,
         "collision_frequency": "plasma frequency",
-    }  # fmt: skip
+    }
     equations: ClassVar[str] = (
         "f_t + vx f_x + (q/m) E f_vx = nu (M[f] - f), E_t = -J (Vlasov-Ampère-BGK, 1X2V; ions at "
         "rest)"

@@ -114,9 +114,17 @@ class VlasovGenerator(Generator):
         from scitoolkit.generators.vlasov.simulation import Grid, Simulation
 
         grid = Grid(
-            self.length(), self.cells_x, self.cells_v, self.degree, self.basis,
-            self.walls(), self.walls(), self.field, self.flux_v, self.rows_vy(),
-        )  # fmt: skip
+            self.length(),
+            self.cells_x,
+            self.cells_v,
+            self.degree,
+            self.basis,
+            self.walls(),
+            self.walls(),
+            self.field,
+            self.flux_v,
+            self.rows_vy(),
+        )
         return Simulation(self.species(), grid, threads=self.threads, cfl=self.cfl)
 
     def generate(self, seed: int) -> Sample:
@@ -138,10 +146,14 @@ class VlasovGenerator(Generator):
         bounds = self.invariant_bounds()
         drifts = {key: abs(end[key] / start[key] - 1) for key in start if key in bounds}
         share = simulation.edge_share()
-        notes = [
-            f"{share:.1g} of a species is in the outermost cells of v: v_max {self.v_max:g} is too "
-            "small"
-        ] if share > EDGE_SHARE else []  # fmt: skip
+        notes = (
+            [
+                f"{share:.1g} of a species is in the outermost cells of v: v_max {self.v_max:g} is "
+                "too small"
+            ]
+            if share > EDGE_SHARE
+            else []
+        )
         return Sample(self._dataset(simulation, times, kept), drifts, notes)
 
     def invariant_bounds(self) -> Mapping[str, float]:
@@ -205,8 +217,13 @@ class VlasovGenerator(Generator):
             offset = np.median(np.log(energy[chosen]) - 2 * exact.imag * t[chosen])
             line = np.exp(np.minimum(offset + 2 * exact.imag * t, 300.0))[::every]
             shown = [float(v) if v <= 2 * energy.max() else None for v in line]
-            series.append(Series(label=f"linear theory: {self.rate_name} {exact.imag:.5f}", y=shown,
-                                 role="reference"))  # fmt: skip
+            series.append(
+                Series(
+                    label=f"linear theory: {self.rate_name} {exact.imag:.5f}",
+                    y=shown,
+                    role="reference",
+                )
+            )
         picked = np.unique(np.linspace(0, frames.sizes["time"] - 1, 3).astype(int))
         is_periodic = self.walls() != "absorbing"
         field, what = "f", ""
@@ -214,18 +231,30 @@ class VlasovGenerator(Generator):
             field, what = "perturbation of f", "f minus its mean over x. "
         panels = [
             # With two velocities f is shown in the first cell of x.
-            Panel(variable=PERTURBATION if is_periodic else "f",
-                  label=f"time {float(frames['time'][i]):g}",
-                  select={"time": int(i), **({"x": 0} if self.rows_vy() else {})},
-                  scale=f"time {i}", diverging=is_periodic)
+            Panel(
+                variable=PERTURBATION if is_periodic else "f",
+                label=f"time {float(frames['time'][i]):g}",
+                select={"time": int(i), **({"x": 0} if self.rows_vy() else {})},
+                scale=f"time {i}",
+                diverging=is_periodic,
+            )
             for i in picked
-        ]  # fmt: skip
+        ]
         return [
-            Lines(title=f"{self.name}: field energy, first sample", x=t[::every].tolist(),
-                  x_label=f"time ({TIME})", y_label="field energy", log_y=True, series=series),
-            Maps(title=f"{self.name}: {field} in phase space, first sample", panels=panels,
-                 note=f"{what}One colour scale per time."),
-        ]  # fmt: skip
+            Lines(
+                title=f"{self.name}: field energy, first sample",
+                x=t[::every].tolist(),
+                x_label=f"time ({TIME})",
+                y_label="field energy",
+                log_y=True,
+                series=series,
+            ),
+            Maps(
+                title=f"{self.name}: {field} in phase space, first sample",
+                panels=panels,
+                note=f"{what}One colour scale per time.",
+            ),
+        ]
 
     def _damping(self, frames: Any) -> tuple[float, float]:
         """Return the frequency and the growth rate of a damped wave."""
@@ -278,26 +307,35 @@ class VlasovGenerator(Generator):
             velocities = (f"vy{end}", f"v{end}") if two else (f"v{end}",)
             per = f"1/({LENGTH} ({SPEED})2)" if two else f"1/({LENGTH} {SPEED})"
             about |= {
-                f"f{end}": (("time", "x", *velocities), per,
-                            f"distribution of {species}, cell averages"),
+                f"f{end}": (
+                    ("time", "x", *velocities),
+                    per,
+                    f"distribution of {species}, cell averages",
+                ),
                 f"n{end}": (("time", "x"), f"1/{LENGTH}", f"density of {species}"),
                 f"u{end}": (("time", "x"), SPEED, f"mean velocity of {species}"),
                 f"T{end}": (("time", "x"), f"({SPEED})2", f"temperature over mass of {species}"),
-            }  # fmt: skip
+            }
             if two:
                 about |= {
                     f"uy{end}": (("time", "x"), SPEED, f"mean velocity of {species} along y"),
-                    f"Ty{end}": (("time", "x"), f"({SPEED})2",
-                                 f"temperature over mass of {species} along y"),
-                }  # fmt: skip
+                    f"Ty{end}": (
+                        ("time", "x"),
+                        f"({SPEED})2",
+                        f"temperature over mass of {species} along y",
+                    ),
+                }
                 rows = simulation.centres_vy(number)
                 coordinates[f"vy{end}"] = (f"vy{end}", rows, {"units": SPEED})
             coordinates[f"v{end}"] = (f"v{end}", simulation.centres_v(number), {"units": SPEED})
         data: dict[str, Any] = {
-            name: (dims, np.array([frame[name] for frame in kept]),
-                   {"units": unit, "long_name": text})
+            name: (
+                dims,
+                np.array([frame[name] for frame in kept]),
+                {"units": unit, "long_name": text},
+            )
             for name, (dims, unit, text) in about.items()
-        }  # fmt: skip
+        }
         # A dim named step would be interpreted as the times of the frames.
         data["field_energy"] = ("instant", np.array(simulation.field_energies), {"units": "1"})
         return xr.Dataset(data, coordinates)
@@ -347,6 +385,7 @@ def _frame(simulation: Simulation, names: Sequence[str]) -> dict[str, np.ndarray
         for axis, flux, square in zip(("", "y"), pairs[::2], pairs[1::2], strict=False):
             velocity = flux / density
             frame |= {
-                f"u{axis}{end}": velocity, f"T{axis}{end}": square / density - velocity**2,
-            }  # fmt: skip
+                f"u{axis}{end}": velocity,
+                f"T{axis}{end}": square / density - velocity**2,
+            }
     return frame

@@ -217,19 +217,22 @@ def integrals(p: int, kind: Kind, dims: int = 2) -> Integrals:
     eta, eta_face = power(1, 1), power(0, 1, dims - 1)
     moments_y = [moment(2, r) for r in (1, 2)] if dims == 3 else []
     return Integrals(
-        num, faces, field,
+        num,
+        faces,
+        field,
         _table((num, num), lambda i, m: _inner(d_xi[i], psi[m])),
         _table((num, num), lambda i, m: _inner(eta, d_xi[i], psi[m])),
         _table((num, field, num), lambda i, n, m: _inner(d_eta[i], inside[n], psi[m])),
         _table((field, faces, faces), lambda n, j, k: _inner(on_face[n], chi[j], chi[k])),
         _table((faces, faces), lambda k, j: _inner(eta_face, chi[k], chi[j])),
-        {side: trace(0, side) for side in (-1, 1)}, {side: trace(1, side) for side in (-1, 1)},
+        {side: trace(0, side) for side in (-1, 1)},
+        {side: trace(1, side) for side in (-1, 1)},
         np.stack([moment(1, r) for r in range(3)]),
         np.array(moments_y).reshape(len(moments_y), field, num),
         np.array([math.sqrt(n + 0.5) for n in range(field)]),
         _table((field, field), lambda k, j: _inner(phi[k], _risen(phi[j]))),
         np.array([[(-1) ** k for k in mode.leading] for mode in psi]),
-    )  # fmt: skip
+    )
 
 
 def _risen(mode: Mode) -> Mode:
@@ -251,13 +254,16 @@ def evaluate(p: int, kind: Kind, *points: np.ndarray) -> np.ndarray:
         kind: of the basis.
         points: the coordinates, arrays of one shape.
     """
-    return np.stack([
-        sum(
-            math.prod((x**k for x, k in zip(points, e, strict=True)), start=float(c))
-            for e, c in mode.polynomial.items()
-        ) / math.sqrt(mode.square)
-        for mode in modes(p, kind, len(points))
-    ])  # fmt: skip
+    return np.stack(
+        [
+            sum(
+                math.prod((x**k for x, k in zip(points, e, strict=True)), start=float(c))
+                for e, c in mode.polynomial.items()
+            )
+            / math.sqrt(mode.square)
+            for mode in modes(p, kind, len(points))
+        ]
+    )
 
 
 def legendre(p: int, xi: np.ndarray) -> np.ndarray:

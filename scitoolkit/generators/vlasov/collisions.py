@@ -73,8 +73,9 @@ class BGK:
             cell = int(np.argmin((density > 0).all(1) & (temperature > 0).all(1)))
             raise NumericalError(
                 "collisions require a positive density and temperature",
-                where=f"cell {cell} of x", fix="a finer grid",
-            )  # fmt: skip
+                where=f"cell {cell} of x",
+                fix="a finer grid",
+            )
         n, t, *us = (a[:, :, None, None] for a in (density, temperature, *velocities))
         parts = [np.exp(-((v - u) ** 2) / (2 * t)) for v, u in zip(self._points, us, strict=True)]
         parts[0] = n / np.sqrt(2 * np.pi * t) ** dims * parts[0]

@@ -85,10 +85,12 @@ def least_damped(k: float, beams: Sequence[Beam], *, oscillating: bool = False) 
         sizes = np.abs(relation(guesses, k, beams))
         found = [root(k, beams, complex(g)) for g in guesses[np.argsort(sizes)[:60]]]
         roots = [
-            w for w in found
-            if np.isfinite(w) and abs(complex(relation(w, k, beams))) < RESIDUAL
+            w
+            for w in found
+            if np.isfinite(w)
+            and abs(complex(relation(w, k, beams))) < RESIDUAL
             and w.real > (1e-3 * total if oscillating else -1e-6 * total)
-        ]  # fmt: skip
+        ]
     if not roots:
         raise ValueError(f"no root of the dispersion relation at k = {k:g}")
     return max(roots, key=lambda w: w.imag)

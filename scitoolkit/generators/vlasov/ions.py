@@ -50,6 +50,11 @@ class IonPlasma(VlasovGenerator):
         electrons, ions = self.densities()
         return [
             Species(perturbed(maxwellian, k, electrons), self.v_max, collision_frequency=often),
-            Species(perturbed(lambda v: maxwellian(v, 0.0, slow), k, ions), self.ion_v_max(),
-                    charge=1.0, mass=self.mass_ratio, collision_frequency=often),
-        ]  # fmt: skip
+            Species(
+                perturbed(lambda v: maxwellian(v, 0.0, slow), k, ions),
+                self.ion_v_max(),
+                charge=1.0,
+                mass=self.mass_ratio,
+                collision_frequency=often,
+            ),
+        ]

@@ -123,8 +123,11 @@ class BumpOnTail(BeamWave):
 
     name: Literal["vlasov_bump_on_tail"] = "vlasov_bump_on_tail"
     parameters: ClassVar[Mapping[str, str]] = {
-        **WAVE, "drift": SPEED, "thermal": SPEED, "share": "1",
-    }  # fmt: skip
+        **WAVE,
+        "drift": SPEED,
+        "thermal": SPEED,
+        "share": "1",
+    }
 
     wavenumber: Annotated[PositiveFloat, Field(le=10)] = 0.25
     amplitude: Annotated[PositiveFloat, Field(lt=1)] = 1e-6
@@ -227,7 +230,10 @@ class Sheath(IonPlasma):
             for name, label in (("n", "electrons"), ("n_ions", "ions"), ("E", "field"))
         ]
         profiles = Lines(
-            title=f"{self.name}: end of the first sample", x=frames["x"].values.tolist(),
-            x_label=f"x ({LENGTH})", y_label="density, field", series=series,
-        )  # fmt: skip
+            title=f"{self.name}: end of the first sample",
+            x=frames["x"].values.tolist(),
+            x_label=f"x ({LENGTH})",
+            y_label="density, field",
+            series=series,
+        )
         return [profiles, *super().figures(frames)]

@@ -47,9 +47,14 @@ class Reference:
         self.edge = legendre(degree, np.ones(1))[:, 0]
 
     def rate(
-        self, f: np.ndarray, a: np.ndarray, half_x: float, half_v: float, centres: np.ndarray,
+        self,
+        f: np.ndarray,
+        a: np.ndarray,
+        half_x: float,
+        half_v: float,
+        centres: np.ndarray,
         penalty: float = 1.0,
-    ) -> np.ndarray:  # fmt: skip
+    ) -> np.ndarray:
         """Return df/dt on a periodic grid.
 
         Args:
@@ -97,14 +102,16 @@ class Reference:
     def current(self, f: np.ndarray, half_v: float, centres: np.ndarray) -> np.ndarray:
         """Return the modes of the integral of v f over v, (cells_x, p + 1)."""
         speed = centres[:, None] + half_v * self.eta
-        table = np.einsum("kp,vp,mp,p->kmv", self.phi, speed, self.psi, self._weights,
-                          optimize=True)  # fmt: skip
+        table = np.einsum(
+            "kp,vp,mp,p->kmv", self.phi, speed, self.psi, self._weights, optimize=True
+        )
         return half_v * np.einsum("kmv,xmv->xk", table, f)
 
 
 def _derivative(function: Callable[[float], np.ndarray]) -> np.ndarray:
     """Return the derivative at 0 of a polynomial of degree up to 6, by Richardson extrapolation."""
     step = 0.5  # the formula is exact for any step; a larger one rounds less
-    one, two, three = ((function(k * step) - function(-k * step)) / (2 * k * step)
-                       for k in (1, 2, 3))  # fmt: skip
+    one, two, three = (
+        (function(k * step) - function(-k * step)) / (2 * k * step) for k in (1, 2, 3)
+    )
     return (15 * one - 6 * two + three) / 10

@@ -107,9 +107,10 @@ class Grid:
         """Refuse settings that the kernels do not support."""
         if self.cells_v % LANES or self.cells_v < LANES:
             raise ConfigError(
-                f"cells_v {self.cells_v}", allowed=f"a multiple of {LANES}",
+                f"cells_v {self.cells_v}",
+                allowed=f"a multiple of {LANES}",
                 fix=f"cells_v={max(LANES, round(self.cells_v / LANES) * LANES)}",
-            )  # fmt: skip
+            )
         if self.cells_x < 2 or not self.length > 0 or self.degree not in (1, 2, 3):
             raise ConfigError(
                 f"cells_x {self.cells_x}, length {self.length:g}, degree {self.degree}",
@@ -169,13 +170,16 @@ class Simulation:
         self._scratch = np.zeros((threads, faces * (3 * grid.cells_v + 2 * PAD)))
         self._centres = [self.centres_v(s) for s in range(len(self.species))]
         self._about = np.array(
-            [[self.half_v(s), k.charge / k.mass, k.charge, k.v_max, self.half_vy(s)]
-             for s, k in enumerate(self.species)]
-        )  # fmt: skip
+            [
+                [self.half_v(s), k.charge / k.mass, k.charge, k.v_max, self.half_vy(s)]
+                for s, k in enumerate(self.species)
+            ]
+        )
         self._collisions = {
             s: BGK(grid.degree, grid.basis, self._axes(s), k.collision_frequency)
-            for s, k in enumerate(self.species) if k.collision_frequency
-        }  # fmt: skip
+            for s, k in enumerate(self.species)
+            if k.collision_frequency
+        }
         for s in range(len(self.species)):
             self.modes(s)[...] = self.project(self.species[s].initial, s)
         self.solve_poisson()
@@ -263,9 +267,11 @@ class Simulation:
             limit = self.stable_step()
             if time_step is not None and time_step > limit * HEADROOM:
                 raise ConfigError(
-                    f"time_step {time_step:g} is unstable", where=f"time {self.time:g}",
-                    allowed=f"at most {limit:.4g}", fix=f"time_step={0.9 * limit:.3g}",
-                )  # fmt: skip
+                    f"time_step {time_step:g} is unstable",
+                    where=f"time {self.time:g}",
+                    allowed=f"at most {limit:.4g}",
+                    fix=f"time_step={0.9 * limit:.3g}",
+                )
             left = end - self.time
             wanted = time_step or self.cfl * limit / HEADROOM
             steps = math.ceil(left / wanted - 1e-9)
@@ -299,19 +305,27 @@ class Simulation:
         energies = np.empty(steps)
         sizes, numbers = self._sizes(steps), np.array([self.half_x, dt, self._penalty()])
         done = self._library.advance(
-            _p(sizes), _p(numbers), _p(self._about), _pointers(self._buffers),
-            _pointers(self._centres), _pointers(self._fields), _p(self._current),
-            _p(self._ghosts), _p(self._scratch), _p(energies),
-        )  # fmt: skip
+            _p(sizes),
+            _p(numbers),
+            _p(self._about),
+            _pointers(self._buffers),
+            _pointers(self._centres),
+            _pointers(self._fields),
+            _p(self._current),
+            _p(self._ghosts),
+            _p(self._scratch),
+            _p(energies),
+        )
         if done % 2:
             for s in range(0, len(self._buffers), 3):
                 self._buffers[s : s + 2] = self._buffers[s + 1], self._buffers[s]
             self._fields[:2] = self._fields[1], self._fields[0]
         if not np.isfinite(energies[:done]).all():
             raise NumericalError(
-                "the field is not finite", where=f"time {self.time:g}",
+                "the field is not finite",
+                where=f"time {self.time:g}",
                 fix="a smaller cfl, a finer grid or a larger v_max",
-            )  # fmt: skip
+            )
         if not done:
             raise NumericalError("no stable time step", where=f"time {self.time:g}")
         self.times += [self.time + dt * (i + 1) for i in range(done)]
@@ -322,9 +336,13 @@ class Simulation:
         """Set E to the field of the charges, neutralised by a background unless a wall absorbs."""
         sizes, numbers = self._sizes(0), np.array([self.half_x, 0.0, 0.0])
         self._library.solve_poisson(
-            _p(sizes), _p(numbers), _p(self._about), _pointers(self._buffers[::3]),
-            _p(self._fields[0]), _p(self._current),
-        )  # fmt: skip
+            _p(sizes),
+            _p(numbers),
+            _p(self._about),
+            _pointers(self._buffers[::3]),
+            _p(self._fields[0]),
+            _p(self._current),
+        )
 
     def moments(self, species: int = 0) -> np.ndarray:
         """Return the modes of density, momentum / mass and 2 energy / mass, (3, cells_x, p + 1).
@@ -337,9 +355,10 @@ class Simulation:
             np.einsum("km,xymv->xkyv", m, f, optimize=True) for m in self.integrals.moments
         )
         found = [
-            plain.sum((-2, -1)), (plain @ v).sum(-1) + h * linear.sum((-2, -1)),
+            plain.sum((-2, -1)),
+            (plain @ v).sum(-1) + h * linear.sum((-2, -1)),
             (plain @ v**2 + 2 * h * (linear @ v) + h**2 * square.sum(-1)).sum(-1),
-        ]  # fmt: skip
+        ]
         if self.grid.cells_vy:
             vy, density = self.centres_vy(species), plain.sum(-1)
             linear, square = (
@@ -398,9 +417,12 @@ class Simulation:
         """Return the state with which `restore` continues bit for bit."""
         state = {f"f_{s}": self.modes(s).copy() for s in range(len(self.species))}
         return {
-            **state, "E": self._fields[0].copy(), "time": np.array(self.time),
-            "times": np.array(self.times), "energies": np.array(self.field_energies),
-        }  # fmt: skip
+            **state,
+            "E": self._fields[0].copy(),
+            "time": np.array(self.time),
+            "times": np.array(self.times),
+            "energies": np.array(self.field_energies),
+        }
 
     def restore(self, state: dict[str, np.ndarray]) -> None:
         """Restore a state of a simulation with the same species and grid."""
@@ -426,10 +448,19 @@ class Simulation:
     def _sizes(self, steps: int) -> np.ndarray:
         g = self.grid
         return np.array(
-            [len(self.species), g.cells_x, g.cells_v, WALLS[g.left], WALLS[g.right],
-             FIELDS[g.field], self._threads, steps, g.rows],
+            [
+                len(self.species),
+                g.cells_x,
+                g.cells_v,
+                WALLS[g.left],
+                WALLS[g.right],
+                FIELDS[g.field],
+                self._threads,
+                steps,
+                g.rows,
+            ],
             np.int64,
-        )  # fmt: skip
+        )
 
 
 def _refuse_arguments(function: Callable[..., np.ndarray], coordinates: tuple[str, ...]) -> None:
@@ -439,9 +470,10 @@ def _refuse_arguments(function: Callable[..., np.ndarray], coordinates: tuple[st
         names = ", ".join(coordinates)
         raise ConfigError(
             f"a distribution cannot be called with ({names}): {error}",
-            where=f"a grid of 1X{len(coordinates) - 1}V", allowed=f"a function of ({names})",
+            where=f"a grid of 1X{len(coordinates) - 1}V",
+            allowed=f"a function of ({names})",
             fix="Grid(cells_vy=...) for two velocities, None for one",
-        ) from error  # fmt: skip
+        ) from error
 
 
 def _p(array: np.ndarray) -> ctypes.c_void_p:

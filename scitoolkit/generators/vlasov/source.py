@@ -44,9 +44,12 @@ def generate(p: str, kind: Kind, velocities: str = "1") -> str:
         f"static const real EDGE[M] = {{{_values(k.edge)}}};",
         f"static const real PARITY[N] = {{{_values(k.parity[:, :2].prod(1))}}};",
         "static const real RISE[M][M] = {" + ", ".join(f"{{{_values(r)}}}" for r in k.rise) + "};",
-        indented(_x_faces(k)), indented(_v_faces(k)), indented(_cells(k)), indented(_density(k)),
+        indented(_x_faces(k)),
+        indented(_v_faces(k)),
+        indented(_cells(k)),
+        indented(_density(k)),
         read(__file__, "vlasov.c"),
-    ]  # fmt: skip
+    ]
     return "\n".join(parts)
 
 
@@ -69,9 +72,14 @@ def _x_faces(k: Integrals) -> str:
             "const vec c = LOAD(vc + i);",
             "vec " + ", ".join(f"t{n}" for n in range(k.faces)) + ";",
             banner("a face lies at v = 0 and a vector on one side of it: upwinding is a branch"),
-            "if (vc[i] > 0) {", *both[1], "} else {", *both[-1], "}", *stores,
+            "if (vc[i] > 0) {",
+            *both[1],
+            "} else {",
+            *both[-1],
+            "}",
+            *stores,
         ],
-    )  # fmt: skip
+    )
 
 
 def _v_faces(k: Integrals) -> str:
@@ -114,9 +122,10 @@ def _cells(k: Integrals) -> str:
             ]
     for m in range(k.num):
         along_x = [
-            *_scaled("c", k.advect[m]), *_scaled("hv", k.advect_eta[m]),
+            *_scaled("c", k.advect[m]),
+            *_scaled("hv", k.advect_eta[m]),
             *_faces("x", k.trace_x, m),
-        ]  # fmt: skip
+        ]
         along_v = [t for n in field for t in _scaled(f"a[{n}]", k.accelerate[m, n])]
         along_v += _faces("v", k.trace_v, m)
         rate = f"rx * ({' + '.join(along_x)}) + rv * ({' + '.join(along_v)})"
@@ -153,14 +162,25 @@ def _density(k: Integrals) -> str:
 
 
 def _function(
-    name: str, parameters: str, body: list[str],
-    before: list[str] | None = None, after: list[str] | None = None,
-) -> str:  # fmt: skip
+    name: str,
+    parameters: str,
+    body: list[str],
+    before: list[str] | None = None,
+    after: list[str] | None = None,
+) -> str:
     """Return a function with a loop over vectors of cells of v."""
-    return "\n".join([
-        f"static void {name}({parameters}) {{", "const vec Z = {0};", *(before or []),
-        "for (i64 i = 0; i < nv; i += LANES) {", *body, "}", *(after or []), "}",
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            f"static void {name}({parameters}) {{",
+            "const vec Z = {0};",
+            *(before or []),
+            "for (i64 i = 0; i < nv; i += LANES) {",
+            *body,
+            "}",
+            *(after or []),
+            "}",
+        ]
+    )
 
 
 def _loads(num: int, place: str) -> list[str]:

@@ -40,9 +40,12 @@ class IndexCache:
 
     @classmethod
     def of(
-        cls, folder: PathLike | None, path: PathLike | Sequence[PathLike],
-        variables: Sequence[str] | None, options: Options,
-    ) -> IndexCache:  # fmt: skip
+        cls,
+        folder: PathLike | None,
+        path: PathLike | Sequence[PathLike],
+        variables: Sequence[str] | None,
+        options: Options,
+    ) -> IndexCache:
         """Return the cache of a campaign in a folder; a damaged cache is ignored."""
         given = [path] if isinstance(path, str | os.PathLike) else path
         paths = [os.path.abspath(p) for p in given]

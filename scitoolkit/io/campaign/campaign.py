@@ -131,11 +131,17 @@ class Campaign:
 
         dim, rows = self.options.sample_dim, int(self.index.bounds[1])
         variables = {
-            c.name: ((dim, *c.dims), np.broadcast_to(np.float32(np.nan), (rows, *c.shape)),
-                     {k: v for k, v in (("units", c.array.units), ("long_name", c.array.long_name))
-                      if v})
+            c.name: (
+                (dim, *c.dims),
+                np.broadcast_to(np.float32(np.nan), (rows, *c.shape)),
+                {
+                    k: v
+                    for k, v in (("units", c.array.units), ("long_name", c.array.long_name))
+                    if v
+                },
+            )
             for c in self.channels.values()
-        }  # fmt: skip
+        }
         found = xr.Dataset(variables, coords=dict(self.coordinates))
         return found if self.times is None else found.assign_coords({dim: self.times})
 
@@ -150,16 +156,31 @@ class Campaign:
             "rows_of_a_simulation": [int(rows.min()), int(rows.max())],
             "first_simulations": list(self.labels[:5]),
             **({"left_out": self.skipped} if self.skipped else {}),
-            **({"parameters": {n: [float(v.min()), float(v.max())]
-                               for n, v in self.parameters.items()}} if self.parameters else {}),
-            **({"valid_cells": [int(self.mask.valid.sum()), self.mask.valid.size]}
-               if self.mask is not None else {}),
+            **(
+                {
+                    "parameters": {
+                        n: [float(v.min()), float(v.max())] for n, v in self.parameters.items()
+                    }
+                }
+                if self.parameters
+                else {}
+            ),
+            **(
+                {"valid_cells": [int(self.mask.valid.sum()), self.mask.valid.size]}
+                if self.mask is not None
+                else {}
+            ),
             "channels": {
-                c.name: {"variable": c.array.path, "axes": list(c.array.roles),
-                         "shape": list(c.shape), "units": c.array.units}
-                for c in self.channels.values() if c.name not in self.parameters
+                c.name: {
+                    "variable": c.array.path,
+                    "axes": list(c.array.roles),
+                    "shape": list(c.shape),
+                    "units": c.array.units,
+                }
+                for c in self.channels.values()
+                if c.name not in self.parameters
             },
-        }  # fmt: skip
+        }
 
 
 def open_campaign(
@@ -212,23 +233,36 @@ def open_campaign(
         if keep:
             store.save(found, segments)
     return Campaign(
-        options, names, channels, SampleIndex(segments.simulation, segments.count), segments,
-        tuple(segments.labels), layout.name,
+        options,
+        names,
+        channels,
+        SampleIndex(segments.simulation, segments.count),
+        segments,
+        tuple(segments.labels),
+        layout.name,
         segments.skipped,
-    )  # fmt: skip
+    )
 
 
 def _channels(
-    header: Header, layout: type[Layout], wanted: Sequence[str] | None, options: Options,
+    header: Header,
+    layout: type[Layout],
+    wanted: Sequence[str] | None,
+    options: Options,
     several: bool,
-) -> tuple[dict[str, tuple[str, ...]], dict[str, Channel]]:  # fmt: skip
+) -> tuple[dict[str, tuple[str, ...]], dict[str, Channel]]:
     arrays = layout.arrays(header, options)
     expanded = {name: _components(name, array) for name, array in arrays.items()}
     single = {c.name: (c,) for found in expanded.values() for c in found}
     if wanted is None:
         most = max((len(a.shape) for a in arrays.values()), default=0)
-        wanted = list({a.path: n for n, a in reversed(arrays.items()) if len(a.shape) == most
-                       and n != options.sample_dim}.values())  # fmt: skip
+        wanted = list(
+            {
+                a.path: n
+                for n, a in reversed(arrays.items())
+                if len(a.shape) == most and n != options.sample_dim
+            }.values()
+        )
     names: dict[str, tuple[str, ...]] = {}
     channels: dict[str, Channel] = {}
     for name in dict.fromkeys(wanted):
@@ -270,4 +304,4 @@ def _require_samples(
         where=f"{header.path}: variable {array.path}",
         fix="data.sample_dim=NAME of the dim that counts samples, or data.dims for a file without "
         "names",
-    )  # fmt: skip
+    )

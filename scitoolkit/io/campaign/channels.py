@@ -69,7 +69,7 @@ def coordinates_of(
                     f"{stored.shape[0]} values along {dim}, but {channel.array.path} has {size}",
                     where=f"{header.path}: variable {stored.name}",
                     fix="write the coordinate and the field with the same points",
-                )  # fmt: skip
+                )
             attrs = {k: v for k, v in stored.attrs.items() if k in ("units", "long_name", "period")}
             found[dim] = ((dim,), stored.values, attrs)
     return found

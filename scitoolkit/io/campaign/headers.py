@@ -145,9 +145,13 @@ def read_header(path: Path) -> Header:
                 if kind.unnamed_dims:
                     dims = tuple(f"dim_{axis}" for axis in range(array.ndim))
                 variables[name] = Stored(
-                    name, array.shape, dims, attrs, array.dtype.str,
+                    name,
+                    array.shape,
+                    dims,
+                    attrs,
+                    array.dtype.str,
                     tuple(chunks) if chunks else None,
-                )  # fmt: skip
+                )
                 if is_small(array.shape):
                     values[name] = np.asarray(array.values)
             found = {str(k): _plain(v) for k, v in dataset.attrs.items()}
@@ -178,9 +182,13 @@ def _hdf5_header(path: Path, kind: type[Format]) -> Header:
                     continue
                 dataset = h5py.Dataset(item)
                 variables[name] = Stored(
-                    name, shape, _dims(dataset, keys), _attributes(dataset.attrs) if keys else {},
-                    dtype.str, *_placed(item, shape, in_place),
-                )  # fmt: skip
+                    name,
+                    shape,
+                    _dims(dataset, keys),
+                    _attributes(dataset.attrs) if keys else {},
+                    dtype.str,
+                    *_placed(item, shape, in_place),
+                )
                 if is_small(shape):
                     values[name] = np.asarray(dataset[()])
             attrs = {**found, **_attributes(file.attrs)}

@@ -44,9 +44,15 @@ class Ranks:
 
 
 def training_moments(
-    campaign: Campaign, sets: Mapping[str, Rows], blocks: Sequence[range], question: Question, *,
-    cache: Path | None = None, sample: bool = False, ranks: Ranks | None = None,
-) -> tuple[Measured, str]:  # fmt: skip
+    campaign: Campaign,
+    sets: Mapping[str, Rows],
+    blocks: Sequence[range],
+    question: Question,
+    *,
+    cache: Path | None = None,
+    sample: bool = False,
+    ranks: Ranks | None = None,
+) -> tuple[Measured, str]:
     """Return the moments of the training part, and their source.
 
     Args:

@@ -20,12 +20,29 @@ from scitoolkit.io.campaign.headers import Header, Stored
 TIME, SIMULATION, COMPONENT = "@time", "@simulation", "@component"
 TIME_NAMES = ("time", "t", "times", "step", "steps", "timestep", "frame", "snapshot")
 SIMULATION_NAMES = (
-    "simulation", "sim", "traj", "trajectory", "n_traj", "member", "ensemble", "realization",
-    "run", "case", "sample", "batch",
-)  # fmt: skip
+    "simulation",
+    "sim",
+    "traj",
+    "trajectory",
+    "n_traj",
+    "member",
+    "ensemble",
+    "realization",
+    "run",
+    "case",
+    "sample",
+    "batch",
+)
 COMPONENT_NAMES = (
-    "c", "comp", "component", "components", "channel", "channels", "vector", "tensor_index",
-)  # fmt: skip
+    "c",
+    "comp",
+    "component",
+    "components",
+    "channel",
+    "channels",
+    "vector",
+    "tensor_index",
+)
 SPACE = ("x", "y", "z")
 FIX_DIMS = "data.dims=[...], one name for each dim, in the stored order"
 
@@ -155,15 +172,17 @@ class Well(Layout):
                 continue
             rank = cls._RANKS.index(group)
             lead = [
-                role for role, attr in ((SIMULATION, "sample_varying"), (TIME, "time_varying"))
+                role
+                for role, attr in ((SIMULATION, "sample_varying"), (TIME, "time_varying"))
                 if stored.attrs.get(attr, True)
-            ]  # fmt: skip
+            ]
             dims = [*lead, *space, *[COMPONENT] * rank]
             if len(dims) != len(stored.shape):
                 raise DataError(
                     f"shape {stored.shape} does not have the {len(dims)} axes stated by its "
-                    f"attributes ({', '.join(dims)})", where=f"{header.path}: variable {path}",
-                )  # fmt: skip
+                    f"attributes ({', '.join(dims)})",
+                    where=f"{header.path}: variable {path}",
+                )
             found[name] = array_of(path, stored, dims)
         return found
 
@@ -179,9 +198,10 @@ def _spatial_names(header: Header) -> list[str]:
         names = [str(s) for s in stated]
     if rank is not None and len(names) != int(rank):
         raise DataError(
-            f"dimensions {', '.join(names)}", where=str(header.path),
+            f"dimensions {', '.join(names)}",
+            where=str(header.path),
             allowed=f"{rank} space dims, as n_spatial_dims states",
-        )  # fmt: skip
+        )
     return names
 
 
@@ -275,8 +295,9 @@ class Dedalus(Layout):
             if not np.all(space):
                 raise DataError(
                     "spectral coefficients, not values on the grid",
-                    where=f"{header.path}: variable {path}", fix="add_task(..., layout='g')",
-                )  # fmt: skip
+                    where=f"{header.path}: variable {path}",
+                    fix="add_task(..., layout='g')",
+                )
             dims = [d.split("_hash_")[0] for d in stored.dims[1:]]
             roles = [COMPONENT if d.startswith("dim_") or not d else d for d in dims]
             found[name] = array_of(path, stored, [TIME, *roles])
@@ -342,9 +363,10 @@ def named_dims(header: Header, stored: Stored, options: Options) -> tuple[str, .
         wanted = wanted.get(stored.name, wanted.get(stored.name.rpartition("/")[2]))
         if wanted is not None and len(wanted) != len(stored.shape):
             raise DataError(
-                f"dims {list(wanted)} do not fit its shape {stored.shape}", where=where,
+                f"dims {list(wanted)} do not fit its shape {stored.shape}",
+                where=where,
                 allowed=f"{len(stored.shape)} names",
-            )  # fmt: skip
+            )
     if wanted is not None and len(wanted) == len(stored.shape):
         return tuple(wanted)
     return stored.dims
@@ -373,15 +395,20 @@ def _roles(dims: Sequence[str], options: Options) -> list[str]:
 def array_of(path: str, stored: Stored, roles: Sequence[str]) -> Array:
     """Return the `Array` of a stored array with the given roles."""
     return Array(
-        path, stored.shape, tuple(roles), str(stored.attrs.get("units", "")),
+        path,
+        stored.shape,
+        tuple(roles),
+        str(stored.attrs.get("units", "")),
         str(stored.attrs.get("long_name", "")),
-    )  # fmt: skip
+    )
 
 
 def missing_field(name: str, header: Header, arrays: Mapping[str, object]) -> DataError:
     """Return the error for a variable that a file does not have."""
     near = nearest_name(name, arrays)
     return DataError(
-        f"variable {name!r} not found", where=str(header.path), allowed=", ".join(arrays),
+        f"variable {name!r} not found",
+        where=str(header.path),
+        allowed=", ".join(arrays),
         fix=f"did you mean {near}?" if near else "",
-    )  # fmt: skip
+    )

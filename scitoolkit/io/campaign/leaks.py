@@ -41,8 +41,10 @@ def require_no_leak(campaign: Campaign, parts: SplitRows) -> None:
     firsts = np.unique(segments.simulation, return_index=True)[1]
     sizes = segments.files.sizes[segments.file[firsts]].tolist()
     alone = np.bincount(segments.file[firsts])
-    files = [(segments.path(int(k)), s if alone[segments.file[k]] == 1 else 0)
-             for k, s in zip(firsts, sizes, strict=True)]  # fmt: skip
+    files = [
+        (segments.path(int(k)), s if alone[segments.file[k]] == 1 else 0)
+        for k, s in zip(firsts, sizes, strict=True)
+    ]
     for copy, original in copies_of(files).items():
         _report(campaign, names, owner, copy, original)
 

@@ -31,15 +31,19 @@ def with_mask(campaign: Campaign, name: str, variables: Sequence[str]) -> Campai
     names = {n: c for n, c in campaign.names.items() if n in variables}
     kept = {c for channels in names.values() for c in channels}
     fields = replace(
-        campaign, names=names,
+        campaign,
+        names=names,
         channels={n: c for n, c in campaign.channels.items() if n in kept},
-    )  # fmt: skip
+    )
     dims = max((c.dims for c in fields.channels.values()), key=len)
     dims = tuple(campaign.options.grid or dims)
     if name == MISSING:
         return replace(fields, mask=_missing(fields, dims))
-    alone = replace(campaign, names={name: campaign.names[name]},
-                    channels={c: campaign.channels[c] for c in campaign.names[name]})  # fmt: skip
+    alone = replace(
+        campaign,
+        names={name: campaign.names[name]},
+        channels={c: campaign.channels[c] for c in campaign.names[name]},
+    )
     return replace(fields, mask=_stated(alone, name, dims))
 
 
@@ -53,9 +57,10 @@ def _first_rows(campaign: Campaign) -> list[tuple[Channel, np.ndarray]]:
     sets = row_sets(campaign)
     return [
         (c, np.isfinite(sets[path].channel(sets[path].members([0], 0, 1)[0], c)[0]))
-        for path, channels in campaign.arrays.items() if path not in campaign.parameters
+        for path, channels in campaign.arrays.items()
+        if path not in campaign.parameters
         for c in channels
-    ]  # fmt: skip
+    ]
 
 
 def _missing(campaign: Campaign, dims: tuple[str, ...]) -> Mask:
@@ -74,8 +79,10 @@ def _missing(campaign: Campaign, dims: tuple[str, ...]) -> Mask:
         if (other != valid).any():
             raise DataError(
                 f"{int((~other).sum())} cells of {name} are missing, and {int((~valid).sum())} of "
-                f"{first}, not the same ones", where=where, fix=_NAME_ONE,
-            )  # fmt: skip
+                f"{first}, not the same ones",
+                where=where,
+                fix=_NAME_ONE,
+            )
     if not valid.any():
         raise DataError(f"every cell of {first} is missing", where=where)
     return Mask(MISSING, dims, valid, frozenset(found))
@@ -87,9 +94,10 @@ def _stated(campaign: Campaign, name: str, dims: tuple[str, ...]) -> Mask:
     if len(channels) > 1 or set(channels[0].dims) != set(dims) or TIME in channels[0].array.roles:
         roles = channels[0].array.roles
         raise DataError(
-            f"axes {', '.join(roles) or 'none'}", where=where,
+            f"axes {', '.join(roles) or 'none'}",
+            where=where,
             allowed=f"{', '.join(dims)}, the grid of the fields",
-        )  # fmt: skip
+        )
     stated = _StatedMask(campaign, channels[0], dims)
     valid = stated(0)
     if not valid.any():
@@ -122,7 +130,7 @@ class _StatedMask:
                 f"values from {values.min():g} to {values.max():g}",
                 where=f"{self.campaign.segments.path(segment)}: variable {self.channel.name}",
                 allowed="1 where values are valid, else 0 or missing",
-            )  # fmt: skip
+            )
         return values.transpose([self.channel.dims.index(d) for d in self.dims]).astype(bool)
 
 
@@ -169,13 +177,15 @@ def _differs(
     if lost:
         return DataError(
             f"{lost} values are NaN or Inf" + ("" if valid is None else " in cells of the mask"),
-            where=where, fix="fill them, or leave the simulation out",
-        )  # fmt: skip
+            where=where,
+            fix="fill them, or leave the simulation out",
+        )
     assert valid is not None
     return DataError(
         f"{int((finite & ~valid).sum())} cells have values that are missing in the first row",
-        where=where, fix=_NAME_ONE,
-    )  # fmt: skip
+        where=where,
+        fix=_NAME_ONE,
+    )
 
 
 def _require_same(campaign: Campaign, mask: Mask, simulation: int) -> None:
@@ -184,9 +194,10 @@ def _require_same(campaign: Campaign, mask: Mask, simulation: int) -> None:
     if different:
         raise DataError(
             f"the mask {mask.name} differs in {different} cells from that of simulation "
-            f"{campaign.labels[0]}", where=campaign.where(int(campaign.index.bounds[simulation])),
+            f"{campaign.labels[0]}",
+            where=campaign.where(int(campaign.index.bounds[simulation])),
             allowed="one mask for all simulations",
-        )  # fmt: skip
+        )
     mask.compared.add(simulation)
 
 

@@ -96,10 +96,13 @@ def pieces_of(campaign: Campaign, blocks: Sequence[range]) -> list[Piece]:
 def split_hash(campaign: Campaign, blocks: Sequence[range]) -> str:
     """Return a hash of the rows of the training part."""
     rows = [
-        [campaign.labels[int(campaign.index.simulation_of(np.array([b.start]))[0])],
-         *(int(r) for r in (b.start, b.stop))]
-        for b in blocks if len(b)
-    ]  # fmt: skip
+        [
+            campaign.labels[int(campaign.index.simulation_of(np.array([b.start]))[0])],
+            *(int(r) for r in (b.start, b.stop)),
+        ]
+        for b in blocks
+        if len(b)
+    ]
     return hashlib.sha256(json.dumps(rows).encode()).hexdigest()[:16]
 
 
@@ -108,8 +111,9 @@ def keys_of(campaign: Campaign, pieces: Sequence[Piece], question: Question) -> 
     segments, bounds = campaign.segments, campaign.index.rows
     arrays = {
         p: [list(c.components) for c in found]
-        for p, found in campaign.arrays.items() if p not in campaign.parameters
-    }  # fmt: skip
+        for p, found in campaign.arrays.items()
+        if p not in campaign.parameters
+    }
     mask = "" if campaign.mask is None else campaign.mask.digest
     common = repr([_VERSION, arrays, question, campaign.options.dims, mask])
     virtual = {p: segments.stored(0, p).virtual for p in arrays}
@@ -123,21 +127,34 @@ def keys_of(campaign: Campaign, pieces: Sequence[Piece], question: Question) -> 
             before.append(segments.state(segment))
             row = int(bounds[segment])
         start = int(bounds[piece.segment])
-        text = repr([
-            common, segments.state(piece.segment), segments.groups[segments.group[piece.segment]],
-            int(segments.member[piece.segment]), piece.first - start, piece.last - start,
-            piece.first - piece.begin if before else 0, before,
-            [(n, float(v[campaign.index.simulation[piece.segment]]))
-             for n, v in campaign.parameters.items()],
-        ])  # fmt: skip
+        text = repr(
+            [
+                common,
+                segments.state(piece.segment),
+                segments.groups[segments.group[piece.segment]],
+                int(segments.member[piece.segment]),
+                piece.first - start,
+                piece.last - start,
+                piece.first - piece.begin if before else 0,
+                before,
+                [
+                    (n, float(v[campaign.index.simulation[piece.segment]]))
+                    for n, v in campaign.parameters.items()
+                ],
+            ]
+        )
         keys.append(hashlib.sha256(text.encode()).hexdigest())
     return keys
 
 
 def measure_pieces(
-    campaign: Campaign, sets: Mapping[str, Rows], pieces: Mapping[int, Piece],
-    question: Question, *, share: tuple[int, int] = (0, 1),
-) -> dict[int, Measured]:  # fmt: skip
+    campaign: Campaign,
+    sets: Mapping[str, Rows],
+    pieces: Mapping[int, Piece],
+    question: Question,
+    *,
+    share: tuple[int, int] = (0, 1),
+) -> dict[int, Measured]:
     """Measure this rank's share of pieces, reading each row once.
 
     Args:
@@ -171,8 +188,13 @@ def _bundles(
     for number, piece in pieces.items():
         k, start = piece.segment, int(bounds[piece.segment])
         member = int(segments.member[k])
-        key = (int(segments.file[k]), int(segments.group[k]), piece.first - start,
-               piece.last - start, member // together if member >= 0 else -1)  # fmt: skip
+        key = (
+            int(segments.file[k]),
+            int(segments.group[k]),
+            piece.first - start,
+            piece.last - start,
+            member // together if member >= 0 else -1,
+        )
         alone = (number,) if together == 1 else ()
         bundles.setdefault((*key, *alone), []).append(number)
     return list(bundles.values())
@@ -230,8 +252,9 @@ class _Measuring:
             row = int(self.campaign.index.rows[segment]) + first
             yield {
                 c.name: self._cells(self.sets[path].channel(values[i], c), c, row)
-                for path, values in read.items() for c in self.campaign.arrays[path]
-            }  # fmt: skip
+                for path, values in read.items()
+                for c in self.campaign.arrays[path]
+            }
 
     def _cells(self, values: np.ndarray, channel: Channel, row: int) -> np.ndarray:
         """Return the values of rows, (rows, *dims), or (rows, valid cells) with a mask."""
@@ -250,13 +273,16 @@ class _Measuring:
                 f"{int((~good[at]).sum())} values are NaN or Inf",
                 where=f"{self.campaign.where(row + at)}, variable {name}",
                 fix=NAN_FIX,
-            )  # fmt: skip
+            )
         return values
 
     def _add(
-        self, measured: Measured, frames: Mapping[str, np.ndarray], tail: dict[str, np.ndarray],
+        self,
+        measured: Measured,
+        frames: Mapping[str, np.ndarray],
+        tail: dict[str, np.ndarray],
         row: int,
-    ) -> dict[str, np.ndarray]:  # fmt: skip
+    ) -> dict[str, np.ndarray]:
         """Add a block of rows to the moments; return its last rows."""
         question, lead = self.question, self.question.lead
         if not frames:
@@ -318,8 +344,9 @@ class _Measuring:
         raise DataError(
             f"{count} values are {found:g}, the others between {rest.min():g} and "
             f"{rest.max():g}: possibly a fill value that the file does not declare",
-            where=f"{self.campaign.where(row)}, variable {name}", fix=SUSPECT_FIX,
-        )  # fmt: skip
+            where=f"{self.campaign.where(row)}, variable {name}",
+            fix=SUSPECT_FIX,
+        )
 
 
 def merged(
@@ -338,8 +365,10 @@ def merged(
         if ends and 0 < zeros < piece.last - begin and not question.allow_suspect:
             raise DataError(
                 f"every value is 0 from here to the end ({zeros} rows): possibly allocated and "
-                "never written", where=campaign.where(piece.last - zeros), fix=SUSPECT_FIX,
-            )  # fmt: skip
+                "never written",
+                where=campaign.where(piece.last - zeros),
+                fix=SUSPECT_FIX,
+            )
         zeros = 0 if ends else zeros
         for into, found in ((out.values, row.values), (out.changes, row.changes)):
             for name, moments in found.items():

@@ -144,9 +144,11 @@ class OpenPmd(Layout):
         stated = {**_below(header, group), **stored.attrs}
         if stated.get("geometry", "cartesian") != "cartesian":
             raise DataError(
-                f"geometry {stated['geometry']}: the first axis is the mode number", where=where,
-                allowed="cartesian", fix="write the fields on a Cartesian grid",
-            )  # fmt: skip
+                f"geometry {stated['geometry']}: the first axis is the mode number",
+                where=where,
+                allowed="cartesian",
+                fix="write the fields on a Cartesian grid",
+            )
         labels = stated.get("axisLabels", list(SPACE[: len(stored.shape)]))
         labels = [labels] if isinstance(labels, str) else [str(label) for label in labels]
         if len(labels) != len(stored.shape):
@@ -222,9 +224,16 @@ class AthenaPlusPlus(Blocks):
 
 
 LAYOUTS: tuple[type[Layout], ...] = (
-    Well, PdeBench, PdeBenchIncompressible, PdeBenchSeeds, PdeArena, Dedalus, OpenPmd, Flash,
+    Well,
+    PdeBench,
+    PdeBenchIncompressible,
+    PdeBenchSeeds,
+    PdeArena,
+    Dedalus,
+    OpenPmd,
+    Flash,
     AthenaPlusPlus,
-)  # fmt: skip
+)
 
 
 def layout_of(header: Header) -> type[Layout]:
@@ -236,7 +245,8 @@ def layout_of(header: Header) -> type[Layout]:
     found = [layout for layout in LAYOUTS if layout.matches(header)]
     if len(found) > 1:
         raise DataError(
-            f"ambiguous layout: {' or '.join(f.name for f in found)}", where=str(header.path),
+            f"ambiguous layout: {' or '.join(f.name for f in found)}",
+            where=str(header.path),
             fix=FIX_DIMS,
-        )  # fmt: skip
+        )
     return found[0] if found else Plain

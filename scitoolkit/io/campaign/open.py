@@ -35,10 +35,15 @@ Channels = Literal["first", "last"]
 
 
 def open_campaign(
-    path: PathLike | Sequence[PathLike], variables: Sequence[str] | None = None, *,
-    cache: PathLike | None = None, parameters: Sequence[str] | Mapping[str, Scale] = (),
-    parameter_table: PathLike | None = None, mask: str | None = None, **options: Any,
-) -> OpenCampaign:  # fmt: skip
+    path: PathLike | Sequence[PathLike],
+    variables: Sequence[str] | None = None,
+    *,
+    cache: PathLike | None = None,
+    parameters: Sequence[str] | Mapping[str, Scale] = (),
+    parameter_table: PathLike | None = None,
+    mask: str | None = None,
+    **options: Any,
+) -> OpenCampaign:
     """Open simulations in files for access as datasets and batches, without reading fields.
 
     Args:
@@ -78,9 +83,10 @@ def open_campaign(
         found = with_mask(found, mask, names)
     table = None if parameter_table is None else Path(parameter_table)
     scales: dict[str, Scale] = (
-        dict(parameters) if isinstance(parameters, Mapping)
+        dict(parameters)
+        if isinstance(parameters, Mapping)
         else {name: "linear" for name in parameters}
-    )  # fmt: skip
+    )
     return OpenCampaign(with_parameters(found, scales, table), table)
 
 
@@ -190,10 +196,16 @@ class OpenCampaign:
         return split_campaign(found.index, 2, config, own_test=True, parameter=values)
 
     def windows(
-        self, history: int = 1, horizon: int = 1, *, stride: int = 1,
-        part: Sequence[range] | None = None, channels: Channels = "first",
-        inputs: Sequence[str] | None = None, outputs: Sequence[str] | None = None,
-    ) -> PairSource:  # fmt: skip
+        self,
+        history: int = 1,
+        horizon: int = 1,
+        *,
+        stride: int = 1,
+        part: Sequence[range] | None = None,
+        channels: Channels = "first",
+        inputs: Sequence[str] | None = None,
+        outputs: Sequence[str] | None = None,
+    ) -> PairSource:
         """Return a source of windows: `x` (B, history, C, ...) and `y` (B, horizon, C, ...).
 
         With parameters, samples also have `parameters` (B, P) in the requested order and the
@@ -220,10 +232,18 @@ class OpenCampaign:
         return [c for name in names for c in self.found.names.get(name, (name,))]
 
     def loader(
-        self, batch_size: int, history: int = 1, horizon: int = 1, *, stride: int = 1,
-        part: Sequence[range] | None = None, channels: Channels = "first",
-        inputs: Sequence[str] | None = None, outputs: Sequence[str] | None = None, **options: Any,
-    ) -> PlannedLoader:  # fmt: skip
+        self,
+        batch_size: int,
+        history: int = 1,
+        horizon: int = 1,
+        *,
+        stride: int = 1,
+        part: Sequence[range] | None = None,
+        channels: Channels = "first",
+        inputs: Sequence[str] | None = None,
+        outputs: Sequence[str] | None = None,
+        **options: Any,
+    ) -> PlannedLoader:
         """Return a loader of exactly shuffled batches, to use instead of a `DataLoader`.
 
         Args:
@@ -239,8 +259,15 @@ class OpenCampaign:
         """
         from scitoolkit.io.loader import PlannedLoader
 
-        source = self.windows(history, horizon, stride=stride, part=part, channels=channels,
-                              inputs=inputs, outputs=outputs)  # fmt: skip
+        source = self.windows(
+            history,
+            horizon,
+            stride=stride,
+            part=part,
+            channels=channels,
+            inputs=inputs,
+            outputs=outputs,
+        )
         return PlannedLoader(source, batch_size, **options)
 
 
@@ -258,9 +285,15 @@ class PairSource(CampaignWindows):
     """
 
     def __init__(
-        self, campaign: Campaign, sets: Mapping[str, Rows], starts: np.ndarray,
-        offsets: Sequence[int], history: int, channels: Channels, names: Sequence[Sequence[str]],
-    ) -> None:  # fmt: skip
+        self,
+        campaign: Campaign,
+        sets: Mapping[str, Rows],
+        starts: np.ndarray,
+        offsets: Sequence[int],
+        history: int,
+        channels: Channels,
+        names: Sequence[Sequence[str]],
+    ) -> None:
         super().__init__(campaign, sets, starts, offsets)
         self.history: int = history
         self.axis = 2 if channels == "first" else -1
@@ -317,13 +350,12 @@ class _SimulationArray(BackendArray):
         boxes = [_box(one, size) for one, size in pairs]
         distinct, inverse = np.unique(wanted, return_inverse=True)
         bounds = self.rows.bounds
-        cuts = np.flatnonzero(
-            (np.diff(distinct) != 1) | np.isin(distinct[1:], bounds)
-        ) + 1  # fmt: skip
+        cuts = np.flatnonzero((np.diff(distinct) != 1) | np.isin(distinct[1:], bounds)) + 1
         parts = [
             self.rows.part(int(run[0]), int(run[-1]) + 1, [box for box, _ in boxes])
-            for run in np.split(distinct, cuts) if len(run)
-        ]  # fmt: skip
+            for run in np.split(distinct, cuts)
+            if len(run)
+        ]
         empty = np.empty((0, *(box.stop - box.start for box, _ in boxes)), self.dtype)
         values = np.concatenate(parts or [empty])
         if len(wanted) != len(distinct) or (inverse != np.arange(len(wanted))).any():

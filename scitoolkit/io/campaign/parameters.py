@@ -64,9 +64,10 @@ def _require_positive(campaign: Campaign, name: str, values: np.ndarray) -> None
         worst = int(np.argmin(values))
         raise DataError(
             f"{name} is {values[worst]:g} in simulation {campaign.labels[worst]}",
-            where=f"data.parameters.{name}: log", allowed="positive numbers",
+            where=f"data.parameters.{name}: log",
+            allowed="positive numbers",
             fix=f"data.parameters.{name}=linear",
-        )  # fmt: skip
+        )
 
 
 def parameter_values(campaign: Campaign, name: str, table: Path | None = None) -> np.ndarray:
@@ -95,9 +96,10 @@ def parameter_values(campaign: Campaign, name: str, table: Path | None = None) -
     missing = [label for label, value in zip(campaign.labels, found, strict=True) if value is None]
     if missing:
         raise DataError(
-            f"no {name} for {_listed(missing)} of {len(found)} simulations", where=where,
+            f"no {name} for {_listed(missing)} of {len(found)} simulations",
+            where=where,
             fix="add it to the files, or give a table: data.parameter_table=runs.csv",
-        )  # fmt: skip
+        )
     values = np.array(found, np.float64)
     if not np.isfinite(values).all():
         bad = [campaign.labels[int(i)] for i in np.flatnonzero(~np.isfinite(values))]
@@ -129,18 +131,20 @@ def _in_files(campaign: Campaign, name: str, columns: Sequence[str]) -> list[flo
         if before is not None and value != before and not (value != value and before != before):
             raise DataError(
                 f"{name} is {value:g}, and {before:g} in another file of simulation "
-                f"{campaign.labels[simulation]}", where=str(header.path),
-            )  # fmt: skip
+                f"{campaign.labels[simulation]}",
+                where=str(header.path),
+            )
         found[simulation] = value
     if all(value is None for value in found):
         header = segments.header(int(segments.file[0]))
         names = [*columns, *_candidates(header)]
         near = nearest_name(name, names)
         raise DataError(
-            f"no attribute, scalar or column {name}", where=f"{header.path}: data.parameters",
+            f"no attribute, scalar or column {name}",
+            where=f"{header.path}: data.parameters",
             allowed=", ".join(sorted(set(names))) or "none is there",
             fix=f"data.parameters=[{near}]" if near else "data.parameter_table=runs.csv",
-        )  # fmt: skip
+        )
     return found
 
 
@@ -213,9 +217,10 @@ def _columns(
         raise DataError(f"cannot be read ({error})", where=str(table)) from None
     if len(lines) < 2 or len(lines[0]) < 2:
         raise DataError(
-            "no lines with a simulation and its numbers", where=str(table),
+            "no lines with a simulation and its numbers",
+            where=str(table),
             allowed="a header line, `simulation,NAME,...`, and a line for each simulation",
-        )  # fmt: skip
+        )
     names = [name.strip() for name in lines[0]]
     number_of = _numbers_of(labels, suffixes)
     columns: dict[str, list[float | None]] = {n: [None] * len(labels) for n in names[1:]}
@@ -227,8 +232,9 @@ def _columns(
         if len(found) > 1:
             raise DataError(
                 f"{line[0]} is the name of {len(found)} simulations",
-                where=f"{table}, line {number}", allowed=_listed([labels[i] for i in found]),
-            )  # fmt: skip
+                where=f"{table}, line {number}",
+                allowed=_listed([labels[i] for i in found]),
+            )
         (at,) = found
         if at in seen:
             raise DataError(
@@ -244,9 +250,10 @@ def _columns(
             columns[name][at] = math.nan if value is None and text.strip() else value
     if not seen:
         raise DataError(
-            f"none of the simulations: its first one is {lines[1][0]!r}", where=str(table),
+            f"none of the simulations: its first one is {lines[1][0]!r}",
+            where=str(table),
             allowed=_listed(labels),
-        )  # fmt: skip
+        )
     return columns
 
 
@@ -332,6 +339,14 @@ class _NoFile:
 
     def __init__(self, name: str, num_rows: int) -> None:
         self.layout = Layout(
-            name, "", (num_rows,), ("row",), np.dtype(np.float64), None, (), 0,
-            (slice(0, num_rows),), {},
-        )  # fmt: skip
+            name,
+            "",
+            (num_rows,),
+            ("row",),
+            np.dtype(np.float64),
+            None,
+            (),
+            0,
+            (slice(0, num_rows),),
+            {},
+        )

@@ -230,9 +230,12 @@ class CampaignRows(RowSet):
     """
 
     def __init__(
-        self, campaign: Campaign, path: str, files: OpenFiles,
+        self,
+        campaign: Campaign,
+        path: str,
+        files: OpenFiles,
         box: Mapping[str, slice] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         channels = campaign.arrays[path]
         self.box = dict(box or {})
         self.name, self.array, self.files = path, channels[0].array, files
@@ -242,8 +245,9 @@ class CampaignRows(RowSet):
         pairs = zip(self.array.roles, _sizes(self.array, self.parts), strict=True)
         self.row_shape = tuple(
             len(range(n)[self.box.get(role, slice(None))])
-            for role, n in pairs if role not in (TIME, SIMULATION)
-        )  # fmt: skip
+            for role, n in pairs
+            if role not in (TIME, SIMULATION)
+        )
         self.units = self.array.units
         self._find_kinds()
         self.dtype = self.packings[0].result
@@ -309,9 +313,17 @@ class CampaignRows(RowSet):
         chunks = None if stored.chunks is None else (stored.chunks[axis], *self.row_shape)
         dims = tuple(r for r in roles if r not in (TIME, SIMULATION))
         seen = Layout(
-            self.name, stored.path, shape, (TIME, *dims), stored.dtype, chunks, stored.filters, 0,
-            tuple(slice(0, n) for n in shape), stored.attrs,
-        )  # fmt: skip
+            self.name,
+            stored.path,
+            shape,
+            (TIME, *dims),
+            stored.dtype,
+            chunks,
+            stored.filters,
+            0,
+            tuple(slice(0, n) for n in shape),
+            stored.attrs,
+        )
         return SegmentReader(reader, seen, self.axis is None, bool(self.box))
 
     @cached_property
@@ -478,16 +490,25 @@ def _in_place(
     if file.size != size:
         raise DataError(
             f"has {file.size} bytes and had {size} when it was indexed: it is being written or "
-            "was truncated", where=path, fix="copy or make the file again, then start again",
-        )  # fmt: skip
+            "was truncated",
+            where=path,
+            fix="copy or make the file again, then start again",
+        )
     found = {}
     for name, s in stored.items():
         dtype = np.dtype(s.dtype)
         layout = Layout(
-            s.name, path, s.shape, s.dims, dtype, None, (), 0,
+            s.name,
+            path,
+            s.shape,
+            s.dims,
+            dtype,
+            None,
+            (),
+            0,
             tuple(slice(0, n) for n in s.shape),
             {k: s.attrs[k] for k in ATTRIBUTES if k in s.attrs},
-        )  # fmt: skip
+        )
         stride = dtype.itemsize * int(np.prod(s.shape[1:], dtype=np.int64))
         found[name] = StridedReader(layout, file, s.offset, stride)
     return found
@@ -514,7 +535,12 @@ def _xarray_layout(
     with kind.open_dataset(path) as dataset:
         array = dataset[name]
         return make(
-            name=name, path=str(path), shape=array.shape, dims=tuple(map(str, array.dims)),
-            dtype=array.dtype, chunks=None, filters=(),
+            name=name,
+            path=str(path),
+            shape=array.shape,
+            dims=tuple(map(str, array.dims)),
+            dtype=array.dtype,
+            chunks=None,
+            filters=(),
             attrs={k: array.attrs[k] for k in ("units",) if k in array.attrs},
-        )  # fmt: skip
+        )

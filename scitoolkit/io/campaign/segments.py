@@ -108,9 +108,15 @@ class Segments:
         if stored is not None and stored.values is not None and layout.written(header) is not None:
             stored = replace(stored, values=stored.values[..., : int(self.count[segment])])
         series = Series.of(
-            str(header.path), 0, group, int(self.member[segment]), int(self.count[segment]),
-            stored, layout, options,
-        )  # fmt: skip
+            str(header.path),
+            0,
+            group,
+            int(self.member[segment]),
+            int(self.count[segment]),
+            stored,
+            layout,
+            options,
+        )
         return series.times(options.sample_dim)
 
     def reference(self, options: Options) -> Header:
@@ -143,19 +149,24 @@ class Segments:
     def to_json(self) -> dict[str, Any]:
         """Return the segments as JSON types; the inverse of `from_json`."""
         return {
-            "paths": self.files.paths, "sizes": self.files.sizes.tolist(),
-            "modified": self.files.modified.tolist(), "table": self.table.to_json(),
+            "paths": self.files.paths,
+            "sizes": self.files.sizes.tolist(),
+            "modified": self.files.modified.tolist(),
+            "table": self.table.to_json(),
             **{name: getattr(self, name).tolist() for name in _COLUMNS},
-            "groups": self.groups, "labels": self.labels, "skipped": self.skipped,
-        }  # fmt: skip
+            "groups": self.groups,
+            "labels": self.labels,
+            "skipped": self.skipped,
+        }
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Segments:
         """Return segments from the JSON types of `to_json`."""
         files = Found(
-            found["paths"], np.array(found["sizes"], np.int64),
+            found["paths"],
+            np.array(found["sizes"], np.int64),
             np.array(found["modified"], np.int64),
-        )  # fmt: skip
+        )
         columns = {name: np.array(found[name], np.int64) for name in _COLUMNS}
         table = HeaderTable.from_json(found["table"])
         return cls(
@@ -169,9 +180,12 @@ class Segments:
 
 
 def find_segments(
-    files: Segments, first: Header, layout: type[Layout], used: Mapping[str, Array],
+    files: Segments,
+    first: Header,
+    layout: type[Layout],
+    used: Mapping[str, Array],
     options: Options,
-) -> Segments:  # fmt: skip
+) -> Segments:
     """Find the rows of every file and the simulations they belong to.
 
     Args:
@@ -207,9 +221,12 @@ def find_segments(
         sizes = dict(zip(files.files.paths, files.files.sizes.tolist(), strict=True))
         alone = Counter(s.path for s in series)
         skipped |= without_copies(
-            {n: [(s.path, sizes[s.path]) for s in m if alone[s.path] == 1]
-             for n, m in grouped.items() if n not in skipped}
-        )  # fmt: skip
+            {
+                n: [(s.path, sizes[s.path]) for s in m if alone[s.path] == 1]
+                for n, m in grouped.items()
+                if n not in skipped
+            }
+        )
     grouped = {name: members for name, members in grouped.items() if name not in skipped}
     if not grouped:
         raise DataError("no simulation is left", where=files.files.paths[0])
@@ -219,9 +236,11 @@ def find_segments(
 
 
 def _without_incomplete(
-    grouped: dict[str, list[Series]], skipped: dict[str, str], paths: Sequence[str],
+    grouped: dict[str, list[Series]],
+    skipped: dict[str, str],
+    paths: Sequence[str],
     options: Options,
-) -> None:  # fmt: skip
+) -> None:
     """Skip simulations of which a single-sample file was skipped, because steps are missing."""
     if not skipped or not all(s.single for members in grouped.values() for s in members):
         return
@@ -239,13 +258,16 @@ def _columns(
     groups = list(dict.fromkeys(s.group for s in ordered))
     numbers = {name: i for i, name in enumerate(groups)}
     return replace(
-        files, groups=groups, labels=list(grouped), skipped=skipped,
+        files,
+        groups=groups,
+        labels=list(grouped),
+        skipped=skipped,
         file=np.array([s.file for s in ordered], np.int64),
         group=np.array([numbers[s.group] for s in ordered], np.int64),
         member=np.array([s.member for s in ordered], np.int64),
         count=np.array([s.count for s in ordered], np.int64),
         simulation=np.repeat(np.arange(len(grouped)), [len(m) for m in grouped.values()]),
-    )  # fmt: skip
+    )
 
 
 class _Rows:
@@ -306,15 +328,16 @@ def _require_same(found: Array, expected: Array, name: str, header: Header, firs
     differs = len(found.shape) != len(found.roles) or found.roles != expected.roles
     if differs or space(found) != space(expected):
         raise DataError(
-            f"axes {dict(zip(found.roles, found.shape, strict=False))}", where=where,
-            allowed=f"{dict(zip(expected.roles, expected.shape, strict=True))}, "
-            f"as in {first.path}",
-        )  # fmt: skip
+            f"axes {dict(zip(found.roles, found.shape, strict=False))}",
+            where=where,
+            allowed=f"{dict(zip(expected.roles, expected.shape, strict=True))}, as in {first.path}",
+        )
     if found.units != expected.units:
         raise DataError(
-            f"unit {found.units!r}", where=where,
+            f"unit {found.units!r}",
+            where=where,
             allowed=f"{expected.units!r}, as in {first.path}",
-        )  # fmt: skip
+        )
 
 
 def _extent(arrays: Sequence[Array], role: str, header: Header) -> int | None:
@@ -323,6 +346,7 @@ def _extent(arrays: Sequence[Array], role: str, header: Header) -> int | None:
     if len(set(sizes.values())) > 1:
         raise DataError(
             "the variables differ in their number of samples: "
-            + ", ".join(f"{name} has {n}" for name, n in sizes.items()), where=str(header.path),
-        )  # fmt: skip
+            + ", ".join(f"{name} has {n}" for name, n in sizes.items()),
+            where=str(header.path),
+        )
     return next(iter(sizes.values()), None)

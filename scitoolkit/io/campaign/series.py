@@ -55,10 +55,17 @@ class Series:
 
     @classmethod
     def of(
-        cls, path: str, file: int, group: str, member: int, count: int | None,
-        stored: Stored | None, layout: type[Layout], options: Options,
+        cls,
+        path: str,
+        file: int,
+        group: str,
+        member: int,
+        count: int | None,
+        stored: Stored | None,
+        layout: type[Layout],
+        options: Options,
         step: tuple[str, int] | None = None,
-    ) -> Series:  # fmt: skip
+    ) -> Series:
         """Return the rows with their times.
 
         Raises:
@@ -73,14 +80,19 @@ class Series:
             if len(values) == rows + 1 and layout is not Plain:
                 _logger.warning(
                     "%s: %s has %d values for %d rows; assuming that the last one is the end of "
-                    "the last step", path, stored.name, len(values), rows,
-                )  # fmt: skip
+                    "the last step",
+                    path,
+                    stored.name,
+                    len(values),
+                    rows,
+                )
                 values = values[:rows]
             if len(values) != rows:
                 raise DataError(
-                    f"{len(values)} times for {rows} rows", where=where,
+                    f"{len(values)} times for {rows} rows",
+                    where=where,
                     fix="write as many times as rows",
-                )  # fmt: skip
+                )
             times = values
             calendar = {k: stored.attrs[k] for k in _CALENDAR if k in stored.attrs}
             if options.lead and rows > 1:
@@ -126,10 +138,11 @@ def _require_increasing(values: np.ndarray, where: str) -> None:
         i = int(np.argmin(ahead)) + 1
         kind = "repeats" if values[i] == values[i - 1] else "goes backward"
         raise DataError(
-            f"time {kind} at row {i} ({values[i - 1]} then {values[i]})", where=where,
+            f"time {kind} at row {i} ({values[i - 1]} then {values[i]})",
+            where=where,
             allowed="strictly increasing times within a simulation",
             fix="write a file for each simulation; after a restart, drop the repeated rows",
-        )  # fmt: skip
+        )
 
 
 def simulations(series: Sequence[Series], options: Options) -> dict[str, list[Series]]:
@@ -212,9 +225,10 @@ def _in_time(series: Sequence[Series], required: bool = False) -> list[Series] |
         before, after = ordered[at], ordered[at + 1]
         raise DataError(
             f"its times begin at {_stored(after)[0]}, before the end of {before.path} "
-            f"({_stored(before)[-1]})", where=after.path,
+            f"({_stored(before)[-1]})",
+            where=after.path,
             fix="data.files=simulations, if each file is a simulation",
-        )  # fmt: skip
+        )
     return ordered if required or _is_even(numbers, gaps) else None
 
 
@@ -278,11 +292,15 @@ def require_same_step(
     for name, step in steps.items():
         if abs(step - typical) > 1e-2 * abs(typical):
             usual = next(n for n, other in steps.items() if other == typical)
-            refuse(name, DataError(
-                f"simulation {name} has a time step of {step:g}", where=timed[name][0].path,
-                allowed=f"{typical:g}, as simulation {usual}",
-                fix="remove it, or write all simulations at the same interval",
-            ))  # fmt: skip
+            refuse(
+                name,
+                DataError(
+                    f"simulation {name} has a time step of {step:g}",
+                    where=timed[name][0].path,
+                    allowed=f"{typical:g}, as simulation {usual}",
+                    fix="remove it, or write all simulations at the same interval",
+                ),
+            )
 
 
 def _by_names(series: Sequence[Series], options: Options) -> dict[str, list[Series]]:
@@ -299,16 +317,18 @@ def _by_names(series: Sequence[Series], options: Options) -> dict[str, list[Seri
         if (np.diff(times) <= 0).any():
             raise DataError(
                 f"the numbers in the names of simulation {name} are not in the order of its times",
-                where=members[0].path, fix='data.pattern="run{simulation}_t{step}.h5"',
-            )  # fmt: skip
+                where=members[0].path,
+                fix='data.pattern="run{simulation}_t{step}.h5"',
+            )
         out[name] = members
     if len(out) == len(series):
         raise DataError(
             f"each of the {len(series)} files is one sample, and no two of them are steps of one "
-            "simulation", where=series[0].path,
+            "simulation",
+            where=series[0].path,
             fix="data.lead=0 for a map within a sample, or "
             'data.pattern="run{simulation}_t{step}.h5"',
-        )  # fmt: skip
+        )
     return out
 
 
@@ -331,21 +351,23 @@ def name_parts(path: str, timed: bool, options: Options) -> tuple[str, int]:
             raise ConfigError(
                 f"{options.pattern!r} does not match {os.path.basename(path)!r}",
                 where="data.pattern",
-            )  # fmt: skip
+            )
         parts = match.groupdict()
         return parts.get("simulation", folder), int(parts.get("step", 0))
     numbers = re.findall(r"\d+", stem)
     if not numbers:
         raise DataError(
-            "its name has no number to order it by", where=path,
+            "its name has no number to order it by",
+            where=path,
             fix='data.pattern="run{simulation}_t{step}.h5"',
-        )  # fmt: skip
+        )
     if len(numbers) > 1 and not timed:
         raise DataError(
             f"its name has the numbers {' and '.join(numbers)}: which counts simulations and which "
-            "steps?", where=path,
+            "steps?",
+            where=path,
             fix='data.pattern="run{simulation}_t{step}.h5" with {simulation} and {step} in place',
-        )  # fmt: skip
+        )
     rest = re.sub(r"\d+(?=\D*$)", "", stem)
     return f"{folder}/{rest}" if folder else rest, int(numbers[-1])
 

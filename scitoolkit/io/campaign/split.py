@@ -60,9 +60,13 @@ class CampaignSplit(SplitConfig):
 
 
 def split_campaign(
-    index: SampleIndex, window: int, config: CampaignSplit, *, own_test: bool,
+    index: SampleIndex,
+    window: int,
+    config: CampaignSplit,
+    *,
+    own_test: bool,
     parameter: np.ndarray | None = None,
-) -> SplitRows:  # fmt: skip
+) -> SplitRows:
     """Return the rows of each part as disjoint ranges, each within one simulation.
 
     Args:
@@ -106,9 +110,10 @@ def _by_time(index: SampleIndex, window: int, config: CampaignSplit) -> SplitRow
 def _by_simulation(index: SampleIndex, config: CampaignSplit) -> SplitRows:
     if config.gap or config.test_start is not None:
         raise ConfigError(
-            "gap and dates apply to a split in time, not by simulation", where="split",
+            "gap and dates apply to a split in time, not by simulation",
+            where="split",
             fix="split.by=time, to divide every simulation in time",
-        )  # fmt: skip
+        )
     counts = _counts(index.num_simulations, [config.train, config.validation, config.test])
     edges = np.concatenate([[0], np.cumsum(counts)])
     blocks = index.blocks
@@ -135,13 +140,16 @@ def _by_parameter(
     if config.validation_range is None:
         train, some, _ = _counts(len(rest), _shares_of_rest(config.train, config.validation))
         chosen["validation"], rest = rest[train : train + some], rest[:train]
-    for name, limits in (("test", config.test_range if own_test else None),
-                         ("validation", config.validation_range)):  # fmt: skip
+    for name, limits in (
+        ("test", config.test_range if own_test else None),
+        ("validation", config.validation_range),
+    ):
         if limits is not None and not len(chosen[name]):
             raise ConfigError(
                 f"no simulation has {config.parameter} in {list(limits)}",
-                where=f"split.{name}_range", allowed=f"{values.min():g} to {values.max():g}",
-            )  # fmt: skip
+                where=f"split.{name}_range",
+                allowed=f"{values.min():g} to {values.max():g}",
+            )
     if not len(rest):
         raise ConfigError("no simulation is left to train on", where="split")
     chosen["train"] = rest
@@ -168,8 +176,9 @@ def _counts(total: int, wanted: Sequence[float | int]) -> list[int]:
     if sum(counts) > total or counts[0] < 1:
         parts = sum(1 for w in wanted if w)
         raise ConfigError(
-            f"{parts} parts of {total} simulations ({', '.join(map(str, wanted))})", where="split",
+            f"{parts} parts of {total} simulations ({', '.join(map(str, wanted))})",
+            where="split",
             allowed=f"at most {total} simulations in all",
             fix="split.by=time, to divide every simulation in time",
-        )  # fmt: skip
+        )
     return counts

@@ -64,9 +64,10 @@ def survey(paths: Sequence[str], dims: Sequence[str] = ()) -> Survey:
         campaign = open_campaign(path, [*moving, *still], options)
     elif rows == campaign.index.num_simulations:
         raise DataError(
-            f"{rows} simulations of one row each: nothing changes in time", where=str(files[0]),
+            f"{rows} simulations of one row each: nothing changes in time",
+            where=str(files[0]),
             fix="data.lead=0 with inputs and outputs, for a map within a sample",
-        )  # fmt: skip
+        )
     return Survey(campaign, options, moving, still, remarks)
 
 
@@ -80,17 +81,19 @@ def _named(header: Header, files: int, dims: Sequence[str]) -> tuple[Options, li
         return Options(dims=list(dims)), []
     if layout_of(header) is not Plain:
         return Options(), []
-    ranks = [len(v.shape) for v in header.variables.values()
-             if any(d.startswith("dim_") for d in v.dims)]  # fmt: skip
+    ranks = [
+        len(v.shape) for v in header.variables.values() if any(d.startswith("dim_") for d in v.dims)
+    ]
     rank = max(ranks, default=0)
     if rank < 2 or any(len(v.shape) > rank for v in header.variables.values()):
         return Options(), []
     if rank > 3 or (rank == 2 and files > 1):
         ways = "time,x or y,x" if rank == 2 else "time,z,y,x or simulation,time,y,x"
         raise DataError(
-            f"{rank} dims without names: {ways}?", where=str(header.path),
+            f"{rank} dims without names: {ways}?",
+            where=str(header.path),
             fix=f"--dims {ways.split(' or ')[0]}",
-        )  # fmt: skip
+        )
     names = ["time", "x"] if rank == 2 else ["time", "y", "x"]
     return Options(dims=names), [f"the file does not name its dims: {', '.join(names)} is a guess"]
 
@@ -117,9 +120,11 @@ def _variables(header: Header, options: Options, all_move: bool) -> tuple[list[s
     timed = [a for a in fields.values() if TIME in a.roles or all_move]
     if not timed:
         raise DataError(
-            "no field with a time", where=str(header.path), allowed=", ".join(header.variables),
+            "no field with a time",
+            where=str(header.path),
+            allowed=", ".join(header.variables),
             fix="--dims NAMES, one for each dim, where the file names none",
-        )  # fmt: skip
+        )
     grid = max((_space(a) for a in timed), key=len)
     here = {n: a for n, a in fields.items() if sorted(_space(a)) == sorted(grid)}
     moving = [n for n, a in here.items() if TIME in a.roles or all_move]
@@ -153,6 +158,5 @@ def _pattern(names: Sequence[str]) -> str | None:
 def components(campaign: Campaign, names: Sequence[str]) -> list[str]:
     """Return the channels that are components of vectors and tensors, for a remark."""
     return [
-        c for n in names for c in campaign.names[n]
-        if COMPONENT in campaign.channels[c].array.roles
-    ]  # fmt: skip
+        c for n in names for c in campaign.names[n] if COMPONENT in campaign.channels[c].array.roles
+    ]

@@ -79,10 +79,11 @@ class HeaderTable:
     def to_json(self) -> dict[str, Any]:
         """Return the table as JSON types; the inverse of `from_json`."""
         return {
-            "schemas": [schema_text(s) for s in self.schemas], "schema": self.schema,
+            "schemas": [schema_text(s) for s in self.schemas],
+            "schema": self.schema,
             "values": [base64.b64encode(v).decode() for v in self.values],
             "faults": list(self.faults.items()),
-        }  # fmt: skip
+        }
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> HeaderTable:
@@ -97,9 +98,10 @@ class HeaderTable:
         """Return the arguments of `add` of a file."""
         at = self.schema[number]
         return (
-            self.schemas[at] if at >= 0 else None, self.values[number],
+            self.schemas[at] if at >= 0 else None,
+            self.values[number],
             self.faults.get(number, {}),
-        )  # fmt: skip
+        )
 
 
 def schema_text(schema: Schema) -> str:

@@ -33,10 +33,15 @@ class CampaignWindows(FileSource):
     """
 
     def __init__(
-        self, campaign: Campaign, sets: Mapping[str, Rows], starts: np.ndarray,
-        offsets: Sequence[int], *, orders: Mapping[str, Sequence[str]] | None = None,
+        self,
+        campaign: Campaign,
+        sets: Mapping[str, Rows],
+        starts: np.ndarray,
+        offsets: Sequence[int],
+        *,
+        orders: Mapping[str, Sequence[str]] | None = None,
         dtype: type[np.floating] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         frames = tuple(int(o) for o in offsets)
         keys = {path: Key((path,), frames, windowed=True) for path in sets}
         super().__init__(sets, keys, starts, allow_nan=campaign.mask is not None)
@@ -89,6 +94,7 @@ class CampaignWindows(FileSource):
             bad = ~np.isfinite(values).reshape(len(values), -1).all(axis=1)
             where = self.campaign.where(int(rows[np.argmax(bad)]))
             raise DataError(
-                error.what, where=f"{where}, variable {name}",
+                error.what,
+                where=f"{where}, variable {name}",
                 fix=NAN_FIX,
-            ) from None  # fmt: skip
+            ) from None

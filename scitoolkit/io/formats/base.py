@@ -153,9 +153,13 @@ class Format(NeedsPackages, ABC):
 
     @classmethod
     def row_readers(
-        cls, path: Path, names: list[str], layout_of: Callable[..., Layout], *,
+        cls,
+        path: Path,
+        names: list[str],
+        layout_of: Callable[..., Layout],
+        *,
         allow_unwritten: bool = False,
-    ) -> dict[str, RowReader]:  # fmt: skip
+    ) -> dict[str, RowReader]:
         """Return a reader for each variable, for the planned loader.
 
         Args:
@@ -169,9 +173,10 @@ class Format(NeedsPackages, ABC):
             DataError: a variable is missing or damaged, or the format has no row readers.
         """
         raise DataError(
-            f"the format {cls.name} cannot be read row by row", where=str(path),
+            f"the format {cls.name} cannot be read row by row",
+            where=str(path),
             fix="convert it: open_fields(path), then write_fields(dataset, 'file.nc')",
-        )  # fmt: skip
+        )
 
     @classmethod
     def has_row_readers(cls) -> bool:
@@ -253,9 +258,10 @@ def writing_format(path: Path, default: str = "") -> type[Format]:
     if default:
         return formats.get(default)
     raise ConfigError(
-        f"cannot tell a format from {path.name!r}", allowed=", ".join(sorted(known)),
+        f"cannot tell a format from {path.name!r}",
+        allowed=", ".join(sorted(known)),
         fix=f"-o {path.with_suffix('.nc').name}",
-    )  # fmt: skip
+    )
 
 
 def file_head(path: Path, count: int) -> bytes:
@@ -278,9 +284,13 @@ def open_lazily(
     import xarray as xr
 
     return xr.open_dataset(
-        path, engine=engine, decode_cf=decode, decode_timedelta=False, chunks=chunks,
+        path,
+        engine=engine,
+        decode_cf=decode,
+        decode_timedelta=False,
+        chunks=chunks,
         **engine_options,
-    )  # fmt: skip
+    )
 
 
 def unreadable(path: Path, error: BaseException) -> DataError:
@@ -309,15 +319,22 @@ def _not_recognised(path: Path, known: list[type[Format]]) -> DataError:
         return DataError("a folder that is not a Zarr store", where=str(path), allowed=names)
     size = path.stat().st_size
     return DataError(
-        f"format not recognised ({size} bytes)", where=str(path), allowed=names,
+        f"format not recognised ({size} bytes)",
+        where=str(path),
+        allowed=names,
         fix="" if size else "the file is empty",
-    )  # fmt: skip
+    )
 
 
 def _described(name: str, array: xr.Variable) -> Variable:
     chunks = array.encoding.get("chunks")
     return Variable(
-        name=name, shape=array.shape, dims=tuple(map(str, array.dims)), dtype=array.dtype.str,
-        units=str(array.attrs.get("units", "")), chunks=tuple(chunks) if chunks else None,
-        filters="", stored_bytes=array.nbytes,
-    )  # fmt: skip
+        name=name,
+        shape=array.shape,
+        dims=tuple(map(str, array.dims)),
+        dtype=array.dtype.str,
+        units=str(array.attrs.get("units", "")),
+        chunks=tuple(chunks) if chunks else None,
+        filters="",
+        stored_bytes=array.nbytes,
+    )

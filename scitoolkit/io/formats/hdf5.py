@@ -69,9 +69,13 @@ class Hdf5(Format):
 
     @classmethod
     def row_readers(
-        cls, path: Path, names: list[str], layout_of: Callable[..., Layout], *,
+        cls,
+        path: Path,
+        names: list[str],
+        layout_of: Callable[..., Layout],
+        *,
         allow_unwritten: bool = False,
-    ) -> dict[str, RowReader]:  # fmt: skip
+    ) -> dict[str, RowReader]:
         """Return readers that read chunks by their positions in the file."""
         return hdf5_readers(path, names, layout_of, allow_unwritten=allow_unwritten)
 
@@ -112,9 +116,12 @@ class NetCDF4Writer:
                 if dim not in self.file.dimensions:
                     self.file.dimensions[dim] = size
             made = self.file.create_variable(
-                name, variable.dims, _dtype(variable.dtype),
-                chunks=variable.chunks, fillvalue=variable.fill_value,
-            )  # fmt: skip
+                name,
+                variable.dims,
+                _dtype(variable.dtype),
+                chunks=variable.chunks,
+                fillvalue=variable.fill_value,
+            )
             made.attrs.update(variable.attrs)
 
     def write(self, name: str, block: Block, values: np.ndarray) -> None:
@@ -144,7 +151,12 @@ def _dtype(name: str) -> Any:
 def _variable(name: str, item: h5py.Dataset) -> Variable:
     units = item.attrs.get("units", "")
     return Variable(
-        name=name, shape=item.shape, dims=hdf5_dims(item), dtype=item.dtype.str,
-        units=units.decode() if isinstance(units, bytes) else str(units), chunks=item.chunks,
-        filters="+".join(filter_names(item)), stored_bytes=item.id.get_storage_size(),
-    )  # fmt: skip
+        name=name,
+        shape=item.shape,
+        dims=hdf5_dims(item),
+        dtype=item.dtype.str,
+        units=units.decode() if isinstance(units, bytes) else str(units),
+        chunks=item.chunks,
+        filters="+".join(filter_names(item)),
+        stored_bytes=item.id.get_storage_size(),
+    )

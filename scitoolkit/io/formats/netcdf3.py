@@ -43,8 +43,12 @@ class NetCDF3(Format):
 
     @classmethod
     def row_readers(
-        cls, path: Path, names: list[str], layout_of: Callable[..., Layout], *,
+        cls,
+        path: Path,
+        names: list[str],
+        layout_of: Callable[..., Layout],
+        *,
         allow_unwritten: bool = False,
-    ) -> dict[str, RowReader]:  # fmt: skip
+    ) -> dict[str, RowReader]:
         """Return readers of rows along the first dim."""
         return netcdf3_readers(path, names, layout_of)

@@ -45,22 +45,33 @@ class Npy(Format):
 
     @classmethod
     def row_readers(
-        cls, path: Path, names: list[str], layout_of: Callable[..., Layout], *,
+        cls,
+        path: Path,
+        names: list[str],
+        layout_of: Callable[..., Layout],
+        *,
         allow_unwritten: bool = False,
-    ) -> dict[str, RowReader]:  # fmt: skip
+    ) -> dict[str, RowReader]:
         """Return a reader of rows along the first dim."""
         mapped = _map(path)
         if unknown := [name for name in names if name != VARIABLE]:
             raise missing_variable(unknown[0], [VARIABLE], path)
         layout = layout_of(
-            name=VARIABLE, path=str(path), shape=mapped.shape, dims=plain_dims(mapped.ndim),
-            dtype=mapped.dtype, chunks=None, filters=(), attrs={},
-        )  # fmt: skip
+            name=VARIABLE,
+            path=str(path),
+            shape=mapped.shape,
+            dims=plain_dims(mapped.ndim),
+            dtype=mapped.dtype,
+            chunks=None,
+            filters=(),
+            attrs={},
+        )
         if layout.axis or np.isfortran(mapped):
             raise DataError(
-                "samples are not along the first dim in C order", where=layout.where,
+                "samples are not along the first dim in C order",
+                where=layout.where,
                 fix="np.save(path, np.ascontiguousarray(np.moveaxis(array, axis, 0)))",
-            )  # fmt: skip
+            )
         stride = mapped.strides[0] if mapped.ndim else 0
         return {VARIABLE: StridedReader(layout, DataFile(path), mapped.offset, stride)}
 

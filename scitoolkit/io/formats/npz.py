@@ -70,15 +70,29 @@ class Npz(Format):
                 name = member.filename.removesuffix(".npy")
                 filters = "" if member.compress_type == zipfile.ZIP_STORED else "deflate"
                 if dtype.kind in "biufc":
-                    found.append(Variable(name, shape, plain_dims(len(shape)), dtype.str, "", None,
-                                          filters, member.compress_size))  # fmt: skip
+                    found.append(
+                        Variable(
+                            name,
+                            shape,
+                            plain_dims(len(shape)),
+                            dtype.str,
+                            "",
+                            None,
+                            filters,
+                            member.compress_size,
+                        )
+                    )
         return found
 
     @classmethod
     def row_readers(
-        cls, path: Path, names: list[str], layout_of: Callable[..., Layout], *,
+        cls,
+        path: Path,
+        names: list[str],
+        layout_of: Callable[..., Layout],
+        *,
         allow_unwritten: bool = False,
-    ) -> dict[str, RowReader]:  # fmt: skip
+    ) -> dict[str, RowReader]:
         """Return readers of rows along the first dim.
 
         Raises:
@@ -101,9 +115,15 @@ class Npz(Format):
                 before = int(start[26:28].view("<u2")[0]) + int(start[28:30].view("<u2")[0])
                 offset = members[name].header_offset + _LOCAL_HEADER + before + inside
                 layout = layout_of(
-                    name=name, path=str(path), shape=shape, dims=plain_dims(len(shape)),
-                    dtype=dtype, chunks=None, filters=(), attrs={},
-                )  # fmt: skip
+                    name=name,
+                    path=str(path),
+                    shape=shape,
+                    dims=plain_dims(len(shape)),
+                    dtype=dtype,
+                    chunks=None,
+                    filters=(),
+                    attrs={},
+                )
                 stride = dtype.itemsize * int(np.prod(shape[1:], dtype=np.int64))
                 along_first = StridedReader(_along_first(layout), file, offset, stride)
                 readers[name] = along_first.with_layout(layout)
@@ -146,8 +166,9 @@ def _header(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> tuple[Any, boo
         except ValueError as error:
             raise zipfile.BadZipFile(f"{member.filename}: {error}") from None
         read = (
-            np.lib.format.read_array_header_1_0 if version == (1, 0)
+            np.lib.format.read_array_header_1_0
+            if version == (1, 0)
             else np.lib.format.read_array_header_2_0
-        )  # fmt: skip
+        )
         shape, fortran, dtype = read(stream)
         return shape, fortran, dtype, stream.tell()

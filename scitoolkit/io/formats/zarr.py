@@ -44,9 +44,13 @@ class Zarr(Format):
 
     @classmethod
     def row_readers(
-        cls, path: Path, names: list[str], layout_of: Callable[..., Layout], *,
+        cls,
+        path: Path,
+        names: list[str],
+        layout_of: Callable[..., Layout],
+        *,
         allow_unwritten: bool = False,
-    ) -> dict[str, RowReader]:  # fmt: skip
+    ) -> dict[str, RowReader]:
         """Return readers, through tensorstore if it is installed."""
         return zarr_readers(path, names, layout_of)
 
@@ -82,10 +86,14 @@ class ZarrWriter:
         for name, variable in variables.items():
             chunks = variable.chunks or (1, *variable.shape[1:])
             self.arrays[name] = group.create_array(
-                name, shape=variable.shape, chunks=_at_most(chunks, MAX_CHUNK_VALUES),
-                dtype=variable.dtype, dimension_names=list(variable.dims), compressors=None,
+                name,
+                shape=variable.shape,
+                chunks=_at_most(chunks, MAX_CHUNK_VALUES),
+                dtype=variable.dtype,
+                dimension_names=list(variable.dims),
+                compressors=None,
                 fill_value=0 if variable.fill_value is None else variable.fill_value,
-            )  # fmt: skip
+            )
             self.arrays[name].attrs.update(variable.attrs)
 
     def write(self, name: str, block: Block, values: np.ndarray) -> None:

@@ -32,8 +32,9 @@ def limit_reached(path: Path | str) -> DataError:
     """Return the error for a file that cannot be opened because too many others are open."""
     return DataError(
         "cannot be opened: this process, or the machine, has too many open files",
-        where=str(path), fix="run ulimit -n 4096 before the command",
-    )  # fmt: skip
+        where=str(path),
+        fix="run ulimit -n 4096 before the command",
+    )
 
 
 class DescriptorCache:

@@ -28,9 +28,15 @@ class EpochLoader(ABC):
     """
 
     def __init__(
-        self, num_samples: int, batch_size: int, *, seed: int, rank: int, world_size: int,
+        self,
+        num_samples: int,
+        batch_size: int,
+        *,
+        seed: int,
+        rank: int,
+        world_size: int,
         where: str = "batch_size",
-    ) -> None:  # fmt: skip
+    ) -> None:
         if batch_size % world_size:
             raise ConfigError(
                 f"{where} {batch_size} is not divisible by {world_size} processes",

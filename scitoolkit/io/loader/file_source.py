@@ -90,9 +90,11 @@ class RowSet:
             unit = str(reader.layout.attrs.get("units", ""))
             if unit and self.units and not same_unit(unit, self.units):
                 raise DataError(
-                    f"unit {unit!r}", where=reader.layout.where,
-                    allowed=f"{self.units!r}, as in {layout.path}", fix="convert the files",
-                )  # fmt: skip
+                    f"unit {unit!r}",
+                    where=reader.layout.where,
+                    allowed=f"{self.units!r}, as in {layout.path}",
+                    fix="convert the files",
+                )
 
     @property
     def num_rows(self) -> int:
@@ -324,14 +326,19 @@ class FileSource:
         """Return the identity of the data set: variables, shapes, keys and a checksum of starts."""
         return {
             "variables": {
-                n: [np.diff(rows.bounds).tolist(), list(rows.row_shape),
-                    rows.dtype.str, [[s.start, s.stop] for s in rows.reader(0).layout.crop]]
+                n: [
+                    np.diff(rows.bounds).tolist(),
+                    list(rows.row_shape),
+                    rows.dtype.str,
+                    [[s.start, s.stop] for s in rows.reader(0).layout.crop],
+                ]
                 for n, rows in self.rows.items()
             },
-            "keys": {n: [k.variables, k.frames, k.stacked, k.windowed]
-                     for n, k in self.keys.items()},
+            "keys": {
+                n: [k.variables, k.frames, k.stacked, k.windowed] for n, k in self.keys.items()
+            },
             "starts": zlib.crc32(self.starts.astype("<i8").tobytes()),
-        }  # fmt: skip
+        }
 
 
 def _finite_sum(values: np.ndarray) -> bool:

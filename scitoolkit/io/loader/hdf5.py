@@ -37,10 +37,22 @@ from scitoolkit.io.loader.rows import (
 
 _logger = get_logger(__name__)
 _FILTER_NAMES = {
-    1: "gzip", 2: "shuffle", 3: "fletcher32", 4: "szip", 5: "nbit", 6: "scaleoffset",
-    32000: "lzf", 32001: "blosc", 32004: "lz4", 32008: "bitshuffle", 32013: "zfp",
-    32015: "zstd", 32017: "sz", 32024: "sz3", 32026: "blosc2",
-}  # fmt: skip
+    1: "gzip",
+    2: "shuffle",
+    3: "fletcher32",
+    4: "szip",
+    5: "nbit",
+    6: "scaleoffset",
+    32000: "lzf",
+    32001: "blosc",
+    32004: "lz4",
+    32008: "bitshuffle",
+    32013: "zfp",
+    32015: "zstd",
+    32017: "sz",
+    32024: "sz3",
+    32026: "blosc2",
+}
 
 MakeLayout = Callable[..., Layout]
 
@@ -100,10 +112,15 @@ def hdf5_readers(
         for name in names:
             dataset = _dataset(handle, name, path)
             layout = layout_of(
-                name=name, path=str(path), shape=dataset.shape, dims=hdf5_dims(dataset),
-                dtype=dataset.dtype, chunks=dataset.chunks, filters=filter_names(dataset),
+                name=name,
+                path=str(path),
+                shape=dataset.shape,
+                dims=hdf5_dims(dataset),
+                dtype=dataset.dtype,
+                chunks=dataset.chunks,
+                filters=filter_names(dataset),
                 attrs=_attributes(dataset),
-            )  # fmt: skip
+            )
             readers[name] = _reader(dataset, layout, file, allow_unwritten)
     return readers
 

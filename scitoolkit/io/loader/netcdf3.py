@@ -30,9 +30,15 @@ def netcdf3_readers(
             raise missing_variable(name, present, path)
         v = found[name]
         layout = layout_of(
-            name=name, path=str(path), shape=v.shape, dims=v.dims, dtype=v.dtype, chunks=None,
-            filters=(), attrs=v.attrs,
-        )  # fmt: skip
+            name=name,
+            path=str(path),
+            shape=v.shape,
+            dims=v.dims,
+            dtype=v.dtype,
+            chunks=None,
+            filters=(),
+            attrs=v.attrs,
+        )
         if layout.axis:
             raise DataError(
                 f"samples along {v.dims[layout.axis]}, which is not the first dim",

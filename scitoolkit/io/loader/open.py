@@ -117,9 +117,11 @@ class _Wanted:
             if axis not in dims:
                 near = nearest_name(axis, dims)
                 raise ConfigError(
-                    f"no dim {axis!r}", where=where, allowed=", ".join(dims),
+                    f"no dim {axis!r}",
+                    where=where,
+                    allowed=", ".join(dims),
                     fix=f"sample_dim={near!r}" if near else "sample_dim=0 counts the first dim",
-                )  # fmt: skip
+                )
             axis = dims.index(axis)
         if not -len(dims) <= axis < len(dims):
             raise ConfigError(f"no dim number {axis}", where=where, allowed=f"0 to {len(dims) - 1}")

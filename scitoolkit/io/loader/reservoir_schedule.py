@@ -49,9 +49,15 @@ class ReservoirSchedule:
     """
 
     def __init__(
-        self, capacity: int, windows: int, batch_size: int, *, seed: int = 0, repeats: int = 1,
+        self,
+        capacity: int,
+        windows: int,
+        batch_size: int,
+        *,
+        seed: int = 0,
+        repeats: int = 1,
         total: int,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if total < capacity:
             raise ConfigError(
                 f"a reservoir of {capacity} simulations, and {total} in all",
@@ -60,8 +66,9 @@ class ReservoirSchedule:
         if batch_size > capacity * windows:
             raise ConfigError(
                 f"a batch of {batch_size}, and a reservoir of {capacity} simulations of {windows} "
-                "windows", fix=f"a reservoir of {-(-batch_size // windows)}, or a smaller batch",
-            )  # fmt: skip
+                "windows",
+                fix=f"a reservoir of {-(-batch_size // windows)}, or a smaller batch",
+            )
         self.capacity: int = capacity
         self.windows: int = windows
         self.batch_size: int = batch_size
@@ -120,15 +127,23 @@ class ReservoirSchedule:
     def needed(self, steps: int) -> int:
         """Return the number of simulations required for the first `steps` batches."""
         other = ReservoirSchedule(
-            self.capacity, self.windows, self.batch_size, seed=self.seed, repeats=self.repeats,
+            self.capacity,
+            self.windows,
+            self.batch_size,
+            seed=self.seed,
+            repeats=self.repeats,
             total=self.total,
-        )  # fmt: skip
+        )
         other.go_to(steps)
         return other.entered
 
     def identity(self) -> dict[str, Any]:
         """Return the inputs of the schedule (JSON types)."""
         return {
-            "capacity": self.capacity, "windows": self.windows, "batch_size": self.batch_size,
-            "seed": self.seed, "repeats": self.repeats, "total": self.total,
-        }  # fmt: skip
+            "capacity": self.capacity,
+            "windows": self.windows,
+            "batch_size": self.batch_size,
+            "seed": self.seed,
+            "repeats": self.repeats,
+            "total": self.total,
+        }

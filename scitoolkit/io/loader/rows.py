@@ -258,8 +258,12 @@ class ChunkReader:
     def missing(self) -> list[tuple[int, int]]:
         """Return the ranges of rows with chunks within the crop that were never written."""
         axis, rows = self.layout.axis, self.chunks[self.layout.axis]
-        part = self.table.offset[tuple(slice(g.start, g.stop) if i != axis else slice(None)
-                                       for i, g in enumerate(self.grid))]  # fmt: skip
+        part = self.table.offset[
+            tuple(
+                slice(g.start, g.stop) if i != axis else slice(None)
+                for i, g in enumerate(self.grid)
+            )
+        ]
         absent = (
             np.moveaxis(np.asarray(part < 0), axis, 0).reshape(part.shape[axis], -1).any(axis=1)
         )
@@ -337,8 +341,9 @@ class StridedReader:
             return StridedReader(layout, self.file, self.offset, self.stride)
         outer = layout.crop[0]
         if layout.axis == 1 and outer.stop - outer.start == 1:
-            inner = replace(layout, shape=layout.shape[1:], dims=layout.dims[1:], axis=0,
-                            crop=layout.crop[1:])  # fmt: skip
+            inner = replace(
+                layout, shape=layout.shape[1:], dims=layout.dims[1:], axis=0, crop=layout.crop[1:]
+            )
             stride = self.inner_nbytes // max(layout.shape[1], 1)
             begin = self.offset + outer.start * self.stride
             return StridedReader(inner, self.file, begin, stride)

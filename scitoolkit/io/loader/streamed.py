@@ -67,9 +67,14 @@ class ReservoirLoader(CursorLoader):
     """
 
     def __init__(
-        self, stream: SimulationStream, reservoir: Reservoir, schedule: ReservoirSchedule, *,
-        first: Callable[[int, Mapping[str, np.ndarray]], None], ahead: int,
-    ) -> None:  # fmt: skip
+        self,
+        stream: SimulationStream,
+        reservoir: Reservoir,
+        schedule: ReservoirSchedule,
+        *,
+        first: Callable[[int, Mapping[str, np.ndarray]], None],
+        ahead: int,
+    ) -> None:
         order = EpochOrder(len(reservoir), schedule.batch_size, schedule.seed, drop_last=True)
         super().__init__(reservoir, order, 0, 1)
         self.stream: SimulationStream = stream
@@ -152,8 +157,11 @@ class ReservoirLoader(CursorLoader):
 
     def stats(self) -> dict[str, Any]:
         """Return counters of the loader and of the stream."""
-        return {**super().stats(), "simulations_entered": self.schedule.entered,
-                **self.stream.stats()}  # fmt: skip
+        return {
+            **super().stats(),
+            "simulations_entered": self.schedule.entered,
+            **self.stream.stats(),
+        }
 
     def close(self) -> None:
         """Stop the workers."""

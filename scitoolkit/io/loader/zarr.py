@@ -37,8 +37,11 @@ def zarr_readers(
 
     try:
         group = zarr.open_group(path, mode="r")
-        arrays = {name: array for name, array in group.members(max_depth=None)
-                  if isinstance(array, zarr.Array)}  # fmt: skip
+        arrays = {
+            name: array
+            for name, array in group.members(max_depth=None)
+            if isinstance(array, zarr.Array)
+        }
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise DataError(f"damaged ({error})", where=str(path)) from None
     present = [n for n, a in arrays.items() if a.ndim and a.dtype.kind in "biufc"]
@@ -48,10 +51,15 @@ def zarr_readers(
             raise missing_variable(name, present, path)
         array = arrays[name]
         layout = layout_of(
-            name=name, path=str(path), shape=array.shape, dims=_dims(array),
-            dtype=np.dtype(array.dtype), chunks=tuple(array.chunks), filters=_codecs(array),
+            name=name,
+            path=str(path),
+            shape=array.shape,
+            dims=_dims(array),
+            dtype=np.dtype(array.dtype),
+            chunks=tuple(array.chunks),
+            filters=_codecs(array),
             attrs=_attributes(array),
-        )  # fmt: skip
+        )
         readers[name] = ZarrReader(layout, int(array.metadata.zarr_format))
     return readers
 

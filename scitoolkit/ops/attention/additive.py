@@ -37,16 +37,34 @@ def run_attention(
     """Return the output, and the logarithm of each row's sum of exp(score)."""
     out, norm = empty(left.shape, left), left.new_empty(left.shape[:2])
     call(
-        kernels(spec_of(x), x.dtype).attention, len(left), pointer, column, left, x, vector,
-        scalar(slope, x), out, norm, torch.get_num_threads(),
-    )  # fmt: skip
+        kernels(spec_of(x), x.dtype).attention,
+        len(left),
+        pointer,
+        column,
+        left,
+        x,
+        vector,
+        scalar(slope, x),
+        out,
+        norm,
+        torch.get_num_threads(),
+    )
     return out, norm
 
 
 def run_attention_backward(
-    pointer: Tensor, column: Tensor, t_pointer: Tensor, t_column: Tensor,
-    left: Tensor, x: Tensor, vector: Tensor, out: Tensor, norm: Tensor, grad: Tensor, slope: float,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    pointer: Tensor,
+    column: Tensor,
+    t_pointer: Tensor,
+    t_column: Tensor,
+    left: Tensor,
+    x: Tensor,
+    vector: Tensor,
+    out: Tensor,
+    norm: Tensor,
+    grad: Tensor,
+    slope: float,
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients with respect to left, x and vector."""
     library, factor, threads = (
         kernels(spec_of(x), x.dtype),
@@ -56,11 +74,35 @@ def run_attention_backward(
     by_left, by_x, mean = empty(left.shape, x), empty(x.shape, x), torch.empty_like(norm)
     by_vector = x.new_empty(-(-len(left) // ROWS_PER_TASK), *vector.shape)
     call(
-        library.attention_rows, len(left), pointer, column, left, x, vector, factor, out, norm,
-        grad, mean, by_left, by_vector, threads,
-    )  # fmt: skip
+        library.attention_rows,
+        len(left),
+        pointer,
+        column,
+        left,
+        x,
+        vector,
+        factor,
+        out,
+        norm,
+        grad,
+        mean,
+        by_left,
+        by_vector,
+        threads,
+    )
     call(
-        library.attention_columns, len(x), t_pointer, t_column, left, x, vector, factor, norm, mean,
-        grad, by_x, threads,
-    )  # fmt: skip
+        library.attention_columns,
+        len(x),
+        t_pointer,
+        t_column,
+        left,
+        x,
+        vector,
+        factor,
+        norm,
+        mean,
+        grad,
+        by_x,
+        threads,
+    )
     return by_left, by_x, by_vector.sum(0)

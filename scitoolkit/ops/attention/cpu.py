@@ -40,9 +40,12 @@ def source_of(spec: str, dtype: torch.dtype, source: str = "attention.c") -> str
     # Vectors must not cross the boundary between heads.
     lanes = math.gcd(width, VECTOR_BYTES // dtype.itemsize)
     constants = {
-        "HEADS": heads, "WIDTH": width, "LANES": lanes, "BLOCK": BLOCK,
+        "HEADS": heads,
+        "WIDTH": width,
+        "LANES": lanes,
+        "BLOCK": BLOCK,
         "IS_DOUBLE": int(dtype == torch.float64),
-    }  # fmt: skip
+    }
     lines = [f"#define {name} {value}" for name, value in constants.items()]
     kind = source.removesuffix(".c").replace("attention", "graph")
     title = banner(f"{kind} attention, {heads} heads of {width} columns, {REAL[dtype]}")
@@ -67,16 +70,36 @@ def run_attention(
     out = empty((left.shape[0], *x.shape[1:]), x)
     norm, positive, share = torch.empty_like(left), empty(out.shape, x), torch.empty_like(left)
     call(
-        kernels(spec_of(x), x.dtype).attention, len(left), pointer, column, left, right, x,
-        scalar(slope, x), out, norm, positive, share, torch.get_num_threads(),
-    )  # fmt: skip
+        kernels(spec_of(x), x.dtype).attention,
+        len(left),
+        pointer,
+        column,
+        left,
+        right,
+        x,
+        scalar(slope, x),
+        out,
+        norm,
+        positive,
+        share,
+        torch.get_num_threads(),
+    )
     return out, norm, positive, share
 
 
 def run_attention_backward(
-    t_pointer: Tensor, t_column: Tensor, left: Tensor, right: Tensor, x: Tensor,
-    out: Tensor, norm: Tensor, positive: Tensor, share: Tensor, grad: Tensor, slope: float,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    t_pointer: Tensor,
+    t_column: Tensor,
+    left: Tensor,
+    right: Tensor,
+    x: Tensor,
+    out: Tensor,
+    norm: Tensor,
+    positive: Tensor,
+    share: Tensor,
+    grad: Tensor,
+    slope: float,
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients with respect to left, right and x."""
     rows, columns, factor, threads = (
         len(left),
@@ -88,11 +111,31 @@ def run_attention_backward(
     of_rows = empty((rows, 3 * left.shape[1]), x)  # left, norm and <g, y> of each row
     library = kernels(spec_of(x), x.dtype)
     call(
-        library.attention_rows, rows, left, out, norm, positive, share, grad, factor, of_rows,
-        by_left, threads,
-    )  # fmt: skip
+        library.attention_rows,
+        rows,
+        left,
+        out,
+        norm,
+        positive,
+        share,
+        grad,
+        factor,
+        of_rows,
+        by_left,
+        threads,
+    )
     call(
-        library.attention_columns, columns, t_pointer, t_column, right, x, of_rows, grad, factor,
-        by_right, by_x, threads,
-    )  # fmt: skip
+        library.attention_columns,
+        columns,
+        t_pointer,
+        t_column,
+        right,
+        x,
+        of_rows,
+        grad,
+        factor,
+        by_right,
+        by_x,
+        threads,
+    )
     return by_left, by_right, by_x

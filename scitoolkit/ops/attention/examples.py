@@ -14,13 +14,16 @@ def examples(numbers: Numbers) -> Iterator[Example]:
         row, column = numbers.integers(9, 2, nonzeros)
         pattern = SparseMatrix.from_coo(row, column, None, shape=(9, 10))
         tensors = (
-            scale * numbers.normal(9, heads), scale * numbers.normal(10, heads),
+            scale * numbers.normal(9, heads),
+            scale * numbers.normal(10, heads),
             numbers.normal(10, heads, width),
-        )  # fmt: skip
+        )
         yield Example(
-            f"{nonzeros} nonzeros, {heads} heads of {width}", f"{heads}x{width}", tensors,
+            f"{nonzeros} nonzeros, {heads} heads of {width}",
+            f"{heads}x{width}",
+            tensors,
             lambda run, left, right, x, m=pattern: run(m, left, right, x, 0.2),
-        )  # fmt: skip
+        )
 
 
 def additive_examples(numbers: Numbers) -> Iterator[Example]:
@@ -29,10 +32,13 @@ def additive_examples(numbers: Numbers) -> Iterator[Example]:
         row = numbers.integers(70, nonzeros)
         pattern = SparseMatrix.from_coo(row, numbers.integers(10, nonzeros), None, shape=(70, 10))
         tensors = (
-            scale * numbers.normal(70, heads, width), numbers.normal(10, heads, width),
+            scale * numbers.normal(70, heads, width),
+            numbers.normal(10, heads, width),
             numbers.normal(heads, width),
-        )  # fmt: skip
+        )
         yield Example(
-            f"{nonzeros} nonzeros, {heads} heads of {width}", f"{heads}x{width}", tensors,
+            f"{nonzeros} nonzeros, {heads} heads of {width}",
+            f"{heads}x{width}",
+            tensors,
             lambda run, left, x, vector, m=pattern: run(m, left, x, vector, 0.2),
-        )  # fmt: skip
+        )

@@ -30,9 +30,18 @@ def _fake_backward(t_pointer, t_column, left, right, x, out, norm, positive, sha
 def _graph_attention(suffix: str, run: Callable, run_backward: Callable) -> Callable:
     @differentiable(f"graph_attention{suffix}_backward", fake=_fake_backward)
     def attention_backward(
-        t_pointer: Tensor, t_column: Tensor, left: Tensor, right: Tensor, x: Tensor,
-        out: Tensor, norm: Tensor, positive: Tensor, share: Tensor, grad: Tensor, slope: float,
-    ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+        t_pointer: Tensor,
+        t_column: Tensor,
+        left: Tensor,
+        right: Tensor,
+        x: Tensor,
+        out: Tensor,
+        norm: Tensor,
+        positive: Tensor,
+        share: Tensor,
+        grad: Tensor,
+        slope: float,
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Return the gradients with respect to left, right and x."""
         return run_backward(
             t_pointer, t_column, left, right, x, out, norm, positive, share, grad, slope
@@ -46,9 +55,15 @@ def _graph_attention(suffix: str, run: Callable, run_backward: Callable) -> Call
 
     @differentiable(f"graph_attention{suffix}", fake=_fake, setup_context=_save, backward=backward)
     def attention(
-        pointer: Tensor, column: Tensor, t_pointer: Tensor, t_column: Tensor,
-        left: Tensor, right: Tensor, x: Tensor, slope: float,
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+        pointer: Tensor,
+        column: Tensor,
+        t_pointer: Tensor,
+        t_column: Tensor,
+        left: Tensor,
+        right: Tensor,
+        x: Tensor,
+        slope: float,
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return the output, log(sum of exp(score)), and both sums over positive scores."""
         return run(pointer, column, left, right, x, slope)
 
@@ -68,9 +83,18 @@ def _fake_additive_backward(
 def _additive_attention(suffix: str, run: Callable, run_backward: Callable) -> Callable:
     @differentiable(f"additive_attention{suffix}_backward", fake=_fake_additive_backward)
     def attention_backward(
-        pointer: Tensor, column: Tensor, t_pointer: Tensor, t_column: Tensor, left: Tensor,
-        x: Tensor, vector: Tensor, out: Tensor, norm: Tensor, grad: Tensor, slope: float,
-    ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+        pointer: Tensor,
+        column: Tensor,
+        t_pointer: Tensor,
+        t_column: Tensor,
+        left: Tensor,
+        x: Tensor,
+        vector: Tensor,
+        out: Tensor,
+        norm: Tensor,
+        grad: Tensor,
+        slope: float,
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Return the gradients with respect to left, x and vector."""
         return run_backward(
             pointer, column, t_pointer, t_column, left, x, vector, out, norm, grad, slope
@@ -86,9 +110,15 @@ def _additive_attention(suffix: str, run: Callable, run_backward: Callable) -> C
         f"additive_attention{suffix}", fake=_fake_additive, setup_context=_save, backward=backward
     )
     def attention(
-        pointer: Tensor, column: Tensor, t_pointer: Tensor, t_column: Tensor,
-        left: Tensor, x: Tensor, vector: Tensor, slope: float,
-    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        pointer: Tensor,
+        column: Tensor,
+        t_pointer: Tensor,
+        t_column: Tensor,
+        left: Tensor,
+        x: Tensor,
+        vector: Tensor,
+        slope: float,
+    ) -> tuple[Tensor, Tensor]:
         """Return the output, and the logarithm of each row's sum of exp(score)."""
         return run(pointer, column, left, x, vector, slope)
 
@@ -99,9 +129,7 @@ attention = _graph_attention("", cpu.run_attention, cpu.run_attention_backward)
 gpu_attention = _graph_attention(
     "_triton", triton_kernels.run_attention, triton_kernels.run_attention_backward
 )
-additive = _additive_attention(
-    "", additive_cpu.run_attention, additive_cpu.run_attention_backward
-)  # fmt: skip
+additive = _additive_attention("", additive_cpu.run_attention, additive_cpu.run_attention_backward)
 gpu_additive = _additive_attention(
     "_triton", triton_kernels.run_additive, triton_kernels.run_additive_backward
 )

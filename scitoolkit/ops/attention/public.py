@@ -24,15 +24,21 @@ def _additive_reference(
 
 
 OPERATION = Operation(
-    "graph_attention", "softmax attention over the neighbours in a graph (GAT)", _reference, 1,
+    "graph_attention",
+    "softmax attention over the neighbours in a graph (GAT)",
+    _reference,
+    1,
     "scitoolkit.ops.attention.examples:examples",
-)  # fmt: skip
+)
 
 
 ADDITIVE = Operation(
-    "additive_attention", "softmax attention over the neighbours with additive scores (GATv2)",
-    _additive_reference, 1, "scitoolkit.ops.attention.examples:additive_examples",
-)  # fmt: skip
+    "additive_attention",
+    "softmax attention over the neighbours with additive scores (GATv2)",
+    _additive_reference,
+    1,
+    "scitoolkit.ops.attention.examples:additive_examples",
+)
 
 
 def _pattern(matrix: SparseMatrix, *tensors: Tensor) -> tuple[Tensor, ...]:

@@ -49,24 +49,43 @@ def run_attention(
     norm, positive, share = torch.empty_like(left), torch.empty_like(out), torch.empty_like(left)
     tiles = _tiles(x)
     triton_segments.run(
-        _module(tiles, additive=False), "forward", tiles, pointer, column,
-        (x, left, right, _slope(slope, x)), (norm, out, positive, share),
-    )  # fmt: skip
+        _module(tiles, additive=False),
+        "forward",
+        tiles,
+        pointer,
+        column,
+        (x, left, right, _slope(slope, x)),
+        (norm, out, positive, share),
+    )
     return out, norm, positive, share
 
 
 def run_attention_backward(
-    t_pointer: Tensor, t_column: Tensor, left: Tensor, right: Tensor, x: Tensor,
-    out: Tensor, norm: Tensor, positive: Tensor, share: Tensor, grad: Tensor, slope: float,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    t_pointer: Tensor,
+    t_column: Tensor,
+    left: Tensor,
+    right: Tensor,
+    x: Tensor,
+    out: Tensor,
+    norm: Tensor,
+    positive: Tensor,
+    share: Tensor,
+    grad: Tensor,
+    slope: float,
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients with respect to left, right and x."""
     mean = (grad * out).sum(2)
     by_left = (1 - slope) * ((grad * positive).sum(2) - mean * share)
     by_right, by_x, tiles = torch.empty_like(right), torch.empty_like(x), _tiles(x)
     triton_segments.run(
-        _module(tiles, additive=False), "columns", tiles, t_pointer, t_column,
-        (x, right, left, norm, mean, grad, _slope(slope, x)), (by_x, by_right),
-    )  # fmt: skip
+        _module(tiles, additive=False),
+        "columns",
+        tiles,
+        t_pointer,
+        t_column,
+        (x, right, left, norm, mean, grad, _slope(slope, x)),
+        (by_x, by_right),
+    )
     return by_left, by_right, by_x
 
 
@@ -76,23 +95,35 @@ def run_additive(
     """Return the output, and the logarithm of each row's sum of exp(score)."""
     out, norm, tiles = torch.empty_like(left), left.new_empty(left.shape[:2]), _tiles(x)
     triton_segments.run(
-        _module(tiles, additive=True), "forward", tiles, pointer, column,
-        (x, left, vector, _slope(slope, x)), (norm, out),
-    )  # fmt: skip
+        _module(tiles, additive=True),
+        "forward",
+        tiles,
+        pointer,
+        column,
+        (x, left, vector, _slope(slope, x)),
+        (norm, out),
+    )
     return out, norm
 
 
 def run_additive_backward(
-    pointer: Tensor, column: Tensor, t_pointer: Tensor, t_column: Tensor,
-    left: Tensor, x: Tensor, vector: Tensor, out: Tensor, norm: Tensor, grad: Tensor, slope: float,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    pointer: Tensor,
+    column: Tensor,
+    t_pointer: Tensor,
+    t_column: Tensor,
+    left: Tensor,
+    x: Tensor,
+    vector: Tensor,
+    out: Tensor,
+    norm: Tensor,
+    grad: Tensor,
+    slope: float,
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients with respect to left, x and vector."""
     tiles = _tiles(x)
     module = _module(tiles, additive=True)
     inputs = (x, left, vector, norm, (grad * out).sum(2), grad, _slope(slope, x))
     by_left, by_x, by_vector = (torch.empty_like(each) for each in (left, x, left))
-    triton_segments.run(
-        module, "rows", tiles, pointer, column, inputs, (by_left, by_vector)
-    )  # fmt: skip
+    triton_segments.run(module, "rows", tiles, pointer, column, inputs, (by_left, by_vector))
     triton_segments.run(module, "columns", tiles, t_pointer, t_column, inputs, (by_x,))
     return by_left, by_x, by_vector.sum(0)  # deterministic, unlike atomics

@@ -45,20 +45,24 @@ def generate(tiles: Tiles) -> str:
     """
     x = tiles.rows_of("X", "j")
     forward = Reduction(
-        "forward", ("X", "LEFT", "RIGHT", "SLOPE"),
+        "forward",
+        ("X", "LEFT", "RIGHT", "SLOPE"),
         row=(SLOPE, f"left = tl.load(LEFT + i * {tiles.heads} + h)"),
         each=(
-            f"s = left + {tiles.numbers_of('RIGHT', 'j')}", f"score = {LEAKY.format('s')}",
+            f"s = left + {tiles.numbers_of('RIGHT', 'j')}",
+            f"score = {LEAKY.format('s')}",
             f"x = {x}",
         ),
         score="score",
         rows={"OUT": "x", "POSITIVE": "tl.where((s > 0)[:, None], x, 0.0)"},
         numbers={"SHARE": "tl.where(s > 0, 1.0, 0.0)"},
-    )  # fmt: skip
+    )
     columns = Reduction(
-        "columns", ("X", "RIGHT", "LEFT", "NORM", "MEAN", "GRAD", "SLOPE"),
+        "columns",
+        ("X", "RIGHT", "LEFT", "NORM", "MEAN", "GRAD", "SLOPE"),
         row=(
-            SLOPE, f"right = tl.load(RIGHT + i * {tiles.heads} + h)",
+            SLOPE,
+            f"right = tl.load(RIGHT + i * {tiles.heads} + h)",
             f"x = {tiles.row_of('X', 'i')}",
         ),
         each=(
@@ -68,7 +72,7 @@ def generate(tiles: Tiles) -> str:
         ),
         rows={"BY_X": "weight[:, None] * g"},
         numbers={"BY_RIGHT": f"change * {STEEP.format('s')}"},
-    )  # fmt: skip
+    )
     return HEAD + "".join(triton_segments.generate(each, tiles) for each in (forward, columns))
 
 
@@ -86,34 +90,42 @@ def generate_additive(tiles: Tiles) -> str:
     left = f"left = {tiles.row_of('LEFT', 'i')}"
     score = ("active = " + LEAKY.format("t"), "score = tl.sum(vector[None, :] * active, 1)")
     forward = Reduction(
-        "forward", ("X", "LEFT", "VECTOR", "SLOPE"), row=(SLOPE, vector, left),
-        each=(f"x = {x}", "t = left[None, :] + x", *score), score="score", rows={"OUT": "x"},
-    )  # fmt: skip
+        "forward",
+        ("X", "LEFT", "VECTOR", "SLOPE"),
+        row=(SLOPE, vector, left),
+        each=(f"x = {x}", "t = left[None, :] + x", *score),
+        score="score",
+        rows={"OUT": "x"},
+    )
     rows = Reduction(
-        "rows", ("X", "LEFT", "VECTOR", "NORM", "MEAN", "GRAD", "SLOPE"),
+        "rows",
+        ("X", "LEFT", "VECTOR", "NORM", "MEAN", "GRAD", "SLOPE"),
         row=(SLOPE, vector, left, f"g = {tiles.row_of('GRAD', 'i')}"),
         each=(
-            f"x = {x}", "t = left[None, :] + x", *score,
+            f"x = {x}",
+            "t = left[None, :] + x",
+            *score,
             *_weigh(tiles, "score", "i", "g[None, :] * x"),
         ),
         rows={
             "BY_LEFT": f"change[:, None] * vector[None, :] * {STEEP.format('t')}",
             "BY_VECTOR": "change[:, None] * active",
         },
-    )  # fmt: skip
+    )
     columns = Reduction(
-        "columns", ("X", "LEFT", "VECTOR", "NORM", "MEAN", "GRAD", "SLOPE"),
+        "columns",
+        ("X", "LEFT", "VECTOR", "NORM", "MEAN", "GRAD", "SLOPE"),
         row=(SLOPE, vector, f"x = {tiles.row_of('X', 'i')}"),
         each=(
-            f"t = {tiles.rows_of('LEFT', 'j')} + x[None, :]", *score,
+            f"t = {tiles.rows_of('LEFT', 'j')} + x[None, :]",
+            *score,
             f"g = {tiles.rows_of('GRAD', 'j')}",
             *_weigh(tiles, "score", "j", "g * x[None, :]"),
         ),
         rows={
-            "BY_X": "weight[:, None] * g"
-            f" + change[:, None] * vector[None, :] * {STEEP.format('t')}"
+            "BY_X": f"weight[:, None] * g + change[:, None] * vector[None, :] * {STEEP.format('t')}"
         },
-    )  # fmt: skip
+    )
     each = (forward, rows, columns)
     return HEAD + "".join(triton_segments.generate(one, tiles) for one in each)
 

@@ -28,9 +28,13 @@ def _row(operation: Operation) -> tuple[str, ...]:
     times = "any" if operation.derivatives is None else str(operation.derivatives)
     devices = [f"{each.name} ({', '.join(each.devices)})" for each in serving]
     return (
-        f"`{operation.name}`", operation.summary, times, ", ".join(devices),
-        _kernel_or_reference(found, "traceable"), _kernel_or_reference(found, "transforms"),
-    )  # fmt: skip
+        f"`{operation.name}`",
+        operation.summary,
+        times,
+        ", ".join(devices),
+        _kernel_or_reference(found, "traceable"),
+        _kernel_or_reference(found, "transforms"),
+    )
 
 
 def _serves(backend: type[KernelBackend], operation: Operation) -> bool:

@@ -97,9 +97,14 @@ def _name(operation: str, *arguments: Hashable) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def decide(
-    operation: str, spec: Hashable, dtype: torch.dtype, device: str, backend: str = AUTO,
-    caller: str = EAGER, *options: Hashable,
-) -> type[KernelBackend]:  # fmt: skip
+    operation: str,
+    spec: Hashable,
+    dtype: torch.dtype,
+    device: str,
+    backend: str = AUTO,
+    caller: str = EAGER,
+    *options: Hashable,
+) -> type[KernelBackend]:
     """Return the backend for an operation; arguments and errors as for `Operation.choose`."""
     if backend == Reference.name:
         return Reference
@@ -130,9 +135,11 @@ def _candidates(operation: str, device: str, backend: str) -> list[type[KernelBa
     serving = [
         each
         for each in map(_imported, kernel_backends)
-        if each is not None and each.serves(operation) and each is not Reference
+        if each is not None
+        and each.serves(operation)
+        and each is not Reference
         and device in (each.devices or (device,))
-    ]  # fmt: skip
+    ]
     return sorted(serving, key=lambda each: -each.priority)
 
 
@@ -152,9 +159,11 @@ def _named(operation: str, backend: str) -> type[KernelBackend]:
     if backend not in serving:
         allowed = [AUTO, *serving]
         raise ConfigError(
-            f"backend={backend!r}", where=operation, allowed=", ".join(allowed),
+            f"backend={backend!r}",
+            where=operation,
+            allowed=", ".join(allowed),
             fix=nearest_name(backend, allowed) or "",
-        )  # fmt: skip
+        )
     return kernel_backends.get(backend)
 
 

@@ -162,8 +162,13 @@ def functional(
         outputs = vmap(made.apply, info.batch_size, in_dims, arguments)
         return outputs, (0,) * len(outputs) if isinstance(outputs, tuple) else 0
 
-    members = {"forward": forward, "setup_context": setup_context, "backward": backward,
-               "vmap": rule, **others}  # fmt: skip
+    members = {
+        "forward": forward,
+        "setup_context": setup_context,
+        "backward": backward,
+        "vmap": rule,
+        **others,
+    }
     static = {name: staticmethod(each) for name, each in members.items()}
     made: Any = type(f"Functional{function.__name__}", (torch.autograd.Function,), static)
     return made.apply

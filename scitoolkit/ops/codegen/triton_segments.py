@@ -152,36 +152,53 @@ def generate(reduction: Reduction, tiles: Tiles) -> str:
     of_pieces = f"{found} = {reduction.name}_merged(begin, end, X, {', '.join(parts)})"
     store_piece = _stores(reduction, tiles, parts, "place", into=False)
     piece = [
-        "k = tl.program_id(0).to(tl.int64)", "side = tl.program_id(2)", "place = 2 * k + side",
-        *tiles.begin(), "i = tl.load(ends + place)", *bounds,
+        "k = tl.program_id(0).to(tl.int64)",
+        "side = tl.program_id(2)",
+        "place = 2 * k + side",
+        *tiles.begin(),
+        "i = tl.load(ends + place)",
+        *bounds,
         f"start = k * {tiles.chunk}",
         f"if (end - begin > {tiles.chunk}) & ((side == 0) | (begin > start)):",
-        "    begin = tl.maximum(begin, start)", f"    end = tl.minimum(end, start + {tiles.chunk})",
-        f"    {of_nonzeros}", *("    " + line for line in store_piece),
-    ]  # fmt: skip
+        "    begin = tl.maximum(begin, start)",
+        f"    end = tl.minimum(end, start + {tiles.chunk})",
+        f"    {of_nonzeros}",
+        *("    " + line for line in store_piece),
+    ]
     whole = [
-        "i = tl.program_id(0).to(tl.int64)", *tiles.begin(), *bounds,
-        f"if end - begin > {tiles.chunk}:", f"    {of_pieces}", "else:", f"    {of_nonzeros}",
+        "i = tl.program_id(0).to(tl.int64)",
+        *tiles.begin(),
+        *bounds,
+        f"if end - begin > {tiles.chunk}:",
+        f"    {of_pieces}",
+        "else:",
+        f"    {of_nonzeros}",
         *_stores(reduction, tiles, reduction.outputs, "i", into=reduction.into),
-    ]  # fmt: skip
+    ]
     every = (*parts, *reduction.outputs)
     return (
         _function(f"{reduction.name}_of", f"i, begin, end, column, {given}", _of(reduction, tiles))
         + _function(
-            f"{reduction.name}_merged", f"begin, end, X, {', '.join(parts)}",
+            f"{reduction.name}_merged",
+            f"begin, end, X, {', '.join(parts)}",
             _merged(reduction, tiles, parts),
         )
         + _function(
             f"{reduction.name}_pieces", f"pointer, ends, column, {given}, {', '.join(parts)}", piece
         )
         + _function(reduction.name, f"pointer, column, {given}, {', '.join(every)}", whole)
-    )  # fmt: skip
+    )
 
 
 def run(
-    module: ModuleType, name: str, tiles: Tiles, pointer: Tensor, column: Tensor,
-    inputs: Sequence[Tensor], outputs: Sequence[Tensor],
-) -> None:  # fmt: skip
+    module: ModuleType,
+    name: str,
+    tiles: Tiles,
+    pointer: Tensor,
+    column: Tensor,
+    inputs: Sequence[Tensor],
+    outputs: Sequence[Tensor],
+) -> None:
     """Launch a reduction's kernels.
 
     Args:
@@ -221,7 +238,9 @@ def _of(reduction: Reduction, tiles: Tiles) -> list[str]:
     """Return the lines of the reduction over nonzeros begin to end of row i."""
     count = tiles.nonzeros
     return [
-        *tiles.begin(), *reduction.row, *_zeros(reduction, tiles),
+        *tiles.begin(),
+        *reduction.row,
+        *_zeros(reduction, tiles),
         f"for first in range(begin, end, {count}):",
         f"    e = first + tl.arange(0, {count})",
         "    inside = e < end",
@@ -229,7 +248,7 @@ def _of(reduction: Reduction, tiles: Tiles) -> list[str]:
         *("    " + line for line in reduction.each),
         *("    " + line for line in _add(reduction, reduction.rows, reduction.numbers)),
         *_finish(reduction),
-    ]  # fmt: skip
+    ]
 
 
 def _merged(reduction: Reduction, tiles: Tiles, parts: tuple[str, ...]) -> list[str]:
@@ -242,7 +261,8 @@ def _merged(reduction: Reduction, tiles: Tiles, parts: tuple[str, ...]) -> list[
     if reduction.score:
         lines.insert(0, f"{reduction.score} = {tiles.numbers_of(part['NORM'], 'place')}")
     return [
-        *tiles.begin(), *_zeros(reduction, tiles),
+        *tiles.begin(),
+        *_zeros(reduction, tiles),
         f"stop = (end - 1) // {tiles.chunk} + 1",
         f"for first in range(begin // {tiles.chunk}, stop, {count}):",
         f"    k = first + tl.arange(0, {count})",
@@ -250,7 +270,7 @@ def _merged(reduction: Reduction, tiles: Tiles, parts: tuple[str, ...]) -> list[
         f"    place = 2 * k + (begin > k * {tiles.chunk}).to(tl.int64)",
         *("    " + line for line in lines),
         *_finish(reduction),
-    ]  # fmt: skip
+    ]
 
 
 def _zeros(reduction: Reduction, tiles: Tiles) -> list[str]:
@@ -276,11 +296,13 @@ def _add(reduction: Reduction, rows: dict[str, str], numbers: dict[str, str]) ->
         "less = tl.exp(top - shift)",
         "weight = tl.exp(masked - shift)",
         "total = total * less + weight",
-        *(f"{o.lower()} = {o.lower()} * less[:, None] + weight[:, None] * {term}"
-          for o, term in rows.items()),
+        *(
+            f"{o.lower()} = {o.lower()} * less[:, None] + weight[:, None] * {term}"
+            for o, term in rows.items()
+        ),
         *(f"{o.lower()} = {o.lower()} * less + weight * {term}" for o, term in numbers.items()),
         "top = highest",
-    ]  # fmt: skip
+    ]
 
 
 def _finish(reduction: Reduction) -> list[str]:

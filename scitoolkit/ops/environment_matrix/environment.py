@@ -84,19 +84,37 @@ class Environment:
         _, act, geo, width = self._scratch
         out = self.vectors.new_empty(len(self.atoms), self.spec.widths[-1], 4)
         call(
-            self._library.moments, *self._common(), self.vectors, self.mean, self.deviation,
-            weights, act, width, geo, out, sum(self.spec.sel), int(self.training),
+            self._library.moments,
+            *self._common(),
+            self.vectors,
+            self.mean,
+            self.deviation,
+            weights,
+            act,
+            width,
+            geo,
+            out,
+            sum(self.spec.sel),
+            int(self.training),
             torch.get_num_threads(),
-        )  # fmt: skip
+        )
         return out
 
     def edge_gradients(self, cotangent: Tensor, out: Tensor) -> Tensor:
         """Write d<cotangent, moments>/d(vectors) to the rows of `out` of these atoms' edges."""
         _, act, geo, width = self._scratch
         call(
-            self._library.edge_gradients, *self._common(), self.deviation, act, width, geo,
-            cotangent, out, sum(self.spec.sel), torch.get_num_threads(),
-        )  # fmt: skip
+            self._library.edge_gradients,
+            *self._common(),
+            self.deviation,
+            act,
+            width,
+            geo,
+            cotangent,
+            out,
+            sum(self.spec.sel),
+            torch.get_num_threads(),
+        )
         return out
 
     def moments_jvp(self, tangent: Tensor) -> Tensor:
@@ -104,9 +122,17 @@ class Environment:
         _, act, geo, width = self._scratch
         out = self.vectors.new_empty(len(self.atoms), self.spec.widths[-1], 4)
         call(
-            self._library.moments_jvp, *self._common(), self.deviation, act, width, geo, tangent,
-            out, sum(self.spec.sel), torch.get_num_threads(),
-        )  # fmt: skip
+            self._library.moments_jvp,
+            *self._common(),
+            self.deviation,
+            act,
+            width,
+            geo,
+            tangent,
+            out,
+            sum(self.spec.sel),
+            torch.get_num_threads(),
+        )
         return out
 
     def weight_gradients(
@@ -118,12 +144,21 @@ class Environment:
         other, tangent = pending or (cotangent, None)
         pointer = ctypes.c_void_p(None if tangent is None else tangent.data_ptr())
         arguments = (
-            *self._common(), self.deviation, weights, act, width, geo, cotangent, other,
-        )  # fmt: skip
+            *self._common(),
+            self.deviation,
+            weights,
+            act,
+            width,
+            geo,
+            cotangent,
+            other,
+        )
         _call_with_pointer(
-            self._library.weight_gradients, arguments, pointer,
+            self._library.weight_gradients,
+            arguments,
+            pointer,
             (out, sum(self.spec.sel), torch.get_num_threads()),
-        )  # fmt: skip
+        )
         return out.sum(0)
 
 

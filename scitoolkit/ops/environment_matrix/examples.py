@@ -26,8 +26,11 @@ def examples(numbers: Numbers) -> Iterator[Example]:
             for a, b in ((1, 4), (4, 8), (8, 8))
         ]
         yield Example(
-            f"type_one_side={type_one_side}", spec, (flat_weights(layers),),
+            f"type_one_side={type_one_side}",
+            spec,
+            (flat_weights(layers),),
             lambda run, w, s=spec, g=graph, m=mean, d=deviation: run(
-                w, Environment(s, *g, m, d, training=True)  # type: ignore[call-arg, misc]
+                w,
+                Environment(s, *g, m, d, training=True),  # type: ignore[call-arg, misc]
             ),
-        )  # fmt: skip
+        )

@@ -109,10 +109,20 @@ def traced_arguments(environment: Environment) -> tuple[Any, ...]:
 
 
 def _filled(
-    training: bool, weights: Tensor, vectors: Tensor, atoms: Tensor, segments: Tensor,
-    types: Tensor, mean: Tensor, deviation: Tensor, cutoff: float, smooth: float, sel: list[int],
-    widths: list[int], type_one_side: bool,
-) -> tuple[Environment, Tensor]:  # fmt: skip
+    training: bool,
+    weights: Tensor,
+    vectors: Tensor,
+    atoms: Tensor,
+    segments: Tensor,
+    types: Tensor,
+    mean: Tensor,
+    deviation: Tensor,
+    cutoff: float,
+    smooth: float,
+    sel: list[int],
+    widths: list[int],
+    type_one_side: bool,
+) -> tuple[Environment, Tensor]:
     """Return an environment with its activations, and the moments."""
     spec = EnvironmentSpec(cutoff, smooth, tuple(sel), tuple(widths), type_one_side)
     graph = (atoms, segments, types, vectors, mean, deviation)
@@ -121,22 +131,55 @@ def _filled(
     return environment, environment.moments(weights.contiguous())
 
 
-def _fake_moments(weights, vectors, atoms, segments, types, mean, deviation, cutoff, smooth, sel,
-                  widths, type_one_side):  # fmt: skip
+def _fake_moments(
+    weights,
+    vectors,
+    atoms,
+    segments,
+    types,
+    mean,
+    deviation,
+    cutoff,
+    smooth,
+    sel,
+    widths,
+    type_one_side,
+):
     return vectors.new_empty(atoms.shape[0], widths[-1], 4)
 
 
 @differentiable("environment_matrix_jvp", fake=lambda tangent, *others: _fake_moments(*others))
 def _traced_jvp(
-    tangent: Tensor, weights: Tensor, vectors: Tensor, atoms: Tensor, segments: Tensor,
-    types: Tensor, mean: Tensor, deviation: Tensor, cutoff: float, smooth: float, sel: list[int],
-    widths: list[int], type_one_side: bool,
-) -> Tensor:  # fmt: skip
+    tangent: Tensor,
+    weights: Tensor,
+    vectors: Tensor,
+    atoms: Tensor,
+    segments: Tensor,
+    types: Tensor,
+    mean: Tensor,
+    deviation: Tensor,
+    cutoff: float,
+    smooth: float,
+    sel: list[int],
+    widths: list[int],
+    type_one_side: bool,
+) -> Tensor:
     """Return the derivative of the moments along a tangent (E, 3) of the vectors."""
     environment, _ = _filled(
-        False, weights, vectors, atoms, segments, types, mean, deviation, cutoff, smooth, sel,
-        widths, type_one_side,
-    )  # fmt: skip
+        False,
+        weights,
+        vectors,
+        atoms,
+        segments,
+        types,
+        mean,
+        deviation,
+        cutoff,
+        smooth,
+        sel,
+        widths,
+        type_one_side,
+    )
     return environment.moments_jvp(tangent.contiguous())
 
 
@@ -145,15 +188,37 @@ def _traced_jvp(
     fake=lambda cotangent, tangent, weights, *others: torch.empty_like(weights),
 )
 def _traced_weight_gradients(
-    cotangent: Tensor, tangent: Tensor | None, weights: Tensor, vectors: Tensor, atoms: Tensor,
-    segments: Tensor, types: Tensor, mean: Tensor, deviation: Tensor, cutoff: float, smooth: float,
-    sel: list[int], widths: list[int], type_one_side: bool,
-) -> Tensor:  # fmt: skip
+    cotangent: Tensor,
+    tangent: Tensor | None,
+    weights: Tensor,
+    vectors: Tensor,
+    atoms: Tensor,
+    segments: Tensor,
+    types: Tensor,
+    mean: Tensor,
+    deviation: Tensor,
+    cutoff: float,
+    smooth: float,
+    sel: list[int],
+    widths: list[int],
+    type_one_side: bool,
+) -> Tensor:
     """Return the gradient of <cotangent, moments>, or of their derivative along a tangent."""
     environment, _ = _filled(
-        True, weights, vectors, atoms, segments, types, mean, deviation, cutoff, smooth, sel,
-        widths, type_one_side,
-    )  # fmt: skip
+        True,
+        weights,
+        vectors,
+        atoms,
+        segments,
+        types,
+        mean,
+        deviation,
+        cutoff,
+        smooth,
+        sel,
+        widths,
+        type_one_side,
+    )
     weights, cotangent = weights.contiguous(), cotangent.contiguous()
     if tangent is None:
         return environment.weight_gradients(weights, cotangent, None)
@@ -189,15 +254,36 @@ def _fake_edge_gradients(cotangent, weights, vectors, *others):
     backward=_backward_of_traced_edge_gradients,
 )
 def traced_edge_gradients(
-    cotangent: Tensor, weights: Tensor, vectors: Tensor, atoms: Tensor, segments: Tensor,
-    types: Tensor, mean: Tensor, deviation: Tensor, cutoff: float, smooth: float, sel: list[int],
-    widths: list[int], type_one_side: bool,
-) -> Tensor:  # fmt: skip
+    cotangent: Tensor,
+    weights: Tensor,
+    vectors: Tensor,
+    atoms: Tensor,
+    segments: Tensor,
+    types: Tensor,
+    mean: Tensor,
+    deviation: Tensor,
+    cutoff: float,
+    smooth: float,
+    sel: list[int],
+    widths: list[int],
+    type_one_side: bool,
+) -> Tensor:
     """Return the gradient of <cotangent, moments> in the vectors; see `edge_gradients`."""
     environment, _ = _filled(
-        False, weights, vectors, atoms, segments, types, mean, deviation, cutoff, smooth, sel,
-        widths, type_one_side,
-    )  # fmt: skip
+        False,
+        weights,
+        vectors,
+        atoms,
+        segments,
+        types,
+        mean,
+        deviation,
+        cutoff,
+        smooth,
+        sel,
+        widths,
+        type_one_side,
+    )
     return environment.edge_gradients(cotangent.contiguous(), torch.zeros_like(environment.vectors))
 
 
@@ -216,12 +302,32 @@ def _backward_of_traced_moments(ctx, cotangent):
     backward=_backward_of_traced_moments,
 )
 def traced_moments(
-    weights: Tensor, vectors: Tensor, atoms: Tensor, segments: Tensor, types: Tensor,
-    mean: Tensor, deviation: Tensor, cutoff: float, smooth: float, sel: list[int],
-    widths: list[int], type_one_side: bool,
-) -> Tensor:  # fmt: skip
+    weights: Tensor,
+    vectors: Tensor,
+    atoms: Tensor,
+    segments: Tensor,
+    types: Tensor,
+    mean: Tensor,
+    deviation: Tensor,
+    cutoff: float,
+    smooth: float,
+    sel: list[int],
+    widths: list[int],
+    type_one_side: bool,
+) -> Tensor:
     """Return the moments (n, widths[-1], 4) without the absent neighbours; see `moments`."""
     return _filled(
-        False, weights, vectors, atoms, segments, types, mean, deviation, cutoff, smooth, sel,
-        widths, type_one_side,
-    )[1]  # fmt: skip
+        False,
+        weights,
+        vectors,
+        atoms,
+        segments,
+        types,
+        mean,
+        deviation,
+        cutoff,
+        smooth,
+        sel,
+        widths,
+        type_one_side,
+    )[1]

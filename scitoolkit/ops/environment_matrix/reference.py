@@ -112,9 +112,14 @@ def _layers(spec: EnvironmentSpec, flat: Tensor) -> list[Layer]:
 
 
 def _present(
-    spec: EnvironmentSpec, vectors: Tensor, counts: Tensor, centre_types: Tensor, mean: Tensor,
-    deviation: Tensor, networks: Sequence[Sequence[Layer]],
-) -> Tensor:  # fmt: skip
+    spec: EnvironmentSpec,
+    vectors: Tensor,
+    counts: Tensor,
+    centre_types: Tensor,
+    mean: Tensor,
+    deviation: Tensor,
+    networks: Sequence[Sequence[Layer]],
+) -> Tensor:
     """Return the sums over the present neighbours."""
     centres, types = counts.shape
     pairs = torch.arange(centres * types, device=vectors.device)
@@ -140,9 +145,13 @@ def _factor(spec: EnvironmentSpec, rows: Tensor) -> Tensor:
 
 
 def _absent(
-    spec: EnvironmentSpec, counts: Tensor, centre_types: Tensor, mean: Tensor, deviation: Tensor,
+    spec: EnvironmentSpec,
+    counts: Tensor,
+    centre_types: Tensor,
+    mean: Tensor,
+    deviation: Tensor,
     networks: Sequence[Sequence[Layer]],
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Return the contribution of absent neighbours (R = 0 before normalising) to the sums."""
     table = absent_rows(spec, mean, deviation, networks)[centre_types]
     absent = torch.tensor(spec.sel, device=counts.device) - counts

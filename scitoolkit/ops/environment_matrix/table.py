@@ -54,9 +54,18 @@ class Table:
 
     def _common(self, atoms: Tensor, segments: Tensor, types: Tensor, vectors: Tensor) -> tuple:
         return (
-            len(atoms), atoms, segments, types, vectors, self.mean, self.deviation, self.weights,
-            self.values, self.values.shape[1], self.range,
-        )  # fmt: skip
+            len(atoms),
+            atoms,
+            segments,
+            types,
+            vectors,
+            self.mean,
+            self.deviation,
+            self.weights,
+            self.values,
+            self.values.shape[1],
+            self.range,
+        )
 
     def moments(self, atoms: Tensor, segments: Tensor, types: Tensor, vectors: Tensor) -> Tensor:
         """Return the moments (n, widths[-1], 4) of some atoms without absent neighbours."""
@@ -67,16 +76,25 @@ class Table:
         return out
 
     def edge_gradients(
-        self, atoms: Tensor, segments: Tensor, types: Tensor, vectors: Tensor, cotangent: Tensor,
+        self,
+        atoms: Tensor,
+        segments: Tensor,
+        types: Tensor,
+        vectors: Tensor,
+        cotangent: Tensor,
         out: Tensor,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Write d<cotangent, moments>/d(vectors) to the rows of `out` of these atoms' edges."""
         library = kernels(self.spec, vectors.dtype)
         common = self._common(atoms, segments, types, vectors)
         call(
-            library.table_edge_gradients, *common, cotangent, out, sum(self.spec.sel),
+            library.table_edge_gradients,
+            *common,
+            cotangent,
+            out,
+            sum(self.spec.sel),
             torch.get_num_threads(),
-        )  # fmt: skip
+        )
 
 
 def jets(s: Tensor, layers: Sequence[Layer]) -> tuple[Tensor, Tensor, Tensor]:
@@ -107,19 +125,27 @@ def quintic_pieces(value: Tensor, slope: Tensor, curvature: Tensor, step: float)
     fc, gc = curvature[:-1] * step**2 / 2, curvature[1:] * step**2 / 2
     rest, rest_s, rest_c = g - f - fs - fc, gs - fs - 2 * fc, gc - fc
     coefficients = [
-        f, fs, fc,
+        f,
+        fs,
+        fc,
         10 * rest - 4 * rest_s + rest_c,
         -15 * rest + 7 * rest_s - 2 * rest_c,
         6 * rest - 3 * rest_s + rest_c,
-    ]  # fmt: skip
+    ]
     return torch.stack([c / step**k for k, c in enumerate(coefficients)], dim=1)
 
 
 @torch.no_grad()
 def tabulate(
-    spec: EnvironmentSpec, networks: Sequence[Sequence[Layer]], weights: Tensor, mean: Tensor,
-    deviation: Tensor, *, shortest: float = 0.5, tolerance: float = 1e-10,
-) -> Table:  # fmt: skip
+    spec: EnvironmentSpec,
+    networks: Sequence[Sequence[Layer]],
+    weights: Tensor,
+    mean: Tensor,
+    deviation: Tensor,
+    *,
+    shortest: float = 0.5,
+    tolerance: float = 1e-10,
+) -> Table:
     """Return the table of the networks, with the step halved until the tolerance is met.
 
     Args:

@@ -19,6 +19,8 @@ def examples(numbers: Numbers) -> Iterator[Example]:
         ]
         layers.append((numbers.normal(widths[-1], 1), numbers.normal(1), None))
         yield Example(
-            f"widths {widths}, {atoms} atoms", spec, (numbers.normal(atoms, 10, 4),),
+            f"widths {widths}, {atoms} atoms",
+            spec,
+            (numbers.normal(atoms, 10, 4),),
             lambda run, m, s=spec, parameters=layers: run(s, parameters)(m),
-        )  # fmt: skip
+        )

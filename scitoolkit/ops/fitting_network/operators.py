@@ -61,9 +61,10 @@ def _pack(flat: Tensor, basis: int, axis: int, widths: list[int]) -> Tensor:
 @differentiable(
     "fitting_network",
     fake=lambda moments, packed, basis, axis, widths: (
-        moments.new_empty(moments.shape[0]), torch.empty_like(moments)
+        moments.new_empty(moments.shape[0]),
+        torch.empty_like(moments),
     ),
-)  # fmt: skip
+)
 def _fitting(
     moments: Tensor, packed: Tensor, basis: int, axis: int, widths: list[int]
 ) -> tuple[Tensor, Tensor]:

@@ -18,6 +18,8 @@ def examples(numbers: Numbers) -> Iterator[Example]:
         coefficients = grid.coefficients(values, numbers.dtype)
         distances = numbers.normal(edges).abs()
         yield Example(
-            f"{edges} edges, width {width}", "", (coefficients, distances),
+            f"{edges} edges, width {width}",
+            "",
+            (coefficients, distances),
             lambda run, a, d: run(a, Placement.build(grid, d)),
-        )  # fmt: skip
+        )

@@ -44,13 +44,19 @@ def _save(ctx, inputs, output) -> None:
 @differentiable(
     "interpolation_slopes_backward",
     fake=lambda direction, grad, local, coefficients, ptr, order: (
-        torch.empty_like(grad), torch.empty_like(local), torch.empty_like(coefficients)
+        torch.empty_like(grad),
+        torch.empty_like(local),
+        torch.empty_like(coefficients),
     ),
-)  # fmt: skip
+)
 def _slopes_backward(
-    direction: Tensor, grad: Tensor, local: Tensor, coefficients: Tensor, ptr: Tensor,
+    direction: Tensor,
+    grad: Tensor,
+    local: Tensor,
+    coefficients: Tensor,
+    ptr: Tensor,
     order: Tensor,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of <direction, slopes> in (grad, local, coefficients)."""
     out = (
         empty(tuple(grad.shape), grad),

@@ -117,10 +117,14 @@ def pack(spec: NeighbourAttentionSpec, weights: Weights) -> Packed:
     whole = [len(weights.layers), width, width, *map(int, options), spec.sel]
     numbers = [spec.cutoff, spec.cutoff_smooth, spec.scale, spec.norm_epsilon, spec.gate_floor]
     return Packed(
-        torch.cat(flat), first.contiguous(), (first if factors is None else factors).contiguous(),
-        weights.deviation.contiguous(), torch.tensor(whole), first.new_tensor(numbers),
+        torch.cat(flat),
+        first.contiguous(),
+        (first if factors is None else factors).contiguous(),
+        weights.deviation.contiguous(),
+        torch.tensor(whole),
+        first.new_tensor(numbers),
         torch.cat(layers) if layers else first.new_zeros(1),
-    )  # fmt: skip
+    )
 
 
 def _packed_layer(layer: LayerWeights, width: int) -> list[Tensor]:
@@ -130,9 +134,15 @@ def _packed_layer(layer: LayerWeights, width: int) -> list[Tensor]:
     bias = _padded(layer.project_bias.view(3, -1), width)
     mix = _padded(layer.mix.T, width)  # (M, H)
     parts = (
-        _panels(project.T), bias, _panels(project), _panels(mix),
-        _padded(layer.mix_bias, _up(basis)), _panels(mix.T), layer.norm_weight, layer.norm_bias,
-    )  # fmt: skip
+        _panels(project.T),
+        bias,
+        _panels(project),
+        _panels(mix),
+        _padded(layer.mix_bias, _up(basis)),
+        _panels(mix.T),
+        layer.norm_weight,
+        layer.norm_bias,
+    )
     return [part.flatten() for part in parts]
 
 
@@ -189,20 +199,48 @@ class KeptAtoms:
         p, e = self._packed, self._edges
         out = e.vectors.new_empty(len(self._atoms), self._basis, 4)
         call(
-            self._library.attention_moments, len(self._atoms), self._atoms, e.pointer, e.types,
-            e.pair, e.vectors, p.deviation, p.embedding, p.first_bias, p.factors, p.whole,
-            p.numbers, p.layers, self._most, self._ld, self._kept, out, torch.get_num_threads(),
-        )  # fmt: skip
+            self._library.attention_moments,
+            len(self._atoms),
+            self._atoms,
+            e.pointer,
+            e.types,
+            e.pair,
+            e.vectors,
+            p.deviation,
+            p.embedding,
+            p.first_bias,
+            p.factors,
+            p.whole,
+            p.numbers,
+            p.layers,
+            self._most,
+            self._ld,
+            self._kept,
+            out,
+            torch.get_num_threads(),
+        )
         return out
 
     def slopes(self, cotangent: Tensor, out: Tensor) -> None:
         """Write d<cotangent, moments>/d(vectors) to the rows of `out` of these atoms' edges."""
         p, e = self._packed, self._edges
         call(
-            self._library.attention_slopes, len(self._atoms), self._atoms, e.pointer, e.types,
-            p.deviation, p.whole, p.numbers, p.layers, self._most, self._ld, self._kept,
-            cotangent.contiguous(), out, torch.get_num_threads(),
-        )  # fmt: skip
+            self._library.attention_slopes,
+            len(self._atoms),
+            self._atoms,
+            e.pointer,
+            e.types,
+            p.deviation,
+            p.whole,
+            p.numbers,
+            p.layers,
+            self._most,
+            self._ld,
+            self._kept,
+            cotangent.contiguous(),
+            out,
+            torch.get_num_threads(),
+        )
 
 
 def _leading_dimension(most: int, size: int) -> int:
@@ -213,9 +251,12 @@ def _leading_dimension(most: int, size: int) -> int:
 
 
 def moments_and_slopes(
-    spec: NeighbourAttentionSpec, weights: Weights, neighbours: Neighbours, atoms: Tensor,
+    spec: NeighbourAttentionSpec,
+    weights: Weights,
+    neighbours: Neighbours,
+    atoms: Tensor,
     cotangent: Tensor,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+) -> tuple[Tensor, Tensor]:
     """Return the moments (n, M, 4) of some atoms, and d<cotangent, moments>/d(vectors), (E, 3)."""
     found = KeptAtoms(spec, pack(spec, weights), neighbours, atoms)
     slopes = torch.zeros_like(neighbours.vectors)

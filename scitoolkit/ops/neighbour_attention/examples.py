@@ -26,9 +26,13 @@ OPTIONS: tuple[dict, ...] = (
 
 
 def weights_of(
-    numbers: Numbers, spec: NeighbourAttentionSpec, *, num_types: int = 2, num_layers: int = 2,
+    numbers: Numbers,
+    spec: NeighbourAttentionSpec,
+    *,
+    num_types: int = 2,
+    num_layers: int = 2,
     factors: bool = False,
-) -> Weights:  # fmt: skip
+) -> Weights:
     """Return random weights."""
     basis, hidden = spec.widths[-1], spec.attention_width
     shapes = ((basis, 3 * hidden), (3 * hidden,), (hidden, basis), (basis,), (basis,), (basis,))
@@ -38,7 +42,7 @@ def weights_of(
         numbers.normal(num_types**2, basis) if factors else None,
         1 + 0.1 * numbers.normal(num_types, 4).abs(),
         [LayerWeights(*(0.5 * numbers.normal(*s) for s in shapes)) for _ in range(num_layers)],
-    )  # fmt: skip
+    )
 
 
 def examples(numbers: Numbers) -> Iterator[Example]:
@@ -47,17 +51,27 @@ def examples(numbers: Numbers) -> Iterator[Example]:
         given = {key: options[key] for key in options if key in ("factors", "num_layers")}
         others = {key: options[key] for key in options if key not in given}
         spec = NeighbourAttentionSpec(
-            **{"cutoff": 4.0, "cutoff_smooth": 1.0, "sel": 15, "widths": (4, 7, 14),
-               "attention_width": 6, "scale": 0.4, "norm_epsilon": 1e-5, **others}
-        )  # fmt: skip
+            **{
+                "cutoff": 4.0,
+                "cutoff_smooth": 1.0,
+                "sel": 15,
+                "widths": (4, 7, 14),
+                "attention_width": 6,
+                "scale": 0.4,
+                "norm_epsilon": 1e-5,
+                **others,
+            }
+        )
         weights = weights_of(numbers, spec, **given)
         counts = torch.tensor([3, 0, 17, 1, 9])
         pointer = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
         types, atoms = numbers.integers(2, 5), torch.tensor([2, 0, 1, 4])
         pair = numbers.integers(4, int(pointer[-1]))
         yield Example(
-            ", ".join(f"{key}={value}" for key, value in options.items()) or "defaults", spec,
+            ", ".join(f"{key}={value}" for key, value in options.items()) or "defaults",
+            spec,
             (numbers.normal(int(pointer[-1]), 3), numbers.normal(4, spec.widths[-1], 4)),
-            lambda run, vectors, cotangent, s=spec, w=weights, p=pointer, t=types, q=pair, a=atoms:
-            run(s, w, Neighbours(p, t, q, vectors), a, cotangent),
-        )  # fmt: skip
+            lambda run, vectors, ct, s=spec, w=weights, p=pointer, t=types, q=pair, a=atoms: run(
+                s, w, Neighbours(p, t, q, vectors), a, ct
+            ),
+        )

@@ -31,9 +31,12 @@ _run = refusing(
 
 @GeneratedC.serve(OPERATION.name, prepare=cpu.kernels, traceable=False, source=cpu.source)
 def _kernel(
-    spec: NeighbourAttentionSpec, weights: Weights, neighbours: Neighbours, atoms: Tensor,
+    spec: NeighbourAttentionSpec,
+    weights: Weights,
+    neighbours: Neighbours,
+    atoms: Tensor,
     cotangent: Tensor,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+) -> tuple[Tensor, Tensor]:
     e = neighbours
     return _run(e.vectors, cotangent, spec, weights, e.pointer, e.types, e.pair, atoms)
 

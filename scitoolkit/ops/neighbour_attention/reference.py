@@ -52,9 +52,13 @@ class Slots:
 
 
 def attention(
-    spec: NeighbourAttentionSpec, layer: LayerWeights, basis: Tensor, fade: Tensor,
-    cosines: Tensor | None, slots: Slots,
-) -> Tensor:  # fmt: skip
+    spec: NeighbourAttentionSpec,
+    layer: LayerWeights,
+    basis: Tensor,
+    fade: Tensor,
+    cosines: Tensor | None,
+    slots: Slots,
+) -> Tensor:
     """Return the basis functions (E, M) after a layer of gated self-attention.
 
     Args:
@@ -92,9 +96,14 @@ def attention(
 
 
 def refined_moments(
-    spec: NeighbourAttentionSpec, layers: Sequence[LayerWeights], basis: Tensor, rows: Tensor,
-    fade: Tensor, directions: Tensor, slots: Slots,
-) -> Tensor:  # fmt: skip
+    spec: NeighbourAttentionSpec,
+    layers: Sequence[LayerWeights],
+    basis: Tensor,
+    rows: Tensor,
+    fade: Tensor,
+    directions: Tensor,
+    slots: Slots,
+) -> Tensor:
     """Return the moments (N, M, 4) of basis functions refined by attention layers.
 
     Args:
@@ -131,9 +140,7 @@ def gate_directions(spec: NeighbourAttentionSpec, vectors: Tensor, lengths: Tens
     return directions * (lengths / spec.gate_floor).clamp_max(1.0)[:, None]
 
 
-def moments(
-    spec: NeighbourAttentionSpec, weights: Weights, neighbours: Neighbours
-) -> Tensor:  # fmt: skip
+def moments(spec: NeighbourAttentionSpec, weights: Weights, neighbours: Neighbours) -> Tensor:
     """Return the moments (N, M, 4) of all atoms."""
     vectors, types = neighbours.vectors, neighbours.types
     centre = torch.repeat_interleave(torch.arange(len(types)), neighbours.pointer.diff())
@@ -165,9 +172,12 @@ def _basis(
 
 
 def moments_and_slopes(
-    spec: NeighbourAttentionSpec, weights: Weights, neighbours: Neighbours, atoms: Tensor,
+    spec: NeighbourAttentionSpec,
+    weights: Weights,
+    neighbours: Neighbours,
+    atoms: Tensor,
     cotangent: Tensor,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+) -> tuple[Tensor, Tensor]:
     """Return the moments (n, M, 4) of some atoms, and d<cotangent, moments>/d(vectors), (E, 3)."""
     with torch.enable_grad():
         vectors = neighbours.vectors.detach().requires_grad_()

@@ -34,9 +34,15 @@ def available() -> bool:
 
 
 def neighbour_list(
-    positions: Array, types: Array, num_types: int, cell: Array, pbc: Array, cutoff: float,
-    *, threads: int = 1,
-) -> tuple[Array, Array, Array, Array, tuple[float, int, int]]:  # fmt: skip
+    positions: Array,
+    types: Array,
+    num_types: int,
+    cell: Array,
+    pbc: Array,
+    cutoff: float,
+    *,
+    threads: int = 1,
+) -> tuple[Array, Array, Array, Array, tuple[float, int, int]]:
     """Return all ordered pairs of atoms closer than `cutoff`, with periodic images.
 
     Args:
@@ -82,14 +88,19 @@ def neighbour_list(
         centre, neighbour = np.empty(capacity, dtype=np.int64), np.empty(capacity, dtype=np.int64)
         shift = np.empty((capacity, 3))
         edges = _function()(
-            ctypes.c_int64(atoms), ctypes.c_int64(num_types),
-            *(a.ctypes.data_as(ctypes.c_void_p) for a in
-              (positions, kinds, cell, inverse, height, periodic, radius)),
+            ctypes.c_int64(atoms),
+            ctypes.c_int64(num_types),
+            *(
+                a.ctypes.data_as(ctypes.c_void_p)
+                for a in (positions, kinds, cell, inverse, height, periodic, radius)
+            ),
             ctypes.c_int64(capacity),
-            *(a.ctypes.data_as(ctypes.c_void_p) for a in
-              (centre, neighbour, shift, segments, closest)),
+            *(
+                a.ctypes.data_as(ctypes.c_void_p)
+                for a in (centre, neighbour, shift, segments, closest)
+            ),
             ctypes.c_int64(threads),
-        )  # fmt: skip
+        )
         if edges <= capacity:
             break
         capacity = edges

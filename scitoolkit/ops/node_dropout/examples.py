@@ -12,6 +12,8 @@ def examples(numbers: Numbers) -> Iterator[Example]:
     for rows in (9, 0):
         index = numbers.integers(100, rows)
         yield Example(
-            f"{rows} rows", "", (numbers.normal(rows, 5),),
+            f"{rows} rows",
+            "",
+            (numbers.normal(rows, 5),),
             lambda run, x, i=index: run(x, i, 3, 1 << 22, 4 / 3),
-        )  # fmt: skip
+        )

@@ -22,9 +22,11 @@ def spmm_examples(numbers: Numbers) -> Iterator[Example]:
         pattern, value = _matrix(numbers, nonzeros)
         x = numbers.normal(12, width)
         yield Example(
-            f"{nonzeros} nonzeros, width {width}", str(width), (value, x),
+            f"{nonzeros} nonzeros, width {width}",
+            str(width),
+            (value, x),
             lambda run, value, x, m=pattern: run(m.with_value(value), x),
-        )  # fmt: skip
+        )
     yield Example("ones", "3", (numbers.normal(12, 3),), lambda run, x, m=pattern: run(m, x))
 
 
@@ -34,6 +36,8 @@ def sddmm_examples(numbers: Numbers) -> Iterator[Example]:
         pattern, _ = _matrix(numbers, nonzeros)
         sides = (numbers.normal(12, width), numbers.normal(12, width))
         yield Example(
-            f"{nonzeros} nonzeros, width {width}", str(width), sides,
+            f"{nonzeros} nonzeros, width {width}",
+            str(width),
+            sides,
             lambda run, left, right, m=pattern: run(m, left, right),
-        )  # fmt: skip
+        )

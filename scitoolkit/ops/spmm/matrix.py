@@ -159,9 +159,12 @@ class SparseMatrix:
         if is_recorded(*operands):
             return self.pointer, self.column, *self.transposed
         return (
-            self.pointer, self.column, self.pointer.new_empty(0), self.column.new_empty(0),
+            self.pointer,
+            self.column,
             self.pointer.new_empty(0),
-        )  # fmt: skip
+            self.column.new_empty(0),
+            self.pointer.new_empty(0),
+        )
 
     @functools.cached_property
     def transposed_pattern(self) -> tuple[Tensor, Tensor]:

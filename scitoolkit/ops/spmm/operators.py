@@ -44,15 +44,22 @@ def source(width: str, dtype: torch.dtype) -> str:
 
 def run_product(
     pointer: Tensor, column: Tensor, value: Tensor | None, x: Tensor, into: Tensor | None = None
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Call the kernel without recording a derivative; the product is added to `into` if given."""
     out = empty((len(pointer) - 1, x.shape[1]), x) if into is None else into
     none = x.new_empty(0)
     call(
-        kernels(str(x.shape[1]), x.dtype).spmm, len(pointer) - 1, pointer, column,
-        none if value is None else value, x, none, out, int(into is not None),
+        kernels(str(x.shape[1]), x.dtype).spmm,
+        len(pointer) - 1,
+        pointer,
+        column,
+        none if value is None else value,
+        x,
+        none,
+        out,
+        int(into is not None),
         torch.get_num_threads(),
-    )  # fmt: skip
+    )
     return out
 
 
@@ -60,9 +67,15 @@ def run_sampled(pointer: Tensor, column: Tensor, left: Tensor, right: Tensor) ->
     """Return the inner products of rows of `left` and `right` at the nonzeros, shape (nnz,)."""
     out = left.new_empty(len(column))
     call(
-        kernels(str(left.shape[1]), left.dtype).sddmm, len(pointer) - 1, pointer, column,
-        left, right, out, torch.get_num_threads(),
-    )  # fmt: skip
+        kernels(str(left.shape[1]), left.dtype).sddmm,
+        len(pointer) - 1,
+        pointer,
+        column,
+        left,
+        right,
+        out,
+        torch.get_num_threads(),
+    )
     return out
 
 
@@ -109,9 +122,14 @@ def _operators(suffix: str, product: Callable, sampled: Callable) -> tuple[Calla
         f"spmm{suffix}", fake=_fake_product, setup_context=_save, backward=backward_of_product
     )
     def spmm(
-        pointer: Tensor, column: Tensor, t_pointer: Tensor, t_column: Tensor, order: Tensor,
-        value: Tensor | None, x: Tensor,
-    ) -> Tensor:  # fmt: skip
+        pointer: Tensor,
+        column: Tensor,
+        t_pointer: Tensor,
+        t_column: Tensor,
+        order: Tensor,
+        value: Tensor | None,
+        x: Tensor,
+    ) -> Tensor:
         """Return sparse (rows, columns) times dense (columns, width)."""
         return product(pointer, column, value, x)
 
@@ -119,9 +137,14 @@ def _operators(suffix: str, product: Callable, sampled: Callable) -> tuple[Calla
         f"sddmm{suffix}", fake=_fake_sampled, setup_context=_save, backward=backward_of_sampled
     )
     def sddmm(
-        pointer: Tensor, column: Tensor, t_pointer: Tensor, t_column: Tensor, order: Tensor,
-        left: Tensor, right: Tensor,
-    ) -> Tensor:  # fmt: skip
+        pointer: Tensor,
+        column: Tensor,
+        t_pointer: Tensor,
+        t_column: Tensor,
+        order: Tensor,
+        left: Tensor,
+        right: Tensor,
+    ) -> Tensor:
         """Return the inner products of rows of `left` and `right` at the nonzeros."""
         return sampled(pointer, column, left, right)
 

@@ -25,9 +25,12 @@ SPMM = Operation(
     "spmm", "sparse matrix times dense matrix", _spmm_reference, None, f"{EXAMPLES}:spmm_examples"
 )
 SDDMM = Operation(
-    "sddmm", "product of two dense matrices, sampled at a sparse pattern", _sddmm_reference, None,
+    "sddmm",
+    "product of two dense matrices, sampled at a sparse pattern",
+    _sddmm_reference,
+    None,
     f"{EXAMPLES}:sddmm_examples",
-)  # fmt: skip
+)
 
 
 def _arguments(matrix: SparseMatrix, *tensors: Tensor | None) -> list[Tensor | None]:

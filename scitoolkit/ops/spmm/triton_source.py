@@ -52,9 +52,7 @@ def generate(tiles: Tiles) -> str:
     text = HEAD
     for into in (False, True):
         ones = product_name(weighted=False, into=into)
-        text += triton_segments.generate(
-            Reduction(ones, ("X",), (), {"OUT": x}, into=into), tiles
-        )  # fmt: skip
+        text += triton_segments.generate(Reduction(ones, ("X",), (), {"OUT": x}, into=into), tiles)
         weighted = product_name(weighted=True, into=into)
         text += triton_segments.generate(
             Reduction(weighted, ("X", "VALUE"), (value,), {"OUT": f"a[:, None] * {x}"}, into=into),

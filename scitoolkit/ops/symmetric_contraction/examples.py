@@ -17,6 +17,8 @@ def examples(numbers: Numbers) -> Iterator[Example]:
         x = numbers.normal(nodes, spec.dim_in, channels)
         weight = numbers.normal(3, spec.num_paths, channels)
         yield Example(
-            f"{nodes} nodes, {channels} channels", text, (x, weight),
+            f"{nodes} nodes, {channels} channels",
+            text,
+            (x, weight),
             lambda run, x, w, s=species: run(x, w, s, spec),
-        )  # fmt: skip
+        )

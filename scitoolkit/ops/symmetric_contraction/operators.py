@@ -173,9 +173,15 @@ def _operators(name: str, run: Callable[..., None]) -> Callable:
 
     @differentiable(f"{name}_double_backward", fake=_fake_double)
     def double_backward(
-        dx: Tensor, grad: Tensor, x: Tensor, weight: Tensor, ptr: Tensor, order: Tensor, spec: str,
+        dx: Tensor,
+        grad: Tensor,
+        x: Tensor,
+        weight: Tensor,
+        ptr: Tensor,
+        order: Tensor,
+        spec: str,
         want_weight: bool,
-    ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Return the gradients of <dx, gx> with respect to (grad, x, weight)."""
         ggrad, gx, gw = _fake_double(dx, grad, x, weight, ptr, order, spec, want_weight)
         arguments = (spec, x, weight, ptr, order, grad, dx)
@@ -211,9 +217,14 @@ def _operators(name: str, run: Callable[..., None]) -> Callable:
         backward=_backward_of_backward,
     )
     def backward(
-        grad: Tensor, x: Tensor, weight: Tensor, ptr: Tensor, order: Tensor, spec: str,
+        grad: Tensor,
+        x: Tensor,
+        weight: Tensor,
+        ptr: Tensor,
+        order: Tensor,
+        spec: str,
         want_weight: bool,
-    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+    ) -> tuple[Tensor, Tensor]:
         """Return the gradients with respect to (x, weight), the latter empty if not wanted."""
         gx, gw = _fake_backward(grad, x, weight, ptr, order, spec, want_weight)
         arguments = (spec, x, weight, ptr, order, grad)

@@ -48,10 +48,12 @@ def examples(numbers: Numbers) -> Iterator[Example]:
                 numbers.normal(*rows, spec.weight_numel),
             )
             yield Example(
-                f"{label}, {num_edges} edges", text, tensors,
+                f"{label}, {num_edges} edges",
+                text,
+                tensors,
                 lambda run, x, y, w, e=edges, s=spec: run(x, y, w, e, s, False, True),
                 (False, True),
-            )  # fmt: skip
+            )
 
 
 def radial_examples(numbers: Numbers) -> Iterator[Example]:
@@ -66,9 +68,11 @@ def radial_examples(numbers: Numbers) -> Iterator[Example]:
             numbers.normal(6, spec.weight_numel),
         )
         yield Example(
-            f"{num_edges} edges", spec.text, tensors,
+            f"{num_edges} edges",
+            spec.text,
+            tensors,
             lambda run, x, y, h, m, e=edges: run(x, y, h, m, e, spec),
-        )  # fmt: skip
+        )
 
 
 def tabulated_examples(numbers: Numbers) -> Iterator[Example]:
@@ -85,6 +89,8 @@ def tabulated_examples(numbers: Numbers) -> Iterator[Example]:
             numbers.normal(num_edges).abs() + 0.3,
         )
         yield Example(
-            f"{num_edges} edges", spec.text, tensors,
+            f"{num_edges} edges",
+            spec.text,
+            tensors,
             lambda run, x, y, r, e=edges, t=table: run(x, y, r, grid, t, e, spec),
-        )  # fmt: skip
+        )

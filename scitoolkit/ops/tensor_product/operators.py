@@ -80,10 +80,21 @@ def launch(name: str, spec: str, precise: bool, graph: Graph, inputs: tuple, *re
     """Call a kernel on a graph or a part of one; the last arguments are outputs."""
     sender, ptr, order, chunk_ptr, slot, slot_ptr, slot_node = graph.tensors
     call(
-        kernel(spec, name, inputs[0].dtype, precise), graph.num_nodes, graph.num_edges,
-        graph.num_chunks, chunk_ptr, ptr, order, sender, slot, slot_ptr, slot_node,
-        *inputs, *rest, torch.get_num_threads(),
-    )  # fmt: skip
+        kernel(spec, name, inputs[0].dtype, precise),
+        graph.num_nodes,
+        graph.num_edges,
+        graph.num_chunks,
+        chunk_ptr,
+        ptr,
+        order,
+        sender,
+        slot,
+        slot_ptr,
+        slot_node,
+        *inputs,
+        *rest,
+        torch.get_num_threads(),
+    )
 
 
 def _gradients(spec: TensorProductSpec, precise: bool, graph: Graph, x, y, weight, gx) -> tuple:
@@ -120,9 +131,15 @@ def rows(x: Tensor, y: Tensor, weight: Tensor, graph: Graph, spec: str, precise:
 
 
 def first_derivatives(
-    grad: Tensor, x: Tensor, y: Tensor, weight: Tensor, graph: Graph, spec: str, precise: bool,
+    grad: Tensor,
+    x: Tensor,
+    y: Tensor,
+    weight: Tensor,
+    graph: Graph,
+    spec: str,
+    precise: bool,
     gx: Tensor | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients with respect to x (all rows), y and weight for a graph or a part.
 
     The gradient with respect to x is added to `gx` if given.
@@ -134,10 +151,19 @@ def first_derivatives(
 
 
 def second_derivatives(
-    dx: Tensor | None, dy: Tensor | None, dw: Tensor | None, grad: Tensor, x: Tensor, y: Tensor,
-    weight: Tensor, graph: Graph, spec: str, precise: bool, ggrad: Tensor | None = None,
+    dx: Tensor | None,
+    dy: Tensor | None,
+    dw: Tensor | None,
+    grad: Tensor,
+    x: Tensor,
+    y: Tensor,
+    weight: Tensor,
+    graph: Graph,
+    spec: str,
+    precise: bool,
+    ggrad: Tensor | None = None,
     gx: Tensor | None = None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return the gradients of <dx, gx> + <dy, gy> + <dw, gw> in (grad, x, y, weight).
 
     For a part of a graph only the rows of its receivers are written to `ggrad`. The gradient with
@@ -170,10 +196,23 @@ def _fake_double(dx, dy, dw, grad, x, y, weight, *rest):
 
 
 def _double_backward(
-    dx: Tensor | None, dy: Tensor | None, dw: Tensor | None, grad: Tensor, x: Tensor, y: Tensor,
-    weight: Tensor, sender: Tensor, receiver_ptr: Tensor, receiver_order: Tensor,
-    chunk_ptr: Tensor, slot: Tensor, slot_ptr: Tensor, slot_node: Tensor, spec: str, precise: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    dx: Tensor | None,
+    dy: Tensor | None,
+    dw: Tensor | None,
+    grad: Tensor,
+    x: Tensor,
+    y: Tensor,
+    weight: Tensor,
+    sender: Tensor,
+    receiver_ptr: Tensor,
+    receiver_order: Tensor,
+    chunk_ptr: Tensor,
+    slot: Tensor,
+    slot_ptr: Tensor,
+    slot_node: Tensor,
+    spec: str,
+    precise: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     graph = Graph.of(sender, receiver_ptr, receiver_order, chunk_ptr, slot, slot_ptr, slot_node)
     return second_derivatives(dx, dy, dw, grad, x, y, weight, graph, spec, precise)
 
@@ -194,10 +233,20 @@ def _backward_of_backward(ctx, dx, dy, dw):
 
 
 def _backward(
-    grad: Tensor, x: Tensor, y: Tensor, weight: Tensor, sender: Tensor, receiver_ptr: Tensor,
-    receiver_order: Tensor, chunk_ptr: Tensor, slot: Tensor, slot_ptr: Tensor, slot_node: Tensor,
-    spec: str, precise: bool,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    grad: Tensor,
+    x: Tensor,
+    y: Tensor,
+    weight: Tensor,
+    sender: Tensor,
+    receiver_ptr: Tensor,
+    receiver_order: Tensor,
+    chunk_ptr: Tensor,
+    slot: Tensor,
+    slot_ptr: Tensor,
+    slot_node: Tensor,
+    spec: str,
+    precise: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
     graph = Graph.of(sender, receiver_ptr, receiver_order, chunk_ptr, slot, slot_ptr, slot_node)
     return first_derivatives(grad, x, y, weight, graph, spec, precise)
 
@@ -216,10 +265,19 @@ def _backward_of_forward(ctx, grad):
 
 
 def _forward(
-    x: Tensor, y: Tensor, weight: Tensor, sender: Tensor, receiver_ptr: Tensor,
-    receiver_order: Tensor, chunk_ptr: Tensor, slot: Tensor, slot_ptr: Tensor, slot_node: Tensor,
-    spec: str, precise: bool,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    y: Tensor,
+    weight: Tensor,
+    sender: Tensor,
+    receiver_ptr: Tensor,
+    receiver_order: Tensor,
+    chunk_ptr: Tensor,
+    slot: Tensor,
+    slot_ptr: Tensor,
+    slot_node: Tensor,
+    spec: str,
+    precise: bool,
+) -> Tensor:
     graph = Graph.of(sender, receiver_ptr, receiver_order, chunk_ptr, slot, slot_ptr, slot_node)
     return rows(x, y, weight, graph, spec, precise)
 

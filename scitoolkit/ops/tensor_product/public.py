@@ -16,9 +16,14 @@ LAYOUTS = ("ir_mul", "mul_ir")
 
 
 def _reference(
-    x: Tensor, y: Tensor, weight: Tensor, edges: Edges, spec: TensorProductSpec,
-    precise: bool = False, deterministic: bool = True,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    y: Tensor,
+    weight: Tensor,
+    edges: Edges,
+    spec: TensorProductSpec,
+    precise: bool = False,
+    deterministic: bool = True,
+) -> Tensor:
     nodes = (edges.sender, edges.receiver, edges.num_nodes)
     tensors = (x, y, weight)
     if precise:
@@ -38,9 +43,14 @@ OPERATION = Operation(
     OPERATION.name, prepare=operators.prepare, transforms=True, source=operators.source
 )
 def _on_cpu(
-    x: Tensor, y: Tensor, weight: Tensor, edges: Edges, spec: TensorProductSpec, precise: bool,
+    x: Tensor,
+    y: Tensor,
+    weight: Tensor,
+    edges: Edges,
+    spec: TensorProductSpec,
+    precise: bool,
     deterministic: bool,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     return convolution(
         x.contiguous(), y.contiguous(), weight.contiguous(), edges, spec.text, precise
     )
@@ -48,9 +58,14 @@ def _on_cpu(
 
 @Triton.serve(OPERATION.name, prepare=triton_operators.prepare)
 def _on_gpu(
-    x: Tensor, y: Tensor, weight: Tensor, edges: Edges, spec: TensorProductSpec, precise: bool,
+    x: Tensor,
+    y: Tensor,
+    weight: Tensor,
+    edges: Edges,
+    spec: TensorProductSpec,
+    precise: bool,
     deterministic: bool,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     arguments = (x.contiguous(), y.contiguous(), weight.contiguous())
     return triton_operators.convolution(*arguments, edges, spec.text, precise, not deterministic)
 
@@ -203,9 +218,14 @@ class TensorProduct(nn.Module):
                 "internal_weights=True with shared_weights=False", fix="internal_weights=False"
             )
         self.spec: TensorProductSpec = TensorProductSpec.build(
-            irreps_in1, irreps_in2, irreps_out, instructions, shared_weights=shared,
-            irrep_normalization=irrep_normalization, path_normalization=path_normalization,
-        )  # fmt: skip
+            irreps_in1,
+            irreps_in2,
+            irreps_out,
+            instructions,
+            shared_weights=shared,
+            irrep_normalization=irrep_normalization,
+            path_normalization=path_normalization,
+        )
         self.layout = layout
         self.backend: str = backend
         self.weight_numel: int = self.spec.weight_numel

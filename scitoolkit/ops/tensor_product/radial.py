@@ -143,9 +143,14 @@ def _run(
 
 
 def _gradients(
-    grad: Tensor, x: Tensor, y: Tensor, hidden: Tensor, last: Tensor, spec: TensorProductSpec,
+    grad: Tensor,
+    x: Tensor,
+    y: Tensor,
+    hidden: Tensor,
+    last: Tensor,
+    spec: TensorProductSpec,
     edges: Edges,
-) -> tuple[Tensor, ...]:  # fmt: skip
+) -> tuple[Tensor, ...]:
     """Return the gradients with respect to (x, y, hidden, last)."""
     sums = [torch.zeros_like(each) for each in (x, y, hidden, last)]
     gx, gy, gh, gm = sums
@@ -160,9 +165,18 @@ def _gradients(
 
 
 def _second_gradients(
-    cx: Tensor, cy: Tensor, ch: Tensor, cm: Tensor, grad: Tensor, x: Tensor, y: Tensor,
-    hidden: Tensor, last: Tensor, spec: TensorProductSpec, edges: Edges,
-) -> tuple[Tensor, ...]:  # fmt: skip
+    cx: Tensor,
+    cy: Tensor,
+    ch: Tensor,
+    cm: Tensor,
+    grad: Tensor,
+    x: Tensor,
+    y: Tensor,
+    hidden: Tensor,
+    last: Tensor,
+    spec: TensorProductSpec,
+    edges: Edges,
+) -> tuple[Tensor, ...]:
     """Return gradients of <cx, gx> + <cy, gy> + <ch, gh> + <cm, gm> in all five tensors."""
     sums = [torch.zeros_like(each) for each in (grad, x, y, hidden, last)]
     ggrad, gx, gy, gh, gm = sums

@@ -102,9 +102,14 @@ def tabulated_convolution(
 
 
 def _reference(
-    x: Tensor, y: Tensor, distances: Tensor, grid: Grid, coefficients: Tensor, edges: Edges,
+    x: Tensor,
+    y: Tensor,
+    distances: Tensor,
+    grid: Grid,
+    coefficients: Tensor,
+    edges: Edges,
     spec: TensorProductSpec,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     weights = piecewise_polynomial(coefficients, Placement.build(grid, distances))
     return FUNCTIONS[Reference.name, "tensor_product"](x, y, weights, edges, spec, False, True)
 
@@ -129,9 +134,14 @@ def _source(spec: str, dtype: torch.dtype) -> str:
 
 @GeneratedC.serve(OPERATION.name, prepare=_prepare, source=_source)
 def _on_cpu(
-    x: Tensor, y: Tensor, distances: Tensor, grid: Grid, coefficients: Tensor, edges: Edges,
+    x: Tensor,
+    y: Tensor,
+    distances: Tensor,
+    grid: Grid,
+    coefficients: Tensor,
+    edges: Edges,
     spec: TensorProductSpec,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     if not is_eager(x, y, distances, coefficients):
         place = Placement.build(grid, distances)
         weights = interpolation.piecewise_polynomial(coefficients, place)
@@ -144,9 +154,7 @@ def _on_cpu(
 Placed = list[tuple[EdgePart, Placement]]
 
 
-def _placed(
-    distances: Tensor, grid: Grid, edges: Edges, spec: TensorProductSpec
-) -> Placed:  # fmt: skip
+def _placed(distances: Tensor, grid: Grid, edges: Edges, spec: TensorProductSpec) -> Placed:
     """Return the parts of the edges, each with the placement of its distances on the grid."""
     row = max(1, spec.weight_numel) * distances.element_size()
     parts = edges.parts(max(FEWEST_EDGES, WEIGHT_BYTES // row))
@@ -154,9 +162,14 @@ def _placed(
 
 
 def _run(
-    x: Tensor, y: Tensor, distances: Tensor, coefficients: Tensor, grid: Grid, edges: Edges,
+    x: Tensor,
+    y: Tensor,
+    distances: Tensor,
+    coefficients: Tensor,
+    grid: Grid,
+    edges: Edges,
     spec: TensorProductSpec,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     out = x.new_zeros(x.shape[0], spec.dim_out)
     for part, place in _placed(distances, grid, edges, spec):
         weights = interpolation.piecewise_polynomial(coefficients, place)
@@ -165,9 +178,15 @@ def _run(
 
 
 def _gradients(
-    grad: Tensor, x: Tensor, y: Tensor, distances: Tensor, coefficients: Tensor, grid: Grid,
-    edges: Edges, spec: TensorProductSpec,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    grad: Tensor,
+    x: Tensor,
+    y: Tensor,
+    distances: Tensor,
+    coefficients: Tensor,
+    grid: Grid,
+    edges: Edges,
+    spec: TensorProductSpec,
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients with respect to (x, y, distances)."""
     gx, gy, gr = (torch.zeros_like(each) for each in (x, y, distances))
     for part, place in _placed(distances, grid, edges, spec):

@@ -99,9 +99,14 @@ def _at_receivers(
 
 
 def _gradients(
-    spec: str, precise: bool, atomic: bool, wanted: str, graph: tuple[Tensor, ...], inputs: tuple,
+    spec: str,
+    precise: bool,
+    atomic: bool,
+    wanted: str,
+    graph: tuple[Tensor, ...],
+    inputs: tuple,
     grad: Tensor,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of x, y and weight; only the kernels of wanted ones are launched."""
     sender, receiver, _, receiver_order, sender_ptr, sender_order = graph
     x, y, weight = inputs[:3]
@@ -165,11 +170,24 @@ def _fake_double(dx, dy, dw, grad, x, y, weight, *rest):
 
 @differentiable("tensor_product_triton_double_backward", fake=_fake_double)
 def double_backward(
-    dx: Tensor | None, dy: Tensor | None, dw: Tensor | None, grad: Tensor, x: Tensor, y: Tensor,
-    weight: Tensor, sender: Tensor, receiver: Tensor, receiver_ptr: Tensor,
-    receiver_order: Tensor, sender_ptr: Tensor, sender_order: Tensor, spec: str, precise: bool,
-    atomic: bool, wanted: str,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    dx: Tensor | None,
+    dy: Tensor | None,
+    dw: Tensor | None,
+    grad: Tensor,
+    x: Tensor,
+    y: Tensor,
+    weight: Tensor,
+    sender: Tensor,
+    receiver: Tensor,
+    receiver_ptr: Tensor,
+    receiver_order: Tensor,
+    sender_ptr: Tensor,
+    sender_order: Tensor,
+    spec: str,
+    precise: bool,
+    atomic: bool,
+    wanted: str,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return the gradients of <dx, gx> + <dy, gy> + <dw, gw> in (grad, x, y, weight)."""
     graph = (sender, receiver, receiver_ptr, receiver_order, sender_ptr, sender_order)
     cotangents = [
@@ -204,10 +222,21 @@ def _backward_of_backward(ctx, dx, dy, dw):
     backward=_backward_of_backward,
 )
 def backward(
-    grad: Tensor, x: Tensor, y: Tensor, weight: Tensor, sender: Tensor, receiver: Tensor,
-    receiver_ptr: Tensor, receiver_order: Tensor, sender_ptr: Tensor, sender_order: Tensor,
-    spec: str, precise: bool, atomic: bool, wanted: str,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    grad: Tensor,
+    x: Tensor,
+    y: Tensor,
+    weight: Tensor,
+    sender: Tensor,
+    receiver: Tensor,
+    receiver_ptr: Tensor,
+    receiver_order: Tensor,
+    sender_ptr: Tensor,
+    sender_order: Tensor,
+    spec: str,
+    precise: bool,
+    atomic: bool,
+    wanted: str,
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients with respect to (x, y, weight), empty if not wanted."""
     graph = (sender, receiver, receiver_ptr, receiver_order, sender_ptr, sender_order)
     gx, gy, gw = _gradients(spec, precise, atomic, wanted, graph, (x, y, weight), grad)
@@ -229,10 +258,19 @@ def _backward_of_forward(ctx, grad):
     backward=_backward_of_forward,
 )
 def forward(
-    x: Tensor, y: Tensor, weight: Tensor, sender: Tensor, receiver: Tensor, receiver_ptr: Tensor,
-    receiver_order: Tensor, sender_ptr: Tensor, sender_order: Tensor, spec: str, precise: bool,
+    x: Tensor,
+    y: Tensor,
+    weight: Tensor,
+    sender: Tensor,
+    receiver: Tensor,
+    receiver_ptr: Tensor,
+    receiver_order: Tensor,
+    sender_ptr: Tensor,
+    sender_order: Tensor,
+    spec: str,
+    precise: bool,
     atomic: bool,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Return the sum of tensor products over each receiver's edges, shape (N, dim_out)."""
     graph = (sender, receiver, receiver_ptr, receiver_order, sender_ptr, sender_order)
     return _at_receivers(spec, precise, atomic, graph, (x, y, weight))
@@ -244,7 +282,13 @@ def convolution(
     """Call the forward operator with the graph's index tensors."""
     unused = edges.sender.new_empty(0)
     arguments = (
-        x, y, weight, edges.sender, edges.receiver, edges.receiver_ptr, edges.receiver_order,
+        x,
+        y,
+        weight,
+        edges.sender,
+        edges.receiver,
+        edges.receiver_ptr,
+        edges.receiver_order,
         *((unused, unused) if atomic else edges.by_sender),
-    )  # fmt: skip
+    )
     return forward(*arguments, spec, precise, atomic)

@@ -52,8 +52,13 @@ OUTPUTS = {
     "gradients": "G, GX, GY, GW, order, sender, receiver",
 }
 NUMBER = {
-    "nodes": "n", "senders": "n", "edges": "p", "weights": "c", "scatter": "c", "gradients": "p",
-}  # fmt: skip
+    "nodes": "n",
+    "senders": "n",
+    "edges": "p",
+    "weights": "c",
+    "scatter": "c",
+    "gradients": "p",
+}
 RUN = "range(c * run, tl.minimum(c * run + run, num_edges))"
 
 
@@ -281,20 +286,24 @@ def _weights(context: Context) -> list[tuple[int, list[str]]]:
             count = len(list(triton_uvu.attribute_channels(term, u)))
             edge = Body(context, lines=_rows(context, "weights"))
             lines = _run(
-                context, edge, [context.zeros(u.width)] * count,
+                context,
+                edge,
+                [context.zeros(u.width)] * count,
                 lambda term=term, edge=edge, u=u: triton_uvu.shared_weights(term, edge, u),
-            )  # fmt: skip
+            )
             found.append((u.blocks, [*u.begin(f"part * {u.width}"), *lines]))
     for term in _wide(context):
         u, q = triton_uvw.inputs(term), triton_uvw.outputs(term)
         for v in range(term.sides[1].mul):
             edge = Body(context, lines=_rows(context, "weights"))
             lines = _run(
-                context, edge, [context.zeros(u.width, q.width)],
+                context,
+                edge,
+                [context.zeros(u.width, q.width)],
                 lambda term=term, edge=edge, v=v, u=u, q=q: triton_uvw.shared_weights(
                     term, edge, v, u, q
                 ),
-            )  # fmt: skip
+            )
             begin = u.begin(f"part // {q.blocks} * {u.width}")
             begin += q.begin(f"part % {q.blocks} * {q.width}")
             found.append((u.blocks * q.blocks, [*begin, *lines]))

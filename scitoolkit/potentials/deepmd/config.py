@@ -98,7 +98,7 @@ class DeepPotentialConfig(FittingFields):
             {"name": "se_e2_r", **SeE2RDescriptorConfig.example},
         ],
         "fitting": [8, 8],
-    }  # fmt: skip
+    }
 
     name: Literal["deep_potential"] = "deep_potential"
     descriptors: list[AnyDescriptor] = Field(min_length=1)

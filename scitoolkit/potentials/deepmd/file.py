@@ -31,9 +31,10 @@ def read_tree(path: Path) -> Tree:
         raise DataError("no such file", where=str(path)) from None
     except (OSError, KeyError, json.JSONDecodeError) as error:
         raise DataError(
-            f"not a deepmd-kit .dp file ({error})", where=str(path),
+            f"not a deepmd-kit .dp file ({error})",
+            where=str(path),
             fix="dp convert-backend graph.pb model.dp",
-        ) from None  # fmt: skip
+        ) from None
 
 
 def _resolved(node: Any, file: h5py.File, variables: bool = False) -> Any:
@@ -105,9 +106,10 @@ def _check_layer(layer: Tree, output: bool, where: str) -> None:
     found = (str(layer["activation_function"]).lower().replace("linear", "none"), layer["resnet"])
     if found != wanted:
         raise DataError(
-            f"a layer with activation {found[0]} and resnet {found[1]}", where=where,
+            f"a layer with activation {found[0]} and resnet {found[1]}",
+            where=where,
             allowed=f"{wanted[0]} and {wanted[1]}",
-        )  # fmt: skip
+        )
 
 
 def network_collection(stack: StackedNetworks, kind: str, types: int, indices: int) -> Tree:
@@ -117,9 +119,12 @@ def network_collection(stack: StackedNetworks, kind: str, types: int, indices: i
         order = [c * types + n for n in range(types) for c in range(types)]  # type: ignore[assignment]
     inputs, fitting = stack.weight[0].shape[1], kind == "fitting_network"
     described: dict[str, Any] = {
-        "in_dim": inputs, "neuron": list(stack.widths), "activation_function": "tanh",
-        "resnet_dt": bool(stack.step), "precision": _precision(stack),
-    }  # fmt: skip
+        "in_dim": inputs,
+        "neuron": list(stack.widths),
+        "activation_function": "tanh",
+        "resnet_dt": bool(stack.step),
+        "precision": _precision(stack),
+    }
     if fitting:
         described |= {"out_dim": stack.weight[-1].shape[2], "bias_out": True}
     else:
@@ -127,15 +132,20 @@ def network_collection(stack: StackedNetworks, kind: str, types: int, indices: i
     networks = [
         {
             "@class": "FittingNetwork" if fitting else "EmbeddingNetwork",
-            "@version": 1 if fitting else 2, **described,
+            "@version": 1 if fitting else 2,
+            **described,
             "layers": [_layer(stack, number, k) for k in range(len(stack.weight))],
         }
         for number in order
-    ]  # fmt: skip
+    ]
     return {
-        "@class": "NetworkCollection", "@version": 1, "ndim": indices,
-        "ntypes": types, "network_type": kind, "networks": networks,
-    }  # fmt: skip
+        "@class": "NetworkCollection",
+        "@version": 1,
+        "ndim": indices,
+        "ntypes": types,
+        "network_type": kind,
+        "networks": networks,
+    }
 
 
 def _precision(stack: StackedNetworks) -> str:
@@ -146,11 +156,17 @@ def _layer(stack: StackedNetworks, number: int, k: int) -> dict[str, Any]:
     output = k == len(stack.widths)
     step = stack.step[str(k)][number].detach().numpy() if str(k) in stack.step else None
     return {
-        "@class": "Layer", "@version": 2, "bias": True, "use_timestep": step is not None,
-        "activation_function": "none" if output else "tanh", "resnet": not output,
-        "precision": _precision(stack), "trainable": True,
+        "@class": "Layer",
+        "@version": 2,
+        "bias": True,
+        "use_timestep": step is not None,
+        "activation_function": "none" if output else "tanh",
+        "resnet": not output,
+        "precision": _precision(stack),
+        "trainable": True,
         "@variables": {
             "w": stack.weight[k][number].detach().numpy(),
-            "b": stack.bias[k][number].detach().numpy(), "idt": step,
+            "b": stack.bias[k][number].detach().numpy(),
+            "idt": step,
         },
-    }  # fmt: skip
+    }

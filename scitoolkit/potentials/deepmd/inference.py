@@ -105,9 +105,13 @@ class Fitting:
 
 @torch.no_grad()
 def chunked_edge_gradients(
-    fitting: Fitting, parts: Sequence[Part], graph: Batch, vectors: Tensor,
-    given: Sequence[Tensor], shift: Tensor,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+    fitting: Fitting,
+    parts: Sequence[Part],
+    graph: Batch,
+    vectors: Tensor,
+    given: Sequence[Tensor],
+    shift: Tensor,
+) -> tuple[Tensor, Tensor]:
     """Return atomic energies (N,), float64, and dE/d(edge vector) (E, 3).
 
     Args:

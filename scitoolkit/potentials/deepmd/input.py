@@ -37,8 +37,10 @@ def translate(raw: Mapping[str, Any]) -> dict[str, Any] | None:
     problems: list[Problem] = []
     top = Section("", raw, problems)
     top.get("$schema"), top.get("nvnmd")
-    sections = {name: Section(name, top.get(name), problems)
-                for name in ("model", "learning_rate", "loss", "training")}  # fmt: skip
+    sections = {
+        name: Section(name, top.get(name), problems)
+        for name in ("model", "learning_rate", "loss", "training")
+    }
     top.close()
     out = {
         "domain": "potentials",
@@ -57,8 +59,14 @@ def translate(raw: Mapping[str, Any]) -> dict[str, Any] | None:
 def _loss(section: Section) -> dict[str, Any]:
     section.only("type", "ener")
     out = {}
-    defaults = {"start_pref_e": 0.02, "limit_pref_e": 1.0, "start_pref_f": 1000,
-                "limit_pref_f": 1.0, "start_pref_v": 0.0, "limit_pref_v": 0.0}  # fmt: skip
+    defaults = {
+        "start_pref_e": 0.02,
+        "limit_pref_e": 1.0,
+        "start_pref_f": 1000,
+        "limit_pref_f": 1.0,
+        "start_pref_v": 0.0,
+        "limit_pref_v": 0.0,
+    }
     for key, default in defaults.items():
         out[key] = section.get(key, default)
     for part in ("ae", "pf", "gf"):
@@ -81,16 +89,18 @@ def _training(section: Section, rate: Section) -> dict[str, Any]:
         part.get("auto_prob"), part.get("numb_btch"), part.get("numb_batch")
     held_out.get("batch_size")
     training = {
-        "steps": max(1, steps), "batch_size": _batch_size(data, systems),
+        "steps": max(1, steps),
+        "batch_size": _batch_size(data, systems),
         "seed": section.get("seed") or 0,
         "optimizer": {"name": "adam", "lr": first},
         "schedule": {
-            "name": "exponential", "final_factor": last / first,
+            "name": "exponential",
+            "final_factor": last / first,
             "hold_steps": int(rate.number("decay_steps", 5000)),
         },
         "log_every": section.get("disp_freq", 1000),
         "checkpoint": {"every_steps": section.get("save_freq", 1000), "every_epochs": None},
-    }  # fmt: skip
+    }
     data.close()
     held_out.close()
     listed = [systems] if isinstance(systems, str) else systems

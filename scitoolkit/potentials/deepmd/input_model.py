@@ -7,9 +7,16 @@ from typing import Any
 from scitoolkit.potentials.deepmd.descriptors.config import deepmd_names, descriptors
 from scitoolkit.potentials.deepmd.input_section import Section
 
-_PRECISIONS = {"default": "float64", "float64": "float64", "double": "float64",
-               "float32": "float32", "single": "float32", "high": "float64", "low": "float32",
-               "mixed": None}  # fmt: skip
+_PRECISIONS = {
+    "default": "float64",
+    "float64": "float64",
+    "double": "float64",
+    "float32": "float32",
+    "single": "float32",
+    "high": "float64",
+    "low": "float32",
+    "mixed": None,
+}
 
 
 def model_settings(section: Section) -> dict[str, Any]:
@@ -28,13 +35,15 @@ def model_settings(section: Section) -> dict[str, Any]:
     section.only("type", "standard")
     precision = _precision([*listed, fitting])
     out = {
-        "name": "deep_potential", "descriptors": parts,
+        "name": "deep_potential",
+        "descriptors": parts,
         "frame_parameters": fitting.get("numb_fparam", 0),
         "atom_parameters": fitting.get("numb_aparam", 0),
         "fitting": fitting.get("neuron", [120, 120, 120]),
         "fitting_resnet_dt": "same_width" if fitting.get("resnet_dt", True) else "none",
-        "precision": precision, "seed": fitting.get("seed") or 0,
-    }  # fmt: skip
+        "precision": precision,
+        "seed": fitting.get("seed") or 0,
+    }
     _fitting(fitting)
     return out
 

@@ -8,13 +8,25 @@ from scitoolkit.core.config import Problem
 
 # Keys of output files and verbosity, and deepmd-kit's comments.
 WITHOUT_EFFECT = {
-    "training": {"disp_file", "disp_training", "time_training", "profiling", "profiling_file",
-                 "tensorboard", "tensorboard_log_dir", "tensorboard_freq", "save_ckpt",
-                 "change_bias_after_training", "enable_profiler", "max_ckpt_keep", "stat_file"},
+    "training": {
+        "disp_file",
+        "disp_training",
+        "time_training",
+        "profiling",
+        "profiling_file",
+        "tensorboard",
+        "tensorboard_log_dir",
+        "tensorboard_freq",
+        "save_ckpt",
+        "change_bias_after_training",
+        "enable_profiler",
+        "max_ckpt_keep",
+        "stat_file",
+    },
     "descriptor": {"trainable", "precision", "seed", "activation_function"},
     "fitting_net": {"trainable", "rcond", "atom_ener"},
     "model": {"data_stat_nbatch", "data_stat_protect", "data_bias_nsample"},
-}  # fmt: skip
+}
 
 
 class Section:

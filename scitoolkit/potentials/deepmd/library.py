@@ -37,17 +37,25 @@ def deep_potential_library(model: DeepPotential) -> LibrarySource:
     networks = [flat_parameters(fitting_spec, layers) for layers in model.fitting.networks()]
     table = constants.table
     source.settings = {
-        "STK_BASIS": spec.widths[-1], "STK_SLOTS": sum(spec.sel), "STK_NETWORKS": len(networks),
-        "STK_ONE_FITTING": int(len(networks) == 1), "STK_FITTING": len(networks[0]),
+        "STK_BASIS": spec.widths[-1],
+        "STK_SLOTS": sum(spec.sel),
+        "STK_NETWORKS": len(networks),
+        "STK_ONE_FITTING": int(len(networks) == 1),
+        "STK_FITTING": len(networks[0]),
         "STK_TABLE": 0 if table is None else table.values.shape[1],
-    }  # fmt: skip
+    }
     mean, deviation = descriptor.statistics()
     source.add_double(shift=model.shift)
     source.add(
-        mean=mean, deviation=deviation, embedding=constants.weights, absent=constants.absent,
-        empty=constants.empty, sel=torch.tensor(spec.sel), excluded=_excluded(descriptor),
+        mean=mean,
+        deviation=deviation,
+        embedding=constants.weights,
+        absent=constants.absent,
+        empty=constants.empty,
+        sel=torch.tensor(spec.sel),
+        excluded=_excluded(descriptor),
         fitting=torch.stack(networks),
-    )  # fmt: skip
+    )
     if table is not None:
         source.add(table=table.values, table_range=table.range)
     return source

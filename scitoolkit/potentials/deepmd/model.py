@@ -47,10 +47,15 @@ class DeepPotential(Potential):
         inputs = sum(each.width for each in self.descriptors)
         inputs += config.frame_parameters + config.atom_parameters
         self.fitting: StackedNetworks = StackedNetworks(
-            1 if config.one_fitting else types, inputs, config.fitting, linear_output=True,
-            resnet_dt=config.fitting_resnet_dt, generator=generator, dtype=self.dtype,
+            1 if config.one_fitting else types,
+            inputs,
+            config.fitting,
+            linear_output=True,
+            resnet_dt=config.fitting_resnet_dt,
+            generator=generator,
+            dtype=self.dtype,
             outputs=outputs,
-        )  # fmt: skip
+        )
         self._fused_fitting = Fitting(self.descriptors, self.fitting)
         self.shift: Tensor
         self.register_buffer("shift", torch.zeros(types, dtype=torch.float64))
@@ -86,7 +91,7 @@ class DeepPotential(Potential):
                 f"a configuration has {found} {name.replace('_', ' ')}, the model takes {wanted}",
                 fix="fparam.npy and aparam.npy in deepmd systems, `fparam` in an extxyz comment "
                 "line and a column `aparam` elsewhere",
-            )  # fmt: skip
+            )
         return graph[name]
 
     def given_inputs(self, graph: Batch) -> list[Tensor]:

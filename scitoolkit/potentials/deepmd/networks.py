@@ -32,9 +32,17 @@ class StackedNetworks(nn.Module):
     step: nn.ParameterDict
 
     def __init__(
-        self, count: int, inputs: int, widths: Sequence[int], *, resnet_dt: str,
-        linear_output: bool, generator: torch.Generator, dtype: torch.dtype, outputs: int = 1,
-    ) -> None:  # fmt: skip
+        self,
+        count: int,
+        inputs: int,
+        widths: Sequence[int],
+        *,
+        resnet_dt: str,
+        linear_output: bool,
+        generator: torch.Generator,
+        dtype: torch.dtype,
+        outputs: int = 1,
+    ) -> None:
         super().__init__()
         self.count: int = count
         self.widths: tuple[int, ...] = tuple(widths)

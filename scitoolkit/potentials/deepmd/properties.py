@@ -41,9 +41,14 @@ class PropertyModel(nn.Module):
     """
 
     def __init__(
-        self, config: FittingFields, type_map: Sequence[str], kind: PropertyKind, *,
-        number: int = 1, diagonal: bool = True,
-    ) -> None:  # fmt: skip
+        self,
+        config: FittingFields,
+        type_map: Sequence[str],
+        kind: PropertyKind,
+        *,
+        number: int = 1,
+        diagonal: bool = True,
+    ) -> None:
         super().__init__()
         vectors = sum(each.num_vectors for each in config.descriptor_configs)
         if not vectors and kind != "dos":
@@ -51,8 +56,10 @@ class PropertyModel(nn.Module):
                 f"a {kind} requires descriptors with directions", allowed="se_e2_a, se_atten"
             )
         outputs = {
-            "dipole": vectors, "polarisability": vectors if diagonal else vectors**2, "dos": number,
-        }[kind]  # fmt: skip
+            "dipole": vectors,
+            "polarisability": vectors if diagonal else vectors**2,
+            "dos": number,
+        }[kind]
         self.kind = kind
         self.diagonal: bool = diagonal
         self.base: DeepPotential = DeepPotential(config, type_map, outputs)

@@ -83,5 +83,8 @@ def warn_of_overflow(most: Sequence[int], sel: Sequence[int], type_map: Sequence
         if found > allowed:
             log.warning(
                 "up to %d neighbours of type %s, but model.sel says %d: all are summed here, "
-                "deepmd-kit would leave out the farthest", found, name, allowed,
-            )  # fmt: skip
+                "deepmd-kit would leave out the farthest",
+                found,
+                name,
+                allowed,
+            )

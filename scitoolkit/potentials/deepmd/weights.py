@@ -35,8 +35,10 @@ from scitoolkit.potentials.deepmd.unread import finish, open_tree
 
 log = logging.getLogger(__name__)
 _PROPERTIES: dict[str, PropertyKind] = {
-    "dipole": "dipole", "polar": "polarisability", "dos": "dos",
-}  # fmt: skip
+    "dipole": "dipole",
+    "polar": "polarisability",
+    "dos": "dos",
+}
 _PARAMETERS = {"frame_parameters": "fparam", "atom_parameters": "aparam"}
 
 
@@ -58,9 +60,11 @@ def read_deepmd(path: Path | str) -> DeepPotential:
     tree, model, fitting, where = _opened(path)
     if fitting.get("type") != "ener":
         raise DataError(
-            f"fitting {fitting.get('type')!r} gives no energy", where=where, allowed="ener",
+            f"fitting {fitting.get('type')!r} gives no energy",
+            where=where,
+            allowed="ener",
             fix="read_deepmd_property, for dipole, polar and dos",
-        )  # fmt: skip
+        )
     _refuse_unknown(model, fitting, where)
     out = DeepPotential(_config(model, where), model["type_map"])
     _fill(out, model, where)
@@ -83,15 +87,19 @@ def read_deepmd_property(path: Path | str) -> PropertyModel:
     kind = _PROPERTIES.get(str(fitting.get("type")))
     if kind is None:
         raise DataError(
-            f"fitting {fitting.get('type')!r} is not supported", where=where,
+            f"fitting {fitting.get('type')!r} is not supported",
+            where=where,
             allowed=", ".join(_PROPERTIES),
-        )  # fmt: skip
+        )
     _refuse_unknown(model, fitting, where)
     type_map = model["type_map"]
     out = PropertyModel(
-        _config(model, where), type_map, kind, number=fitting.get("dim_out", 1),
+        _config(model, where),
+        type_map,
+        kind,
+        number=fitting.get("dim_out", 1),
         diagonal=fitting.get("fit_diag", True),
-    )  # fmt: skip
+    )
     _fill(out.base, model, where)
     variables = fitting["@variables"]
     added = np.asarray(model["@variables"]["out_bias"])[0].reshape(len(type_map), -1)
@@ -121,10 +129,12 @@ def _config(model: Tree, where: str) -> DeepPotentialConfig:
     trees, fitting = _trees(model), model["fitting"]
     return DeepPotentialConfig(
         descriptors=[_descriptor_config(tree, where) for tree in trees],
-        shared_fitting=fitting["mixed_types"], fitting=fitting["neuron"],
-        fitting_resnet_dt=resnet_dt(fitting["nets"]), precision=_precision(trees, fitting, where),
+        shared_fitting=fitting["mixed_types"],
+        fitting=fitting["neuron"],
+        fitting_resnet_dt=resnet_dt(fitting["nets"]),
+        precision=_precision(trees, fitting, where),
         **{name: fitting[f"numb_{theirs}"] for name, theirs in _PARAMETERS.items()},
-    )  # fmt: skip
+    )
 
 
 def _precision(trees: list[Tree], fitting: Tree, where: str) -> str:
@@ -142,9 +152,10 @@ def _descriptor_config(tree: Tree, where: str) -> DescriptorConfig:
     names, kind = deepmd_names(), str(tree.get("type"))
     if kind not in names:
         raise DataError(
-            f"descriptor {kind!r} is not supported", where=where,
+            f"descriptor {kind!r} is not supported",
+            where=where,
             allowed=", ".join([*names, "hybrid of these"]),
-        )  # fmt: skip
+        )
     return descriptors.get(names[kind]).from_deepmd_tree(tree, where)
 
 
@@ -170,18 +181,20 @@ def _warn_of_jumps(descriptor: nn.Module, tree: Tree, where: str) -> None:
     if tree.get("exclude_types") and with_mean:
         log.warning(
             "%s: energies jump where an excluded neighbour crosses the cutoff, as in deepmd-kit, "
-            "because the environments' mean is not zero. Fix: train with set_davg_zero", where,
-        )  # fmt: skip
+            "because the environments' mean is not zero. Fix: train with set_davg_zero",
+            where,
+        )
 
 
 def _refuse_unknown(model: Tree, fitting: Tree, where: str) -> None:
     refuse(
-        where, activation_function={fitting["activation_function"]} - {"tanh"},
+        where,
+        activation_function={fitting["activation_function"]} - {"tanh"},
         atom_exclude_types=model.get("atom_exclude_types") or fitting["exclude_types"],
         pair_exclude_types=model.get("pair_exclude_types"),
         dim_case_embd=fitting.get("dim_case_embd"),
         use_aparam_as_mask=fitting.get("use_aparam_as_mask"),
-    )  # fmt: skip
+    )
 
 
 def write_deepmd(model: DeepPotential, path: Path | str) -> Path:
@@ -199,21 +212,30 @@ def write_deepmd(model: DeepPotential, path: Path | str) -> Path:
     if len(backends) > 1:
         raise DataError(
             "a .dp file holds attention of one backend, and these descriptors have "
-            + " and ".join(sorted(backends)), where=str(path), fix="one gate_floor for all",
-        )  # fmt: skip
+            + " and ".join(sorted(backends)),
+            where=str(path),
+            fix="one gate_floor for all",
+        )
     hybrid = {"@class": "Descriptor", "type": "hybrid", "@version": 1, "list": trees}
     types = len(names)
     tree = {
-        "software": "scitoolkit", "backend": backends.pop() if backends else "scitoolkit",
+        "software": "scitoolkit",
+        "backend": backends.pop() if backends else "scitoolkit",
         "model": {
-            "@class": "Model", "type": "standard", "@version": 2, "type_map": names,
-            "descriptor": trees[0] if len(trees) == 1 else hybrid, "fitting": _fitting_tree(model),
-            "atom_exclude_types": [], "pair_exclude_types": [], "rcond": None,
+            "@class": "Model",
+            "type": "standard",
+            "@version": 2,
+            "type_map": names,
+            "descriptor": trees[0] if len(trees) == 1 else hybrid,
+            "fitting": _fitting_tree(model),
+            "atom_exclude_types": [],
+            "pair_exclude_types": [],
+            "rcond": None,
             "preset_out_bias": None,
             "@variables": {"out_bias": np.zeros((1, types, 1)), "out_std": np.ones((1, types, 1))},
         },
         "model_def_script": {},
-    }  # fmt: skip
+    }
     return write_tree(tree, Path(path))
 
 
@@ -229,17 +251,34 @@ def _fitting_tree(model: DeepPotential) -> Tree:
     mixed = config.one_fitting
     given = sum(numbers.values())
     return {
-        "@class": "Fitting", "type": "ener", "@version": 4, "var_name": "energy", "ntypes": types,
-        "dim_descrpt": model.fitting.weight[0].shape[1] - given, "mixed_types": mixed,
-        "dim_out": 1, "neuron": list(config.fitting),
-        "resnet_dt": config.fitting_resnet_dt != "none", **numbers,
-        "dim_case_embd": 0, "default_fparam": None, "rcond": None,
-        "tot_ener_zero": False, "trainable": [True] * (len(config.fitting) + 1), "atom_ener": [],
-        "activation_function": "tanh", "precision": config.precision, "layer_name": None,
-        "use_aparam_as_mask": False, "spin": None, "exclude_types": [],
+        "@class": "Fitting",
+        "type": "ener",
+        "@version": 4,
+        "var_name": "energy",
+        "ntypes": types,
+        "dim_descrpt": model.fitting.weight[0].shape[1] - given,
+        "mixed_types": mixed,
+        "dim_out": 1,
+        "neuron": list(config.fitting),
+        "resnet_dt": config.fitting_resnet_dt != "none",
+        **numbers,
+        "dim_case_embd": 0,
+        "default_fparam": None,
+        "rcond": None,
+        "tot_ener_zero": False,
+        "trainable": [True] * (len(config.fitting) + 1),
+        "atom_ener": [],
+        "activation_function": "tanh",
+        "precision": config.precision,
+        "layer_name": None,
+        "use_aparam_as_mask": False,
+        "spin": None,
+        "exclude_types": [],
         "nets": network_collection(model.fitting, "fitting_network", types, 0 if mixed else 1),
         "@variables": {
-            "bias_atom_e": model.shift.numpy()[:, None], "case_embd": None, **variables,
+            "bias_atom_e": model.shift.numpy()[:, None],
+            "case_embd": None,
+            **variables,
         },
         "type_map": list(model.type_map),
-    }  # fmt: skip
+    }

@@ -31,9 +31,14 @@ class EdgeGeometry:
     """
 
     def __init__(
-        self, radial: RadialBasis, lmax: int, dtype: torch.dtype, *, tabulated: bool,
+        self,
+        radial: RadialBasis,
+        lmax: int,
+        dtype: torch.dtype,
+        *,
+        tabulated: bool,
         transform: DistanceTransform | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.radial: RadialBasis = radial
         self.transform: DistanceTransform | None = transform
         self.dtype: torch.dtype = dtype
@@ -55,9 +60,12 @@ class EdgeGeometry:
         nodes = self.radial(grid.nodes().to(vectors.device))
         place = Placement.build(grid, distances)
         return Geometry(
-            edges, harmonics, centre,
-            lambda network: piecewise_polynomial(network.table(grid, nodes), place), factor,
-        )  # fmt: skip
+            edges,
+            harmonics,
+            centre,
+            lambda network: piecewise_polynomial(network.table(grid, nodes), place),
+            factor,
+        )
 
     def _basis(self, distances: Tensor, graph: Batch) -> Tensor:
         if self.transform is None:

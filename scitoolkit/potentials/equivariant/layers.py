@@ -33,8 +33,11 @@ def irreps_text(degrees: Sequence[int], channels: int = 1) -> str:
 
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor] | None] = {
-    "silu": torch.nn.functional.silu, "tanh": torch.tanh, "abs": torch.abs, "none": None,
-}  # fmt: skip
+    "silu": torch.nn.functional.silu,
+    "tanh": torch.tanh,
+    "abs": torch.abs,
+    "none": None,
+}
 
 
 @functools.cache
@@ -108,9 +111,13 @@ class DegreeLinear(nn.Module):
     """
 
     def __init__(
-        self, segments: Sequence[int], degrees: Sequence[int], channels: int, channels_out: int,
+        self,
+        segments: Sequence[int],
+        degrees: Sequence[int],
+        channels: int,
+        channels_out: int,
         factory: Factory,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
         self.segments: tuple[int, ...] = tuple(segments)
         self.degrees: tuple[int, ...] = tuple(degrees)
@@ -146,9 +153,13 @@ class SpeciesLinear(nn.Module):
     """
 
     def __init__(
-        self, degrees: Sequence[int], channels: int, num_types: int, factory: Factory,
+        self,
+        degrees: Sequence[int],
+        channels: int,
+        num_types: int,
+        factory: Factory,
         channels_out: int | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
         self.degrees: tuple[int, ...] = tuple(degrees)
         self.weight: nn.ParameterList = nn.ParameterList(
@@ -250,9 +261,14 @@ class Convolution(nn.Module):
     """
 
     def __init__(
-        self, degrees: Sequence[int], harmonics: Sequence[int], channels: int,
-        radial_widths: Sequence[int], factory: Factory, degrees_out: Sequence[int] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        degrees: Sequence[int],
+        harmonics: Sequence[int],
+        channels: int,
+        radial_widths: Sequence[int],
+        factory: Factory,
+        degrees_out: Sequence[int] | None = None,
+    ) -> None:
         super().__init__()
         degrees_out = harmonics if degrees_out is None else degrees_out
         wanted = irreps_text(degrees_out)
@@ -285,9 +301,14 @@ class ManyBodyProduct(nn.Module):
     """Symmetric contraction with weights of each species, then channel mixing."""
 
     def __init__(
-        self, degrees_in: Sequence[int], degrees: Sequence[int], correlation: int, channels: int,
-        num_types: int, factory: Factory,
-    ) -> None:  # fmt: skip
+        self,
+        degrees_in: Sequence[int],
+        degrees: Sequence[int],
+        correlation: int,
+        channels: int,
+        num_types: int,
+        factory: Factory,
+    ) -> None:
         super().__init__()
         self.spec: ContractionSpec = ContractionSpec.build(
             irreps_text(degrees_in), irreps_text(degrees), correlation

@@ -51,9 +51,12 @@ def mace_library(model: Mace) -> LibrarySource:
     lmax, hidden, channels = config.lmax, config.lmax_hidden, config.channels
     rows_hidden = (hidden + 1) ** 2
     source = LibrarySource(
-        "mace.c", model.type_map, model.cutoff, model.dtype,
+        "mace.c",
+        model.type_map,
+        model.cutoff,
+        model.dtype,
         widest_row=rows_hidden * channels if config.layers > 1 else 0,
-    )  # fmt: skip
+    )
     spec = HarmonicsSpec(tuple(range(lmax + 1)), "component", True)
     source.kernels["harmonics"] = Kernel(harmonics.generate(spec, source.real))
     source.kernels["table"] = Kernel(interpolation.generate(source.real), (), INTERPOLATION)
@@ -63,13 +66,18 @@ def mace_library(model: Mace) -> LibrarySource:
     source.files["layers.h"] = _layers_header(rows)
     pairs = 1 if model.transform is None else len(model.type_map) ** 2
     source.settings |= {
-        "STK_CHANNELS": channels, "STK_LAYERS": config.layers, "STK_LMAX": lmax,
-        "STK_LMAX_HIDDEN": hidden, "STK_TABLES": pairs, "STK_STEP": grid.step,
+        "STK_CHANNELS": channels,
+        "STK_LAYERS": config.layers,
+        "STK_LMAX": lmax,
+        "STK_LMAX_HIDDEN": hidden,
+        "STK_TABLES": pairs,
+        "STK_STEP": grid.step,
         "STK_BINS": pairs * (grid.num_intervals + 1),
         "STK_MOST_WEIGHTS": max(layer.convolution.spec.weight_numel for layer in layers),
         "STK_MOST_ROWS": max(layer.convolution.spec.dim_out for layer in layers) // channels,
-        "STK_GATE": GATES[config.gate], "STK_GATE_SCALE": activation_scale(config.gate),
-    }  # fmt: skip
+        "STK_GATE": GATES[config.gate],
+        "STK_GATE_SCALE": activation_scale(config.gate),
+    }
     source.add_pair_repulsion(model.repulsion, model.scale)
     return source
 
@@ -114,9 +122,12 @@ def _add_layer(source: LibrarySource, model: Mace, number: int, grid: Grid) -> d
     names = found | {each: f"{each}{number}" for each in ("contraction", "table", "readout")}
     copies = [segments.count(degree) for degree in range(max(segments) + 1)]
     return {
-        "weights": str(spec.weight_numel), "rows": str(spec.dim_out // channels),
-        "width": str(spec.dim_in1), "lmax_out": str(max(product.mix.degrees)),
-        "lmax_kept": str(max(layer.shortcut.degrees)), "residual": str(int(layer.residual)),
+        "weights": str(spec.weight_numel),
+        "rows": str(spec.dim_out // channels),
+        "width": str(spec.dim_in1),
+        "lmax_out": str(max(product.mix.degrees)),
+        "lmax_kept": str(max(layer.shortcut.degrees)),
+        "residual": str(int(layer.residual)),
         "readout_width": str(weights[0].shape[1] if len(weights) > 1 else 0),
         "copies": f"{{{', '.join(map(str, copies))}}}",
         **{key: f"STK_ARRAY_{name}" for key, name in names.items()},
@@ -124,7 +135,7 @@ def _add_layer(source: LibrarySource, model: Mace, number: int, grid: Grid) -> d
         "backward": f"STK_OF(convolution{number}_backward_backward)",
         "product": f"STK_OF(product{number}_forward)",
         "product_back": f"STK_OF(product{number}_backward)",
-    }  # fmt: skip
+    }
 
 
 def _config(model: Mace) -> MaceConfig:
@@ -137,9 +148,11 @@ def _layers(model: Mace) -> list[MaceLayer]:
 
 
 FUNCTIONS = {
-    "forward": "stk_convolve", "backward": "stk_convolve_back", "product": "stk_contract",
+    "forward": "stk_convolve",
+    "backward": "stk_convolve_back",
+    "product": "stk_contract",
     "product_back": "stk_contract_back",
-}  # fmt: skip
+}
 
 
 def _layers_header(layers: Sequence[dict[str, str]]) -> str:
@@ -149,9 +162,15 @@ def _layers_header(layers: Sequence[dict[str, str]]) -> str:
         for layer in layers
     ]
     return "\n".join(
-        ["/* The layers of the model. */", *declared, "static const stk_layer LAYERS[] = {", *rows,
-         "};", ""]
-    )  # fmt: skip
+        [
+            "/* The layers of the model. */",
+            *declared,
+            "static const stk_layer LAYERS[] = {",
+            *rows,
+            "};",
+            "",
+        ]
+    )
 
 
 def _blocks(linear: DegreeLinear, factor: float = 1.0) -> Tensor:
@@ -174,8 +193,11 @@ def _radial(model: Mace, network: RadialNetwork, r: Tensor) -> Tensor:
     radial, found = model.geometry.radial, []
     factor = radial.cutoff_factor(r)
     number = len(model.type_map)
-    pairs = [(0, 0)] if model.transform is None else [(i, j) for i in range(number)
-                                                      for j in range(number)]  # fmt: skip
+    pairs = (
+        [(0, 0)]
+        if model.transform is None
+        else [(i, j) for i in range(number) for j in range(number)]
+    )
     for one, other in pairs:
         basis = radial(r)
         if model.transform is not None:

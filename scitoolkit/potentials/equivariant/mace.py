@@ -82,9 +82,12 @@ class Mace(EquivariantPotential):
 
     def __init__(self, config: MaceConfig, type_map: Sequence[str]) -> None:
         radial = RadialBasis(
-            config.cutoff, config.num_basis, config.envelope, config.radial_type,
+            config.cutoff,
+            config.num_basis,
+            config.envelope,
+            config.radial_type,
             config.apply_cutoff,
-        )  # fmt: skip
+        )
         transform = TRANSFORMS.get(config.distance_transform)
         made = None if transform is None else transform(type_map)
         super().__init__(config, type_map, config.lmax, radial, made)

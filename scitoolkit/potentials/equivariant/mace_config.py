@@ -55,13 +55,18 @@ class MaceConfig(ModelConfig):
     """
 
     renamed: ClassVar[Mapping[str, str]] = {
-        "harmonics_degree": "lmax", "hidden_degree": "lmax_hidden",
-    }  # fmt: skip
+        "harmonics_degree": "lmax",
+        "hidden_degree": "lmax_hidden",
+    }
     library: ClassVar[str] = "scitoolkit.potentials.equivariant.library:mace_library"
     example: ClassVar[Mapping[str, Any]] = {
-        "cutoff": 4.0, "channels": 4, "lmax": 2, "lmax_hidden": 1, "radial_widths": [8],
+        "cutoff": 4.0,
+        "channels": 4,
+        "lmax": 2,
+        "lmax_hidden": 1,
+        "radial_widths": [8],
         "precision": "float64",
-    }  # fmt: skip
+    }
 
     name: Literal["mace"] = "mace"
     cutoff: PositiveFloat = 5.0

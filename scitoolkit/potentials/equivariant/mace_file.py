@@ -59,9 +59,9 @@ class MaceSettings:
         value = getattr(self, name)
         if value is None:
             raise DataError(
-                f"a state dict does not contain {what}", fix=f"{name}=..., or {CONVERT}, then "
-                "read_mace('mace.pt')",
-            )  # fmt: skip
+                f"a state dict does not contain {what}",
+                fix=f"{name}=..., or {CONVERT}, then read_mace('mace.pt')",
+            )
         return value
 
 
@@ -84,17 +84,22 @@ def settings_of(described: Mapping[str, Any], where: str) -> MaceSettings:
     if len(neighbours) != 1:
         raise DataError("layers with different avg_num_neighbors", where=where)
     return MaceSettings(
-        neighbours.pop(), described["gate"] or "silu", described["apply_cutoff"],
-        tuple(described["interactions"]), tuple(described["heads"]),
-    )  # fmt: skip
+        neighbours.pop(),
+        described["gate"] or "silu",
+        described["apply_cutoff"],
+        tuple(described["interactions"]),
+        tuple(described["heads"]),
+    )
 
 
 def _known(kind: str, name: str, allowed: Sequence[str], where: str) -> None:
     if name not in allowed:
         raise DataError(
-            f"{kind} {name} is not supported", where=where, allowed=", ".join(allowed),
+            f"{kind} {name} is not supported",
+            where=where,
+            allowed=", ".join(allowed),
             fix=nearest_name(name, list(allowed)) or "",
-        )  # fmt: skip
+        )
 
 
 def open_mace(
@@ -125,8 +130,10 @@ def open_mace(
     except (pickle.UnpicklingError, RuntimeError, EOFError, LookupError, TypeError, ValueError):
         raise DataError(
             "not a file of tensors; a .model file of mace-torch is pickled code, which is not "
-            "executed", where=where, fix=f"in mace-torch's environment: {CONVERT}",
-        ) from None  # fmt: skip
+            "executed",
+            where=where,
+            fix=f"in mace-torch's environment: {CONVERT}",
+        ) from None
     if not isinstance(held, dict) or held.get("format") != FORMAT:
         raise DataError("not written by convert_mace", where=where, fix=CONVERT)
     try:

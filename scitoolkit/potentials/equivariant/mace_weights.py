@@ -38,10 +38,14 @@ UNSUPPORTED = {  # part of a key: option of mace-torch that makes it
 
 
 def read_mace(
-    source: State | nn.Module | Path | str, *, average_neighbours: float | None = None,
-    gate: str | None = None, apply_cutoff: bool | None = None, head: str | int | None = None,
+    source: State | nn.Module | Path | str,
+    *,
+    average_neighbours: float | None = None,
+    gate: str | None = None,
+    apply_cutoff: bool | None = None,
+    head: str | int | None = None,
     precision: str = "float32",
-) -> Mace:  # fmt: skip
+) -> Mace:
     """Return the model of mace-torch weights, with the same energies and forces.
 
     Supports MACE and ScaleShiftMACE with the options of the page "Come from mace-torch". Other
@@ -142,10 +146,11 @@ def _head(
     if isinstance(wanted, int) and 0 <= wanted < number:
         return number, wanted
     raise DataError(
-        f"{number} heads" if wanted is None else f"no head {wanted!r}", where=state.where,
+        f"{number} heads" if wanted is None else f"no head {wanted!r}",
+        where=state.where,
         allowed=", ".join(names),
         fix=f"head={nearest_name(str(wanted), list(names)) or names[0]!r}",
-    )  # fmt: skip
+    )
 
 
 def _copy(parameter: Tensor, state: ConsumedState, name: str) -> None:
@@ -155,8 +160,9 @@ def _copy(parameter: Tensor, state: ConsumedState, name: str) -> None:
         raise DataError(
             f"{name} has {values.numel()} values instead of {parameter.numel()} (edge_irreps, "
             "other hidden irreps than Cx0e + Cx1o + ..., or keep_last_layer_irreps?)",
-            where=state.where, allowed=UNDERSTOOD,
-        )  # fmt: skip
+            where=state.where,
+            allowed=UNDERSTOOD,
+        )
     parameter.copy_(values.reshape(parameter.shape))
 
 
@@ -213,14 +219,16 @@ def _radial_settings(state: ConsumedState) -> dict[str, Any]:
     number = found["num_basis"] = len(values)
     count = torch.arange(1, number + 1).double()
     expected = {
-        "bessel": math.pi / cutoff * count, "chebyshev": count,
+        "bessel": math.pi / cutoff * count,
+        "chebyshev": count,
         "gaussian": torch.linspace(0, cutoff, number, dtype=torch.float64),
-    }[found["radial_type"]]  # fmt: skip
+    }[found["radial_type"]]
     if not torch.allclose(values, expected, rtol=1e-5, atol=1e-6):
         raise DataError(
-            f"trained {found['radial_type'].title()} functions", where=state.where,
+            f"trained {found['radial_type'].title()} functions",
+            where=state.where,
             allowed="n pi / r_max" if key == "bessel_weights" else "those of a new model",
-        )  # fmt: skip
+        )
     if found["radial_type"] == "bessel":
         _same(state, f"{name}.bessel_fn.r_max", cutoff)
         _same(state, f"{name}.bessel_fn.prefactor", math.sqrt(2 / cutoff))
@@ -255,12 +263,14 @@ def _block(
     size = state.take(f"{name}.skip_tp.weight").numel()
     if sizes[True] == sizes[False]:
         raise DataError(
-            f"{name}: the state dict does not show whether it is residual", where=state.where,
+            f"{name}: the state dict does not show whether it is residual",
+            where=state.where,
             fix="convert_mace in mace-torch's environment, or read_mace(model)",
-        )  # fmt: skip
+        )
     if size not in sizes.values():
-        raise DataError(f"{name}.skip_tp.weight has {size} values", where=state.where,
-                        allowed=UNDERSTOOD)  # fmt: skip
+        raise DataError(
+            f"{name}.skip_tp.weight has {size} values", where=state.where, allowed=UNDERSTOOD
+        )
     return size == sizes[True], density
 
 
@@ -336,8 +346,9 @@ def _split(state: ConsumedState, name: str, sizes: Sequence[int]) -> Sequence[Te
         raise DataError(
             f"{name} has {len(flat)} values instead of {sum(sizes)} (edge_irreps, "
             "other hidden irreps than Cx0e + Cx1o + ..., or keep_last_layer_irreps?)",
-            where=state.where, allowed=UNDERSTOOD,
-        )  # fmt: skip
+            where=state.where,
+            allowed=UNDERSTOOD,
+        )
     return flat.split(list(sizes))
 
 
@@ -359,8 +370,9 @@ def _read_product(layer: MaceLayer, state: ConsumedState, name: str) -> None:
         if theirs.shape[:-1] != (*lead, *(spec.dim_in,) * order):
             raise DataError(
                 f"{prefix}.U_matrix_{order} couples unsupported irreps",
-                where=state.where, allowed="hidden irreps Cx0e + Cx1o + Cx2e + ...",
-            )  # fmt: skip
+                where=state.where,
+                allowed="hidden irreps Cx0e + Cx1o + Cx2e + ...",
+            )
         weights = state.take(f"{prefix}.{key}").double()
         types, _, channels = layer.product.weight.shape
         if weights.shape not in {(n, theirs.shape[-1], channels) for n in (1, types)}:

@@ -44,8 +44,11 @@ def write_mace(model: Mace, path: Path | str) -> Path:
         'trained.pt'
     """
     if model.zbl is not None:
-        raise DataError("mace-torch does not support model.zbl", where=str(path),
-                        fix="model.pair_repulsion=true, which it supports")  # fmt: skip
+        raise DataError(
+            "mace-torch does not support model.zbl",
+            where=str(path),
+            fix="model.pair_repulsion=true, which it supports",
+        )
     numbers = element_data(model.type_map)[0].long()
     order = torch.argsort(numbers)  # mace-torch lists elements by their number
     weights: dict[str, Tensor] = {"node_embedding.linear.weight": model.embedding[order]}
@@ -58,9 +61,12 @@ def write_mace(model: Mace, path: Path | str) -> Path:
         )
     settings = _settings(model, numbers[order], model.shift[order])
     held = {
-        "format": BACK, "dtype": str(model.dtype).removeprefix("torch."), "settings": settings,
-        "weights": weights, "products": products,
-    }  # fmt: skip
+        "format": BACK,
+        "dtype": str(model.dtype).removeprefix("torch."),
+        "settings": settings,
+        "weights": weights,
+        "products": products,
+    }
     torch.save(held, path)
     return Path(path)
 
@@ -76,21 +82,29 @@ def _settings(model: Mace, numbers: Tensor, energies: Tensor) -> dict[str, Any]:
         raise ConfigError("not a MACE model")
     first = (config.first_residual, config.first_density)
     return {
-        "r_max": config.cutoff, "num_bessel": config.num_basis,
-        "num_polynomial_cutoff": config.envelope, "max_ell": config.lmax,
+        "r_max": config.cutoff,
+        "num_bessel": config.num_basis,
+        "num_polynomial_cutoff": config.envelope,
+        "max_ell": config.lmax,
         "interaction_cls_first": BLOCKS[first],
         "interaction_cls": BLOCKS[config.residual, config.density],
-        "num_interactions": config.layers, "num_elements": len(numbers),
+        "num_interactions": config.layers,
+        "num_elements": len(numbers),
         "hidden_irreps": irreps_text(range(config.lmax_hidden + 1), config.channels),
-        "MLP_irreps": f"{config.readout_width}x0e", "gate": _gate(config.gate),
+        "MLP_irreps": f"{config.readout_width}x0e",
+        "gate": _gate(config.gate),
         "atomic_energies": energies.tolist(),
-        "avg_num_neighbors": float(model.average_neighbours), "atomic_numbers": numbers.tolist(),
-        "correlation": config.correlation, "radial_MLP": list(config.radial_widths),
-        "radial_type": config.radial_type, "apply_cutoff": config.apply_cutoff,
+        "avg_num_neighbors": float(model.average_neighbours),
+        "atomic_numbers": numbers.tolist(),
+        "correlation": config.correlation,
+        "radial_MLP": list(config.radial_widths),
+        "radial_type": config.radial_type,
+        "apply_cutoff": config.apply_cutoff,
         "distance_transform": TRANSFORMS[config.distance_transform],
-        "pair_repulsion": config.pair_repulsion, "atomic_inter_scale": float(model.scale),
+        "pair_repulsion": config.pair_repulsion,
+        "atomic_inter_scale": float(model.scale),
         "atomic_inter_shift": 0.0,
-    }  # fmt: skip
+    }
 
 
 def _gate(name: str) -> str:

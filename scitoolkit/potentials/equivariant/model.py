@@ -49,18 +49,24 @@ class EquivariantPotential(Potential):
     dtype: torch.dtype
 
     def __init__(
-        self, config: EquivariantConfig, type_map: Sequence[str], lmax: int,
-        radial: RadialBasis | None = None, transform: DistanceTransform | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        config: EquivariantConfig,
+        type_map: Sequence[str],
+        lmax: int,
+        radial: RadialBasis | None = None,
+        transform: DistanceTransform | None = None,
+    ) -> None:
         super().__init__(type_map, config.cutoff, config.zbl)
         self.config: EquivariantConfig = config
         self.dtype = DTYPES[config.precision]
         self.transform: DistanceTransform | None = transform
         self.geometry: EdgeGeometry = EdgeGeometry(
-            radial or RadialBasis(config.cutoff, config.num_basis, config.envelope), lmax,
-            self.dtype, tabulated=config.radial_table and config.precision == "float32",
+            radial or RadialBasis(config.cutoff, config.num_basis, config.envelope),
+            lmax,
+            self.dtype,
+            tabulated=config.radial_table and config.precision == "float32",
             transform=transform,
-        )  # fmt: skip
+        )
         self.shift: Tensor
         self.scale: Tensor
         self.average_neighbours: Tensor

@@ -44,9 +44,13 @@ class NequipConfig(ModelConfig):
 
     renamed: ClassVar[Mapping[str, str]] = {"degree": "lmax"}
     example: ClassVar[Mapping[str, Any]] = {
-        "cutoff": 4.0, "channels": 4, "layers": 2, "lmax": 2, "radial_widths": [8],
+        "cutoff": 4.0,
+        "channels": 4,
+        "layers": 2,
+        "lmax": 2,
+        "radial_widths": [8],
         "precision": "float64",
-    }  # fmt: skip
+    }
 
     name: Literal["nequip"] = "nequip"
     cutoff: PositiveFloat = 5.0

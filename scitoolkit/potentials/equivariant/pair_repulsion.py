@@ -35,11 +35,12 @@ class PairRepulsion(nn.Module):
         numbers, radii = element_data(type_map)
         self.envelope = envelope
         for name, value in {
-            "charges": numbers, "amplitudes": torch.tensor([0.1818, 0.5099, 0.2802, 0.02817]),
+            "charges": numbers,
+            "amplitudes": torch.tensor([0.1818, 0.5099, 0.2802, 0.02817]),
             "power": torch.tensor(0.3, dtype=torch.float64),
             "prefactor": torch.tensor(0.4543, dtype=torch.float64),
             "radii": radii[:, None] + radii[None, :],
-        }.items():  # fmt: skip
+        }.items():
             self.register_buffer(name, value.double())
 
     def pair_table(self) -> tuple[Tensor, Tensor]:

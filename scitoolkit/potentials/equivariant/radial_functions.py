@@ -36,8 +36,10 @@ def chebyshev(r: Tensor, cutoff: float, num_basis: int) -> Tensor:
 
 
 BASES: dict[str, Callable[[Tensor, float, int], Tensor]] = {
-    "bessel": bessel, "gaussian": gaussian, "chebyshev": chebyshev,
-}  # fmt: skip
+    "bessel": bessel,
+    "gaussian": gaussian,
+    "chebyshev": chebyshev,
+}
 
 
 def polynomial_cutoff(u: Tensor, power: int) -> Tensor:
@@ -109,8 +111,9 @@ class SoftTransform(DistanceTransform):
 
 
 TRANSFORMS: dict[str, type[DistanceTransform]] = {
-    "agnesi": AgnesiTransform, "soft": SoftTransform,
-}  # fmt: skip
+    "agnesi": AgnesiTransform,
+    "soft": SoftTransform,
+}
 
 
 @dataclass(frozen=True)

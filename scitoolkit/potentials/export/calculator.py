@@ -39,8 +39,12 @@ class LibraryCalculator(_AseCalculator):
     """
 
     implemented_properties: ClassVar[list[str]] = [  # type: ignore[misc]
-        "energy", "free_energy", "energies", "forces", "stress",
-    ]  # fmt: skip
+        "energy",
+        "free_energy",
+        "energies",
+        "forces",
+        "stress",
+    ]
 
     def __init__(self, folder: Path | str, *, threads: int = 1, skin: float = 0.5) -> None:
         super().__init__()
@@ -58,9 +62,11 @@ class LibraryCalculator(_AseCalculator):
             system.positions, self._species(system), whole.array, system.pbc
         )
         self.results: dict[str, float | Any] = {
-            "energy": found["energy"], "free_energy": found["energy"],
-            "energies": found["atomic_energy"], "forces": found["forces"],
-        }  # fmt: skip
+            "energy": found["energy"],
+            "free_energy": found["energy"],
+            "energies": found["atomic_energy"],
+            "forces": found["forces"],
+        }
         stress = voigt_stress(found["virial"], system)
         if stress is not None:
             self.results["stress"] = stress
@@ -71,7 +77,8 @@ class LibraryCalculator(_AseCalculator):
         for name in symbols:
             if name not in known:
                 raise DataError(
-                    f"the potential has no element {name!r}", allowed=", ".join(known),
+                    f"the potential has no element {name!r}",
+                    allowed=", ".join(known),
                     fix=nearest_name(name, list(known)) or "",
-                )  # fmt: skip
+                )
         return np.array([known[name] for name in symbols], dtype=np.int32)

@@ -23,9 +23,18 @@ from scitoolkit.potentials.export import weights_file
 from scitoolkit.potentials.export.source import FOLDER, Kernel, LibrarySource
 
 LIBRARY, WEIGHTS = "libmodel.so", "weights.stk"
-COMMON = ("-O3", "-std=gnu11", "-fPIC", "-fopenmp", "-w", "-fvisibility=hidden",
-          "-ffunction-sections", "-ffp-contract=fast", "-fno-math-errno",
-          "-fno-trapping-math")  # fmt: skip
+COMMON = (
+    "-O3",
+    "-std=gnu11",
+    "-fPIC",
+    "-fopenmp",
+    "-w",
+    "-fvisibility=hidden",
+    "-ffunction-sections",
+    "-ffp-contract=fast",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+)
 LINK = ("-shared", "-fopenmp", "-Wl,--gc-sections")
 Variants = Mapping[str, Sequence[str]]
 X86 = platform.machine() in ("x86_64", "AMD64")
@@ -100,8 +109,9 @@ def _compile(source: LibrarySource, variants: Variants, folder: Path, scratch: P
     for unit, variant, flags in _units(source, variants):
         target = str(scratch / f"{unit}_{variant}.o")
         define = [f"-DSTK_VARIANT={variant}"] if variant else []
-        jobs.append([*compiler, *COMMON, *flags, *define, "-c", str(folder / f"{unit}.c"),
-                     "-o", target])  # fmt: skip
+        jobs.append(
+            [*compiler, *COMMON, *flags, *define, "-c", str(folder / f"{unit}.c"), "-o", target]
+        )
     with concurrent.futures.ThreadPoolExecutor(available_cores()) as pool:
         list(pool.map(_call, jobs))
     _call([*compiler, *LINK, *(job[-1] for job in jobs), "-o", str(scratch / LIBRARY), "-lm"])
@@ -170,9 +180,11 @@ def settings(source: LibrarySource, variants: Variants = VARIANTS) -> str:
         for name, values in source.arrays.items()
     )
     constants = {
-        "STK_NUM_SPECIES": len(source.species), "STK_CUTOFF": source.cutoff,
-        "STK_WIDEST_ROW": source.widest_row, **source.settings,
-    }  # fmt: skip
+        "STK_NUM_SPECIES": len(source.species),
+        "STK_CUTOFF": source.cutoff,
+        "STK_WIDEST_ROW": source.widest_row,
+        **source.settings,
+    }
     return "\n".join(
         [
             "/* Constants of the model. */",

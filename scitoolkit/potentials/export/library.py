@@ -20,19 +20,22 @@ _P, _I32, _I64 = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64
 
 class _Info(ctypes.Structure):
     _fields_: ClassVar[Sequence[tuple[str, Any]]] = [
-        *((name, _I32) for name in
-          ("abi", "num_species", "widest_row", "real_bytes", "device", "reserved")),
+        *(
+            (name, _I32)
+            for name in ("abi", "num_species", "widest_row", "real_bytes", "device", "reserved")
+        ),
         ("cutoff", ctypes.c_double),
         ("species", ctypes.POINTER(ctypes.c_char_p)),
         ("instructions", ctypes.c_char_p),
-    ]  # fmt: skip
+    ]
 
 
 class _Graph(ctypes.Structure):
     _fields_: ClassVar[Sequence[tuple[str, Any]]] = [
-        ("owned", _I64), ("all", _I64),
+        ("owned", _I64),
+        ("all", _I64),
         *((name, _P) for name in ("ptr", "sender", "vector", "species")),
-    ]  # fmt: skip
+    ]
 
 
 class _Exchange(ctypes.Structure):
@@ -119,9 +122,14 @@ class PotentialLibrary:
         return MovingSystem(self, skin)
 
     def _compute(
-        self, function: Any, handle: Any, positions: np.ndarray, species: np.ndarray,
-        cell: np.ndarray, pbc: np.ndarray,
-    ) -> dict[str, Any]:  # fmt: skip
+        self,
+        function: Any,
+        handle: Any,
+        positions: np.ndarray,
+        species: np.ndarray,
+        cell: np.ndarray,
+        pbc: np.ndarray,
+    ) -> dict[str, Any]:
         atoms = len(positions)
         given: list[np.ndarray[Any, Any]] = [
             np.ascontiguousarray(positions, dtype=np.float64),
@@ -133,19 +141,28 @@ class PotentialLibrary:
         forces, virial = np.zeros((atoms, 3)), np.zeros((3, 3))
         results: list[np.ndarray[Any, Any]] = [energy, atomic, forces, virial]
         state = function(
-            handle, atoms, *(a.ctypes.data for a in given), self.threads,
+            handle,
+            atoms,
+            *(a.ctypes.data for a in given),
+            self.threads,
             *(a.ctypes.data for a in results),
-        )  # fmt: skip
+        )
         _check_state(state)
         return {
-            "energy": float(energy[0]), "atomic_energy": atomic, "forces": forces,
+            "energy": float(energy[0]),
+            "atomic_energy": atomic,
+            "forces": forces,
             "virial": virial,
-        }  # fmt: skip
+        }
 
     def compute_many(
-        self, first: np.ndarray, positions: np.ndarray, species: np.ndarray, cells: np.ndarray,
+        self,
+        first: np.ndarray,
+        positions: np.ndarray,
+        species: np.ndarray,
+        cells: np.ndarray,
         pbc: np.ndarray,
-    ) -> dict[str, Any]:  # fmt: skip
+    ) -> dict[str, Any]:
         """Compute S systems in parallel, one thread for each system.
 
         Args:
@@ -175,13 +192,18 @@ class PotentialLibrary:
             np.ascontiguousarray(pbc, dtype=np.int32),
         ]
         found: dict[str, np.ndarray[Any, Any]] = {
-            "energy": np.zeros(systems), "atomic_energy": np.zeros(atoms),
-            "forces": np.zeros((atoms, 3)), "virial": np.zeros((systems, 3, 3)),
-        }  # fmt: skip
+            "energy": np.zeros(systems),
+            "atomic_energy": np.zeros(atoms),
+            "forces": np.zeros((atoms, 3)),
+            "virial": np.zeros((systems, 3, 3)),
+        }
         state = self._library.stk_compute_many(
-            self._model, systems, *(a.ctypes.data for a in given), self.threads,
+            self._model,
+            systems,
+            *(a.ctypes.data for a in given),
+            self.threads,
             *(a.ctypes.data for a in found.values()),
-        )  # fmt: skip
+        )
         _check_state(state)
         return found
 
@@ -210,9 +232,13 @@ class PotentialLibrary:
             space = self._kept.space = np.empty(size, dtype=np.uint8)
         start = space.ctypes.data
         run = self._library.stk_begin(
-            self._model, ctypes.byref(graph), start + -start % 64, self.threads,
-            energy.ctypes.data, gradient.ctypes.data,
-        )  # fmt: skip
+            self._model,
+            ctypes.byref(graph),
+            start + -start % 64,
+            self.threads,
+            energy.ctypes.data,
+            gradient.ctypes.data,
+        )
         _check_state(0 if run else -1)
         exchange, state = _Exchange(), 1
         while state > 0:  # without ghosts there is nothing to exchange
@@ -260,14 +286,16 @@ def _open(path: Path) -> ctypes.CDLL:
         abi = library.stk_abi()
     except (OSError, AttributeError) as error:
         raise CheckpointError(
-            f"not the library of an exported potential ({error})", where=str(path),
+            f"not the library of an exported potential ({error})",
+            where=str(path),
             fix="scitoolkit export RUN -o FOLDER",
-        ) from None  # fmt: skip
+        ) from None
     if abi != ABI:
         raise CheckpointError(
-            f"a library of ABI {abi}; this version of scitoolkit supports {ABI}", where=str(path),
+            f"a library of ABI {abi}; this version of scitoolkit supports {ABI}",
+            where=str(path),
             fix="scitoolkit export RUN -o FOLDER",
-        )  # fmt: skip
+        )
     return _declared(library)
 
 
@@ -298,18 +326,20 @@ def _check_whole(path: Path) -> None:
         head, size = path.read_bytes()[:64], path.stat().st_size
     except OSError as error:
         raise CheckpointError(
-            f"no library of an exported potential ({error.strerror})", where=str(path),
+            f"no library of an exported potential ({error.strerror})",
+            where=str(path),
             fix="scitoolkit export RUN -o FOLDER, or cmake -B build && cmake --build build in it",
-        ) from None  # fmt: skip
+        ) from None
     if head[:4] != b"\x7fELF":
         return
     (sections,) = struct.unpack_from("<Q", head.ljust(64, b"\0"), 40)
     each, number = struct.unpack_from("<2H", head.ljust(64, b"\0"), 58)
     if size < 64 or sections + each * number > size:
         raise CheckpointError(
-            f"a truncated library of {size} bytes", where=str(path),
+            f"a truncated library of {size} bytes",
+            where=str(path),
             fix="scitoolkit export RUN -o FOLDER",
-        )  # fmt: skip
+        )
 
 
 def _check_state(state: int) -> None:

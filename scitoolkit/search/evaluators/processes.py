@@ -269,6 +269,10 @@ class ProcessesConfig(EvaluatorConfig):
         if resources == Resources(logs=resources.logs):
             return InProcess(evaluate)
         return Processes(
-            evaluate, resources.workers, limits=resources.limits, threads=resources.threads,
-            gpus=resources.gpus, logs=resources.logs,
-        )  # fmt: skip
+            evaluate,
+            resources.workers,
+            limits=resources.limits,
+            threads=resources.threads,
+            gpus=resources.gpus,
+            logs=resources.logs,
+        )

@@ -40,9 +40,10 @@ class AgingEvolution(Strategy):
     def __init__(self, population: int = 100, tournament_size: int = 10) -> None:
         if not 1 <= tournament_size <= population:
             raise ConfigError(
-                f"population {population} and tournament_size {tournament_size}", where="strategy",
+                f"population {population} and tournament_size {tournament_size}",
+                where="strategy",
                 allowed="1 <= tournament_size <= population",
-            )  # fmt: skip
+            )
         self.population: int = population
         self.tournament_size: int = tournament_size
 

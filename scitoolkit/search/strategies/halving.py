@@ -61,7 +61,7 @@ class SuccessiveHalving(Strategy):
                 f"smallest {smallest}, largest {largest}, factor {factor}",
                 where="strategy.halving",
                 allowed="1 <= smallest < largest, factor >= 2",
-            )  # fmt: skip
+            )
         self.base: Strategy = base
         self.factor: int = factor
         self.budgets = [smallest]
@@ -87,9 +87,12 @@ class SuccessiveHalving(Strategy):
             for _, trial in rung[: len(rung) // self.factor]:
                 if trial not in promoted:
                     return Proposal(
-                        self.codes[trial], "promotion", promote=trial, stage=stage + 1,
+                        self.codes[trial],
+                        "promotion",
+                        promote=trial,
+                        stage=stage + 1,
                         budget=self.budgets[stage + 1],
-                    )  # fmt: skip
+                    )
         new = self.base.propose(rng)
         return Proposal(new.codes, new.origin, new.parent, budget=self.budgets[0])
 
@@ -114,5 +117,9 @@ class SuccessiveHalving(Strategy):
 
     def describe(self) -> dict[str, Any]:
         """Return name and settings, including those of the base strategy."""
-        return {"name": self.name, "base": self.base.describe(), "budgets": self.budgets,
-                "factor": self.factor}  # fmt: skip
+        return {
+            "name": self.name,
+            "base": self.base.describe(),
+            "budgets": self.budgets,
+            "factor": self.factor,
+        }

@@ -140,9 +140,11 @@ def _samplers(optuna: Any) -> dict[str, Callable[..., Any]]:
 
     def cmaes(seed: int, **settings: Any) -> Any:
         return made.CmaEsSampler(
-            seed=seed, independent_sampler=made.TPESampler(seed=seed, constant_liar=True),
-            warn_independent_sampling=False, **settings,
-        )  # fmt: skip
+            seed=seed,
+            independent_sampler=made.TPESampler(seed=seed, constant_liar=True),
+            warn_independent_sampling=False,
+            **settings,
+        )
 
     return {
         "tpe": lambda **more: made.TPESampler(**{"constant_liar": True, **more}),

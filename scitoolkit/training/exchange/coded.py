@@ -73,10 +73,15 @@ class SumMessage:
         error += float(((decoded - values).astype(np.float64) ** 2).sum())
         coder = zlib.compressobj(1, zlib.DEFLATED, -15, 9, zlib.Z_HUFFMAN_ONLY)
         packed = coder.compress(codes.tobytes()) + coder.flush()
-        data = b"".join([
-            _HEAD.pack(exact, error, len(places), len(packed)), steps.tobytes(),
-            places.astype(np.int64).tobytes(), exceptions.tobytes(), packed,
-        ])  # fmt: skip
+        data = b"".join(
+            [
+                _HEAD.pack(exact, error, len(places), len(packed)),
+                steps.tobytes(),
+                places.astype(np.int64).tobytes(),
+                exceptions.tobytes(),
+                packed,
+            ]
+        )
         return cls(decoded, exact, error, _tensor(data))
 
     @classmethod

@@ -111,9 +111,13 @@ class ShardBuckets(OrderedBuckets):
     def _split(self, like: nn.Parameter, values: Tensor) -> DTensor:
         shape = like.shape or torch.Size([1])
         return DTensor.from_local(
-            values.view(-1, *shape[1:]), self._mesh, [Shard(0)], run_check=False, shape=shape,
+            values.view(-1, *shape[1:]),
+            self._mesh,
+            [Shard(0)],
+            run_check=False,
+            shape=shape,
             stride=like.stride() or (1,),
-        )  # fmt: skip
+        )
 
     def _chunk(self, tensor: Tensor, rank: int) -> Tensor:
         """Return the rows of a rank, flat; a view where the tensor is contiguous."""

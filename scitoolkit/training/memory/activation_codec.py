@@ -105,10 +105,15 @@ def pack(x: Tensor, step: float, about: Measured | None = None) -> Packed | None
     scratch = _scratch(parts * room)
     sizes = (ctypes.c_int64 * parts)()
     _library(x.dtype).comet_pack(
-        _pointer(x), *map(ctypes.c_int64, planes), ctypes.c_double(step),
-        ctypes.c_int64(about.zeros > 0), ctypes.c_int64(parts), _pointer(scratch),
-        ctypes.c_int64(room), sizes,
-    )  # fmt: skip
+        _pointer(x),
+        *map(ctypes.c_int64, planes),
+        ctypes.c_double(step),
+        ctypes.c_int64(about.zeros > 0),
+        ctypes.c_int64(parts),
+        _pointer(scratch),
+        ctypes.c_int64(room),
+        sizes,
+    )
     if min(sizes) < 0 or sum(sizes) > most:
         return None
     kept = [scratch[i * room : i * room + size] for i, size in enumerate(sizes)]
@@ -123,11 +128,15 @@ def unpack(packed: Packed) -> Tensor:
     x = empty(tuple(packed.shape), packed.data, packed.dtype)
     parts = len(packed.sizes)
     _library(x.dtype).comet_unpack(
-        _pointer(packed.data), (ctypes.c_int64 * parts)(*packed.sizes),
-        *map(ctypes.c_int64, packed.planes), ctypes.c_double(packed.step),
-        ctypes.c_int64(packed.has_zeros), ctypes.c_int64(packed.positive), ctypes.c_int64(parts),
+        _pointer(packed.data),
+        (ctypes.c_int64 * parts)(*packed.sizes),
+        *map(ctypes.c_int64, packed.planes),
+        ctypes.c_double(packed.step),
+        ctypes.c_int64(packed.has_zeros),
+        ctypes.c_int64(packed.positive),
+        ctypes.c_int64(parts),
         _pointer(x),
-    )  # fmt: skip
+    )
     return x
 
 

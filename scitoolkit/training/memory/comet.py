@@ -215,9 +215,13 @@ class Comet:
         if exact or storage_id(tensor) in current.untouched:
             return SavedTensor(Unchanged.of(tensor), tensor.dtype, tensor.stride())
         key = (
-            storage_id(tensor), tensor.storage_offset(), tensor.shape, tensor.stride(),
-            tensor.dtype, tensor._version,
-        )  # fmt: skip
+            storage_id(tensor),
+            tensor.storage_offset(),
+            tensor.shape,
+            tensor.stride(),
+            tensor.dtype,
+            tensor._version,
+        )
         found = current.seen.get(key)
         if found is not None and not found[0].expired():
             _, entry, number = found

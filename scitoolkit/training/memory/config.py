@@ -82,9 +82,11 @@ class PruningConfig(Config):
     """
 
     share: float | None = Field(
-        default=None, gt=0, lt=1,
+        default=None,
+        gt=0,
+        lt=1,
         description="fraction of each matrix to set to zero, smallest first; None: prune zeros",
-    )  # fmt: skip
+    )
     channels: list[str] = Field(
         default_factory=list,
         description="layers whose smallest output channels are pruned; no others are",

@@ -206,14 +206,16 @@ def _place(device: torch.device, config: MemoryConfig) -> Place:
         if config.folder is not None:
             raise ConfigError(
                 f"activations of {device.type} are offloaded to host memory",
-                where="training.memory.folder", fix="remove it",
-            )  # fmt: skip
+                where="training.memory.folder",
+                fix="remove it",
+            )
         return HostMemory(device)
     if config.folder is None:
         raise ConfigError(
             "activations of a CPU are in host memory already; offloading them needs a disk",
-            where="training.memory.activations", fix="training.memory.folder=FOLDER",
-        )  # fmt: skip
+            where="training.memory.activations",
+            fix="training.memory.folder=FOLDER",
+        )
     return FileOnDisk(config.folder)
 
 

@@ -131,16 +131,18 @@ class FileOnDisk:
         if (kind := file_system(folder)) in _MEMORY:
             raise ConfigError(
                 f"files in {folder} are in memory ({kind}): offloading would not save any",
-                where="training.memory.folder", allowed="a folder on a local disk",
-            )  # fmt: skip
+                where="training.memory.folder",
+                allowed="a folder on a local disk",
+            )
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._file = tempfile.TemporaryFile(dir=folder, buffering=0)
         except OSError as error:
             raise ConfigError(
                 f"{folder} cannot be written ({error.strerror or error})",
-                where="training.memory.folder", allowed="a folder on a local disk",
-            ) from error  # fmt: skip
+                where="training.memory.folder",
+                allowed="a folder on a local disk",
+            ) from error
         weakref.finalize(self, self._file.close)
         # A garbage collection may release extents while this thread holds the lock.
         self._lock = threading.RLock()
@@ -211,8 +213,9 @@ class FileOnDisk:
             raise DataError(
                 f"activations cannot be offloaded ({error.strerror or error}); "
                 f"{self.num_bytes / 2**20:.0f} MiB were needed",
-                where=self._where, fix="free space there, or training.memory.folder=ANOTHER",
-            ) from error  # fmt: skip
+                where=self._where,
+                fix="free space there, or training.memory.folder=ANOTHER",
+            ) from error
         waited = time.perf_counter() - wall - (time.thread_time() - busy)
         self.blocked += max(waited, 0.0)
 

@@ -74,16 +74,19 @@ def options(
             per_byte, ratio = how.seconds_per_byte, how.ratio
             found[way] = (part.saved / ratio, float(part.inputs), per_byte * part.saved)
             found[again] = (
-                part.inputs / ratio, float(part.saved + part.inputs),
+                part.inputs / ratio,
+                float(part.saved + part.inputs),
                 part.seconds + per_byte * part.inputs,
-            )  # fmt: skip
+            )
     return found
 
 
 def uniform(
-    parts: Sequence[Part], choice: str, packing: Packing | None = None,
+    parts: Sequence[Part],
+    choice: str,
+    packing: Packing | None = None,
     offloading: Packing | None = None,
-) -> Plan:  # fmt: skip
+) -> Plan:
     """Return the plan with the same choice for all parts."""
     kept = peak = seconds = 0.0
     for part in parts:
@@ -130,9 +133,11 @@ def plans(
 
 
 def _fastest(
-    parts: Sequence[Part], choices: Sequence[Mapping[str, tuple[float, float, float]]],
-    cap: float, unit: float,
-) -> Plan | None:  # fmt: skip
+    parts: Sequence[Part],
+    choices: Sequence[Mapping[str, tuple[float, float, float]]],
+    cap: float,
+    unit: float,
+) -> Plan | None:
     """Return the fastest plan whose peak is within `cap`, or None."""
     # State: stored units so far -> seconds, stored bytes, peak so far, choices.
     table: dict[int, tuple[float, float, float, tuple[str, ...]]] = {0: (0.0, 0.0, 0.0, ())}

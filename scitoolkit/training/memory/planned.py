@@ -131,25 +131,30 @@ class PlannedMemory:
         self._prepared = True
         if torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1:
             raise BackendError(
-                "memory.activations=planned on several processes", allowed="one process",
+                "memory.activations=planned on several processes",
+                allowed="one process",
                 fix="memory.activations=comet",
-            )  # fmt: skip
+            )
         found = observe(self._model, gradients)
         exact = _copied(gradients())
         whole = self._measured(Plan({}, 0.0, 0.0), None, gradients, exact)
-        divisions = {tuple(p.name for p in parts): parts
-                     for parts in (divided(found, share) for share in SHARES) if parts}  # fmt: skip
+        divisions = {
+            tuple(p.name for p in parts): parts
+            for parts in (divided(found, share) for share in SHARES)
+            if parts
+        }
         uniforms = [uniform(parts, RECOMPUTE) for parts in divisions.values()]
         recomputed = list(self._possible(uniforms, gradients, exact))
         baseline = min([whole, *recomputed], key=lambda trial: trial.peak)
         tried = [whole, *recomputed, *self._kept(divisions.values(), whole, gradients, exact)]
         self.trials = tried
         good = [
-            trial for trial in tried
+            trial
+            for trial in tried
             if trial.error <= self._config.gradient_error
             and trial.seconds <= MOST_SECONDS * baseline.seconds
             and trial.peak <= LEAST_GAIN * baseline.peak
-        ]  # fmt: skip
+        ]
         self.chosen = min(good, key=lambda trial: trial.peak) if good else baseline
         self._plan, self._comet = self.chosen.plan, self.chosen.comet
         self._fallback = baseline.plan
@@ -186,9 +191,12 @@ class PlannedMemory:
                     parameter.grad = None
 
     def _packing(
-        self, whole: Trial, gradients: Callable[[], Gradients], exact: Gradients,
+        self,
+        whole: Trial,
+        gradients: Callable[[], Gradients],
+        exact: Gradients,
         tried: list[Trial],
-    ) -> Packing | None:  # fmt: skip
+    ) -> Packing | None:
         """Measure packing of everything; return its cost, or None if it saves nothing."""
         if (comet := self._packer()) is None:
             return None
@@ -201,9 +209,12 @@ class PlannedMemory:
         return Packing(comet.raw_bytes / comet.kept_bytes, seconds / comet.raw_bytes)
 
     def _offloading(
-        self, whole: Trial, gradients: Callable[[], Gradients], exact: Gradients,
+        self,
+        whole: Trial,
+        gradients: Callable[[], Gradients],
+        exact: Gradients,
         tried: list[Trial],
-    ) -> Packing | None:  # fmt: skip
+    ) -> Packing | None:
         """Measure offloading of everything; return its cost, or None if it is impossible."""
         if self._offload is None:
             return None
@@ -227,9 +238,13 @@ class PlannedMemory:
             return None
 
     def _measured(
-        self, plan: Plan, comet: Comet | None, gradients: Callable[[], Gradients],
-        exact: Gradients, rounds: int = 1,
-    ) -> Trial:  # fmt: skip
+        self,
+        plan: Plan,
+        comet: Comet | None,
+        gradients: Callable[[], Gradients],
+        exact: Gradients,
+        rounds: int = 1,
+    ) -> Trial:
         """Measure a plan by real steps; a lossy one is adapted between them."""
         self._plan, self._comet = plan, comet
         error = math.inf
@@ -265,10 +280,11 @@ class PlannedMemory:
                 if name and choice != PACK:
                     stack.enter_context(
                         replaced(
-                            self._model.get_submodule(name), recomputes=choice in RECOMPUTED,
+                            self._model.get_submodule(name),
+                            recomputes=choice in RECOMPUTED,
                             hooks=self._hooks(choice),
                         )
-                    )  # fmt: skip
+                    )
             if self._plan.choices.get("") == OFFLOAD:
                 stack.enter_context(self._hooks(OFFLOAD)())
             if self._comet is not None:
@@ -297,9 +313,10 @@ class PlannedMemory:
     def state_dict(self) -> dict[str, Any]:
         """Return the plan and the quantisation steps."""
         return {
-            "choices": dict(self._plan.choices), "fallback": dict(self._fallback.choices),
+            "choices": dict(self._plan.choices),
+            "fallback": dict(self._fallback.choices),
             "packing": self._comet.state_dict() if self._comet else None,
-        }  # fmt: skip
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore plan and quantisation steps; nothing is measured again."""
@@ -308,8 +325,9 @@ class PlannedMemory:
         if self._plan.moves and self._offload is None:
             raise ConfigError(
                 "the checkpoint's memory plan offloads activations, but no folder is given",
-                where="training.memory.folder", fix="training.memory.folder=FOLDER",
-            )  # fmt: skip
+                where="training.memory.folder",
+                fix="training.memory.folder=FOLDER",
+            )
         self._comet = None
         if state["packing"] is not None:
             self._comet = Comet(self._model, self._config)
@@ -339,8 +357,10 @@ def _relative(pairs: Mapping[str, tuple[float, float]]) -> float:
 
 
 def _summary(chosen: Trial, baseline: Trial, whole: Trial) -> str:
-    counts = {c: list(chosen.plan.choices.values()).count(c)
-              for c in (SAVE, *sorted(LOSSY | MOVED), RECOMPUTE)}  # fmt: skip
+    counts = {
+        c: list(chosen.plan.choices.values()).count(c)
+        for c in (SAVE, *sorted(LOSSY | MOVED), RECOMPUTE)
+    }
     what = ", ".join(f"{n} x {c}" for c, n in counts.items() if n) or "all saved"
     return (
         f"{what}; {chosen.peak / 2**20:.1f} MiB of live bytes in a step, recomputation alone "

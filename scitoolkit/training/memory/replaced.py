@@ -22,9 +22,11 @@ from scitoolkit.training.memory.saved import Unchanged
 
 @contextlib.contextmanager
 def replaced(
-    module: nn.Module, *, recomputes: bool,
+    module: nn.Module,
+    *,
+    recomputes: bool,
     hooks: Callable[[], AbstractContextManager[Any]] | None = None,
-) -> Iterator[None]:  # fmt: skip
+) -> Iterator[None]:
     """Return a context in which a module recomputes its forward pass or stores tensors differently.
 
     Args:
@@ -46,9 +48,12 @@ def replaced(
 
     def recomputed(*arguments: Any, **named: Any) -> Any:
         return checkpoint(
-            forward, *arguments, use_reentrant=False,
-            context_fn=lambda: (contextlib.nullcontext(), _SameBuffers(module)), **named,
-        )  # fmt: skip
+            forward,
+            *arguments,
+            use_reentrant=False,
+            context_fn=lambda: (contextlib.nullcontext(), _SameBuffers(module)),
+            **named,
+        )
 
     run = recomputed if recomputes else forward
 

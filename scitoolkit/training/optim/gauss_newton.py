@@ -58,8 +58,14 @@ class GaussNewton(Optimizer):
         inner: int = 100,
         several_ranks: bool = False,
     ) -> None:
-        defaults = {"lr": 1.0, "first": damping, "trials": trials, "inner": inner,
-                    "damping": None, "growth": 2.0}  # fmt: skip
+        defaults = {
+            "lr": 1.0,
+            "first": damping,
+            "trials": trials,
+            "inner": inner,
+            "damping": None,
+            "growth": 2.0,
+        }
         super().__init__(parameters, defaults)
         self._several_ranks = several_ranks
 
@@ -130,9 +136,9 @@ class _System:
         self._values, self._jacobian, self._total = values, jacobian, total
         self._inner = inner
         rows, columns = jacobian.shape
-        sums = torch.cat([
-            jacobian.T @ values, jacobian.square().sum(0), values.square().sum()[None]
-        ])  # fmt: skip
+        sums = torch.cat(
+            [jacobian.T @ values, jacobian.square().sum(0), values.square().sum()[None]]
+        )
         self.gradient, diagonal, loss = total(sums).split([columns, columns, 1])
         self.loss, self.largest = float(loss), float(diagonal.max())
         self._dual = not several_ranks and rows <= columns

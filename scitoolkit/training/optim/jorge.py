@@ -84,9 +84,13 @@ class JorgeDescent(Optimizer):
         floor: float = 0.0,
     ) -> None:
         defaults = {
-            "lr": lr, "momentum": momentum, "weight_decay": weight_decay, "every": every,
-            "largest": largest, "floor": floor,
-        }  # fmt: skip
+            "lr": lr,
+            "momentum": momentum,
+            "weight_decay": weight_decay,
+            "every": every,
+            "largest": largest,
+            "floor": floor,
+        }
         super().__init__(parameters, defaults)
 
     @torch.no_grad()

@@ -72,9 +72,12 @@ class MuonAdam(Optimizer):
         weight_decay: float = 0.01,
     ) -> None:
         defaults = {
-            "lr": lr, "matrix_ratio": matrix_ratio, "momentum": momentum, "betas": betas,
+            "lr": lr,
+            "matrix_ratio": matrix_ratio,
+            "momentum": momentum,
+            "betas": betas,
             "weight_decay": weight_decay,
-        }  # fmt: skip
+        }
         super().__init__(parameters, defaults)
 
     @torch.no_grad()

@@ -86,9 +86,11 @@ class AdamSettings(OptimizerConfig):
     def arguments(self) -> dict[str, Any]:
         """Return the settings as keyword arguments of torch."""
         return {
-            "lr": self.lr, "betas": (self.beta1, self.beta2), "eps": self.epsilon,
+            "lr": self.lr,
+            "betas": (self.beta1, self.beta2),
+            "eps": self.epsilon,
             "weight_decay": self.weight_decay,
-        }  # fmt: skip
+        }
 
 
 class AdamW(AdamSettings):

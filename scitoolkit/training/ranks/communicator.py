@@ -107,9 +107,11 @@ class RowExchange:
         receive = x.new_empty(self.rows_received, width)
         send = x.index_select(0, self.index)
         wait = ranks.start(
-            send.view(-1), [n * width for n in self.sent],
-            receive.view(-1), [n * width for n in self.received],
-        )  # fmt: skip
+            send.view(-1),
+            [n * width for n in self.sent],
+            receive.view(-1),
+            [n * width for n in self.received],
+        )
         return receive, wait
 
     def start_back(self, ranks: Communicator, rows: Tensor) -> tuple[Tensor, Wait]:
@@ -117,9 +119,11 @@ class RowExchange:
         width = rows.shape[1]
         receive = rows.new_empty(len(self.index), width)
         wait = ranks.start(
-            rows.reshape(-1), [n * width for n in self.received],
-            receive.view(-1), [n * width for n in self.sent],
-        )  # fmt: skip
+            rows.reshape(-1),
+            [n * width for n in self.received],
+            receive.view(-1),
+            [n * width for n in self.sent],
+        )
         return receive, wait
 
     def add(self, into: Tensor, rows: Tensor) -> Tensor:

@@ -140,8 +140,10 @@ class Sharded(StrategyConfig):
         if offload and device.type == "cpu":
             raise ConfigError(
                 "offload on a training whose device is the CPU",
-                where="training.sharding.offload", allowed="a GPU", fix="remove it",
-            )  # fmt: skip
+                where="training.sharding.offload",
+                allowed="a GPU",
+                fix="remove it",
+            )
         if self.sharding.stage < 3:
             keeps = self.sharding.stage == 1
             return OptimizerShardsStrategy(device, keeps_buckets=keeps, offload=offload)

@@ -46,9 +46,13 @@ class OptimizerShardsStrategy(DataParallelStrategy):
         """Return this rank's shards of the parameters, which the optimizer updates."""
         moves = exchange.build_shards()
         self._buckets = self._shards = ShardBuckets(
-            named, moves, exchange.bucket_mib, keep=self._keeps_buckets, offload=self._offload,
+            named,
+            moves,
+            exchange.bucket_mib,
+            keep=self._keeps_buckets,
+            offload=self._offload,
             watch=watch,
-        )  # fmt: skip
+        )
         parts = [(name, self._shards.parts[p]) for name, p in named]
         self._precise = dict(parts) if not moves.exact else {}
         return parts

@@ -43,9 +43,13 @@ class ShardedStrategy(DataParallelStrategy):
     holds_parts = True
 
     def __init__(
-        self, device: torch.device, group_mib: float | None = None, *, bf16: bool = False,
+        self,
+        device: torch.device,
+        group_mib: float | None = None,
+        *,
+        bf16: bool = False,
         offload: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(device)
         self._group_mib, self._bf16, self._offload = group_mib, bf16, offload
 
@@ -155,8 +159,10 @@ def check_untied(model: nn.Module) -> None:
     if pair := tied(model):
         raise ConfigError(
             f"parameters {pair[0]} and {pair[1]} are tied, which stage 3 does not support",
-            where="training.sharding.stage", allowed="1, 2", fix="training.sharding.stage=2",
-        )  # fmt: skip
+            where="training.sharding.stage",
+            allowed="1, 2",
+            fix="training.sharding.stage=2",
+        )
 
 
 def check_gathered_precision(model: nn.Module, bf16: bool) -> None:
@@ -172,8 +178,9 @@ def check_gathered_precision(model: nn.Module, bf16: bool) -> None:
             what = "has running statistics" if statistics else "has float64 parameters"
             raise ConfigError(
                 f"{name or 'the model'} {what}, which are not gathered in bfloat16",
-                where="training.gather_precision", fix="training.gather_precision=float32",
-            )  # fmt: skip
+                where="training.gather_precision",
+                fix="training.gather_precision=float32",
+            )
 
 
 def gathered_together(model: nn.Module, group_mib: float | None) -> list[nn.Module]:

@@ -33,14 +33,22 @@ def main() -> None:
             {
                 "type_map": ["O", "H"],
                 "descriptor": {
-                    "sel": [20, 40], "rcut": 4.0, "rcut_smth": 1.0, "neuron": [5, 10, 20],
-                    "precision": "float64", "seed": 3, **descriptor,
+                    "sel": [20, 40],
+                    "rcut": 4.0,
+                    "rcut_smth": 1.0,
+                    "neuron": [5, 10, 20],
+                    "precision": "float64",
+                    "seed": 3,
+                    **descriptor,
                 },
                 "fitting_net": {
-                    "neuron": [12, 12], "resnet_dt": True, "precision": "float64", "seed": 4,
+                    "neuron": [12, 12],
+                    "resnet_dt": True,
+                    "precision": "float64",
+                    "seed": 4,
                 },
             }
-        )  # fmt: skip
+        )
         data = model.serialize()
         variables = data["descriptor"]["@variables"]
         width = variables["davg"].shape[-1]

@@ -18,14 +18,26 @@ SEL = {"sel": [20, 40]}
 NETS = {"neuron": [3, 6, 12], "precision": "float64", "rcut": 4.0, "rcut_smth": 1.0, "seed": 3}
 TWO_BODY = {"type": "se_e2_a", "axis_neuron": 3, **SEL, **NETS}
 ATTENTION = {
-    "type": "se_atten", "axis_neuron": 3, "sel": 60, "attn": 5, "tebd_dim": 4,
-    "set_davg_zero": True, "trainable_ln": True, "ln_eps": 1e-5, **NETS,
-}  # fmt: skip
+    "type": "se_atten",
+    "axis_neuron": 3,
+    "sel": 60,
+    "attn": 5,
+    "tebd_dim": 4,
+    "set_davg_zero": True,
+    "trainable_ln": True,
+    "ln_eps": 1e-5,
+    **NETS,
+}
 VARIANTS = {
     "exclude_one_side": {**TWO_BODY, "type_one_side": True, "exclude_types": [[0, 0]]},
     "exclude_two_side": {**TWO_BODY, "type_one_side": False, "exclude_types": [[0, 1]]},
-    "exclude_radial": {"type": "se_e2_r", "type_one_side": True, "exclude_types": [[1, 1]],
-                       **SEL, **NETS},
+    "exclude_radial": {
+        "type": "se_e2_r",
+        "type_one_side": True,
+        "exclude_types": [[1, 1]],
+        **SEL,
+        **NETS,
+    },
     "parameters": {**TWO_BODY, "type_one_side": True},
     "hybrid": {
         "type": "hybrid",
@@ -36,16 +48,43 @@ VARIANTS = {
     },
     "three_types": {**TWO_BODY, "type_one_side": False, "sel": [20, 40, 7]},
     "atten_concat": {**ATTENTION, "attn_layer": 0, "type_one_side": False},
-    "atten_strip": {**ATTENTION, "attn_layer": 0, "type_one_side": True,
-                    "tebd_input_mode": "strip", "smooth_type_embedding": True},
-    "atten_two_layers": {**ATTENTION, "attn_layer": 2, "attn_dotr": True, "normalize": True,
-                         "smooth_type_embedding": True, "type_one_side": False},
-    "atten_strip_layer": {**ATTENTION, "attn_layer": 1, "attn_dotr": True, "normalize": True,
-                          "smooth_type_embedding": True, "tebd_input_mode": "strip",
-                          "type_one_side": False, "exclude_types": [[0, 1]], "tebd_dim": 2},
-    "atten_plain": {**ATTENTION, "attn_layer": 1, "attn_dotr": False, "normalize": False,
-                    "smooth_type_embedding": False, "temperature": 0.7,
-                    "concat_output_tebd": False, "use_tebd_bias": True, "tebd_dim": 8},
+    "atten_strip": {
+        **ATTENTION,
+        "attn_layer": 0,
+        "type_one_side": True,
+        "tebd_input_mode": "strip",
+        "smooth_type_embedding": True,
+    },
+    "atten_two_layers": {
+        **ATTENTION,
+        "attn_layer": 2,
+        "attn_dotr": True,
+        "normalize": True,
+        "smooth_type_embedding": True,
+        "type_one_side": False,
+    },
+    "atten_strip_layer": {
+        **ATTENTION,
+        "attn_layer": 1,
+        "attn_dotr": True,
+        "normalize": True,
+        "smooth_type_embedding": True,
+        "tebd_input_mode": "strip",
+        "type_one_side": False,
+        "exclude_types": [[0, 1]],
+        "tebd_dim": 2,
+    },
+    "atten_plain": {
+        **ATTENTION,
+        "attn_layer": 1,
+        "attn_dotr": False,
+        "normalize": False,
+        "smooth_type_embedding": False,
+        "temperature": 0.7,
+        "concat_output_tebd": False,
+        "use_tebd_bias": True,
+        "tebd_dim": 8,
+    },
     "hybrid_atten": {
         "type": "hybrid",
         "list": [
@@ -53,15 +92,19 @@ VARIANTS = {
             {**ATTENTION, "attn_layer": 1, "smooth_type_embedding": True, "rcut": 3.5},
         ],
     },
-}  # fmt: skip
+}
 HEADS = {
     "dipole": ({**TWO_BODY, "type_one_side": True}, {"type": "dipole"}),
-    "polar_diagonal": ({**TWO_BODY, "type_one_side": True},
-                       {"type": "polar", "fit_diag": True, "scale": [1.5, 0.7]}),
-    "polar_full": ({**ATTENTION, "attn_layer": 1, "smooth_type_embedding": True},
-                   {"type": "polar", "fit_diag": False, "shift_diag": False}),
+    "polar_diagonal": (
+        {**TWO_BODY, "type_one_side": True},
+        {"type": "polar", "fit_diag": True, "scale": [1.5, 0.7]},
+    ),
+    "polar_full": (
+        {**ATTENTION, "attn_layer": 1, "smooth_type_embedding": True},
+        {"type": "polar", "fit_diag": False, "shift_diag": False},
+    ),
     "dos": (VARIANTS["hybrid"], {"type": "dos", "numb_dos": 7}),
-}  # fmt: skip
+}
 STEP, STRAIN = 2e-3, 5e-4  # Å, and without unit
 EXACT = ("parameters", "hybrid", "three_types", "exclude_two_side")
 STENCIL = {1: 3 / 4, 2: -3 / 20, 3: 1 / 60}
@@ -75,10 +118,16 @@ def build(name: str, descriptor: dict, fitting: dict | None = None):
         {
             "type_map": ["O", "H", "Si"] if name == "three_types" else ["O", "H"],
             "descriptor": descriptor,
-            "fitting_net": {"neuron": [6, 6], "resnet_dt": True, "precision": "float64",
-                            "seed": 4, **given, **(fitting or {})},
+            "fitting_net": {
+                "neuron": [6, 6],
+                "resnet_dt": True,
+                "precision": "float64",
+                "seed": 4,
+                **given,
+                **(fitting or {}),
+            },
         }
-    )  # fmt: skip
+    )
     data = model.serialize()
     parts = data["descriptor"].get("list", [data["descriptor"]])
     rng = np.random.default_rng(5)

@@ -18,25 +18,45 @@ HERE = Path(__file__).resolve().parent
 DATA = HERE.parents[2] / "datasets" / "water_deepmd"
 MODEL = HERE / "atten_tensorflow.dp"
 ATTENTION = {
-    "type": "se_atten", "sel": 60, "rcut": 4.0, "rcut_smth": 1.0, "neuron": [4, 8],
-    "axis_neuron": 3, "attn": 5, "attn_layer": 2, "attn_dotr": True, "precision": "float64",
-    "seed": 1, "resnet_dt": False, "set_davg_zero": True, "smooth_type_embedding": False,
+    "type": "se_atten",
+    "sel": 60,
+    "rcut": 4.0,
+    "rcut_smth": 1.0,
+    "neuron": [4, 8],
+    "axis_neuron": 3,
+    "attn": 5,
+    "attn_layer": 2,
+    "attn_dotr": True,
+    "precision": "float64",
+    "seed": 1,
+    "resnet_dt": False,
+    "set_davg_zero": True,
+    "smooth_type_embedding": False,
     "type_one_side": False,
-}  # fmt: skip
+}
 SETTINGS = {
     "model": {
-        "type_map": ["O", "H"], "descriptor": ATTENTION,
+        "type_map": ["O", "H"],
+        "descriptor": ATTENTION,
         "type_embedding": {"neuron": [4], "precision": "float64", "seed": 1},
         "fitting_net": {"neuron": [8, 8], "precision": "float64", "seed": 1},
     },
     "learning_rate": {"type": "exp", "decay_steps": 50, "start_lr": 1e-2, "stop_lr": 1e-4},
-    "loss": {"type": "ener", "start_pref_e": 0.02, "limit_pref_e": 1,
-             "start_pref_f": 1000, "limit_pref_f": 1},
+    "loss": {
+        "type": "ener",
+        "start_pref_e": 0.02,
+        "limit_pref_e": 1,
+        "start_pref_f": 1000,
+        "limit_pref_f": 1,
+    },
     "training": {
         "training_data": {"systems": [str(DATA / "data_0")], "batch_size": 1},
-        "numb_steps": 20, "seed": 10, "disp_freq": 10, "save_freq": 20,
+        "numb_steps": 20,
+        "seed": 10,
+        "disp_freq": 10,
+        "save_freq": 20,
     },
-}  # fmt: skip
+}
 
 
 def main() -> None:
@@ -63,9 +83,14 @@ def main() -> None:
         file.attrs["json"] = json.dumps({**tree, "model_def_script": {}})
     print(energy, np.abs(force).max(), np.abs(virial).max())
     np.savez(
-        HERE / "expected_tensorflow.npz", coord=coord.reshape(-1, 3), box=box.reshape(3, 3),
-        type=kinds, energy=energy, force=force[0], virial=virial.reshape(3, 3),
-    )  # fmt: skip
+        HERE / "expected_tensorflow.npz",
+        coord=coord.reshape(-1, 3),
+        box=box.reshape(3, 3),
+        type=kinds,
+        energy=energy,
+        force=force[0],
+        virial=virial.reshape(3, 3),
+    )
 
 
 if __name__ == "__main__":

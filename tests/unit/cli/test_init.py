@@ -67,8 +67,9 @@ def test_what_can_be_read_in_two_ways_is_asked_about(tmp_path):
         with h5py.File(tmp_path / f"a{i}.h5", "w") as file:
             file["u"] = np.ones((16, 16))
     with pytest.raises(DataError, match="time,x or y,x"):
-        CliRunner().invoke(app, ["init", "emulate", str(tmp_path)], catch_exceptions=False,
-                           standalone_mode=False)  # fmt: skip
+        CliRunner().invoke(
+            app, ["init", "emulate", str(tmp_path)], catch_exceptions=False, standalone_mode=False
+        )
     shown = CliRunner().invoke(app, ["init", "emulate", str(tmp_path), "--dims", "time,x"])
     assert "dims: [time, x]" in shown.output
 
@@ -77,15 +78,18 @@ def test_nothing_is_overwritten_and_a_task_without_a_domain_is_refused(tmp_path)
     (tmp_path / "my.yaml").write_text("mine")
     for arguments in (["emulate", "x", "-o", str(tmp_path / "my.yaml")], ["fly", "x"]):
         with pytest.raises(ConfigError):
-            CliRunner().invoke(app, ["init", *arguments], catch_exceptions=False,
-                               standalone_mode=False)  # fmt: skip
+            CliRunner().invoke(
+                app, ["init", *arguments], catch_exceptions=False, standalone_mode=False
+            )
 
 
 def test_super_resolution_and_forecasts_of_a_field_run(tmp_path):
     t, x = np.arange(48.0), np.linspace(0, 1, 16)
     u = np.sin(x[None, :, None] * 6 + t[:, None, None] / 3) + x[None, None, :]
-    data = xr.Dataset({"u": (("time", "y", "x"), u.astype("f4"), {"units": "m/s"})},
-                      coords={"time": t, "x": x, "y": x})  # fmt: skip
+    data = xr.Dataset(
+        {"u": (("time", "y", "x"), u.astype("f4"), {"units": "m/s"})},
+        coords={"time": t, "x": x, "y": x},
+    )
     file = write_fields(data, tmp_path / "u.nc")
     for what in ("superres", "forecast"):
         path = start(what, tmp_path, str(file))

@@ -137,9 +137,15 @@ def test_a_terminal_without_unicode_does_not_fail_a_finished_command():
 
 
 @pytest.mark.parametrize(
-    "arguments", [["ls"], ["ls", "optimizers"], ["doctor", "--quick"], ["show", "sst_forecast"],
-                  ["inspect", "datasets/nyx_small/nyx_z255_32.h5"]],
-)  # fmt: skip
+    "arguments",
+    [
+        ["ls"],
+        ["ls", "optimizers"],
+        ["doctor", "--quick"],
+        ["show", "sst_forecast"],
+        ["inspect", "datasets/nyx_small/nyx_z255_32.h5"],
+    ],
+)
 def test_commands_that_compute_nothing_import_no_torch(arguments):
     code = (
         "import sys; from scitoolkit.cli.main import run_cli; code = run_cli(sys.argv[1:]);"

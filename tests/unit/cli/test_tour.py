@@ -108,8 +108,9 @@ def test_a_workflow_whose_data_need_a_missing_package_is_left_out(tmp_path, monk
     )
     stop = tour._visit("mesh_diffusion", tmp_path)
     assert (stop.failed, stop.reason) == (
-        False, "needs the package 'skfem', which is not installed"
-    )  # fmt: skip
+        False,
+        "needs the package 'skfem', which is not installed",
+    )
 
 
 def test_without_a_compiler_the_tour_says_why_it_exports_nothing(tmp_path, monkeypatch, capsys):
@@ -125,10 +126,15 @@ def test_without_a_compiler_the_tour_says_why_it_exports_nothing(tmp_path, monke
 def test_the_table_fits_a_terminal_and_aligns_the_values(tmp_path, monkeypatch):
     name = "a baseline with a very long name that does not fit"
     verdicts = [
-        Verdict(quantity="RMSE of a long list of variables after many steps (mean)", ours=ours,
-                rival=1000.0, rival_name=name, unit="K")
+        Verdict(
+            quantity="RMSE of a long list of variables after many steps (mean)",
+            ours=ours,
+            rival=1000.0,
+            rival_name=name,
+            unit="K",
+        )
         for ours in (0.5, 900.0)
-    ]  # fmt: skip
+    ]
     monkeypatch.setattr(tour, "_results", lambda s: Results(title="", verdict=verdicts.pop(0)))
     lines = tour._table([tour.Stop(f"workflow_{i}", run="r") for i in (1, 2)]).splitlines()
     assert max(map(len, lines)) <= tour.MOST_COLUMNS

@@ -141,9 +141,14 @@ class Integers:
         model, a, b, e = self.models[2], lg(total), lg(near), 0
         while e < 29:
             j = min(e, 15)
-            contexts = [32 * j + a, 32 * j + b, j, 32 * j + which,
-                        (16 * j + min(a // 2, 15)) * 16 + min(b // 2, 15),
-                        32 * j + lg(total - near)]  # fmt: skip
+            contexts = [
+                32 * j + a,
+                32 * j + b,
+                j,
+                32 * j + which,
+                (16 * j + min(a // 2, 15)) * 16 + min(b // 2, 15),
+                32 * j + lg(total - near),
+            ]
             if not model.bit(contexts, 56 + which, 255):
                 break
             e += 1
@@ -218,8 +223,14 @@ def line_integers(data: bytes, count: int, mask: np.ndarray | None) -> list[int]
             continue
         a, b, c, d = mags[:-5:-1]
         near, total = 2 * a + b, 2 * (a + b) + c + d
-        contexts = [lg(a), lg(a + b), 0, 16 * min(a, 15) + min(b, 15), lg(total),
-                    32 * lg(a) + lg(b)]  # fmt: skip
+        contexts = [
+            lg(a),
+            lg(a + b),
+            0,
+            16 * min(a, 15) + min(b, 15),
+            lg(total),
+            32 * lg(a) + lg(b),
+        ]
         out.append(source.integer(contexts, near, total, 0))
         mags.append(min(abs(out[-1]), 65535))
     return out
@@ -277,8 +288,13 @@ def three(shape: tuple[int, ...]) -> tuple[int, ...]:
     return (math.prod(n[: len(n) - 2]), *n[-2:]) if len(n) > 3 else (1,) * (3 - len(n)) + n
 
 
-def decode(data: bytes, shape: tuple[int, ...], dtype: np.dtype, bound: float,
-           mask: np.ndarray | None = None) -> np.ndarray:  # fmt: skip
+def decode(
+    data: bytes,
+    shape: tuple[int, ...],
+    dtype: np.dtype,
+    bound: float,
+    mask: np.ndarray | None = None,
+) -> np.ndarray:
     """Return the field that a payload holds."""
     n, reader, real = three(shape), Reader(data), np.dtype(dtype).type
     method, margin = reader.word(), reader.word()
@@ -401,9 +417,14 @@ def table_integers(reader: Reader, n: tuple[int, ...]) -> dict:
         for p in points:
             z, y, i = p
             near = [(z, y - 2 * s, i), (z - 2 * s, y, i)]
-            around = [(z, y - 2 * s, i - 2 * s), (z, y - 2 * s, i + 2 * s),
-                      (z - 2 * s, y, i - 2 * s), (z - 2 * s, y, i + 2 * s),
-                      (z - 2 * s, y - 2 * s, i), (z - 2 * s, y + 2 * s, i)]  # fmt: skip
+            around = [
+                (z, y - 2 * s, i - 2 * s),
+                (z, y - 2 * s, i + 2 * s),
+                (z - 2 * s, y, i - 2 * s),
+                (z - 2 * s, y, i + 2 * s),
+                (z - 2 * s, y - 2 * s, i),
+                (z - 2 * s, y + 2 * s, i),
+            ]
             level = lg(2 * sum(mag.get(a, 0) for a in near) + sum(mag.get(a, 0) for a in around))
             slot, before, token = x[count % 8] % 4096, 0, 0
             while before + tables[level][token] <= slot:
@@ -444,8 +465,9 @@ def decode_line(line, order, offset, step, real, verbatim) -> np.ndarray:
     return out
 
 
-def decode_chunk(data: bytes, shape: tuple[int, ...], dtype: np.dtype, bound: float,
-                 fill: float | None) -> np.ndarray:  # fmt: skip
+def decode_chunk(
+    data: bytes, shape: tuple[int, ...], dtype: np.dtype, bound: float, fill: float | None
+) -> np.ndarray:
     """Return the values of a framed chunk, see docs/format/chunk.md."""
     reader, little = Reader(data), np.dtype(dtype).newbyteorder("<")
     assert data[:4] == b"SciK"
@@ -482,8 +504,14 @@ def read_specials(data, shape, little, fill) -> tuple[np.ndarray, np.ndarray]:
         return bit
 
     for z, y, x in itertools.product(*map(range, n)):
-        near = [(z, y, x - 1), (z, y - 1, x), (z - 1, y, x), (z, y - 1, x - 1), (z, y - 1, x + 1),
-                (z, y, x - 2)]  # fmt: skip
+        near = [
+            (z, y, x - 1),
+            (z, y - 1, x),
+            (z - 1, y, x),
+            (z, y - 1, x - 1),
+            (z, y - 1, x + 1),
+            (z, y, x - 2),
+        ]
         inside = [min(p) >= 0 and p[2] < n[2] for p in near]
         context = sum(int(mask[p]) << i for i, p in enumerate(near) if inside[i])
         mask[z, y, x] = adaptive(odds, context)

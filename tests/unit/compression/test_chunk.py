@@ -130,11 +130,17 @@ def test_other_compilers_and_levels_decode_to_the_same_bits(compiler, level, tmp
         data = np.frombuffer((VECTORS / f"{name}.bin").read_bytes(), np.uint8)
         out = np.empty(about["shape"], about["dtype"])
         words = library.chunk_parameters(out.shape, out.dtype, about["bound"], about["fill"])
-        assert decode(
-            ctypes.c_void_p(words.ctypes.data), ctypes.c_size_t(words.size),
-            ctypes.c_void_p(data.ctypes.data), ctypes.c_int64(data.size),
-            ctypes.c_void_p(out.ctypes.data), ctypes.c_int64(out.nbytes),
-        ) == 0  # fmt: skip
+        assert (
+            decode(
+                ctypes.c_void_p(words.ctypes.data),
+                ctypes.c_size_t(words.size),
+                ctypes.c_void_p(data.ctypes.data),
+                ctypes.c_int64(data.size),
+                ctypes.c_void_p(out.ctypes.data),
+                ctypes.c_int64(out.nbytes),
+            )
+            == 0
+        )
         assert hashlib.sha256(out.tobytes()).hexdigest() == about["sha256"]
 
 

@@ -216,8 +216,10 @@ def test_the_objective_size_is_never_larger_than_any_codec_alone(bound):
     line = np.random.default_rng(0).standard_normal(4000).astype("f4")
     for x in (field[:32, :32, :32], field[0], line):
         stream = compress(x, rel=bound, objective="size")
-        sizes = [len(compress(x, rel=bound, codec=codec, enhancer="none", objective="size"))
-                 for codec in ("sz3", "dyadic")]  # fmt: skip
+        sizes = [
+            len(compress(x, rel=bound, codec=codec, enhancer="none", objective="size"))
+            for codec in ("sz3", "dyadic")
+        ]
         assert len(stream) <= min(sizes)
         assert len(stream) <= len(compress(x, rel=bound)) + 16
         assert largest(x, decompress(stream)) <= bound * float(np.ptp(x)) * (1 + 1e-12)

@@ -38,8 +38,14 @@ def test_a_netcdf_file_keeps_attributes_coordinates_and_land(tmp_path, capsys):
 
 def test_groups_and_a_bound_of_its_own(tmp_path, capsys):
     small, back = tmp_path / "c.h5", tmp_path / "d.h5"
-    arguments = ["--rel", "1e-2", "--variable", "temperature",
-                 "--variable", "native_fields/velocity_x=abs:1e5"]  # fmt: skip
+    arguments = [
+        "--rel",
+        "1e-2",
+        "--variable",
+        "temperature",
+        "--variable",
+        "native_fields/velocity_x=abs:1e5",
+    ]
     assert run_cli(["compress", str(NYX), str(small), *arguments]) == 0
     assert run_cli(["decompress", str(small), str(back)]) == 0
     with h5py.File(NYX) as a, h5py.File(back) as b:
@@ -75,14 +81,20 @@ def test_npy_and_netcdf3(tmp_path):
         (["compress", "none.h5", "o.h5"], 2, "--pw-rel, --psnr. Fix: --rel 1e-3"),
         (["compress", "none.h5", "o.h5", "--rel", "1e-2", "--abs", "1"], 2, "(--abs, --rel)"),
         (["compress", str(NYX), "o.h5"], 2, "exactly one of"),
-        (["compress", str(NYX), "o.h5", "--rel", "1e-2", "--variable", "temprature"], 2,
-         "temperature"),
-        (["compress", str(NYX), "o.h5", "--rel", "1e-2", "--variable", "temperature=x:1"], 2,
-         "abs, rel, pw_rel, psnr"),
+        (
+            ["compress", str(NYX), "o.h5", "--rel", "1e-2", "--variable", "temprature"],
+            2,
+            "temperature",
+        ),
+        (
+            ["compress", str(NYX), "o.h5", "--rel", "1e-2", "--variable", "temperature=x:1"],
+            2,
+            "abs, rel, pw_rel, psnr",
+        ),
         (["decompress", str(NYX), "o.h5"], 3, "no variable compressed"),
         (["compress", str(NYX), "nowhere/o.h5", "--rel", "1e-2"], 2, "cannot be written"),
     ],
-)  # fmt: skip
+)
 def test_bad_input_is_named_and_leaves_nothing_behind(
     arguments, code, message, tmp_path, monkeypatch, capsys
 ):
@@ -142,8 +154,11 @@ def test_variables_behind_the_filter_are_read_by_others_and_come_back(tmp_path, 
     with h5py.File(NEMO) as a, h5py.File(back) as b:
         x, y = a["tos"], b["tos"]
         assert (x.chunks, x.compression, x.shuffle, x.maxshape) == (
-            y.chunks, y.compression, y.shuffle, y.maxshape
-        )  # fmt: skip
+            y.chunks,
+            y.compression,
+            y.shuffle,
+            y.maxshape,
+        )
         assert x.fillvalue == y.fillvalue
         assert set(x.attrs) == set(y.attrs)
         assert np.abs(x[...][~land] - y[...][~land]).max() <= 0.01
@@ -206,7 +221,10 @@ def test_many_files_keep_their_names_in_a_folder(tmp_path, capsys):
     told = json.loads(capsys.readouterr().out)
     assert [one["file"] for one in told["files"]] == sources
     assert [path.name for path in sorted(small.iterdir())] == [
-        "snapshot_0.h5", "snapshot_1.h5", "x.npy.sci"]  # fmt: skip
+        "snapshot_0.h5",
+        "snapshot_1.h5",
+        "x.npy.sci",
+    ]
     assert run_cli(["verify", str(small), str(originals)]) == 0
     assert capsys.readouterr().out.count(" ok") == 3
     assert run_cli(["decompress", *map(str, sorted(small.iterdir())), str(back)]) == 0
@@ -215,15 +233,17 @@ def test_many_files_keep_their_names_in_a_folder(tmp_path, capsys):
     (originals / "other").mkdir()
     np.save(originals / "other" / "x.npy", x)
     for arguments, said in (
-        (["compress", *sources, str(originals / "other" / "x.npy"), str(small), "--abs", "1"],
-         "two files would be written as x.npy.sci"),
+        (
+            ["compress", *sources, str(originals / "other" / "x.npy"), str(small), "--abs", "1"],
+            "two files would be written as x.npy.sci",
+        ),
         (["compress", *sources, sources[0], "--abs", "1"], "files into one"),
         (["compress", sources[0], "--abs", "1"], "at least one IN and an OUT"),
         (["compress", str(originals), str(small), "--abs", "1"], "folder that is not a Zarr store"),
         (["compress", str(tmp_path / "no.h5"), *sources, str(small), "--abs", "1"], "no such file"),
         (["verify", str(small), sources[0]], "two files or two folders"),
         (["verify", str(small), str(originals), "--report", str(tmp_path / "r")], "one file"),
-    ):  # fmt: skip
+    ):
         capsys.readouterr()
         assert run_cli(arguments) in (2, 3), said
         assert said in capsys.readouterr().err
@@ -267,8 +287,13 @@ def test_verify_draws_a_report(tmp_path, capsys):
     assert run_cli([*given, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     text = Path(told["report"]).read_text(encoding="utf-8")
-    for words in ("middle slice", "power spectrum", "rate and distortion", "DSSIM",
-                  "Errors over the bound"):  # fmt: skip
+    for words in (
+        "middle slice",
+        "power spectrum",
+        "rate and distortion",
+        "DSSIM",
+        "Errors over the bound",
+    ):
         assert words in text
     (tmp_path / "file").write_text("")
     assert run_cli([*given[:-1], str(tmp_path / "file")]) == 2

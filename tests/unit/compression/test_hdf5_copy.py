@@ -32,9 +32,16 @@ def write_original(path: Path) -> None:
         other["there"] = field((30, 40))
     with h5py.File(path, "w", userblock_size=512, track_order=True) as file:
         t = file.create_dataset(
-            "t", data=field((6, 20, 30)), maxshape=(None, 20, 30), chunks=(1, 20, 30),
-            compression="gzip", compression_opts=7, shuffle=True, fletcher32=True, fillvalue=-999.0,
-        )  # fmt: skip
+            "t",
+            data=field((6, 20, 30)),
+            maxshape=(None, 20, 30),
+            chunks=(1, 20, 30),
+            compression="gzip",
+            compression_opts=7,
+            shuffle=True,
+            fletcher32=True,
+            fillvalue=-999.0,
+        )
         for name, size in (("time", 6), ("y", 20), ("x", 30)):
             file[name] = np.arange(size, dtype="f8")
             file[name].make_scale(name)
@@ -125,11 +132,16 @@ def description(item: Any) -> dict[str, Any]:
         storage = item.id.get_create_plist()
         filters = [storage.get_filter(n) for n in range(storage.get_nfilters())]
         found |= {
-            "shape": item.shape, "maxshape": item.maxshape, "chunks": item.chunks,
-            "filters": filters, "fill": storage.fill_value_defined(), "fillvalue": item.fillvalue
-            if item.dtype.kind in "fiu" else None, "order": storage.get_attr_creation_order(),
-            "committed": item.id.get_type().committed(), "dtype": item.dtype,
-        }  # fmt: skip
+            "shape": item.shape,
+            "maxshape": item.maxshape,
+            "chunks": item.chunks,
+            "filters": filters,
+            "fill": storage.fill_value_defined(),
+            "fillvalue": item.fillvalue if item.dtype.kind in "fiu" else None,
+            "order": storage.get_attr_creation_order(),
+            "committed": item.id.get_type().committed(),
+            "dtype": item.dtype,
+        }
         if item.shape is not None and not any(item == file[name] for name in LOSSY):
             found["values"] = plain(file, item[()])
     return found

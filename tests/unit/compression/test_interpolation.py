@@ -19,9 +19,13 @@ from scitoolkit.testing.codec import smooth_field, unusual_fields
 
 TURBULENCE = Path(__file__).parents[3] / "datasets" / "turbulence_sperr" / "wmag_64.npy"
 CASES = [
-    ((9, 10, 11), "float32", 1e-2), ((9, 10, 11), "float64", 1e-6), ((90, 92), "float32", 3e-3),
-    ((4100,), "float64", 1e-3), ((3, 2, 7, 8), "float32", 1e-1), ((1, 1), "float32", 1e-3),
-]  # fmt: skip
+    ((9, 10, 11), "float32", 1e-2),
+    ((9, 10, 11), "float64", 1e-6),
+    ((90, 92), "float32", 3e-3),
+    ((4100,), "float64", 1e-3),
+    ((3, 2, 7, 8), "float32", 1e-1),
+    ((1, 1), "float32", 1e-3),
+]
 
 
 @pytest.mark.parametrize(("shape", "dtype", "bound"), CASES)

@@ -20,9 +20,11 @@ def test_the_workflow_verifies_and_compares(tmp_path):
     assert results.metrics["largest_error_over_bound"] <= 1
     assert results.metrics["gain_db_min"] > 0.8
     assert [(f.kind, f.title.partition(": ")[2]) for f in results.figures] == [
-        ("maps", "middle slice"), ("lines", ""), ("lines", "power spectrum"),
+        ("maps", "middle slice"),
+        ("lines", ""),
+        ("lines", "power spectrum"),
         ("points", "rate and distortion"),
-    ]  # fmt: skip
+    ]
     original, decoded, error = results.figures[2].series
     assert original.y[0] == pytest.approx(decoded.y[0], rel=0.1)
     assert error.y[0] < 0.1 * original.y[0]

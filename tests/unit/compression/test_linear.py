@@ -26,15 +26,21 @@ def reference(field: np.ndarray, enhancer: linear.LinearTaps, clip: float) -> np
 
     one = (-1, 1)
     groups = [
-        [(0, 0, i) for i in one], [(0, i, 0) for i in one], [(i, 0, 0) for i in one],
-        [(0, i, j) for i in one for j in one], [(i, 0, j) for i in one for j in one],
+        [(0, 0, i) for i in one],
+        [(0, i, 0) for i in one],
+        [(i, 0, 0) for i in one],
+        [(0, i, j) for i in one for j in one],
+        [(i, 0, j) for i in one for j in one],
         [(i, j, 0) for i in one for j in one],
         [(i, j, k) for i in one for j in one for k in one],
-        [(0, 0, 2 * i) for i in one], [(0, 2 * i, 0) for i in one], [(2 * i, 0, 0) for i in one],
-    ]  # fmt: skip
-    features = np.stack(
-        [sum(at(*o) for o in group) - len(group) * at(0, 0, 0) for group in groups]
-    ) * enhancer.scale  # fmt: skip
+        [(0, 0, 2 * i) for i in one],
+        [(0, 2 * i, 0) for i in one],
+        [(2 * i, 0, 0) for i in one],
+    ]
+    features = (
+        np.stack([sum(at(*o) for o in group) - len(group) * at(0, 0, 0) for group in groups])
+        * enhancer.scale
+    )
     steer = np.abs(features[:3]).sum(0) if enhancer.activity else field
     classes = np.searchsorted(enhancer.limits, steer, side="right")
     taps = enhancer.taps[classes] * 2.0**-enhancer.exponent
@@ -73,8 +79,15 @@ def test_bytes_are_few_and_come_back():
     again = linear.LinearTaps.from_bytes(data, enhancer.scale)
     assert (again.taps == enhancer.taps).all()
     assert (again.apply(y, 0.1) == enhancer.apply(y, 0.1)).all()
-    for broken in (b"", data[:-1], data + b"x", b"\xff" + data[1:], data[:1] + b"\x04" + data[2:],
-                   data[:2] + b"\x20" + data[3:], data[:3] + b"\x11" + data[4:]):  # fmt: skip
+    for broken in (
+        b"",
+        data[:-1],
+        data + b"x",
+        b"\xff" + data[1:],
+        data[:1] + b"\x04" + data[2:],
+        data[:2] + b"\x20" + data[3:],
+        data[:3] + b"\x11" + data[4:],
+    ):
         with pytest.raises(DataError):
             linear.LinearTaps.from_bytes(broken, enhancer.scale)
 

@@ -50,7 +50,10 @@ def f4(*values: float) -> np.ndarray:
 CONVENTIONS = {
     "_FillValue": ({"_FillValue": f4(1e20)}, None, 1e20),
     "_FillValue of NaN and missing_value": (
-        {"_FillValue": np.float32("nan"), "missing_value": np.float32(1e20)}, None, 1e20),
+        {"_FillValue": np.float32("nan"), "missing_value": np.float32(1e20)},
+        None,
+        1e20,
+    ),
     "several missing_values": ({"missing_value": f4(-999, -1e34)}, None, -1e34),
     "a double for float data": ({"missing_value": 1e20}, None, 1e20),
     "text": ({"missing_value": "-9999."}, None, -9999),
@@ -60,7 +63,7 @@ CONVENTIONS = {
     "valid_min": ({"valid_min": np.float32(-1e3)}, None, -1e5),
     "valid_range": ({"valid_range": f4(-1e3, 1e3)}, None, 1e10),
     "a float _FillValue of double data": ({"_FillValue": np.float32(1e20)}, None, 1e20),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", CONVENTIONS)
@@ -147,9 +150,11 @@ def test_the_command_takes_missing_values(tmp_path, capsys):
 def test_no_valid_value_decodes_to_a_missing_one():
     rain = np.maximum(ocean(), 0)
     for missing in (
-        MissingValues((50.0,)), MissingValues(valid_min=0.0), MissingValues((0.0,), valid_max=90.0),
+        MissingValues((50.0,)),
+        MissingValues(valid_min=0.0),
+        MissingValues((0.0,), valid_max=90.0),
         MissingValues(valid_min=-0.1, valid_max=float(rain.max())),
-    ):  # fmt: skip
+    ):
         where = missing.where(rain)
         found = decompress(compress(rain, abs=0.5, missing=missing))
         assert (missing.where(found) == where).all()

@@ -47,12 +47,17 @@ def test_the_kernel_does_what_the_network_does(coded, dtype):
             getattr(model, name).copy_(torch.from_numpy(weights))
     pad = np.pad(decoded.astype(np.float64), 2, mode="edge")
     offsets = [(0, 0, d) for d in (-2, -1, 1, 2)]
-    offsets += [(dz, dy, dx) for dz, dy in [(-1, -1), (-1, 0), (-1, 1), (0, -1), (0, 1), (1, -1),
-                (1, 0), (1, 1)] for dx in (-1, 0, 1)]  # fmt: skip
+    offsets += [
+        (dz, dy, dx)
+        for dz, dy in [(-1, -1), (-1, 0), (-1, 1), (0, -1), (0, 1), (1, -1), (1, 0), (1, 1)]
+        for dx in (-1, 0, 1)
+    ]
     offsets += [(-2, 0, 0), (2, 0, 0), (0, -2, 0), (0, 2, 0)]
     n = decoded.shape
-    stencils = [pad[2 + a : 2 + a + n[0], 2 + b : 2 + b + n[1], 2 + c : 2 + c + n[2]] - decoded
-                for a, b, c in offsets]  # fmt: skip
+    stencils = [
+        pad[2 + a : 2 + a + n[0], 2 + b : 2 + b + n[1], 2 + c : 2 + c + n[2]] - decoded
+        for a, b, c in offsets
+    ]
     inputs = torch.from_numpy(np.stack(stencils, -1).reshape(-1, 1, INPUTS) / bound)
     both = model(inputs.expand(-1, 2, -1)).detach().numpy()
     group = (decoded.reshape(-1) >= 12.0).astype(int)

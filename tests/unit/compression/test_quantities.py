@@ -130,14 +130,20 @@ def test_derivatives_are_those_of_numpy(orders):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("u+: abs=1", "unexpected end of the text"), ("u: rms=1", "MODE=VALUE"),
+        ("u+: abs=1", "unexpected end of the text"),
+        ("u: rms=1", "MODE=VALUE"),
         ("u", "MODE=VALUE"),
-        ("u: abs=-1", ">= 0"), ("q: abs=1", "unknown name 'q'"), ("3: abs=1", "one variable"),
-        ("u @ q=1: abs=1", "names 'q'"), ("u @ x=3:99: abs=1", "x has 40 points"),
-        ("mean(u)^2: abs=1", "outermost"), ("vorticity(u): abs=1", "1 components"),
-        ("gradient(u, u): abs=1", "none of the dims"), ("u @ x=4:2: abs=1", "x has 40 points"),
+        ("u: abs=-1", ">= 0"),
+        ("q: abs=1", "unknown name 'q'"),
+        ("3: abs=1", "one variable"),
+        ("u @ q=1: abs=1", "names 'q'"),
+        ("u @ x=3:99: abs=1", "x has 40 points"),
+        ("mean(u)^2: abs=1", "outermost"),
+        ("vorticity(u): abs=1", "1 components"),
+        ("gradient(u, u): abs=1", "none of the dims"),
+        ("u @ x=4:2: abs=1", "x has 40 points"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_read_is_told(text, said):
     with pytest.raises(ConfigError, match=said):
         compress_quantities({"u": np.zeros((30, 40))}, [text], bounds=Bound("abs", 1.0))
@@ -147,9 +153,16 @@ def test_a_job_takes_quantities(tmp_path):
     from scitoolkit import api
 
     config = tmp_path / "c.yaml"
-    config.write_text(json.dumps({
-        "domain": "compression", "data": {"path": str(NYX)}, "bound": None, "quantities": [SPEED],
-    }))  # fmt: skip
+    config.write_text(
+        json.dumps(
+            {
+                "domain": "compression",
+                "data": {"path": str(NYX)},
+                "bound": None,
+                "quantities": [SPEED],
+            }
+        )
+    )
     job, checked = api.load(config)
     assert len(job.check(checked)["variables"]) == 3
 

@@ -41,9 +41,14 @@ def file(plugins, tmp_path):
         out.create_dataset("plain", data=x, **how)
         out.create_dataset("masked", data=masked, fillvalue=1e20, **how)
         growing = out.create_dataset(
-            "growing", (0, 31), ">f8", maxshape=(None, 31), chunks=(8, 31), fillvalue=-999,
+            "growing",
+            (0, 31),
+            ">f8",
+            maxshape=(None, 31),
+            chunks=(8, 31),
+            fillvalue=-999,
             **filter_options(BOUND),
-        )  # fmt: skip
+        )
         growing.resize((20, 31))
         growing[2:5] = x[:3, :, 0]
     return path, x, masked
@@ -87,9 +92,12 @@ def tool(plugins, *arguments):
     if shutil.which(arguments[0]) is None:
         pytest.skip(f"{arguments[0]} is not installed")
     done = subprocess.run(
-        [str(a) for a in arguments], capture_output=True, text=True, check=False,
+        [str(a) for a in arguments],
+        capture_output=True,
+        text=True,
+        check=False,
         env={**os.environ, "HDF5_PLUGIN_PATH": str(plugins)},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -162,8 +170,12 @@ def test_zarr_reads_what_it_wrote_and_refuses_integers(tmp_path):
 
     x = smooth_field((50, 61))
     x[:9] = 1e20
-    how = {"shape": x.shape, "chunks": (16, 16), "compressors": None,
-           "serializer": InterpolationSerializer(BOUND)}  # fmt: skip
+    how = {
+        "shape": x.shape,
+        "chunks": (16, 16),
+        "compressors": None,
+        "serializer": InterpolationSerializer(BOUND),
+    }
     stored = zarr.create_array(tmp_path / "a.zarr", dtype="f4", fill_value=1e20, **how)
     stored[:] = x
     again = zarr.open_array(tmp_path / "a.zarr", mode="r")[:]

@@ -38,8 +38,17 @@ def test_the_first_file_trains_and_the_others_use_its_networks(
     monkeypatch.setattr(Linear, "unavailable", classmethod(lambda cls: "left out"))
     networks, small = tmp_path / "networks", tmp_path / "small"
     given = ["--rel", "1e-2", "--for", "quality", "--codec", "sz3"]
-    arguments = ["compress", *map(str, snapshots[:2]), str(small), *given, "--json",
-                 "--train-once", str(networks), "--train-seconds", "2"]  # fmt: skip
+    arguments = [
+        "compress",
+        *map(str, snapshots[:2]),
+        str(small),
+        *given,
+        "--json",
+        "--train-once",
+        str(networks),
+        "--train-seconds",
+        "2",
+    ]
     assert run_cli(arguments) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["networks"]["trained_on"] == "snapshot_0.h5"
@@ -91,8 +100,9 @@ def test_a_network_that_does_not_gain_is_left_out(tmp_path):
     smooth = np.cumsum(np.cumsum(rng.normal(size=(64, 64)), 0), 1).astype("f4")
     noise = rng.normal(size=(64, 64)).astype("f4")
     given = {"rel": 1e-2, "objective": "quality", "codec": "sz3"}
-    weights = Network().fit(smooth, smooth + rng.uniform(-1, 1, smooth.shape).astype("f4"), 1.0,
-                            (1, 4), 0.2)  # fmt: skip
+    weights = Network().fit(
+        smooth, smooth + rng.uniform(-1, 1, smooth.shape).astype("f4"), 1.0, (1, 4), 0.2
+    )
     assert weights is not None
     (tmp_path / "y.network").write_bytes(weights)
     network = Network(weights=tmp_path / "y.network")

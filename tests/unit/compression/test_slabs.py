@@ -43,8 +43,10 @@ def test_a_missing_or_foreign_slab_is_noticed(field):
 
 
 def test_a_file_in_slabs_comes_back_and_can_be_inspected(tmp_path, field, monkeypatch, capsys):
-    monkeypatch.setattr("scitoolkit.compression.slabs.compress_slabs.__kwdefaults__",
-                        {"missing": None, "where": "", "slab_bytes": 13000})  # fmt: skip
+    monkeypatch.setattr(
+        "scitoolkit.compression.slabs.compress_slabs.__kwdefaults__",
+        {"missing": None, "where": "", "slab_bytes": 13000},
+    )
     np.save(tmp_path / "x.npy", field)
     names = [str(tmp_path / n) for n in ("x.npy", "x.sci", "y.npy")]
     assert run_cli(["compress", *names[:2], "--rel", "1e-2"]) == 0

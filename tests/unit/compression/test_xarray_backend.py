@@ -18,10 +18,12 @@ def dataset() -> xr.Dataset:
     t[:, 3, 4] = np.nan
     return xr.Dataset(
         {"t": (("time", "y", "x"), t, {"units": "K"}), "count": ("y", np.arange(20))},
-        {"time": np.arange("2020-01", "2020-07", dtype="M8[M]").astype("M8[ns]"),
-         "x": np.linspace(0, 1, 30)},
+        {
+            "time": np.arange("2020-01", "2020-07", dtype="M8[M]").astype("M8[ns]"),
+            "x": np.linspace(0, 1, 30),
+        },
         {"title": "a run"},
-    )  # fmt: skip
+    )
 
 
 @pytest.fixture
@@ -44,10 +46,16 @@ def test_variables_coordinates_and_attributes_are_those_of_the_original(compress
         assert (np.isnan(found.t) == np.isnan(expected.t)).all()
 
 
-@pytest.mark.parametrize("key", [
-    (2,), (slice(1, 5, 2), 3), (slice(None, None, -1), slice(4, 4)), (-1, slice(15, 2, -3), 7),
-    (slice(5, 0, -2), slice(None), [1, 5, 2]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "key",
+    [
+        (2,),
+        (slice(1, 5, 2), 3),
+        (slice(None, None, -1), slice(4, 4)),
+        (-1, slice(15, 2, -3), 7),
+        (slice(5, 0, -2), slice(None), [1, 5, 2]),
+    ],
+)
 def test_selections_are_those_of_the_whole_array(compressed, key):
     with xr.open_dataset(compressed, engine=CompressedEntrypoint) as found:
         assert np.array_equal(found.t[key].values, found.t.load().values[key], equal_nan=True)

@@ -57,9 +57,11 @@ def contents(path):
 
 
 def metadata(path):
-    return {name: json.loads(text) for name, text in contents(path).items()
-            if name.rpartition("/")[2] in ("zarr.json", ".zarray", ".zattrs", ".zgroup",
-                                           ".zmetadata")}  # fmt: skip
+    return {
+        name: json.loads(text)
+        for name, text in contents(path).items()
+        if name.rpartition("/")[2] in ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
+    }
 
 
 def test_a_store_comes_back_with_its_groups_attributes_chunks_and_codecs(store, tmp_path, capsys):
@@ -122,7 +124,9 @@ def test_what_the_codec_cannot_keep_is_a_stream(store, tmp_path):
     assert run_cli(["compress", str(store), str(small), "--rel", "1e-3"]) == 0
     coded = zarr.open_group(small, mode="r")
     assert {name: coded[name].dtype.str for name in ("wide", "half")} == {
-        "wide": "|u1", "half": "|u1"}  # fmt: skip
+        "wide": "|u1",
+        "half": "|u1",
+    }
     assert coded["ocean/deep/t"].dtype == np.float32
     assert run_cli(["verify", str(small), str(store)]) == 0
     assert run_cli(["decompress", str(small), str(back)]) == 0
@@ -136,8 +140,14 @@ def test_what_the_codec_cannot_keep_is_a_stream(store, tmp_path):
 def test_big_endian_values_in_another_order_and_awkward_edges(version, tmp_path):
     x = field((37, 41, 23)).astype(">f8")
     how = {"order": "F"} if version == 2 else {}
-    made = zarr.create_array(tmp_path / "a.zarr", shape=x.shape, dtype=">f8", chunks=(32, 40, 32),
-                             zarr_format=version, **how)  # fmt: skip
+    made = zarr.create_array(
+        tmp_path / "a.zarr",
+        shape=x.shape,
+        dtype=">f8",
+        chunks=(32, 40, 32),
+        zarr_format=version,
+        **how,
+    )
     made[:] = x
     small, back = tmp_path / "b.zarr", tmp_path / "c.zarr"
     assert run_cli(["compress", str(made.store.root), str(small), "--abs", "1e-3"]) == 0
@@ -152,8 +162,9 @@ def test_big_endian_values_in_another_order_and_awkward_edges(version, tmp_path)
 
 def test_shards_are_kept_and_lossy_codecs_are_not(tmp_path, caplog):
     x = field((64, 64, 64))
-    sharded = zarr.create_array(tmp_path / "a.zarr", shape=x.shape, dtype="f4",
-                                chunks=(32, 32, 32), shards=(64, 64, 64))  # fmt: skip
+    sharded = zarr.create_array(
+        tmp_path / "a.zarr", shape=x.shape, dtype="f4", chunks=(32, 32, 32), shards=(64, 64, 64)
+    )
     sharded[:] = x
     small, back = tmp_path / "b.zarr", tmp_path / "c.zarr"
     assert run_cli(["compress", str(tmp_path / "a.zarr"), str(small), "--abs", "1e-3"]) == 0
@@ -165,9 +176,13 @@ def test_shards_are_kept_and_lossy_codecs_are_not(tmp_path, caplog):
     from scitoolkit.compression.zarr_codec import InterpolationSerializer
 
     lossy = zarr.create_array(
-        tmp_path / "l.zarr", shape=x.shape, dtype="f4", chunks=(64, 64, 64), compressors=None,
+        tmp_path / "l.zarr",
+        shape=x.shape,
+        dtype="f4",
+        chunks=(64, 64, 64),
+        compressors=None,
         serializer=InterpolationSerializer(0.5),
-    )  # fmt: skip
+    )
     lossy[:] = x
     seen = lossy[:]
     assert run_cli(["compress", str(tmp_path / "l.zarr"), str(small), "--abs", "1e-3"]) == 0
@@ -201,12 +216,16 @@ def test_bad_stores_are_refused_by_name_and_leave_nothing_behind(store, tmp_path
         ([*given, str(store), "--rel", "1e-3"], "onto itself"),
         ([*given, str(tmp_path / "no" / "o.zarr"), "--rel", "1e-3"], "no such folder"),
         ([*given, str(tmp_path / "o.zarr"), "--rel", "1e-3", "--variable", "wid"], "wide"),
-        ([*given, str(tmp_path / "o.zarr"), "--quantity", "gradient(wide): rel=1e-3"],
-         "quantities of a Zarr store"),
-        (["compress", str(tmp_path / "folder"), str(tmp_path / "o.zarr"), "--rel", "1e-3"],
-         "not a Zarr store"),
+        (
+            [*given, str(tmp_path / "o.zarr"), "--quantity", "gradient(wide): rel=1e-3"],
+            "quantities of a Zarr store",
+        ),
+        (
+            ["compress", str(tmp_path / "folder"), str(tmp_path / "o.zarr"), "--rel", "1e-3"],
+            "not a Zarr store",
+        ),
         (["decompress", str(store), str(tmp_path / "o.zarr")], "no variable compressed"),
-    ):  # fmt: skip
+    ):
         assert run_cli(arguments) in (2, 3), said
         assert said in capsys.readouterr().err
     damaged = store / ("wide/zarr.json" if (store / "zarr.json").exists() else "wide/.zarray")

@@ -21,9 +21,12 @@ from scitoolkit.core.job_config import JobConfig
 from scitoolkit.core.suggest import nearest_key
 
 EXAMPLES = settings(
-    max_examples=10, deadline=None, derandomize=True, database=None,
+    max_examples=10,
+    deadline=None,
+    derandomize=True,
+    database=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-)  # fmt: skip
+)
 
 # The least that each job needs; a job that is not listed is read from `{}` and says what it lacks.
 LEAST: dict[str, dict[str, Any]] = {
@@ -36,9 +39,11 @@ LEAST: dict[str, dict[str, Any]] = {
     "compression": {"data": {"path": "/a.npy"}},
     "generate": {"generator": {"name": "kuramoto_sivashinsky"}},
     "search": {
-        "config": "/a.yaml", "space": {"model.hidden": [4, 8]}, "objectives": [{"name": "loss"}],
+        "config": "/a.yaml",
+        "space": {"model.hidden": [4, 8]},
+        "objectives": [{"name": "loss"}],
     },
-}  # fmt: skip
+}
 
 
 def schemas() -> dict[str, type[Config]]:

@@ -34,12 +34,18 @@ def test_a_missing_extra_names_the_command_to_install_it():
 @pytest.mark.parametrize(
     ("text", "name"),
     [
-        ("failed (file write failed: time = Wed\n, filename = 'a.h5', file descriptor = 4, "
-         "errno = 28, error message = 'No space left on device', buf = 0x5)", "a.h5: "),
-        ("Can't decrement id ref count (unable to extend file properly, errno = 28, "
-         "error message = 'No space left on device')", ""),
+        (
+            "failed (file write failed: time = Wed\n, filename = 'a.h5', file descriptor = 4, "
+            "errno = 28, error message = 'No space left on device', buf = 0x5)",
+            "a.h5: ",
+        ),
+        (
+            "Can't decrement id ref count (unable to extend file properly, errno = 28, "
+            "error message = 'No space left on device')",
+            "",
+        ),
     ],
-)  # fmt: skip
+)
 def test_the_cause_is_read_from_the_errors_of_hdf5(text, name):
     told = f"{name}No space left on device. Fix: free space there, and in TMPDIR"
     assert str(errors.system_error(RuntimeError(text))) == told

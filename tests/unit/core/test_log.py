@@ -85,8 +85,10 @@ def test_a_full_disk_ends_the_log_and_not_the_program(tmp_path, capsys, monkeypa
 
 def test_ranks_that_srun_started_log_warnings_alone(monkeypatch, capsys):
     for name, value in {
-        "SLURM_PROCID": "3", "SLURM_STEP_NODELIST": "n1", "SLURM_STEP_NUM_TASKS": "4",
-    }.items():  # fmt: skip
+        "SLURM_PROCID": "3",
+        "SLURM_STEP_NODELIST": "n1",
+        "SLURM_STEP_NUM_TASKS": "4",
+    }.items():
         monkeypatch.setenv(name, value)
     for name in ("RANK", "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)

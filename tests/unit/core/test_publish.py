@@ -19,8 +19,9 @@ class Config(JobConfig):
 
 def test_the_card_quotes_what_the_run_measured_and_paths_are_relative(tmp_path):
     data = tmp_path / "datasets" / "flow.h5"
-    config = Config(domain="x", workflow="no_such_workflow", path=data,
-                    run={"root": str(tmp_path / "runs")})  # fmt: skip
+    config = Config(
+        domain="x", workflow="no_such_workflow", path=data, run={"root": str(tmp_path / "runs")}
+    )
     run = RunDirectory.create(tmp_path / "runs", "flow", config).path
     destination = tmp_path / "surrogates" / "flow"
     with pytest.raises(DataError, match="not an evaluated run"):

@@ -43,18 +43,30 @@ def test_a_method_without_a_finite_value_is_no_baseline(order):
 @pytest.mark.parametrize(
     ("ours", "rival", "settings", "sentence"),
     [
-        (0.46921, 0.47004, {"tie": True},
-         "RMSE: 0.4692 °C, 0.18 % below mean (0.4700 °C): a tie, within noise."),
+        (
+            0.46921,
+            0.47004,
+            {"tie": True},
+            "RMSE: 0.4692 °C, 0.18 % below mean (0.4700 °C): a tie, within noise.",
+        ),
         (0.6, 0.5, {}, "RMSE: 0.6 °C, 20 % above mean (0.5 °C): the baseline is better."),
         (0.5, 0.5, {}, "RMSE: 0.5 °C, equal to mean."),
         (math.nan, 0.5, {}, "RMSE: –."),
-        (55.0512, 51.3, {"better": "max", "rate": False, "unit": "dB"},
-         "RMSE: 55.05 dB, 3.75 dB above mean (51.30 dB)."),
+        (
+            55.0512,
+            51.3,
+            {"better": "max", "rate": False, "unit": "dB"},
+            "RMSE: 55.05 dB, 3.75 dB above mean (51.30 dB).",
+        ),
         (-1.0, 2.0, {"unit": "1"}, "RMSE: -1, 3 below mean (2)."),
-        (2e-7, 1e-7, {"unit": ""}, "RMSE: 2e-07, a factor of 2 above mean (1e-07): "
-         "the baseline is better."),
+        (
+            2e-7,
+            1e-7,
+            {"unit": ""},
+            "RMSE: 2e-07, a factor of 2 above mean (1e-07): the baseline is better.",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_verdict_is_a_sentence_that_names_ties_and_losses(ours, rival, settings, sentence):
     settings = {"unit": "degC", **settings}
     verdict = Verdict(quantity="RMSE", ours=ours, rival=rival, rival_name="mean", **settings)

@@ -9,19 +9,42 @@ from scitoolkit.core.resume import changed_settings, free_keys, identity
 from scitoolkit.training.config import TrainingConfig
 
 FREE = (
-    "epochs", "steps", "strategy", "device", "early_stopping", "checkpoint", "log_every",
-    "timeout_seconds", "compile", "profile", "loggers", "progress", "sharding", "count_traffic",
+    "epochs",
+    "steps",
+    "strategy",
+    "device",
+    "early_stopping",
+    "checkpoint",
+    "log_every",
+    "timeout_seconds",
+    "compile",
+    "profile",
+    "loggers",
+    "progress",
+    "sharding",
+    "count_traffic",
     "noise_scale",
-)  # fmt: skip
+)
 
 
 def test_where_and_how_long_a_training_goes_on_is_free_and_nothing_else():
     assert set(free_keys(TrainingConfig)) == set(FREE)
     decisive = {
-        "batch_size", "accumulate", "seed", "precision", "optimizer", "parameter_groups",
-        "schedule", "clip_norm", "exchange", "ema_decay", "swa_start", "memory",
-        "pruning", "gather_precision",
-    }  # fmt: skip
+        "batch_size",
+        "accumulate",
+        "seed",
+        "precision",
+        "optimizer",
+        "parameter_groups",
+        "schedule",
+        "clip_norm",
+        "exchange",
+        "ema_decay",
+        "swa_start",
+        "memory",
+        "pruning",
+        "gather_precision",
+    }
     assert set(identity(TrainingConfig())) == decisive
 
 

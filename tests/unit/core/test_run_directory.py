@@ -61,8 +61,10 @@ def test_the_first_metric_after_a_cut_line_is_read(tmp_path):
     run.log_metrics({"loss": 0.5}, step=3)
     run.log_metrics({"loss": 0.2}, step=4)
     assert [(row["value"], row["step"]) for row in run.read_metrics()] == [
-        (2.0, 1), (0.5, 3), (0.2, 4),
-    ]  # fmt: skip
+        (2.0, 1),
+        (0.5, 3),
+        (0.2, 4),
+    ]
     assert not [line for line in run.metrics_path.read_text().splitlines() if not line]
 
 

@@ -67,8 +67,10 @@ BOMB = "a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(
 )
 REFUSED = {
     "aliases": (BOMB, "values, aliases expanded"),
-    "merges": (BOMB.replace("[", "{<<: [").replace("]", "]}").replace("1, " * 8 + "1", ""),
-               "values, aliases expanded"),
+    "merges": (
+        BOMB.replace("[", "{<<: [").replace("]", "]}").replace("1, " * 8 + "1", ""),
+        "values, aliases expanded",
+    ),
     "itself": ("a: &a [*a]\n", "refers to an enclosing section"),
     "itself, merged": ("a: &a {<<: *a}\n", "refers to an enclosing section"),
     "lists": ("a: " + "[" * 3000, "levels deep"),
@@ -81,7 +83,7 @@ REFUSED = {
     "merged value": ("a: {<<: 3}", "sections only"),
     "unknown alias": ("a: *b", "undefined alias"),
     "control character": ("a: \x00", "not valid YAML"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -61,10 +61,14 @@ def layers(request, tmp_path_factory):
     functions = []
     for name, (inputs, outputs) in SIZES.items():
         module = nn.Linear(inputs, outputs, bias=name != "wide")
-        functions.append(TracedFunction(
-            module, [ArraySpec("x", ("k",), (inputs,), low=-4.0, high=4.0)],
-            [ArraySpec("y", ("k",), (outputs,), "m")], name=name,
-        ))  # fmt: skip
+        functions.append(
+            TracedFunction(
+                module,
+                [ArraySpec("x", ("k",), (inputs,), low=-4.0, high=4.0)],
+                [ArraySpec("y", ("k",), (outputs,), "m")],
+                name=name,
+            )
+        )
     path = tmp_path_factory.mktemp("bits") / "layers.so"
     found = export(functions, path, ExportConfig(bits=request.param, rounding="nearest"))
     return request.param, functions, CompiledSurrogate(path), found, path
@@ -139,9 +143,12 @@ def test_recurrent_and_shared_layers_are_compressed_and_others_named(tmp_path):
     before = {k: v.clone() for k, v in module.state_dict().items()}
     held_out = RANDOM.normal(size=(40, 3, 5)).astype(np.float32)
     function = TracedFunction(
-        module, [ArraySpec("x", ("c", "t"), (3, 5))], [ArraySpec("y", ("t", "c"), (5, 2))],
-        [RANDOM.normal(size=(64, 3, 5)).astype(np.float32)], held_out=[held_out],
-    )  # fmt: skip
+        module,
+        [ArraySpec("x", ("c", "t"), (3, 5))],
+        [ArraySpec("y", ("t", "c"), (5, 2))],
+        [RANDOM.normal(size=(64, 3, 5)).astype(np.float32)],
+        held_out=[held_out],
+    )
     found = export([function], tmp_path / "model.so", ExportConfig(bits=8))
     assert found["compressed"] == ["head", "recurrent.weight_hh_l0", "recurrent.weight_ih_l0"]
     assert found["dense"] == ["convolution (Conv1d)", "small (Linear)"]
@@ -162,8 +169,11 @@ def test_what_cannot_be_in_few_bits_is_refused_and_writes_nothing(tmp_path):
     linear = TracedFunction(nn.Sequential(nn.Linear(32, 32)), x, y)
     with pytest.raises(NumericalError, match=r"max_error=0\.001 of its range"):
         export([linear], tmp_path / "a.so", ExportConfig(bits=2, max_error=0.001))
-    plane = TracedFunction(nn.Conv1d(1, 1, 3, padding=1), [ArraySpec("x", ("c", "k"), (1, 8))],
-                           [ArraySpec("y", ("c", "k"), (1, 8))])  # fmt: skip
+    plane = TracedFunction(
+        nn.Conv1d(1, 1, 3, padding=1),
+        [ArraySpec("x", ("c", "k"), (1, 8))],
+        [ArraySpec("y", ("c", "k"), (1, 8))],
+    )
     with pytest.raises(ConfigError, match="linear and recurrent layers"):
         export([plane], tmp_path / "a.so", ExportConfig(bits=4))
     with pytest.raises(ConfigError, match="no layer 'heads'"):

@@ -29,8 +29,10 @@ def folder(tmp_path_factory) -> Path:
         torch.manual_seed(k)
         network = nn.Sequential(nn.Linear(7, 40), nn.Tanh(), nn.Linear(40, 5)).eval()
         x = ArraySpec('x "Å"', ("level",), (7,), "K", low=-3.0, high=1.5 + k)
-        export([TracedFunction(network, [x], [ArraySpec("y", ("level",), (5,))])],
-               out / f"m{k}.weights")  # fmt: skip
+        export(
+            [TracedFunction(network, [x], [ArraySpec("y", ("level",), (5,))])],
+            out / f"m{k}.weights",
+        )
     data = (out / "m0.weights").read_bytes()
     (out / "damaged.weights").write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
     (out / "cut.weights").write_bytes(data[:-1])
@@ -41,9 +43,23 @@ def folder(tmp_path_factory) -> Path:
 def compiled(folder: Path, *flags: str) -> Path:
     program = folder / "caller"
     source = folder / "scitoolkit_pool.c"
-    command = [*find_compiler().split(), "-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", *flags,
-               f"-I{folder}", str(CALLER), str(source), "-o", str(program), "-ldl", "-lpthread",
-               "-lm"]  # fmt: skip
+    command = [
+        *find_compiler().split(),
+        "-std=c11",
+        "-O2",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        *flags,
+        f"-I{folder}",
+        str(CALLER),
+        str(source),
+        "-o",
+        str(program),
+        "-ldl",
+        "-lpthread",
+        "-lm",
+    ]
     subprocess.run(command, check=True, capture_output=True, text=True)
     return program
 
@@ -72,10 +88,21 @@ def test_fortran_has_the_bits_of_python_and_refuses_arrays_of_another_size(folde
     program, size = folder / "fortran", rounded(read_header(folder / "m0.weights").size)
     commands = [
         [*find_compiler().split(), "-O2", "-c", "scitoolkit_pool.c"],
-        ["gfortran", "-std=f2018", "-Wall", "-Werror", "scitoolkit_pool.f90",
-         str(CALLER.with_name("fortran_pool_caller.f90")), "scitoolkit_pool.o", "-o", str(program),
-         "-ldl", "-lpthread", "-lm"],
-    ]  # fmt: skip
+        [
+            "gfortran",
+            "-std=f2018",
+            "-Wall",
+            "-Werror",
+            "scitoolkit_pool.f90",
+            str(CALLER.with_name("fortran_pool_caller.f90")),
+            "scitoolkit_pool.o",
+            "-o",
+            str(program),
+            "-ldl",
+            "-lpthread",
+            "-lm",
+        ],
+    ]
     for command in commands:
         subprocess.run(command, check=True, capture_output=True, text=True, cwd=folder)
     done = subprocess.run([program, folder, str(2 * size)], capture_output=True, text=True)
@@ -98,7 +125,8 @@ def test_threads_of_a_c_program_do_not_race(folder):
         pytest.skip("setarch is not installed")
     program = compiled(folder, "-g", "-fsanitize=thread")
     size = rounded(read_header(folder / "m0.weights").size)
-    done = subprocess.run(["setarch", "-R", program, folder, str(2 * size)], capture_output=True,
-                          text=True)  # fmt: skip
+    done = subprocess.run(
+        ["setarch", "-R", program, folder, str(2 * size)], capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     assert "WARNING: ThreadSanitizer" not in done.stderr

@@ -31,8 +31,14 @@ def masked(layer: nn.Module, channels, *, bias: bool = False) -> None:
 
 def perceptron() -> nn.Sequential:
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(6, 20), nn.SiLU(), nn.Dropout(0.5), nn.Linear(20, 16),
-                          nn.Sigmoid(), nn.Linear(16, 3, bias=False))  # fmt: skip
+    model = nn.Sequential(
+        nn.Linear(6, 20),
+        nn.SiLU(),
+        nn.Dropout(0.5),
+        nn.Linear(20, 16),
+        nn.Sigmoid(),
+        nn.Linear(16, 3, bias=False),
+    )
     masked(model[0], range(0, 20, 2))  # constants SiLU(bias)
     masked(model[3], [1, 5])  # constants sigmoid(bias), which the last layer has no bias for
     with torch.no_grad():

@@ -50,8 +50,14 @@ def test_the_space_has_the_choices_of_this_surrogate(tried):
 
 def test_bits_ranks_and_kept_layers_are_measured_together(tried):
     """The reported values are those of another export with the same options."""
-    chosen = {"bits": 8, "group": 32, "rounding": "nearest", "float32.0": False,
-              "float32.2": True, "time_share": tried.space["time_share"][-1]}  # fmt: skip
+    chosen = {
+        "bits": 8,
+        "group": 32,
+        "rounding": "nearest",
+        "float32.0": False,
+        "float32.2": True,
+        "time_share": tried.space["time_share"][-1],
+    }
     told, plain = tried(chosen), tried(tried.plain())
     assert plain["error"] == 0
     assert told["error"] > 0
@@ -83,13 +89,14 @@ def test_ranks_by_name_are_written_and_wrong_ones_are_refused(tmp_path):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["search=9"], "max_error"), (["search=9", "max_error=0.1", "group=32"], "chooses"),
+        (["search=9"], "max_error"),
+        (["search=9", "max_error=0.1", "group=32"], "chooses"),
         (["search=9", "max_error=0.1", "fastest=true"], "fastest and search"),
         (["search=9", "max_error=0.1", "channels=remove"], "always removes"),
         (["ranks={a: [1]}", "time_share=0.5"], "ranks and time_share"),
         (["ranks={a: [0]}"], "ranks"),
     ],
-)  # fmt: skip
+)
 def test_what_does_not_go_together_is_refused(options, said):
     with pytest.raises((ConfigError, ConfigProblems), match=said):
         read_document(None, options).validate(ExportConfig)

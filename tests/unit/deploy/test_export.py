@@ -60,51 +60,108 @@ def attention(x):
 
 
 ACTIVATIONS = (
-    functional.silu, functional.gelu, torch.tanh, torch.sigmoid, functional.softplus,
-    functional.elu, functional.leaky_relu, torch.sin, torch.exp,
+    functional.silu,
+    functional.gelu,
+    torch.tanh,
+    torch.sigmoid,
+    functional.softplus,
+    functional.elu,
+    functional.leaky_relu,
+    torch.sin,
+    torch.exp,
     lambda x: functional.gelu(x, approximate="tanh"),
     lambda x: x.clamp(-0.5, 0.7) ** 2 / (x.abs() + 1),
     lambda x: torch.where(x > 0, x, -2 * x).sqrt(),
-)  # fmt: skip
+)
 CASES = {
     "dense": (nn.Sequential(nn.Linear(5, 33), nn.LayerNorm(33), nn.SiLU(), nn.Linear(33, 7)), (5,)),
     "activations": (Call(lambda x: torch.stack([f(x) for f in ACTIVATIONS], 1)), (37,)),
     "line": (nn.Sequential(nn.Conv1d(3, 20, 3, 2, 2, dilation=2), nn.GroupNorm(4, 20)), (3, 19)),
-    "plane": (nn.Sequential(
-        Conv(3, 17, ["circular", "zeros"]), nn.GELU(), nn.AvgPool2d(2),
-        Conv(17, 17, ["replicate"] * 2),
-        nn.Upsample(scale_factor=2, mode="bilinear"), nn.Conv2d(17, 4, 1)), (3, 8, 6)),
-    "depthwise": (nn.Sequential(nn.Conv2d(6, 6, 3, padding=1, groups=6),
-                                nn.Conv2d(6, 4, 3, groups=2),
-                                nn.Upsample(scale_factor=2)), (6, 7, 5)),
+    "plane": (
+        nn.Sequential(
+            Conv(3, 17, ["circular", "zeros"]),
+            nn.GELU(),
+            nn.AvgPool2d(2),
+            Conv(17, 17, ["replicate"] * 2),
+            nn.Upsample(scale_factor=2, mode="bilinear"),
+            nn.Conv2d(17, 4, 1),
+        ),
+        (3, 8, 6),
+    ),
+    "depthwise": (
+        nn.Sequential(
+            nn.Conv2d(6, 6, 3, padding=1, groups=6),
+            nn.Conv2d(6, 4, 3, groups=2),
+            nn.Upsample(scale_factor=2),
+        ),
+        (6, 7, 5),
+    ),
     "reflected": (nn.Conv2d(2, 3, 3, padding=1, padding_mode="reflect"), (2, 6, 5)),
-    "space": (nn.Sequential(nn.Conv3d(2, 9, 3, padding=1), nn.Tanh(), nn.MaxPool3d(2)),
-              (2, 4, 6, 4)),
+    "space": (
+        nn.Sequential(nn.Conv3d(2, 9, 3, padding=1), nn.Tanh(), nn.MaxPool3d(2)),
+        (2, 4, 6, 4),
+    ),
     "fourier": (FNO(2, 1, ["circular", "zeros"], width=6, layers=2, modes=[3]), (2, 12, 10)),
-    "recurrent": (Call(recurrent, nn.LSTM(4, 9, 2, batch_first=True),
-                       nn.GRU(9, 5, batch_first=True)),
-                  (6, 4)),
+    "recurrent": (
+        Call(recurrent, nn.LSTM(4, 9, 2, batch_first=True), nn.GRU(9, 5, batch_first=True)),
+        (6, 4),
+    ),
     "graph": (Call(graph_sum, nn.Linear(3, 5)), (4, 3)),
     "transport": (Call(carried), (3, 9, 8)),
     "attention": (Call(attention), (5, 6)),
-    "scaled": (Call(lambda x: torch.cat([functional.selu(x), functional.celu(x, 2.0),
-                                         functional.softplus(x, 2.0, 0.5)], 1)), (7,)),
-    "integers": (Call(lambda x: torch.where((4 * x).long() < 2.5, x, -x)
-                      + (5 * x).long() / ((0 * x).long() + 2)
-                      + 1 / ((5 * x).long().abs() + 1)), (9,)),
+    "scaled": (
+        Call(
+            lambda x: torch.cat(
+                [functional.selu(x), functional.celu(x, 2.0), functional.softplus(x, 2.0, 0.5)], 1
+            )
+        ),
+        (7,),
+    ),
+    "integers": (
+        Call(
+            lambda x: (
+                torch.where((4 * x).long() < 2.5, x, -x)
+                + (5 * x).long() / ((0 * x).long() + 2)
+                + 1 / ((5 * x).long().abs() + 1)
+            )
+        ),
+        (9,),
+    ),
     "truth": (Call(lambda x: torch.where((0.4 * x).bool(), x + 1, x)), (9,)),
-    "normalised": (nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.Flatten(),
-                                 nn.BatchNorm1d(64, affine=False)), (2, 6, 6)),
-    "from_the_end": (Call(lambda x: x[:, torch.tensor([[0, -1], [-2, 1]])].flatten(1)
-                          + x[:, (0 * x).long()[0, :4] - 1]), (5,)),
+    "normalised": (
+        nn.Sequential(
+            nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.BatchNorm1d(64, affine=False)
+        ),
+        (2, 6, 6),
+    ),
+    "from_the_end": (
+        Call(
+            lambda x: (
+                x[:, torch.tensor([[0, -1], [-2, 1]])].flatten(1) + x[:, (0 * x).long()[0, :4] - 1]
+            )
+        ),
+        (5,),
+    ),
     "pooled": (Call(lambda x: functional.max_pool2d(x, 5)), (2, 10, 10)),
     "pooled_volume": (Call(lambda x: functional.max_pool3d(x, 3)), (1, 6, 3, 3)),
-    "factor": (Call(lambda x: functional.interpolate(x, scale_factor=1.5, mode="bilinear")),
-               (2, 5, 5)),
+    "factor": (
+        Call(lambda x: functional.interpolate(x, scale_factor=1.5, mode="bilinear")),
+        (2, 5, 5),
+    ),
     "nearest_factor": (Call(lambda x: functional.interpolate(x, scale_factor=1.7)), (2, 5, 5)),
-    "rearranged": (Call(lambda x: torch.cat([x.flip(1), x.roll(2, 2)], 2).permute(0, 2, 1)
-                        .flatten(1)[:, 1:-2:3].sum(1, keepdim=True).expand(-1, 3)), (3, 5)),
-}  # fmt: skip
+    "rearranged": (
+        Call(
+            lambda x: (
+                torch.cat([x.flip(1), x.roll(2, 2)], 2)
+                .permute(0, 2, 1)
+                .flatten(1)[:, 1:-2:3]
+                .sum(1, keepdim=True)
+                .expand(-1, 3)
+            )
+        ),
+        (3, 5),
+    ),
+}
 
 
 @pytest.fixture(scope="module")
@@ -121,9 +178,11 @@ def library(tmp_path_factory) -> CompiledSurrogate:
         with torch.no_grad():
             result = module(torch.zeros(1, *shape))
         box = {"low": -3.0, "high": 3.0}
-        functions.append(TracedFunction(
-            module, [spec("x", *shape, **box)], [spec("y", *result.shape[1:])], name=name
-        ))  # fmt: skip
+        functions.append(
+            TracedFunction(
+                module, [spec("x", *shape, **box)], [spec("y", *result.shape[1:])], name=name
+            )
+        )
     path = tmp_path_factory.mktemp("library") / "cases.so"
     export(functions, path)
     return CompiledSurrogate(path, threads=2)
@@ -302,7 +361,7 @@ end program
         ["gcc", *FLAGS, *native, "-c", "model.c"],
         ["gfortran", "-fopenmp", "model.f90", "main.f90", "model.o", "-lm", "-o", "main"],
         ["./main"],
-    ):  # fmt: skip
+    ):
         subprocess.run(command, cwd=tmp_path, check=True)
     found = np.fromfile(tmp_path / "out.bin", np.float32).reshape(5, 6, 3)
     np.testing.assert_array_equal(found, wanted)

@@ -62,9 +62,12 @@ def test_all_forms_are_measured(found):
 def test_a_form_that_another_beats_in_all_is_not_worth_a_look(found):
     for row in found:
         beaten = any(
-            o.error <= row.error and o.microseconds <= row.microseconds and o.bytes <= row.bytes
-            and o is not row for o in found
-        )  # fmt: skip
+            o.error <= row.error
+            and o.microseconds <= row.microseconds
+            and o.bytes <= row.bytes
+            and o is not row
+            for o in found
+        )
         assert row.worth == (not beaten)
 
 

@@ -59,9 +59,10 @@ def test_equal_networks_share_code(bits, tmp_path):
         torch.manual_seed(seed)
         network = nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 64)).eval()
         export(
-            [TracedFunction(network, [x], [y])], tmp_path / f"m{seed}.weights",
+            [TracedFunction(network, [x], [y])],
+            tmp_path / f"m{seed}.weights",
             ExportConfig(bits=bits),
-        )  # fmt: skip
+        )
     assert len(list(tmp_path.glob("shell-*.so"))) == 1
 
 

@@ -29,9 +29,13 @@ RANDOM = np.random.default_rng(0)
 def test_the_knapsack_is_the_best_of_all_choices(data):
     """Sizes are whole slots, so that rounding up changes none of them."""
     budget = 1.0
-    groups = data.draw(st.lists(st.lists(
-        st.tuples(st.integers(0, SLOTS), st.integers(0, 50)), min_size=1, max_size=4
-    ), min_size=1, max_size=5))  # fmt: skip
+    groups = data.draw(
+        st.lists(
+            st.lists(st.tuples(st.integers(0, SLOTS), st.integers(0, 50)), min_size=1, max_size=4),
+            min_size=1,
+            max_size=5,
+        )
+    )
     sizes = [[a / SLOTS for a, _ in group] for group in groups]
     costs = [[float(c) for _, c in group] for group in groups]
     found = least_cost(sizes, costs, budget)
@@ -172,8 +176,7 @@ def test_ranks_that_are_no_faster_and_idle_or_kept_layers_are_no_options(surroga
 def test_a_layer_that_is_called_twice_takes_the_time_of_both():
     layer = nn.Linear(64, 64)
     uses = [Use("once", layer, ((512, 64),)), Use("twice", layer, ((512, 64), (512, 64)))]
-    found = measured(uses, {"once": [None, (16,)], "twice": [None, (16,)]},
-                     Target(8, 16), 0)  # fmt: skip
+    found = measured(uses, {"once": [None, (16,)], "twice": [None, (16,)]}, Target(8, 16), 0)
     for ranks in (None, (16,)):
         assert found["twice"][ranks] == pytest.approx(2 * found["once"][ranks])
 

@@ -40,23 +40,30 @@ def test_replicas_answer_for_the_surrogates_of_a_folder(tmp_path):
         models[f"m{k}"] = nn.Linear(4, 3).eval()
         x, y = ArraySpec("x", ("a",), (4,), low=-9.0, high=9.0), ArraySpec("y", ("b",), (3,))
         export([TracedFunction(models[f"m{k}"], [x], [y])], tmp_path / f"m{k}.weights")
-    (block,) = re.findall(r"^```python notest\n(import asyncio.*?)^```",
-                          PAGE.read_text(encoding="utf-8"), re.M | re.S)  # fmt: skip
+    (block,) = re.findall(
+        r"^```python notest\n(import asyncio.*?)^```", PAGE.read_text(encoding="utf-8"), re.M | re.S
+    )
     # two replicas of half a core, where the page has four of two: any machine has these
     changes = {
-        "num_replicas=4": "num_replicas=2", '"num_cpus": 2': '"num_cpus": 0.5',
-        "/shared/pool": str(tmp_path), 'Pool("8GiB")': 'Pool("1MiB")',
-    }  # fmt: skip
+        "num_replicas=4": "num_replicas=2",
+        '"num_cpus": 2': '"num_cpus": 0.5',
+        "/shared/pool": str(tmp_path),
+        'Pool("8GiB")': 'Pool("1MiB")',
+    }
     for wide, small in changes.items():
         assert wide in block
         block = block.replace(wide, small)
     program = tmp_path / "deployment.py"
     program.write_text(block + CLIENT)
-    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True,
-                          timeout=500, cwd=tmp_path)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, str(program)], capture_output=True, text=True, timeout=500, cwd=tmp_path
+    )
     assert done.returncode == 0, done.stderr[-3000:]
-    answers = [json.loads(line.removeprefix("ANSWER ")) for line in done.stdout.splitlines()
-               if line.startswith("ANSWER ")]  # fmt: skip
+    answers = [
+        json.loads(line.removeprefix("ANSWER "))
+        for line in done.stdout.splitlines()
+        if line.startswith("ANSWER ")
+    ]
     assert [name for name, _ in answers] == ["m0", "m1", "m2", "m0"]
     given = torch.tensor([[0.5, -0.25, 1.0, 0.125], [100.0, 0.0, 0.0, 0.0]])
     for name, answer in answers:

@@ -40,8 +40,10 @@ def networks(tmp_path_factory) -> tuple[Path, dict[str, nn.Module]]:
 def start(folder: Path, *options: str) -> tuple[subprocess.Popen, int]:
     server = subprocess.Popen(
         [sys.executable, "-m", "scitoolkit", "serve", str(folder), "--port", "0", *options],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
     line = server.stdout.readline()
     assert "surrogates at http://127.0.0.1:" in line, line + server.stdout.read()
     return server, int(line.split(":")[2].split("/")[0])
@@ -89,8 +91,9 @@ def test_answers_are_those_of_the_model_in_json_and_npy(networks, port):
         np.testing.assert_allclose(found["outputs"]["y"], truth(network, x), rtol=1e-5, atol=1e-5)
         status, headers, data = ask(port, f"/models/{name}/predict", npy(x), NPY)
         assert (status, headers["X-Status"]) == (200, "0")
-        np.testing.assert_allclose(np.load(io.BytesIO(data)), truth(network, x), rtol=1e-5,
-                                   atol=1e-5)  # fmt: skip
+        np.testing.assert_allclose(
+            np.load(io.BytesIO(data)), truth(network, x), rtol=1e-5, atol=1e-5
+        )
 
 
 def test_what_is_outside_the_box_or_not_finite_is_told(port):
@@ -126,13 +129,20 @@ HOSTILE = {
     "kind": (b"x", "application/x-pickle", 415, "x-npy"),
     "npy of doubles": (npy(np.zeros((1, 4))), NPY, 422, "float64"),
     "npy of objects": (
-        npy(np.zeros((1, 4), np.float32)).replace(b"'<f4'", b"'|O8'"), NPY, 422, "npy"),
+        npy(np.zeros((1, 4), np.float32)).replace(b"'<f4'", b"'|O8'"),
+        NPY,
+        422,
+        "npy",
+    ),
     "npy that promises more": (
         npy(np.zeros((1, 4), np.float32)).replace(b"(1, 4), }     ", b"(999999999, 4), }"),
-        NPY, 422, "npy"),
+        NPY,
+        422,
+        "npy",
+    ),
     "npy with code": (b"\x93NUMPY\x01\x00\x14\x00__import__('os').x()\n", NPY, 422, "npy"),
     "a pickle": (b"\x80\x04cos\nsystem\n", NPY, 422, "npy"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", list(HOSTILE))
@@ -200,7 +210,9 @@ def test_a_server_that_is_ended_answers_what_it_began(networks):
 def test_a_folder_without_surrogates_is_refused(tmp_path):
     found = subprocess.run(
         [sys.executable, "-m", "scitoolkit", "serve", str(tmp_path)],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert found.returncode == 3, found
     assert "no .weights files" in found.stderr

@@ -40,14 +40,23 @@ def job(tmp_path):
     """Write a configuration and return its path."""
 
     def make(data: dict, **sections) -> str:
-        training = {"steps": 60, "batch_size": 4, "progress": False, "log_every": 20,
-                    "optimizer": {"name": "adamw", "lr": 3e-3}}  # fmt: skip
+        training = {
+            "steps": 60,
+            "batch_size": 4,
+            "progress": False,
+            "log_every": 20,
+            "optimizer": {"name": "adamw", "lr": 3e-3},
+        }
         training.update(sections.pop("training", {}))
         sections["rollout"] = {"long": 4, **sections.get("rollout", {})}
         config = {
-            "domain": "emulation", "data": data, "run": {"root": str(tmp_path / "runs")},
-            "model": {"name": "unet", "widths": [8, 12]}, "training": training, **sections,
-        }  # fmt: skip
+            "domain": "emulation",
+            "data": data,
+            "run": {"root": str(tmp_path / "runs")},
+            "model": {"name": "unet", "widths": [8, 12]},
+            "training": training,
+            **sections,
+        }
         path = tmp_path / "job.yaml"
         path.write_text(yaml.safe_dump(config))
         return str(path)
@@ -58,12 +67,17 @@ def job(tmp_path):
 @pytest.fixture
 def wave_job(wave, job):
     def make(**sections):
-        data = {"path": str(wave()), "test": str(wave(12, seed=1, name="test.nc")),
-                "inputs": ["u"], "outputs": ["u"]}  # fmt: skip
+        data = {
+            "path": str(wave()),
+            "test": str(wave(12, seed=1, name="test.nc")),
+            "inputs": ["u"],
+            "outputs": ["u"],
+        }
         sections = {
             "split": {"train": 18, "validation": 6, "test": 0},
-            "boundary": {"x": "circular"}, **sections,
-        }  # fmt: skip
+            "boundary": {"x": "circular"},
+            **sections,
+        }
         return job(data, **sections)
 
     return make

@@ -55,8 +55,9 @@ def write_plain(tmp_path, count=4):
 def write_on_cells(tmp_path, coordinates, **attributes):
     for i, x in enumerate(coordinates):
         data = xr.Dataset({"u": (("time", "x"), simulation(i))}, coords={"x": x})
-        write_fields(data.assign_attrs({n: v[i] for n, v in attributes.items()}),
-                     tmp_path / f"grid{i}.nc")  # fmt: skip
+        write_fields(
+            data.assign_attrs({n: v[i] for n, v in attributes.items()}), tmp_path / f"grid{i}.nc"
+        )
     return str(tmp_path / "grid*.nc")
 
 
@@ -74,8 +75,12 @@ def test_cells_of_other_widths_are_learned_with_a_parameter(tmp_path, job, caplo
         tmp_path, [x, 1.5 * x, 2 * x, x, 2 * x], length=[1.0, 1.5, 2.0, 1.0, 2.0]
     )
     data = {"path": files, "inputs": ["u"], "outputs": ["u"], "parameters": ["length"]}
-    path = job(data, split={"train": 3, "validation": 1, "test": 1}, training={"steps": 2},
-               model={"name": "unet", "widths": [4]})  # fmt: skip
+    path = job(
+        data,
+        split={"train": 3, "validation": 1, "test": 1},
+        training={"steps": 2},
+        model={"name": "unet", "widths": [4]},
+    )
     run = api.train(path)
     emulator = load(run.path / "model", load_config(EmulationConfig, path))
     assert emulator.layout.cell_widths["x"] == pytest.approx((1.0, 2.0))
@@ -83,8 +88,12 @@ def test_cells_of_other_widths_are_learned_with_a_parameter(tmp_path, job, caplo
     caplog.clear()
     api.predict(run.path, tmp_path / "grid1.nc", tmp_path / "next.nc")
     assert "grid differs" not in caplog.text
-    write_fields(xr.Dataset({"u": (("time", "x"), simulation(0))}, coords={"x": 3 * x},
-                            attrs={"length": 3.0}), tmp_path / "wide.nc")  # fmt: skip
+    write_fields(
+        xr.Dataset(
+            {"u": (("time", "x"), simulation(0))}, coords={"x": 3 * x}, attrs={"length": 3.0}
+        ),
+        tmp_path / "wide.nc",
+    )
     with pytest.raises(DataError, match="trained on points 2, not 3 apart"):
         api.predict(run.path, tmp_path / "wide.nc", tmp_path / "no.nc")
 
@@ -103,8 +112,9 @@ def test_positions_may_differ_unless_the_network_sees_them(tmp_path, job):
     x = np.arange(CELLS, dtype=float)
     files = write_on_cells(tmp_path, [x, x + 5, x, x])
     data = {"path": files, "inputs": ["u"], "outputs": ["u"]}
-    settings = dict(split={"train": 3, "validation": 1, "test": 0},
-                    model={"name": "unet", "widths": [4]})  # fmt: skip
+    settings = dict(
+        split={"train": 3, "validation": 1, "test": 0}, model={"name": "unet", "widths": [4]}
+    )
     assert prepare(load_config(EmulationConfig, job(data, **settings)))
     path = job(data, **settings, coordinates=["x"])
     with pytest.raises(DataError, match="position along x is an input"):
@@ -115,8 +125,9 @@ def test_positions_may_differ_unless_the_network_sees_them(tmp_path, job):
 def test_several_files_are_several_simulations(tmp_path, plan, with_time):
     if with_time:
         for i in range(4):
-            data = xr.Dataset({"u": (("time", "x"), simulation(i))},
-                              coords={"time": 0.02 * np.arange(ROWS)})  # fmt: skip
+            data = xr.Dataset(
+                {"u": (("time", "x"), simulation(i))}, coords={"time": 0.02 * np.arange(ROWS)}
+            )
             write_fields(data, tmp_path / f"sim{i}.nc")
         prepared = plan(str(tmp_path / "sim*.nc"))
     else:
@@ -134,8 +145,9 @@ def test_files_whose_times_go_on_are_one_simulation(tmp_path, plan):
     whole = simulation(0, 3 * ROWS)
     for i in (0, 1, 2):
         part = slice(i * ROWS, (i + 1) * ROWS)
-        data = xr.Dataset({"u": (("time", "x"), whole[part])},
-                          coords={"time": 0.02 * np.arange(3 * ROWS)[part]})  # fmt: skip
+        data = xr.Dataset(
+            {"u": (("time", "x"), whole[part])}, coords={"time": 0.02 * np.arange(3 * ROWS)[part]}
+        )
         # The order of the names is not that of the times.
         write_fields(data, tmp_path / f"part{(i + 1) % 3}.nc")
     prepared = plan(str(tmp_path / "part*.nc"), split={"train": 30, "validation": 6, "test": 0})
@@ -152,8 +164,12 @@ def test_components_are_channels_and_not_a_dim_of_the_grid(tmp_path, plan):
     assert [v.name for v in prepared.data.layout.inputs] == ["v_0", "v_1"]
     batch = next(iter(prepared.loaders["validation"]))
     assert np.array_equal(batch["v_1"].numpy()[0, 0], values[8, 1])
-    spatial = plan(str(tmp_path / "v.nc"), ["v"], {"train": 8, "validation": 4, "test": 0},
-                   grid=["c", "y", "x"])  # fmt: skip
+    spatial = plan(
+        str(tmp_path / "v.nc"),
+        ["v"],
+        {"train": 8, "validation": 4, "test": 0},
+        grid=["c", "y", "x"],
+    )
     assert spatial.data.layout.grid == {"c": 2, "y": 8, "x": 8}
 
 
@@ -162,8 +178,12 @@ def test_groups_of_hdf5_are_read_by_path_and_by_name(tmp_path, plan):
         file["Fields/Temp"] = simulation(2)
         file["Fields/Src"] = simulation(3)
     for name in ("Temp", "Fields/Temp"):
-        prepared = plan(str(tmp_path / "heat.h5"), [name], dims=["time", "x"],
-                        split={"train": 8, "validation": 4, "test": 0})  # fmt: skip
+        prepared = plan(
+            str(tmp_path / "heat.h5"),
+            [name],
+            dims=["time", "x"],
+            split={"train": 8, "validation": 4, "test": 0},
+        )
         batch = next(iter(prepared.loaders["validation"]))
         assert np.array_equal(next(iter(batch.values())).numpy()[0, 0], simulation(2)[8])
     with pytest.raises(DataError, match="Fields/Src"):
@@ -197,19 +217,30 @@ def test_simulations_that_differ_are_named(tmp_path, plan):
     with pytest.raises(DataError, match=r"s2\.nc.*'x': 9"):
         plan(str(tmp_path / "s*.nc"))
     for i in range(4):
-        data = xr.Dataset({"u": (("time", "x"), simulation(i))},
-                          coords={"time": (1.0 + (i == 3)) * np.arange(ROWS)})  # fmt: skip
+        data = xr.Dataset(
+            {"u": (("time", "x"), simulation(i))},
+            coords={"time": (1.0 + (i == 3)) * np.arange(ROWS)},
+        )
         write_fields(data, tmp_path / f"s{i}.nc")
     with pytest.raises(DataError, match="simulation s3 has a time step of 2"):
         plan(str(tmp_path / "s*.nc"))
     with pytest.raises(ConfigError, match="simulations in all"):
-        plan([str(tmp_path / "s0.nc"), str(tmp_path / "s1.nc")],
-             split={"train": 3, "validation": 1, "test": 0})  # fmt: skip
+        plan(
+            [str(tmp_path / "s0.nc"), str(tmp_path / "s1.nc")],
+            split={"train": 3, "validation": 1, "test": 0},
+        )
 
 
 def test_an_emulator_of_a_campaign_is_trained_and_evaluated(tmp_path, job):
-    path = job({"path": write_plain(tmp_path, 5), "inputs": ["u"], "outputs": ["u"],
-                "dims": ["time", "x"]}, training={"steps": 3})  # fmt: skip
+    path = job(
+        {
+            "path": write_plain(tmp_path, 5),
+            "inputs": ["u"],
+            "outputs": ["u"],
+            "dims": ["time", "x"],
+        },
+        training={"steps": 3},
+    )
     run = api.train(path)
     results = api.evaluate(run.path)
     assert results.metrics["test_samples"] == ROWS
@@ -233,14 +264,22 @@ def test_a_parameter_of_each_simulation_is_an_input(tmp_path, job, way, caplog):
     table = tmp_path / "runs.csv"
     table.write_text("run,rate\n" + "".join(f"run{i},{r}\n" for i, r in enumerate(rates)))
     extra = {"parameter_table": str(table)} if way == "table" else {}
-    section = {"path": str(tmp_path / "run*.nc"), "inputs": ["u"], "outputs": ["u"],
-               "parameters": ["rate"], **extra}  # fmt: skip
+    section = {
+        "path": str(tmp_path / "run*.nc"),
+        "inputs": ["u"],
+        "outputs": ["u"],
+        "parameters": ["rate"],
+        **extra,
+    }
     split = {"by": "parameter", "parameter": "rate", "test_range": [0.03, 0.05], "validation": 1}
     split["train"] = 5
-    path = job(section, split=split, model={"name": "unet", "widths": [4]},
-               conditioning="film" if way == "film" else "channels",
-               training={"epochs": 20, "batch_size": 8, "optimizer": {"name": "adam", "lr": 0.02}},
-               )  # fmt: skip
+    path = job(
+        section,
+        split=split,
+        model={"name": "unet", "widths": [4]},
+        conditioning="film" if way == "film" else "channels",
+        training={"epochs": 20, "batch_size": 8, "optimizer": {"name": "adam", "lr": 0.02}},
+    )
     config = load_config(EmulationConfig, path)
     prepared = prepare(config)
     assert [v.name for v in prepared.emulator.layout.inputs] == ["u", "rate"]

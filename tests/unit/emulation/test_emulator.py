@@ -43,8 +43,9 @@ def _statistics(layout, change=0.1):
         n: (torch.full((v.size,), 5.0), torch.full((v.size,), 2.0))
         for n, v in layout.variables.items()
     }
-    return Statistics(values, {n: torch.full((layout.variables[n].size,), change)
-                               for n in layout.state})  # fmt: skip
+    return Statistics(
+        values, {n: torch.full((layout.variables[n].size,), change) for n in layout.state}
+    )
 
 
 def test_an_untrained_emulator_is_near_persistence_in_units():
@@ -67,8 +68,9 @@ def test_fields_may_give_vectors_and_vectors_fields():
 
 
 def test_vectors_alone_need_a_perceptron():
-    layout = Layout((Variable("k", ("p",), (4,), "", False),),
-                    (Variable("q", (), (), "", False),), {}, {}, "t")  # fmt: skip
+    layout = Layout(
+        (Variable("k", ("p",), (4,), "", False),), (Variable("q", (), (), "", False),), {}, {}, "t"
+    )
     data = {"inputs": ["k"], "outputs": ["q"], "lead": 0}
     with pytest.raises(ConfigError, match="mlp"):
         build(_config(data=data), layout)

@@ -20,8 +20,9 @@ def test_an_onnx_file_returns_what_the_emulator_does(trained, tmp_path):
     onnx = pytest.importorskip("onnx")
     found = api.export(trained, tmp_path / "model.onnx")
     assert found["largest_difference"] < 1e-4
-    assert found["inputs"] == [{"name": "u", "dims": ["sample", "x"], "shape": [1, 32],
-                                "units": "m/s"}]  # fmt: skip
+    assert found["inputs"] == [
+        {"name": "u", "dims": ["sample", "x"], "shape": [1, 32], "units": "m/s"}
+    ]
     stored = {p.key: p.value for p in onnx.load(found["path"]).metadata_props}
     assert json.loads(stored["scitoolkit"])["step"] == pytest.approx(0.5)
 
@@ -42,10 +43,19 @@ def test_cpp_calls_the_compiled_package(tmp_path, job):
     values = np.random.default_rng(0).standard_normal((6, 8, 6)).astype("f4")
     with h5py.File(path, "w") as file:
         file["u"] = values
-    config = job({"path": str(path), "inputs": ["u"], "outputs": ["u"], "sample_dim": "t",
-                  "dims": ["t", "x", "z"]}, boundary={"x": "circular"}, transport={"x": 3},
-                 split={"train": 4, "validation": 0, "test": 2},
-                 training={"steps": 3})  # fmt: skip
+    config = job(
+        {
+            "path": str(path),
+            "inputs": ["u"],
+            "outputs": ["u"],
+            "sample_dim": "t",
+            "dims": ["t", "x", "z"],
+        },
+        boundary={"x": "circular"},
+        transport={"x": 3},
+        split={"train": 4, "validation": 0, "test": 2},
+        training={"steps": 3},
+    )
     run = api.train(config).path
     package = tmp_path / "model.pt2"
     assert api.export(run, package)["largest_difference"] < 1e-4
@@ -53,11 +63,24 @@ def test_cpp_calls_the_compiled_package(tmp_path, job):
     program = tmp_path / "call_emulator"
     include, lib = torch_folder / "include", torch_folder / "lib"
     subprocess.run(
-        ["g++", "-O0", "-std=c++20", f"-I{include}", f"-I{include}/torch/csrc/api/include",
-         str(CPP), "-o", str(program), f"-L{lib}", f"-Wl,-rpath,{lib}",
-         "-ltorch", "-ltorch_cpu", "-lc10"],
-        check=True, timeout=600,
-    )  # fmt: skip
+        [
+            "g++",
+            "-O0",
+            "-std=c++20",
+            f"-I{include}",
+            f"-I{include}/torch/csrc/api/include",
+            str(CPP),
+            "-o",
+            str(program),
+            f"-L{lib}",
+            f"-Wl,-rpath,{lib}",
+            "-ltorch",
+            "-ltorch_cpu",
+            "-lc10",
+        ],
+        check=True,
+        timeout=600,
+    )
     state, result = tmp_path / "state.bin", tmp_path / "result.bin"
     values[0].tofile(state)
     subprocess.run([program, package, "1", "8", "6", "3", state, result], check=True, timeout=120)

@@ -97,14 +97,22 @@ class TestPlaneBalance(GuardContract):
     @pytest.fixture
     def guard(self):
         return PlaneBalance(
-            dim="z", carrier="w", diffusivity={"u": 1e-3, "b": 1e-3}, walls={"b": (0.5, -0.5)},
-            step=0.25, dropped=4,
-        )  # fmt: skip
+            dim="z",
+            carrier="w",
+            diffusivity={"u": 1e-3, "b": 1e-3},
+            walls={"b": (0.5, -0.5)},
+            step=0.25,
+            dropped=4,
+        )
 
 
 def balance(viscosity: float, **changed) -> PlaneBalance:
-    settings = {"diffusivity": {"u": viscosity, "b": viscosity}, "walls": {"b": (0.5, -0.5)},
-                "step": 0.125, "dropped": 2}  # fmt: skip
+    settings = {
+        "diffusivity": {"u": viscosity, "b": viscosity},
+        "walls": {"b": (0.5, -0.5)},
+        "step": 0.125,
+        "dropped": 2,
+    }
     return PlaneBalance(dim="z", carrier="w", **{**settings, **changed})
 
 
@@ -144,10 +152,13 @@ def test_planes_that_end_at_walls_are_refused():
         balance(1e-3).build(box)
 
 
-@pytest.mark.parametrize("guard", [
-    FixedMean(values={"v": "kept"}),
-    PlaneBalance(dim="x", carrier="u", diffusivity={"v": 1e-3}, step=0.125),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "guard",
+    [
+        FixedMean(values={"v": "kept"}),
+        PlaneBalance(dim="x", carrier="u", diffusivity={"v": 1e-3}, step=0.125),
+    ],
+)
 def test_a_guard_of_a_state_that_is_not_given_is_refused(guard, tmp_path):
     u, v = (Variable(name, ("x",), (8,), "", is_field=True) for name in "uv")
     data = {"path": tmp_path, "inputs": ["u"], "outputs": ["u", "v"]}
@@ -202,9 +213,10 @@ def test_the_tolerance_of_plane_balance_separates_right_from_wrong_coefficients(
         "three times the viscosity": change(viscosity=3e-3),
         "three times the diffusivity": change(diffusivity=3e-3),
         "a third of the diffusivity": change(diffusivity=1e-3 / 3),
-        "half the step": change(step=0.125), "twice the step": change(step=0.5),
+        "half the step": change(step=0.125),
+        "twice the step": change(step=0.5),
         "a wrong wall": change(walls={"b": (0.45, -0.5)}),
-    }  # fmt: skip
+    }
     assert min(wrong.values()) > 1.5 * PlaneBalance.tolerance, wrong
 
 
@@ -293,9 +305,11 @@ def convection_job(flow, tmp_path, job):
         path = write_fields(data, tmp_path / "flow.nc")
         names = ["p", "b", "u", "w"]
         sections = {
-            "boundary": {"x": "circular"}, "split": {"train": 5, "validation": 0, "test": 0},
-            "training": {"steps": 2, "batch_size": 2}, **sections,
-        }  # fmt: skip
+            "boundary": {"x": "circular"},
+            "split": {"train": 5, "validation": 0, "test": 0},
+            "training": {"steps": 2, "batch_size": 2},
+            **sections,
+        }
         data_section = {"path": str(path), "test": str(path), "inputs": names, "outputs": names}
         return job(data_section, **sections)
 
@@ -308,10 +322,12 @@ GUARDS = [
     {"name": "wall_values", "values": {"b": [0.5, -0.5]}, "dim": "z"},
     {"name": "value_range", "ranges": {"b": [-0.5, 0.5]}},
     {
-        "name": "pressure_equation", "velocity": VELOCITY, "force": {"z": "b"},
+        "name": "pressure_equation",
+        "velocity": VELOCITY,
+        "force": {"z": "b"},
         "viscosity": 3.1623e-3,
     },
-]  # fmt: skip
+]
 
 
 def test_guards_act_in_training_rollout_file_and_export(convection_job, tmp_path):

@@ -33,8 +33,13 @@ def plan(tmp_path, job):
         write(tmp_path / f"run{i}.nc", i)
 
     def make(history=2, lead=1, **sections):
-        data = {"path": str(tmp_path / "run*.nc"), "inputs": ["u", "f"], "outputs": ["u"],
-                "history": history, "lead": lead}  # fmt: skip
+        data = {
+            "path": str(tmp_path / "run*.nc"),
+            "inputs": ["u", "f"],
+            "outputs": ["u"],
+            "history": history,
+            "lead": lead,
+        }
         split = {"train": 3, "validation": 1, "test": 1}
         model = {"name": "resnet", "width": 16, "blocks": 1, "kernel": 3}
         return job(data, **{"split": split, "model": model, **sections})

@@ -36,8 +36,9 @@ def noisy_job(tmp_path, job):
             {"path": str(tmp_path / "run*.nc"), "inputs": ["u"], "outputs": ["u"]},
             split={"train": 8, "validation": 10, "test": 6},
             model={"name": "unet", "widths": [4]},
-            uncertainty={"members": members, "steps": STEPS, "starts": 4}, **sections,
-        )  # fmt: skip
+            uncertainty={"members": members, "steps": STEPS, "starts": 4},
+            **sections,
+        )
 
     return make
 

@@ -17,10 +17,17 @@ from scitoolkit.io.fields import write_fields
 
 
 def test_a_wave_is_learned_and_beats_what_needs_no_network(wave_job):
-    path = wave_job(transport={"x": 8}, symmetries={"shift": ["x"]}, repeats=4,
-                    training={"steps": 150, "ema_decay": 0.9,
-                              "optimizer": {"name": "muon", "lr": 3e-3},
-                              "schedule": {"name": "cosine"}})  # fmt: skip
+    path = wave_job(
+        transport={"x": 8},
+        symmetries={"shift": ["x"]},
+        repeats=4,
+        training={
+            "steps": 150,
+            "ema_decay": 0.9,
+            "optimizer": {"name": "muon", "lr": 3e-3},
+            "schedule": {"name": "cosine"},
+        },
+    )
     run = api.run(path)
     figures = json.loads((run.path / "model" / "metrics.json").read_text())
     assert figures["one_step_over_persistence_u"] < 0.1
@@ -62,10 +69,16 @@ def test_maps_within_a_sample_from_fields_to_parameters(job, tmp_path):
         tmp_path / "maps.nc",
     )
     config = job(
-        {"path": str(path), "inputs": ["image"], "outputs": ["size"], "sample_dim": "case",
-         "lead": 0},
-        split={"train": 30, "validation": 5, "test": 5}, training={"steps": 150},
-    )  # fmt: skip
+        {
+            "path": str(path),
+            "inputs": ["image"],
+            "outputs": ["size"],
+            "sample_dim": "case",
+            "lead": 0,
+        },
+        split={"train": 30, "validation": 5, "test": 5},
+        training={"steps": 150},
+    )
     run = api.train(config)
     results = api.evaluate(run.path)
     assert results.metrics["vrmse_size"] < 0.9
@@ -82,11 +95,17 @@ def test_three_dims_of_a_plain_file_whose_dims_the_user_names(job, tmp_path):
     with h5py.File(path, "w") as file:
         file["rho"] = np.random.default_rng(0).standard_normal((8, 6, 5, 4))
     config = job(
-        {"path": str(path), "inputs": ["rho"], "outputs": ["rho"], "sample_dim": "t",
-         "dims": ["t", "z", "y", "x"]},
+        {
+            "path": str(path),
+            "inputs": ["rho"],
+            "outputs": ["rho"],
+            "sample_dim": "t",
+            "dims": ["t", "z", "y", "x"],
+        },
         split={"train": 5, "validation": 0, "test": 3},
-        model={"name": "resnet", "width": 4, "blocks": 1}, training={"steps": 2},
-    )  # fmt: skip
+        model={"name": "resnet", "width": 4, "blocks": 1},
+        training={"steps": 2},
+    )
     run = api.train(config)
     results = api.evaluate(run.path)
     assert results.metrics["test_samples"] == 3
@@ -96,12 +115,17 @@ def test_three_dims_of_a_plain_file_whose_dims_the_user_names(job, tmp_path):
 
 def test_dates_stay_dates_in_a_prediction(job, tmp_path):
     times = np.datetime64("2020-01-01", "ns") + np.arange(10) * np.timedelta64(6, "h")
-    data = xr.Dataset({"u": (("time", "x"), np.random.default_rng(0).standard_normal((10, 8)))},
-                      coords={"time": times})  # fmt: skip
+    data = xr.Dataset(
+        {"u": (("time", "x"), np.random.default_rng(0).standard_normal((10, 8)))},
+        coords={"time": times},
+    )
     path = write_fields(data, tmp_path / "dates.nc")
-    config = job({"path": str(path), "inputs": ["u"], "outputs": ["u"]},
-                 split={"train": 6, "validation": 0, "test": 4},
-                 rollout={"predict": 2}, training={"steps": 1})  # fmt: skip
+    config = job(
+        {"path": str(path), "inputs": ["u"], "outputs": ["u"]},
+        split={"train": 6, "validation": 0, "test": 4},
+        rollout={"predict": 2},
+        training={"steps": 1},
+    )
     run = api.train(config)
     with xr.open_dataset(api.predict(run.path, path, tmp_path / "out.nc")) as found:
         assert found["time"].values[0] == times[-1] + np.timedelta64(6, "h")
@@ -123,8 +147,12 @@ def test_zarr_is_read_as_well(job, tmp_path):
     path = tmp_path / "store.zarr"
     data = xr.Dataset({"u": (("time", "x"), np.random.default_rng(0).standard_normal((12, 8)))})
     data.to_zarr(path, zarr_format=2)
-    _, config = api.load(job({"path": str(path), "inputs": ["u"], "outputs": ["u"]},
-                             split={"train": 8, "validation": 4, "test": 0}))  # fmt: skip
+    _, config = api.load(
+        job(
+            {"path": str(path), "inputs": ["u"], "outputs": ["u"]},
+            split={"train": 8, "validation": 4, "test": 0},
+        )
+    )
     prepared = prepare(config)
     batch = next(iter(prepared.loaders["validation"]))
     assert np.allclose(batch["u"].numpy()[0, 0], data["u"].values[8])
@@ -132,8 +160,11 @@ def test_zarr_is_read_as_well(job, tmp_path):
 
 
 def test_a_stopped_training_continues_to_the_same_weights(wave_job, interrupt):
-    path = wave_job(symmetries={"shift": ["x"]}, rollout={"steps": 2, "begin": 0.4, "noise": 0.1},
-                    training={"steps": 12, "optimizer": {"name": "muon", "lr": 1e-3}})  # fmt: skip
+    path = wave_job(
+        symmetries={"shift": ["x"]},
+        rollout={"steps": 2, "begin": 0.4, "noise": 0.1},
+        training={"steps": 12, "optimizer": {"name": "muon", "lr": 1e-3}},
+    )
     whole = api.train(path).path
     interrupt(path, 7)
     resumed = api.train(path, resume=True).path
@@ -159,12 +190,15 @@ def test_what_does_not_fit_the_file_is_told(wave_job, overrides, error, message)
 
 
 def test_a_grid_that_cannot_be_compared_or_another_step_is_refused(trained, tmp_path):
-    other = xr.Dataset({"u": (("time", "x"), np.zeros((5, 16), "f4"))},
-                       coords={"time": 0.5 * np.arange(5)})  # fmt: skip
+    other = xr.Dataset(
+        {"u": (("time", "x"), np.zeros((5, 16), "f4"))}, coords={"time": 0.5 * np.arange(5)}
+    )
     with pytest.raises(DataError, match=r"x: 16 cells for 32.*without coordinates"):
         api.predict(trained, write_fields(other, tmp_path / "grid.nc"), tmp_path / "out.nc")
-    slow = xr.Dataset({"u": (("time", "x"), np.zeros((5, 32), "f4"))},
-                      coords={"time": 9.0 * np.arange(5), "x": np.arange(32) / 32})  # fmt: skip
+    slow = xr.Dataset(
+        {"u": (("time", "x"), np.zeros((5, 32), "f4"))},
+        coords={"time": 9.0 * np.arange(5), "x": np.arange(32) / 32},
+    )
     with pytest.raises(DataError, match="a step of 9"):
         api.evaluate(trained, write_fields(slow, tmp_path / "slow.nc"))
 
@@ -174,5 +208,9 @@ def test_nan_in_the_training_part_is_told_with_its_samples(job, tmp_path):
     values[3, 2] = np.nan
     path = write_fields(xr.Dataset({"u": (("time", "x"), values)}), tmp_path / "nan.nc")
     with pytest.raises(DataError, match=r"NaN or Inf.*samples 3"):
-        api.check(job({"path": str(path), "inputs": ["u"], "outputs": ["u"]},
-                      split={"train": 8, "validation": 2, "test": 0}))  # fmt: skip
+        api.check(
+            job(
+                {"path": str(path), "inputs": ["u"], "outputs": ["u"]},
+                split={"train": 8, "validation": 2, "test": 0},
+            )
+        )

@@ -29,12 +29,22 @@ def drift(tmp_path, job):
         write_fields(data, tmp_path / f"run{i}.nc")
 
     def make(leads=(1, 2, 4), lead=2, **sections):
-        data = {"path": str(tmp_path / "run*.nc"), "inputs": ["u"], "outputs": ["u"],
-                "leads": list(leads), "lead": lead, **sections.pop("data", {})}  # fmt: skip
+        data = {
+            "path": str(tmp_path / "run*.nc"),
+            "inputs": ["u"],
+            "outputs": ["u"],
+            "leads": list(leads),
+            "lead": lead,
+            **sections.pop("data", {}),
+        }
         training = {"epochs": 25, "batch_size": 8, "optimizer": {"name": "adam", "lr": 0.02}}
-        return job(data, split={"train": 3, "validation": 0, "test": 1},
-                   model={"name": "unet", "widths": [4]}, conditioning="film",
-                   **{"training": training, **sections})  # fmt: skip
+        return job(
+            data,
+            split={"train": 3, "validation": 0, "test": 1},
+            model={"name": "unet", "widths": [4]},
+            conditioning="film",
+            **{"training": training, **sections},
+        )
 
     return make
 
@@ -120,7 +130,12 @@ def test_a_lead_for_an_emulator_of_one_is_refused(trained, wave, tmp_path):
 
 
 def test_a_guard_that_knows_the_time_of_a_step_suits_one_lead(drift):
-    guard = {"name": "plane_balance", "dim": "x", "carrier": "u", "diffusivity": {"u": 1e-3},
-             "step": 1.0}  # fmt: skip
+    guard = {
+        "name": "plane_balance",
+        "dim": "x",
+        "carrier": "u",
+        "diffusivity": {"u": 1e-3},
+        "step": 1.0,
+    }
     with pytest.raises(ConfigError, match=r"for a single lead, but data.leads has 3 leads"):
         prepare(load_config(EmulationConfig, drift(guards=[guard])))

@@ -146,7 +146,7 @@ def test_a_mask_that_changes_is_refused_with_its_row(
         ({"boundary": {"x": "circular"}, "symmetries": {"shift": ["x"]}}, "symmetries.shift"),
         ({"symmetries": {"mirror": {"y": ["v"]}}}, "symmetries.mirror.y"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_work_with_a_mask_is_refused_by_name(plan, sections, where):
     with pytest.raises(ConfigError, match=r"not possible with data\.mask") as caught:
         plan(np.nan, **sections)
@@ -184,8 +184,11 @@ def test_sea_surface_temperature_is_learned_and_predicted_with_its_land(tmp_path
     made = job_for_task("emulate").starter(DataToStart([str(source)], [str(source)]))
     config = yaml.safe_load(made)
     assert config["data"]["mask"] == "missing"
-    config |= {"run": {"root": str(tmp_path / "runs")}, "model": {"name": "unet", "widths": [4, 8]},
-               "rollout": {"evaluate": 2, "long": 2, "predict": 3}}  # fmt: skip
+    config |= {
+        "run": {"root": str(tmp_path / "runs")},
+        "model": {"name": "unet", "widths": [4, 8]},
+        "rollout": {"evaluate": 2, "long": 2, "predict": 3},
+    }
     config["training"] |= {"steps": 4, "batch_size": 2, "progress": False}
     config["split"] = {"by": "time", "train": 20, "validation": 3, "test": 4}
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(config))

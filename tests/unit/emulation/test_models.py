@@ -23,8 +23,15 @@ def _awake(net):
     return net.double()
 
 
-SMALL = {"widths": [4, 6], "width": 4, "layers": 2, "blocks": 1, "modes": [3], "products": 3,
-         "sources": 2}  # fmt: skip
+SMALL = {
+    "widths": [4, 6],
+    "width": 4,
+    "layers": 2,
+    "blocks": 1,
+    "modes": [3],
+    "products": 3,
+    "sources": 2,
+}
 
 
 def _small(name, **changed):

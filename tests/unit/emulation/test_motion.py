@@ -18,12 +18,18 @@ def test_a_report_begins_with_truth_forecast_and_error_at_rest_and_in_motion(job
     rng = np.random.default_rng(0)
     slow, fast = (np.cumsum(rng.normal(size=(30, 12, 8)), 0) * s for s in (0.01, 1.0))
     level = rng.normal(size=(1, 12, 8))
-    fields = {n: (("time", "x", "z"), (level + v).astype("f4"), {"units": "K"})
-              for n, v in (("slow", slow), ("fast", fast))}  # fmt: skip
+    fields = {
+        n: (("time", "x", "z"), (level + v).astype("f4"), {"units": "K"})
+        for n, v in (("slow", slow), ("fast", fast))
+    }
     path = write_fields(xr.Dataset(fields), tmp_path / "flow.nc")
-    config = job({"path": str(path), "inputs": ["slow", "fast"], "outputs": ["slow", "fast"]},
-                 split={"train": 8, "validation": 0, "test": 22}, training={"steps": 1},
-                 model={"name": "unet", "widths": [4]}, rollout={"long": 0})  # fmt: skip
+    config = job(
+        {"path": str(path), "inputs": ["slow", "fast"], "outputs": ["slow", "fast"]},
+        split={"train": 8, "validation": 0, "test": 22},
+        training={"steps": 1},
+        model={"name": "unet", "widths": [4]},
+        rollout={"long": 0},
+    )
     run = api.run(config)
     figures = json.loads((run.path / "results.json").read_text())["figures"]
     assert [panel["label"] for panel in figures[0]["panels"]] == [

@@ -71,9 +71,11 @@ def _stop_after(monkeypatch, count):
 
 def test_rolled_ensembles_with_jitter_go_on_bit_for_bit(wave_job, wave, tmp_path, monkeypatch):
     config = wave_job(
-        symmetries={"shift": ["x"]}, rollout={"jitter": True}, training={"steps": 2},
+        symmetries={"shift": ["x"]},
+        rollout={"jitter": True},
+        training={"steps": 2},
         uncertainty={"members": 2, "steps": 3},
-    )  # fmt: skip
+    )
     run = api.train(config).path
     source = wave(12, seed=1, name="start.nc")
     whole = _values(api.predict(run, source, tmp_path / "whole.nc", steps=9))
@@ -97,8 +99,18 @@ def test_a_rollout_by_several_processes_is_refused_and_a_map_is_not(trained):
 def test_two_processes_map_the_samples_of_a_file_as_one_does(trained, wave, tmp_path):
     source = wave(23, seed=1, name="start.nc")
     whole = _values(api.predict(trained, source, tmp_path / "whole.nc", steps=0))
-    command = [sys.executable, "-m", "scitoolkit", "predict", str(trained), str(source), "-o",
-               str(tmp_path / "two.nc"), "--nproc", "2"]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "scitoolkit",
+        "predict",
+        str(trained),
+        str(source),
+        "-o",
+        str(tmp_path / "two.nc"),
+        "--nproc",
+        "2",
+    ]
     subprocess.run([*command, "--steps", "0"], check=True, capture_output=True)
     xr.testing.assert_identical(_values(tmp_path / "two.nc"), whole)
 
@@ -114,7 +126,8 @@ def test_memory_does_not_grow_with_the_samples_of_a_file(trained, wave, tmp_path
     for count in (500, 20_000):  # the outputs of the longer one would be 51 MB
         source = wave(count, name=f"{count}.nc")
         arguments = [str(trained), str(source), str(tmp_path / f"out{count}.nc")]
-        done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True,
-                              text=True, check=True)  # fmt: skip
+        done = subprocess.run(
+            [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True
+        )
         peaks.append(int(done.stdout) * 1024)
     assert np.diff(peaks)[0] < 48 << 20

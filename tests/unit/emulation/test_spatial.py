@@ -29,8 +29,13 @@ from scitoolkit.training.traffic import Traffic
 CELLS = 64
 FIELDS = tuple(Variable(n, ("x", "y"), (CELLS, 8), "", True) for n in "uv")
 FORCE = Variable("f", (), (), "", False)
-LAYOUT = Layout((*FIELDS, FORCE), FIELDS, {"x": CELLS, "y": 8},
-                {"x": list(range(CELLS)), "y": list(range(8))}, "t")  # fmt: skip
+LAYOUT = Layout(
+    (*FIELDS, FORCE),
+    FIELDS,
+    {"x": CELLS, "y": 8},
+    {"x": list(range(CELLS)), "y": list(range(8))},
+    "t",
+)
 
 
 def config(**sections) -> EmulationConfig:
@@ -51,7 +56,9 @@ def made(settings: EmulationConfig, layout: Layout = LAYOUT):
 UNET = {"name": "unet", "widths": [8, 6], "patch": 2}
 CASES = {
     "unet, transport, coordinates, periodic": {
-        "model": UNET, "boundary": {"x": "circular"}, "transport": {"x": 3, "y": 2},
+        "model": UNET,
+        "boundary": {"x": "circular"},
+        "transport": {"x": 3, "y": 2},
         "coordinates": ["x"],
     },
     "unet, transport, walls": {"model": UNET, "transport": {"x": 3}},
@@ -62,19 +69,24 @@ CASES = {
     "factorised_fno": {"model": {"name": "factorised_fno", "width": 6, "modes": [4]}},
     "unet, film": {"model": UNET, "conditioning": "film"},
     "convnext_unet, film": {
-        "model": {"name": "convnext_unet", "widths": [6, 8]}, "conditioning": "film",
+        "model": {"name": "convnext_unet", "widths": [6, 8]},
+        "conditioning": "film",
     },
     "fno, film": {"model": {"name": "fno", "width": 6, "modes": [4, 3]}, "conditioning": "film"},
     "resnet, guards": {
-        "model": {"name": "resnet", "width": 6, "blocks": 1}, "boundary": {"x": "circular"},
-        "guards": [{"name": "spectral_filter"}, {"name": "value_range", "ranges": {"u": [-2, 2]}},
-                   {"name": "fixed_mean", "values": {"v": "kept"}}],
+        "model": {"name": "resnet", "width": 6, "blocks": 1},
+        "boundary": {"x": "circular"},
+        "guards": [
+            {"name": "spectral_filter"},
+            {"name": "value_range", "ranges": {"u": [-2, 2]}},
+            {"name": "fixed_mean", "values": {"v": "kept"}},
+        ],
     },
     "resnet, elliptic diagnostic": {
         "model": {"name": "resnet", "width": 6, "blocks": 1},
         "diagnostic": {"outputs": ["v"], "model": {"name": "elliptic", "modes": [4]}},
     },
-}  # fmt: skip
+}
 
 
 def outcome(emulator, task, batch):
@@ -165,12 +177,14 @@ def test_bytes_are_those_of_the_formula(model):
     [
         ({"model": {"name": "unet", "widths": [8] * 4}}, "x: slabs of 16 cells, fewer than 32"),
         ({"model": UNET, "transport": {"x": 17}}, "x: transport reaches 17 cells"),
-        ({"boundary": {"x": "circular"}, "symmetries": {"shift": ["x"]}, "model": UNET},
-         "x: symmetries move cells"),
+        (
+            {"boundary": {"x": "circular"}, "symmetries": {"shift": ["x"]}, "model": UNET},
+            "x: symmetries move cells",
+        ),
         ({"model": UNET, "spatial_dim": "z"}, "'z' is not a dim"),
         ({"model": UNET, "rollout": {"noise": 0.1}}, "the same noise"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_divided_is_refused_by_name(sections, said):
     def work(ranks):
         return Slab(config(**sections), LAYOUT, ranks)
@@ -184,24 +198,45 @@ def test_two_processes_train_as_one(job, tmp_path):
     rng = np.random.default_rng(0)
     t, x = np.arange(30)[:, None, None], np.arange(CELLS)[None, :, None] / CELLS
     values = sum(np.sin(2 * np.pi * (k * (x - 0.02 * t) + rng.random(6))) / k for k in (1, 2, 3))
-    data = xr.Dataset({"u": (("time", "x", "y"), values.astype("f4"))},
-                      coords={"time": np.arange(30), "x": np.arange(CELLS)})  # fmt: skip
-    section = {"path": str(write_fields(data, tmp_path / "u.nc")), "inputs": ["u"],
-               "outputs": ["u"]}  # fmt: skip
+    data = xr.Dataset(
+        {"u": (("time", "x", "y"), values.astype("f4"))},
+        coords={"time": np.arange(30), "x": np.arange(CELLS)},
+    )
+    section = {
+        "path": str(write_fields(data, tmp_path / "u.nc")),
+        "inputs": ["u"],
+        "outputs": ["u"],
+    }
     path = job(
-        section, boundary={"x": "circular"}, coordinates=["x"], spatial_dim="x",
-        model={"name": "unet", "widths": [4, 6]}, rollout={"steps": 2, "begin": 0.0},
-        symmetries={"mirror": {"y": []}}, split={"train": 22, "validation": 4, "test": 4},
-        training={"strategy": "spatial", "steps": 3, "log_every": 1,
-                  "optimizer": {"name": "sgd", "lr": 0.1}},
-    )  # fmt: skip
+        section,
+        boundary={"x": "circular"},
+        coordinates=["x"],
+        spatial_dim="x",
+        model={"name": "unet", "widths": [4, 6]},
+        rollout={"steps": 2, "begin": 0.0},
+        symmetries={"mirror": {"y": []}},
+        split={"train": 22, "validation": 4, "test": 4},
+        training={
+            "strategy": "spatial",
+            "steps": 3,
+            "log_every": 1,
+            "optimizer": {"name": "sgd", "lr": 0.1},
+        },
+    )
     settings = load_config(EmulationConfig, path)
     models, losses, outcomes = [], [], []
     for count in (1, 2):
         root = tmp_path / str(count)
         strategy = "single" if count == 1 else "spatial"
-        done = run_process(tmp_path, "train", path, f"run.root={root}",
-                           f"training.strategy={strategy}", "--nproc", count)  # fmt: skip
+        done = run_process(
+            tmp_path,
+            "train",
+            path,
+            f"run.root={root}",
+            f"training.strategy={strategy}",
+            "--nproc",
+            count,
+        )
         assert done.code == 0, done.err
         (run,) = (Path(p).parent for p in root.rglob("metrics.jsonl"))
         models.append(load(run / "model", settings))

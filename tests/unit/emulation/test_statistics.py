@@ -99,8 +99,10 @@ def test_any_number_of_ranks_finds_the_same_bits(tmp_path, config, parts):
     for i in range(3):
         rows = slice(i * ROWS, (i + 1) * ROWS)
         times = np.arange(3 * ROWS)[rows] / 4 if parts else np.arange(ROWS) / 4
-        write_fields(xr.Dataset({"u": (("time", "x", "y"), whole[rows])},
-                                coords={"time": times}), tmp_path / "d" / f"s{i}.nc")  # fmt: skip
+        write_fields(
+            xr.Dataset({"u": (("time", "x", "y"), whole[rows])}, coords={"time": times}),
+            tmp_path / "d" / f"s{i}.nc",
+        )
     data = open_data(config(tmp_path / "d").data)
     assert len(data.blocks) == (1 if parts else 3)
     pieces = pieces_of(data.campaign, data.blocks)
@@ -109,8 +111,9 @@ def test_any_number_of_ranks_finds_the_same_bits(tmp_path, config, parts):
     for ranks in (1, 2, 3):
         rows = {}
         for rank in range(ranks):
-            rows |= measure_pieces(data.campaign, data.rows, dict(enumerate(pieces)), question,
-                                   share=(rank, ranks))  # fmt: skip
+            rows |= measure_pieces(
+                data.campaign, data.rows, dict(enumerate(pieces)), question, share=(rank, ranks)
+            )
         joined = merged(data.campaign, pieces, [rows[n] for n in range(len(pieces))], question)
         results.append([joined.values["u"].parts, joined.changes["u"].parts])
     assert all(
@@ -172,8 +175,10 @@ def test_a_dry_run_reads_next_to_nothing_and_keeps_nothing(tmp_path, campaign, c
 
 
 def test_a_run_says_what_it_was_normalised_with(tmp_path, campaign, job):
-    path = job({"path": str(campaign), "inputs": ["u"], "outputs": ["u"]},
-               training={"steps": 2, "batch_size": 2})  # fmt: skip
+    path = job(
+        {"path": str(campaign), "inputs": ["u"], "outputs": ["u"]},
+        training={"steps": 2, "batch_size": 2},
+    )
     run = api.train(path)
     stated = yaml.safe_load((run.path / "statistics.json").read_text())
     assert stated["source"] == "measured"

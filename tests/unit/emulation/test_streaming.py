@@ -18,12 +18,22 @@ STREAM = {"workers": 0, "reservoir": 3, "validation": 1, "test": 1}
 def online(job):
     def make(stream=None, data=None, **sections):
         written = {
-            "generator": GENERATOR, "draw": DRAW, "stream": {**STREAM, **(stream or {})},
-            "inputs": ["u"], "outputs": ["u"], "parameters": ["length"], **(data or {}),
-        }  # fmt: skip
+            "generator": GENERATOR,
+            "draw": DRAW,
+            "stream": {**STREAM, **(stream or {})},
+            "inputs": ["u"],
+            "outputs": ["u"],
+            "parameters": ["length"],
+            **(data or {}),
+        }
         training = {"steps": 20, "checkpoint": {"every_steps": 4}, **sections.pop("training", {})}
-        return job(written, boundary={"x": "circular"}, model={"name": "unet", "widths": [4, 6]},
-                   training=training, **sections)  # fmt: skip
+        return job(
+            written,
+            boundary={"x": "circular"},
+            model={"name": "unet", "widths": [4, 6]},
+            training=training,
+            **sections,
+        )
 
     return make
 

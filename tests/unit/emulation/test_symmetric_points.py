@@ -19,8 +19,9 @@ def check(tmp_path, points, **symmetries):
     layout = Layout((u,), (u,), {"x": 8}, {"x": points.tolist()} if len(points) else {}, "time")
     config = EmulationConfig(
         data={"path": tmp_path, "inputs": ["u"], "outputs": ["u"]},
-        boundary={"x": "circular"}, symmetries=symmetries,
-    )  # fmt: skip
+        boundary={"x": "circular"},
+        symmetries=symmetries,
+    )
     check_symmetries(config, layout)
 
 

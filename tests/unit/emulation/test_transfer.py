@@ -87,7 +87,7 @@ def test_spectral_layers_give_the_same_field_on_finer_cells(model):
         ({"name": "elliptic", "modes": [4]}, {}, layout(32, 4.0), "elliptic: its modes"),
         ({"name": "elliptic", "modes": [4]}, {}, layout(32, 2.0), "elliptic: its convolutions"),
     ],
-)  # fmt: skip
+)
 def test_layers_that_belong_to_their_grid_are_named(model, sections, found, said):
     settings = config(model, **sections)
     with pytest.raises(DataError, match=said):

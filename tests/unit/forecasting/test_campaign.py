@@ -34,8 +34,10 @@ def path(request, tmp_path):
     if request.param == "files":
         for number in range(len(ROWS)):
             times = 0.1 * np.arange(ROWS[number])
-            data = xr.Dataset({"u": (("time", "x"), simulation(number), {"units": "K"})},
-                              coords={"time": times, "x": np.arange(CELLS) / CELLS})  # fmt: skip
+            data = xr.Dataset(
+                {"u": (("time", "x"), simulation(number), {"units": "K"})},
+                coords={"time": times, "x": np.arange(CELLS) / CELLS},
+            )
             data.to_netcdf(tmp_path / f"sim{number}.nc", engine="h5netcdf")
         return str(tmp_path / "sim*.nc"), "u"
     with h5py.File(tmp_path / "all.h5", "w") as file:
@@ -49,10 +51,14 @@ def path(request, tmp_path):
 
 def config(path, variable="u", **sections):
     sections = {
-        "split": {"train": 3, "validation": 1, "test": 1}, "inputs": 3, "leads": 3,
-        "forecaster": {"name": "damped_anomaly_memory", "folds": 1}, "model": {"name": "none"},
-        "pod": {"rank": 2}, **sections,
-    }  # fmt: skip
+        "split": {"train": 3, "validation": 1, "test": 1},
+        "inputs": 3,
+        "leads": 3,
+        "forecaster": {"name": "damped_anomaly_memory", "folds": 1},
+        "model": {"name": "none"},
+        "pod": {"rank": 2},
+        **sections,
+    }
     return ForecastingConfig(data={"path": path, "variable": variable}, **sections)
 
 
@@ -63,9 +69,10 @@ def test_parts_are_simulations_and_windows_stay_in_one(path):
     parts = split_field(data, made)
     edges = np.cumsum([0, *ROWS]).tolist()
     assert parts.steps == {
-        "train": range(edges[3]), "validation": range(edges[3], edges[4]),
+        "train": range(edges[3]),
+        "validation": range(edges[3], edges[4]),
         "test": range(edges[4], edges[5]),
-    }  # fmt: skip
+    }
     for name, numbers in (("train", 3), ("validation", 1), ("test", 1)):
         windows = parts.windows[name]
         both = np.concatenate([windows.input_values(), windows.targets()], 1)

@@ -46,9 +46,13 @@ def file(tmp_path_factory):
 
 def config(path, forecaster="pod_ridge", **data):
     return ForecastingConfig(
-        data={"path": path, **data}, forecaster=forecaster, model={"name": "none"}, harmonics=[0],
-        split={"train": 0.625, "validation": 0.125, "test": 0.25}, pod={"rank": 4},
-    )  # fmt: skip
+        data={"path": path, **data},
+        forecaster=forecaster,
+        model={"name": "none"},
+        harmonics=[0],
+        split={"train": 0.625, "validation": 0.125, "test": 0.25},
+        pod={"rank": 4},
+    )
 
 
 def job_on(folder, settings):
@@ -104,8 +108,9 @@ def test_a_forcing_known_in_advance_lowers_the_error(file, tmp_path):
         whole.drop_vars("index").isel(time=slice(None, 150)).to_netcdf(tmp_path / "part.nc")
         whole[["index"]].to_netcdf(tmp_path / "index.nc")
         truth = whole.forced[150:158].values
-    given = config(file, variable="forced",
-                   drivers=[{"variable": "index", "path": tmp_path / "index.nc"}])  # fmt: skip
+    given = config(
+        file, variable="forced", drivers=[{"variable": "index", "path": tmp_path / "index.nc"}]
+    )
     job, run, _ = job_on(tmp_path / "c", given)
     out = forecast(job, run, tmp_path / "part.nc", tmp_path / "out.nc")
     assert float(np.sqrt(((out.forced.values - truth) ** 2).mean())) < 0.2

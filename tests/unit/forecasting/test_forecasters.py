@@ -25,9 +25,17 @@ class TestEveryForecaster(ForecasterContract):
 
 @pytest.mark.parametrize(
     ("name", "most"),
-    [("linear", 0.3), ("hankel_dmd", 0.4), ("pod_ridge", 0.3), ("damped_pod_ridge", 0.3),
-     ("identified_ode", 0.4), ("quadratic_map", 0.4), ("reservoir", 0.6), ("sensors", 0.35)],
-)  # fmt: skip
+    [
+        ("linear", 0.3),
+        ("hankel_dmd", 0.4),
+        ("pod_ridge", 0.3),
+        ("damped_pod_ridge", 0.3),
+        ("identified_ode", 0.4),
+        ("quadratic_map", 0.4),
+        ("reservoir", 0.6),
+        ("sensors", 0.35),
+    ],
+)
 def test_travelling_waves_are_forecast(name, most):
     """Noise of 0.1 on waves of 0.8: models of the modes' rotation come near the noise."""
     contract = ForecasterContract()

@@ -163,10 +163,13 @@ def lorenz63(count, noise=0.02):
 def test_intervals_are_those_of_the_forecaster_that_is_delivered(tmp_path, model):
     """The correction makes errors several times smaller than those of the base alone."""
     job, run, path, results = run_job(
-        tmp_path, lorenz63(1500), "u", model={"name": model},
+        tmp_path,
+        lorenz63(1500),
+        "u",
+        model={"name": model},
         **({"forecaster": "cubic_map", "pod": {"rank": 3}} if model == "none" else {}),
         training={"epochs": 15, "batch_size": 32, "progress": False},
-    )  # fmt: skip
+    )
     settings = ModelFolder(run.path).config(ForecastingConfig)
     surrogate = ForecastSurrogate.load(run.path / "model")
     if model == "damped_residual_lstm":
@@ -214,9 +217,13 @@ def test_the_best_row_of_the_table_can_be_chosen(tmp_path):
 def test_one_family_is_delivered_when_it_is_asked_for(tmp_path):
     field = lorenz63(600)
     _, run, _, results = run_job(
-        tmp_path, field, "u", model={"name": "none"}, pod={"rank": 3},
+        tmp_path,
+        field,
+        "u",
+        model={"name": "none"},
+        pod={"rank": 3},
         forecaster={"name": "identified_ode"},
-    )  # fmt: skip
+    )
     record = json.loads((run.path / "model" / "fit.json").read_text())
     assert [e["config"]["name"] for e in record["entries"]] == ["identified_ode"]
     assert record["entries"][0]["config"]["penalty"] in (1e-8, 1e-6, 1e-4, 1e-2)
@@ -232,9 +239,10 @@ def test_a_weights_file_of_an_older_release_is_refused_by_name(tmp_path):
     from safetensors.numpy import save_file
 
     save_file(
-        {"a": np.zeros(1)}, str(tmp_path / "weights.safetensors"),
+        {"a": np.zeros(1)},
+        str(tmp_path / "weights.safetensors"),
         {"scitoolkit": json.dumps({"name": "sst"})},
-    )  # fmt: skip
+    )
     with pytest.raises(CheckpointError, match="other forecasters"):
         ForecastSurrogate.load(tmp_path)
 
@@ -247,8 +255,9 @@ def test_months_stamped_at_their_end_are_continued_at_their_end():
     np.testing.assert_array_equal(_future_times(ends + noon, 3), expected)
     thirtieth = np.array(["2001-12-30", "2002-01-30"], "datetime64[ns]")
     assert _future_times(thirtieth, 2).astype("datetime64[D]").astype(str).tolist() == [
-        "2002-02-28", "2002-03-30",
-    ]  # fmt: skip
+        "2002-02-28",
+        "2002-03-30",
+    ]
     noleap = [cftime.DatetimeNoLeap(2001, m, d) for m, d in ((1, 31), (2, 28))]
     assert [(t.month, t.day) for t in _future_times(np.array(noleap), 2)] == [(3, 31), (4, 30)]
     even = [cftime.Datetime360Day(2001, m, 30) for m in (11, 12)]

@@ -19,11 +19,19 @@ EMPTY = {"nodes": [0], "skips": []}
 @pytest.mark.parametrize("seasonal", [True, False])
 def test_formula_counts_what_the_network_has(head, model, seasonal):
     config = ForecastingConfig(
-        data={"path": "x.nc", "variable": "x"}, inputs=5, leads=4, ensemble=2,
+        data={"path": "x.nc", "variable": "x"},
+        inputs=5,
+        leads=4,
+        ensemble=2,
         model={"head": head, **model},
-    )  # fmt: skip
+    )
     network = make_ensemble(
-        config.model, 3, config.inputs, config.leads, seasonal=seasonal, members=config.ensemble,
+        config.model,
+        3,
+        config.inputs,
+        config.leads,
+        seasonal=seasonal,
+        members=config.ensemble,
         seed=0,
-    )  # fmt: skip
+    )
     assert num_parameters(config, 3, seasonal) == sum(p.numel() for p in network.parameters())

@@ -35,18 +35,25 @@ def campaign(tmp_path_factory):
     for number, growth in enumerate(GROWTH):
         u = simulation(growth, number)
         fields = {"u": (("time", "x"), u, {"units": "m"})}
-        write_fields(xr.Dataset(fields, {"time": 0.1 * np.arange(len(u))}, {"growth": growth}),
-                     folder / f"s{number}.nc")  # fmt: skip
+        write_fields(
+            xr.Dataset(fields, {"time": 0.1 * np.arange(len(u))}, {"growth": growth}),
+            folder / f"s{number}.nc",
+        )
     return folder
 
 
 def config_of(folder, forecaster="quadratic_map", **data):
     config = {
-        "domain": "forecasting", "workflow": "waves", "inputs": 2, "leads": 8,
+        "domain": "forecasting",
+        "workflow": "waves",
+        "inputs": 2,
+        "leads": 8,
         "data": {"path": str(folder / "s*.nc"), "variable": "u", **data},
-        "forecaster": {"name": forecaster}, "model": {"name": "none"}, "pod": {"rank": 3},
+        "forecaster": {"name": forecaster},
+        "model": {"name": "none"},
+        "pod": {"rank": 3},
         "run": {"root": str(folder / "runs")},
-    }  # fmt: skip
+    }
     path = folder / "config.yaml"
     path.write_text(yaml.safe_dump(config))
     return path

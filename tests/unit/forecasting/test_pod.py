@@ -155,8 +155,9 @@ def test_inverse_transform_takes_samples_and_fewer_modes():
     samples = xr.concat([coefficients, 0 * coefficients], "sample").transpose("mode", ...)
     back = pod.inverse_transform(samples)
     assert back.dims == ("sample", "time", "lat", "lon")
-    xr.testing.assert_allclose(back[1].drop_vars("sample", errors="ignore"),
-                               pod.climatology(field.time))  # fmt: skip
+    xr.testing.assert_allclose(
+        back[1].drop_vars("sample", errors="ignore"), pod.climatology(field.time)
+    )
 
 
 def test_rank_by_forecast_error_keeps_what_can_be_forecast():

@@ -24,11 +24,13 @@ CASES = {
     "several": {"variables": ["warm", "rain"], "transform": {"rain": "sqrt"}},
     "parameter": {"variable": "warm", "parameters": ["growth"]},
     "all": {
-        "variables": ["rain", "warm"], "parameters": ["growth", "mass"],
-        "transform": {"rain": "log1p"}, "maximum": {"warm": 340.0},
+        "variables": ["rain", "warm"],
+        "parameters": ["growth", "mass"],
+        "transform": {"rain": "log1p"},
+        "maximum": {"warm": 340.0},
     },
     "driver": {"variable": "warm", "drivers": [{"variable": "index"}]},
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")
@@ -44,9 +46,11 @@ def folder(tmp_path_factory):
         wave = growth * np.sin(x - 0.3 * t) + 0.05 * rng.normal(size=(STEPS, 9))
         warm, rain = 300 + 4 * wave + 2 * index[:, None], np.maximum(0, wave) ** 2
         warm[:, 4] = rain[:, 4] = np.nan
-        fields = {"warm": (("time", "x"), warm, {"units": "K"}),
-                  "rain": (("time", "x"), rain, {"units": "mm/day"}),
-                  "index": ("time", index)}  # fmt: skip
+        fields = {
+            "warm": (("time", "x"), warm, {"units": "K"}),
+            "rain": (("time", "x"), rain, {"units": "mm/day"}),
+            "index": ("time", index),
+        }
         made = xr.Dataset(fields, {"time": days}, {"growth": growth, "mass": 9.0 - number**2})
         made.to_netcdf(out / f"s{number}.nc", engine="h5netcdf")
     return out
@@ -55,11 +59,18 @@ def folder(tmp_path_factory):
 def trained(folder, root, data):
     files = "s0.nc" if "drivers" in data else "s*.nc"
     config = ForecastingConfig(
-        data={"path": folder / files, **({} if "drivers" in data else {"files": "simulations"}),
-              **data},
-        forecaster="damped_anomaly_memory", model={"name": "none"}, harmonics=[0], inputs=INPUTS,
-        leads=LEADS, pod={"rank": 4},
-    )  # fmt: skip
+        data={
+            "path": folder / files,
+            **({} if "drivers" in data else {"files": "simulations"}),
+            **data,
+        },
+        forecaster="damped_anomaly_memory",
+        model={"name": "none"},
+        harmonics=[0],
+        inputs=INPUTS,
+        leads=LEADS,
+        pod={"rank": 4},
+    )
     run = RunDirectory.create(root, "test", config)
     ForecastingJob().train(config, run)
     return run.path, config
@@ -71,9 +82,10 @@ def called(path, config):
     field = open_field(config, found.coding, found.grid)
     windows = Windows(field.data.series, np.array([2, 11, 30]), INPUTS, LEADS)
     wanted = field.physical(found.forecast(windows), windows)
-    raw = found.coding.decode(field.data.series.values + (
-        found.coding.explained(field.physical.drivers[:STEPS]) if found.coding.drivers else 0
-    ))  # fmt: skip
+    raw = found.coding.decode(
+        field.data.series.values
+        + (found.coding.explained(field.physical.drivers[:STEPS]) if found.coding.drivers else 0)
+    )
     parts = [raw[s : s + INPUTS] for s in windows.starts]
     fields = found.coding.slices[: len(found.coding.fields)]
     arrays = [np.stack([p[:, cells] for p in parts]) for cells in fields]
@@ -82,9 +94,9 @@ def called(path, config):
     if held:
         arrays.append(np.stack([[p[0, cells.start] for cells in held] for p in parts]))
     if found.coding.drivers:
-        arrays.append(np.stack([
-            field.physical.drivers[s : s + INPUTS + LEADS] for s in windows.starts
-        ]))  # fmt: skip
+        arrays.append(
+            np.stack([field.physical.drivers[s : s + INPUTS + LEADS] for s in windows.starts])
+        )
     outputs = [wanted[..., cells] for cells in fields]
     return [np.ascontiguousarray(a, np.float32) for a in arrays], outputs
 

@@ -96,8 +96,9 @@ def test_frames_are_what_the_polynomials_are_at_gauss_points(flow):
     frame = flow.frame(96, 32)
     assert {n: v.shape for n, v in frame.items()} == dict.fromkeys("pbuw", (96, 32))
     b, *_ = flow.fields()
-    assert np.allclose(frame["b"][::2] @ evaluation_matrix(gauss_points(32), flow.z).T, b,
-                       atol=1e-9)  # fmt: skip
+    assert np.allclose(
+        frame["b"][::2] @ evaluation_matrix(gauss_points(32), flow.z).T, b, atol=1e-9
+    )
 
 
 def test_quadrature_integrates_polynomials():

@@ -26,8 +26,9 @@ def test_small_waves_grow_as_the_jacobian_says(mode):
     rates, vectors = np.linalg.eig(jacobian)
     i = int(np.argmax(rates.real))
     size = 1e-7
-    start = np.stack([c + size * (v * wave).real for c, v in zip((a0, b0), vectors[:, i],
-                                                                 strict=True)])  # fmt: skip
+    start = np.stack(
+        [c + size * (v * wave).real for c, v in zip((a0, b0), vectors[:, i], strict=True)]
+    )
     state, step = np.fft.rfft2(start), generator.stepper()
     for _ in range(40):
         state = step(state)

@@ -23,10 +23,14 @@ from scitoolkit.testing import JobContract
 
 CASE = {
     "generator": {
-        "name": "kuramoto_sivashinsky", "cells": 16, "spinup": 1, "frames": 6, "interval": 2,
+        "name": "kuramoto_sivashinsky",
+        "cells": 16,
+        "spinup": 1,
+        "frames": 6,
+        "interval": 2,
     },
     "draw": {"samples": 3, "parameters": {"length": {"low": 10, "high": 20}}},
-}  # fmt: skip
+}
 
 
 class TestGenerateJob(JobContract):
@@ -79,10 +83,12 @@ def config_file(folder: Path, values: list[float], **settings: object) -> Path:
     import yaml
 
     document = {
-        "domain": "generate", "generator": {"name": "drifting"},
+        "domain": "generate",
+        "generator": {"name": "drifting"},
         "draw": {"method": "grid", "samples": len(values), "parameters": {"value": values}},
-        "run": {"root": str(folder / "runs")}, **settings,
-    }  # fmt: skip
+        "run": {"root": str(folder / "runs")},
+        **settings,
+    }
     path = folder / "case.yaml"
     path.write_text(yaml.safe_dump(document))
     return path
@@ -244,13 +250,17 @@ def test_workers_of_a_cluster_make_what_one_process_makes(place, tmp_path):
     output = tmp_path / "cluster"
     settings = [f"executor={place}", "processes=2", f"output={output}"]
     open_mpi = {
-        "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         "OMPI_MCA_rmaps_base_oversubscribe": "1",  # three ranks on two cores
-    }  # fmt: skip
+    }
     done = subprocess.run(
-        [*command, "generate", str(case), *settings], capture_output=True, text=True, timeout=300,
+        [*command, "generate", str(case), *settings],
+        capture_output=True,
+        text=True,
+        timeout=300,
         env={**os.environ, **open_mpi},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     assert len(list((tmp_path / "runs" / "case").iterdir())) == 2  # one run, not one a rank
     for path in sorted(one.glob("*.nc")):

@@ -84,8 +84,12 @@ def test_nodes_of_no_element_and_curved_elements_are_read_as_a_plain_mesh(tmp_pa
 
 def test_what_scikit_fem_would_leave_out_is_refused(tmp_path):
     corners = np.array([[0.0, 0], [1, 0], [1, 1], [0, 1], [2, 0]])
-    mixed = gmsh(tmp_path / "mixed.msh", corners, triangle=np.array([[1, 4, 2]]),
-                 quad=np.array([[0, 1, 2, 3]]))  # fmt: skip
+    mixed = gmsh(
+        tmp_path / "mixed.msh",
+        corners,
+        triangle=np.array([[1, 4, 2]]),
+        quad=np.array([[0, 1, 2, 3]]),
+    )
     with pytest.raises(DataError, match="triangles and quadrilaterals in one mesh"):
         load_mesh(mixed)
     bent = np.column_stack([corners, corners[:, 0] ** 2])

@@ -60,10 +60,17 @@ def opened():
     def make(generator, values, **settings):
         draw = DrawConfig(method="random", samples=12, parameters={"value": values})
         asked = {"offset": 0, "journal": None, "workers": 0, "ahead": 2, "timeout": 60.0}
-        streams.append(generator.stream(
-            draw, 1, sample_dim="time", fields={"u": ("x",)}, parameters={"value": "linear"},
-            shapes={"u": (3, 4), "value": (3,)}, **{**asked, **settings},
-        ))  # fmt: skip
+        streams.append(
+            generator.stream(
+                draw,
+                1,
+                sample_dim="time",
+                fields={"u": ("x",)},
+                parameters={"value": "linear"},
+                shapes={"u": (3, 4), "value": (3,)},
+                **{**asked, **settings},
+            )
+        )
         return streams[-1]
 
     yield make

@@ -189,9 +189,12 @@ def test_ranks_share_the_submatrices_and_find_the_bits_of_one(tmp_path):
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     subprocess.run([*command, str(tmp_path / "one")], check=True, timeout=120)
     done = subprocess.run(
-        [*torchrun, *command[1:], str(tmp_path / "two")], check=True, timeout=120,
-        capture_output=True, text=True,
-    )  # fmt: skip
+        [*torchrun, *command[1:], str(tmp_path / "two")],
+        check=True,
+        timeout=120,
+        capture_output=True,
+        text=True,
+    )
     parts = [int(line.split()[1]) for line in done.stdout.splitlines() if line[:5] == "parts"]
     assert sum(parts) == 15 - 2
     assert parts.count(-1) == 2  # those of polynomials keep nothing
@@ -345,11 +348,12 @@ def clusters():
         "chain": ([[-2.41, 0, 0], [0, 0, 0], [2.41, 0, 0]], 2.21),
         "rhombus": ([[-slant, 0, 0], [0, 1.28, 0], [0, -1.28, 0], [slant, 0, 0]], 3.21),
         "tetrahedron": (
-            half * np.array([[1, 1, 1], [1, -1, -1], [-1, 1, -1], [-1, -1, 1]]), 2.83,
+            half * np.array([[1, 1, 1], [1, -1, -1], [-1, 1, -1], [-1, -1, 1]]),
+            2.83,
         ),
         "bipyramid": ([*ring, [0, 0, 1.37], [0, 0, -1.37]], 3.18),
         "pyramid": ([*base, [0, 0, 2.56 / np.sqrt(2)]], 3.13),
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize("name", clusters())
@@ -373,8 +377,10 @@ def test_submatrices_of_the_whole_cell_are_the_dense_result(method, tolerance, t
 
 @pytest.mark.parametrize(("symbol", "near"), [("C", 0.6), ("Si", 1.2)])
 def test_atoms_closer_than_the_repulsion_is_fitted_are_refused(symbol, near):
-    spread = [energy(ase.Atoms(f"{symbol}2", [[0, 0, 0], [d, 0, 0]]), temperature=0.01)
-              for d in (2.0 * near, 1.7 * near, 1.5 * near)]  # fmt: skip
+    spread = [
+        energy(ase.Atoms(f"{symbol}2", [[0, 0, 0], [d, 0, 0]]), temperature=0.01)
+        for d in (2.0 * near, 1.7 * near, 1.5 * near)
+    ]
     assert spread == sorted(spread)
     with pytest.raises(NumericalError, match=f"{symbol} atoms {near:.2f} Å apart"):
         energy(ase.Atoms(f"{symbol}2", [[0, 0, 0], [near, 0, 0]]), temperature=0.01)

@@ -29,8 +29,17 @@ def tilted(x, vx, vy):
 
 
 def plasma(initial=tilted, degree=2, basis="serendipity", threads=1, cfl=0.9, **options):
-    grid = Grid(**{"length": LENGTH, "cells_x": 6, "cells_v": 16, "degree": degree,
-                   "basis": basis, "cells_vy": 3, **options})  # fmt: skip
+    grid = Grid(
+        **{
+            "length": LENGTH,
+            "cells_x": 6,
+            "cells_v": 16,
+            "degree": degree,
+            "basis": basis,
+            "cells_vy": 3,
+            **options,
+        }
+    )
     return Simulation([Species(initial, 7.0, vy_max=5.0)], grid, threads=threads, cfl=cfl)
 
 
@@ -155,8 +164,9 @@ def test_free_streaming_converges_with_order_p_plus_one():
 def test_moments_are_those_of_an_anisotropic_plasma():
     simulation = plasma(
         lambda x, vx, vy: normal(vx, 0.9, 0.5) * normal(vy, 0.6, -0.4) * (2 + 0 * x),
-        cells_v=64, cells_vy=16,
-    )  # fmt: skip
+        cells_v=64,
+        cells_vy=16,
+    )
     n, *moments = simulation.moments()[:, :, 0] / np.sqrt(2)
     assert np.allclose(n, 2, rtol=1e-10)
     exact = [0.5, 0.81 + 0.25, -0.4, 0.36 + 0.16]

@@ -110,8 +110,17 @@ def normal(v, thermal=1.0, drift=0.0):
 
 
 def plasma_1x2v(initial, frequency, degree=2, basis="serendipity", **options):
-    grid = Grid(4 * np.pi, **{"cells_x": 6, "cells_v": 32, "cells_vy": 12, "degree": degree,
-                              "basis": basis, **options})  # fmt: skip
+    grid = Grid(
+        4 * np.pi,
+        **{
+            "cells_x": 6,
+            "cells_v": 32,
+            "cells_vy": 12,
+            "degree": degree,
+            "basis": basis,
+            **options,
+        },
+    )
     return Simulation([Species(initial, 7.0, vy_max=6.0, collision_frequency=frequency)], grid)
 
 

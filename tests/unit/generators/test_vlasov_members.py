@@ -70,8 +70,9 @@ def test_without_collisions_the_wave_of_two_temperatures_is_damped_as_the_root_s
 
 def test_no_rate_is_told_of_temperatures_that_are_equal_or_driven_by_the_wave():
     for settings in ({"thermal": 1.0, "thermal_y": 1.0}, {"amplitude": 0.3}):
-        two = Anisotropy(cells_x=4, cells_v=32, cells_vy=8, degree=1, duration=0.5, frames=2,
-                         **settings)  # fmt: skip
+        two = Anisotropy(
+            cells_x=4, cells_v=32, cells_vy=8, degree=1, duration=0.5, frames=2, **settings
+        )
         assert not two.checks(two.generate(0).frames)
 
 

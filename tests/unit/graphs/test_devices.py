@@ -15,12 +15,14 @@ from scitoolkit.training.ranks.communicator import SingleProcess
 pyg = pytest.importorskip("torch_geometric.nn", exc_type=ImportError)
 
 LAYERS = {
-    "GCN": lambda: pyg.GCNConv(6, 3), "SAGE": lambda: pyg.SAGEConv(6, 3),
-    "GAT": lambda: pyg.GATConv(6, 3, heads=2), "TAG": lambda: pyg.TAGConv(6, 3),
+    "GCN": lambda: pyg.GCNConv(6, 3),
+    "SAGE": lambda: pyg.SAGEConv(6, 3),
+    "GAT": lambda: pyg.GATConv(6, 3, heads=2),
+    "TAG": lambda: pyg.TAGConv(6, 3),
     "GATv2": lambda: pyg.GATv2Conv(6, 3, heads=2),
     "messages": lambda: pyg.TransformerConv(6, 3, dropout=0.5),
     "dropout": lambda: torch.nn.Sequential(torch.nn.Dropout(0.5)),
-}  # fmt: skip
+}
 
 
 class Called(torch.nn.Module):

@@ -33,9 +33,10 @@ def test_torch_geometric_data(graph):
         data.Data(
             x=torch.from_numpy(graph.features),
             edge_index=torch.from_numpy(np.stack([graph.source, graph.target])),
-            y=torch.from_numpy(graph.labels), train_mask=mask,
+            y=torch.from_numpy(graph.labels),
+            train_mask=mask,
         )
-    )  # fmt: skip
+    )
     assert np.array_equal(made.parts["train"], np.arange(20))
     assert np.array_equal(made.source, graph.source)
 
@@ -88,11 +89,17 @@ def test_files_that_are_no_graph(tmp_path):
         ({"edge_index": np.zeros((2, 1), int), "y": np.zeros(3)}, "no features: x_indptr"),
         ({"adj_indptr": np.array([0, 2, 1]), "adj_indices": np.array([0]), "x": X}, "rise"),
         (
-            {"edge_index": np.zeros((2, 1), int), "y": np.zeros(2), "x_indptr": np.array([0, 1, 1]),
-             "x_indices": np.array([9]), "x_data": np.ones(1), "n_feat": 3},
+            {
+                "edge_index": np.zeros((2, 1), int),
+                "y": np.zeros(2),
+                "x_indptr": np.array([0, 1, 1]),
+                "x_indices": np.array([9]),
+                "x_data": np.ones(1),
+                "n_feat": 3,
+            },
             "sparse features do not fit",
         ),
-    ):  # fmt: skip
+    ):
         np.savez(tmp_path / "bad.npz", **arrays)
         with pytest.raises(DataError, match=message):
             read_graph(tmp_path / "bad.npz")
@@ -105,8 +112,10 @@ def test_weights_of_edges_are_written_and_read(tmp_path):
     write_graph(graph, tmp_path / "graph.npz")
     again = read_graph(tmp_path / "graph.npz")
     assert dict(zip(again.source.tolist(), again.edge_weight.tolist(), strict=True)) == {
-        2: 1.0, 0: 2.0, 1: 3.0,
-    }  # fmt: skip
+        2: 1.0,
+        0: 2.0,
+        1: 3.0,
+    }
     assert again.edge_attr[:, 0].tolist() == again.edge_weight.tolist()
 
 
@@ -160,9 +169,11 @@ def test_a_mask_of_several_splits_of_torch_geometric_is_refused():
     import torch
 
     data = geometric.Data(
-        x=torch.zeros(3, 1), edge_index=torch.tensor([[0, 1], [1, 0]]),
-        y=torch.tensor([0, 1, 1]), train_mask=torch.eye(3, 2, dtype=torch.bool),
-    )  # fmt: skip
+        x=torch.zeros(3, 1),
+        edge_index=torch.tensor([[0, 1], [1, 0]]),
+        y=torch.tensor([0, 1, 1]),
+        train_mask=torch.eye(3, 2, dtype=torch.bool),
+    )
     with pytest.raises(DataError, match=r"train is a mask of shape \(3, 2\)"):
         from_data(data)
 
@@ -170,16 +181,23 @@ def test_a_mask_of_several_splits_of_torch_geometric_is_refused():
 @pytest.mark.parametrize("labelled", [[0, 2], [0, 1, 2]])
 def test_numbers_of_labelled_nodes_are_no_mask(labelled):
     arrays = {
-        "edge_index": np.array([[0, 1], [1, 0]]), "x": np.zeros((3, 1)),
-        "y": np.array([0, 1, 1]), "labelled": np.array(labelled),
-    }  # fmt: skip
+        "edge_index": np.array([[0, 1], [1, 0]]),
+        "x": np.zeros((3, 1)),
+        "y": np.array([0, 1, 1]),
+        "labelled": np.array(labelled),
+    }
     with pytest.raises(DataError, match=r"labelled of shape.*0 and 1, shape \(3,\)"):
         graph_from_arrays(arrays)
 
 
 def test_sparse_features_tell_the_number_of_nodes():
-    graph = graph_from_arrays({
-        "edge_index": np.array([[0, 1], [1, 0]]), "x_indptr": np.array([0, 1, 1, 1]),
-        "x_indices": np.array([0]), "x_data": np.array([1.0]), "n_feat": np.int64(2),
-    })  # fmt: skip
+    graph = graph_from_arrays(
+        {
+            "edge_index": np.array([[0, 1], [1, 0]]),
+            "x_indptr": np.array([0, 1, 1, 1]),
+            "x_indices": np.array([0]),
+            "x_data": np.array([1.0]),
+            "n_feat": np.int64(2),
+        }
+    )
     assert graph.num_nodes == 3

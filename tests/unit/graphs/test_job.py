@@ -34,10 +34,17 @@ def file(tmp_path_factory):
 
 def settings(file, root, **more):
     values = {
-        "domain": "graphs", "data": {"path": str(file)}, "run": {"root": str(root)},
-        "training": {"strategy": "graph", "epochs": 40, "progress": False, "log_every": 1,
-                     "optimizer": {"name": "adam", "lr": 0.02}},
-    } | more  # fmt: skip
+        "domain": "graphs",
+        "data": {"path": str(file)},
+        "run": {"root": str(root)},
+        "training": {
+            "strategy": "graph",
+            "epochs": 40,
+            "progress": False,
+            "log_every": 1,
+            "optimizer": {"name": "adam", "lr": 0.02},
+        },
+    } | more
     path = root / "train.yaml"
     path.write_text(json.dumps(values))
     return path
@@ -144,9 +151,13 @@ def test_a_file_with_other_features_is_refused(file, tmp_path):
     with pytest.raises(DataError, match=r"8 classes.*at most the 3 of training"):
         api.evaluate(run.path, other)
     np.savez(
-        other, edge_index=np.zeros((2, 1), int), x=np.zeros((3, 5)), y=np.zeros(3), test=[0],
+        other,
+        edge_index=np.zeros((2, 1), int),
+        x=np.zeros((3, 5)),
+        y=np.zeros(3),
+        test=[0],
         edge_weight=np.ones(1),
-    )  # fmt: skip
+    )
     with pytest.raises(DataError, match=r"edge inputs: edge_weight.*none, as in training"):
         api.evaluate(run.path, other)
 

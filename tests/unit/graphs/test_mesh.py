@@ -130,13 +130,23 @@ def test_prediction_on_two_processes_is_that_of_one(file, tmp_path):
     import xarray as xr
 
     path = tmp_path / "train.yaml"
-    path.write_text(json.dumps({
-        "domain": "mesh_transport", "run": {"root": str(tmp_path)},
-        "data": {"path": str(file), "meshes": ["circle"]},
-        "split": {"validation": 1, "test": 1}, "model": {"hidden": 8, "rounds": 2},
-        "training": {"epochs": 3, "batch_size": 2, "progress": False,
-                     "optimizer": {"name": "adam", "lr": 0.01}},
-    }))  # fmt: skip
+    path.write_text(
+        json.dumps(
+            {
+                "domain": "mesh_transport",
+                "run": {"root": str(tmp_path)},
+                "data": {"path": str(file), "meshes": ["circle"]},
+                "split": {"validation": 1, "test": 1},
+                "model": {"hidden": 8, "rounds": 2},
+                "training": {
+                    "epochs": 3,
+                    "batch_size": 2,
+                    "progress": False,
+                    "optimizer": {"name": "adam", "lr": 0.01},
+                },
+            }
+        )
+    )
     run = api.run(path)
     two = tmp_path / "two.nc"
     done = run_process(tmp_path, "predict", run.path, file, "-o", two, "--nproc", 2)
@@ -167,13 +177,20 @@ def test_baselines(file):
 def test_the_job_learns_and_predicts(file, tmp_path):
     path = tmp_path / "train.yaml"
     settings = {
-        "domain": "mesh_transport", "run": {"root": str(tmp_path)},
+        "domain": "mesh_transport",
+        "run": {"root": str(tmp_path)},
         "data": {"path": str(file), "meshes": ["circle"]},
         "split": {"validation": 1, "test": 1},
         "model": {"hidden": 12, "rounds": 2},
-        "training": {"strategy": "graph", "epochs": 30, "batch_size": 2, "progress": False,
-                     "optimizer": {"name": "adam", "lr": 0.01}, "clip_norm": 1.0},
-    }  # fmt: skip
+        "training": {
+            "strategy": "graph",
+            "epochs": 30,
+            "batch_size": 2,
+            "progress": False,
+            "optimizer": {"name": "adam", "lr": 0.01},
+            "clip_norm": 1.0,
+        },
+    }
     path.write_text(json.dumps(settings))
     run = api.run(path)
     results = json.loads((run.path / "results.json").read_text())

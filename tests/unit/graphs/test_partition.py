@@ -49,8 +49,13 @@ def test_refining_lessens_the_busiest_part_and_counts_right():
 def test_refining_never_makes_it_worse():
     side = 12
     nodes = np.arange(side * side).reshape(side, side)
-    pairs = np.concatenate([np.stack([nodes[:-1], nodes[1:]]).reshape(2, -1),
-                            np.stack([nodes[:, :-1], nodes[:, 1:]]).reshape(2, -1)], 1)  # fmt: skip
+    pairs = np.concatenate(
+        [
+            np.stack([nodes[:-1], nodes[1:]]).reshape(2, -1),
+            np.stack([nodes[:, :-1], nodes[:, 1:]]).reshape(2, -1),
+        ],
+        1,
+    )
     a = sp.coo_matrix((np.ones(pairs.shape[1]), pairs), shape=(side**2, side**2)).tocsr()
     a = a + a.T
     start = (nodes // (side * side // 2)).ravel()
@@ -81,14 +86,23 @@ def test_bad_requests():
 @pytest.mark.parametrize("seed", [3, 4])
 def test_a_random_partition_depends_on_the_seed_of_the_job(tmp_path, monkeypatch, seed):
     graph = Graph(
-        np.arange(40), np.roll(np.arange(40), 1), 40, np.zeros((40, 2), np.float32),
-        np.arange(40) % 2, {"train": np.arange(40)},
-    )  # fmt: skip
+        np.arange(40),
+        np.roll(np.arange(40), 1),
+        40,
+        np.zeros((40, 2), np.float32),
+        np.arange(40) % 2,
+        {"train": np.arange(40)},
+    )
     write_graph(graph, tmp_path / "graph.npz")
-    config = GraphConfig.model_validate({
-        "workflow": "random", "seed": seed, "data": {"path": tmp_path / "graph.npz"},
-        "model": {"name": "gcn"}, "graph": {"partition": "random"},
-    })  # fmt: skip
+    config = GraphConfig.model_validate(
+        {
+            "workflow": "random",
+            "seed": seed,
+            "data": {"path": tmp_path / "graph.npz"},
+            "model": {"name": "gcn"},
+            "graph": {"partition": "random"},
+        }
+    )
     used = []
     monkeypatch.setattr(
         sharing, "partition", lambda *given, seed, **_: used.append(seed) or np.zeros(40, int)

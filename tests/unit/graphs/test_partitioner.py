@@ -319,9 +319,12 @@ def test_values_of_a_csr_matrix_are_weights_unless_all_are_one(graph, tmp_path):
     pointer = np.concatenate([[0], np.cumsum(graph.in_degrees())])
     for name, data in (("w", np.arange(1.0, graph.num_edges + 1)), ("one", np.ones(len(order)))):
         np.savez(
-            tmp_path / f"{name}.npz", adj_indptr=pointer, adj_indices=graph.source[order],
-            adj_data=data, x=np.zeros((graph.num_nodes, 1)),
-        )  # fmt: skip
+            tmp_path / f"{name}.npz",
+            adj_indptr=pointer,
+            adj_indices=graph.source[order],
+            adj_data=data,
+            x=np.zeros((graph.num_nodes, 1)),
+        )
         expected = read_graph(tmp_path / f"{name}.npz")
         found = whole_graph(partition_edges(tmp_path / f"{name}.npz", tmp_path / name, 2))
         np.testing.assert_array_equal(found.source, expected.source)
@@ -364,9 +367,12 @@ def test_another_number_of_nodes_than_in_the_file_is_refused(file, tmp_path):
 )
 def test_sparse_features_that_are_no_matrix_are_refused(tmp_path, more, message):
     arrays = {
-        "edge_index": np.array([[0, 1], [1, 2]]), "x_indptr": np.array([0, 1, 2, 2]),
-        "x_indices": np.array([0, 1]), "x_data": np.ones(2), "n_feat": np.int64(3),
-    }  # fmt: skip
+        "edge_index": np.array([[0, 1], [1, 2]]),
+        "x_indptr": np.array([0, 1, 2, 2]),
+        "x_indices": np.array([0, 1]),
+        "x_data": np.ones(2),
+        "n_feat": np.int64(3),
+    }
     np.savez(tmp_path / "x.npz", **(arrays | more))
     with pytest.raises(DataError, match=message):
         partition_edges(tmp_path / "x.npz", tmp_path / "p", 2, method="block")

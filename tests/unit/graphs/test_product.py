@@ -18,8 +18,12 @@ from scitoolkit.training.traffic import Traffic
 def random_matrix(nodes, nnz, seed):
     r = np.random.default_rng(seed)
     a = sp.coo_matrix(
-        (r.normal(size=nnz).astype(np.float32), (r.integers(nodes, size=nnz),
-         r.integers(nodes, size=nnz))), shape=(nodes, nodes)).tocsr()  # fmt: skip
+        (
+            r.normal(size=nnz).astype(np.float32),
+            (r.integers(nodes, size=nnz), r.integers(nodes, size=nnz)),
+        ),
+        shape=(nodes, nodes),
+    ).tocsr()
     a.sum_duplicates()
     return a
 
@@ -74,10 +78,13 @@ def test_an_order_of_the_nodes_changes_neither_product_nor_words():
 
 @settings(max_examples=15, deadline=None)
 @given(
-    nodes=st.integers(4, 40), nnz=st.integers(0, 120), seed=st.integers(0, 99),
+    nodes=st.integers(4, 40),
+    nnz=st.integers(0, 120),
+    seed=st.integers(0, 99),
     grid=st.sampled_from([Grid(4), Grid(2, 2), Grid(2, 1, 2), Grid(1, 4), Grid(2, 2, 2)]),
-    empty=st.booleans(), width=st.integers(1, 4),
-)  # fmt: skip
+    empty=st.booleans(),
+    width=st.integers(1, 4),
+)
 def test_odd_shapes_and_ranks_without_nodes(nodes, nnz, seed, grid, empty, width):
     matrix = random_matrix(nodes, nnz, seed)
     owner = np.random.default_rng(seed).integers(grid.size - empty, size=nodes)

@@ -131,20 +131,34 @@ def test_layers_are_sparse_products_where_they_are_equal(graph):
     assert prove(nn.ModuleDict({"a": pyg.GCNConv(6, 3)})["a"], part).fast == ("",)
     assert prove(pyg.GCNConv(6, 3, aggr="max"), part).fast == ()
     assert prove(pyg.GraphSAGE(6, 8, 2, 3), part).fast == ("convs.0", "convs.1")
-    for linear in (pyg.APPNP(3, 0.1), pyg.SGConv(6, 3, K=2), pyg.SGConv(6, 9, K=2),
-                   pyg.GATConv(6, 3, heads=2, residual=True), pyg.GATConv(6, 4, 3, concat=False),
-                   pyg.SSGConv(6, 3, alpha=0.1, K=2), pyg.LGConv(), pyg.LGConv(normalize=False),
-                   pyg.TAGConv(6, 3), pyg.TAGConv(6, 9, K=2), pyg.TAGConv(6, 3, normalize=False),
-                   pyg.ARMAConv(6, 3, num_stacks=2, num_layers=3, dropout=0.5),
-                   pyg.ARMAConv(6, 3, num_layers=2, shared_weights=True),
-                   pyg.GATv2Conv(6, 3, heads=2), pyg.GATv2Conv(6, 4, 3, concat=False),
-                   pyg.GATv2Conv(6, 3, residual=True),
-                   pyg.GATv2Conv(6, 3, share_weights=True, add_self_loops=False),
-                   pyg.GATConv(6, 3, add_self_loops=False, negative_slope=0.0)):  # fmt: skip
+    for linear in (
+        pyg.APPNP(3, 0.1),
+        pyg.SGConv(6, 3, K=2),
+        pyg.SGConv(6, 9, K=2),
+        pyg.GATConv(6, 3, heads=2, residual=True),
+        pyg.GATConv(6, 4, 3, concat=False),
+        pyg.SSGConv(6, 3, alpha=0.1, K=2),
+        pyg.LGConv(),
+        pyg.LGConv(normalize=False),
+        pyg.TAGConv(6, 3),
+        pyg.TAGConv(6, 9, K=2),
+        pyg.TAGConv(6, 3, normalize=False),
+        pyg.ARMAConv(6, 3, num_stacks=2, num_layers=3, dropout=0.5),
+        pyg.ARMAConv(6, 3, num_layers=2, shared_weights=True),
+        pyg.GATv2Conv(6, 3, heads=2),
+        pyg.GATv2Conv(6, 4, 3, concat=False),
+        pyg.GATv2Conv(6, 3, residual=True),
+        pyg.GATv2Conv(6, 3, share_weights=True, add_self_loops=False),
+        pyg.GATConv(6, 3, add_self_loops=False, negative_slope=0.0),
+    ):
         assert prove(linear, part).fast == ("",)
-    for other in (pyg.APPNP(3, 0.1, dropout=0.5), pyg.SGConv(6, 3, K=2, cached=True),
-                  pyg.SGConv(6, 3, add_self_loops=False), pyg.GATConv(6, 3, dropout=0.5),
-                  pyg.GATConv(6, 3, aggr="max")):  # fmt: skip
+    for other in (
+        pyg.APPNP(3, 0.1, dropout=0.5),
+        pyg.SGConv(6, 3, K=2, cached=True),
+        pyg.SGConv(6, 3, add_self_loops=False),
+        pyg.GATConv(6, 3, dropout=0.5),
+        pyg.GATConv(6, 3, aggr="max"),
+    ):
         assert prove(other, part).fast == ()
 
 
@@ -164,11 +178,14 @@ REFUSED = {
     "one row": (lambda: Function(lambda x, edges: x.mean(0, keepdim=True)), "one per node"),
     "embedding": (lambda: Embedding(50), "on a graph of 41 nodes.*a graph of any size"),
     "scatter": (
-        lambda: Function(lambda x, e: torch.zeros(x.size(0), 6, dtype=x.dtype).scatter_reduce(
-            0, e[0].view(-1, 1).expand(-1, 6), x[e[1]], "amax")),
+        lambda: Function(
+            lambda x, e: torch.zeros(x.size(0), 6, dtype=x.dtype).scatter_reduce(
+                0, e[0].view(-1, 1).expand(-1, 6), x[e[1]], "amax"
+            )
+        ),
         "onto the sources of edges.*train on one process",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -83,9 +83,14 @@ def test_labels_that_teach_nothing_are_refused(change, match):
     from scitoolkit.io.atoms import AtomsCollection
 
     frame = Configuration(
-        np.array(["O", "H", "H"]), molecule().positions, np.zeros((3, 3)), np.zeros(3, bool),
-        -1.0, np.ones((3, 3)), where="here",
-    )  # fmt: skip
+        np.array(["O", "H", "H"]),
+        molecule().positions,
+        np.zeros((3, 3)),
+        np.zeros(3, bool),
+        -1.0,
+        np.ones((3, 3)),
+        where="here",
+    )
     with pytest.raises(DataError, match=match):
         AtomsCollection([[replace(frame, **change)] * 2]).check()
 

@@ -57,9 +57,12 @@ class TestDeepmd(AtomsFormatContract):
             (system / "type_map.raw").write_text("\n".join(types))
             np.savetxt(system / "type.raw", np.searchsorted(types, frame.species), fmt="%d")
             values = {
-                "coord": frame.positions, "box": frame.cell, "energy": frame.energy,
-                "force": frame.forces, "virial": frame.virial,
-            }  # fmt: skip
+                "coord": frame.positions,
+                "box": frame.cell,
+                "energy": frame.energy,
+                "force": frame.forces,
+                "virial": frame.virial,
+            }
             if not frame.pbc.any():
                 (system / "nopbc").write_text("")
                 del values["box"]

@@ -8,10 +8,13 @@ import pytest
 from scitoolkit.io.numpy_file import load_array, save_array, save_values
 
 ARRAYS = {
-    "C order": np.arange(24.0).reshape(4, 6), "Fortran order": np.arange(24.0).reshape(4, 6).T,
-    "strided": np.arange(24)[::3], "big-endian": np.arange(6, dtype=">f4"), "scalar": np.float32(2),
+    "C order": np.arange(24.0).reshape(4, 6),
+    "Fortran order": np.arange(24.0).reshape(4, 6).T,
+    "strided": np.arange(24)[::3],
+    "big-endian": np.arange(6, dtype=">f4"),
+    "scalar": np.float32(2),
     "empty": np.zeros((0, 3)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", ARRAYS)

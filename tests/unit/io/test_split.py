@@ -102,5 +102,10 @@ def test_the_time_of_day_counts_in_every_calendar():
     assert [split.steps[name].start for name in SPLITS] == [0, 12, 31]
     for bad in ("2001-02-29T1:2:3:4", "2001-02-29-01", "2001-02-29T12Z"):
         with pytest.raises(ConfigError, match="is not a date"):
-            blocked_split(48, 1, 1, SplitConfig(**dates | {"test_start": bad}),
-                          times=xr.DataArray(hours, dims="time"))  # fmt: skip
+            blocked_split(
+                48,
+                1,
+                1,
+                SplitConfig(**dates | {"test_start": bad}),
+                times=xr.DataArray(hours, dims="time"),
+            )

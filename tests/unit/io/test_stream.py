@@ -11,8 +11,10 @@ from scitoolkit.io.stream import StreamedVariable, stream_fields
 def test_dates_units_and_values_come_back(tmp_path):
     times = np.datetime64("2020-01-01", "ns") + np.arange(3) * np.timedelta64(1, "D")
     rows = xr.Dataset(coords={"time": times, "x": ("x", [0.5, 1.5], {"units": "m"})})
-    variables = {"u": StreamedVariable(("x",), (2,), {"units": "m/s"}),
-                 "k": StreamedVariable((), ())}  # fmt: skip
+    variables = {
+        "u": StreamedVariable(("x",), (2,), {"units": "m/s"}),
+        "k": StreamedVariable((), ()),
+    }
     samples = ({"u": np.full(2, i), "k": np.float32(i)} for i in range(3))
     path = stream_fields(samples, variables, rows, "time", tmp_path / "deep" / "out.nc")
     with xr.open_dataset(path) as found:

@@ -28,9 +28,14 @@ def problem(spec=SPEC, dtype=torch.float64, atoms=7, seed=0):
     mean[:, 0] = 0.1
     deviation = 0.2 + 0.1 * torch.rand(spec.num_types, 4, generator=torch.manual_seed(0))
     stack = StackedNetworks(
-        spec.num_networks, 1, spec.widths, resnet_dt="none", linear_output=False,
-        generator=torch.manual_seed(seed), dtype=dtype,
-    )  # fmt: skip
+        spec.num_networks,
+        1,
+        spec.widths,
+        resnet_dt="none",
+        linear_output=False,
+        generator=torch.manual_seed(seed),
+        dtype=dtype,
+    )
     vectors = torch.from_numpy(vectors).to(dtype)
     return segments, types, vectors, mean.to(dtype), deviation.to(dtype), stack
 
@@ -141,9 +146,10 @@ def test_opcheck_and_a_compiled_loss_of_energies_and_forces():
     (weights, environment), _ = fused(SPEC, segments, types, vectors, mean, deviation, stack)
     weights = weights.detach().requires_grad_()
     torch.library.opcheck(
-        operators.traced_moments.operator, (weights, *operators.traced_arguments(environment)),
+        operators.traced_moments.operator,
+        (weights, *operators.traced_arguments(environment)),
         test_utils=("test_schema", "test_faketensor", "test_autograd_registration"),
-    )  # fmt: skip
+    )
 
     def loss(weights):
         found = operators.moments(weights, environment)
@@ -158,11 +164,13 @@ def test_opcheck_and_a_compiled_loss_of_energies_and_forces():
 
 def test_tanh_is_accurate_to_3_ulp_and_knows_nan_and_infinity():
     library = kernels(SPEC, torch.float64)
-    x = torch.cat([
-        torch.linspace(-25, 25, 200_003, dtype=torch.float64),
-        torch.logspace(-300, 1, 20_001, dtype=torch.float64),
-        torch.tensor([torch.nan, torch.inf, -torch.inf, 0.0]),
-    ])  # fmt: skip
+    x = torch.cat(
+        [
+            torch.linspace(-25, 25, 200_003, dtype=torch.float64),
+            torch.logspace(-300, 1, 20_001, dtype=torch.float64),
+            torch.tensor([torch.nan, torch.inf, -torch.inf, 0.0]),
+        ]
+    )
     found = torch.empty_like(x)
     call(library.tanh_array, len(x), x, found)
     exact = np.tanh(x[:-4].numpy().astype(np.longdouble))

@@ -19,10 +19,14 @@ from scitoolkit.ops.low_rank import (
 )
 
 LAYERS = [
-    nn.Linear(7, 5), nn.Linear(5, 7, bias=False), nn.Conv1d(6, 4, 5, padding=2, dilation=2),
-    nn.Conv2d(6, 8, 3, stride=2, padding=1, padding_mode="circular"), nn.Conv2d(6, 8, 1),
-    nn.Conv3d(4, 6, (1, 3, 3), padding=(0, 1, 1)), nn.Conv2d(3, 5, 1, padding=1, stride=2),
-]  # fmt: skip
+    nn.Linear(7, 5),
+    nn.Linear(5, 7, bias=False),
+    nn.Conv1d(6, 4, 5, padding=2, dilation=2),
+    nn.Conv2d(6, 8, 3, stride=2, padding=1, padding_mode="circular"),
+    nn.Conv2d(6, 8, 1),
+    nn.Conv3d(4, 6, (1, 3, 3), padding=(0, 1, 1)),
+    nn.Conv2d(3, 5, 1, padding=1, stride=2),
+]
 IDS = [str(k) for k in range(len(LAYERS))]
 
 
@@ -79,8 +83,10 @@ def test_weighted_factors_change_outputs_least():
     x = (x + 0.1 * torch.randn(400, 12, dtype=torch.float64)).float()
     moment = (x.double().T @ x.double()) / len(x)
     y = layer(x)
-    change = {k: float((factors(layer, [3], m)(x) - y).square().sum()) for k, m in
-              (("weighted", moment), ("plain", None))}  # fmt: skip
+    change = {
+        k: float((factors(layer, [3], m)(x) - y).square().sum())
+        for k, m in (("weighted", moment), ("plain", None))
+    }
     best = float(torch.linalg.svdvals(y)[3:].square().sum())
     assert change["weighted"] == pytest.approx(best, rel=1e-3)
     assert change["plain"] > 1.05 * best

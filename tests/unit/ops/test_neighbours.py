@@ -96,8 +96,12 @@ def test_no_atoms_have_no_neighbours():
 )
 def test_bad_arguments(changed, error, message):
     arguments = {
-        "positions": np.zeros((2, 3)), "types": np.array([0, 1]), "num_types": 2,
-        "cell": np.eye(3), "pbc": np.ones(3, bool), "cutoff": 1.0,
-    }  # fmt: skip
+        "positions": np.zeros((2, 3)),
+        "types": np.array([0, 1]),
+        "num_types": 2,
+        "cell": np.eye(3),
+        "pbc": np.ones(3, bool),
+        "cutoff": 1.0,
+    }
     with pytest.raises(error, match=message):
         neighbours.neighbour_list(**(arguments | changed))

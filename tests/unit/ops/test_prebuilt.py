@@ -66,8 +66,9 @@ def test_a_prebuilt_library_runs_only_where_nothing_compiles(store, no_compiler,
     compiling._report_prebuilt.cache_clear()
     with caplog.at_level(logging.INFO, "scitoolkit"):
         for library in (
-            compiling.load_library(SOURCE), compiling.load_generated(answer, "7"),
-        ):  # fmt: skip
+            compiling.load_library(SOURCE),
+            compiling.load_generated(answer, "7"),
+        ):
             assert compiling.is_prebuilt(library)
             assert library.answer() in (42, 7)
     assert ["no C compiler found" in r.message for r in caplog.records] == [True]

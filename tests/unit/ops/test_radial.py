@@ -50,9 +50,11 @@ def test_bessel_is_the_published_formula():
 
 @settings(max_examples=30, deadline=None)
 @given(
-    r=st.floats(5.0, 1e30), kind=st.sampled_from(KINDS), envelope=st.integers(2, 9),
+    r=st.floats(5.0, 1e30),
+    kind=st.sampled_from(KINDS),
+    envelope=st.integers(2, 9),
     dtype=st.sampled_from([torch.float32, torch.float64]),
-)  # fmt: skip
+)
 def test_zero_from_the_cutoff_on(r, kind, envelope, dtype):
     rows = torch.tensor([r], dtype=dtype)
     for each in _derivatives(rows, kind=kind, num_basis=3, envelope=envelope):

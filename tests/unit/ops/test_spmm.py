@@ -26,9 +26,13 @@ def matrix(rows, columns, nnz, seed=0, dtype=torch.float64, ones=False):
 
 @settings(max_examples=25, deadline=None)
 @given(
-    rows=st.integers(1, 300), columns=st.integers(1, 40), nnz=st.integers(0, 400),
-    width=st.sampled_from([1, 3, 8, 16, 37, 64, 131]), seed=st.integers(0, 9), ones=st.booleans(),
-)  # fmt: skip
+    rows=st.integers(1, 300),
+    columns=st.integers(1, 40),
+    nnz=st.integers(0, 400),
+    width=st.sampled_from([1, 3, 8, 16, 37, 64, 131]),
+    seed=st.integers(0, 9),
+    ones=st.booleans(),
+)
 def test_equals_dense_algebra(rows, columns, nnz, width, seed, ones):
     a = matrix(rows, columns, nnz, seed, ones=ones)
     x = torch.randn(columns, width, dtype=torch.float64)

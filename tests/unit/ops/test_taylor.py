@@ -29,9 +29,7 @@ def _slope(function, direction):
 
 def network(activation, widths=(3, 7, 6, 2)):
     torch.manual_seed(0)
-    layers = [
-        nn.Linear(a, b, dtype=torch.float64) for a, b in itertools.pairwise(widths)
-    ]  # fmt: skip
+    layers = [nn.Linear(a, b, dtype=torch.float64) for a, b in itertools.pairwise(widths)]
 
     def streams(x, plan):
         s = taylor.seed(x, plan)
@@ -106,8 +104,9 @@ def test_gradients_of_a_loss_of_derivatives(index):
     wanted = (torch.stack([nested(plain, p, index) for p in x]) ** 2).mean()
     for a, b in zip(
         torch.autograd.grad(loss, weights, allow_unused=True),
-        torch.autograd.grad(wanted, weights, allow_unused=True), strict=True,
-    ):  # fmt: skip
+        torch.autograd.grad(wanted, weights, allow_unused=True),
+        strict=True,
+    ):
         assert (a is None or a.abs().max() < 1e-14) if b is None else torch.allclose(a, b)
 
 

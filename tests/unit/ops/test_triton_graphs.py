@@ -90,19 +90,24 @@ def _compare(function, leaves, dtype, *, twice=False):
 def test_products_equal_the_reference_in_all_derivatives(width, dtype):
     m = _pattern()
     x, value = _normal(COLUMNS, width), _normal(m.nnz, seed=1)
-    _compare(lambda v, x, **b: spmm(m.with_value(v), x, **b), (value, x), dtype,
-             twice=width == 5)  # fmt: skip
+    _compare(lambda v, x, **b: spmm(m.with_value(v), x, **b), (value, x), dtype, twice=width == 5)
     _compare(lambda x, **b: spmm(m, x, **b), (x,), dtype)
-    _compare(lambda left, x, **b: sddmm(m, left, x, **b), (_normal(ROWS, width, seed=2), x), dtype,
-             twice=width == 5)  # fmt: skip
+    _compare(
+        lambda left, x, **b: sddmm(m, left, x, **b),
+        (_normal(ROWS, width, seed=2), x),
+        dtype,
+        twice=width == 5,
+    )
 
 
 @pytest.mark.parametrize(
     ("heads", "width", "slope", "dtype"),
     [
-        (2, 3, 0.2, torch.float64), (1, 5, 0.0, torch.float64), (2, 3, 0.2, torch.float32),
+        (2, 3, 0.2, torch.float64),
+        (1, 5, 0.0, torch.float64),
+        (2, 3, 0.2, torch.float32),
     ],
-)  # fmt: skip
+)
 def test_attention_equals_the_reference_in_its_derivatives(heads, width, slope, dtype):
     m = _pattern()
     ends = _normal(ROWS, heads), _normal(COLUMNS, heads, seed=1)
@@ -158,10 +163,11 @@ def test_two_calls_give_the_same_bits():
     m = _pattern()
     x, value = _normal(COLUMNS, 5).float(), _normal(m.nnz).float()
     first, second = (
-        _derivatives(lambda v, x, **b: spmm(m.with_value(v), x, **b), (value, x), "triton",
-                     twice=False)
+        _derivatives(
+            lambda v, x, **b: spmm(m.with_value(v), x, **b), (value, x), "triton", twice=False
+        )
         for _ in range(2)
-    )  # fmt: skip
+    )
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
@@ -196,8 +202,10 @@ def test_tracers_see_outputs_on_the_gpu():
     with FakeTensorMode():
         m = SparseMatrix(
             torch.empty(ROWS + 1, dtype=torch.int64, device="cuda"),
-            torch.empty(50, dtype=torch.int32, device="cuda"), None, COLUMNS,
-        )  # fmt: skip
+            torch.empty(50, dtype=torch.int32, device="cuda"),
+            None,
+            COLUMNS,
+        )
         sizes = ((50,), (COLUMNS, 6), (ROWS, 2), (COLUMNS, 2), (ROWS, 2, 3), (2, 3))
         made = [torch.empty(*each, device="cuda", dtype=torch.float64) for each in sizes]
         value, x, left, right, rows, vector = made
@@ -285,7 +293,10 @@ class TestContract(KernelContract):
     backend = "triton"
     device = DEVICE
     skip = (
-        "tensor_product", "radial_convolution", "radial_basis", "spherical_harmonics",
+        "tensor_product",
+        "radial_convolution",
+        "radial_basis",
+        "spherical_harmonics",
         "symmetric_contraction",
-    )  # fmt: skip
+    )
     namespace = "scitoolkit."

@@ -26,13 +26,24 @@ class TestPotentials(PotentialContract):
         deep = {"name": "deep_potential", "fitting": [8, 8]}
         return {
             **{name: {"name": name, **models.get(name).example} for name in models},
-            **{f"descriptor_{name}": {**deep, "descriptors": [
-                {"name": name, **descriptors.get(name).example}]} for name in descriptors},
+            **{
+                f"descriptor_{name}": {
+                    **deep,
+                    "descriptors": [{"name": name, **descriptors.get(name).example}],
+                }
+                for name in descriptors
+            },
             **{name: {**deep, "descriptors": parts} for name, parts in OPTIONS.items()},
             "zbl": {"name": "se_e2_a", **models.get("se_e2_a").example, "zbl": {}},
-            **{f"nequip_lmax_{lmax}": {"name": "nequip", **models.get("nequip").example,
-               "lmax": lmax} for lmax in (0, 3)},
-        }  # fmt: skip
+            **{
+                f"nequip_lmax_{lmax}": {
+                    "name": "nequip",
+                    **models.get("nequip").example,
+                    "lmax": lmax,
+                }
+                for lmax in (0, 3)
+            },
+        }
 
     def cutoffs(self, model):
         return {model.cutoff, *(each.cutoff for each in getattr(model, "descriptors", []))}

@@ -19,11 +19,24 @@ from scitoolkit.potentials.job import PotentialJob
 from scitoolkit.potentials.pipeline import load_model
 from scitoolkit.potentials.preparation import prepare
 
-PAIR = {"name": "se_e2_a", "cutoff": 4.0, "cutoff_smooth": 1.0, "sel": [12, 24],
-        "embedding": [4, 8], "axis_neurons": 3}  # fmt: skip
+PAIR = {
+    "name": "se_e2_a",
+    "cutoff": 4.0,
+    "cutoff_smooth": 1.0,
+    "sel": [12, 24],
+    "embedding": [4, 8],
+    "axis_neurons": 3,
+}
 RADIAL = {**PAIR, "name": "se_e2_r", "cutoff": 3.0}
-ATTENTION = {**PAIR, "name": "se_atten", "sel": 40, "cutoff": 3.5, "attention_width": 6,
-             "attention_layers": 2, "type_width": 4}  # fmt: skip
+ATTENTION = {
+    **PAIR,
+    "name": "se_atten",
+    "sel": 40,
+    "cutoff": 3.5,
+    "attention_width": 6,
+    "attention_layers": 2,
+    "type_width": 4,
+}
 MODELS = {
     "hybrid": [PAIR, RADIAL],
     "excluded": [{**PAIR, "exclude_types": [[0, 1]]}, {**RADIAL, "exclude_types": [[1, 1]]}],
@@ -123,12 +136,17 @@ def test_weights_saved_by_the_former_plain_model_are_loaded():
 def test_the_flat_form_is_the_same_model(caplog):
     """`name: se_e2_a` with former keys, and one descriptor in `deep_potential`."""
     flat = PotentialConfig.model_validate(
-        {"data": {"path": ["none"]},
-         "model": {**PAIR, "one_side": False, "embedding_step": "all", "fitting_step": "none"}}
-    ).model  # fmt: skip
+        {
+            "data": {"path": ["none"]},
+            "model": {**PAIR, "one_side": False, "embedding_step": "all", "fitting_step": "none"},
+        }
+    ).model
     said = caplog.text
-    for former, now in (("one_side", "type_one_side"), ("embedding_step", "embedding_resnet_dt"),
-                        ("fitting_step", "fitting_resnet_dt")):  # fmt: skip
+    for former, now in (
+        ("one_side", "type_one_side"),
+        ("embedding_step", "embedding_resnet_dt"),
+        ("fitting_step", "fitting_resnet_dt"),
+    ):
         assert f"'{former}' is now called '{now}'" in said
     part = {**PAIR, "type_one_side": False, "embedding_resnet_dt": "all"}
     deep = DeepPotentialConfig(descriptors=[part], fitting_resnet_dt="none")
@@ -190,9 +208,13 @@ def heated(tmp_path):
     given, each = rng.normal(2.0, 0.5, (frames, 1)), rng.normal(size=(frames, 6))
     energy = -10.0 + given[:, 0] + 0.3 * each.sum(1)
     for name, values_ in {
-        "coord": coord, "box": np.tile(np.eye(3).ravel() * 5.0, (frames, 1)), "energy": energy,
-        "force": 0.01 * rng.normal(size=coord.shape), "fparam": given, "aparam": each,
-    }.items():  # fmt: skip
+        "coord": coord,
+        "box": np.tile(np.eye(3).ravel() * 5.0, (frames, 1)),
+        "energy": energy,
+        "force": 0.01 * rng.normal(size=coord.shape),
+        "fparam": given,
+        "aparam": each,
+    }.items():
         np.save(folder / "set.000" / f"{name}.npy", values_)
     (folder / "type.raw").write_text("0\n1\n1\n0\n1\n1\n")
     (folder / "type_map.raw").write_text("O\nH\n")
@@ -204,14 +226,24 @@ def job(folder, **more):
         {
             "data": {"path": [folder], "validation": 0.25},
             "type_map": ["O", "H"],
-            "model": {"name": "deep_potential", "descriptors": [{**PAIR, "sel": "auto"},
-                      {**ATTENTION, "sel": "auto", "attention_layers": 1}], "fitting": [16],
-                      **more},
+            "model": {
+                "name": "deep_potential",
+                "descriptors": [
+                    {**PAIR, "sel": "auto"},
+                    {**ATTENTION, "sel": "auto", "attention_layers": 1},
+                ],
+                "fitting": [16],
+                **more,
+            },
             "loss": {"start_pref_e": 1, "limit_pref_e": 1, "start_pref_f": 0, "limit_pref_f": 0},
-            "training": {"epochs": 30, "batch_size": 4, "progress": False,
-                         "optimizer": {"name": "adam", "lr": 1e-2}},
+            "training": {
+                "epochs": 30,
+                "batch_size": 4,
+                "progress": False,
+                "optimizer": {"name": "adam", "lr": 1e-2},
+            },
         }
-    )  # fmt: skip
+    )
 
 
 def test_an_energy_that_depends_on_given_parameters_is_learned(heated, tmp_path):
@@ -246,9 +278,15 @@ def test_missing_parameters_are_named(heated):
 
 def test_sel_is_counted_for_every_cutoff_and_too_small_ones_are_told(caplog):
     settings = DeepPotentialConfig.model_validate(
-        {"descriptors": [{**PAIR, "sel": "auto"}, {**RADIAL, "sel": [1, 1], "cutoff": 2.0},
-                         {**ATTENTION, "sel": "auto"}, {**ATTENTION, "sel": 2}]}
-    )  # fmt: skip
+        {
+            "descriptors": [
+                {**PAIR, "sel": "auto"},
+                {**RADIAL, "sel": [1, 1], "cutoff": 2.0},
+                {**ATTENTION, "sel": "auto"},
+                {**ATTENTION, "sel": 2},
+            ]
+        }
+    )
     graph = configuration_graph(from_ase(water()), ["O", "H"], 4.0)
     pair, radial, attention, small = settings.resolve_auto_sel([graph], ["O", "H"]).descriptors
     counts = graph["segments"].diff().view(-1, 2)

@@ -18,9 +18,15 @@ from scitoolkit.potentials.prediction import predict_frame
 GOLDEN = Path(__file__).parents[2] / "golden" / "deepmd"
 ATTENTION = ["atten_concat", "atten_strip", "atten_two_layers", "atten_strip_layer", "atten_plain"]
 NAMES = [
-    "exclude_one_side", "exclude_two_side", "exclude_radial", "parameters", "hybrid",
-    "three_types", *ATTENTION, "hybrid_atten",
-]  # fmt: skip
+    "exclude_one_side",
+    "exclude_two_side",
+    "exclude_radial",
+    "parameters",
+    "hybrid",
+    "three_types",
+    *ATTENTION,
+    "hybrid_atten",
+]
 
 
 @pytest.fixture(scope="module")
@@ -32,9 +38,13 @@ def expected():
 def frame(expected):
     species = np.array(["O", "H"])[expected["type"]]
     return Configuration(
-        species, expected["coord"], expected["box"], np.ones(3, bool),
-        frame_parameters=expected["fparam"], atom_parameters=expected["aparam"],
-    )  # fmt: skip
+        species,
+        expected["coord"],
+        expected["box"],
+        np.ones(3, bool),
+        frame_parameters=expected["fparam"],
+        atom_parameters=expected["aparam"],
+    )
 
 
 def use_kernels(model, wanted):

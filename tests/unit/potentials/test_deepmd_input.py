@@ -18,24 +18,45 @@ def settings():
         "model": {
             "type_map": ["O", "H"],
             "descriptor": {
-                "type": "se_e2_a", "sel": [46, 92], "rcut_smth": 0.5, "rcut": 6.0,
-                "neuron": [25, 50, 100], "resnet_dt": False, "axis_neuron": 16,
-                "type_one_side": True, "precision": "float64", "seed": 1, "_comment": "all",
+                "type": "se_e2_a",
+                "sel": [46, 92],
+                "rcut_smth": 0.5,
+                "rcut": 6.0,
+                "neuron": [25, 50, 100],
+                "resnet_dt": False,
+                "axis_neuron": 16,
+                "type_one_side": True,
+                "precision": "float64",
+                "seed": 1,
+                "_comment": "all",
             },
             "fitting_net": {"neuron": [240, 240, 240], "resnet_dt": True, "seed": 1},
         },
         "learning_rate": {
-            "type": "exp", "decay_steps": 5000, "start_lr": 0.001, "stop_lr": 3.51e-8,
+            "type": "exp",
+            "decay_steps": 5000,
+            "start_lr": 0.001,
+            "stop_lr": 3.51e-8,
         },
-        "loss": {"type": "ener", "start_pref_e": 0.02, "limit_pref_e": 1, "start_pref_f": 1000,
-                 "limit_pref_f": 1, "start_pref_v": 0, "limit_pref_v": 0},
+        "loss": {
+            "type": "ener",
+            "start_pref_e": 0.02,
+            "limit_pref_e": 1,
+            "start_pref_f": 1000,
+            "limit_pref_f": 1,
+            "start_pref_v": 0,
+            "limit_pref_v": 0,
+        },
         "training": {
             "training_data": {"systems": ["data/data_0/", "data/data_1/"], "batch_size": "auto"},
             "validation_data": {"systems": ["data/data_3"], "batch_size": 1, "numb_btch": 3},
-            "numb_steps": 1000000, "seed": 10, "disp_file": "lcurve.out", "disp_freq": 100,
+            "numb_steps": 1000000,
+            "seed": 10,
+            "disp_file": "lcurve.out",
+            "disp_freq": 100,
             "save_freq": 1000,
         },
-    }  # fmt: skip
+    }
 
 
 def write(tmp_path, values):
@@ -59,9 +80,13 @@ def test_an_input_of_deepmd_kit_is_taken_as_it_is(tmp_path):
 
 @pytest.mark.parametrize(
     ("descriptor", "fitting", "wanted"),
-    [("float32", "float32", "float32"), ("float32", None, "float64"),
-     ("default", "float32", "float64"), ("low", "single", "float32")],
-)  # fmt: skip
+    [
+        ("float32", "float32", "float32"),
+        ("float32", None, "float64"),
+        ("default", "float32", "float64"),
+        ("low", "single", "float32"),
+    ],
+)
 def test_the_highest_precision_of_descriptor_and_fitting_net_is_taken(
     descriptor, fitting, wanted, tmp_path
 ):
@@ -88,10 +113,17 @@ def test_other_descriptors_and_parameters_are_taken(tmp_path):
         "list": [
             {**plain, "exclude_types": [[0, 0]]},
             {"type": "se_e2_r", "sel": [9, 18], "rcut": 3.0, "neuron": [8]},
-            {"type": "dpa1", "sel": 30, "rcut": 4.0, "attn_layer": 1, "_comment": "new",
-             "smooth_type_embedding": True, "stripped_type_embedding": True},
+            {
+                "type": "dpa1",
+                "sel": 30,
+                "rcut": 4.0,
+                "attn_layer": 1,
+                "_comment": "new",
+                "smooth_type_embedding": True,
+                "stripped_type_embedding": True,
+            },
         ],
-    }  # fmt: skip
+    }
     _, config = api.load(write(tmp_path, values))
     model = config.model
     assert [each.name for each in model.descriptors] == ["se_e2_a", "se_e2_r", "se_atten"]
@@ -129,9 +161,11 @@ def test_what_cannot_be_honoured_is_refused_by_name(tmp_path):
         api.load(write(tmp_path, values))
     keys = {problem.key for problem in caught.value.problems}
     assert keys == {
-        "model.descriptor.env_protection", "model.fitting_net.default_fparam",
-        "model.type_embedding", "training.mixed_precision",
-    }  # fmt: skip
+        "model.descriptor.env_protection",
+        "model.fitting_net.default_fparam",
+        "model.type_embedding",
+        "training.mixed_precision",
+    }
 
 
 def test_another_descriptor_is_named_once(tmp_path):

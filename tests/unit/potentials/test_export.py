@@ -37,8 +37,14 @@ from scitoolkit.potentials.export.write import export_library, largest_differenc
 from scitoolkit.potentials.graph import configuration_graph
 from scitoolkit.potentials.pipeline import save_model
 
-SMALL = {"sel": [6, 12], "embedding": [5, 10, 20], "axis_neurons": 4, "fitting": [14, 14],
-         "cutoff": 5.0, "precision": "float64"}  # fmt: skip
+SMALL = {
+    "sel": [6, 12],
+    "embedding": [5, 10, 20],
+    "axis_neurons": 4,
+    "fitting": [14, 14],
+    "cutoff": 5.0,
+    "precision": "float64",
+}
 
 
 def deep_potential(**settings):
@@ -71,8 +77,15 @@ def test_equals_the_model(settings, bound, tmp_path):
     assert export_library(model, config, tmp_path)["largest_difference"] <= bound
 
 
-MACE = {"cutoff": 4.0, "channels": 4, "lmax": 2, "lmax_hidden": 1, "correlation": 2,
-        "radial_widths": [8], "precision": "float64"}  # fmt: skip
+MACE = {
+    "cutoff": 4.0,
+    "channels": 4,
+    "lmax": 2,
+    "lmax_hidden": 1,
+    "correlation": 2,
+    "radial_widths": [8],
+    "precision": "float64",
+}
 
 
 def mace(**settings):
@@ -88,13 +101,23 @@ def mace(**settings):
 @pytest.mark.parametrize(
     ("settings", "bound"),
     [
-        ({"layers": 3, "lmax_hidden": 2, "residual": False, "first_residual": False,
-          "gate": "tanh", "distance_transform": "agnesi", "pair_repulsion": True,
-          "apply_cutoff": False}, 1e-10),
+        (
+            {
+                "layers": 3,
+                "lmax_hidden": 2,
+                "residual": False,
+                "first_residual": False,
+                "gate": "tanh",
+                "distance_transform": "agnesi",
+                "pair_repulsion": True,
+                "apply_cutoff": False,
+            },
+            1e-10,
+        ),
         ({"channels": 12, "zbl": {}, "precision": "float32"}, 1e-5),
         ({"layers": 1, "lmax": 1, "radial_type": "gaussian"}, 1e-10),
     ],
-)  # fmt: skip
+)
 def test_mace_equals_the_model(settings, bound, tmp_path):
     model, config = mace(**settings)
     assert export_library(model, config, tmp_path)["largest_difference"] <= bound
@@ -146,9 +169,11 @@ def test_threads_of_python_may_evaluate_with_one_library(exported):
     graphs = []
     for _ in range(6):
         frame = Configuration(
-            rng.choice(["O", "H"], len(grid)), grid + rng.uniform(-0.2, 0.2, grid.shape),
-            10.0 * np.eye(3), np.ones(3, bool),
-        )  # fmt: skip
+            rng.choice(["O", "H"], len(grid)),
+            grid + rng.uniform(-0.2, 0.2, grid.shape),
+            10.0 * np.eye(3),
+            np.ones(3, bool),
+        )
         graphs.append(configuration_graph(frame, model.type_map, model.cutoff))
     wanted = [edge_gradients(library, graph) for graph in graphs]
     with ThreadPoolExecutor(4) as pool:
@@ -169,18 +194,30 @@ def test_cmake_builds_the_same_library(exported, tmp_path):
 
 @pytest.mark.parametrize(
     ("language", "suffix"),
-    [("c", "c"),
-     pytest.param("fortran", "f90", marks=pytest.mark.skipif(
-         shutil.which("gfortran") is None, reason="no gfortran"))],
-)  # fmt: skip
+    [
+        ("c", "c"),
+        pytest.param(
+            "fortran",
+            "f90",
+            marks=pytest.mark.skipif(shutil.which("gfortran") is None, reason="no gfortran"),
+        ),
+    ],
+)
 def test_callers_of_the_documentation(language, suffix, exported, tmp_path):
     _, folder = exported
     page = Path(__file__).parents[3] / "docs" / "how-to" / "potentials-in-lammps.md"
     text = page.read_text().split(f"```{language}\n")[1].split("```")[0]
     (tmp_path / f"call.{suffix}").write_text(text)
     compiler = find_compiler().split() if language == "c" else ["gfortran"]
-    command = [*compiler, f"call.{suffix}", f"-I{folder}", folder / LIBRARY,
-               f"-Wl,-rpath,{folder}", "-o", "call"]  # fmt: skip
+    command = [
+        *compiler,
+        f"call.{suffix}",
+        f"-I{folder}",
+        folder / LIBRARY,
+        f"-Wl,-rpath,{folder}",
+        "-o",
+        "call",
+    ]
     subprocess.run(command, cwd=tmp_path, check=True)
     done = subprocess.run(
         [tmp_path / "call", folder / WEIGHTS], capture_output=True, text=True, check=True
@@ -273,15 +310,30 @@ def test_dynamics_in_cpp_follow_those_of_ase(exported, tmp_path):
     source = content_root("workflows") / "water_deepmd" / "cpp" / "molecular_dynamics.cpp"
     program = tmp_path / "molecular_dynamics"
     subprocess.run(
-        ["c++", "-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", source, f"-I{folder}",
-         folder / LIBRARY, f"-Wl,-rpath,{folder}", "-o", program], check=True,
-    )  # fmt: skip
+        [
+            "c++",
+            "-std=c++17",
+            "-O1",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            source,
+            f"-I{folder}",
+            folder / LIBRARY,
+            f"-Wl,-rpath,{folder}",
+            "-o",
+            program,
+        ],
+        check=True,
+    )
     rng = np.random.default_rng(7)
     grid = np.stack(np.meshgrid(*[np.arange(4)] * 3, indexing="ij"), -1).reshape(-1, 3) * 2.0
     atoms = ase.Atoms(
-        rng.choice(["O", "H"], len(grid)), grid + rng.uniform(-0.2, 0.2, grid.shape),
-        cell=8.0 * np.eye(3) + np.diag([0.4, 0.2], k=-1), pbc=[True, True, False],
-    )  # fmt: skip
+        rng.choice(["O", "H"], len(grid)),
+        grid + rng.uniform(-0.2, 0.2, grid.shape),
+        cell=8.0 * np.eye(3) + np.diag([0.4, 0.2], k=-1),
+        pbc=[True, True, False],
+    )
     spread = np.sqrt(atoms.get_masses() * 300 * ase.units.kB)[:, None]
     atoms.set_momenta(spread * rng.normal(size=(len(atoms), 3)))
     atoms.set_array("masses", atoms.get_masses())
@@ -291,8 +343,11 @@ def test_dynamics_in_cpp_follow_those_of_ase(exported, tmp_path):
     )
     done = subprocess.run(
         [program, folder / WEIGHTS, "start.xyz", "end.xyz", "40", "0.5", "10", "2"],
-        cwd=tmp_path, capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     start = ase.io.read(tmp_path / "start.xyz")  # its positions are rounded
     start.calc = LibraryCalculator(folder)
     dynamics = VelocityVerlet(start, timestep=0.5 * ase.units.fs)
@@ -313,8 +368,11 @@ def test_dynamics_in_cpp_follow_those_of_ase(exported, tmp_path):
     )
     refused = subprocess.run(
         [program, folder / WEIGHTS, "other.xyz", "end.xyz", "1", "0.5"],
-        cwd=tmp_path, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert refused.returncode == 1
     assert "the potential has no element Xe" in refused.stderr
 
@@ -333,9 +391,14 @@ def _copy(folder, target):
 
 @pytest.mark.parametrize(
     ("place", "message"),
-    [(0, "no weights file"), (8, "another version"), (70, "checksum is wrong"),
-     (110, "checksum is wrong"), (-3, "checksum is wrong")],
-)  # fmt: skip
+    [
+        (0, "no weights file"),
+        (8, "another version"),
+        (70, "checksum is wrong"),
+        (110, "checksum is wrong"),
+        (-3, "checksum is wrong"),
+    ],
+)
 def test_damaged_weights_are_refused(place, message, exported, tmp_path):
     folder = _copy(exported[1], tmp_path / "copy")
     data = bytearray((folder / WEIGHTS).read_bytes())
@@ -389,14 +452,18 @@ def test_bad_atoms_are_refused(exported):
 
 @pytest.mark.parametrize(
     ("config", "reason"),
-    [(SeE2RConfig(sel=[4, 4], embedding=[4], fitting=[4]), "se_e2_r"),
-     (SeE2AConfig(**{**SMALL, "frame_parameters": 1}), "frame_parameters"),
-     (SeE2AConfig(**{**SMALL, "embedding_resnet_dt": "all"}), "embedding_resnet_dt"),
-     (MaceConfig(**MACE, density=True), "density"),
-     (NequipConfig(), "nequip"),
-     (DeepPotentialConfig(descriptors=[{"name": "se_e2_a", "sel": [4, 4]}] * 2),
-      "several descriptors")],
-)  # fmt: skip
+    [
+        (SeE2RConfig(sel=[4, 4], embedding=[4], fitting=[4]), "se_e2_r"),
+        (SeE2AConfig(**{**SMALL, "frame_parameters": 1}), "frame_parameters"),
+        (SeE2AConfig(**{**SMALL, "embedding_resnet_dt": "all"}), "embedding_resnet_dt"),
+        (MaceConfig(**MACE, density=True), "density"),
+        (NequipConfig(), "nequip"),
+        (
+            DeepPotentialConfig(descriptors=[{"name": "se_e2_a", "sel": [4, 4]}] * 2),
+            "several descriptors",
+        ),
+    ],
+)
 def test_what_cannot_be_exported_is_refused_by_name(config, reason):
     with pytest.raises(ConfigError, match=reason):
         library_source(config.build(["O", "H"]), config)
@@ -413,10 +480,20 @@ def test_export_of_a_run_on_the_command_line(tmp_path):
         (tmp_path / "run" / "model" / "config.yaml").read_text()
     )
     done = subprocess.run(
-        [sys.executable, "-m", "scitoolkit", "export", str(tmp_path / "run"), "-o",
-         str(tmp_path / "library"), "precision=float32", "--json"],
-        capture_output=True, text=True,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "scitoolkit",
+            "export",
+            str(tmp_path / "run"),
+            "-o",
+            str(tmp_path / "library"),
+            "precision=float32",
+            "--json",
+        ],
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["precision"] == "float32"

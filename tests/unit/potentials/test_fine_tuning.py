@@ -16,10 +16,26 @@ from scitoolkit.potentials.job import PotentialJob
 from scitoolkit.potentials.preparation import prepare
 from scitoolkit.potentials.saved import save_model
 
-MACE = {"name": "mace", "cutoff": 3.0, "channels": 4, "lmax": 2, "correlation": 2,
-        "radial_widths": [8], "precision": "float64", "distance_transform": "agnesi"}  # fmt: skip
-DEEP = {"name": "se_e2_a", "sel": [6, 6], "cutoff": 3.0, "cutoff_smooth": 1.0, "embedding": [4],
-        "axis_neurons": 2, "fitting": [6], "precision": "float64"}  # fmt: skip
+MACE = {
+    "name": "mace",
+    "cutoff": 3.0,
+    "channels": 4,
+    "lmax": 2,
+    "correlation": 2,
+    "radial_widths": [8],
+    "precision": "float64",
+    "distance_transform": "agnesi",
+}
+DEEP = {
+    "name": "se_e2_a",
+    "sel": [6, 6],
+    "cutoff": 3.0,
+    "cutoff_smooth": 1.0,
+    "embedding": [4],
+    "axis_neurons": 2,
+    "fitting": [6],
+    "precision": "float64",
+}
 
 
 def molecules(symbols, number=8, seed=0):
@@ -53,17 +69,29 @@ def source(tmp_path_factory):
     calculator = Calculator(model, skin=0)
     mixed = [*molecules("OHHH"), *molecules("OHOH", seed=1)]
     former = labelled(folder / "former.xyz", mixed, calculator, {"H": 0.0, "O": 0.0})
-    new = labelled(folder / "new.xyz", [*molecules("OHHO", seed=2), *molecules("OHHH", seed=3)],
-                   calculator, {"H": 5.0, "O": -2.0})  # fmt: skip
+    new = labelled(
+        folder / "new.xyz",
+        [*molecules("OHHO", seed=2), *molecules("OHHH", seed=3)],
+        calculator,
+        {"H": 5.0, "O": -2.0},
+    )
     return model, folder, former, new
 
 
 def config(data, **start):
-    return PotentialConfig.model_validate({
-        "data": {"path": [data]}, "model": {"name": "mace"}, "start": start,
-        "training": {"steps": 3, "batch_size": 2, "progress": False,
-                     "optimizer": {"name": "adam", "lr": 1e-4}},
-    })  # fmt: skip
+    return PotentialConfig.model_validate(
+        {
+            "data": {"path": [data]},
+            "model": {"name": "mace"},
+            "start": start,
+            "training": {
+                "steps": 3,
+                "batch_size": 2,
+                "progress": False,
+                "optimizer": {"name": "adam", "lr": 1e-4},
+            },
+        }
+    )
 
 
 def test_energies_of_another_reference_are_explained_by_e0_alone(source):
@@ -139,12 +167,18 @@ def test_deepmd_weights_start_a_training_and_are_not_extended(source, tmp_path):
 
 @pytest.mark.parametrize(
     ("model", "start", "message"),
-    [({"name": "mace", "channels": 8}, {}, r"model.channels is 8, .* have 4"),
-     ({"name": "nequip"}, {}, r"model.name is 'nequip'"),
-     ({"name": "mace"}, {"frozen": ["layer.0.*"]}, r"no parameter is called 'layer.0.\*'"),
-     ({"name": "mace"}, {"frozen": ["*"]}, "none is left to train"),
-     ({"name": "mace"}, {"replay": "former", "replay_frames": 50}, "16 frames, 50 are configured")],
-)  # fmt: skip
+    [
+        ({"name": "mace", "channels": 8}, {}, r"model.channels is 8, .* have 4"),
+        ({"name": "nequip"}, {}, r"model.name is 'nequip'"),
+        ({"name": "mace"}, {"frozen": ["layer.0.*"]}, r"no parameter is called 'layer.0.\*'"),
+        ({"name": "mace"}, {"frozen": ["*"]}, "none is left to train"),
+        (
+            {"name": "mace"},
+            {"replay": "former", "replay_frames": 50},
+            "16 frames, 50 are configured",
+        ),
+    ],
+)
 def test_bad_settings_are_refused(model, start, message, source):
     _, folder, former, new = source
     given = {**start, "path": str(folder)}

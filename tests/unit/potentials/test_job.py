@@ -29,13 +29,21 @@ def config(path, **more):
     settings = {
         "data": {"path": [path], "validation": 0.2},
         "model": {
-            "name": "se_e2_a", "cutoff": 4.0, "cutoff_smooth": 2.0, "embedding": [4, 8],
-            "axis_neurons": 4, "fitting": [16, 16],
+            "name": "se_e2_a",
+            "cutoff": 4.0,
+            "cutoff_smooth": 2.0,
+            "embedding": [4, 8],
+            "axis_neurons": 4,
+            "fitting": [16, 16],
         },
-        "training": {"epochs": 6, "batch_size": 4, "progress": False,
-                     "optimizer": {"name": "adam", "lr": 5e-3}},
+        "training": {
+            "epochs": 6,
+            "batch_size": 4,
+            "progress": False,
+            "optimizer": {"name": "adam", "lr": 5e-3},
+        },
         **more,
-    }  # fmt: skip
+    }
     return PotentialConfig.model_validate(settings)
 
 
@@ -78,8 +86,12 @@ def test_the_errors_are_compared_with_a_pair_potential_and_zero_force(trained, t
     (table,) = [t for t in results.tables if t.title == "RMSE against baselines"]
     assert table.columns[2:] == ["model", "pair potential", "zero force"]
     assert [row[0] for row in table.rows] == [
-        "energy per atom", "force", "force on C", "force on H", "force on O",
-    ]  # fmt: skip
+        "energy per atom",
+        "force",
+        "force on C",
+        "force on H",
+        "force on O",
+    ]
     (forces,) = [t for t in results.tables if t.title == "Forces by element"]
     for row, by_element in zip(table.rows[2:], forces.rows, strict=True):
         assert [row[2], row[4]] == pytest.approx([by_element[2], by_element[4]])
@@ -111,9 +123,11 @@ def test_repulsion_and_given_energies_do_not_change_the_pair_potential(trained, 
     """They change the labels that the model is fitted to, not those of the baseline."""
     model = config(small).model.model_dump() | {"zbl": {}}
     settings = config(
-        small, model=model, e0={"C": -1000.0, "H": -13.0, "O": -2000.0},
+        small,
+        model=model,
+        e0={"C": -1000.0, "H": -13.0, "O": -2000.0},
         training={"steps": 1, "batch_size": 4, "progress": False},
-    )  # fmt: skip
+    )
     run = RunDirectory.create(tmp_path, "test", settings)
     PotentialJob().train(settings, run)
     found = PairPotential.load(run.path / "model", 3)
@@ -283,8 +297,18 @@ def test_parts_of_extxyz_are_joined_as_they_would_be_written_at_once(
 @pytest.mark.multiproc
 def test_two_processes_predict_the_same_bits(trained, small, tmp_path):
     PotentialJob().predict(trained.path, small, tmp_path / "one.nc")
-    command = [sys.executable, "-m", "scitoolkit", "predict", str(trained.path), str(small),
-               "-o", str(tmp_path / "two.nc"), "--nproc", "2"]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "scitoolkit",
+        "predict",
+        str(trained.path),
+        str(small),
+        "-o",
+        str(tmp_path / "two.nc"),
+        "--nproc",
+        "2",
+    ]
     subprocess.run(command, check=True, capture_output=True)
     with (
         xr.open_dataset(tmp_path / "one.nc", engine="h5netcdf") as one,

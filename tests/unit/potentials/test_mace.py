@@ -28,9 +28,11 @@ def _golden(name):
         if key.startswith(prefix)
     }
     frame = Configuration(
-        np.array([SYMBOLS[n] for n in arrays["numbers"]]), arrays["positions"], arrays["cell"],
+        np.array([SYMBOLS[n] for n in arrays["numbers"]]),
+        arrays["positions"],
+        arrays["cell"],
         np.ones(3, dtype=bool),
-    )  # fmt: skip
+    )
     return state, frame, {k: arrays[f"{name}/{k}"] for k in ("energy", "forces", "virials")}
 
 
@@ -60,9 +62,13 @@ def _frame(seed, atoms=7, box=4.5):
 
 def _model(**options):
     defaults = {
-        "cutoff": 3.0, "channels": 4, "lmax": 2, "radial_widths": [8],
-        "num_basis": 4, "precision": "float64",
-    }  # fmt: skip
+        "cutoff": 3.0,
+        "channels": 4,
+        "lmax": 2,
+        "radial_widths": [8],
+        "num_basis": 4,
+        "precision": "float64",
+    }
     model = MaceConfig(**{**defaults, **options}).build(["H", "O"]).eval()
     model.average_neighbours.fill_(6.0)
     return model

@@ -72,8 +72,10 @@ def test_random_models_of_the_product_of_options(tmp_path):
     environment = {**os.environ, "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1", "OMP_NUM_THREADS": "1"}
     subprocess.run(
         [PEER, "-W", "ignore", MAKER, target, seed],
-        check=True, capture_output=True, env=environment,
-    )  # fmt: skip
+        check=True,
+        capture_output=True,
+        env=environment,
+    )
     arrays = np.load(target)
     names = sorted({name.split("/")[0] for name in arrays.files if "/" in name})
     assert len(names) >= 12
@@ -85,8 +87,10 @@ def test_random_models_of_the_product_of_options(tmp_path):
     converter = ROOT / "scitoolkit" / "potentials" / "peers" / "convert_mace.py"
     subprocess.run(
         [PEER, "-W", "ignore", converter, model, tmp_path / "out.pt"],
-        check=True, capture_output=True, env=environment,
-    )  # fmt: skip
+        check=True,
+        capture_output=True,
+        env=environment,
+    )
     head = json.loads(str(arrays[f"{names[0]}/settings"]))["heads"][-1]
     assert read_mace(tmp_path / "out.pt", head=head).cutoff == 3.0
 

@@ -21,8 +21,14 @@ ROOT = Path(__file__).parents[3]
 GOLDEN = ROOT / "tests" / "golden" / "mace_options.npz"
 PEER = ROOT / ".venv-peers" / "mace" / "bin" / "python"
 CONVERTER = ROOT / "scitoolkit" / "potentials" / "peers" / "convert_mace.py"
-SMALL = {"cutoff": 3.5, "channels": 4, "lmax": 2, "correlation": 3, "radial_widths": [8],
-         "precision": "float64"}  # fmt: skip
+SMALL = {
+    "cutoff": 3.5,
+    "channels": 4,
+    "lmax": 2,
+    "correlation": 3,
+    "radial_widths": [8],
+    "precision": "float64",
+}
 EVALUATE = """
 import json, sys
 from ase.io import read
@@ -81,9 +87,17 @@ def test_repulsion_that_mace_torch_has_not_is_refused(tmp_path):
 @pytest.mark.skipif(not PEER.exists(), reason="no .venv-peers/mace: make peers")
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"first_residual": False, "pair_repulsion": True, "distance_transform": "agnesi",
-          "gate": "tanh"}, {"first_density": True, "density": True, "layers": 1}],
-)  # fmt: skip
+    [
+        {},
+        {
+            "first_residual": False,
+            "pair_repulsion": True,
+            "distance_transform": "agnesi",
+            "gate": "tanh",
+        },
+        {"first_density": True, "density": True, "layers": 1},
+    ],
+)
 def test_opens_in_mace_torch_with_equal_energies(settings, tmp_path):
     model = MaceConfig(**SMALL, **settings).build(["O", "H", "C"]).eval()
     with torch.no_grad():

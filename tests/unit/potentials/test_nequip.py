@@ -22,8 +22,14 @@ ACAC = Path(__file__).parents[3] / "datasets" / "acac"
 
 
 def potential(**more):
-    settings = {"cutoff": 4.0, "channels": 4, "layers": 3, "radial_widths": [8],
-                "precision": "float64", **more}  # fmt: skip
+    settings = {
+        "cutoff": 4.0,
+        "channels": 4,
+        "layers": 3,
+        "radial_widths": [8],
+        "precision": "float64",
+        **more,
+    }
     model = NequipConfig.model_validate(settings).build(["O", "H"]).eval()
     model.average_neighbours.fill_(8.0)
     return model
@@ -33,9 +39,11 @@ def cluster(seed=0, atoms=7):
     rng = np.random.default_rng(seed)
     grid = np.array(list(np.ndindex(2, 2, 2)))[:atoms]
     return ase.Atoms(
-        "OHHOHHO"[:atoms], positions=4.6 * (grid / 2 + rng.uniform(-0.1, 0.1, (atoms, 3))),
-        cell=4.6 * np.eye(3) + rng.uniform(-0.1, 0.1, (3, 3)), pbc=True,
-    )  # fmt: skip
+        "OHHOHHO"[:atoms],
+        positions=4.6 * (grid / 2 + rng.uniform(-0.1, 0.1, (atoms, 3))),
+        cell=4.6 * np.eye(3) + rng.uniform(-0.1, 0.1, (3, 3)),
+        pbc=True,
+    )
 
 
 def values(model, atoms):
@@ -81,19 +89,35 @@ def test_it_learns_acetylacetone_a_little(tmp_path):
     settings = PotentialConfig.model_validate(
         {
             "data": {"path": [path, ACAC / "isolated_atoms.xyz"], "validation": 0.2},
-            "model": {"name": "nequip", "cutoff": 4.0, "channels": 8, "lmax": 1, "layers": 2,
-                      "radial_widths": [16]},
-            "loss": {"start_pref_e": 1, "limit_pref_e": 1, "start_pref_f": 100,
-                     "limit_pref_f": 100},
-            "training": {"steps": 80, "batch_size": 4, "progress": False,
-                         "optimizer": {"name": "adam", "lr": 1e-2}},
+            "model": {
+                "name": "nequip",
+                "cutoff": 4.0,
+                "channels": 8,
+                "lmax": 1,
+                "layers": 2,
+                "radial_widths": [16],
+            },
+            "loss": {
+                "start_pref_e": 1,
+                "limit_pref_e": 1,
+                "start_pref_f": 100,
+                "limit_pref_f": 100,
+            },
+            "training": {
+                "steps": 80,
+                "batch_size": 4,
+                "progress": False,
+                "optimizer": {"name": "adam", "lr": 1e-2},
+            },
         }
-    )  # fmt: skip
+    )
     run = RunDirectory.create(tmp_path / "runs", "nequip", settings)
     PotentialJob().train(settings, run)
     rows = [r["value"] for r in run.read_metrics() if r["name"] == "validation/forces_mse"]
     assert min(rows) < 0.45 * rows[0]
     model, _, _ = load_model(run.path)
-    alone = {a.get_chemical_symbols()[0]: a.get_potential_energy()
-             for a in ase.io.read(ACAC / "isolated_atoms.xyz", ":")}  # fmt: skip
+    alone = {
+        a.get_chemical_symbols()[0]: a.get_potential_energy()
+        for a in ase.io.read(ACAC / "isolated_atoms.xyz", ":")
+    }
     assert model.shift.tolist() == [alone[name] for name in "CHO"]

@@ -28,8 +28,9 @@ E0 = {"O": -3.0, "H": -1.0}
 
 def lennard_jones(r, one, other):
     """Return energy and slope of a Lennard-Jones-like pair that vanishes smoothly at the cutoff."""
-    depth, sigma = {"OO": (0.05, 2.0), "HO": (0.03, 1.8), "HH": (0.02, 1.6)}[min(
-        one + other, other + one)]  # fmt: skip
+    depth, sigma = {"OO": (0.05, 2.0), "HO": (0.03, 1.8), "HH": (0.02, 1.6)}[
+        min(one + other, other + one)
+    ]
     x6 = (sigma / r) ** 6
     energy, slope = 4 * depth * (x6**2 - x6), -4 * depth * (12 * x6**2 - 6 * x6) / r
     u = 1 - (r / CUTOFF) ** 2
@@ -82,8 +83,9 @@ def values(potential, frame):
 def dimers(distance):
     positions = np.array([[0.0, 0, 0], [distance, 0, 0]])
     for species in ("OO", "OH", "HH"):
-        yield labelled(Configuration(np.array(list(species)), positions, np.zeros((3, 3)),
-                                     np.array(MOLECULE)))  # fmt: skip
+        yield labelled(
+            Configuration(np.array(list(species)), positions, np.zeros((3, 3)), np.array(MOLECULE))
+        )
 
 
 @pytest.fixture(scope="module")
@@ -143,8 +145,9 @@ def test_symmetries(potential, seed):
     frame = drawn(seed)
     energy, forces = values(potential, frame)
     turn = np.linalg.qr(rng.normal(size=(3, 3)))[0]
-    turned = replace(frame, positions=frame.positions @ turn + rng.normal(size=3),
-                     cell=frame.cell @ turn)  # fmt: skip
+    turned = replace(
+        frame, positions=frame.positions @ turn + rng.normal(size=3), cell=frame.cell @ turn
+    )
     order = rng.permutation(len(forces))
     shuffled = replace(frame, positions=frame.positions[order], species=frame.species[order])
     images = rng.integers(-2, 3, (len(forces), 3)) @ frame.cell
@@ -159,9 +162,11 @@ def test_symmetries(potential, seed):
 def test_a_supercell_has_the_energy_of_its_cells(potential):
     frame = drawn(3)
     doubled = replace(
-        frame, species=np.tile(frame.species, 2), cell=frame.cell * [[2], [1], [1]],
+        frame,
+        species=np.tile(frame.species, 2),
+        cell=frame.cell * [[2], [1], [1]],
         positions=np.concatenate([frame.positions, frame.positions + frame.cell[0]]),
-    )  # fmt: skip
+    )
     energy, forces = values(potential, frame)
     found = values(potential, doubled)
     assert found[0] == pytest.approx(2 * energy, abs=1e-9)
@@ -170,8 +175,9 @@ def test_a_supercell_has_the_energy_of_its_cells(potential):
 
 def test_a_cell_smaller_than_the_cutoff_is_fitted():
     def cell(length):
-        one = Configuration(np.array(["O"]), np.zeros((1, 3)), length * np.eye(3),
-                            np.array(PERIODIC))  # fmt: skip
+        one = Configuration(
+            np.array(["O"]), np.zeros((1, 3)), length * np.eye(3), np.array(PERIODIC)
+        )
         return labelled(one)
 
     lengths = np.linspace(1.9, 2.4, 21)
@@ -202,10 +208,17 @@ def test_without_validation_labels_the_ridge_is_chosen_on_the_training_frames(fr
 
 def test_each_frame_contributes_the_labels_that_it_has(frames):
     """Forces of some frames and energies of others; a frame of one atom gives its energy."""
-    mixed = [replace(f, energy=None) if i % 2 else replace(f, forces=None)
-             for i, f in enumerate(frames)]  # fmt: skip
-    alone = Configuration(np.array(["O"]), np.zeros((1, 3)), np.zeros((3, 3)), np.array(MOLECULE),
-                          E0["O"], np.zeros((1, 3)))  # fmt: skip
+    mixed = [
+        replace(f, energy=None) if i % 2 else replace(f, forces=None) for i, f in enumerate(frames)
+    ]
+    alone = Configuration(
+        np.array(["O"]),
+        np.zeros((1, 3)),
+        np.zeros((3, 3)),
+        np.array(MOLECULE),
+        E0["O"],
+        np.zeros((1, 3)),
+    )
     found, unseen = fitted([alone, *mixed]), labelled(drawn(102, MOLECULE))
     energy, forces = values(found, unseen)
     assert np.abs(forces - unseen.forces).max() < 0.05 * np.abs(unseen.forces).max()
@@ -259,8 +272,14 @@ def test_mean_energies_are_the_fit_without_pairs(frames, potential):
 
 
 def test_no_pairs_no_labels_and_too_many_pairs_have_no_baseline(frames, monkeypatch):
-    alone = Configuration(np.array(["O"]), np.zeros((1, 3)), np.zeros((3, 3)), np.array(MOLECULE),
-                          -3.0, np.zeros((1, 3)))  # fmt: skip
+    alone = Configuration(
+        np.array(["O"]),
+        np.zeros((1, 3)),
+        np.zeros((3, 3)),
+        np.array(MOLECULE),
+        -3.0,
+        np.zeros((1, 3)),
+    )
     assert fitted([alone]) is None
     assert fitted([drawn(1)]) is None
     monkeypatch.setattr(pair_baseline, "LARGEST", 30)

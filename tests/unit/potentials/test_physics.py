@@ -17,9 +17,17 @@ from scitoolkit.potentials.committee import model_deviation
 
 def potential(backend="kernels", precision="float64", type_one_side=True, seed=0, **more):
     model = SeE2AConfig(
-        cutoff=4.0, cutoff_smooth=1.0, sel=[12, 24], embedding=[5, 10, 20], axis_neurons=4,
-        fitting=[12, 12], precision=precision, type_one_side=type_one_side, seed=seed, **more,
-    ).build(["O", "H"])  # fmt: skip
+        cutoff=4.0,
+        cutoff_smooth=1.0,
+        sel=[12, 24],
+        embedding=[5, 10, 20],
+        axis_neurons=4,
+        fitting=[12, 12],
+        precision=precision,
+        type_one_side=type_one_side,
+        seed=seed,
+        **more,
+    ).build(["O", "H"])
     model.descriptors[0].mean[:, 0] = torch.tensor([0.05, 0.08])
     model.descriptors[0].deviation[:] = torch.tensor(
         [[0.2, 0.15, 0.15, 0.15], [0.25, 0.1, 0.1, 0.1]]

@@ -51,9 +51,11 @@ def test_vectors_and_tensors_turn_with_the_atoms(expected):
     turn = np.linalg.qr(np.random.default_rng(0).normal(size=(3, 3)))[0]
     other = replace(one, positions=one.positions @ turn, cell=one.cell @ turn)
     for name, turned in (
-        ("dipole", lambda v: v @ turn), ("polar_full", lambda v: turn.T @ v @ turn),
-        ("polar_diagonal", lambda v: turn.T @ v @ turn), ("dos", lambda v: v),
-    ):  # fmt: skip
+        ("dipole", lambda v: v @ turn),
+        ("polar_full", lambda v: turn.T @ v @ turn),
+        ("polar_diagonal", lambda v: turn.T @ v @ turn),
+        ("dos", lambda v: v),
+    ):
         model = read_deepmd_property(GOLDEN / f"{name}.dp")
         both = values(model, one, other)["total"]
         assert np.allclose(both[1], turned(both[0]), atol=1e-12)

@@ -30,19 +30,28 @@ def small(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def alone():
-    return {a.get_chemical_symbols()[0]: a.get_potential_energy()
-            for a in ase.io.read(ACAC / "isolated_atoms.xyz", ":")}  # fmt: skip
+    return {
+        a.get_chemical_symbols()[0]: a.get_potential_energy()
+        for a in ase.io.read(ACAC / "isolated_atoms.xyz", ":")
+    }
 
 
 def config(*files, **more):
     return PotentialConfig.model_validate(
         {
-            "data": {"path": list(files)}, "split": {"validation": 0.2},
-            "model": {"name": "mace", "channels": 4, "lmax": 1, "layers": 1,
-                      "correlation": 2, "radial_widths": [8]},
+            "data": {"path": list(files)},
+            "split": {"validation": 0.2},
+            "model": {
+                "name": "mace",
+                "channels": 4,
+                "lmax": 1,
+                "layers": 1,
+                "correlation": 2,
+                "radial_widths": [8],
+            },
             **more,
         }
-    )  # fmt: skip
+    )
 
 
 def test_isolated_atoms_among_the_files_are_e0_and_are_not_trained_on(small, alone, caplog):
@@ -128,8 +137,12 @@ def test_energies_that_the_compositions_do_not_determine_are_said_to_be_so(small
 
 @pytest.mark.parametrize("refit", [True, False])
 def test_a_short_training_leaves_no_constant_error_of_energies(small, refit, tmp_path):
-    training = {"epochs": 1, "batch_size": 2, "progress": False,
-                "optimizer": {"name": "adam", "lr": 0.05}}  # fmt: skip
+    training = {
+        "epochs": 1,
+        "batch_size": 2,
+        "progress": False,
+        "optimizer": {"name": "adam", "lr": 0.05},
+    }
     settings = config(small, refit_e0=refit, training=training)
     run = RunDirectory.create(tmp_path, "test", settings)
     PotentialJob().train(settings, run)

@@ -18,13 +18,23 @@ from scitoolkit.potentials.graph import collate, configuration_graph
 
 TYPES = ["O", "H", "Si"]
 SMALL = {
-    "name": "se_atten", "cutoff": 3.5, "cutoff_smooth": 1.0, "sel": 30, "embedding": [4, 8],
-    "axis_neurons": 3, "type_width": 4, "attention_width": 6,
-}  # fmt: skip
+    "name": "se_atten",
+    "cutoff": 3.5,
+    "cutoff_smooth": 1.0,
+    "sel": 30,
+    "embedding": [4, 8],
+    "axis_neurons": 3,
+    "type_width": 4,
+    "attention_width": 6,
+}
 PAIR = {
-    "name": "se_e2_a", "cutoff": 3.0, "cutoff_smooth": 1.0, "sel": [9, 9, 9],
-    "embedding": [4, 8], "axis_neurons": 3,
-}  # fmt: skip
+    "name": "se_e2_a",
+    "cutoff": 3.0,
+    "cutoff_smooth": 1.0,
+    "sel": [9, 9, 9],
+    "embedding": [4, 8],
+    "axis_neurons": 3,
+}
 CASES = {
     "defaults": [SMALL],
     "strip": [{**SMALL, "type_input": "strip"}],
@@ -99,9 +109,11 @@ def test_forces_are_differences_of_energies():
 def test_atoms_without_neighbours_and_parameters_given_to_all():
     model, _ = model_of([SMALL])
     alone = Configuration(
-        np.array(["O", "H"]), np.array([[0.0, 0, 0], [20, 0, 0]]), np.zeros((3, 3)),
+        np.array(["O", "H"]),
+        np.array([[0.0, 0, 0], [20, 0, 0]]),
+        np.zeros((3, 3)),
         np.zeros(3, bool),
-    )  # fmt: skip
+    )
     ours, wanted = both(model, configuration_graph(alone, TYPES, model.cutoff))
     assert torch.allclose(ours["atomic_energy"], wanted["atomic_energy"], rtol=0, atol=1e-13)
     assert not ours["forces"].any()

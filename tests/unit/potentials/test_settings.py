@@ -19,15 +19,20 @@ ROOT = Path(__file__).resolve().parents[3]
 @pytest.mark.parametrize(
     ("model", "theirs", "ours"),
     [
-        (MaceConfig, "num_channels", "channels"), (MaceConfig, "max_ell", "lmax"),
-        (MaceConfig, "max_L", "lmax_hidden"), (MaceConfig, "num_interactions", "layers"),
-        (MaceConfig, "num_radial_basis", "num_basis"), (MaceConfig, "r_max", "cutoff"),
-        (NequipConfig, "l_max", "lmax"), (NequipConfig, "num_layers", "layers"),
-        (NequipConfig, "num_bessels", "num_basis"), (SeE2AConfig, "rcut_smth", "cutoff_smooth"),
+        (MaceConfig, "num_channels", "channels"),
+        (MaceConfig, "max_ell", "lmax"),
+        (MaceConfig, "max_L", "lmax_hidden"),
+        (MaceConfig, "num_interactions", "layers"),
+        (MaceConfig, "num_radial_basis", "num_basis"),
+        (MaceConfig, "r_max", "cutoff"),
+        (NequipConfig, "l_max", "lmax"),
+        (NequipConfig, "num_layers", "layers"),
+        (NequipConfig, "num_bessels", "num_basis"),
+        (SeE2AConfig, "rcut_smth", "cutoff_smooth"),
         (SeE2AConfig, "axis_neuron", "axis_neurons"),
         (SeE2AConfig, "numb_fparam", "frame_parameters"),
     ],
-)  # fmt: skip
+)
 def test_names_of_other_programs_with_our_meaning_are_accepted(model, theirs, ours):
     settings = {**model.example, "precision": "float64"}
     settings.pop(ours, None)
@@ -39,10 +44,12 @@ def test_names_of_other_programs_with_our_meaning_are_accepted(model, theirs, ou
 @pytest.mark.parametrize(
     ("model", "theirs", "ours"),
     [
-        (NequipConfig, "num_features", "channels"), (NequipConfig, "radial_mlp_width", "radial_"),
-        (MaceConfig, "MLP_irreps", "readout_width"), (MaceConfig, "hidden_irreps", "lmax_hidden"),
+        (NequipConfig, "num_features", "channels"),
+        (NequipConfig, "radial_mlp_width", "radial_"),
+        (MaceConfig, "MLP_irreps", "readout_width"),
+        (MaceConfig, "hidden_irreps", "lmax_hidden"),
     ],
-)  # fmt: skip
+)
 def test_names_with_another_meaning_are_only_suggested(model, theirs, ours):
     with pytest.raises(ConfigProblems, match=f"did you mean {ours}"):
         model(**{theirs: 3})

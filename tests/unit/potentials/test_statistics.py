@@ -17,9 +17,13 @@ def frame(seed=0, atoms=12, length=7.0):
     rng = np.random.default_rng(seed)
     species = np.where(rng.random(atoms) < 0.4, "O", "H")
     return Configuration(
-        species, rng.uniform(0, length, (atoms, 3)), np.eye(3) * length, np.ones(3, bool),
-        float(rng.normal()), rng.normal(size=(atoms, 3)),
-    )  # fmt: skip
+        species,
+        rng.uniform(0, length, (atoms, 3)),
+        np.eye(3) * length,
+        np.ones(3, bool),
+        float(rng.normal()),
+        rng.normal(size=(atoms, 3)),
+    )
 
 
 def test_edges_are_all_images_within_the_cutoff():
@@ -97,9 +101,11 @@ def test_validation_has_the_last_weights_or_the_first_where_these_are_zero(limit
         start_pref_e=3, start_pref_f=5, limit_pref_e=limits[0], limit_pref_f=limits[1]
     )
     batch = {
-        "num_atoms": torch.tensor([4]), "energy": torch.zeros(1),
-        "forces": torch.zeros(4, 3), "frame": torch.zeros(4, dtype=torch.long),
-    }  # fmt: skip
+        "num_atoms": torch.tensor([4]),
+        "energy": torch.zeros(1),
+        "forces": torch.zeros(4, 3),
+        "frame": torch.zeros(4, dtype=torch.long),
+    }
     found = PotentialTask(_Off(), loss).metrics(batch)
     # Squares a frame: (2 eV)²/4 atoms and (0.5 eV/Å)².
     assert found["loss"].item() == pytest.approx(weights[0] * 1.0 + weights[1] * 0.25)

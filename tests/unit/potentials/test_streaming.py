@@ -17,8 +17,15 @@ from scitoolkit.potentials.export.folder import load_native
 from scitoolkit.potentials.export.library import PotentialLibrary
 from scitoolkit.potentials.graph import collate, configuration_graph
 
-SETTINGS = {"cutoff": 4.0, "channels": 4, "lmax": 2, "correlation": 2, "radial_widths": [8],
-            "precision": "float64", "zbl": {"inner": 0.8, "outer": 2.0}}  # fmt: skip
+SETTINGS = {
+    "cutoff": 4.0,
+    "channels": 4,
+    "lmax": 2,
+    "correlation": 2,
+    "radial_widths": [8],
+    "precision": "float64",
+    "zbl": {"inner": 0.8, "outer": 2.0},
+}
 
 
 def system(counts=(4, 4, 5), seed=0):

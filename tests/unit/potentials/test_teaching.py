@@ -24,21 +24,34 @@ COMMITTEE = {"members": 2, "steps": 3, "first": 2, "per_round": 2, "candidates":
 def document(folder, committee=COMMITTEE, **changes):
     """A job that takes seconds: eight atoms of carbon, a small Deep Potential."""
     settings = {
-        "domain": "potentials", "run": {"root": str(folder)},
+        "domain": "potentials",
+        "run": {"root": str(folder)},
         "data": {
             "generator": {
-                "name": "tight_binding_carbon", "repeats": 1, "frames": 1, "temperature": 0.3,
+                "name": "tight_binding_carbon",
+                "repeats": 1,
+                "frames": 1,
+                "temperature": 0.3,
             },
             "draw": {"samples": 5, "parameters": {"displacement": {"low": 0.02, "high": 0.2}}},
             "teaching": {"validation": 1, "test": 2, "committee": committee},
         },
         "model": {
-            "name": "se_e2_a", "cutoff": 2.5, "cutoff_smooth": 1.0, "sel": "auto",
-            "embedding": [4, 8], "axis_neurons": 4, "fitting": [8],
+            "name": "se_e2_a",
+            "cutoff": 2.5,
+            "cutoff_smooth": 1.0,
+            "sel": "auto",
+            "embedding": [4, 8],
+            "axis_neurons": 4,
+            "fitting": [8],
         },
-        "training": {"steps": 4, "batch_size": 1, "progress": False,
-                     "checkpoint": {"every_steps": 2}},
-    }  # fmt: skip
+        "training": {
+            "steps": 4,
+            "batch_size": 1,
+            "progress": False,
+            "checkpoint": {"every_steps": 2},
+        },
+    }
     for key, value in changes.items():
         section, _, name = key.partition("__")
         if name:
@@ -169,9 +182,15 @@ def test_members_that_start_from_the_same_weights_are_perturbed(
     perturbation, weights, tmp_path, caplog
 ):
     committee = {**COMMITTEE, "perturbation": perturbation}
-    path = document(tmp_path, committee, model={"name": "se_e2_a"}, start={
-        "path": str(weights), "frozen": ["descriptors.*"],
-    })  # fmt: skip
+    path = document(
+        tmp_path,
+        committee,
+        model={"name": "se_e2_a"},
+        start={
+            "path": str(weights),
+            "frozen": ["descriptors.*"],
+        },
+    )
     caplog.set_level("INFO")
     run = api.run(path)
     assert ("without perturbation" in caplog.text) == (not perturbation)
@@ -186,7 +205,7 @@ def test_members_that_start_from_the_same_weights_are_perturbed(
     members = [
         teaching._member(reading.model_copy(update={"training": still}), n, 5).state_dict()
         for n in range(2)
-    ]  # fmt: skip
+    ]
     for name, value in source.items():
         for member in members:
             change = (member[name] - value).norm() / value.norm()
@@ -220,16 +239,33 @@ def test_without_a_committee_samples_are_drawn_at_random(tmp_path):
         ({"data__generator": None}, "either path, for files, or generator"),
         ({"data__generator": {"name": "lorenz96"}}, "makes no frames of atoms"),
         ({"data__draw": {"samples": 1}}, "less than teaching.committee.first"),
-        ({"data__draw": {"samples": 4, "method": "grid",
-                         "parameters": {"displacement": {"low": 0.1, "high": 0.2}}}},
-         "method grid"),
-        ({"data__draw": {"samples": 4, "method": "grid",
-                         "parameters": {"displacement": {"low": 0.1, "high": 0.2}}},
-          "data__teaching": {"validation": 1, "test": 2}}, "method grid"),
-        ({"data__draw": {"samples": 4, "parameters": {"displacement": {"low": 0.1, "high": 9}}}},
-         "displacement"),
+        (
+            {
+                "data__draw": {
+                    "samples": 4,
+                    "method": "grid",
+                    "parameters": {"displacement": {"low": 0.1, "high": 0.2}},
+                }
+            },
+            "method grid",
+        ),
+        (
+            {
+                "data__draw": {
+                    "samples": 4,
+                    "method": "grid",
+                    "parameters": {"displacement": {"low": 0.1, "high": 0.2}},
+                },
+                "data__teaching": {"validation": 1, "test": 2},
+            },
+            "method grid",
+        ),
+        (
+            {"data__draw": {"samples": 4, "parameters": {"displacement": {"low": 0.1, "high": 9}}}},
+            "displacement",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_does_not_go_together_is_refused_before_work(changes, message, tmp_path):
     with pytest.raises(ConfigProblems, match=message):
         api.load(document(tmp_path, **changes))

@@ -22,14 +22,24 @@ ATOMS = ase.Atoms("OHH", positions=[[0, 0, 0], [0.5, 0.1, 0], [-0.2, 0.45, 0.3]]
 def model(family, zbl):
     if family == "mace":
         settings = MaceConfig(
-            cutoff=4.0, channels=4, lmax=2, layers=1, radial_widths=[8],
-            precision="float64", zbl=zbl,
-        )  # fmt: skip
+            cutoff=4.0,
+            channels=4,
+            lmax=2,
+            layers=1,
+            radial_widths=[8],
+            precision="float64",
+            zbl=zbl,
+        )
     else:
         settings = SeE2AConfig(
-            cutoff=4.0, sel=[4, 8], embedding=[4, 8], axis_neurons=4, fitting=[8], zbl=zbl,
+            cutoff=4.0,
+            sel=[4, 8],
+            embedding=[4, 8],
+            axis_neurons=4,
+            fitting=[8],
+            zbl=zbl,
             precision="float32" if family == "float32" else "float64",
-        )  # fmt: skip
+        )
     return settings.build(TYPES).eval()
 
 
@@ -43,9 +53,10 @@ def textbook(charge, other, r):
     screening = 0.8854 * ase.units.Bohr / (charge**0.23 + other**0.23)
     phi = sum(
         c * np.exp(-d * r / screening)
-        for c, d in zip((0.18175, 0.50986, 0.28022, 0.02817), (3.1998, 0.94229, 0.4029, 0.20162),
-                        strict=True)
-    )  # fmt: skip
+        for c, d in zip(
+            (0.18175, 0.50986, 0.28022, 0.02817), (3.1998, 0.94229, 0.4029, 0.20162), strict=True
+        )
+    )
     return ase.units.Hartree * ase.units.Bohr * charge * other / r * phi
 
 

@@ -247,8 +247,9 @@ def test_bars_of_two_scales_do_not_lie_on_each_other():
 def test_panels_have_one_size_and_touch_no_colour_bar(columns):
     panels = [
         Panel(variable=v, label=v, scale=v, select={"t": t} if v != "mean" else {})
-        for t in (0, 1) for v in ("truth", "mean", "error")
-    ]  # fmt: skip
+        for t in (0, 1)
+        for v in ("truth", "mean", "error")
+    ]
     figure = map_plots.draw_maps(Maps(title="u", panels=panels, columns=columns), moving())
     figure.canvas.draw()
     boxes = [axes.get_window_extent() for axes in figure.axes]

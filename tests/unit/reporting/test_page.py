@@ -25,9 +25,10 @@ TABLES = [
     for t in ("First table", "Second table")
 ]
 WIDE = Table(
-    title="Wide", columns=[*("a_name_of_a_metric",) * 8, "configuration"],
+    title="Wide",
+    columns=[*("a_name_of_a_metric",) * 8, "configuration"],
     rows=[[*(0.5,) * 8, "nodes=16-0-16-32-16 +[0,2][1,3][2,3] head=last_state lr=0.009"]],
-)  # fmt: skip
+)
 LINES = Lines(
     title="Skill", x=[1, 2], x_label="lead", y_label="K", series=[Series(label="a", y=[1, None])]
 )
@@ -49,9 +50,13 @@ def test_the_page_holds_everything_and_links_nowhere(run):
         run.log_metrics({"train/loss": 1 / step, "validation/loss": 2 / step}, step=step)
     write_fields(run)
     results = Results(
-        title=EVIL, summary=["A & B"], metrics={"rmse": 0.5}, tables=TABLES, figures=[LINES, MAPS],
+        title=EVIL,
+        summary=["A & B"],
+        metrics={"rmse": 0.5},
+        tables=TABLES,
+        figures=[LINES, MAPS],
         verdict=Verdict(quantity="RMSE", ours=0.5, rival=1.0, rival_name=EVIL),
-    )  # fmt: skip
+    )
     results.write(run.path)
     path = write_report(run.path)
     page = path.read_text(encoding="utf-8")
@@ -180,17 +185,32 @@ def test_a_browser_shows_the_verdict_first_and_nothing_overflows(run, tmp_path, 
     verdict = Verdict(quantity="RMSE", ours=0.5, rival=1.0, rival_name="persistence", unit="K")
     metrics = {f"a_long_name_of_a_figure_of_merit_{i}": i / 7 for i in range(40)}
     Results(
-        title="A run", summary=["One sentence."], verdict=verdict, metrics=metrics,
-        tables=[WIDE, *TABLES], figures=[MAPS, *[LINES] * 20],
-    ).write(run.path)  # fmt: skip
+        title="A run",
+        summary=["One sentence."],
+        verdict=verdict,
+        metrics=metrics,
+        tables=[WIDE, *TABLES],
+        figures=[MAPS, *[LINES] * 20],
+    ).write(run.path)
     page = write_report(run.path).read_text(encoding="utf-8").replace("</body>", PROBE)
     probe = tmp_path / "probe.html"
     probe.write_text(page, encoding="utf-8")
     out = subprocess.run(
-        [chromium(), "--headless", "--no-sandbox", "--disable-gpu", f"--window-size={width},900",
-         f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", probe.as_uri()],
-        capture_output=True, text=True, timeout=120, check=True,
-    )  # fmt: skip
+        [
+            chromium(),
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            f"--window-size={width},900",
+            f"--user-data-dir={tmp_path / 'profile'}",
+            "--dump-dom",
+            probe.as_uri(),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
     found = json.loads(re.search(r"<title>(.*?)</title>", out.stdout)[1])
     assert found["overflow"] <= 0
     assert found["empty"] == 0

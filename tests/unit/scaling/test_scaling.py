@@ -103,10 +103,15 @@ def test_a_step_is_predicted_from_its_parts():
 
 def rates(slower=1.0, **others):
     return {
-        "step_seconds": 1e-3 * slower, "sample_seconds": 1e-5 * slower, "copy_seconds": 1e-4,
-        "optimizer_seconds": 1e-3 * slower, "optimizer_fixed_seconds": 2e-4,
-        "sharded_fixed_seconds": 5e-4, "networks": None, **others,
-    }  # fmt: skip
+        "step_seconds": 1e-3 * slower,
+        "sample_seconds": 1e-5 * slower,
+        "copy_seconds": 1e-4,
+        "optimizer_seconds": 1e-3 * slower,
+        "optimizer_fixed_seconds": 2e-4,
+        "sharded_fixed_seconds": 5e-4,
+        "networks": None,
+        **others,
+    }
 
 
 def measured_on(ranks, slower=1.0, step_seconds=4e-3):
@@ -118,9 +123,7 @@ def measured_on(ranks, slower=1.0, step_seconds=4e-3):
     return {"ranks": ranks, "cases": {"ddp": case}, "rates": found}
 
 
-LONE = {
-    "ranks": 1, "rates": rates(), "cases": {"single": {"split": {"data": 1e-5, "other": 3e-5}}}
-}  # fmt: skip
+LONE = {"ranks": 1, "rates": rates(), "cases": {"single": {"split": {"data": 1e-5, "other": 3e-5}}}}
 
 
 def test_the_prediction_reads_no_step_of_a_training():
@@ -146,9 +149,15 @@ def test_latency_grows_with_the_arithmetic_between_collectives():
     pair = measured_on(2)
     first = predicted(config, {1: LONE, 2: pair}, cores=2)["seconds"]["ddp"]["2"]
     compute = 1e-3 + 64e-5
-    later = {"seconds": 2 * compute - 1e-4, "collectives": {"": {
-        "latency": 3e-4, "seconds_per_byte": 1e-9,
-    }}}  # fmt: skip
+    later = {
+        "seconds": 2 * compute - 1e-4,
+        "collectives": {
+            "": {
+                "latency": 3e-4,
+                "seconds_per_byte": 1e-9,
+            }
+        },
+    }
     pair["rates"]["networks"]["more"] = later  # the one collective is half-way
     then = predicted(config, {1: LONE, 2: pair}, cores=2)["seconds"]["ddp"]["2"]
     assert then - first == pytest.approx(2 * 1e-4)
@@ -178,9 +187,12 @@ def test_memory_by_class_is_the_formula():
     found = by_class(model, optimizer, before)
     counters = 4 * len(list(model.parameters()))
     assert found == {
-        "parameters": 4 * numbers, "gradients": 4 * numbers, "buffers": 0,
-        "optimizer": 8 * numbers + counters, "other": kept.nbytes,
-    }  # fmt: skip
+        "parameters": 4 * numbers,
+        "gradients": 4 * numbers,
+        "buffers": 0,
+        "optimizer": 8 * numbers + counters,
+        "other": kept.nbytes,
+    }
 
 
 def test_tensors_that_a_tracer_left_have_no_memory():
@@ -252,11 +264,21 @@ def test_bad_settings_are_refused_by_name(capsys, monkeypatch, tmp_path):
 def test_the_command_prints_figures_and_draws_a_page(capsys, tmp_path):
     settings = [f"{key}={value}" for key, value in SMALL.items()]
     cases = ["ddp", "sharded-2", "sharded-1+sdp4bit"]
-    code = run_cli([
-        "bench", "training", *settings, f"strategies=[{','.join(cases)}]",
-        "patterns=[trivial,spread]", "step_seconds=0.01", "--nproc", "3", "--root", str(tmp_path),
-        "--json",
-    ])  # fmt: skip
+    code = run_cli(
+        [
+            "bench",
+            "training",
+            *settings,
+            f"strategies=[{','.join(cases)}]",
+            "patterns=[trivial,spread]",
+            "step_seconds=0.01",
+            "--nproc",
+            "3",
+            "--root",
+            str(tmp_path),
+            "--json",
+        ]
+    )
     figures = json.loads(capsys.readouterr().out)
     assert code == 0
     assert set(figures["metg50_us"]) == {"single", *cases}

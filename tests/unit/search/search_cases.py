@@ -43,8 +43,10 @@ def counts_epochs(configuration, trial):
 
 
 def says_environment(configuration, trial):
-    return {"objective": float(os.environ["OMP_NUM_THREADS"]),
-            "gpu": float(os.environ.get("CUDA_VISIBLE_DEVICES", "-1"))}  # fmt: skip
+    return {
+        "objective": float(os.environ["OMP_NUM_THREADS"]),
+        "gpu": float(os.environ.get("CUDA_VISIBLE_DEVICES", "-1")),
+    }
 
 
 def is_signalled(configuration, trial):

@@ -46,9 +46,12 @@ def test_mpi_runs_trials_on_all_ranks_but_the_first():
 
     done = subprocess.run(
         [require_mpiexec(), "-n", "3", sys.executable, __file__],
-        capture_output=True, text=True, timeout=300, cwd=Path(__file__).parent,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        cwd=Path(__file__).parent,
         env={**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert " passed" in done.stdout
 

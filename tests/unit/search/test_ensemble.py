@@ -26,8 +26,10 @@ def test_variances_between_and_within_add_up(tmp_path):
     """Drawn from the mixture of the members: its deviation is that of the joint interval."""
     centres, deviations = RANDOM.normal(size=(4, 2, 3)), RANDOM.uniform(0.5, 2, size=(4, 2, 3))
     half = NORMAL_90 * deviations
-    files = [written(tmp_path, i, u=c, u_low=c - h, u_high=c + h)
-             for i, (c, h) in enumerate(zip(centres, half, strict=True))]  # fmt: skip
+    files = [
+        written(tmp_path, i, u=c, u_low=c - h, u_high=c + h)
+        for i, (c, h) in enumerate(zip(centres, half, strict=True))
+    ]
     with open_fields(join_predictions(files, tmp_path / "all.nc")) as joint:
         u = {name: joint[name].values for name in joint.data_vars}
         assert joint["u_within"].attrs["units"] == "K"

@@ -59,9 +59,9 @@ def data(seed=0, count=24):
 
 
 def differences(function, x, step=1e-6):
-    return np.array([
-        (function(x + step * e) - function(x - step * e)) / (2 * step) for e in np.eye(len(x))
-    ])  # fmt: skip
+    return np.array(
+        [(function(x + step * e) - function(x - step * e)) / (2 * step) for e in np.eye(len(x))]
+    )
 
 
 def test_the_gradient_of_the_posterior_is_that_of_its_value():
@@ -103,8 +103,10 @@ def test_rows_and_codes_are_inverse_and_lifted_points_are_configurations():
         back = embedding.codes(row)
         assert MIXED.encode(MIXED.decode(back)) == back
     on = ~np.isnan(lifted)
-    np.testing.assert_allclose(embedding.lift(np.where(on, lifted, 0.5))[on & embedding.ordered],
-                               lifted[on & embedding.ordered])  # fmt: skip
+    np.testing.assert_allclose(
+        embedding.lift(np.where(on, lifted, 0.5))[on & embedding.ordered],
+        lifted[on & embedding.ordered],
+    )
     assert {len(embedding.features(lifted)[0])} == {len(embedding.category)}
 
 
@@ -118,13 +120,17 @@ def test_a_variable_that_is_off_does_not_count():
 
 def bowl(configuration):
     x, y, k = configuration["x"], configuration["y"], configuration["k"]
-    return (x - 0.31) ** 2 + (math.log10(y) + 2.2) ** 2 + 0.1 * abs(k - 7) + (
-        0.3 if configuration["kind"] == "b" else 0.0
-    )  # fmt: skip
+    return (
+        (x - 0.31) ** 2
+        + (math.log10(y) + 2.2) ** 2
+        + 0.1 * abs(k - 7)
+        + (0.3 if configuration["kind"] == "b" else 0.0)
+    )
 
 
-BOWL = Space({"x": real(-1, 1), "y": real(1e-4, 1, log=True), "k": integer(1, 20),
-              "kind": ["a", "b", "c"]})  # fmt: skip
+BOWL = Space(
+    {"x": real(-1, 1), "y": real(1e-4, 1, log=True), "k": integer(1, 20), "kind": ["a", "b", "c"]}
+)
 
 
 def test_forty_trials_come_near_the_optimum_of_a_mixed_space():
@@ -138,8 +144,13 @@ def test_forty_trials_come_near_the_optimum_of_a_mixed_space():
 
 
 def test_the_optimum_of_a_conditional_branch_is_found():
-    space = Space({"head": ["a", "b", "c"], "rate": real(0, 10, when={"head": ["c"]}),
-                   "depth": integer(1, 9, when={"head": ["a"]})})  # fmt: skip
+    space = Space(
+        {
+            "head": ["a", "b", "c"],
+            "rate": real(0, 10, when={"head": ["c"]}),
+            "depth": integer(1, 9, when={"head": ["a"]}),
+        }
+    )
 
     def evaluate(configuration):
         if configuration["head"] == "c":
@@ -229,8 +240,13 @@ def test_a_limit_that_only_the_trial_tells_is_learnt(strategy):
 
     limit, found = Objective("memory", limit=1.0, constraint=True), []
     for seed in range(3):
-        search = Search({"x": real(0, 1), "y": real(0, 1)}, evaluate, strategy=strategy(),
-                        objectives=["objective", limit], seed=seed)  # fmt: skip
+        search = Search(
+            {"x": real(0, 1), "y": real(0, 1)},
+            evaluate,
+            strategy=strategy(),
+            objectives=["objective", limit],
+            seed=seed,
+        )
         history = search.run(trials=40)
         best = history.best
         assert best.metrics["memory"] <= 1.0

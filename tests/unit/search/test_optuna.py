@@ -9,10 +9,15 @@ pytest.importorskip("cmaes")
 
 from scitoolkit.search import Objective, OptunaSearch, Search, Space, choice, integer, real
 
-SPACE = Space({
-    "x": real(-3, 5), "y": real(1e-3, 10, log=True), "n": integer(1, 20),
-    "kind": ["a", "b"], "slope": choice(0.1, 0.2, when={"kind": ["b"]}),
-})  # fmt: skip
+SPACE = Space(
+    {
+        "x": real(-3, 5),
+        "y": real(1e-3, 10, log=True),
+        "n": integer(1, 20),
+        "kind": ["a", "b"],
+        "slope": choice(0.1, 0.2, when={"kind": ["b"]}),
+    }
+)
 
 
 def bowl(c) -> float:
@@ -42,9 +47,11 @@ def test_a_resumed_search_goes_on_as_it_would_have(tmp_path, sampler):
 
 def test_several_objectives_are_told():
     search = Search(
-        SPACE, lambda c: {"error": bowl(c), "cost": c["n"]}, strategy=OptunaSearch("nsga2"),
+        SPACE,
+        lambda c: {"error": bowl(c), "cost": c["n"]},
+        strategy=OptunaSearch("nsga2"),
         objectives=["error", Objective("cost")],
-    )  # fmt: skip
+    )
     history = search.run(trials=25)
     assert len(history.front()) > 1
     assert len(search.strategy._study.directions) == 2

@@ -34,8 +34,12 @@ SPACE = Space(
 
 
 def searched(trials: int, **more) -> History:
-    search = Search(SPACE, cases.distance, strategy=AgingEvolution(10, 3),
-                    objectives=["objective", "parameters"])  # fmt: skip
+    search = Search(
+        SPACE,
+        cases.distance,
+        strategy=AgingEvolution(10, 3),
+        objectives=["objective", "parameters"],
+    )
     simulated = Simulated(cases.distance, 4, lambda t: 1.0 + t.trial % 3, charge=False)
     return search.run(trials=trials, workers=simulated, **more)
 

@@ -42,8 +42,9 @@ def evolution():
 
 
 def simulated(evaluate, workers=8, charge=False):
-    return Simulated(evaluate, workers, lambda t: random.Random(t.trial).uniform(1, 3),
-                     charge=charge)  # fmt: skip
+    return Simulated(
+        evaluate, workers, lambda t: random.Random(t.trial).uniform(1, 3), charge=charge
+    )
 
 
 def test_evolution_beats_random_repeats_nothing_and_is_a_function_of_the_seed():
@@ -132,8 +133,9 @@ def test_trials_in_flight_go_on_from_their_last_epoch(tmp_path):
 
 def test_successive_halving_continues_the_best_from_their_checkpoints(tmp_path):
     strategy = SuccessiveHalving(RandomSearch(), smallest=1, largest=9)
-    search = Search({"x": integer(0, 26)}, cases.counts_epochs, directory=tmp_path,
-                    strategy=strategy, keep=3)  # fmt: skip
+    search = Search(
+        {"x": integer(0, 26)}, cases.counts_epochs, directory=tmp_path, strategy=strategy, keep=3
+    )
     history = search.run(trials=27)
     assert strategy.budgets == [1, 3, 9]
     reached = [t.reached for t in history.done]
@@ -164,22 +166,35 @@ def test_limits_on_cost_are_kept_beforehand_and_contradictions_are_said():
 
 
 def test_large_is_good_when_asked(tmp_path):
-    search = Search({"x": integer(0, 30)}, lambda c: c["x"], strategy=AgingEvolution(5, 2),
-                    objectives=[Objective("objective", "max")])  # fmt: skip
+    search = Search(
+        {"x": integer(0, 30)},
+        lambda c: c["x"],
+        strategy=AgingEvolution(5, 2),
+        objectives=[Objective("objective", "max")],
+    )
     assert search.run(trials=25).best.configuration["x"] > 25
 
 
 @pytest.mark.multiproc
 def test_every_kind_of_failure_is_recorded_and_the_search_goes_on(tmp_path):
     kinds = ["raises", "dies", "full disk", "nan", "nothing", "text"]
-    search = Search({"kind": [*kinds, "fine"], "x": [1.0]}, cases.misbehave, directory=tmp_path,
-                    strategy=RandomSearch())  # fmt: skip
+    search = Search(
+        {"kind": [*kinds, "fine"], "x": [1.0]},
+        cases.misbehave,
+        directory=tmp_path,
+        strategy=RandomSearch(),
+    )
     history = search.run(trials=7, workers=2)
     found = {t.configuration["kind"]: t.failure for t in history.trials.values()}
     assert found == {
-        "raises": "raised", "dies": "worker died", "full disk": "disk", "nan": "not finite",
-        "nothing": "no result", "text": "no result", "fine": "",
-    }  # fmt: skip
+        "raises": "raised",
+        "dies": "worker died",
+        "full disk": "disk",
+        "nan": "not finite",
+        "nothing": "no result",
+        "text": "no result",
+        "fine": "",
+    }
     errors = {t.configuration["kind"]: t.error for t in history.trials.values()}
     assert "ValueError: as asked" in errors["raises"]
     assert "SIGKILL" in errors["dies"]

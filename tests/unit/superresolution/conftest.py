@@ -21,16 +21,28 @@ def job_file(tmp_path_factory):
     def make(**sections) -> Path:
         config = {
             "domain": "superresolution",
-            "data": {"path": str(train), "test": str(test), "fields": ["u"], "dims": ["t", "x"],
-                     "periodic": {"x": LENGTH}},
-            "crop": {"size": {"t": 9}, "every": {"t": 4, "x": 4}, "points": 128,
-                     "per_epoch": 16, "symmetries": {"shift": ["x"]}},
+            "data": {
+                "path": str(train),
+                "test": str(test),
+                "fields": ["u"],
+                "dims": ["t", "x"],
+                "periodic": {"x": LENGTH},
+            },
+            "crop": {
+                "size": {"t": 9},
+                "every": {"t": 4, "x": 4},
+                "points": 128,
+                "per_epoch": 16,
+                "symmetries": {"shift": ["x"]},
+            },
             "pde": {"equations": {"advection": "dif(u,t) + speed*dif(u,x)"}, "weight": 0.05},
-            "model": {"encoder": {"widths": [8, 16], "channels": 8},
-                      "decoder": {"name": "mlp", "widths": [16, 16]}},
+            "model": {
+                "encoder": {"widths": [8, 16], "channels": 8},
+                "decoder": {"name": "mlp", "widths": [16, 16]},
+            },
             "training": {"batch_size": 8, "steps": 4, "progress": False},
             "run": {"root": str(folder / "runs")},
-        }  # fmt: skip
+        }
         for key, section in sections.items():
             config[key] = (
                 {**config.get(key, {}), **section} if isinstance(section, dict) else section
@@ -46,7 +58,10 @@ def job_file(tmp_path_factory):
 def trained(job_file) -> Path:
     """Return the run directory of a short training."""
     training = {
-        "batch_size": 8, "steps": 80, "progress": False,
-        "optimizer": {"name": "muon", "lr": 5e-3}, "schedule": {"name": "cosine"},
-    }  # fmt: skip
+        "batch_size": 8,
+        "steps": 80,
+        "progress": False,
+        "optimizer": {"name": "muon", "lr": 5e-3},
+        "schedule": {"name": "cosine"},
+    }
     return api.run(job_file(training=training)).path

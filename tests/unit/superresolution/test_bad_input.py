@@ -39,18 +39,27 @@ def low(**_):
         ({"crop": {"every": {"t": 4, "x": 5}}}, "does not fill the period"),
         ({"crop": {"symmetries": {"shift": ["t"]}}}, "t is not periodic"),
         ({"crop": {"symmetries": {"mirror": {"x": ["v"]}}}}, "'v' is not a field"),
-        ({"pde": {"equations": {"e": "dif(u,t) - dif(u,x,x)"}, "weight": 0.1},
-          "model": {"decoder": {"name": "mlp", "activation": "relu"}}}, "no derivative of order 2"),
+        (
+            {
+                "pde": {"equations": {"e": "dif(u,t) - dif(u,x,x)"}, "weight": 0.1},
+                "model": {"decoder": {"name": "mlp", "activation": "relu"}},
+            },
+            "no derivative of order 2",
+        ),
         ({"pde": {"equations": {}, "weight": 0.1}}, "weight needs equations"),
         ({"pde": {"equations": {}, "weight": 0.0, "combine": False}}, "not used with no equations"),
-        ({"pde": {"equations": {}, "weight": 0.0, "constants": {"R": 1.0}}},
-         "not used without pde.equations"),
+        (
+            {"pde": {"equations": {}, "weight": 0.0, "constants": {"R": 1.0}}},
+            "not used without pde.equations",
+        ),
         ({"pde": {"weight": 0.0, "points": 8, "warmup_steps": 2}}, "not used with weight: 0"),
-        ({"pde": {"equations": {"e": "dif(u,t)"}, "constants": {"c": "speeed*2"}}},
-         "did you mean speed"),
+        (
+            {"pde": {"equations": {"e": "dif(u,t)"}, "constants": {"c": "speeed*2"}}},
+            "did you mean speed",
+        ),
         ({"model": {"encoder": {"name": "resunet", "blocks": 2}}}, "resunet takes no stages"),
     ],
-)  # fmt: skip
+)
 def test_jobs_that_cannot_be(job_file, sections, said):
     with pytest.raises(ScitoolkitError, match=said):
         api.check(job_file(**sections))

@@ -30,15 +30,25 @@ def ramp_job(job_file, tmp_path):
                 {"field": "u", "dim": "z", "at": 1.5, "value": 4.0},
                 {"field": "u", "dim": "z", "at": 1.5, "value": 2.0, "order": 1},
             ],
-            "boundary_weight": 1.0, **sections,
-        }  # fmt: skip
+            "boundary_weight": 1.0,
+            **sections,
+        }
         return job_file(
-            data={"path": path, "test": path, "dims": ["t", "z"], "periodic": {},
-                  "walled": list(walled)},
-            crop={"size": {"t": 9, "z": 17}, "every": {"t": 4, "z": 4},
-                  "symmetries": {"mirror": {"z": ["u"]}}},
-            pde={"equations": {}, "weight": 0.0}, **sections,
-        )  # fmt: skip
+            data={
+                "path": path,
+                "test": path,
+                "dims": ["t", "z"],
+                "periodic": {},
+                "walled": list(walled),
+            },
+            crop={
+                "size": {"t": 9, "z": 17},
+                "every": {"t": 4, "z": 4},
+                "symmetries": {"mirror": {"z": ["u"]}},
+            },
+            pde={"equations": {}, "weight": 0.0},
+            **sections,
+        )
 
     return make
 

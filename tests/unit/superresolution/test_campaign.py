@@ -77,12 +77,19 @@ def test_a_crop_reads_no_more_than_its_box(tmp_path, job_file):
         for axis, dim in enumerate(("t", "y", "x")):
             file["u"].dims[axis].attach_scale(file[dim])
     sections = {
-        "crop": {"size": {"t": 5, "y": 9, "x": 17}, "every": {"t": 4, "y": 4, "x": 4},
-                 "symmetries": {"shift": ["x"], "mirror": {}}},
+        "crop": {
+            "size": {"t": 5, "y": 9, "x": 17},
+            "every": {"t": 4, "y": 4, "x": 4},
+            "symmetries": {"shift": ["x"], "mirror": {}},
+        },
         "pde": {"equations": {}, "weight": 0},
-    }  # fmt: skip
-    data = {"path": str(tmp_path / "large.h5"), "test": None, "dims": ["t", "y", "x"],
-            "periodic": {"x": 384.0}}  # fmt: skip
+    }
+    data = {
+        "path": str(tmp_path / "large.h5"),
+        "test": None,
+        "dims": ["t", "y", "x"],
+        "periodic": {"x": 384.0},
+    }
     config = load_config(SuperresolutionConfig, job_file(data=data, **sections))
     made = prepare(config)
     lazy = Simulations(made.simulations.opened, False, "")
@@ -99,10 +106,11 @@ def test_a_crop_reads_no_more_than_its_box(tmp_path, job_file):
 
 def test_training_validates_and_is_scored_on_simulations_left_out(job_file, campaign):
     path = job_file(
-        data={"path": campaign(5), "test": None}, pde={"equations": {}, "weight": 0},
+        data={"path": campaign(5), "test": None},
+        pde={"equations": {}, "weight": 0},
         split={"train": 2, "validation": 1, "test": 2},
         training={"batch_size": 8, "epochs": 2, "steps": None},
-    )  # fmt: skip
+    )
     run = api.train(path)
     assert '"validation' in (run.path / "metrics.jsonl").read_text()
     results = api.evaluate(run.path)

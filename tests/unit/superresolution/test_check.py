@@ -25,9 +25,12 @@ def convection():
 
 def measured(config, dataset, dims=("t", "z", "x"), **texts):
     pde = PDE.parse(
-        texts or config.pde.equations, fields=config.data.fields, dims=list(dims),
-        constants=config.pde.constants, attributes=numeric_attributes(dataset),
-    )  # fmt: skip
+        texts or config.pde.equations,
+        fields=config.data.fields,
+        dims=list(dims),
+        constants=config.pde.constants,
+        attributes=numeric_attributes(dataset),
+    )
     return check(pde, dataset, periodic=config.data.periodic)
 
 

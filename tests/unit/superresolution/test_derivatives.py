@@ -14,10 +14,11 @@ from scitoolkit.superresolution.model import MeshfreeFlowNet
 from scitoolkit.superresolution.task import require_smooth
 
 DECODERS = {
-    "imnet": ImNetConfig(widths=[12, 10, 8]), "mlp": MLPConfig(widths=[8, 8]),
+    "imnet": ImNetConfig(widths=[12, 10, 8]),
+    "mlp": MLPConfig(widths=[8, 8]),
     "fourier": MLPConfig(widths=[8, 8], features=5, activation="gelu"),
     "siren": SirenConfig(widths=[8, 8]),
-}  # fmt: skip
+}
 
 
 def network(decoder="imnet", weights="linear", dims=3):
@@ -26,10 +27,14 @@ def network(decoder="imnet", weights="linear", dims=3):
     encoder = Encoder(2, periodic, widths=[4, 8], blocks=1, stages=[], channels_out=6)
     arguments = DECODERS[decoder].arguments()
     model = MeshfreeFlowNet(
-        encoder, Decoder(dims, 6, 2, **arguments),
-        periods=[2.0 if p else None for p in periodic], extents=[None] * dims,
-        mean=torch.tensor([0.1, -0.3]), std=torch.tensor([2.0, 0.5]), weights=weights,
-    ).double()  # fmt: skip
+        encoder,
+        Decoder(dims, 6, 2, **arguments),
+        periods=[2.0 if p else None for p in periodic],
+        extents=[None] * dims,
+        mean=torch.tensor([0.1, -0.3]),
+        std=torch.tensor([2.0, 0.5]),
+        weights=weights,
+    ).double()
     # Uneven nodes in the open dims: chain-rule factors differ from node to node.
     nodes = [torch.cumsum(0.2 + torch.rand(1, 4, dtype=torch.float64), 1) for _ in range(dims)]
     nodes[-1] = torch.arange(5, dtype=torch.float64)[None] * 0.4

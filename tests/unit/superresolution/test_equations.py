@@ -14,30 +14,51 @@ from scitoolkit.superresolution.equations import PDE, Residuals, key_text
 
 T, X, Y, Z = sympy.symbols("t x y z", real=True)
 SYSTEMS = {
-    "burgers": (["t", "x"], {"u": sympy.sin(X - T) * sympy.exp(-T)},
-                {"burgers": "dif(u,t) + u*dif(u,x) = nu*dif(u,x,x)"}, {"nu": 0.01}),
+    "burgers": (
+        ["t", "x"],
+        {"u": sympy.sin(X - T) * sympy.exp(-T)},
+        {"burgers": "dif(u,t) + u*dif(u,x) = nu*dif(u,x,x)"},
+        {"nu": 0.01},
+    ),
     "gray_scott": (
         ["t", "x", "y"],
         {"a": sympy.cos(X) * sympy.sin(Y) + T, "b": sympy.exp(-X * X) * Y + T * T},
-        {"a": "dif(a,t) = Da*(dif(a,x,x) + dif(a,y,2)) - a*b^2 + f*(1 - a)",
-         "b": "dif(b,t) - Db*(dif(b,x,x) + dif(b,y,y)) - a*b**2 + (f + k)*b"},
-        {"Da": 0.16, "Db": 0.08, "f": 0.035, "k": 0.065}),
-    "kdv": (["t", "x"], {"u": 2 / sympy.cosh(X - 4 * T) ** 2},
-            {"kdv": "dif(u,t) + 6*u*dif(u,x) + dif(u,x,x,x)"}, {}),
-    "mixed": (["x", "y"], {"u": sympy.sin(X * Y) * X}, {"mixed": "dif(u*dif(u,x),y) + sin(x)*u"},
-              {}),
+        {
+            "a": "dif(a,t) = Da*(dif(a,x,x) + dif(a,y,2)) - a*b^2 + f*(1 - a)",
+            "b": "dif(b,t) - Db*(dif(b,x,x) + dif(b,y,y)) - a*b**2 + (f + k)*b",
+        },
+        {"Da": 0.16, "Db": 0.08, "f": 0.035, "k": 0.065},
+    ),
+    "kdv": (
+        ["t", "x"],
+        {"u": 2 / sympy.cosh(X - 4 * T) ** 2},
+        {"kdv": "dif(u,t) + 6*u*dif(u,x) + dif(u,x,x,x)"},
+        {},
+    ),
+    "mixed": (
+        ["x", "y"],
+        {"u": sympy.sin(X * Y) * X},
+        {"mixed": "dif(u*dif(u,x),y) + sin(x)*u"},
+        {},
+    ),
     "navier_stokes_3d": (
         ["t", "x", "y", "z"],
-        {"u": sympy.sin(X) * sympy.cos(Y) * sympy.cos(Z) * sympy.exp(-T),
-         "v": -sympy.cos(X) * sympy.sin(Y) * sympy.cos(Z) * sympy.exp(-T), "w": X * Y * T,
-         "p": sympy.cos(2 * X) * Z},
-        {"continuity": "dif(u,x) + dif(v,y) + dif(w,z)",
-         "x": "dif(u,t) + u*dif(u,x) + v*dif(u,y) + w*dif(u,z) = -dif(p,x)"
-              " + nu*(dif(u,x,x) + dif(u,y,y) + dif(u,z,z))",
-         "z": "dif(w,t) + u*dif(w,x) + v*dif(w,y) + w*dif(w,z) = -dif(p,z)"
-              " + nu*(dif(w,x,x) + dif(w,y,y) + dif(w,z,z))"},
-        {"nu": 0.1}),
-}  # fmt: skip
+        {
+            "u": sympy.sin(X) * sympy.cos(Y) * sympy.cos(Z) * sympy.exp(-T),
+            "v": -sympy.cos(X) * sympy.sin(Y) * sympy.cos(Z) * sympy.exp(-T),
+            "w": X * Y * T,
+            "p": sympy.cos(2 * X) * Z,
+        },
+        {
+            "continuity": "dif(u,x) + dif(v,y) + dif(w,z)",
+            "x": "dif(u,t) + u*dif(u,x) + v*dif(u,y) + w*dif(u,z) = -dif(p,x)"
+            " + nu*(dif(u,x,x) + dif(u,y,y) + dif(u,z,z))",
+            "z": "dif(w,t) + u*dif(w,x) + v*dif(w,y) + w*dif(w,z) = -dif(p,z)"
+            " + nu*(dif(w,x,x) + dif(w,y,y) + dif(w,z,z))",
+        },
+        {"nu": 0.1},
+    ),
+}
 
 
 def exact(field, index, dims):
@@ -71,8 +92,13 @@ def test_residuals_of_analytic_fields(name, combine):
     )
     for equation, text in texts.items():
         left, _, right = text.replace("^", "**").partition("=")
-        scope = {**fields, **constants, **dict(zip(dims, symbols, strict=True)),
-                 "sin": sympy.sin, "dif": _dif}  # fmt: skip
+        scope = {
+            **fields,
+            **constants,
+            **dict(zip(dims, symbols, strict=True)),
+            "sin": sympy.sin,
+            "dif": _dif,
+        }
         wanted = number(eval(left, scope) - eval(right or "0", scope))
         np.testing.assert_allclose(found[equation], wanted, rtol=1e-9, atol=1e-10)
         np.testing.assert_allclose(as_tensors[equation].numpy(), wanted, rtol=1e-9, atol=1e-10)
@@ -101,12 +127,19 @@ def test_text_to_residual_by_the_models_own_derivatives(name):
         sympy.sin(sum(w * s for w, s in zip(row, symbols, strict=True)) + b)
         for row, b in zip(inner, shift, strict=True)
     ]
-    own = {f: sum(c * w for c, w in zip(row, waves, strict=True))
-           for f, row in zip(fields, outer, strict=True)}  # fmt: skip
+    own = {
+        f: sum(c * w for c, w in zip(row, waves, strict=True))
+        for f, row in zip(fields, outer, strict=True)
+    }
     for equation, text in texts.items():
         left, _, right = text.replace("^", "**").partition("=")
-        scope = {**own, **constants, **dict(zip(dims, symbols, strict=True)),
-                 "sin": sympy.sin, "dif": _dif}  # fmt: skip
+        scope = {
+            **own,
+            **constants,
+            **dict(zip(dims, symbols, strict=True)),
+            "sin": sympy.sin,
+            "dif": _dif,
+        }
         expression = eval(left, scope) - eval(right or "0", scope)
         wanted = sympy.lambdify(symbols, expression)(*points.T)
         np.testing.assert_allclose(found[equation].numpy(), wanted, rtol=1e-9, atol=1e-9)
@@ -121,8 +154,13 @@ def test_only_the_derivatives_in_use_and_laplacians_as_one():
     dims, fields, texts, constants = SYSTEMS["gray_scott"]
     pde = PDE.parse(texts, fields=list(fields), dims=dims, constants=constants)
     assert [key_text(k, dims) for k in Residuals(pde).keys] == [
-        "a", "a_yy+a_xx", "a_t", "b", "b_yy+b_xx", "b_t",
-    ]  # fmt: skip
+        "a",
+        "a_yy+a_xx",
+        "a_t",
+        "b",
+        "b_yy+b_xx",
+        "b_t",
+    ]
     assert pde.order == 2
 
 
@@ -199,6 +237,11 @@ def test_systems_that_are_refused(changes, said):
 def test_constants_of_constants_and_attributes():
     known = {"rayleigh": 1e6, "prandtl": 1.0}
     assert evaluate_constant("(rayleigh*prandtl)^-0.5", known, "P") == pytest.approx(1e-3)
-    pde = PDE.parse("dif(u,x) - Q*u", fields=["u"], dims=["x"],
-                    constants={"P": "rayleigh^-0.5", "Q": "2*P"}, attributes=known)  # fmt: skip
+    pde = PDE.parse(
+        "dif(u,x) - Q*u",
+        fields=["u"],
+        dims=["x"],
+        constants={"P": "rayleigh^-0.5", "Q": "2*P"},
+        attributes=known,
+    )
     assert pde.names.constants["Q"] == pytest.approx(2e-3)

@@ -54,9 +54,10 @@ def test_the_smallest_error_of_each_statistic_is_marked_but_never_the_truth(resu
 
 
 def test_the_summary_of_several_simulations_compares_their_means(results):
-    worse, better = (results.model_copy(update={"metrics": m}) for m in (
-        {**results.metrics, "r2_u": r2} for r2 in (-99.0, 99.0)
-    ))  # fmt: skip
+    worse, better = (
+        results.model_copy(update={"metrics": m})
+        for m in ({**results.metrics, "r2_u": r2} for r2 in (-99.0, 99.0))
+    )
     for found, count in ([worse, better, better], 1), ([worse, worse, better], 0):
         summary = over_simulations(found, ["u"]).summary
         assert summary[0] == results.summary[0]

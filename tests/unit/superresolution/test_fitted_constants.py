@@ -25,10 +25,14 @@ def waves():
 
 def report(waves, **constants):
     pde = PDE.parse(
-        {"first": "dif(u,t) + c*dif(u,x) - nu*dif(u,x,x)",
-         "second": "dif(v,t) + c*dif(v,x) - nu*dif(v,x,x)"},
-        fields=["u", "v"], dims=["t", "x"], constants=constants,
-    )  # fmt: skip
+        {
+            "first": "dif(u,t) + c*dif(u,x) - nu*dif(u,x,x)",
+            "second": "dif(v,t) + c*dif(v,x) - nu*dif(v,x,x)",
+        },
+        fields=["u", "v"],
+        dims=["t", "x"],
+        constants=constants,
+    )
     return check(pde, waves, periodic={"x": 2 * np.pi})
 
 
@@ -56,9 +60,11 @@ def test_the_fit_does_not_depend_on_where_it_starts(waves):
 
 def test_constants_that_cannot_be_told_apart_are_not_fitted(waves):
     pde = PDE.parse(
-        "dif(u,t) + c*dif(u,x) - a*b*dif(u,x,x)", fields=["u"], dims=["t", "x"],
+        "dif(u,t) + c*dif(u,x) - a*b*dif(u,x,x)",
+        fields=["u"],
+        dims=["t", "x"],
         constants={"a": NU, "b": 1.0, "c": SPEED},
-    )  # fmt: skip
+    )
     found = check(pde, waves[["u"]], periodic={"x": 2 * np.pi})
     assert found.satisfied
     assert not found.constants

@@ -50,9 +50,13 @@ def test_a_streamed_file_equals_the_direct_query(coarse, tmp_path, suffix):
     if suffix == ".zarr":
         pytest.importorskip("zarr")
     t, x = np.linspace(0.05, 0.9, 11), np.linspace(-0.3, 2.9, 37)
-    path = stream(coarse, {"t": t, "x": x}, tmp_path / f"out{suffix}", chunk=50,
-                  derived={"slope": "dif(u,x)", "residual": "dif(u,t) + speed*dif(u,x)"},
-                  )  # fmt: skip
+    path = stream(
+        coarse,
+        {"t": t, "x": x},
+        tmp_path / f"out{suffix}",
+        chunk=50,
+        derived={"slope": "dif(u,x)", "residual": "dif(u,t) + speed*dif(u,x)"},
+    )
     options = {"engine": "zarr", "consolidated": False} if suffix == ".zarr" else {}
     with xr.open_dataset(path, **options) as found:
         assert found["u"].dims == ("t", "x")
@@ -78,8 +82,10 @@ def test_predict_refines_as_in_training_and_scattered_points(trained, coarse, tm
 def test_mirror_images_make_a_prediction_symmetric(job_file):
     path = job_file(
         crop={"size": {"t": 17}, "symmetries": {"mirror": {"x": ["u"], "t": []}}},
-        model={"average": True}, pde={"equations": {}, "weight": 0.0}, training={"steps": 2},
-    )  # fmt: skip
+        model={"average": True},
+        pde={"equations": {}, "weight": 0.0},
+        training={"steps": 2},
+    )
     surrogate = SuperresolutionSurrogate.load(api.train(path).path / "model")
     low = coarsened(wave_fields()).transpose("t", "x")
     mirrored = low.copy()
@@ -175,8 +181,11 @@ def test_waves_get_the_power_of_a_flow_apart_in_reports_and_in_files(job_file, t
 
 @pytest.mark.parametrize(("seen", "share"), [(0, 0.25), (2, 0.75), (3, 1.0), (9, 1.0)])
 def test_the_weight_of_the_equations_grows_over_the_warm_up(job_file, seen, share):
-    pde = {"equations": {"advection": "dif(u,t) + speed*dif(u,x)"}, "weight": 0.05,
-           "warmup_steps": 4}  # fmt: skip
+    pde = {
+        "equations": {"advection": "dif(u,t) + speed*dif(u,x)"},
+        "weight": 0.05,
+        "warmup_steps": 4,
+    }
     config = load_config(SuperresolutionConfig, job_file(pde=pde))
     made = prepare(config)
     task = make_task(config, made)

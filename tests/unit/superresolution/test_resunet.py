@@ -39,9 +39,10 @@ def test_periodic_dims_have_no_origin():
 
 def test_the_modules_of_the_paper_train_and_load(job_file):
     model = {
-        "encoder": {"name": "resunet", "widths": [4, 8, 8], "channels": 4}, "interpolate": False,
+        "encoder": {"name": "resunet", "widths": [4, 8, 8], "channels": 4},
+        "interpolate": False,
         "decoder": {"name": "imnet", "widths": [16, 8]},
-    }  # fmt: skip
+    }
     run = api.train(job_file(model=model, training={"batch_size": 4, "steps": 2}))
     surrogate = SuperresolutionSurrogate.load(run.path / "model")
     assert isinstance(surrogate.model.encoder, ResidualUNet)

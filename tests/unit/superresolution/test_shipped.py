@@ -25,7 +25,10 @@ def test_the_shipped_surrogate_has_the_accuracy_that_its_card_quotes():
     motion = titles["b in motion"]
     assert motion.animate == "t"
     assert [panel.label for panel in motion.panels] == [
-        "coarse nodes", "prediction", "truth", "error",
-    ]  # fmt: skip
+        "coarse nodes",
+        "prediction",
+        "truth",
+        "error",
+    ]
     assert len({panel.scale for panel in motion.panels[:3]}) == 1  # one colour scale
     assert {"Spectrum of kinetic energy along x", "b over time"} <= set(titles)

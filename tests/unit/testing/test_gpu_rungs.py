@@ -19,12 +19,15 @@ def script():
 def test_a_rung_that_fails_or_hangs_does_not_stop_the_next(script, capsys):
     saved = []
     found = script["climb"](
-        [("bad", ["-c", "print('here'); raise SystemExit('broken')"]),
-         ("endless", ["-c", "import time; time.sleep(60)"]),
-         ("figures", ["-c", "print('note'); print('{\"speedup\": 2.5}')"]),
-         ("tests", ["-c", "print('3 passed in 0.1s')"])],
-        lambda so_far: saved.append(list(so_far)), 3,
-    )  # fmt: skip
+        [
+            ("bad", ["-c", "print('here'); raise SystemExit('broken')"]),
+            ("endless", ["-c", "import time; time.sleep(60)"]),
+            ("figures", ["-c", "print('note'); print('{\"speedup\": 2.5}')"]),
+            ("tests", ["-c", "print('3 passed in 0.1s')"]),
+        ],
+        lambda so_far: saved.append(list(so_far)),
+        3,
+    )
     assert [each["state"] for each in found.values()] == ["failed", "too long", "passed", "passed"]
     assert "here" in found["bad"]["said"]
     assert "broken" in found["bad"]["said"]

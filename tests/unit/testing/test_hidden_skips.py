@@ -25,10 +25,22 @@ def test_only_a_package_of_another_environment_is_a_reason_to_skip(tmp_path):
     module = 'import pytest\npytest.importorskip("broken_here", exc_type=ImportError)\n'
     (tmp_path / "test_module.py").write_text(module + "def test_it(): pass\n")
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "hidden_skips", "-p", "no:cacheprovider",
-         "--continue-on-collection-errors", "-o", f"pythonpath={HELPERS} ."],
-        cwd=tmp_path, capture_output=True, text=True,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-p",
+            "hidden_skips",
+            "-p",
+            "no:cacheprovider",
+            "--continue-on-collection-errors",
+            "-o",
+            f"pythonpath={HELPERS} .",
+        ],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 1, done.stdout + done.stderr
     assert "2 failed, 1 skipped, 1 error" in done.stdout
     assert "absent_here is missing: pip install" in done.stdout

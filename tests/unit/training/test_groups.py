@@ -65,9 +65,18 @@ def test_groups_that_cannot_be_are_refused():
         ({"optimizer": "lbfgs", "parameter_groups": [NO_DECAY]}, "lbfgs takes no parameter_groups"),
         ({"parameter_groups": [{"parameters": "*"}]}, "neither rate_factor nor weight_decay"),
         ({"ema_decay": 0.9, "swa_start": 0.5}, "remove one"),
-        ({"schedule": {"name": "legw", "base_samples": 4, "warmup_epochs": 1, "warmup_steps": 3}},
-         "follows from warmup_epochs"),
-    ):  # fmt: skip
+        (
+            {
+                "schedule": {
+                    "name": "legw",
+                    "base_samples": 4,
+                    "warmup_epochs": 1,
+                    "warmup_steps": 3,
+                }
+            },
+            "follows from warmup_epochs",
+        ),
+    ):
         if isinstance(keys.get("optimizer"), str):
             keys["optimizer"] = {"name": keys["optimizer"]}
         with pytest.raises(ValueError, match=words):

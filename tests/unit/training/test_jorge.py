@@ -78,5 +78,8 @@ def test_gradients_that_grow_by_many_orders_of_magnitude_give_finite_steps():
     for exponent in range(0, 31, 5):
         weight.grad = torch.randn(8, 5) * 10.0**exponent
         optimizer.step()
-    assert all(value.isfinite().all() for value in (weight, *optimizer.state[weight].values())
-               if isinstance(value, torch.Tensor))  # fmt: skip
+    assert all(
+        value.isfinite().all()
+        for value in (weight, *optimizer.state[weight].values())
+        if isinstance(value, torch.Tensor)
+    )

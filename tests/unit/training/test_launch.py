@@ -34,8 +34,10 @@ def test_slurm_and_torchrun_are_read():
 
 
 OPEN_MPI = {
-    "OMPI_COMM_WORLD_RANK": "5", "OMPI_COMM_WORLD_SIZE": "8", "OMPI_COMM_WORLD_LOCAL_RANK": "1",
-}  # fmt: skip
+    "OMPI_COMM_WORLD_RANK": "5",
+    "OMPI_COMM_WORLD_SIZE": "8",
+    "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+}
 HYDRA = {"PMI_RANK": "5", "PMI_SIZE": "8", "MPI_LOCALRANKID": "1"}
 PALS = {"PMI_RANK": "5", "PMI_SIZE": "8", "PMI_LOCAL_RANK": "1"}
 
@@ -121,8 +123,10 @@ def test_slurm_scripts_requeue_when_time_ran_out(tmp_path, script, code):
         fake.write_text(f'#!/bin/sh\necho {name} "$@" "port=${{MASTER_PORT:-}}"\nexit {ends}\n')
         fake.chmod(0o755)
     environment = {
-        "PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_ID": "41", "SLURM_CPUS_PER_TASK": "3",
-    }  # fmt: skip
+        "PATH": f"{tmp_path}:/usr/bin:/bin",
+        "SLURM_JOB_ID": "41",
+        "SLURM_CPUS_PER_TASK": "3",
+    }
     done = subprocess.run(["bash", script], env=environment, capture_output=True, text=True)
     assert done.returncode == code, done.stderr
     first, *rest = done.stdout.splitlines()
@@ -142,9 +146,12 @@ def test_pbs_and_lsf_scripts_submit_themselves_again_when_time_ran_out(tmp_path,
     hosts = tmp_path / "hosts"
     hosts.write_text("n3\nn3\nn4\n")
     environment = {
-        "PATH": f"{tmp_path}:/usr/bin:/bin", "PBS_JOBID": "41.server", "PBS_NODEFILE": str(hosts),
-        "LSB_JOBID": "41", "LSB_DJOB_HOSTFILE": str(hosts),
-    }  # fmt: skip
+        "PATH": f"{tmp_path}:/usr/bin:/bin",
+        "PBS_JOBID": "41.server",
+        "PBS_NODEFILE": str(hosts),
+        "LSB_JOBID": "41",
+        "LSB_DJOB_HOSTFILE": str(hosts),
+    }
     script = WORKFLOWS / "field_surrogate" / "launch" / f"{system}.sh"
     done = subprocess.run(
         ["bash", script], env=environment, capture_output=True, text=True, cwd=WORKFLOWS.parent

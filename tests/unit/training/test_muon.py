@@ -20,8 +20,12 @@ def test_singular_vectors_stay_and_values_come_near_one(shape):
 
 
 def test_what_is_no_wide_matrix_is_left_to_adam():
-    weights = {"conv": torch.zeros(32, 8, 3, 3), "bias": torch.zeros(64),
-               "head": torch.zeros(3, 64, 3, 3), "modes": torch.zeros(4096)}  # fmt: skip
+    weights = {
+        "conv": torch.zeros(32, 8, 3, 3),
+        "bias": torch.zeros(64),
+        "head": torch.zeros(3, 64, 3, 3),
+        "modes": torch.zeros(4096),
+    }
     assert [name for name, w in weights.items() if is_matrix(w)] == ["conv"]
     own, reference = (nn.Parameter(torch.linspace(-1, 1, 8)) for _ in range(2))
     mine = MuonAdam([own], lr=0.01, betas=(0.9, 0.99))

@@ -95,15 +95,21 @@ def test_packing_that_errs_too_much_gives_way_to_recomputation(net):
     assert store.state_dict()["choices"] == {"": PACK}
     store.adapt({"w": (1.0, 1.0)})
     assert store.state_dict() == {
-        "choices": {"body.0": RECOMPUTE}, "fallback": {"body.0": RECOMPUTE}, "packing": None
-    }  # fmt: skip
+        "choices": {"body.0": RECOMPUTE},
+        "fallback": {"body.0": RECOMPUTE},
+        "packing": None,
+    }
 
 
 def test_the_trainer_prepares_before_the_first_step(net):
     config = TrainingConfig(
-        steps=3, batch_size=2, progress=False, strategy="single", device="cpu",
+        steps=3,
+        batch_size=2,
+        progress=False,
+        strategy="single",
+        device="cpu",
         memory={"activations": "planned"},
-    )  # fmt: skip
+    )
     trainer = Trainer(Squares(net), config)
     trainer.fit(TensorLoader({"x": smooth(4)}, 2))
     assert trainer.activation_store.chosen is not None

@@ -98,8 +98,12 @@ def test_traffic_is_what_comes_from_other_ranks(lone_group, monkeypatch):
     found = counter.as_dict()
     times = [traffic.pop("seconds") for traffic in found.values()]
     assert found["all_reduce"] == {
-        "words": 12.0, "bytes": 48.0, "bytes_between_nodes": 24.0, "messages": 6, "calls": 1,
-    }  # fmt: skip
+        "words": 12.0,
+        "bytes": 48.0,
+        "bytes_between_nodes": 24.0,
+        "messages": 6,
+        "calls": 1,
+    }
     assert min(counter.blocked) > 0
     assert sum(counter.blocked) == pytest.approx(sum(times))
     assert found["broadcast"]["bytes"] == 0

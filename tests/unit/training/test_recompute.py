@@ -21,9 +21,13 @@ class Deep(Regression):
     def __init__(self):
         super().__init__()
         parts = [
-            nn.Linear(3, 30), nn.BatchNorm1d(30), nn.Tanh(), nn.Dropout(0.3), nn.Linear(30, 30),
+            nn.Linear(3, 30),
+            nn.BatchNorm1d(30),
             nn.Tanh(),
-        ]  # fmt: skip
+            nn.Dropout(0.3),
+            nn.Linear(30, 30),
+            nn.Tanh(),
+        ]
         sizes = nn.ModuleList([nn.Sequential(*parts), nn.Linear(30, 1)])
         self.model, self.saved = nn.Sequential(*sizes), 0
 

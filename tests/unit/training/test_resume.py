@@ -71,8 +71,12 @@ def test_exchanges_that_keep_something_resume_bit_for_bit(start, whole, strategy
 
 @pytest.mark.multiproc
 def test_parameters_gathered_in_bfloat16_halve_the_bytes_and_resume_bit_for_bit(start, tmp_path):
-    plain = {"strategy": "sharded", "sharding": {"group_mib": 1e-4}, "precision": "bf16",
-             "count_traffic": True}  # fmt: skip
+    plain = {
+        "strategy": "sharded",
+        "sharding": {"group_mib": 1e-4},
+        "precision": "bf16",
+        "count_traffic": True,
+    }
     mixed = {**plain, "gather_precision": "bf16"}
     received = {}
     for name, training in (("plain", plain), ("mixed", mixed)):

@@ -311,9 +311,10 @@ def test_tensors_without_samples_are_not_shared_among_processes():
     def loader(count):
         samples = [{"x": torch.ones(2)} for _ in range(count)]
         return DataLoader(
-            samples, batch_size=4,
+            samples,
+            batch_size=4,
             collate_fn=lambda kept: {"x": torch.stack([s["x"] for s in kept]), "c": torch.ones(3)},
-        )  # fmt: skip
+        )
 
     assert len(next(iter(DataLoaderBatches(loader(8), 0)))["c"]) == 3
     for count in (8, 2):  # more samples than constants, and fewer

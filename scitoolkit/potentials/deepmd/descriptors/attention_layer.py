@@ -42,6 +42,10 @@ class AttentionLayer(nn.Module):
     def weights(self) -> LayerWeights:
         """Return the parameters as input of `ops.neighbour_attention`."""
         return LayerWeights(
-            self.project, self.project_bias, self.mix, self.mix_bias, self.norm_weight,
+            self.project,
+            self.project_bias,
+            self.mix,
+            self.mix_bias,
+            self.norm_weight,
             self.norm_bias,
-        )  # fmt: skip
+        )

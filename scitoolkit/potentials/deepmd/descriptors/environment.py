@@ -37,16 +37,22 @@ class PairDescriptor(Descriptor):
     """
 
     def __init__(
-        self, config: PairDescriptorConfig, num_types: int, generator: torch.Generator,
-        dtype: torch.dtype, *, radial: bool,
-    ) -> None:  # fmt: skip
+        self,
+        config: PairDescriptorConfig,
+        num_types: int,
+        generator: torch.Generator,
+        dtype: torch.dtype,
+        *,
+        radial: bool,
+    ) -> None:
         super().__init__()
         assert not isinstance(config.sel, str)
         if len(config.sel) != num_types:
             raise ConfigError(
                 f"sel has {len(config.sel)} numbers for {num_types} types",
-                where="model.sel", fix="sel: auto",
-            )  # fmt: skip
+                where="model.sel",
+                fix="sel: auto",
+            )
         check_pairs(config.exclude_types, num_types)
         self.config: PairDescriptorConfig = config
         self.dtype = dtype
@@ -54,13 +60,22 @@ class PairDescriptor(Descriptor):
         self.use_kernels = True
         self.num_vectors: int = config.num_vectors
         self.spec: EnvironmentSpec = EnvironmentSpec(
-            config.cutoff, config.cutoff_smooth, tuple(config.sel), tuple(config.embedding),
-            config.type_one_side, radial,
-        )  # fmt: skip
+            config.cutoff,
+            config.cutoff_smooth,
+            tuple(config.sel),
+            tuple(config.embedding),
+            config.type_one_side,
+            radial,
+        )
         self.embedding: StackedNetworks = StackedNetworks(
-            self.spec.num_networks, 1, config.embedding, resnet_dt=config.embedding_resnet_dt,
-            linear_output=False, generator=generator, dtype=dtype,
-        )  # fmt: skip
+            self.spec.num_networks,
+            1,
+            config.embedding,
+            resnet_dt=config.embedding_resnet_dt,
+            linear_output=False,
+            generator=generator,
+            dtype=dtype,
+        )
         shape = (num_types, self.spec.columns)
         self.mean: Tensor
         self.deviation: Tensor
@@ -100,9 +115,13 @@ class PairDescriptor(Descriptor):
         """Return the moments of a graph without excluded pairs, by the torch reference."""
         leaf = vectors.detach().requires_grad_()
         values = reference.moments(
-            self.spec, leaf, graph["segments"], graph["types"], *self.statistics(),
+            self.spec,
+            leaf,
+            graph["segments"],
+            graph["types"],
+            *self.statistics(),
             self.embedding.networks(),
-        )  # fmt: skip
+        )
         return Moments(values, vjp_by_autograd(values, leaf, self.training))
 
     def absent(self) -> Tensor:
@@ -159,5 +178,6 @@ def check_pairs(pairs: Sequence[TypePair], num_types: int) -> None:
         if not all(0 <= place < num_types for place in pair):
             raise ConfigError(
                 f"exclude_types {list(pair)} for a model of {num_types} types",
-                where="model.descriptors", allowed=f"indices from 0 to {num_types - 1}",
-            )  # fmt: skip
+                where="model.descriptors",
+                allowed=f"indices from 0 to {num_types - 1}",
+            )

@@ -30,8 +30,9 @@ class EnvironmentFields(Config):
     """
 
     renamed: ClassVar[Mapping[str, str]] = {
-        "one_side": "type_one_side", "embedding_step": "embedding_resnet_dt",
-    }  # fmt: skip
+        "one_side": "type_one_side",
+        "embedding_step": "embedding_resnet_dt",
+    }
 
     cutoff: PositiveFloat = 6.0
     cutoff_smooth: float = Field(default=0.5, ge=0)

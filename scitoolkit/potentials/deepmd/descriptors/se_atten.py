@@ -60,9 +60,12 @@ class SeAttenDescriptor(Descriptor):
     width: int
 
     def __init__(
-        self, config: SeAttenDescriptorConfig, num_types: int, generator: torch.Generator,
+        self,
+        config: SeAttenDescriptorConfig,
+        num_types: int,
+        generator: torch.Generator,
         dtype: torch.dtype,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
         assert not isinstance(config.sel, str)
         check_pairs(config.exclude_types, num_types)
@@ -80,10 +83,18 @@ class SeAttenDescriptor(Descriptor):
         if scale is None:
             scale = (config.attention_width * config.scaling) ** -0.5
         self.attention: NeighbourAttentionSpec = NeighbourAttentionSpec(
-            config.cutoff, config.cutoff_smooth, config.sel, tuple(config.embedding),
-            config.attention_width, scale, config.norm_epsilon, config.normalize, config.smooth,
-            config.angular_gate, config.gate_floor,
-        )  # fmt: skip
+            config.cutoff,
+            config.cutoff_smooth,
+            config.sel,
+            tuple(config.embedding),
+            config.attention_width,
+            scale,
+            config.norm_epsilon,
+            config.normalize,
+            config.smooth,
+            config.angular_gate,
+            config.gate_floor,
+        )
         values = torch.randn(num_types, config.type_width, generator=generator, dtype=torch.float64)
         spread = (num_types + config.type_width) ** -0.5
         self.type_embedding: nn.Parameter = nn.Parameter((values * spread).to(dtype))
@@ -92,9 +103,14 @@ class SeAttenDescriptor(Descriptor):
 
         def network(inputs: int) -> StackedNetworks:
             return StackedNetworks(
-                1, inputs, config.embedding, resnet_dt=config.embedding_resnet_dt,
-                linear_output=False, generator=generator, dtype=dtype,
-            )  # fmt: skip
+                1,
+                inputs,
+                config.embedding,
+                resnet_dt=config.embedding_resnet_dt,
+                linear_output=False,
+                generator=generator,
+                dtype=dtype,
+            )
 
         self.embedding: StackedNetworks = network(1 if stripped else 1 + seen)
         self.type_network: StackedNetworks | None = network(seen) if stripped else None
@@ -133,9 +149,14 @@ class SeAttenDescriptor(Descriptor):
         rows = rows / deviation
         basis = self._basis(rows[:, :1], switch, types[centre], types[neighbour])
         return refined_moments(
-            self.attention, self._layers(), basis, rows, switch, directions,
+            self.attention,
+            self._layers(),
+            basis,
+            rows,
+            switch,
+            directions,
             Slots(centre, len(types), self.attention.sel),
-        )  # fmt: skip
+        )
 
     def _layers(self) -> list[LayerWeights]:
         return [each.weights() for each in self.layers]  # type: ignore[operator]
@@ -274,9 +295,11 @@ class SeAttenChunks:
         self._all, self._kept, self._kernels = vectors, kept, descriptor.kept_moments()
         near = vectors if kept is None else vectors[kept]
         self._edges = Neighbours(
-            segments[:: len(descriptor.type_embedding)].contiguous(), types,
-            descriptor.pair(types[centre], types[neighbour]), near.contiguous(),
-        )  # fmt: skip
+            segments[:: len(descriptor.type_embedding)].contiguous(),
+            types,
+            descriptor.pair(types[centre], types[neighbour]),
+            near.contiguous(),
+        )
         self._slopes = torch.empty_like(near)
         self._atoms: KeptAtoms | None = None
 

@@ -47,9 +47,15 @@ class SeAttenDescriptorConfig(AttentionFields, AxisFields, EnvironmentFields, De
     holds_types: ClassVar[bool] = True
     deepmd_types: ClassVar[tuple[str, ...]] = ("se_atten", "dpa1")
     example: ClassVar[Mapping[str, Any]] = {
-        "cutoff": 3.5, "cutoff_smooth": 1.0, "sel": 40, "embedding": [4, 8], "axis_neurons": 3,
-        "type_width": 4, "attention_layers": 2, "attention_width": 6,
-    }  # fmt: skip
+        "cutoff": 3.5,
+        "cutoff_smooth": 1.0,
+        "sel": 40,
+        "embedding": [4, 8],
+        "axis_neurons": 3,
+        "type_width": 4,
+        "attention_layers": 2,
+        "attention_width": 6,
+    }
 
     name: Literal["se_atten"] = "se_atten"
     sel: PositiveInt | Literal["auto"] = "auto"

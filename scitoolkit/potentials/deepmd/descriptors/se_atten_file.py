@@ -36,7 +36,8 @@ def settings_from_input(section: Section) -> dict[str, Any]:
     return {
         "sel": sum(sel) if isinstance(sel, list) else sel,
         "axis_neurons": section.get("axis_neuron", 4),
-        "type_width": section.get("tebd_dim", 8), "type_input": form,
+        "type_width": section.get("tebd_dim", 8),
+        "type_input": form,
         "type_output": section.get("concat_output_tebd", True),
         "attention_layers": section.get("attn_layer", 2),
         "attention_width": section.get("attn", 128),
@@ -46,7 +47,7 @@ def settings_from_input(section: Section) -> dict[str, Any]:
         "scaling": section.get("scaling_factor", 1.0),
         "temperature": section.get("temperature"),
         "norm_epsilon": section.get("ln_eps") or 1e-5,
-    }  # fmt: skip
+    }
 
 
 def settings_from_tree(tree: Tree, where: str) -> dict[str, Any]:
@@ -56,26 +57,36 @@ def settings_from_tree(tree: Tree, where: str) -> dict[str, Any]:
         DataError: a setting is not supported.
     """
     refuse(
-        where, use_econf_tebd=tree["use_econf_tebd"], attn_mask=tree["attn_mask"],
+        where,
+        use_econf_tebd=tree["use_econf_tebd"],
+        attn_mask=tree["attn_mask"],
         lmax=tree.get("lmax", 1) != 1,
-    )  # fmt: skip
+    )
     attention = {"temperature": tree["temperature"]}
     if tree["backend"] == TENSORFLOW and tree["attn_layer"]:
         refuse(
-            where, **{"exclude_types of the TensorFlow backend's attention": tree["exclude_types"],
-                      "the TensorFlow backend's smooth_type_embedding":
-                      tree["smooth_type_embedding"]},
-        )  # fmt: skip
+            where,
+            **{
+                "exclude_types of the TensorFlow backend's attention": tree["exclude_types"],
+                "the TensorFlow backend's smooth_type_embedding": tree["smooth_type_embedding"],
+            },
+        )
         attention = TENSORFLOW_ATTENTION
     return {
-        "sel": sum(np.ravel(tree["sel"]).tolist()), "axis_neurons": tree["axis_neuron"],
-        "type_width": tree["tebd_dim"], "type_input": tree["tebd_input_mode"],
-        "type_output": tree["concat_output_tebd"], "attention_layers": tree["attn_layer"],
-        "attention_width": tree["attn"], "angular_gate": tree["attn_dotr"],
-        "normalize": tree["normalize"], "smooth": tree["smooth_type_embedding"],
-        "scaling": tree["scaling_factor"], **attention,
+        "sel": sum(np.ravel(tree["sel"]).tolist()),
+        "axis_neurons": tree["axis_neuron"],
+        "type_width": tree["tebd_dim"],
+        "type_input": tree["tebd_input_mode"],
+        "type_output": tree["concat_output_tebd"],
+        "attention_layers": tree["attn_layer"],
+        "attention_width": tree["attn"],
+        "angular_gate": tree["attn_dotr"],
+        "normalize": tree["normalize"],
+        "smooth": tree["smooth_type_embedding"],
+        "scaling": tree["scaling_factor"],
+        **attention,
         "norm_epsilon": tree["ln_eps"],
-    }  # fmt: skip
+    }
 
 
 def fill_attention(out: Any, tree: Tree, where: str) -> None:
@@ -127,28 +138,47 @@ def attention_tree(held: Any, type_map: Sequence[str], precision: str) -> Tree:
     if backend == TENSORFLOW:
         temperature = None
     settings = {
-        "embed_dim": config.embedding[-1], "hidden_dim": config.attention_width,
-        "nnei": config.sel, "dotr": config.angular_gate, "do_mask": False,
-        "scaling_factor": config.scaling, "normalize": config.normalize,
-        "temperature": temperature, "precision": precision,
-    }  # fmt: skip
+        "embed_dim": config.embedding[-1],
+        "hidden_dim": config.attention_width,
+        "nnei": config.sel,
+        "dotr": config.angular_gate,
+        "do_mask": False,
+        "scaling_factor": config.scaling,
+        "normalize": config.normalize,
+        "temperature": temperature,
+        "precision": precision,
+    }
     norm = {"trainable_ln": True, "ln_eps": config.norm_epsilon}
     out = {
-        "type": "dpa1", "ntypes": types, "axis_neuron": config.axis_neurons,
-        "tebd_dim": config.type_width, "tebd_input_mode": config.type_input,
-        "set_davg_zero": True, "attn": config.attention_width,
-        "attn_layer": config.attention_layers, "attn_dotr": config.angular_gate,
-        "attn_mask": False, "scaling_factor": config.scaling, "normalize": config.normalize,
-        "temperature": temperature, **norm, "smooth_type_embedding": config.smooth,
-        "concat_output_tebd": config.type_output, "use_econf_tebd": False, "use_tebd_bias": False,
+        "type": "dpa1",
+        "ntypes": types,
+        "axis_neuron": config.axis_neurons,
+        "tebd_dim": config.type_width,
+        "tebd_input_mode": config.type_input,
+        "set_davg_zero": True,
+        "attn": config.attention_width,
+        "attn_layer": config.attention_layers,
+        "attn_dotr": config.angular_gate,
+        "attn_mask": False,
+        "scaling_factor": config.scaling,
+        "normalize": config.normalize,
+        "temperature": temperature,
+        **norm,
+        "smooth_type_embedding": config.smooth,
+        "concat_output_tebd": config.type_output,
+        "use_econf_tebd": False,
+        "use_tebd_bias": False,
         "embeddings": network_collection(held.embedding, kind, types, 0),
         "attention_layers": {
-            "@class": "NeighborGatedAttention", "@version": 1, **settings, **norm,
+            "@class": "NeighborGatedAttention",
+            "@version": 1,
+            **settings,
+            **norm,
             "layer_num": config.attention_layers,
             "attention_layers": [_layer_tree(each, settings, norm) for each in held.layers],
         },
         "type_embedding": _type_embedding_tree(held, type_map, precision),
-    }  # fmt: skip
+    }
     if held.type_network is not None:
         out["embeddings_strip"] = network_collection(held.type_network, kind, types, 0)
     if config.attention_layers:
@@ -165,48 +195,67 @@ def _backend(config: Any) -> str:
     if not config.gate_floor:
         return "scitoolkit"
     wanted = {
-        **TENSORFLOW_ATTENTION, "scaling": 1.0, "normalize": True, "smooth": False,
+        **TENSORFLOW_ATTENTION,
+        "scaling": 1.0,
+        "normalize": True,
+        "smooth": False,
         "exclude_types": [],
-    }  # fmt: skip
+    }
     for name, value in wanted.items():
         if (given := getattr(config, name)) != value:
             raise DataError(
                 f"with a gate_floor only deepmd-kit's TensorFlow backend computes this attention, "
-                f"and it has no {name} {given}", allowed=str(value),
-            )  # fmt: skip
+                f"and it has no {name} {given}",
+                allowed=str(value),
+            )
     return TENSORFLOW
 
 
 def _layer_tree(layer: AttentionLayer, settings: Tree, norm: Tree) -> Tree:
     precision = settings["precision"]
     return {
-        **settings, **norm,
+        **settings,
+        **norm,
         "attention_layer": {
-            **settings, "num_heads": 1, "bias": True, "smooth": layer.config.smooth,
+            **settings,
+            "num_heads": 1,
+            "bias": True,
+            "smooth": layer.config.smooth,
             "in_proj": _linear(layer.project, layer.project_bias, precision),
             "out_proj": _linear(layer.mix, layer.mix_bias, precision),
         },
         "attn_layer_norm": {
-            "@class": "LayerNorm", "@version": 1, "eps": norm["ln_eps"], "trainable": True,
+            "@class": "LayerNorm",
+            "@version": 1,
+            "eps": norm["ln_eps"],
+            "trainable": True,
             "precision": precision,
-            "@variables": {"w": layer.norm_weight.detach().numpy(),
-                           "b": layer.norm_bias.detach().numpy()},
+            "@variables": {
+                "w": layer.norm_weight.detach().numpy(),
+                "b": layer.norm_bias.detach().numpy(),
+            },
         },
-    }  # fmt: skip
+    }
 
 
 def _linear(
     weight: torch.Tensor, bias: torch.Tensor | None, precision: str, activation: str = "none"
 ) -> Tree:
     return {
-        "@class": "Layer", "@version": 2, "bias": bias is not None, "use_timestep": False,
-        "activation_function": activation, "resnet": activation != "none",
-        "precision": precision, "trainable": True,
+        "@class": "Layer",
+        "@version": 2,
+        "bias": bias is not None,
+        "use_timestep": False,
+        "activation_function": activation,
+        "resnet": activation != "none",
+        "precision": precision,
+        "trainable": True,
         "@variables": {
-            "w": weight.detach().numpy(), "b": None if bias is None else bias.detach().numpy(),
+            "w": weight.detach().numpy(),
+            "b": None if bias is None else bias.detach().numpy(),
             "idt": None,
         },
-    }  # fmt: skip
+    }
 
 
 def _type_embedding_tree(held: Any, type_map: Sequence[str], precision: str) -> Tree:
@@ -215,11 +264,23 @@ def _type_embedding_tree(held: Any, type_map: Sequence[str], precision: str) -> 
     weight = table - torch.from_numpy(_shortcut(types, width)).to(table.dtype)
     same = {"resnet_dt": False, "precision": precision, "activation_function": "Linear"}
     return {
-        "@class": "TypeEmbedNet", "@version": 2, "ntypes": types, "neuron": [width], **same,
-        "trainable": True, "padding": True, "use_econf_tebd": False, "use_tebd_bias": False,
+        "@class": "TypeEmbedNet",
+        "@version": 2,
+        "ntypes": types,
+        "neuron": [width],
+        **same,
+        "trainable": True,
+        "padding": True,
+        "use_econf_tebd": False,
+        "use_tebd_bias": False,
         "type_map": list(type_map),
         "embedding": {
-            "@class": "EmbeddingNetwork", "@version": 2, "in_dim": types, "neuron": [width],
-            **same, "bias": False, "layers": [_linear(weight, None, precision, "Linear")],
+            "@class": "EmbeddingNetwork",
+            "@version": 2,
+            "in_dim": types,
+            "neuron": [width],
+            **same,
+            "bias": False,
+            "layers": [_linear(weight, None, precision, "Linear")],
         },
-    }  # fmt: skip
+    }

@@ -61,9 +61,12 @@ class SeE2ADescriptor(PairDescriptor):
     config: SeE2ADescriptorConfig
 
     def __init__(
-        self, config: SeE2ADescriptorConfig, num_types: int, generator: torch.Generator,
+        self,
+        config: SeE2ADescriptorConfig,
+        num_types: int,
+        generator: torch.Generator,
         dtype: torch.dtype,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(config, num_types, generator, dtype, radial=False)
         self.width: int = config.embedding[-1] * config.axis_neurons
         self._constants: tuple[Any, Constants] | None = None
@@ -173,9 +176,13 @@ class SeE2ADescriptor(PairDescriptor):
         weights, table = self.flat_weights(), None
         if self._compression is not None:
             table = tabulate(
-                self.spec, self.embedding.networks(), weights, self.mean, self.deviation,
+                self.spec,
+                self.embedding.networks(),
+                weights,
+                self.mean,
+                self.deviation,
                 **self._compression,
-            )  # fmt: skip
+            )
         return Constants(weights, self.absent(), self.empty(), table)
 
     def fill_from_tree(self, tree: Tree, where: str) -> None:
@@ -206,9 +213,14 @@ class SeE2AChunks:
         constants, graph = self._constants, self._graph
         if constants.table is None:
             self._environment = Environment(
-                self._descriptor.spec, atoms, graph["segments"], graph["types"], self._vectors,
-                *self._descriptor.statistics(), self._descriptor.training,
-            )  # fmt: skip
+                self._descriptor.spec,
+                atoms,
+                graph["segments"],
+                graph["types"],
+                self._vectors,
+                *self._descriptor.statistics(),
+                self._descriptor.training,
+            )
             out = self._environment.moments(constants.weights)
         else:
             out = constants.table.moments(atoms, graph["segments"], graph["types"], self._vectors)

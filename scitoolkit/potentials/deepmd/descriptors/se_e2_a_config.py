@@ -38,9 +38,12 @@ class SeE2ADescriptorConfig(SeE2AFields, PairDescriptorConfig):
     tables: ClassVar[bool] = True
     deepmd_types: ClassVar[tuple[str, ...]] = ("se_e2_a", "se_a")
     example: ClassVar[Mapping[str, Any]] = {
-        "cutoff": 4.0, "cutoff_smooth": 1.0, "sel": [12, 24], "embedding": [5, 10, 20],
+        "cutoff": 4.0,
+        "cutoff_smooth": 1.0,
+        "sel": [12, 24],
+        "embedding": [5, 10, 20],
         "axis_neurons": 4,
-    }  # fmt: skip
+    }
 
     name: Literal["se_e2_a"] = "se_e2_a"
 

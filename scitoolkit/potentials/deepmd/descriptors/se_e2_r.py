@@ -22,9 +22,12 @@ class SeE2RDescriptor(PairDescriptor):
     """Descriptor D = T, the moments of the distances."""
 
     def __init__(
-        self, config: SeE2RDescriptorConfig, num_types: int, generator: torch.Generator,
+        self,
+        config: SeE2RDescriptorConfig,
+        num_types: int,
+        generator: torch.Generator,
         dtype: torch.dtype,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(config, num_types, generator, dtype, radial=True)
         self.width: int = config.embedding[-1]
 

@@ -41,8 +41,11 @@ class SeE2RDescriptorConfig(SeE2RFields, PairDescriptorConfig):
 
     deepmd_types: ClassVar[tuple[str, ...]] = ("se_e2_r", "se_r")
     example: ClassVar[Mapping[str, Any]] = {
-        "cutoff": 3.0, "cutoff_smooth": 1.0, "sel": [12, 24], "embedding": [4, 8],
-    }  # fmt: skip
+        "cutoff": 3.0,
+        "cutoff_smooth": 1.0,
+        "sel": [12, 24],
+        "embedding": [4, 8],
+    }
 
     name: Literal["se_e2_r"] = "se_e2_r"
 

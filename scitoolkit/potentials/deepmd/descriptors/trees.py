@@ -31,12 +31,13 @@ def common_from_input(section: Section) -> dict[str, Any]:
     section.only("activation_function", "tanh")
     section.only("env_protection", 0.0, 0)
     return {
-        "cutoff": section.get("rcut", 6.0), "cutoff_smooth": section.get("rcut_smth", 0.5),
+        "cutoff": section.get("rcut", 6.0),
+        "cutoff_smooth": section.get("rcut_smth", 0.5),
         "embedding": section.get("neuron", [10, 20, 40]),
         "type_one_side": section.get("type_one_side", False),
         "embedding_resnet_dt": "same_width" if section.get("resnet_dt", False) else "none",
         "exclude_types": section.get("exclude_types", []),
-    }  # fmt: skip
+    }
 
 
 def sel_from_input(section: Section) -> Any:
@@ -48,9 +49,10 @@ def sel_from_input(section: Section) -> Any:
 def pair_from_input(section: Section) -> dict[str, Any]:
     """Return the settings shared by se_e2_a and se_e2_r from a section of input.json."""
     return {
-        **common_from_input(section), "sel": sel_from_input(section),
+        **common_from_input(section),
+        "sel": sel_from_input(section),
         "zero_mean": section.get("set_davg_zero", False),
-    }  # fmt: skip
+    }
 
 
 def pair_from_tree(tree: Tree, where: str) -> dict[str, Any]:
@@ -70,16 +72,21 @@ def common_from_tree(tree: Tree, where: str) -> dict[str, Any]:
         DataError: a setting is not supported.
     """
     refuse(
-        where, activation_function={tree["activation_function"]} - {"tanh"},
-        env_protection=tree["env_protection"], spin=tree.get("spin"),
-        compress=tree.get("compress"), use_exp_switch=tree["env_mat"].get("use_exp_switch"),
-    )  # fmt: skip
+        where,
+        activation_function={tree["activation_function"]} - {"tanh"},
+        env_protection=tree["env_protection"],
+        spin=tree.get("spin"),
+        compress=tree.get("compress"),
+        use_exp_switch=tree["env_mat"].get("use_exp_switch"),
+    )
     return {
-        "cutoff": tree["rcut"], "cutoff_smooth": tree["rcut_smth"], "embedding": tree["neuron"],
+        "cutoff": tree["rcut"],
+        "cutoff_smooth": tree["rcut_smth"],
+        "embedding": tree["neuron"],
         "type_one_side": tree["type_one_side"],
         "embedding_resnet_dt": resnet_dt(tree["embeddings"]),
         "exclude_types": [tuple(sorted(pair)) for pair in tree["exclude_types"]],
-    }  # fmt: skip
+    }
 
 
 def common_tree(
@@ -87,17 +94,28 @@ def common_tree(
 ) -> Tree:
     """Return the shared part of a descriptor's tree."""
     return {
-        "@class": "Descriptor", "@version": 2, "rcut": config.cutoff,
-        "rcut_smth": config.cutoff_smooth, "sel": list(sel), "neuron": list(config.embedding),
-        "trainable": True, "resnet_dt": config.embedding_resnet_dt != "none",
+        "@class": "Descriptor",
+        "@version": 2,
+        "rcut": config.cutoff,
+        "rcut_smth": config.cutoff_smooth,
+        "sel": list(sel),
+        "neuron": list(config.embedding),
+        "trainable": True,
+        "resnet_dt": config.embedding_resnet_dt != "none",
         "type_one_side": config.type_one_side,
-        "exclude_types": [list(pair) for pair in config.exclude_types], "env_protection": 0.0,
-        "activation_function": "tanh", "precision": precision, "type_map": list(type_map),
-        "spin": None, "env_mat": {
-            "rcut": config.cutoff, "rcut_smth": config.cutoff_smooth, "protection": 0.0,
+        "exclude_types": [list(pair) for pair in config.exclude_types],
+        "env_protection": 0.0,
+        "activation_function": "tanh",
+        "precision": precision,
+        "type_map": list(type_map),
+        "spin": None,
+        "env_mat": {
+            "rcut": config.cutoff,
+            "rcut_smth": config.cutoff_smooth,
+            "protection": 0.0,
             "use_exp_switch": False,
         },
-    }  # fmt: skip
+    }
 
 
 def pair_tree(out: PairDescriptor, type_map: Sequence[str], precision: str) -> Tree:
@@ -105,14 +123,16 @@ def pair_tree(out: PairDescriptor, type_map: Sequence[str], precision: str) -> T
     config, sel = out.config, out.spec.sel
     return {
         **common_tree(config, sel, type_map, precision),
-        "type": config.name, "set_davg_zero": config.zero_mean,
+        "type": config.name,
+        "set_davg_zero": config.zero_mean,
         "embeddings": network_collection(
             out.embedding, "embedding_network", len(type_map), 1 if config.type_one_side else 2
         ),
         "@variables": {
-            "davg": repeated(out.mean, sum(sel)), "dstd": repeated(out.deviation, sum(sel)),
+            "davg": repeated(out.mean, sum(sel)),
+            "dstd": repeated(out.deviation, sum(sel)),
         },
-    }  # fmt: skip
+    }
 
 
 @torch.no_grad()

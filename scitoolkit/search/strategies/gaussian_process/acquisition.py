@@ -114,9 +114,13 @@ class Acquisition:
     """
 
     def __init__(
-        self, embedding: Embedding, process: GaussianProcess, best: float, region: Region,
+        self,
+        embedding: Embedding,
+        process: GaussianProcess,
+        best: float,
+        region: Region,
         rng: np.random.Generator,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.embedding, self.process, self.best = embedding, process, best
         self.region, self.rng = region, rng
 

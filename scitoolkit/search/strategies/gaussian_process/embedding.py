@@ -222,8 +222,10 @@ class Embedding:
         filled = np.where(off, np.where(self.ordered, 0.0, _OFF), centred)
         parts = [filled[:, self.columns]]
         parts += [(~off[:, [i]]).astype(np.float64) for i in self._indicators]
-        parts += [np.where(off[:, at], 0.0, rows[:, at]).mean(1, keepdims=True) / scale
-                  for at, scale in self._chains]  # fmt: skip
+        parts += [
+            np.where(off[:, at], 0.0, rows[:, at]).mean(1, keepdims=True) / scale
+            for at, scale in self._chains
+        ]
         return np.concatenate(parts, axis=1)
 
     def _distinct_conditions(self) -> list[int]:

@@ -131,9 +131,13 @@ def fit(features: Array, category: NDArray[np.bool_], losses: Array) -> tuple[Ar
     bounds = [(-9.0, 9.0)] * count + [(-3.0, 4.0), (-14.0, 1.0)]
     objective = NegativeLogPosterior(features, category, losses)
     found = minimize(
-        objective, start, jac=True, method="L-BFGS-B", bounds=bounds,
+        objective,
+        start,
+        jac=True,
+        method="L-BFGS-B",
+        bounds=bounds,
         options={"maxiter": _MAX_STEPS, "ftol": 1e-5},
-    )  # fmt: skip
+    )
     values = np.exp(found.x)
     return values[:count], float(values[count]), float(values[count + 1])
 

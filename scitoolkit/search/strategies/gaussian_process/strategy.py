@@ -180,8 +180,9 @@ class GaussianProcessSearch(Strategy):
         joined = dict(
             zip(known, joint(np.clip(table, -_LARGEST, _LARGEST), generator), strict=True)
         )
-        return beyond_limits([joined.get(n) for n in numbers],
-                             [self.violations.get(n, 0.0) for n in numbers])  # fmt: skip
+        return beyond_limits(
+            [joined.get(n) for n in numbers], [self.violations.get(n, 0.0) for n in numbers]
+        )
 
     def _shifts(self, objectives: int) -> Array:
         """Return (stages, objectives): median change of losses from each budget to the largest."""
@@ -227,9 +228,9 @@ def beyond_limits(losses: list[float | None], violations: list[float]) -> Array:
         if value is not None and far and value < best:
             steepness = max(steepness, min(1.5 * (best - value) / far, 25 * spread))
     worst = max(v + steepness * b for v, b in zip(losses, beyond, strict=True) if v is not None)
-    return np.array([
-        worst if v is None else v + steepness * b for v, b in zip(losses, beyond, strict=True)
-    ])  # fmt: skip
+    return np.array(
+        [worst if v is None else v + steepness * b for v, b in zip(losses, beyond, strict=True)]
+    )
 
 
 def compressed(losses: Array) -> Array:

@@ -21,8 +21,10 @@ ROWS, X = 8, 16
 
 def write(path, *, rows=ROWS, cells=X, name="u", units="m/s", step=0.5, seed=0):
     u = np.random.default_rng(seed).standard_normal((rows, cells)).astype("f4")
-    data = xr.Dataset({name: (("time", "x"), u, {"units": units})},
-                      coords={"time": step * np.arange(rows), "x": np.arange(cells)})  # fmt: skip
+    data = xr.Dataset(
+        {name: (("time", "x"), u, {"units": units})},
+        coords={"time": step * np.arange(rows), "x": np.arange(cells)},
+    )
     return write_fields(data, path)
 
 
@@ -67,8 +69,11 @@ def test_a_bad_simulation_is_named_or_left_out(tmp_path, fault, at):
     assert [f"s{at}" in name for name in found.skipped] == [True]
     assert message in next(iter(found.skipped.values()))
     source = CampaignWindows(found, row_sets(found), np.arange(found.index.num_rows), [0])
-    truth = [np.random.default_rng(i).standard_normal((ROWS, X)).astype("f4")
-             for i in range(5) if i != at]  # fmt: skip
+    truth = [
+        np.random.default_rng(i).standard_normal((ROWS, X)).astype("f4")
+        for i in range(5)
+        if i != at
+    ]
     assert np.array_equal(source.read(np.arange(len(source)))["u"][:, 0], np.concatenate(truth))
 
 

@@ -44,8 +44,9 @@ def test_parts_share_no_simulation_or_no_row():
     index = SampleIndex(np.arange(10), [7] * 10)
     by_simulation = split_campaign(index, 2, CampaignSplit(), own_test=True)
     assert [len(by_simulation[p]) for p in ("train", "validation", "test")] == [8, 1, 1]
-    in_time = split_campaign(index, 2, CampaignSplit(by="time", train=3, validation=2, test=2),
-                     own_test=True)  # fmt: skip
+    in_time = split_campaign(
+        index, 2, CampaignSplit(by="time", train=3, validation=2, test=2), own_test=True
+    )
     assert in_time["train"][1] == range(7, 10)
     assert len(in_time["test"]) == 10
 

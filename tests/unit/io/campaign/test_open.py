@@ -19,8 +19,10 @@ def campaign(tmp_path):
     truth = []
     for i in range(4):
         v = np.random.default_rng(i).standard_normal((ROWS + i, X, Y, 2)).astype("f4")
-        data = xr.Dataset({"v": (("time", "x", "y", "c"), v, {"units": "m/s"})},
-                          coords={"time": np.arange(ROWS + i) / 2, "x": np.arange(X)})  # fmt: skip
+        data = xr.Dataset(
+            {"v": (("time", "x", "y", "c"), v, {"units": "m/s"})},
+            coords={"time": np.arange(ROWS + i) / 2, "x": np.arange(X)},
+        )
         write_fields(data, tmp_path / f"s{i}.nc")
         truth.append(v)
     return scitoolkit.open_campaign(tmp_path, ["v"]), truth
@@ -45,8 +47,10 @@ def test_the_tree_is_lazy_and_has_every_value(campaign):
 
 def test_each_simulation_has_its_own_coordinates(tmp_path):
     for i in range(3):
-        data = xr.Dataset({"v": (("time", "x"), np.zeros((ROWS, X), "f4"))},
-                          coords={"x": (i + 1.0) * np.arange(X)})  # fmt: skip
+        data = xr.Dataset(
+            {"v": (("time", "x"), np.zeros((ROWS, X), "f4"))},
+            coords={"x": (i + 1.0) * np.arange(X)},
+        )
         write_fields(data, tmp_path / f"s{i}.nc")
     opened = scitoolkit.open_campaign(tmp_path)
     for i, node in enumerate(opened.tree().children.values()):
@@ -58,8 +62,16 @@ def test_each_simulation_has_its_own_coordinates(tmp_path):
 def test_batches_are_windows_of_one_simulation(campaign, channels):
     opened, truth = campaign
     parts = opened.split(train=2, validation=1, test=1)
-    loader = opened.loader(3, history=3, horizon=2, part=parts["train"], channels=channels,
-                           inputs=["v"], outputs=["v_1"], shuffle=False)  # fmt: skip
+    loader = opened.loader(
+        3,
+        history=3,
+        horizon=2,
+        part=parts["train"],
+        channels=channels,
+        inputs=["v"],
+        outputs=["v_1"],
+        shuffle=False,
+    )
     found = {k: np.concatenate([b[k].numpy() for b in loader]) for k in ("x", "y")}
     expected = [v[i : i + 5] for v in truth[:2] for i in range(len(v) - 4)]
     x, y = np.stack([w[:3] for w in expected]), np.stack([w[3:, ..., 1:] for w in expected])

@@ -144,8 +144,10 @@ def test_ranges_of_a_parameter_divide():
     )
     parts = split_campaign(index, 2, config, own_test=True, parameter=values)
     assert [[block.start // 2 for block in parts[n]] for n in ("train", "validation", "test")] == [
-        [0, 1, 3], [4], [2],
-    ]  # fmt: skip
+        [0, 1, 3],
+        [4],
+        [2],
+    ]
     outside = CampaignSplit(by="parameter", parameter="Ra", test_range=(6, 7))
     with pytest.raises(ConfigError, match=r"no simulation has Ra in \[6.0, 7.0\].*1 to 5"):
         split_campaign(index, 2, outside, own_test=True, parameter=values)
@@ -157,13 +159,15 @@ def test_ranges_of_a_parameter_divide():
 @pytest.mark.parametrize(
     "keys",
     [
-        {"by": "parameter"}, {"parameter": "nu"}, {"test_range": (0, 1)},
+        {"by": "parameter"},
+        {"parameter": "nu"},
+        {"test_range": (0, 1)},
         {"by": "parameter", "parameter": "nu"},
         {"by": "parameter", "parameter": "nu", "test_range": (2, 1)},
         {"by": "parameter", "parameter": "nu", "test_range": (1, 2), "test": 3},
         {"by": "parameter", "parameter": "nu", "test_range": (1, 2), "gap": 3},
     ],
-)  # fmt: skip
+)
 def test_a_split_by_parameter_is_whole(keys):
     with pytest.raises(ValueError, match=r"parameter|empty"):
         CampaignSplit(**keys)

@@ -104,9 +104,7 @@ def test_virtual_external_and_compact_data_go_through_the_library(tmp_path):
 def test_classic_netcdf_with_packing(record, tmp_path):
     packed = np.random.default_rng(1).integers(0, 99, (N, 3)).astype("i2")
     packing = {"scale_factor": 0.5, "add_offset": 2.0, "_FillValue": np.int16(3)}
-    dataset = xr.Dataset(
-        {"u": (("time", "y", "x"), U), "q": (("time", "c"), packed, packing)}
-    )  # fmt: skip
+    dataset = xr.Dataset({"u": (("time", "y", "x"), U), "q": (("time", "c"), packed, packing)})
     path = tmp_path / "u.nc"
     dataset.to_netcdf(path, format="NETCDF3_64BIT", engine="scipy", unlimited_dims=record)
     source = open_source(path, {"x": "u", "q": "q"}, "time", allow_nan=True, crop={"y": (1, 3)})
@@ -133,14 +131,26 @@ def test_missing_values_and_signs_are_those_of_xarray(name, tmp_path):
     values[5, 2] = np.nan
     high = (values[:, :2] + 40_000).astype("u2").view("i2")
     dims = ("time", "c")
-    dataset = xr.Dataset({
-        "packed": (dims, values), "floats": (dims, values.astype("f4")), "doubles": (dims, values),
-        "whole": (dims, np.arange(4 * N, dtype="i4").reshape(N, 4)),
-        "unsigned": (("time", "two"), high, {"_Unsigned": "true", "scale_factor": 0.5}),
-        "flagged": (("time", "two"), high.copy(), {"_Unsigned": "true", "_FillValue": high[3, 1]}),
-    })  # fmt: skip
-    dataset["packed"].encoding = {"dtype": "i2", "scale_factor": 0.5, "add_offset": 3.0,
-                                  "_FillValue": np.int16(-32768)}  # fmt: skip
+    dataset = xr.Dataset(
+        {
+            "packed": (dims, values),
+            "floats": (dims, values.astype("f4")),
+            "doubles": (dims, values),
+            "whole": (dims, np.arange(4 * N, dtype="i4").reshape(N, 4)),
+            "unsigned": (("time", "two"), high, {"_Unsigned": "true", "scale_factor": 0.5}),
+            "flagged": (
+                ("time", "two"),
+                high.copy(),
+                {"_Unsigned": "true", "_FillValue": high[3, 1]},
+            ),
+        }
+    )
+    dataset["packed"].encoding = {
+        "dtype": "i2",
+        "scale_factor": 0.5,
+        "add_offset": 3.0,
+        "_FillValue": np.int16(-32768),
+    }
     dataset["floats"].encoding = {"_FillValue": np.float32(1e20)}
     dataset["doubles"].encoding = {"_FillValue": -999.0}
     if name == "a.nc":
@@ -158,8 +168,11 @@ def test_missing_values_and_signs_are_those_of_xarray(name, tmp_path):
 
 def test_netcdf4_has_names_for_dims_and_units(tmp_path):
     dataset = xr.Dataset({"u": (("time", "y", "x"), U, {"units": "m s-1"})})
-    dataset.to_netcdf(tmp_path / "u.nc", engine="h5netcdf",
-                      encoding={"u": {"zlib": True, "chunksizes": (7, 4, 5)}})  # fmt: skip
+    dataset.to_netcdf(
+        tmp_path / "u.nc",
+        engine="h5netcdf",
+        encoding={"u": {"zlib": True, "chunksizes": (7, 4, 5)}},
+    )
     source = open_source(tmp_path / "u.nc", {"x": "u"}, sample_dim="time", crop={"x": (2, 4)})
     assert source.units == {"u": "m s-1"}
     assert np.array_equal(source.read(np.arange(N))["x"], U[:, :, 2:4])

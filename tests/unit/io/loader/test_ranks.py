@@ -63,10 +63,11 @@ def test_two_ranks_have_the_gradients_of_one_and_notice_different_plans(tmp_path
         file["y"] = x.sum((1, 2))[:, None]
     command = [sys.executable, "-c", WORKER, str(Path(__file__).parent), str(path)]
     children = [
-        subprocess.Popen([*command, f"file://{tmp_path}/init", str(rank)],
-                         stdout=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            [*command, f"file://{tmp_path}/init", str(rank)], stdout=subprocess.PIPE, text=True
+        )
         for rank in range(2)
-    ]  # fmt: skip
+    ]
     one = gradients(path, 2000)
     out = [child.communicate(timeout=300)[0] for child in children]
     assert [child.returncode for child in children] == [0, 0]

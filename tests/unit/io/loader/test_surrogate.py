@@ -63,9 +63,11 @@ def test_windows_crops_channels_and_axes_are_those_of_numpy(path):
     with h5py.File(path) as file:
         u = file["whole"][:]
     chosen = open_source(
-        path, {"x": ["gzip", "cut"], "y": "whole"}, frames={"x": [0, 2], "y": 4},
+        path,
+        {"x": ["gzip", "cut"], "y": "whole"},
+        frames={"x": [0, 2], "y": 4},
         crop={"dim_2": (1, 5), "dim_1": slice(2, None)},
-    )  # fmt: skip
+    )
     assert len(chosen) == N - 4
     batch = chosen.read(np.array([7, 0, 31]))
     assert batch["x"].shape == (3, 2, 2, 2, 4)
@@ -100,8 +102,10 @@ def _stream(path, stops, **options):
     for stop in [*stops, 10**9]:
         ranks = options.get("ranks", [1])[at % len(options.get("ranks", [1]))]
         source = open_source(path, {"x": "gzip"})
-        loaders = [PlannedLoader(source, 12, 5, 4000, rank=r, world_size=ranks, threads=2)
-                   for r in range(ranks)]  # fmt: skip
+        loaders = [
+            PlannedLoader(source, 12, 5, 4000, rank=r, world_size=ranks, threads=2)
+            for r in range(ranks)
+        ]
         for loader in loaders:
             if state:
                 loader.load_state_dict(state)
