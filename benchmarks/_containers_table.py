@@ -36,7 +36,8 @@ def table() -> str:
             "",
             f"CPU time, one thread: {figures['filter_over_stream_in_cpu']:.2f} of that of streams "
             f"to compress and {figures['filter_over_stream_out_cpu']:.2f} to decompress (medians). "
-            f"Whole files: {figures['filter_over_stream_file_median']:.2f} (median) of fields of 4 KB "
+            "Whole files: "
+            f"{figures['filter_over_stream_file_median']:.2f} (median) of fields of 4 KB "
             "to 6 MB, as the index of chunks takes some kilobytes a variable.",
         ]
     )
