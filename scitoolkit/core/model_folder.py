@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from scitoolkit.core.config import Config, load_config
+from scitoolkit.core.data_facts import DataFacts
 from scitoolkit.core.errors import CheckpointError, DataError
 from scitoolkit.core.results import Results
 from scitoolkit.core.run_directory import RunDirectory, replacing, write_atomic
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 C = TypeVar("C", bound=Config)
 FOLDER, WEIGHTS, RECORD = "model", "weights.safetensors", "fit.json"
-CONFIG, METRICS = "config.yaml", "metrics.json"
+CONFIG, METRICS, FACTS = "config.yaml", "metrics.json", "facts.json"
 
 
 class ModelFolder:
@@ -83,6 +84,24 @@ class ModelFolder:
         except ValueError as error:
             raise DataError(f"damaged ({error})", where=str(path)) from None
         return found
+
+    def save_facts(self, facts: DataFacts) -> None:
+        """Write the facts of the training data."""
+        write_atomic(self.path / FACTS, json.dumps(facts.to_json(), indent=1) + "\n")
+
+    def facts(self) -> DataFacts | None:
+        """Return the facts of the training data; None if the folder is older than facts.
+
+        Raises:
+            DataError: they are damaged, or of a newer version.
+        """
+        path = self.path / FACTS
+        try:
+            return DataFacts.from_json(json.loads(path.read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            raise DataError(f"damaged ({error})", where=str(path)) from None
 
     def digest(self) -> str:
         """Return a digest of the files that predictions depend on: all but metrics and texts."""

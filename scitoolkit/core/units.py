@@ -60,10 +60,12 @@ def canonical_unit(unit: str) -> str:
         >>> canonical_unit("m s^-1"), canonical_unit("meters/second"), canonical_unit("J/(kg K)")
         ('m/s', 'm/s', 'j/(kg k)')
     """
-    key = " ".join(unit.strip().lower().split())
+    key = " ".join(_MEGA.sub("mega", unit.strip()).lower().split())
     return _CANONICAL.get(key) or _product(key) or key
 
 
+# Lower case would make megapascal of millipascal.
+_MEGA = re.compile(r"\bM(?=(?:Pa|W|J|eV|V|Hz|g|N|m|s|T|A)(?![a-z]))")
 _FACTOR = re.compile(r"([*/. ]?) ?([a-zµ°%_]+)(?:\*\*|\^)?([+-]?[0-9]+)? ?")
 
 

@@ -1,0 +1,262 @@
+"""Facts of files: what they say about their variables and dims.
+
+`of_dataset` reads coordinates only. `convert` makes data those of the training where `compare`
+found an exact conversion.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from scitoolkit.core.data_facts import DataFacts, Difference, Dim, Role, Step, Var
+from scitoolkit.io.roles import roles_of
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+Kind = Literal["real", "integer", "complex", "other"]
+_KINDS: dict[str, Kind] = {
+    "f": "real",
+    "i": "integer",
+    "u": "integer",
+    "b": "integer",
+    "c": "complex",
+}
+_MONTH = 27 * 86400
+"""Steps of dates above these seconds are counted in calendar months if they fit."""
+
+
+def of_dataset(dataset: xr.Dataset, names: Iterable[str]) -> DataFacts:
+    """Return the facts of variables of an opened dataset.
+
+    Args:
+        dataset: opened with dates decoded; values of fields are not read.
+        names: the variables that the model uses.
+
+    Example:
+        >>> import xarray as xr
+        >>> u = xr.DataArray([1.0, 2.0, 3.0], dims="t", coords={"t": [0.0, 0.5, 1.0]})
+        >>> of_dataset(u.to_dataset(name="u"), ["u"]).dim("time").step.number
+        0.5
+    """
+    variables = tuple(
+        Var(
+            name,
+            str(dataset[name].attrs.get("units", "")),
+            _KINDS.get(dataset[name].dtype.kind, "other"),
+            tuple(map(str, dataset[name].dims)),
+            standard_name=str(dataset[name].attrs.get("standard_name", "")),
+        )
+        for name in dict.fromkeys(names)
+    )
+    dims = dict.fromkeys(d for v in variables for d in v.dims)
+    coordinates = {d: dataset[d] for d in dims if d in dataset.coords}
+    attributes = {d: _attributes(c) for d, c in coordinates.items()}
+    roles = roles_of(list(dims), attributes)
+    return DataFacts(
+        variables,
+        tuple(_dim(d, roles[d], dataset.sizes[d], coordinates.get(d)) for d in dims),
+    )
+
+
+def _attributes(coordinate: xr.DataArray) -> dict[str, Any]:
+    """Return the attributes of a coordinate; decoded dates get back the unit of a time."""
+    if is_dates(coordinate.values):
+        return {**coordinate.attrs, "units": "days since 1970-01-01"}
+    return dict(coordinate.attrs)
+
+
+def is_dates(values: np.ndarray) -> bool:
+    """Return whether values are dates: datetime64, or cftime objects."""
+    return values.dtype.kind == "M" or bool(
+        values.dtype.kind == "O" and values.size and hasattr(values.flat[0], "calendar")
+    )
+
+
+def _dim(name: str, role: Role, size: int, coordinate: xr.DataArray | None) -> Dim:
+    if coordinate is None:
+        return Dim(name, role, size)
+    values = coordinate.values
+    if is_dates(values):
+        seconds = seconds_of(values)
+        stored = str(coordinate.encoding.get("calendar", "standard"))
+        calendar = str(values.flat[0].calendar) if values.dtype.kind == "O" else stored
+        direction = int(np.sign(seconds[-1] - seconds[0])) if size > 1 else 0
+        ends = float(seconds[0]), float(seconds[-1])
+        return Dim(
+            name, role, size, "dates", "", calendar, direction, step_of(values), ends[0], ends[1]
+        )
+    if values.dtype.kind not in "iuf" or not size:
+        return Dim(name, role, size)
+    numbers, units = values.astype(np.float64), str(coordinate.attrs.get("units", ""))
+    step = step_of(numbers, units)
+    direction = int(np.sign(numbers[-1] - numbers[0])) if size > 1 else 0
+    period, repeats = _period(coordinate, role, numbers, step)
+    return Dim(
+        name,
+        role,
+        size,
+        "numbers",
+        units,
+        "",
+        direction,
+        step,
+        float(numbers[0]),
+        float(numbers[-1]),
+        period,
+        repeats,
+        _positions(numbers, step),
+    )
+
+
+def _period(
+    coordinate: xr.DataArray, role: Role, numbers: np.ndarray, step: Step | None
+) -> tuple[float | None, bool]:
+    """Return the period of a coordinate, and whether both of its ends are stored."""
+    stated = coordinate.attrs.get("period")
+    period = 360.0 if role == "longitude" and stated is None else stated
+    if period is None or step is None or not step.is_even:
+        return (None if stated is None else float(stated)), False
+    length = abs(float(numbers[-1] - numbers[0]))
+    tolerance = 1e-2 * step.number
+    if abs(length - float(period)) <= tolerance:
+        return float(period), True
+    closed = abs(length + step.number - float(period)) <= tolerance * max(1, len(numbers) / 10)
+    return (float(period) if closed or stated is not None else None), False
+
+
+def _positions(numbers: np.ndarray, step: Step | None) -> str:
+    """Return a digest of relative positions; "" for even cells, which first and last describe."""
+    if step is None or step.is_even or not np.isfinite(numbers).all():
+        return ""
+    low, high = numbers.min(), numbers.max()
+    relative = np.sort((numbers - low) / (high - low if high > low else 1.0))
+    # The odd factor keeps round fractions off the edges of the bins, where float32 would flip them.
+    bins = np.floor(relative * 10123.0 + 0.317).astype(np.int64)
+    return hashlib.sha256(bins.tobytes()).hexdigest()[:16]
+
+
+def seconds_of(dates: np.ndarray) -> np.ndarray:
+    """Return the seconds since 1970-01-01 of dates, in their calendar; shape as given."""
+    if dates.dtype.kind == "M":
+        return (dates - np.datetime64(0, "s")) / np.timedelta64(1, "s")
+    import cftime
+
+    unit, calendar = "seconds since 1970-01-01", dates.flat[0].calendar
+    return np.asarray(cftime.date2num(dates, unit, calendar=calendar), np.float64)
+
+
+def step_of(times: np.ndarray, units: str = "") -> Step | None:
+    """Return the step of a coordinate; None for fewer than two entries.
+
+    Args:
+        times: (N) dates of any calendar, or numbers.
+        units: unit of numbers.
+
+    Example:
+        >>> months = np.array(["2000-01-15", "2000-02-14", "2000-03-15"], "datetime64[s]")
+        >>> str(step_of(months))
+        '1 month'
+    """
+    if len(times) < 2:
+        return None
+    if not is_dates(times):
+        steps = np.diff(times.astype(np.float64))
+        if (steps < 0).all():
+            steps = -steps
+        low, high = float(steps.min()), float(steps.max())
+        return Step(float(np.median(steps)), units, low, high)
+    seconds = np.diff(seconds_of(times))
+    if (seconds < 0).all():
+        seconds = -seconds
+    months, days = _months(times)
+    between = np.abs(np.diff(months))
+    if float(np.median(seconds)) > _MONTH and between.min() == between.max() > 0:
+        count = float(between[0])
+        return Step(count, "month", count, count)
+    if len(set(days)) == 3 and set(days) <= {1, 11, 21} and between.max() == 1:
+        return Step(1.0, "third of a month", 1.0, 1.0)
+    return Step(float(np.median(seconds)), "s", float(seconds.min()), float(seconds.max()))
+
+
+def _months(dates: np.ndarray) -> tuple[np.ndarray, list[int]]:
+    """Return the count of months since year 0 of dates, and their days of the month."""
+    if dates.dtype.kind == "M":
+        months = dates.astype("datetime64[M]").astype(int)
+        days = (dates.astype("datetime64[D]") - dates.astype("datetime64[M]")).astype(int) + 1
+        return months, [int(day) for day in days]
+    return np.array([12 * d.year + d.month for d in dates]), [int(d.day) for d in dates]
+
+
+def convert(dataset: xr.Dataset, differences: Sequence[Difference]) -> xr.Dataset:
+    """Return the dataset with the units, directions and order of dims of the training.
+
+    Values are converted when they are read; attributes `units` become those of the training.
+    """
+    conversions = [d for d in differences if d.conversion is not None]
+    for difference in conversions:
+        change = difference.conversion
+        assert change is not None
+        if change.action == "flip":
+            dataset = dataset.isel({change.target: slice(None, None, -1)})
+        elif change.action == "roll":
+            dataset = _rolled(dataset, change.target, change.shift)
+        elif change.action == "transpose":
+            array = dataset[change.target]
+            dataset = dataset.assign({change.target: array.transpose(*change.dims, ...)})
+        else:
+            unit = difference.trained.removeprefix("unit ")
+            array = dataset[change.target]
+            converted = array.astype(np.float64) * change.factor + change.offset
+            converted = converted.astype(np.result_type(array.dtype, np.float32))
+            attributes = {**array.attrs, "units": unit}
+            dataset = dataset.assign({change.target: converted.assign_attrs(attributes)})
+    return dataset
+
+
+def _rolled(dataset: xr.Dataset, dim: str, shift: int) -> xr.Dataset:
+    """Return a dataset whose first `shift` entries of a periodic dim are at its end."""
+    size = dataset.sizes[dim]
+    return dataset.isel({dim: (np.arange(size) + shift) % size})
+
+
+def of_atoms(
+    species: Iterable[str], labels: Mapping[str, str], periodic: Iterable[bool] = ()
+) -> DataFacts:
+    """Return the facts of frames of atoms.
+
+    Args:
+        species: chemical symbols.
+        labels: unit of each label, such as {"energy": "eV", "forces": "eV/Angstrom"}.
+        periodic: whether the cell repeats along each of its vectors.
+    """
+    repeats = tuple(periodic)
+    dims = tuple(
+        Dim(f"cell vector {n}", "space", 1, period=1.0 if wraps else None)
+        for n, wraps in enumerate(repeats)
+    )
+    return DataFacts((), dims, species=tuple(sorted(set(species))), labels=dict(labels))
+
+
+def of_graph(features: Mapping[str, np.ndarray], roles: Mapping[str, str]) -> DataFacts:
+    """Return the facts of a graph or mesh.
+
+    Args:
+        features: arrays by name; all dims but the first are components of an entry.
+        roles: `node`, `edge`, `label` by name.
+    """
+    variables = tuple(
+        Var(
+            name,
+            kind=_KINDS.get(array.dtype.kind, "other"),
+            dims=(roles.get(name, "node"),),
+            role=roles.get(name, "node"),
+            shape=tuple(int(n) for n in array.shape[1:]),
+        )
+        for name, array in features.items()
+    )
+    return DataFacts(variables)

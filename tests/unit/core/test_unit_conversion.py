@@ -1,0 +1,49 @@
+"""Conversions of units are exact, inverse to each other, and never guessed."""
+
+import pytest
+
+from scitoolkit.core.unit_conversion import conversion
+from scitoolkit.core.units import same_unit
+
+
+@pytest.mark.parametrize(
+    ("found", "wanted", "value", "expected"),
+    [
+        ("degC", "K", 20.0, 293.15),
+        ("deg C", "K", 20.0, 293.15),
+        ("degF", "degC", 212.0, 100.0),
+        ("hPa", "Pa", 1013.25, 101325.0),
+        ("m s-1", "km/h", 10.0, 36.0),
+        ("g/kg", "kg/kg", 1.0, 1e-3),
+        ("mm/day", "m s-1", 86400.0, 1e-3),
+        ("MPa", "mPa", 1.0, 1e9),
+        ("meV", "eV", 1.0, 1e-3),
+        ("eV/Angstrom", "eV/nm", 1.0, 10.0),
+    ],
+)
+def test_values(found, wanted, value, expected):
+    factor, offset = conversion(found, wanted)
+    assert value * factor + offset == pytest.approx(expected, rel=1e-12)
+    back = conversion(wanted, found)
+    assert expected * back[0] + back[1] == pytest.approx(value, rel=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("found", "wanted"),
+    [
+        ("psu", "1"),
+        ("m", "s"),
+        ("Hz", "s"),
+        ("furlong", "m"),
+        ("degC m", "K m"),
+        ("kcal/mol", "eV"),
+    ],
+)
+def test_no_guess(found, wanted):
+    assert conversion(found, wanted) is None
+
+
+def test_prefixes_that_differ_in_case_are_other_units():
+    assert not same_unit("MPa", "mPa")
+    assert not same_unit("MeV", "meV")
+    assert same_unit("M", "m")
