@@ -174,7 +174,7 @@ class DataFacts:
         True
     """
 
-    variables: tuple[Var, ...]
+    variables: tuple[Var, ...] = ()
     dims: tuple[Dim, ...] = ()
     parameters: Mapping[str, tuple[float, float, str]] = field(default_factory=dict)
     mask: str = ""

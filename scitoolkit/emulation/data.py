@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import xarray as xr
 
+from scitoolkit.core.data_facts import (
+    Accepts,
+    DataFacts,
+    Difference,
+    compare,
+    problems,
+    refuse,
+)
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.units import same_unit
@@ -22,6 +30,7 @@ from scitoolkit.io.campaign.masking import with_mask
 from scitoolkit.io.campaign.parameters import with_parameters
 from scitoolkit.io.campaign.rows import Rows, row_sets
 from scitoolkit.io.campaign.windows import CampaignWindows
+from scitoolkit.io.facts import convert, of_dataset
 
 log = get_logger(__name__)
 
@@ -35,12 +44,18 @@ class Data:
         dataset: dims, coordinates and attributes of the first simulation, without values.
         layout: variables and grid.
         where: the files, for messages.
+        facts: what the files say about the variables.
+        lines: {variable: (factor, offset)} into the units of a trained emulator.
+        reversed_dims: dims that are read from their end, as a trained emulator requires.
     """
 
     campaign: Campaign
     dataset: xr.Dataset
     layout: Layout
     where: str
+    facts: DataFacts
+    lines: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    reversed_dims: tuple[str, ...] = ()
 
     @property
     def num_samples(self) -> int:
@@ -132,6 +147,8 @@ class Data:
             offsets,
             orders=orders,
             dtype=np.float32,
+            lines=self.lines,
+            reversed_dims=self.reversed_dims,
         )
 
 
@@ -152,6 +169,7 @@ def open_data(
     path: Path | list[Path] | None = None,
     *,
     like: Layout | None = None,
+    trained: DataFacts | None = None,
     cache: Path | None = None,
     keep: bool = True,
 ) -> Data:
@@ -161,11 +179,13 @@ def open_data(
         config: the data section.
         path: files to open instead of those of `config`.
         like: layout that the files must match.
+        trained: facts of the training data; units and directions of the files are converted.
         cache: folder of the cached index.
         keep: whether to write a new index there.
 
     Raises:
-        DataError: an unreadable file, a missing variable, or dims or a grid that do not match.
+        DataError: an unreadable file, a missing variable, or dims, a grid, units, times or
+            directions that do not match.
     """
     own = path is None
     path = config.path if path is None else path
@@ -212,11 +232,64 @@ def open_data(
         valid = campaign.mask.along(tuple(layout.grid))
         assert valid is not None  # `with_mask` took the same grid
         layout = replace(layout, mask=pack(valid))
+    facts = _facts(dataset, layout)
+    accepts = Accepts(
+        grid="any",
+        step="any" if config.lead == 0 else "same",
+        uneven=config.lead == 0,
+        convert=campaign.mask is None,
+    )
+    differences = problems(facts, accepts)
+    if trained is not None:
+        read = {v.name for v in facts.variables}
+        known = tuple(v for v in trained.variables if v.name in read)
+        dims = {d for v in known for d in v.dims}
+        trained = replace(
+            trained,
+            variables=known,
+            dims=tuple(d for d in trained.dims if d.name in dims),
+            parameters={},  # `_warn_outside` names the simulations
+        )
+        differences += compare(trained, replace(facts, parameters={}), accepts)
+    refuse(differences, where)
     if like is not None:
         _require_like(layout, like, where)
         if not own:
             _warn_outside(campaign, like)
-    return Data(campaign, dataset, layout, where)
+    lines, reversed_dims = _conversions(differences)
+    dataset = convert(dataset, [d for d in differences if not _is_transposed(d)])
+    return Data(campaign, dataset, layout, where, facts, lines, reversed_dims)
+
+
+def _facts(dataset: xr.Dataset, layout: Layout) -> DataFacts:
+    """Return the facts of the stored variables; the sample dim is the time, whatever its name."""
+    names = [n for n, v in layout.variables.items() if v.stored and n in dataset]
+    facts = of_dataset(dataset, names)
+    dims = tuple(
+        replace(d, role="time")
+        if d.name == layout.sample_dim
+        else replace(d, role="space", period=None, repeats=False)
+        if d.role == "time"
+        else d
+        for d in facts.dims
+    )
+    low_high = layout.parameter_ranges
+    parameters = {n: (low, high, "") for n, (low, high) in low_high.items()}
+    return replace(facts, dims=dims, parameters=parameters)
+
+
+def _is_transposed(difference: Difference) -> bool:
+    # Windows are read in the order of the layout, whatever that of the file.
+    return difference.conversion is not None and difference.conversion.action == "transpose"
+
+
+def _conversions(
+    differences: Sequence[Difference],
+) -> tuple[dict[str, tuple[float, float]], tuple[str, ...]]:
+    """Return what windows convert when they are read: units, and dims read from their end."""
+    changes = [d.conversion for d in differences if d.conversion is not None]
+    lines = {c.target: (c.factor, c.offset) for c in changes if c.action == "affine"}
+    return lines, tuple(c.target for c in changes if c.action == "flip")
 
 
 def _require_unit(

@@ -153,6 +153,7 @@ def train(config: EmulationConfig, run: RunDirectory, *, resume: bool = False) -
     load_best(job.emulator, run.checkpoints)
     model = ModelFolder.create(run)
     surrogate.save(job.emulator.cpu(), model.path, config.weights_dtype)
+    model.save_facts(job.data.facts)
     record = {
         "best": trainer.best,
         "steps": trainer.step,
@@ -181,7 +182,7 @@ def evaluate(directory: Path, data: Path | None = None) -> Results:
     config = with_files(model.config(EmulationConfig), Path(directory))
     emulator = surrogate.load(model.path, config)
     path = data if data is not None else config.data.test
-    opened = open_data(config.data, path, like=emulator.layout)
+    opened = open_data(config.data, path, like=emulator.layout, trained=model.facts())
     blocks = opened.blocks
     if path is None:
         edges = model.record()["parts"]["test"]
@@ -207,7 +208,9 @@ def predict(
     config = model.config(EmulationConfig)
     emulator = surrogate.load(model.path, config)
     intervals = None if config.uncertainty is None else Intervals.load(model.path)
-    predict_file(emulator, config, source, output, steps, intervals, lead, model.digest())
+    predict_file(
+        emulator, config, source, output, steps, intervals, lead, model.digest(), model.facts()
+    )
 
 
 def rolls(directory: Path, steps: int | None) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 
+from scitoolkit.core.data_facts import DataFacts
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.emulation.config import DataConfig, EmulationConfig
@@ -44,6 +45,7 @@ def predict_file(
     intervals: Intervals | None = None,
     lead: int | None = None,
     model: str = "",
+    trained: DataFacts | None = None,
 ) -> Path:
     """Apply the emulator to a file.
 
@@ -62,6 +64,7 @@ def predict_file(
         intervals: written as NAME_low and NAME_high; NaN after the calibrated steps.
         lead: samples of a step, for an emulator of several leads; `data.lead` unless given.
         model: digest of the emulator, stored with the parts.
+        trained: facts of the training data, which the file is compared with.
 
     Raises:
         ConfigError: a lead outside the range of training.
@@ -70,7 +73,7 @@ def predict_file(
         NumericalError: the rollout is not finite.
     """
     lead = _checked_lead(emulator.layout, config, lead, intervals)
-    data = open_data(_inputs_only(config), source, like=_inputs_layout(emulator))
+    data = open_data(_inputs_only(config), source, like=_inputs_layout(emulator), trained=trained)
     if len(data.blocks) > 1:
         raise DataError(
             f"{len(data.blocks)} simulations; a prediction continues one",

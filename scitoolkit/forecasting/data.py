@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
 import xarray as xr
 
+from scitoolkit.core.data_facts import Accepts, DataFacts, compare, problems, refuse
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.forecasting.config import FieldConfig, ForecastingConfig
 from scitoolkit.forecasting.field_matrix import (
@@ -22,7 +23,8 @@ from scitoolkit.forecasting.simulations import fields_of
 from scitoolkit.forecasting.windows import Array, Series, Windows
 from scitoolkit.io.campaign.index import SampleIndex
 from scitoolkit.io.campaign.split import CampaignSplit, split_campaign
-from scitoolkit.io.coordinates import check_field, spatial_dims, time_dim
+from scitoolkit.io.coordinates import check_field, check_time, spatial_dims, time_dim
+from scitoolkit.io.facts import convert, of_dataset
 from scitoolkit.io.split import blocked_split, window_starts
 from scitoolkit.io.time_axis import decimal_years, read_time_axis
 
@@ -43,6 +45,7 @@ class FieldData:
         partly_missing: number of cells excluded because some of their times are missing.
         simulations: step range of each simulation; simulations are concatenated in the series.
         memory: size in bytes above which arrays of the field are mapped to files.
+        facts: what the file says about the variables.
         parameters: number of cells of each simulation parameter; these are the last cells, and the
             grid has one variable for each.
     """
@@ -58,6 +61,7 @@ class FieldData:
     partly_missing: int
     simulations: tuple[range, ...] = ()
     memory: int = 2**62
+    facts: DataFacts = field(default_factory=DataFacts)
     parameters: tuple[int, ...] = ()
 
     def fields(self) -> FieldData:
@@ -107,7 +111,13 @@ def to_grid(
     )
 
 
-def read_field(config: FieldConfig, grid: xr.DataArray | None = None) -> FieldData:
+ACCEPTS = Accepts(uneven=True, dates=True)
+"""Differences that forecasters allow: gaps, across which no window extends."""
+
+
+def read_field(
+    config: FieldConfig, grid: xr.DataArray | None = None, trained: DataFacts | None = None
+) -> FieldData:
     """Read a field as float64 matrix (time, cell), one block of times at a time.
 
     Arrays larger than `config.memory` are mapped to files in the temporary folder.
@@ -115,12 +125,14 @@ def read_field(config: FieldConfig, grid: xr.DataArray | None = None) -> FieldDa
     Args:
         config: field and files.
         grid: mask of a fitted surrogate; None for the cells with values at all times.
+        trained: facts of the training data, which units and directions are converted to.
 
     Raises:
-        DataError: unusable file, variable, times, units or grid.
+        DataError: unusable file, variable, times, units or grid, or data unlike the trained ones.
     """
     memory = parse_bytes(config.memory, key="data.memory")
-    several = [_stretch(field, where, memory) for where, field in fields_of(config)]
+    checked = [(where, *_checked(field, trained, where)) for where, field in fields_of(config)]
+    several = [_stretch(field, where, memory) for where, field, _ in checked]
     field, space = several[0].field, several[0].space
     where = str(config.path)
     found = _Finite(
@@ -156,7 +168,27 @@ def read_field(config: FieldConfig, grid: xr.DataArray | None = None) -> FieldDa
         partly_missing=int((found.sometimes & ~found.always).sum()),
         simulations=tuple(range(a, b) for a, b in pairwise(first)),
         memory=memory,
+        facts=checked[0][2],
     )
+
+
+def _checked(
+    field: xr.DataArray, trained: DataFacts | None, where: str
+) -> tuple[xr.DataArray, DataFacts]:
+    """Return a field in units and directions of the training, and the facts of its file."""
+    check_time(field, where=where)
+    name = str(field.name)
+    dataset = field.to_dataset(name=name)
+    facts = of_dataset(dataset, [name])
+    differences = problems(facts, ACCEPTS)
+    if trained is not None:
+        variables = tuple(v for v in trained.variables if v.name == name)
+        dims = {d for v in variables for d in v.dims}
+        known = tuple(d for d in trained.dims if d.name in dims)
+        same = replace(trained, variables=variables, dims=known)
+        differences += compare(same, facts, ACCEPTS)
+    refuse(differences, where)
+    return convert(dataset, differences)[name], facts
 
 
 def _columns(several: list[_Stretch], mask: np.ndarray, memory: int) -> Array:

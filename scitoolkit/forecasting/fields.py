@@ -9,6 +9,7 @@ from logging import Logger
 import numpy as np
 import xarray as xr
 
+from scitoolkit.core.data_facts import DataFacts
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.forecasting.checks import field_warnings
@@ -46,7 +47,10 @@ class CodedField:
 
 
 def open_field(
-    config: ForecastingConfig, coding: Coding | None = None, grid: xr.DataArray | None = None
+    config: ForecastingConfig,
+    coding: Coding | None = None,
+    grid: xr.DataArray | None = None,
+    trained: DataFacts | None = None,
 ) -> CodedField:
     """Read and encode the field of a job.
 
@@ -54,12 +58,13 @@ def open_field(
         config: of the job. Scales and effects of drivers are estimated on its train part.
         coding: of a fitted surrogate; None estimates it.
         grid: mask of a fitted surrogate; None uses the cells with values at all times.
+        trained: facts of the training data of a fitted surrogate.
 
     Raises:
         DataError: unusable file, variable or driver.
         ConfigError: impossible split.
     """
-    data, units = read_variables(config.data, grid)
+    data, units = read_variables(config.data, grid, trained)
     if coding is not None:
         warn_outside(coding, data.series.values)
         return coded(data, coding, read_drivers(config.data, data.times))
@@ -121,7 +126,7 @@ def open_split(config: ForecastingConfig) -> tuple[CodedField, FieldSplits]:
 
 
 def read_variables(
-    config: FieldConfig, grid: xr.DataArray | None = None
+    config: FieldConfig, grid: xr.DataArray | None = None, trained: DataFacts | None = None
 ) -> tuple[FieldData, tuple[str, ...]]:
     """Return the field, with the cells of several variables concatenated, and the units.
 
@@ -133,13 +138,14 @@ def read_variables(
         DataError: variables on different grids or times.
     """
     if not config.variables and not config.parameters:
-        data = read_field(config, grid)
+        data = read_field(config, grid, trained)
         return data, (data.units,)
     names = config.variables or [config.variable]
     parts = [
         read_field(
             config.model_copy(update={"variable": name, "variables": [], "parameters": []}),
             None if grid is None else grid.isel({VARIABLE: i}, drop=True),
+            trained,
         )
         for i, name in enumerate(names)
     ]
@@ -164,6 +170,7 @@ def read_variables(
         breakpoints=tuple(sorted({b for p in parts for b in p.breakpoints})),
         name=" and ".join(names),
         units="",
+        facts=_joined_facts(parts),
         parameters=tuple(len(first.weights) for _ in config.parameters),
         partly_missing=sum(p.partly_missing for p in parts),
     )
@@ -233,6 +240,13 @@ def codes_of(
         for name, cells in zip(config.parameters, grid[len(names) :], strict=True)
     ]
     return (*fields, *parameters)
+
+
+def _joined_facts(parts: Sequence[FieldData]) -> DataFacts:
+    """Return the facts of several variables, which share their dims."""
+    dims = {d.name: d for part in parts for d in part.facts.dims}
+    variables = tuple(v for part in parts for v in part.facts.variables)
+    return DataFacts(variables, tuple(dims.values()))
 
 
 def read_drivers(

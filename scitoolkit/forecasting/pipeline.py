@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from scitoolkit.core.data_facts import DataFacts, Var
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.model_folder import ModelFolder
@@ -96,6 +97,7 @@ def train(config: ForecastingConfig, run: RunDirectory, *, resume: bool = False)
     surrogate, record = fitting.finalize(found, config)
     model = ModelFolder.create(run)
     surrogate.save(model.path)
+    model.save_facts(found.data.facts)
     model.finish(run, record)
 
 
@@ -111,7 +113,7 @@ def evaluate(directory: Path, data: Path | None = None) -> Results:
     model = ModelFolder(directory)
     config, record = model.config(ForecastingConfig), model.record()
     surrogate = ForecastSurrogate.load(model.path)
-    field = _field_of(surrogate, config, data)
+    field = _field_of(surrogate, config, trained_facts(model, surrogate), data)
     windows = _test_windows(field.data, surrogate, config, training_file=data is None)
     baselines = _baselines(surrogate, record, config)
     found = evaluation.Evaluation(
@@ -154,7 +156,7 @@ def predict(directory: Path, source: Path, output: Path) -> None:
     config = model.config(ForecastingConfig)
     surrogate = ForecastSurrogate.load(model.path)
     given = config.data.model_copy(update={"path": source})
-    data, _ = read_variables(given, surrogate.grid)
+    data, _ = read_variables(given, surrogate.grid, trained_facts(model, surrogate))
     if len(data.simulations) > 1:
         raise DataError(
             f"{len(data.simulations)} simulations, but a forecast continues one",
@@ -180,6 +182,12 @@ def predict(directory: Path, source: Path, output: Path) -> None:
         num_training = model.record()["steps"]["validation"][1] if undated else 0
         factors = _factors(surrogate, field.data, config, windows, num_training)
     forecast = forecast_dataset(surrogate, field, windows, valid, factors)
+    if not any(np.isfinite(v).any() for v in forecast.data_vars.values() if v.dtype.kind == "f"):
+        raise DataError(
+            "the forecast has no finite value",
+            where=str(source),
+            fix="dates and values like those of the training",
+        )
     if data.times.encoding.get("units"):
         kept = {k: v for k, v in data.times.encoding.items() if k in ("units", "calendar")}
         forecast["valid_time"].encoding.update(kept)
@@ -254,14 +262,28 @@ def _loader(
     )
 
 
+def trained_facts(model: ModelFolder, surrogate: ForecastSurrogate) -> DataFacts:
+    """Return the facts of the training data; of a folder without them, what its header tells."""
+    facts = model.facts()
+    if facts is not None:
+        return facts
+    header = surrogate.header
+    dims = tuple(map(str, surrogate.grid.dims))
+    log.info("%s: stored before facts were; only units are compared", model.directory)
+    return DataFacts((Var(str(header.get("name", "")), str(header.get("units", "")), dims=dims),))
+
+
 def _field_of(
-    surrogate: ForecastSurrogate, config: ForecastingConfig, path: Path | None = None
+    surrogate: ForecastSurrogate,
+    config: ForecastingConfig,
+    trained: DataFacts,
+    path: Path | None = None,
 ) -> CodedField:
     """Return the field of a job or of another file, coded as the surrogate requires."""
     if path is not None:
         data = config.data.model_copy(update={"path": path})
         config = config.model_copy(update={"data": data})
-    return open_field(config, surrogate.coding, surrogate.grid)
+    return open_field(config, surrogate.coding, surrogate.grid, trained)
 
 
 def _test_windows(
@@ -312,7 +334,8 @@ def _baselines(
         log.warning("%s was not found: fitted baselines are omitted", config.data.path)
         return found
     steps = record["steps"]
-    segments = _field_of(surrogate, config).data.segments(
+    trained = DataFacts()  # the file of the training itself
+    segments = _field_of(surrogate, config, trained).data.segments(
         range(steps["train"][0], steps["validation"][1])
     )
     memo: dict[Any, Any] = {}

@@ -14,20 +14,11 @@ import numpy as np
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.suggest import nearest_name
+from scitoolkit.io.roles import LATITUDE_NAMES, LATITUDE_UNITS, TIME_NAMES, role_by_metadata
 
 if TYPE_CHECKING:
     import xarray as xr
 
-_TIME_NAMES = ("time", "times", "t", "valid_time", "time_counter", "datetime", "date")
-_LATITUDE_NAMES = ("lat", "latitude", "nav_lat", "lats", "latitudes", "xlat", "tlat", "geolat")
-_LATITUDE_UNITS = {
-    "degrees_north",
-    "degree_north",
-    "degreesn",
-    "degreen",
-    "degrees_n",
-    "degree_n",
-}
 _NOT_SPACE = ("member", "ensemble", "realization", "number", "sample", "channel", "variable")
 _BLOCK_BYTES = 64 * 2**20
 # Exceptions that h5py, h5netcdf, scipy and zarr raise for damaged files.
@@ -52,7 +43,7 @@ def find_time_dim(array: xr.DataArray) -> str | None:
     for name in names:
         if name in array.coords and is_time(array[name].variable):
             return name
-    return next((n for n in names if n.lower() in _TIME_NAMES), None)
+    return next((n for n in names if n.lower() in TIME_NAMES), None)
 
 
 def time_dim(array: xr.DataArray) -> str:
@@ -105,9 +96,9 @@ def latitude_name(array: xr.DataArray | xr.Dataset) -> str | None:
     for name, coordinate in array.coords.items():
         attrs = coordinate.attrs
         unit = str(attrs.get("units", "")).lower()
-        if attrs.get("standard_name") == "latitude" or unit in _LATITUDE_UNITS:
+        if attrs.get("standard_name") == "latitude" or unit in LATITUDE_UNITS:
             return str(name)
-    return next((str(n) for n in array.coords if str(n).lower() in _LATITUDE_NAMES), None)
+    return next((str(n) for n in array.coords if str(n).lower() in LATITUDE_NAMES), None)
 
 
 def check_time(array: xr.DataArray, *, min_steps: int = 1, where: str = "") -> None:
@@ -250,6 +241,4 @@ def is_time(variable: xr.Variable) -> bool:
         return True
     if variable.dtype.kind == "O" and variable.size:
         return hasattr(variable.values.flat[0], "calendar")
-    attrs = variable.attrs
-    units = str(attrs.get("units", ""))
-    return attrs.get("axis") == "T" or attrs.get("standard_name") == "time" or " since " in units
+    return role_by_metadata(variable.attrs) == "time"

@@ -15,7 +15,7 @@ from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.io.campaign.campaign import open_campaign
 from scitoolkit.io.campaign.files import campaign_files
 from scitoolkit.io.campaign.headers import read_header
-from scitoolkit.io.campaign.layouts import TIME, TIME_NAMES, Options
+from scitoolkit.io.campaign.layouts import TIME, Options
 from scitoolkit.io.campaign.leaks import require_no_leak
 from scitoolkit.io.campaign.mask import MISSING
 from scitoolkit.io.campaign.masking import missing_cells, with_mask
@@ -23,6 +23,7 @@ from scitoolkit.io.campaign.more_layouts import layout_of
 from scitoolkit.io.campaign.open import OpenCampaign
 from scitoolkit.io.campaign.parameters import parameter_values
 from scitoolkit.io.campaign.split import SplitRows, split_campaign
+from scitoolkit.io.roles import TIME_NAMES
 from scitoolkit.io.split import SPLITS
 from scitoolkit.superresolution.config import FieldsConfig, SuperresolutionConfig
 

@@ -74,8 +74,9 @@ class JobContract:
 
     domain: str
     """Name under which the domain is registered."""
-    several_processes = False
-    """Whether training supports several processes; otherwise they must be refused."""
+    several_processes: bool | None = False
+    """Whether training supports several processes; otherwise they must be refused. None for a
+    domain without an entry point, which the processes cannot find."""
 
     @staticmethod
     def skeleton(name: str, cls: str) -> tuple[str, str]:
@@ -183,9 +184,13 @@ class JobContract:
 
     def test_several_processes_work_or_are_refused(self, folder: Path) -> None:
         """Several processes work together, or are refused; they never repeat the same work."""
+        if self.several_processes is None:
+            pytest.skip("the domain has no entry point")
         if self.several_processes:
-            done = scitoolkit("train", folder / "case.yaml", "--nproc", "2", "--json")
-            assert done.code == 0, done.err
+            # The launcher repeats the command line of its own process.
+            command = [sys.executable, "-m", "scitoolkit", "train", str(folder / "case.yaml")]
+            ranks = subprocess.run([*command, "--nproc", "2"], capture_output=True, text=True)
+            assert ranks.returncode == 0, ranks.stderr
             return
         runs = _files(folder / "runs")
         done = scitoolkit("train", folder / "case.yaml", nproc=2)

@@ -24,6 +24,7 @@ from scitoolkit.io.campaign.layouts import (
     Array,
     Layout,
     Options,
+    auxiliary_names,
     missing_field,
 )
 from scitoolkit.io.campaign.mask import Mask
@@ -252,6 +253,14 @@ def _channels(
     several: bool,
 ) -> tuple[dict[str, tuple[str, ...]], dict[str, Channel]]:
     arrays = layout.arrays(header, options)
+    if not arrays:
+        raise DataError(
+            "no array of numbers that can be read",
+            where=str(header.path),
+            allowed="datasets of numbers in the file itself: links to other files are not followed",
+            fix="scitoolkit inspect FILE",
+        )
+    auxiliary = auxiliary_names(header)
     expanded = {name: _components(name, array) for name, array in arrays.items()}
     single = {c.name: (c,) for found in expanded.values() for c in found}
     if wanted is None:
@@ -260,7 +269,7 @@ def _channels(
             {
                 a.path: n
                 for n, a in reversed(arrays.items())
-                if len(a.shape) == most and n != options.sample_dim
+                if len(a.shape) == most and n != options.sample_dim and a.path not in auxiliary
             }.values()
         )
     names: dict[str, tuple[str, ...]] = {}
@@ -269,10 +278,25 @@ def _channels(
         found = expanded.get(name) or single.get(name)
         if found is None:
             raise missing_field(name, header, arrays)
+        for channel in found:
+            _require_real(header, channel)
         names[name] = tuple(c.name for c in found)
         channels |= {c.name: c for c in found}
     _require_samples(header, channels, options, several)
     return names, channels
+
+
+def _require_real(header: Header, channel: Channel) -> None:
+    """Refuse complex numbers, of which a cast to real numbers keeps one part only."""
+    stored = header.variables.get(channel.array.path)
+    if stored is not None and np.dtype(stored.dtype).kind == "c":
+        name = channel.array.path
+        raise DataError(
+            "complex numbers",
+            where=f"{header.path}: variable {name}",
+            allowed="real numbers",
+            fix=f"write {name}.real and {name}.imag as two variables",
+        )
 
 
 def _components(name: str, array: Array) -> tuple[Channel, ...]:

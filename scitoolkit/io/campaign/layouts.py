@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -16,33 +16,14 @@ import numpy as np
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.suggest import nearest_name
 from scitoolkit.io.campaign.headers import Header, Stored
+from scitoolkit.io.roles import (
+    COMPONENT_NAMES,
+    SIMULATION_NAMES,
+    TIME_NAMES,
+    role_by_metadata,
+)
 
 TIME, SIMULATION, COMPONENT = "@time", "@simulation", "@component"
-TIME_NAMES = ("time", "t", "times", "step", "steps", "timestep", "frame", "snapshot")
-SIMULATION_NAMES = (
-    "simulation",
-    "sim",
-    "traj",
-    "trajectory",
-    "n_traj",
-    "member",
-    "ensemble",
-    "realization",
-    "run",
-    "case",
-    "sample",
-    "batch",
-)
-COMPONENT_NAMES = (
-    "c",
-    "comp",
-    "component",
-    "components",
-    "channel",
-    "channels",
-    "vector",
-    "tensor_index",
-)
 SPACE = ("x", "y", "z")
 FIX_DIMS = "data.dims=[...], one name for each dim, in the stored order"
 
@@ -323,6 +304,7 @@ class Plain(Layout):
     @classmethod
     def arrays(cls, header: Header, options: Options) -> dict[str, Array]:
         """Return all arrays with dims by path, and by the last part of the path if unique."""
+        options = _with_time(header, options)
         found: dict[str, Array] = {}
         short: dict[str, list[str]] = {}
         for path, stored in header.variables.items():
@@ -335,12 +317,26 @@ class Plain(Layout):
 
     @classmethod
     def times(cls, header: Header, group: str, options: Options) -> Stored | None:
-        """Return the vector or scalar named like the sample dim."""
+        """Return the vector named like the sample dim, else a scalar with such a name."""
+        options = _with_time(header, options)
         names = [options.sample_dim, *(TIME_NAMES if options.sample_dim == "time" else ())]
-        for path, stored in header.variables.items():
-            if path.rpartition("/")[2] in names and len(stored.shape) <= 1:
-                return header.get(path)
-        return None
+        dims = {d for v in header.variables.values() for d in named_dims(header, v, options)}
+        candidates = [
+            (path, stored)
+            for path, stored in header.variables.items()
+            if path.rpartition("/")[2].lower() in names or path.rpartition("/")[2] in names
+            if len(stored.shape) <= 1
+        ]
+        # cfgrib writes a scalar `step` beside the times: the sample dim's own vector comes first.
+        ranks = {options.sample_dim: 0}
+        candidates.sort(
+            key=lambda item: (
+                ranks.get(item[0].rpartition("/")[2], 1),
+                len(item[1].shape) != 1,
+                item[0].rpartition("/")[2] not in dims,
+            )
+        )
+        return header.get(candidates[0][0]) if candidates else None
 
     @classmethod
     def coordinate(cls, header: Header, group: str, dim: str) -> Stored | None:
@@ -372,20 +368,69 @@ def named_dims(header: Header, stored: Stored, options: Options) -> tuple[str, .
     return stored.dims
 
 
+def _with_time(header: Header, options: Options) -> Options:
+    """Return the options with the sample dim that CF metadata state.
+
+    A vector whose attributes make it a time counts the samples, whatever its name; names decide
+    where no dim has such a coordinate. Two of them cannot both: `data.sample_dim` has to say which.
+    """
+    if options.sample_dim != "time":
+        return options
+    used = {
+        d for v in header.variables.values() if v.shape for d in named_dims(header, v, options)
+    } - set(options.grid or ())
+    stated = sorted(
+        {
+            path.rpartition("/")[2]
+            for path, stored in header.variables.items()
+            if len(stored.shape) == 1
+            and path.rpartition("/")[2] in used
+            and role_by_metadata(stored.attrs) == "time"
+        }
+    )
+    if len(stated) == 1 and stated[0] != "time":
+        return replace(options, sample_dim=stated[0])
+    if len(stated) > 1 and "time" not in stated:
+        raise DataError(
+            f"the dims {' and '.join(stated)} are both times",
+            where=str(header.path),
+            fix=f"data.sample_dim={stated[0]}",
+        )
+    return options
+
+
+AUXILIARY = ("bounds", "climatology", "coordinates", "grid_mapping", "cell_measures")
+"""CF attributes that name variables which describe others: never fields to learn."""
+
+
+def auxiliary_names(header: Header) -> set[str]:
+    """Return the names of variables that CF attributes of others name as their description.
+
+    `grid_mapping` and `cell_measures` write `key: name`; the keys name no variable.
+    """
+    words = {
+        word.rstrip(":")
+        for stored in header.variables.values()
+        for key in AUXILIARY
+        for word in str(stored.attrs.get(key, "")).split()
+    }
+    return {path for path in header.variables if {path, path.rpartition("/")[2]} & words}
+
+
 def _roles(dims: Sequence[str], options: Options) -> list[str]:
     """Return the role of each dim by its name."""
     time = options.sample_dim
     if time == "time" and time not in dims:
-        like_time = [d for d in dims if d in TIME_NAMES]
+        like_time = [d for d in dims if d.lower() in TIME_NAMES]
         time = like_time[0] if len(like_time) == 1 else time
     space = set(options.grid or ())
     roles = []
     for dim in dims:
         if dim == time:
             roles.append(TIME)
-        elif dim in SIMULATION_NAMES and dim not in space and SIMULATION not in roles:
+        elif dim.lower() in SIMULATION_NAMES and dim not in space and SIMULATION not in roles:
             roles.append(SIMULATION)
-        elif dim in COMPONENT_NAMES and dim not in space:
+        elif dim.lower() in COMPONENT_NAMES and dim not in space:
             roles.append(COMPONENT)
         else:
             roles.append(dim)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from scitoolkit.core.errors import DataError
 from scitoolkit.io.campaign.campaign import Campaign, open_campaign
 from scitoolkit.io.campaign.files import campaign_files
 from scitoolkit.io.campaign.headers import Header, read_header
-from scitoolkit.io.campaign.layouts import COMPONENT, TIME, Array, Options, Plain
+from scitoolkit.io.campaign.layouts import COMPONENT, TIME, Array, Options, Plain, auxiliary_names
 from scitoolkit.io.campaign.more_layouts import layout_of
 
 _STEP = ("t", "time", "step", "it", "iter", "frame", "snap", "snapshot", "dump", "plt", "n")
@@ -56,7 +57,8 @@ def survey(paths: Sequence[str], dims: Sequence[str] = ()) -> Survey:
     if pattern:
         options = replace(options, pattern=pattern)
         remarks.append(f"names of files are assumed to follow {pattern}")
-    moving, still = _variables(header, options, all_move=single)
+    moving, still, left_out = _variables(header, options, all_move=single)
+    remarks += left_out
     campaign = open_campaign(path, [*moving, *still], options)
     rows = campaign.index.num_rows
     if rows == campaign.index.num_simulations and still:
@@ -109,14 +111,18 @@ def _space(array: Array) -> tuple[tuple[str, int], ...]:
     return tuple((r, n) for r, n in pairs if not r.startswith("@"))
 
 
-def _variables(header: Header, options: Options, all_move: bool) -> tuple[list[str], list[str]]:
-    """Return the time-dependent and the static fields on the largest grid."""
+def _variables(
+    header: Header, options: Options, all_move: bool
+) -> tuple[list[str], list[str], list[str]]:
+    """Return the time-dependent and the static fields on the largest grid, and what is left out."""
     arrays = layout_of(header).arrays(header, options)
     names: dict[str, str] = {}
     for name, array in sorted(arrays.items(), key=lambda item: len(item[0])):
         if name not in array.roles and name not in header.variables[_first(header, array)].dims:
             names.setdefault(array.path, name)
-    fields = {names[a.path]: a for n, a in arrays.items() if a.path in names and _space(a)}
+    auxiliary = auxiliary_names(header)
+    listed = {names[a.path]: a for n, a in arrays.items() if a.path in names}
+    fields = {n: a for n, a in listed.items() if _space(a) and a.path not in auxiliary}
     timed = [a for a in fields.values() if TIME in a.roles or all_move]
     if not timed:
         raise DataError(
@@ -125,10 +131,24 @@ def _variables(header: Header, options: Options, all_move: bool) -> tuple[list[s
             allowed=", ".join(header.variables),
             fix="--dims NAMES, one for each dim, where the file names none",
         )
-    grid = max((_space(a) for a in timed), key=len)
+    # The most dims, then the most points: a bound or a profile is no field.
+    grid = max((_space(a) for a in timed), key=lambda s: (len(s), math.prod(n for _, n in s)))
     here = {n: a for n, a in fields.items() if sorted(_space(a)) == sorted(grid)}
     moving = [n for n, a in here.items() if TIME in a.roles or all_move]
-    return moving, [n for n in here if n not in moving]
+    coordinates = {d for v in header.variables.values() for d in v.dims}
+    left_out = []
+    for name, array in listed.items():
+        if name in here or name in coordinates or not array.shape:
+            continue
+        pairs = zip(array.roles, array.shape, strict=True)
+        dims = " x ".join(f"{role.lstrip('@')} {size}" for role, size in pairs)
+        reason = (
+            "describes other variables"
+            if array.path in auxiliary
+            else f"left out: its dims are {dims}, not the grid of {', '.join(moving)}"
+        )
+        left_out.append(f"{name} {reason}")
+    return moving, [n for n in here if n not in moving], left_out
 
 
 def _first(header: Header, array: Array) -> str:

@@ -30,6 +30,8 @@ class CampaignWindows(FileSource):
         offsets: rows of a window relative to its start, ascending.
         orders: {channel: its dims in another order}; as stored by default.
         dtype: of the arrays; as stored by default.
+        lines: {channel: (factor, offset)} that converts its unit into that of a training.
+        reversed_dims: dims that are read from their end.
     """
 
     def __init__(
@@ -41,6 +43,8 @@ class CampaignWindows(FileSource):
         *,
         orders: Mapping[str, Sequence[str]] | None = None,
         dtype: type[np.floating] | None = None,
+        lines: Mapping[str, tuple[float, float]] | None = None,
+        reversed_dims: Sequence[str] = (),
     ) -> None:
         frames = tuple(int(o) for o in offsets)
         keys = {path: Key((path,), frames, windowed=True) for path in sets}
@@ -49,6 +53,8 @@ class CampaignWindows(FileSource):
         self.sets: Mapping[str, Rows] = sets
         self.offsets: tuple[int, ...] = frames
         self.dtype: type[np.floating] | None = dtype
+        self.lines: Mapping[str, tuple[float, float]] = lines or {}
+        self.reversed_dims: frozenset[str] = frozenset(reversed_dims)
         self.orders: dict[str, list[int]] = {
             name: [channel.dims.index(d) for d in (orders or {}).get(name, channel.dims)]
             for name, channel in campaign.channels.items()
@@ -71,6 +77,13 @@ class CampaignWindows(FileSource):
         for name, path in self._channels:
             part = self.sets[path].channel(values[path], self.campaign.channels[name])
             part = part.transpose(0, 1, *(2 + i for i in self.orders[name]))
+            if self.reversed_dims:
+                dims = [self.campaign.channels[name].dims[i] for i in self.orders[name]]
+                steps = [slice(None, None, -1 if d in self.reversed_dims else 1) for d in dims]
+                part = part[(slice(None), slice(None), *steps)]
+            if name in self.lines:
+                factor, offset = self.lines[name]
+                part = part.astype(np.float64) * factor + offset
             batch[name] = np.ascontiguousarray(part, dtype=self.dtype)
         return {name: batch[name] for name in self.campaign.channels}
 

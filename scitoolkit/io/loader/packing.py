@@ -62,8 +62,17 @@ class Packing:
     def result(self) -> np.dtype:
         """Dtype of the physical values."""
         if self.scale is not None or (self.missing and self.dtype.kind in "biu"):
-            return np.dtype(np.float32 if self.dtype.itemsize <= 2 else np.float64)
+            return np.dtype(np.float32 if self._fits_float32 else np.float64)
         return (self.integers or self.dtype).newbyteorder("=")
+
+    @property
+    def _fits_float32(self) -> bool:
+        """Whether float32 tells neighbouring packed values apart, also around a large offset."""
+        if self.dtype.itemsize > 2:
+            return False
+        return self.scale is None or bool(
+            np.spacing(np.float32(self.offset)) <= abs(self.scale) / 8
+        )
 
     def unpack(self, stored: np.ndarray) -> np.ndarray:
         """Return the physical values with NaN for missing ones; `stored` itself if not packed."""
@@ -77,8 +86,17 @@ class Packing:
         elif values is stored:
             values = stored.copy()
         for missing in self.missing:
-            values[stored == self._as_stored(missing)] = np.nan
+            if self._can_occur(missing):
+                values[stored == self._as_stored(missing)] = np.nan
         return values
+
+    def _can_occur(self, missing: float) -> bool:
+        """Return whether the stored type has a value: 1e20 is none of 16-bit integers."""
+        if self.dtype.kind not in "iu" and self.integers is None:
+            return True
+        # The attribute may be signed where the stored type is not, and the reverse.
+        bits = 8 * self.dtype.itemsize
+        return float(missing).is_integer() and -(2 ** (bits - 1)) <= missing < 2**bits
 
     def _as_stored(self, missing: float) -> np.generic:
         """Return a missing value in the dtype of the stored values."""

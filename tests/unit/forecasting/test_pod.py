@@ -198,7 +198,7 @@ BAD_FIELDS = {
     "1 time step": lambda: make_field(times=1),
     "cells are masked": lambda: make_field() * np.nan,
     "constant": lambda: make_field() * 0 + 290,
-    "no time dim": lambda: make_field().drop_vars("time").rename(time="step"),
+    "no time dim": lambda: make_field().drop_vars("time").rename(time="n"),
     "no space dimension": lambda: make_field()[:, 5, 5],
     "infinite": lambda: make_field().where(lambda f: f.lon != 160, np.inf),
     "values of type": lambda: make_field().astype("complex64"),
