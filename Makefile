@@ -19,7 +19,7 @@ help:
 	@echo "make test-peers our layers inside mace-torch and nequip, MLflow, W&B, tblite, PySCF, Ray and MPI, in their environments"
 	@echo "make coverage   share of the package's lines that the tests of make test run"
 	@echo "make gpu        tests and benchmarks that need a GPU, each saved as it passes"
-	@echo "make lint       ruff, mypy, import contracts"
+	@echo "make lint       ruff, mypy, import contracts, budgets"
 	@echo "make bench      print every benchmark's figures; NAME=... for one"
 	@echo "make peers      install the packages that the benchmarks compare with"
 	@echo "make docs       build the documentation into site/"
@@ -70,6 +70,7 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tests/helpers/budgets.py
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
