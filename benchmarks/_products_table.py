@@ -1,10 +1,10 @@
-"""The table of docs/ops-generator.md, written from the stored results of `tensor_product`."""
+"""The table of generated-products.md, written from the stored results of `tensor_product`."""
 
 from __future__ import annotations
 
 from _stored import ROOT, stored
 
-PAGE = ROOT / "docs" / "ops-generator.md"
+PAGE = ROOT / "docs" / "reference" / "generated-products.md"
 BEGIN = "<!-- figures: written by `python benchmarks/readme.py` -->"
 END = "<!-- end of figures -->"
 WORK = {"forward": "forward", "backward": "forward + backward", "double": "with double backward"}

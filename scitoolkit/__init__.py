@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 from scitoolkit.core.lazy import public_dir
 
 if TYPE_CHECKING:
+    from scitoolkit.api import bench_training as bench_training
     from scitoolkit.api import check as check
     from scitoolkit.api import evaluate as evaluate
     from scitoolkit.api import export as export
+    from scitoolkit.api import generate as generate
     from scitoolkit.api import load as load
     from scitoolkit.api import load_surrogate as load_surrogate
     from scitoolkit.api import predict as predict
@@ -19,7 +21,9 @@ if TYPE_CHECKING:
     from scitoolkit.api import report as report
     from scitoolkit.api import run as run
     from scitoolkit.api import run_search as run_search
+    from scitoolkit.api import schema as schema
     from scitoolkit.api import train as train
+    from scitoolkit.api import validate as validate
     from scitoolkit.core.content import dataset_path as dataset_path
     from scitoolkit.io.campaign.open import open_campaign as open_campaign
     from scitoolkit.io.fields import open_fields as open_fields
@@ -35,10 +39,12 @@ _LAZY = {
 }
 __all__ = [
     "__version__",
+    "bench_training",
     "check",
     "dataset_path",
     "evaluate",
     "export",
+    "generate",
     "load",
     "load_surrogate",
     "open_campaign",
@@ -48,7 +54,9 @@ __all__ = [
     "report",
     "run",
     "run_search",
+    "schema",
     "train",
+    "validate",
 ]
 
 

@@ -397,9 +397,19 @@ class Surrogate:
         """Evaluate on the run's test part or on another file; see `evaluate`."""
         return self.job.evaluate(self.path, data)
 
-    def predict(self, source: Path | str, output: Path | str, steps: int | None = None) -> Path:
-        """Apply the surrogate to a file; `output` opens in xarray."""
-        return predict(self.path, Path(source), Path(output), steps)
+    def predict(
+        self,
+        source: Path | str,
+        output: Path | str,
+        steps: int | None = None,
+        lead: int | None = None,
+    ) -> Path:
+        """Apply the surrogate to a file; see `predict`. `output` opens in xarray."""
+        return predict(self.path, Path(source), Path(output), steps, lead)
+
+    def export(self, output: Path | str, options: Sequence[str] = ()) -> Mapping[str, Any]:
+        """Export the surrogate for other programs; see `export`."""
+        return export(self.path, output, options)
 
 
 def load_surrogate(name: Path | str) -> Surrogate:

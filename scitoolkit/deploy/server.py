@@ -18,7 +18,7 @@ import numpy as np
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 
-from scitoolkit import __version__
+from scitoolkit.core.environment import package_version
 from scitoolkit.core.errors import BackendError, CheckpointError, DataError, ScitoolkitError
 from scitoolkit.deploy.pool import Pool
 
@@ -69,7 +69,11 @@ def application(pool: Pool, *, max_bytes: int, seconds: float) -> FastAPI:
         yield
         await asyncio.to_thread(pool.close)
 
-    app = FastAPI(title="scitoolkit surrogates", version=__version__, lifespan=lifespan)
+    app = FastAPI(
+        title="scitoolkit surrogates",
+        version=package_version("scitoolkit") or "unknown",
+        lifespan=lifespan,
+    )
 
     @app.exception_handler(Refused)
     async def refused(_: Request, error: Refused) -> Response:

@@ -187,7 +187,7 @@ class JobContract:
         if self.several_processes is None:
             pytest.skip("the domain has no entry point")
         if self.several_processes:
-            # The launcher repeats the command line of its own process.
+            # The launcher repeats the command line of this process.
             command = [sys.executable, "-m", "scitoolkit", "train", str(folder / "case.yaml")]
             ranks = subprocess.run([*command, "--nproc", "2"], capture_output=True, text=True)
             assert ranks.returncode == 0, ranks.stderr
