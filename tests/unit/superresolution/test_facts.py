@@ -84,11 +84,14 @@ def dated(fields: xr.Dataset) -> xr.Dataset:
 def test_fields_of_another_kind_are_refused(run, tmp_path, change, words, use):
     fields = low() if use == "predict" else with_units(wave_fields())
     path = write_fields(change(fields), tmp_path / "in.nc")
-    with pytest.raises(DataError, match=words):
+
+    def apply():
         if use == "predict":
-            api.predict(run, path, tmp_path / "out.nc")
-        else:
-            api.evaluate(run, data=path)
+            return api.predict(run, path, tmp_path / "out.nc")
+        return api.evaluate(run, data=path)
+
+    with pytest.raises(DataError, match=words):
+        apply()
 
 
 def test_a_model_without_facts_still_opens_and_converts_the_units_of_its_header(run, tmp_path):
