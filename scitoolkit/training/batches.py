@@ -2,24 +2,55 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
+import random
+import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, DistributedSampler
+from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
 
 from scitoolkit.core.contracts import Batch
 from scitoolkit.core.errors import CheckpointError, ConfigError, DataError
 from scitoolkit.core.seeds import derive_seed
 
+ORDER_BITS = 16
+"""Bits of the digest of an order that ranks compare in each step."""
+
+
+class _RecordedOrder:
+    """Sampler of a DataLoader that keeps a digest of all indices that were drawn so far."""
+
+    def __init__(self, sampler: Any) -> None:
+        self._sampler = sampler
+        self.digests: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._sampler)
+
+    def __iter__(self) -> Iterator[Any]:
+        self.digests, digest = [], 0
+        for indices in self._sampler:
+            digest = zlib.crc32(repr(indices).encode(), digest)
+            self.digests.append(digest & (1 << ORDER_BITS) - 1)
+            yield indices
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sampler, name)
+
 
 class DataLoaderBatches:
     """Adapter of a torch DataLoader to the loader contract.
 
-    The order within an epoch follows from (seed, epoch) if the sampler draws from torch's default
-    generator. Resuming in the middle of an epoch reads and discards the batches before it. With
-    several processes, each reads every batch and keeps its share of the rows.
+    The order within an epoch follows from (seed, epoch) if the sampler draws from the generator of
+    the DataLoader or the sampler, or from the default generator of torch, Python or numpy.
+    Resuming in the middle of an epoch reads and discards the batches before it. With several
+    processes, each reads every batch and keeps its share of the rows; the processes compare the
+    indices in each step.
 
     Args:
         loader: yields global batches, `dict[str, Tensor]` or a tuple of tensors, whose keys are
@@ -41,6 +72,13 @@ class DataLoaderBatches:
         self, loader: DataLoader[Any], seed: int, *, rank: int = 0, world: int = 1
     ) -> None:
         self._loader, self._seed = loader, seed
+        self._order: _RecordedOrder | None = None
+        if world > 1 and not isinstance(loader.dataset, IterableDataset):
+            # The attribute is fixed after construction, so a copy gets the recording sampler.
+            self._loader = copy.copy(loader)
+            name = "sampler" if loader.batch_sampler is None else "batch_sampler"
+            self._order = _RecordedOrder(getattr(loader, name))
+            self._loader.__dict__[name] = self._order
         self._rank, self._world = rank, world
         if isinstance(loader.sampler, DistributedSampler):
             raise ConfigError(
@@ -62,10 +100,9 @@ class DataLoaderBatches:
 
     def __iter__(self) -> Iterator[Batch]:
         """Iterate over the rest of the epoch."""
-        # The global generator is restored afterwards, so that a resumed model draws the same
+        # The global generators are restored afterwards, so that a resumed model draws the same
         # random numbers however many batches were read again.
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(derive_seed(self._seed, self._epoch))
+        with _seeded(derive_seed(self._seed, self._epoch), self._generators()):
             iterator = iter(self._loader)
             ahead = next(iterator, None)
             for _ in range(self._cursor):
@@ -75,6 +112,20 @@ class DataLoaderBatches:
             self._handed_out += 1
             yield _share(_named(ahead), self._rank, self._world)
             ahead = next(iterator, None)
+
+    @property
+    def order_digest(self) -> int:
+        """Digest of the indices up to the batch that was handed out last, equal on all ranks."""
+        digests = self._order.digests if self._order is not None else []
+        return digests[min(self._cursor, len(digests)) - 1] if digests and self._cursor else 0
+
+    def _generators(self) -> list[torch.Generator]:
+        """Return the generators of the loader and its samplers."""
+        loader = self._loader
+        inner = getattr(loader.batch_sampler, "sampler", None)
+        owners = (loader, loader.sampler, loader.batch_sampler, inner)
+        generators = [getattr(owner, "generator", None) for owner in owners]
+        return [g for g in generators if isinstance(g, torch.Generator)]
 
     def set_epoch(self, epoch: int) -> None:
         """Move to the first batch of an epoch."""
@@ -101,6 +152,23 @@ class DataLoaderBatches:
     def stats(self) -> dict[str, Any]:
         """Return the batches handed out."""
         return {"batches": self._handed_out}
+
+
+@contextlib.contextmanager
+def _seeded(seed: int, generators: list[torch.Generator]) -> Iterator[None]:
+    """Seed all generators that an order may come from; restore the global ones afterwards."""
+    python, numbers = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        random.seed(seed)
+        np.random.seed(seed % 2**32)
+        for generator in generators:
+            generator.manual_seed(seed)
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(numbers)
 
 
 def as_loader(loader: Any, seed: int, rank: int, world: int) -> Any:

@@ -63,6 +63,10 @@ class Fit:
         self.best: BestLoss = BestLoss(config.early_stopping)
         seed_everything(config.seed, rank=strategy.seed_rank)
         task.model = strategy.prepare(task.model, config.seed)
+        # A module that was put in eval mode within a model in training mode stays so.
+        if not task.model.training:
+            task.model.train()
+        self._modes = [(module, module.training) for module in task.model.modules()]
         if config.compile:
             task.model.compile()
         named = [(n, p) for n, p in task.model.named_parameters() if p.requires_grad]
@@ -111,6 +115,11 @@ class Fit:
             task, config, strategy, optimizer, named, moved, self.memory, self._publish
         )
 
+    def train_mode(self) -> None:
+        """Put the modules into the modes that they had at the start of the training."""
+        for module, training in self._modes:
+            module.training = training
+
     def close(self) -> None:
         """Remove hooks from the model, so that it can be used and trained further."""
         if self._kept is not None:
@@ -130,6 +139,7 @@ class Fit:
             "epoch": self.position.epoch,
             "best": self.best.found,
             "bad_epochs": self.best.bad_epochs,
+            "reference": self.best.reference,
             "averaged": self.average.count,
             "optimizer": optimizer,
             "rate": self.rate.state_dict(),
@@ -157,6 +167,8 @@ class Fit:
             self._optimizer_state.unpack(state["optimizer"], reader)
             self.position.step, self.position.epoch = int(state["step"]), int(state["epoch"])
             self.best.found, self.best.bad_epochs = state["best"], int(state["bad_epochs"])
+            lowest = (self.best.found or {}).get("loss")
+            self.best.reference = state.get("reference", lowest)  # not in older checkpoints
             self.average.count = int(state.get("averaged", 0))
             self.rate.load_state_dict(state["rate"])
             self.stepper.load_scaler_state(state["scaler"])

@@ -7,8 +7,9 @@ from logging import Logger
 from typing import Any
 
 from scitoolkit.core.contracts import Batch, Progress, ProgressAware
-from scitoolkit.core.errors import Interrupted
+from scitoolkit.core.errors import DataError, Interrupted
 from scitoolkit.core.log import get_logger
+from scitoolkit.training.batches import ORDER_BITS
 from scitoolkit.training.callbacks import Callback
 from scitoolkit.training.checkpoint import Checkpoints
 from scitoolkit.training.fit import Fit
@@ -82,7 +83,7 @@ class TrainingLoop:
                     best.get("step", 0),
                 )
                 return
-            fit.task.model.train()
+            fit.train_mode()
             before = position.step
             finished = self._epoch()
             ended = self._end_cursor is not None
@@ -160,14 +161,26 @@ class TrainingLoop:
                 batches = self._fit.stepper.fetch(iterator)
         except Exception as caught:
             error = caught
-        samples, (stop, end, failed) = self._fit.strategy.agree(
+        order = getattr(self._fit.loader, "order_digest", 0)
+        bits = [bool(order >> k & 1) for k in range(ORDER_BITS)]
+        samples, (stop, end, failed, *flags) = self._fit.strategy.agree(
             int(batches.samples),
             bool(self._signals.received),
             self._callback_ends(),
             error is not None,
+            *bits,
+            *(not bit for bit in bits),
         )
         if failed:
             raise_together(error)
+        if any(a and b for a, b in zip(flags[:ORDER_BITS], flags[ORDER_BITS:], strict=True)):
+            raise DataError(
+                "the DataLoader has another order on another process, so that rows would be left "
+                "out and others drawn twice",
+                where="the sampler of the training DataLoader",
+                allowed="an order that torch's, Python's or numpy's default generator determines",
+                fix="a sampler that draws from torch.randperm, or shuffle=True",
+            )
         if stop:
             self._interrupt(cursor)
         if end:

@@ -53,10 +53,10 @@ def agreed_means(
 def _agreed_names(names: list[str], strategy: TrainingStrategy) -> list[str]:
     """Return the names that any rank reports, in one order on all ranks."""
     digest = hashlib.sha256("\0".join(names).encode()).digest()
-    number = float(int.from_bytes(digest[:3], "big"))
-    # Equal numbers x have P * sum(x^2) = sum(x)^2, exact in float64 for 24 bits.
-    first, second = strategy.sum([number, number * number])
-    if strategy.world * second == first * first:
+    numbers = [float(int.from_bytes(digest[k : k + 2], "big")) for k in (0, 2)]
+    # Equal numbers x have P * sum(x^2) = sum(x)^2, exact in float64 for 16 bits.
+    *first, a, b = strategy.sum([*numbers, *(n * n for n in numbers)])
+    if all(strategy.world * q == n * n for n, q in zip(first, (a, b), strict=True)):
         return names
     lists = gather_objects(names)
-    return sorted({name for each in lists for name in each})
+    return sorted({name for reported in lists for name in reported})

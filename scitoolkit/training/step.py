@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 from scitoolkit.core.contracts import Batch, Task
 from scitoolkit.training.config import TrainingConfig
 from scitoolkit.training.failures import not_finite
+from scitoolkit.training.means import add, agreed_means
 from scitoolkit.training.memory.store import ActivationMemory
 from scitoolkit.training.optim.residuals import StepResiduals
 from scitoolkit.training.processes import raise_together
@@ -265,12 +266,10 @@ class OptimizerStep:
         return self._means(parts)["loss"]
 
     def _means(self, parts: list[tuple[int, Tensor, Any]]) -> dict[str, float]:
-        sums: dict[str, float] = {}
+        sums: dict[str, list[float]] = {}
         for count, loss, logs in parts:
-            for name, given in {**logs, "loss": loss}.items():
-                value = given.detach() if isinstance(given, Tensor) else given
-                sums[name] = sums.get(name, 0.0) + (count * float(value) if count else 0.0)
-        names = sorted(sums)
+            for name, number in {**logs, "loss": loss}.items():
+                value = number.detach() if isinstance(number, Tensor) else number
+                add(sums, name, float(value), count)
         total = float(sum(count for count, _, _ in parts))
-        *values, total = self._strategy.sum([*(sums[n] for n in names), total])
-        return {n: v / total for n, v in zip(names, values, strict=True)}
+        return agreed_means(sums, total, self._strategy)[0]

@@ -166,14 +166,17 @@ class Trainer:
             ).run()
             self._finish()
 
-    def validate(self, loader: Any) -> dict[str, float]:
+    def validate(self, loader: Loader | DataLoader[Any]) -> dict[str, float]:
         """Return the task's metrics as means over all samples of all ranks, during or after `fit`.
+
+        Args:
+            loader: as the validation loader of `fit`.
 
         Raises:
             NumericalError: the loss is not finite.
             DataError: there are no samples, or no metric `loss`.
         """
-        fit = self._prepared()
+        fit, loader = self._prepared(), self._as_loader(loader)
         weights = fit.average.swapped()
         return validate(self.task, loader, fit.stepper, self.strategy, weights, self.step)
 

@@ -11,20 +11,25 @@ import torch
 from scitoolkit.core.contracts import Task
 from scitoolkit.core.errors import DataError, NumericalError
 from scitoolkit.training.config import EarlyStopping
+from scitoolkit.training.means import add, agreed_means
 from scitoolkit.training.processes import raise_together
 from scitoolkit.training.step import OptimizerStep
 from scitoolkit.training.strategies.base import TrainingStrategy
 
 
 class BestLoss:
-    """Tracker of the lowest validation loss, for early stopping.
+    """Tracker of the lowest validation loss, and of the progress that early stopping waits for.
+
+    The two differ: the weights with the lowest loss are the best ones, however little lower it is,
+    while `min_delta` decides only how long the training goes on.
 
     Args:
         stopping: early-stopping settings; None to never stop early.
 
     Attributes:
         found: loss and step of the best validation, or None.
-        bad_epochs: number of validations since the best one.
+        reference: loss that the next one must undercut by `min_delta`, or None.
+        bad_epochs: number of validations since the last sufficient decrease.
     """
 
     bad_epochs: int
@@ -32,15 +37,19 @@ class BestLoss:
     def __init__(self, stopping: EarlyStopping | None) -> None:
         self._stopping = stopping
         self.found: dict[str, float] | None = None
+        self.reference: float | None = None
         self.bad_epochs = 0
 
     def update(self, loss: float, step: int) -> bool:
         """Record a validation loss; return whether it is the lowest so far."""
         least = self._stopping.min_delta if self._stopping else 0.0
-        if self.found is None or loss < self.found["loss"] - least:
-            self.found, self.bad_epochs = {"loss": loss, "step": step}, 0
+        if self.reference is None or loss < self.reference - least:
+            self.reference, self.bad_epochs = loss, 0
+        else:
+            self.bad_epochs += 1
+        if self.found is None or loss < self.found["loss"]:
+            self.found = {"loss": loss, "step": step}
             return True
-        self.bad_epochs += 1
         return False
 
     def exhausted(self) -> bool:
@@ -76,8 +85,9 @@ def validate(
     """
     loader.set_epoch(0)
     model = task.model
+    modes = {module: module.training for module in model.modules()}
     model.eval()
-    sums: dict[str, float] = {}
+    sums: dict[str, list[float]] = {}
     total = 0
     error: Exception | None = None
     # Not `inference_mode`: FSDP2's gathered weights would become inference tensors.
@@ -86,18 +96,17 @@ def validate(
             for batch in loader:
                 count = stepper.count(batch)
                 for name, value in task.metrics(stepper.to_device(batch)).items():
-                    sums[name] = sums.get(name, 0.0) + (float(value) * count if count else 0.0)
+                    add(sums, name, float(value), count)
                 total += count
         except Exception as caught:
             error = caught
-    model.train()
+    for module, training in modes.items():
+        module.training = training
     agree_on(error, strategy)
-    names = sorted(sums)
-    *sums_all, total_all = strategy.sum([*(sums[n] for n in names), float(total)])
-    if not total_all or "loss" not in names:
+    values, total_all = agreed_means(sums, float(total), strategy)
+    if not total_all or "loss" not in values:
         what = "the task's metrics have no `loss`" if total_all else "the validation set is empty"
         raise DataError(what, where="validation", fix="validate on samples, or without validation")
-    values = {n: s / total_all for n, s in zip(names, sums_all, strict=True)}
     if not math.isfinite(values["loss"]):
         raise NumericalError(
             f"the validation loss is {values['loss']} after step {step}",

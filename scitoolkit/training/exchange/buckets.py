@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from scitoolkit.training.exchange.sums import BucketSum
@@ -55,17 +56,34 @@ class OrderedBuckets(abc.ABC):
     def finish(self, failed: bool) -> bool:
         """Send the remaining buckets, wait, and set the gradients; return whether any rank failed.
 
-        A parameter without a gradient on this rank contributes zeros.
+        A parameter without a gradient on this rank contributes zeros; without one on any rank it
+        has no gradient afterwards either, so that no moment or weight decay moves it.
         """
+        absent = [p for p in self._parameters if p not in self._copied and p.grad is None]
+        # One flag travels with the gradients; what it means is asked only if it is set.
+        flag = failed or bool(absent)
         for number in range(self._next, len(self._members)):
             for parameter in self._members[number]:
                 if parameter not in self._copied:
                     self._copy(parameter, parameter.grad)
                     parameter.grad = None
-            self._send(number, failed and number == len(self._members) - 1)
-        any_failed = self._finish([wait() for wait in self._waits])
+            self._send(number, flag and number == len(self._members) - 1)
+        any_flag = self._finish([wait() for wait in self._waits])
         self._reset()
-        return any_failed
+        return any_flag and self._without_gradient(failed, absent)
+
+    def _without_gradient(self, failed: bool, absent: list[nn.Parameter]) -> bool:
+        """Remove gradients that no rank has computed; return whether any rank failed."""
+        missing = set(absent)
+        numbers = [float(failed), *(float(p not in missing) for p in self._parameters)]
+        flags = torch.tensor(numbers, device=self._parameters[0].device)
+        if dist.is_initialized():
+            dist.all_reduce(flags)
+        any_failed, *reached = flags.tolist()
+        for parameter, count in zip(self._parameters, reached, strict=True):
+            if not count:
+                self._remove(parameter)
+        return bool(any_failed)
 
     def detach(self) -> None:
         """Remove the hooks from the parameters."""
@@ -83,6 +101,10 @@ class OrderedBuckets(abc.ABC):
     @abc.abstractmethod
     def _finish(self, sums: list[object]) -> bool:
         """Set the gradients from the sums of all buckets; return whether a rank failed."""
+
+    @abc.abstractmethod
+    def _remove(self, parameter: nn.Parameter) -> None:
+        """Remove the gradient of a parameter that no rank has reached."""
 
     def _arrived(self, parameter: nn.Parameter) -> None:
         """Copy a gradient; send full buckets in order."""
@@ -167,6 +189,9 @@ class GradientBuckets(OrderedBuckets):
             self.squares = self._own, sum(map(self._square, range(len(self._buckets))))
             self._own = 0.0
         return bool(self._buckets[-1][-1].item())
+
+    def _remove(self, parameter: nn.Parameter) -> None:
+        parameter.grad = None
 
     def _square(self, number: int) -> float:
         last = number == len(self._buckets) - 1  # its last number is the flag

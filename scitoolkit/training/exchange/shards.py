@@ -154,6 +154,9 @@ class ShardBuckets(OrderedBuckets):
                 moved.grad = self._split(parameter, gradient)
         return found[-1][1]
 
+    def _remove(self, parameter: nn.Parameter) -> None:
+        self.parts[parameter].grad = None
+
 
 def _rows(tensor: Tensor) -> int:
     return tensor.shape[0] if tensor.dim() else 1

@@ -2,9 +2,8 @@
 
 All strategies compute the same result: the gradient is the sum over all micro-batches and ranks of
 (samples of the micro-batch / samples of the step) times the mean gradient of the micro-batch, so a
-rank with fewer samples, or a filler, is weighted accordingly. The exception is a parameter that no
-sample of a step uses: its gradient is zero on several processes, so that moments and weight decay
-still change it, and missing on one process.
+rank with fewer samples, or a filler, is weighted accordingly. A parameter that no sample of a step
+uses has no gradient on any number of processes, so that neither moments nor weight decay change it.
 """
 
 from __future__ import annotations
