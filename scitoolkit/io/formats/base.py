@@ -17,6 +17,7 @@ import numpy as np
 from scitoolkit.core.errors import BackendError, ConfigError, DataError, missing_extra
 from scitoolkit.core.plugins import Kind, NeedsPackages
 from scitoolkit.io.loader.descriptors import limit_reached, too_many_open
+from scitoolkit.io.roles import CALENDAR_ALIASES
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -283,14 +284,24 @@ def open_lazily(
     """Open a file with an xarray engine; `decode` applies to values and times, not to durations."""
     import xarray as xr
 
-    return xr.open_dataset(
-        path,
-        engine=engine,
-        decode_cf=decode,
-        decode_timedelta=False,
-        chunks=chunks,
-        **engine_options,
-    )
+    settings = {"engine": engine, "decode_timedelta": False, "chunks": chunks, **engine_options}
+    try:
+        return xr.open_dataset(path, decode_cf=decode, **settings)
+    except ValueError:
+        if not decode:
+            raise
+        dataset = xr.open_dataset(path, decode_times=False, **settings)
+        times = [v for v in dataset.variables.values() if _calendar(v) in CALENDAR_ALIASES]
+        if not times:
+            dataset.close()
+            raise
+        for variable in times:
+            variable.attrs["calendar"] = CALENDAR_ALIASES[_calendar(variable)]
+        return xr.decode_cf(dataset, decode_timedelta=False)
+
+
+def _calendar(variable: xr.Variable) -> str:
+    return str(variable.attrs.get("calendar", ""))
 
 
 def unreadable(path: Path, error: BaseException) -> DataError:
