@@ -62,8 +62,6 @@ COMPONENT_NAMES = (
 LATITUDE_NAMES = ("lat", "latitude", "nav_lat", "lats", "latitudes", "xlat", "tlat", "geolat")
 LONGITUDE_NAMES = ("lon", "longitude", "nav_lon", "lons", "longitudes", "xlong", "tlong", "geolon")
 VERTICAL_NAMES = ("level", "lev", "plev", "depth", "height", "altitude", "pressure_level")
-CALENDAR_ALIASES = {"360": "360_day", "365": "365_day", "366": "366_day"}
-"""Calendars as Ferret and the IRI data library write them, by their names in CF."""
 LATITUDE_UNITS = {"degrees_north", "degree_north", "degrees_n", "degree_n", "degreesn", "degreen"}
 LONGITUDE_UNITS = {"degrees_east", "degree_east", "degrees_e", "degree_e", "degreese", "degreee"}
 _STANDARD_NAMES: dict[str, Role] = {

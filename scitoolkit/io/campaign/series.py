@@ -19,7 +19,6 @@ from scitoolkit.io.calendar_steps import with_cf_calendar
 from scitoolkit.io.campaign.files import natural_key
 from scitoolkit.io.campaign.headers import Stored
 from scitoolkit.io.campaign.layouts import Layout, Options, Plain
-from scitoolkit.io.roles import CALENDAR_ALIASES
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -97,8 +96,6 @@ class Series:
                 )
             times = values
             calendar = {k: stored.attrs[k] for k in _CALENDAR if k in stored.attrs}
-            if str(calendar.get("calendar", "")) in CALENDAR_ALIASES:
-                calendar["calendar"] = CALENDAR_ALIASES[str(calendar["calendar"])]
             if options.lead and rows > 1:
                 _require_increasing(times, where)
                 if not options.gaps:
