@@ -130,6 +130,7 @@ REFUSED = {
     "a step without values": with_value(np.nan, time=-2),
     "too few steps": lambda d: d.isel(time=slice(-3, None)),
     "a gap in the inputs": lambda d: d.isel(time=[*range(STEPS - 2), STEPS - 1]),
+    "a dim of one entry": lambda d: d.expand_dims(level=[2.0]),
     "a second time": lambda d: d.expand_dims(reftime=d.time.values[:2]),
 }
 EQUAL = {
@@ -150,7 +151,6 @@ EQUAL = {
     "double precision": lambda d: d.astype("f8"),
     "the last steps": lambda d: d.isel(time=slice(-40, None)),
     "a gap before the inputs": lambda d: d.isel(time=[*range(100), *range(103, STEPS)]),
-    "a dim of one entry": lambda d: d.expand_dims(level=[2.0]),
     "calendar without leap years": calendar("noleap"),
 }
 
