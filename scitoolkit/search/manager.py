@@ -365,8 +365,8 @@ class Search:
         missing = [o.name for o in self.objectives if o.name not in outcome.metrics]
         if missing:
             outcome.failure = "no result"
-            found = ", ".join(outcome.metrics)
-            outcome.error = f"no metric {', '.join(missing)} among {found}"
+            names = ", ".join(outcome.metrics)
+            outcome.error = f"no metric {', '.join(missing)} among {names}"
         return outcome
 
     # --- workers and signals ----------------------------------------------------------------

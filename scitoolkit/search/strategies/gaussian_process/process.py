@@ -68,8 +68,8 @@ class GaussianProcess:
     def add(self, features: Array) -> None:
         """Condition on the predicted losses at points (P, F) (kriging believer)."""
         if len(features):
-            known = np.concatenate([self.losses, self.posterior(features)[0]])
-            self.condition(np.concatenate([self.features, features]), known)
+            losses = np.concatenate([self.losses, self.posterior(features)[0]])
+            self.condition(np.concatenate([self.features, features]), losses)
 
     def embed(self, features: Array) -> Array:
         """Return coordinates whose squared Euclidean distances are those of the kernel."""
@@ -80,9 +80,9 @@ class GaussianProcess:
         )
         for column, weight, levels in columns:
             # A level without observations is orthogonal to all observed levels.
-            known = column[:, None] == levels
-            unknown = ~known.any(axis=1, keepdims=True)
-            parts.append(np.concatenate([known, unknown], axis=1) * math.sqrt(weight / 2))
+            is_level = column[:, None] == levels
+            unknown = ~is_level.any(axis=1, keepdims=True)
+            parts.append(np.concatenate([is_level, unknown], axis=1) * math.sqrt(weight / 2))
         return np.concatenate(parts, axis=1)
 
     def kernel(self, a: Array, b: Array) -> Array:
@@ -130,7 +130,7 @@ def fit(features: Array, category: NDArray[np.bool_], losses: Array) -> tuple[Ar
     start = np.concatenate([np.full(count, 2 * math.log(2.0)), [0.0, -7.0]])
     bounds = [(-9.0, 9.0)] * count + [(-3.0, 4.0), (-14.0, 1.0)]
     objective = NegativeLogPosterior(features, category, losses)
-    found = minimize(
+    optimum = minimize(
         objective,
         start,
         jac=True,
@@ -138,7 +138,7 @@ def fit(features: Array, category: NDArray[np.bool_], losses: Array) -> tuple[Ar
         bounds=bounds,
         options={"maxiter": _MAX_STEPS, "ftol": 1e-5},
     )
-    values = np.exp(found.x)
+    values = np.exp(optimum.x)
     return values[:count], float(values[count]), float(values[count + 1])
 
 
