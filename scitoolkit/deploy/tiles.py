@@ -55,7 +55,7 @@ def best_tile(rows: int, vectors: int, registers: int) -> tuple[int, int]:
         >>> best_tile(1, 8, 32)
         (1, 8)
     """
-    found = []
+    tiles = []
     for r, v in itertools.product(range(1, min(rows, 14) + 1), range(1, min(vectors, 8) + 1)):
         if r * v + v + 1 > registers:
             continue
@@ -67,8 +67,8 @@ def best_tile(rows: int, vectors: int, registers: int) -> tuple[int, int]:
             for b in _parts(vectors, v)
         )
         # Of equal cost: more vectors, then fewer rows.
-        found.append((cost, -v, r))
-    _, v, r = min(found)
+        tiles.append((cost, -v, r))
+    _, v, r = min(tiles)
     return r, -v
 
 

@@ -104,6 +104,7 @@ class GaussianProcess:
         """Return mean and standard deviation (P,) at points (P, F)."""
         cross = self.kernel(self.embed(features), self._embedded)
         half = solve_triangular(self._factor, cross.T, lower=True, check_finite=False)
+        # Rounding can make the variance at an observation negative; it is clipped below.
         variance = self.variance - (half * half).sum(axis=0)
         return cross @ self.alpha, np.sqrt(np.maximum(variance, 1e-12))
 
@@ -115,6 +116,8 @@ class GaussianProcess:
         cross = self.kernel(embedded, self._embedded)[0]
         squared = ((embedded - self._embedded) ** 2).sum(axis=1)
         r = np.sqrt(5 * squared)
+        # With d the squared distance, r = sqrt(5 d) and k = variance (1 + r + r^2 / 3) exp(-r):
+        # dk/dd = -5/6 variance (1 + r) exp(-r), without a division by r, 0 at observations.
         shared = -5 / 3 * self.variance * (1 + r) * np.exp(-r)
         offsets = features[columns] - self.features[:, columns]
         slope = shared[:, None] * self.weights[columns] * offsets
@@ -128,6 +131,7 @@ def fit(features: Array, category: NDArray[np.bool_], losses: Array) -> tuple[Ar
     """Return weights (F,), variance and noise variance that maximise the posterior."""
     count = features.shape[1]
     start = np.concatenate([np.full(count, 2 * math.log(2.0)), [0.0, -7.0]])
+    # Of the logarithms: outside, the kernel matrix is singular or the identity in float64.
     bounds = [(-9.0, 9.0)] * count + [(-3.0, 4.0), (-14.0, 1.0)]
     objective = NegativeLogPosterior(features, category, losses)
     optimum = minimize(
@@ -163,6 +167,7 @@ class NegativeLogPosterior:
         n, count, y = len(self.losses), self.count, self.losses
         weights, (variance, noise) = np.exp(x[:count]), np.exp(x[count:])
         r = np.sqrt(5 * (weights @ self.distances))
+        # `slope` is part of both the kernel and its derivative by the weights (see `slopes`).
         decayed = variance * np.exp(-r)
         slope = decayed * (1 + r)
         kernel = slope + decayed * (r * r / 3)
