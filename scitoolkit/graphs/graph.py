@@ -342,6 +342,19 @@ def only_labelled(labels: Array, labelled: Array, target: TargetName, where: str
     return np.where(kept, labels, TARGETS[target].unknown)
 
 
+_READ_OF_DATA = (
+    "x",
+    "edge_index",
+    "y",
+    "edge_weight",
+    "edge_attr",
+    "train_mask",
+    "val_mask",
+    "test_mask",
+    "num_nodes",
+)
+
+
 def from_data(data: Any, target: TargetName = "classes") -> Graph:
     """Return the graph of a torch-geometric `Data` with x, edge_index and optionally y and masks.
 
@@ -350,9 +363,17 @@ def from_data(data: Any, target: TargetName = "classes") -> Graph:
         target: meaning of `y`: classes, labels or values.
 
     Raises:
-        DataError: no x or edge_index, or inconsistent contents.
+        DataError: no x or edge_index, inconsistent contents, or an entry that is not read.
     """
     arrays = {}
+    unread = [key for key in data.keys() if key not in _READ_OF_DATA and data[key] is not None]
+    if unread:
+        raise DataError(
+            f"the Data has {', '.join(unread)}, which are not read",
+            where="torch_geometric.data.Data",
+            allowed=", ".join(_READ_OF_DATA),
+            fix=f"del data[{unread[0]!r}], or concatenate it to x or edge_attr",
+        )
     for key in ("x", "edge_index", "y", "edge_weight", "edge_attr"):
         if getattr(data, key, None) is not None:
             arrays[key] = getattr(data, key).numpy()

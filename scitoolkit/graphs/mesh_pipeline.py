@@ -18,6 +18,7 @@ from scitoolkit.core.results import Lines, Multiples, Results, Series, Table, Ve
 from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.core.traced import TracedFunction
 from scitoolkit.graphs import mesh_baselines, mesh_traced, sharing
+from scitoolkit.graphs.facts import mesh_facts, require_trained_mesh
 from scitoolkit.graphs.grid import Grid
 from scitoolkit.graphs.mesh_config import MeshConfig
 from scitoolkit.graphs.mesh_data import MeshFile, MeshSet, read_meshes
@@ -64,6 +65,7 @@ def train(config: MeshConfig, run: RunDirectory, *, resume: bool = False) -> Non
         return
     model_folder = ModelFolder.create(run)
     model_folder.save_weights(best_weights(run.checkpoints))
+    model_folder.save_facts(mesh_facts(config.data.path, meshes.geometry.names))
     record = {"meshes": list(meshes.geometry.names), "processes": task.part.ranks.size}
     model_folder.finish(run, record)
 
@@ -78,6 +80,7 @@ def evaluate(directory: Path, data: Path | None = None) -> Results:
     config, record = folder.config(MeshConfig), folder.record()
     path = config.data.path if data is None else data
     whole = MeshFile(path)
+    require_trained_mesh(folder.facts(), mesh_facts(path, whole.geometry.names), str(path))
     count = whole.geometry.num_flows
     flows = np.arange(count - config.split.test if data is None else 0, count)
     found = {}
@@ -97,6 +100,7 @@ def predict(directory: Path, source: Path, output: Path) -> None:
     folder = ModelFolder(directory)
     config = folder.config(MeshConfig)
     meshes = MeshFile(source)
+    require_trained_mesh(folder.facts(), mesh_facts(source, meshes.geometry.names), str(source))
     shape = meshes.geometry
     task = MeshDynamics(_trained(config, folder), meshes, _rollout_part(config, meshes))
     steps, flows = shape.num_times - 1, np.arange(shape.num_flows)
@@ -122,7 +126,9 @@ def _rollout_part(config: MeshConfig, meshes: MeshFile) -> GraphPart:
 
 
 def _data(config: MeshConfig) -> tuple[MeshFile, dict[str, np.ndarray]]:
-    meshes = MeshFile(config.data.path, config.data.meshes)
+    path = config.data.path
+    meshes = MeshFile(path, config.data.meshes)
+    require_trained_mesh(None, mesh_facts(path, meshes.geometry.names), str(path))
     count = meshes.geometry.num_flows
     test, validation = (
         count - config.split.test,

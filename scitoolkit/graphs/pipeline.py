@@ -13,6 +13,7 @@ import torch
 import xarray as xr
 from torch import nn
 
+from scitoolkit.core.data_facts import DataFacts, Var
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.model_folder import ModelFolder
@@ -20,6 +21,7 @@ from scitoolkit.core.results import Bars, Figure, Results, Table, Verdict
 from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.graphs import baselines, out_of_core, sharing
 from scitoolkit.graphs.config import GraphConfig
+from scitoolkit.graphs.facts import node_facts, require_trained
 from scitoolkit.graphs.graph import Graph, GraphInputs
 from scitoolkit.graphs.grid import Grid
 from scitoolkit.graphs.own_inputs import OwnInputs, open_parts, own_inputs, read_whole
@@ -70,6 +72,7 @@ def train(config: GraphConfig, run: RunDirectory, *, resume: bool = False) -> No
         return
     model_folder = ModelFolder.create(run)
     model_folder.save_weights(best_weights(run.checkpoints))
+    model_folder.save_facts(node_facts(part.inputs, config.data.target, own.num_outputs))
     shape: dict[str, Any] = {
         "features": part.inputs.num_features,
         "outputs": own.num_outputs,
@@ -137,7 +140,9 @@ def _infer(
 
     Deterministic, without sampling.
     """
-    _check_inputs(graph.inputs, record, graph.where)
+    target = config.data.target
+    outputs = None if graph.labels is None else graph.num_classes
+    _check_inputs(config, folder, record, node_facts(graph.inputs, target, outputs), graph.where)
     model = _trained(config, folder, record)
     part = GraphPart(graph, np.zeros(graph.num_nodes, np.int64), Grid(1), SingleProcess())
     nodes = part.nodes.numpy()
@@ -157,7 +162,10 @@ def _infer_by_parts(
         used and header["edge_weight"],
         tuple(header["edge_attr"]) if used and header["edge_attr"] is not None else None,
     )
-    _check_inputs(inputs, record, str(path))
+    outputs = header["num_outputs"] or None
+    _check_inputs(
+        config, folder, record, node_facts(inputs, config.data.target, outputs), str(path)
+    )
     if why := out_of_core.why_not(model, inputs):
         log.warning("%s: the whole graph is read into memory", why)
         return None
@@ -173,21 +181,20 @@ def _trained(config: GraphConfig, folder: ModelFolder, record: dict[str, Any]) -
     return model
 
 
-def _check_inputs(inputs: GraphInputs, record: dict[str, Any], where: str) -> None:
-    """Check that a graph has the node features and edge inputs of the training graph."""
-    if inputs.num_features != record["features"]:
-        raise DataError(
-            f"{inputs.num_features} features a node",
-            where=where,
-            allowed=f"{record['features']}, as in training",
-        )
-    trained = record.get("edge_inputs", inputs.of_edges)  # not in records of earlier versions
-    if inputs.of_edges != trained:
-        raise DataError(
-            f"edge inputs: {', '.join(inputs.of_edges) or 'none'}",
-            where=where,
-            allowed=f"{', '.join(trained) or 'none'}, as in training",
-        )
+def _check_inputs(
+    config: GraphConfig, folder: ModelFolder, record: dict[str, Any], facts: DataFacts, where: str
+) -> None:
+    """Check that a graph has the node features, edge inputs and target of the training graph."""
+    require_trained(folder.facts() or _recorded_facts(config, record, facts), facts, where)
+
+
+def _recorded_facts(config: GraphConfig, record: dict[str, Any], facts: DataFacts) -> DataFacts:
+    """Return the facts in a record of an earlier version, without shapes of edge features."""
+    width, outputs = record["features"], record["outputs"]
+    nodes = node_facts(GraphInputs(width), config.data.target, outputs).variables
+    edges = [v.name for v in facts.variables if v.role == "edge"]
+    stated = record.get("edge_inputs", edges)
+    return DataFacts((*nodes, *(facts.var(n) or Var(n, role="edge") for n in stated)))
 
 
 def _postprocessed(config: GraphConfig, record: dict[str, Any], out: torch.Tensor) -> np.ndarray:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from logging import Logger
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 
 from scitoolkit.core.errors import ConfigError, DataError
@@ -21,12 +22,13 @@ from scitoolkit.graphs.plan import Forecast, forecast
 from scitoolkit.graphs.stored_part import StoredPart
 from scitoolkit.graphs.weighting import weighted_adjacency
 from scitoolkit.io.numpy_file import load_array
-from scitoolkit.training.ranks.collectives import SumOverRanks
+from scitoolkit.training.ranks.collectives import SumOverRanks, gather_counts
 from scitoolkit.training.ranks.communicator import Communicator, SingleProcess
 
 Array = np.ndarray
 Moments = tuple[Array, Array]
 log: Logger = get_logger(__name__)
+_ROWS = 1 << 16
 
 
 def choose_owner(graph: Graph, config: PartitionConfig, size: int, seed: int = 0) -> Array:
@@ -79,9 +81,13 @@ def normalised_features(graph: Graph, how: str, nodes: Array) -> torch.Tensor:
     """Return the features of some nodes, shape (len(nodes), F), float32.
 
     Raises:
-        ConfigError: `standard` without training nodes.
+        ConfigError: `standard` without training nodes, or `rows` with negative features.
     """
     by = None
+    if how == "rows":
+        stored = graph.features.data if sp.issparse(graph.features) else graph.features
+        # All ranks look at the whole graph, so that all of them refuse it.
+        _refuse_negative(float(stored.min()) if stored.size else 0.0, graph.where or "graph")
     if how == "standard":
         train = graph.parts.get("train", np.zeros(0, np.int64))
         by = moments([lambda: graph.dense_features(train)], SingleProcess())
@@ -92,7 +98,7 @@ def stored_features(part: StoredPart, how: str) -> torch.Tensor:
     """Return the features of a stored part's local nodes, shape (n_own, F), float32.
 
     Raises:
-        ConfigError: `standard` without training nodes.
+        ConfigError: `standard` without training nodes, or `rows` with negative features.
         DataError: the graph was partitioned without features.
     """
     return _preparation([part.files], how, part.ranks)(part.files.read("x"))
@@ -102,7 +108,7 @@ def preparation(graph: PartitionedGraph, how: str) -> Callable[[Array], torch.Te
     """Return the normalisation of feature rows of a partitioned graph, as a function.
 
     Raises:
-        ConfigError: `standard` without training nodes.
+        ConfigError: `standard` without training nodes, or `rows` with negative features.
         DataError: the graph was partitioned without features.
     """
     parts = [graph.part(number, verify=False) for number in range(graph.num_parts)]
@@ -119,6 +125,11 @@ def _preparation(
             fix="scitoolkit graphs partition --nodes FILE",
         )
     by = None
+    if how == "rows":
+        lowest = min((float(b.min()) for files in parts for b in _blocks(files)), default=0.0)
+        negative = gather_counts(ranks, int(lowest < 0))
+        if any(negative):
+            _refuse_negative(lowest, str(parts[0].path.parent), refused=True)
     if how == "standard":
         by = moments([functools.partial(_training_rows, files) for files in parts], ranks)
     return lambda rows: _normalised(rows, how, by)
@@ -155,6 +166,25 @@ def moments(blocks: list[Callable[[], Array]], ranks: Communicator) -> Moments:
     mean = total / count
     spread = sums(mean)[0] / count
     return mean.numpy(), spread.sqrt().numpy()
+
+
+def _blocks(files: PartFiles) -> Iterator[Array]:
+    """Yield the features of a part in blocks of rows, which bounds the memory."""
+    rows = files.map("x")
+    for start in range(0, len(rows), _ROWS):
+        yield rows[start : start + _ROWS]
+
+
+def _refuse_negative(lowest: float, where: str, *, refused: bool = False) -> None:
+    """Raise if a feature is negative: the sum of its row may be zero or change its sign."""
+    if refused or not lowest >= 0:
+        what = f"down to {lowest:g}" if lowest < 0 else "in the part of another process"
+        raise ConfigError(
+            f"rows divides features by the sum of their row, and there are negative ones, {what}",
+            where=f"data.normalise of {where}",
+            allowed="rows for features that are not negative",
+            fix="data.normalise=standard, or none",
+        )
 
 
 def _normalised(x: Array, how: str, by: Moments | None) -> torch.Tensor:

@@ -42,7 +42,8 @@ class LabelConfig(Config):
     Attributes:
         energy_key: key of the total energy (extxyz and ASE databases).
         forces_key: name of the forces column (extxyz and ASE databases).
-        virial_key: key of a virial in energy units; a stress under ASE's name is always found.
+        virial_key: key of a virial in energy units, -volume * stress.
+        stress_key: key of a stress with ASE's sign, 3 x 3 or the six numbers xx yy zz yz xz xy.
         length_unit: of positions and cell; if set, distances are not checked against it.
         energy_unit: of energies and virials, and with `length_unit` of forces.
     """
@@ -50,6 +51,7 @@ class LabelConfig(Config):
     energy_key: str = "energy"
     forces_key: str = "forces"
     virial_key: str = "virial"
+    stress_key: str = "stress"
     length_unit: Literal["angstrom", "bohr", "nm"] | None = Field(default=None)
     energy_unit: Literal["eV", "hartree", "kcal/mol", "kJ/mol"] = "eV"
 

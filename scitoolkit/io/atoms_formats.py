@@ -333,20 +333,65 @@ def _labels_of(
         if np.shape(v)[1:] == (3,) and k not in ("positions", "momenta")
     }
     forces = _found(held, columns, labels.forces_key, "forces", where)
-    virial = None
-    if labels.virial_key in atoms.info:
-        virial = _numbers(atoms.info[labels.virial_key], 9, labels.virial_key, where).reshape(3, 3)
-    elif "stress" in held:
-        from ase.stress import voigt_6_to_full_3x3_stress
-
-        stress = np.asarray(held["stress"])
-        full = voigt_6_to_full_3x3_stress(stress) if stress.size == 6 else stress.reshape(3, 3)
-        virial = -atoms.get_volume() * full
+    virial = _virial_of(atoms, held, labels, where)
     return (
         None if energy is None else float(_numbers(energy, 1, "energy", where)[0]),
         None if forces is None else np.array(forces, dtype=np.float64),
         virial,
     )
+
+
+def _virial_of(atoms: Any, held: dict, labels: LabelConfig, where: str) -> Array | None:
+    """Return the virial (3, 3) of a virial or a stress, None if the frame has neither.
+
+    Raises:
+        DataError: a configured name that the frame lacks, another name, or two that contradict.
+    """
+    if "stress" in labels.virial_key.lower():
+        raise DataError(
+            f"virial_key names a stress, {labels.virial_key!r}",
+            where=where,
+            fix=f"data.labels.stress_key={labels.virial_key}, and virial_key left out",
+        )
+    solid = bool(np.all(atoms.pbc)) and abs(np.linalg.det(atoms.cell.array)) > 0
+    tensors = {k: v for k, v in atoms.info.items() if np.size(v) in (6, 9) and _is_numeric(v)}
+    named = {k: v for k, v in held.items() if k in ("stress", "virial")}
+    virial = _tensor(named | tensors, labels.virial_key, "virial", solid, where)
+    stress = _tensor(named | tensors, labels.stress_key, "stress", solid, where)
+    if stress is None or abs(np.linalg.det(atoms.cell.array)) == 0:
+        # Without a volume there is no stress: programs write zeros for molecules.
+        return virial
+    from_stress = -atoms.get_volume() * stress
+    if virial is None:
+        return from_stress
+    largest = np.abs(from_stress).max()
+    if not bool((np.abs(virial - from_stress) <= 1e-2 * largest).all()):
+        raise DataError(
+            f"{labels.virial_key} and -volume * {labels.stress_key} differ "
+            f"({virial[0, 0]:.6g} and {from_stress[0, 0]:.6g} for xx)",
+            where=where,
+            fix="remove the wrong one, or name the other: data.labels.virial_key=NAME",
+        )
+    return virial
+
+
+def _is_numeric(value: Any) -> bool:
+    return np.asarray(value).dtype.kind in "iuf"
+
+
+def _tensor(values: dict, key: str, kind: str, solid: bool, where: str) -> Array | None:
+    """Return a symmetric tensor (3, 3) of six (Voigt) or nine numbers; None if there is none."""
+    if key not in values:
+        similar = [name for name in values if kind in name.lower()]
+        if solid and (similar or key != kind):
+            other = "stress" if kind == "virial" else "virial"
+            raise MissingLabel(kind, key, [n for n in values if other not in n.lower()], where)
+        return None
+    numbers = np.asarray(values[key], np.float64)
+    if numbers.size == 6:
+        xx, yy, zz, yz, xz, xy = numbers.reshape(6)
+        return np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
+    return _numbers(numbers, 9, key, where).reshape(3, 3)
 
 
 def given_parameters(atoms: Any) -> tuple[Array | None, Array | None]:

@@ -76,7 +76,8 @@ class NeighbourCache:
         ):
             return True
         moved = np.linalg.norm(atoms.positions - self._made_at, axis=1).max()
-        return bool(moved >= 0.5 * self._skin)
+        # A NaN is never below the limit: the new list is made of checked positions.
+        return not bool(moved < 0.5 * self._skin)
 
 
 class Calculator(_AseCalculator):

@@ -13,11 +13,14 @@ from scitoolkit.core.contracts import Batch
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.suggest import nearest_name
-from scitoolkit.io.atoms import AtomsCollection
+from scitoolkit.io.atoms import AtomsCollection, Configuration
 from scitoolkit.potentials.model import Potential
 from scitoolkit.potentials.statistics import composition, composition_rank, energy_shifts
 
 log: Logger = get_logger(__name__)
+DISTANT = 6.0
+"""Å; the cutoff of most models, where the model's own is not known."""
+_MOST_IMAGES = 50
 SAME_ENERGY = 1e-3  # eV; larger differences between frames of one isolated atom are logged
 
 
@@ -35,7 +38,10 @@ class TrainingFrames:
 
 
 def training_frames(
-    frames: AtomsCollection, wanted: str | Mapping[str, float], type_map: Sequence[str] | None
+    frames: AtomsCollection,
+    wanted: str | Mapping[str, float],
+    type_map: Sequence[str] | None,
+    cutoff: float = DISTANT,
 ) -> TrainingFrames:
     """Return the training frames, with isolated atoms separated if their energies give E0.
 
@@ -43,6 +49,7 @@ def training_frames(
         frames: of the training files.
         wanted: the configuration's `e0`.
         type_map: species that need an energy; by default those of the frames.
+        cutoff: Å, of the model; an isolated atom has no neighbour within it, itself included.
 
     Raises:
         DataError: `wanted` is `isolated`, and a species has no frame of an isolated atom; or all
@@ -50,7 +57,8 @@ def training_frames(
     """
     if wanted not in ("auto", "isolated"):
         return TrainingFrames(frames)
-    alone = [i for i in range(len(frames)) if frames.num_atoms(i) == 1]
+    single = [i for i in range(len(frames)) if frames.num_atoms(i) == 1]
+    alone = [i for i in single if is_isolated(frames[i], cutoff)]
     energies = _lone_energies(frames, alone) if alone else {}
     if not alone and wanted == "auto":
         return TrainingFrames(frames)
@@ -68,6 +76,34 @@ def training_frames(
     if not left:
         raise DataError("only isolated atoms, nothing to train on", where="data.path")
     return TrainingFrames(frames.subset(left), energies)
+
+
+def is_isolated(frame: Configuration, cutoff: float) -> bool:
+    """Return whether a frame is one atom without a neighbour within the cutoff.
+
+    A periodic cell of one atom is a crystal of its images.
+
+    Args:
+        frame: any number of atoms.
+        cutoff: Å.
+    """
+    if len(frame.species) != 1:
+        return False
+    vectors = np.asarray(frame.cell, np.float64)[np.asarray(frame.pbc, bool)]
+    if not len(vectors):
+        return True
+    # Heights bound how many cells a sphere of the cutoff reaches in each direction.
+    inverse = np.linalg.norm(np.linalg.pinv(vectors), axis=0)
+    if not (inverse > 0).all():
+        return False  # a periodic direction without a length
+    heights = 1 / inverse
+    reach = np.ceil(cutoff / heights).astype(int)
+    if reach.max() > _MOST_IMAGES:
+        return False  # a very thin cell: its images are near
+    ranges = [np.arange(-n, n + 1) for n in reach]
+    images = np.stack(np.meshgrid(*ranges, indexing="ij"), -1).reshape(-1, len(vectors))
+    distances = np.linalg.norm(images[images.any(axis=1)] @ vectors, axis=1)
+    return not bool((distances < cutoff).any())
 
 
 def _lone_energies(frames: AtomsCollection, alone: Sequence[int]) -> dict[str, float]:

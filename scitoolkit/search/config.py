@@ -55,6 +55,7 @@ class BudgetConfig(Config):
         processes_per_trial: number of processes that train one trial in parallel.
         trial_seconds: wall-time limit of one trial.
         trial_memory: limit on the resident memory of a worker process, such as `4GiB`.
+        patience: number of failures before the first success at which the search stops.
     """
 
     trials: PositiveInt | None = None
@@ -66,6 +67,7 @@ class BudgetConfig(Config):
     processes_per_trial: PositiveInt = 1
     trial_seconds: PositiveFloat | None = None
     trial_memory: str | None = None
+    patience: PositiveInt = 10
 
     @field_validator("trial_memory")
     @classmethod

@@ -89,6 +89,7 @@ class SearchJob(Job):
             seed=config.seed,
             limits=config.budget.limits(),
             keep=config.keep,
+            patience=config.budget.patience,
         )
         budget, final = config.budget, config.final
         resources = budget.resources(run.path / "workers")

@@ -15,7 +15,7 @@ from scitoolkit.core.errors import ScitoolkitError
 from scitoolkit.search.evaluators import Evaluator
 from scitoolkit.search.history import Event, History
 from scitoolkit.search.record import SearchRecord
-from scitoolkit.search.trial import INTERRUPTED, INTERRUPTIONS, Outcome, Task, Trial
+from scitoolkit.search.trial import INTERRUPTED, INTERRUPTIONS, Outcome, Task, Trial, finite_or_none
 
 FIRST_FAILURES = 10
 _TURN = 1.0
@@ -31,6 +31,7 @@ class Loop:
         stop_requested: returns True once no more trials may be issued.
         after_turn: called after the new trials of an iteration were submitted.
         own_seconds: receives (trials finished, wall seconds, CPU seconds) of every iteration.
+        patience: number of failures before the first success at which the search stops.
 
     Attributes:
         trial_interrupted: whether a signal stopped a trial, so that no more trials are issued.
@@ -45,6 +46,7 @@ class Loop:
         stop_requested: Callable[[], bool],
         after_turn: Callable[[], None],
         own_seconds: list[tuple[int, float, float]],
+        patience: int = FIRST_FAILURES,
     ) -> None:
         self.record, self.evaluator = record, evaluator
         self.complete, self.after_turn = complete, after_turn
@@ -53,6 +55,7 @@ class Loop:
         self.running = 0
         self.origin = evaluator.now() - record.history.clock
         self.own_seconds = own_seconds
+        self.patience = patience
         self._retries: list[Task] = []
         self._retried: set[tuple[int, int]] = set()
         self._interrupted_in_a_row = 0
@@ -183,7 +186,7 @@ class Loop:
             return event
         self._interrupted_in_a_row = 0
         if outcome.epochs:
-            event["epochs"] = outcome.epochs
+            event["epochs"] = [finite_or_none(row) for row in outcome.epochs]
         trial = self.record.apply(event)
         assert trial is not None
         self.record.rank(trial)
@@ -196,7 +199,7 @@ class Loop:
 
     def _give_up_early(self) -> None:
         history = self.record.history
-        first = max(FIRST_FAILURES, 2 * self.evaluator.workers)
+        first = max(self.patience, 2 * self.evaluator.workers)
         if history.num_done == 0 and history.num_failed >= first:
             raise all_failed(history, f"the first {history.num_failed}")
         if self._interrupted_in_a_row >= first:
@@ -209,7 +212,7 @@ def all_failed(history: History, which: str) -> ScitoolkitError:
     return ScitoolkitError(
         f"{which} trials have all failed; the last: {last.failure}: "
         f"{last.error.strip().splitlines()[-1]}",
-        fix="evaluate one configuration by hand",
+        fix="evaluate one configuration by hand, or raise `patience` where few are feasible",
     )
 
 

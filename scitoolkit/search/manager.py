@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,13 +18,13 @@ from scitoolkit.search.asking import Asking
 from scitoolkit.search.evaluators import Evaluator, InProcess, Limits
 from scitoolkit.search.evaluators.processes import Processes
 from scitoolkit.search.history import Event, History
-from scitoolkit.search.loop import Loop, all_failed, interrupted
+from scitoolkit.search.loop import FIRST_FAILURES, Loop, all_failed, interrupted
 from scitoolkit.search.record import SearchRecord, plain
 from scitoolkit.search.space import Codes, Space
 from scitoolkit.search.strategies import GaussianProcessSearch, SpaceExhausted, Strategy
 from scitoolkit.search.strategies.base import Proposal
 from scitoolkit.search.table import write_csv
-from scitoolkit.search.trial import Objective, Outcome
+from scitoolkit.search.trial import Objective, Outcome, finite_or_none
 from scitoolkit.search.worker import Evaluate
 
 log: Logger = get_logger(__name__)
@@ -56,6 +57,7 @@ class Search:
         limits: time and memory limits of a trial.
         keep: number of best trials whose folders are retained.
         disk_patience: seconds during which a log that cannot be written is retried.
+        patience: number of failures before the first success at which the search stops.
 
     Attributes:
         history: all trials.
@@ -88,8 +90,11 @@ class Search:
         limits: Limits | None = None,
         keep: int = 5,
         disk_patience: float = 60.0,
+        patience: int = FIRST_FAILURES,
     ) -> None:
         _check_arguments(evaluate, objectives, seed, keep)
+        _check_budget(patience, None, "patience")
+        self.patience: int = patience
         self.space: Space = space if isinstance(space, Space) else Space(space)
         self.evaluate: Evaluate | None = evaluate
         self.cost: Cost | None = cost
@@ -99,6 +104,7 @@ class Search:
         self.objectives: tuple[Objective, ...] = tuple(
             Objective(o) if isinstance(o, str) else o for o in objectives
         )
+        self._names = [o.name for o in self.objectives]
         self.limits: Limits = limits or Limits()
         self.record: SearchRecord = SearchRecord(
             self.space,
@@ -200,6 +206,7 @@ class Search:
                 stop_requested=lambda: self.stop_requested,
                 after_turn=lambda: None if progress is None else progress(self),
                 own_seconds=self.own_seconds,
+                patience=self.patience,
             )
             self.record.write([self.record.header(resume, evaluator.workers)])
             loop.reissue()
@@ -257,6 +264,7 @@ class Search:
                 stop_requested=lambda: False,
                 after_turn=lambda: None,
                 own_seconds=self.own_seconds,
+                patience=self.patience,
             )
             self.record.write([self.record.header(resume, clock.workers)])
             yield Asking(loop, lambda: self._next(None))
@@ -362,11 +370,23 @@ class Search:
             if figures is None:
                 figures = dict(self.cost(outcome.task.configuration))
             outcome.metrics = {**figures, **outcome.metrics}
-        missing = [o.name for o in self.objectives if o.name not in outcome.metrics]
+        missing = [name for name in self._names if name not in outcome.metrics]
         if missing:
             outcome.failure = "no result"
+<<<<<<< HEAD
             names = ", ".join(outcome.metrics)
             outcome.error = f"no metric {', '.join(missing)} among {names}"
+=======
+            found = ", ".join(outcome.metrics)
+            outcome.error = f"no metric {', '.join(missing)} among {found}"
+            return outcome
+        unknown = {n: outcome.metrics[n] for n in self._names if not _is_finite(outcome.metrics[n])}
+        if unknown:
+            outcome.failure = "not finite"
+            outcome.error = f"the evaluation returned {unknown}"
+            outcome.metrics = {}
+        outcome.metrics = finite_or_none(outcome.metrics)
+>>>>>>> main
         return outcome
 
     # --- workers and signals ----------------------------------------------------------------
@@ -416,6 +436,10 @@ class Search:
         return bool(self._stop_signal)
 
 
+def _is_finite(value: float | None) -> bool:
+    return value is not None and math.isfinite(value)
+
+
 def _nothing(configuration: Any) -> None:
     """Placeholder for an evaluation that is never called."""
 
@@ -437,10 +461,10 @@ def _check_arguments(evaluate: Any, objectives: Any, seed: Any, keep: Any) -> No
             raise ConfigError(f"{name} is {value!r}", allowed="an integer >= 0")
 
 
-def _check_budget(trials: Any, seconds: Any) -> None:
+def _check_budget(trials: Any, seconds: Any, name: str = "trials") -> None:
     if trials is not None and (isinstance(trials, bool) or not isinstance(trials, int)):
-        raise ConfigError(f"trials is {trials!r}", allowed="an integer >= 1")
+        raise ConfigError(f"{name} is {trials!r}", allowed="an integer >= 1")
     if trials is not None and trials < 1:
-        raise ConfigError(f"trials is {trials}", allowed="1 or more")
+        raise ConfigError(f"{name} is {trials}", allowed="1 or more")
     if seconds is not None and not seconds > 0:
         raise ConfigError(f"seconds is {seconds}", allowed="more than 0")

@@ -10,7 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from scitoolkit.core.errors import ConfigError
+from scitoolkit.core.log import get_logger
+
+logger = get_logger(__name__)
 
 When = Mapping[str, Sequence[Any]]
 Code = int | float
@@ -339,13 +344,19 @@ Variable = Choice | Integer | Grid | Real
 
 def choice(*values: Any, when: When | None = None) -> Choice:
     """Return a categorical parameter with the given values; see `Choice`."""
-    return Choice(tuple(values), when or {})
+    return Choice(_values(values), when or {})
 
 
 def integer(
     low: int, high: int, *, step: int = 1, log: bool = False, when: When | None = None
-) -> Integer:
-    """Return an integer parameter between two inclusive bounds; see `Integer`."""
+) -> Integer | Choice:
+    """Return an integer parameter between two inclusive bounds; see `Integer`.
+
+    Equal bounds give a choice of one value. Integers of other libraries become plain ones.
+    """
+    low, high, step = _whole(low), _whole(high), _whole(step)
+    if _is_one_value(low, high):
+        return Choice((low,), when or {})
     return Integer(low, high, step, log, when or {})
 
 
@@ -356,8 +367,13 @@ def real(
     step: float | None = None,
     log: bool = False,
     when: When | None = None,
-) -> Real | Grid:
-    """Return a real parameter between two bounds; with `step`, on a grid that starts at `low`."""
+) -> Real | Grid | Choice:
+    """Return a real parameter between two bounds; with `step`, on a grid that starts at `low`.
+
+    Equal bounds give a choice of one value.
+    """
+    if _is_one_value(float(low), float(high)):
+        return Choice((float(low),), when or {})
     if step is None:
         return Real(float(low), float(high), log, when or {})
     return Grid(float(low), float(high), float(step), log, when or {})
@@ -387,8 +403,8 @@ def read_parameter(name: str, plain: Any) -> Parameter:
     """
     if isinstance(plain, Choice | Integer | Grid | Real | Chain):
         return plain
-    if isinstance(plain, list | tuple):
-        return Choice(tuple(plain))
+    if isinstance(plain, list | tuple | range | np.ndarray):
+        return Choice(_values(plain))
     if not isinstance(plain, Mapping):
         return Choice((plain,))
     keys = plain.keys() - {"when"}
@@ -420,15 +436,37 @@ def _number(plain: Mapping[str, Any], when: When) -> Parameter:
     for name in ("low", "high"):
         if isinstance(plain[name], bool):
             raise ValueError(f"`{name}` is {plain[name]}, not a number")
+    low, high, step = _whole(low), _whole(high), _whole(step)
     if isinstance(low, int) and isinstance(high, int) and (step is None or isinstance(step, int)):
-        return Integer(low, high, 1 if step is None else step, log, when)
+        if high == low + 1 and not log:
+            logger.warning(
+                "{low: %d, high: %d} are the integers %d and %d; write %d.0 for real numbers",
+                *(low, high, low, high, low),
+            )
+        return integer(low, high, step=1 if step is None else step, log=log, when=when)
     return real(float(low), float(high), step=step, log=log, when=when)
 
 
 def _read_list(value: Any, name: str) -> tuple[Any, ...]:
-    if not isinstance(value, list | tuple):
+    if not isinstance(value, list | tuple | range | np.ndarray):
         raise ValueError(f"`{name}` is {value!r}, not a list")
-    return tuple(value)
+    return _values(value)
+
+
+def _values(values: Sequence[Any] | np.ndarray) -> tuple[Any, ...]:
+    """Return the values of a list, range or array as plain numbers."""
+    return tuple(v.item() if isinstance(v, np.generic) else v for v in values)
+
+
+def _whole(number: Any) -> Any:
+    """Return an integer of any library as a plain one, other values as they are."""
+    return int(number) if isinstance(number, np.integer) else number
+
+
+def _is_one_value(low: Any, high: Any) -> bool:
+    number = (int, float)
+    plain = isinstance(low, number) and isinstance(high, number)
+    return plain and not isinstance(low, bool) and low == high and math.isfinite(low)
 
 
 def _read_when(plain: Any) -> When:

@@ -62,6 +62,7 @@ class SearchRecord:
         self.history: History = History(self.objectives)
         self.trial_log: TrialLog | None = None
         self._best: list[tuple[Any, int]] = []
+        self._stored_order: list[int] | None = None
         self._since_state = 0
 
     def open(
@@ -105,8 +106,12 @@ class SearchRecord:
         self._check_header(
             checked_header(events, where=str(self.trial_log and self.trial_log.path))
         )
-        for event in events:
+        excluded: list[str] = []
+        for event in map(self._read_event, events):
             trial = self.apply(event)
+            if event["event"] == "issue" and trial is not None and trial.stage == 0:
+                if not self.space.allows(trial.codes):
+                    excluded.append(f"trial {trial.id} {trial.configuration}")
             if event["event"] == "state" and event["strategy"] != self.strategy.state():
                 raise CheckpointError(
                     "the log does not lead to the state that it records",
@@ -115,6 +120,45 @@ class SearchRecord:
                 )
             if event["event"] == "finish" and trial is not None:
                 self.rank(trial)
+        if excluded:
+            more = f" and {len(excluded) - 3} more" if len(excluded) > 3 else ""
+            raise ConfigError(
+                f"`where` excludes configurations of the log: {'; '.join(excluded[:3])}{more}",
+                where=str(self.trial_log and self.trial_log.path),
+                allowed="the `where` with which the search began",
+                fix="undo the change, or start a new search",
+            )
+
+    def _read_event(self, event: Event) -> Event:
+        """Return an event of the log with codes in the order of this space's parameters.
+
+        Raises:
+            CheckpointError: codes and values of the event contradict each other.
+        """
+        if "codes" not in event:
+            return event
+        stored, order = list(event["codes"]), self._stored_order
+        try:
+            codes = [None] * len(stored)
+            for position, code in zip(order or range(len(stored)), stored, strict=True):
+                codes[position] = code
+            agree = plain(self.space.decode(codes)) == event["values"]
+        except (ValueError, IndexError, TypeError, OverflowError):
+            agree = False
+        if not agree:
+            raise CheckpointError(
+                f"trial {event.get('trial')}: the codes {stored} are not those of "
+                f"{event.get('values')}",
+                where=str(self.trial_log and self.trial_log.path),
+                fix="restore the file, or start a new search",
+            )
+        return {**event, "codes": codes}
+
+    def _logged_event(self, event: Event) -> Event:
+        """Return an event with codes in the order of the log, which never changes."""
+        if self._stored_order is None or "codes" not in event:
+            return event
+        return {**event, "codes": [event["codes"][i] for i in self._stored_order]}
 
     def _check_header(self, header: Event) -> None:
         where = str(self.trial_log and self.trial_log.path)
@@ -132,6 +176,8 @@ class SearchRecord:
             for name in mine
             if name != "space" and header.get(name) != mine[name]
         ]
+        if not changed and list(header["space"]) != list(self.space.parameters):
+            self._stored_order = self.space.code_order(header["space"])
         if changed:
             raise ConfigError(
                 "the log belongs to another search: " + "; ".join(changed),
@@ -180,7 +226,7 @@ class SearchRecord:
         until, told = time.monotonic() + self.disk_patience, False
         while True:
             try:
-                return self.trial_log.append(events)
+                return self.trial_log.append(map(self._logged_event, events))
             except ScitoolkitError as error:
                 if time.monotonic() >= until:
                     raise

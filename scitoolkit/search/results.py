@@ -79,7 +79,11 @@ def _metrics(history: History, best: Trial | None) -> dict[str, Any]:
     }
     if best is not None:
         out["winner"] = best.id
-        out |= {f"search_{name}": number(value) for name, value in best.metrics.items()}
+        out |= {
+            f"search_{name}": number(value)
+            for name, value in best.metrics.items()
+            if value is not None
+        }
     finalists = history.finalists()
     if finalists:
         sign = _sign(history)
@@ -128,8 +132,13 @@ def _without_network(history: History, first: Mapping[str, Any]) -> float | None
     """
     name = f"{history.objectives[0].name}_base"
     runs = [history.trials[number].metrics for number in first["runs"]]
+<<<<<<< HEAD
     measured = [metrics[name] for metrics in runs if name in metrics]
     return float(np.mean(measured)) if measured else None
+=======
+    known = [value for metrics in runs if (value := metrics.get(name)) is not None]
+    return float(np.mean(known)) if known else None
+>>>>>>> main
 
 
 def _spoken(name: str) -> str:
@@ -238,7 +247,7 @@ def best_table(history: History) -> Table | None:
     rows = [
         [
             str(t.id),
-            *(number(t.metrics[n]) if n in t.metrics else None for n in names),
+            *(None if t.metrics.get(n) is None else number(t.metrics[n]) for n in names),
             round(t.wall, 2),
             t.origin,
             configuration_text(c),
@@ -389,22 +398,23 @@ def front_figure(history: History) -> Figure | None:
     """Return the Pareto front of the first two objectives, or of the first and `parameters`."""
     names = [o.name for o in history.objectives]
     trials = history.ranked()
-    if len(names) < 2 and not all(_COST in t.metrics for t in trials):
+    if len(names) < 2 and not all(t.metrics.get(_COST) is not None for t in trials):
         return None
     x, y = (names[1], names[0]) if len(names) > 1 else (_COST, names[0])
     trials = [t for t in trials if t.reached == trials[0].reached] if trials else []
     if not trials:
         return None
+    figures = {t.id: (float(t.metrics[x] or 0.0), float(t.metrics[y] or 0.0)) for t in trials}
     sign = [1 if o.direction == "min" else -1 for o in history.objectives] + [1]
     from scitoolkit.search.pareto import pareto_front
 
-    points = [(sign[1] * t.metrics[x], sign[0] * t.metrics[y]) for t in trials]
+    points = [(sign[1] * cost, sign[0] * loss) for cost, loss in figures.values()]
     front = [trials[i] for i in pareto_front(points)]
     series = [
         Series(
             label=label,
-            x=[t.metrics[x] for t in group],
-            y=[t.metrics[y] for t in group],
+            x=[figures[t.id][0] for t in group],
+            y=[figures[t.id][1] for t in group],
             role="main" if label == "Pareto front" else "baseline",
         )
         for label, group in (("trials", trials), ("Pareto front", front))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -141,6 +141,17 @@ class Space:
         """Return plain data from which `Space` rebuilds this space, except for `where`."""
         return {name: parameter.describe() for name, parameter in self.parameters.items()}
 
+    def code_order(self, names: Iterable[str]) -> list[int]:
+        """Return the positions of this space's codes in the order of `names` of parameters.
+
+        A space with the same parameters in another order has the same codes in another order.
+        """
+        first, starts = 0, {}
+        for name, count in self._widths.items():
+            starts[name] = first
+            first += count
+        return [starts[n] + i for n in names for i in range(self._widths[n])]
+
     def difference(self, other: Mapping[str, Any]) -> list[str]:
         """Return the differences from the description of another space, one per line."""
         mine, lines = self.describe(), []
@@ -193,8 +204,23 @@ class Space:
         return self.sample_codes(rng)
 
     def allows(self, codes: Sequence[Any]) -> bool:
-        """Return whether a configuration satisfies `where`."""
-        return self.where is None or bool(self.where(self.decode(codes)))
+        """Return whether a configuration satisfies `where`.
+
+        Raises:
+            ConfigError: `where` raised an exception, with the configuration.
+        """
+        if self.where is None:
+            return True
+        configuration = self.decode(codes)
+        try:
+            return bool(self.where(configuration))
+        except Exception as error:
+            raise ConfigError(
+                f"`where` raised {type(error).__name__}: {error} for {configuration}",
+                where="space.where",
+                allowed="a function of every configuration; inactive parameters are absent",
+                fix="configuration.get(NAME)",
+            ) from error
 
     # --- implementation ---------------------------------------------------------------------
 

@@ -73,7 +73,10 @@ class Objective:
         """
         if self.limit is None or self.name not in metrics:
             return 0.0
-        beyond = (float(metrics[self.name]) - self.limit) * (1 if self.direction == "min" else -1)
+        value = metrics[self.name]
+        if value is None or math.isnan(value):
+            return math.inf  # an unknown value satisfies no limit
+        beyond = (float(value) - self.limit) * (1 if self.direction == "min" else -1)
         return max(0.0, beyond / (abs(self.limit) or 1.0))
 
 
@@ -107,7 +110,7 @@ class Outcome:
 
     Attributes:
         task: the task.
-        metrics: values by name, if it succeeded.
+        metrics: values by name, if it succeeded; None for values that are not finite.
         failure: kind of failure, "" if it succeeded.
         error: message or traceback of the failure.
         epochs: reported metrics of every epoch.
@@ -117,7 +120,7 @@ class Outcome:
     """
 
     task: Task
-    metrics: dict[str, float] = field(default_factory=dict)
+    metrics: dict[str, float | None] = field(default_factory=dict)
     failure: str = ""
     error: str = ""
     epochs: list[dict[str, float]] = field(default_factory=list)
@@ -159,10 +162,10 @@ class Trial:
     stage: int = 0
     budget: float | None = None
     status: Literal["running", "done", "failed"] = "running"
-    metrics: dict[str, float] = field(default_factory=dict)
+    metrics: dict[str, float | None] = field(default_factory=dict)
     failure: str = ""
     error: str = ""
-    epochs: list[dict[str, float]] = field(default_factory=list)
+    epochs: list[dict[str, float | None]] = field(default_factory=list)
     spans: list[tuple[float, float, int]] = field(default_factory=list)
     cpu: float = 0.0
     values: tuple[float, ...] = ()
@@ -230,8 +233,20 @@ def _number(value: Any) -> float:
     return float(value)
 
 
-def checked_metrics(result: Any) -> tuple[dict[str, float], str, str]:
+def finite_or_none(metrics: Mapping[str, float | None]) -> dict[str, float | None]:
+    """Return metrics with None, JSON's null, for values that are not finite.
+
+    Example:
+        >>> finite_or_none({"loss": 0.5, "r2": float("nan")})
+        {'loss': 0.5, 'r2': None}
+    """
+    return {n: v if v is not None and math.isfinite(v) else None for n, v in metrics.items()}
+
+
+def checked_metrics(result: Any) -> tuple[dict[str, float | None], str, str]:
     """Return (metrics, kind of failure, error message) for the return value of an evaluation.
+
+    At least one metric must be finite; which ones, the objectives of the search decide.
 
     Example:
         >>> checked_metrics(0.5)
@@ -245,12 +260,11 @@ def checked_metrics(result: Any) -> tuple[dict[str, float], str, str]:
         return {}, "no result", "the evaluation returned nothing"
     named = result if isinstance(result, Mapping) else {"objective": result}
     try:
-        metrics = {str(name): _number(value) for name, value in named.items()}
+        numbers = {str(name): _number(value) for name, value in named.items()}
     except (TypeError, ValueError):
         return {}, "no result", f"the evaluation returned {result!r:.200}, not numbers by name"
-    if not metrics:
+    if not numbers:
         return {}, "no result", "the evaluation returned an empty dictionary"
-    bad = {name: value for name, value in metrics.items() if not math.isfinite(value)}
-    if bad:
-        return {}, "not finite", f"the evaluation returned {bad}"
-    return metrics, "", ""
+    if not any(math.isfinite(value) for value in numbers.values()):
+        return {}, "not finite", f"the evaluation returned {numbers}"
+    return {**numbers}, "", ""

@@ -80,6 +80,9 @@ def run_task(
         outcome.metrics, outcome.failure, outcome.error = checked_metrics(result)
     except TimeLimit as error:
         outcome.failure, outcome.error = "time limit", str(error)
+    except SystemExit as error:
+        # A training script that ends itself ends its trial, not the search.
+        outcome.failure, outcome.error = "raised", f"the evaluation called sys.exit({error.code!r})"
     except Exception as error:
         outcome.failure, outcome.error = failure_kind(error), traceback.format_exc(limit=-12)
     outcome.cpu = time.process_time() - cpu

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from scitoolkit.core.data_facts import Accepts, DataFacts, problems, refuse
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.job import Finding
 from scitoolkit.core.log import get_logger
@@ -30,6 +31,12 @@ from scitoolkit.superresolution.checking import check as check_equations
 from scitoolkit.superresolution.config import FieldsConfig, SuperresolutionConfig
 from scitoolkit.superresolution.crops import CropSource, Layout, layout_of
 from scitoolkit.superresolution.equations import PDE, Residuals
+from scitoolkit.superresolution.facts import (
+    as_trained,
+    fields_facts,
+    header_facts,
+    require_like,
+)
 from scitoolkit.superresolution.fitted_constants import used_constants
 from scitoolkit.superresolution.grid import Grid, grid_of, numeric_attributes
 from scitoolkit.superresolution.masked import valid_nodes
@@ -61,6 +68,7 @@ class Prepared:
     header: Header
     pde: PDE | None
     report: CheckReport | None
+    facts: DataFacts
 
 
 def validate(config: SuperresolutionConfig) -> list[Finding]:
@@ -119,6 +127,7 @@ def train(config: SuperresolutionConfig, run: RunDirectory, *, resume: bool = Fa
     load_best(surrogate.model, run.checkpoints)
     model = ModelFolder.create(run)
     surrogate.save(model.path, config.weights_dtype)
+    model.save_facts(prepared.facts)
     if config.spectrum is not None:
         from scitoolkit.superresolution.evaluation import measure_gains
 
@@ -147,6 +156,7 @@ def evaluate(directory: Path, data: Path | None = None) -> Results:
         fields=surrogate.header.fields,
         learned=False,
     )
+    facts = trained_facts(model, surrogate.header)
     numbers = list(range(len(simulations)))
     if source is None:
         numbers = model.record().get("parts", {}).get("test", [])
@@ -162,7 +172,7 @@ def evaluate(directory: Path, data: Path | None = None) -> Results:
         found.append(
             evaluation.evaluate(
                 surrogate,
-                simulations.dataset(number),
+                as_trained(simulations.dataset(number), facts, surrogate.header.fields, str(name)),
                 config,
                 name,
                 gains,
@@ -185,12 +195,27 @@ def predict(directory: Path, source: Path, output: Path) -> None:
     simulations = open_simulations(
         source, config.data, fields=surrogate.header.fields, learned=False
     )
-    coarse = surrogate.coarse(
-        require_alone(simulations), str(source), partial(valid_nodes, simulations)
+    head = surrogate.header
+    dataset = as_trained(
+        require_alone(simulations),
+        trained_facts(model, head),
+        head.fields,
+        str(source),
+        dict(zip(head.dims, head.layout.every, strict=True)),
     )
+    coarse = surrogate.coarse(dataset, str(source), partial(valid_nodes, simulations))
     about = {"model": model.digest(), "file": identity(source)}
     gains = WaveGains.load(model.path)
     stream(coarse, refined_nodes(coarse), output, gains=gains, about=about)
+
+
+def trained_facts(model: ModelFolder, header: Header) -> DataFacts:
+    """Return the facts of the training data; of older models those of the header."""
+    facts = model.facts()
+    if facts is None:
+        log.info("%s has no facts: steps and dates are not compared", model.directory)
+        return header_facts(header.fields, header.units, header.dims, header.dim_units)
+    return facts
 
 
 def equations_of(
@@ -279,7 +304,12 @@ def prepare(config: SuperresolutionConfig, *, sample: bool = False) -> Prepared:
         constants=dict(pde.names.constants) if pde else {},
         mirrors=dict(config.crop.symmetries.mirror),
     )
-    return Prepared(simulations, parts, grid, layout, header, pde, report)
+    facts = fields_facts(dataset, fields)
+    refuse(problems(facts, Accepts(uneven=True)), where)
+    for number in parts["train"][1:] + parts["validation"]:
+        # Values are read by position later, so every simulation has to be like the first.
+        require_like(simulations.dataset(number), facts, fields, simulations.label(number))
+    return Prepared(simulations, parts, grid, layout, header, pde, report, facts)
 
 
 def require_names(config: SuperresolutionConfig, grid: Grid, fields: Sequence[str]) -> None:

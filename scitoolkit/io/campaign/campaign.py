@@ -31,6 +31,7 @@ from scitoolkit.io.campaign.mask import Mask
 from scitoolkit.io.campaign.more_layouts import layout_of
 from scitoolkit.io.campaign.segments import Segments, find_segments
 from scitoolkit.io.fields import PathLike
+from scitoolkit.io.roles import role_by_name
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -233,7 +234,7 @@ def open_campaign(
         segments = find_segments(segments, first, layout, used, options)
         if keep:
             store.save(found, segments)
-    return Campaign(
+    campaign = Campaign(
         options,
         names,
         channels,
@@ -243,6 +244,38 @@ def open_campaign(
         layout.name,
         segments.skipped,
     )
+    if fresh and several:
+        _require_one_direction(campaign)
+    return campaign
+
+
+def _require_one_direction(campaign: Campaign) -> None:
+    """Refuse simulations that store a dim in the opposite direction, or from another longitude.
+
+    A batch would mix them as stored, upside down.
+
+    Raises:
+        DataError: with the dim, both ranges and the simulations.
+    """
+    first = {dim: np.asarray(x) for dim, (_, x, _) in campaign.coordinates.items()}
+    for simulation, coordinates in campaign.other_grids():
+        for dim, (_, x, _) in coordinates.items():
+            own, other = first.get(dim), np.asarray(x)
+            if own is None or len(own) < 2 or len(other) < 2 or own.dtype.kind not in "iuf":
+                continue
+            turned = (own[-1] - own[0]) * (other[-1] - other[0]) < 0
+            width = abs(float(own[1] - own[0]))
+            circle = abs(abs(float(own[-1] - own[0])) + width - 360) < 1e-2 * width
+            shifted = len(own) == len(other) and abs(float(own[0] - other[0])) > 1e-2 * width
+            if not turned and not (circle and shifted and role_by_name(dim) == "longitude"):
+                continue
+            labels = campaign.labels
+            raise DataError(
+                f"{dim} runs from {other[0]:g} to {other[-1]:g}",
+                where=f"simulation {labels[simulation]}",
+                allowed=f"{own[0]:g} to {own[-1]:g}, as in simulation {labels[0]}",
+                fix=f"ds.sortby({dim!r}) in all files",
+            )
 
 
 def _channels(

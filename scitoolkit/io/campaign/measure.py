@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from scitoolkit.core.data_facts import SPACINGS
 from scitoolkit.core.errors import DataError
 from scitoolkit.io.campaign.campaign import Campaign
 from scitoolkit.io.campaign.channels import Channel
@@ -265,7 +266,9 @@ class _Measuring:
         return self._finite(values, channel.name, row)
 
     def _finite(self, values: np.ndarray, name: str, row: int) -> np.ndarray:
-        values = values.astype(np.float32).astype(np.float64)
+        self._refuse_lost_changes(values, name, row)
+        single = values.astype(np.float32)  # the precision of the batches
+        values = single.astype(np.float64)
         good = np.isfinite(values).reshape(len(values), -1)
         if not good.all():
             at = int(np.argmin(good.all(axis=1)))
@@ -275,6 +278,22 @@ class _Measuring:
                 fix=NAN_FIX,
             )
         return values
+
+    def _refuse_lost_changes(self, values: np.ndarray, name: str, row: int) -> None:
+        """Refuse float64 values whose changes from row to row float32 does not hold."""
+        if values.dtype != np.float64 or len(values) < 2:
+            return
+        change = float(np.sqrt(np.mean(np.square(np.diff(values, axis=0)))))
+        spacing = float(np.spacing(np.float32(np.abs(values).max())))
+        if not 0 < change < SPACINGS * spacing:
+            return
+        raise DataError(
+            f"a typical change of {change:.3g} from row to row at values near "
+            f"{float(np.abs(values).max()):.6g}, whose float32 spacing is {spacing:.3g}",
+            where=f"{self.campaign.where(row)}, variable {name}",
+            allowed=f"changes of at least {SPACINGS} float32 spacings",
+            fix=f"subtract the mean of {name} in the precision of the file",
+        )
 
     def _add(
         self,
@@ -329,7 +348,7 @@ class _Measuring:
             return tail
         source = CampaignWindows(self.campaign, self.sets, np.arange(first, piece.first), [0])
         read = source.read(np.arange(piece.first - first))
-        tail = {n: read[n][:, 0].astype(np.float32).astype(np.float64) for n in names}
+        tail = {n: np.float64(np.float32(read[n][:, 0])) for n in names}
         if self.campaign.mask is None:
             return tail
         valid = {n: self.campaign.mask.along(self.campaign.channels[n].dims) for n in names}

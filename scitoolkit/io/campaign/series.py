@@ -15,6 +15,7 @@ import numpy as np
 
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.log import get_logger
+from scitoolkit.io.calendar_steps import with_cf_calendar
 from scitoolkit.io.campaign.files import natural_key
 from scitoolkit.io.campaign.headers import Stored
 from scitoolkit.io.campaign.layouts import Layout, Options, Plain
@@ -97,6 +98,8 @@ class Series:
             calendar = {k: stored.attrs[k] for k in _CALENDAR if k in stored.attrs}
             if options.lead and rows > 1:
                 _require_increasing(times, where)
+                if not options.gaps:
+                    _require_no_gap(times, where)
         return cls(path, file, group, member, rows, times, calendar, count is None, step)
 
     def times(self, dim: str) -> xr.Variable | None:
@@ -105,7 +108,7 @@ class Series:
             return None
         import xarray as xr
 
-        raw = xr.Dataset(coords={dim: (dim, self.stored, self.calendar)})
+        raw = xr.Dataset(coords={dim: (dim, self.stored, with_cf_calendar(self.calendar))})
         try:
             return xr.decode_cf(raw, decode_timedelta=False)[dim].variable.to_base_variable()
         except (ValueError, OverflowError) as error:
@@ -143,6 +146,32 @@ def _require_increasing(values: np.ndarray, where: str) -> None:
             allowed="strictly increasing times within a simulation",
             fix="write a file for each simulation; after a restart, drop the repeated rows",
         )
+
+
+_GAP = 1.5
+"""A step of more median steps is a gap; months and leap years differ by less."""
+
+
+def _require_no_gap(values: np.ndarray, where: str) -> None:
+    """Refuse times of which some are missing: a window across a gap is no step of the solution.
+
+    Steps that vary everywhere, such as those of a CFL condition, are no gaps.
+    """
+    if len(values) < 3 or values.dtype.kind not in "iuf":
+        return
+    steps = np.diff(values.astype(np.float64))
+    typical = float(np.median(steps))
+    longer = steps > _GAP * typical
+    if not longer.any() or not (np.abs(steps[~longer] - typical) <= 0.2 * typical).all():
+        return
+    i = int(np.argmax(longer)) + 1
+    raise DataError(
+        f"times are missing between rows {i - 1} and {i} ({values[i - 1]} then {values[i]}, "
+        f"with steps of {typical:g})",
+        where=where,
+        allowed="the same step within a simulation",
+        fix="write a file for each stretch without a gap",
+    )
 
 
 def simulations(series: Sequence[Series], options: Options) -> dict[str, list[Series]]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import base64
 import contextlib
 import importlib.util
+import math
+import os
 import struct
 import threading
 from collections.abc import Callable, Sequence
@@ -60,8 +62,37 @@ def zarr_readers(
             filters=_codecs(array),
             attrs=_attributes(array),
         )
-        readers[name] = ZarrReader(layout, int(array.metadata.zarr_format))
+        readers[name] = ZarrReader(
+            layout, int(array.metadata.zarr_format), _holes(array, path / name)
+        )
     return readers
+
+
+def _holes(array: Any, folder: Path) -> tuple[tuple[slice, ...], ...]:
+    """Return the regions of an array whose chunk or shard is not in the store.
+
+    A store answers for them with its fill value. With NaN these are missing values; any other
+    number would be a value that nobody wrote. An array with the attribute `sparse` states that
+    its writer left chunks of fill values out.
+    """
+    fill = array.fill_value
+    if (fill is not None and np.isnan(fill)) or array.attrs.get("sparse") or not folder.is_dir():
+        return ()
+    outer = getattr(array, "shards", None) or array.chunks
+    grid = [-(-size // chunk) for size, chunk in zip(array.shape, outer, strict=True)]
+    described = {"zarr.json", ".zarray", ".zattrs", ".zmetadata"}
+    stored = sum(len(set(files) - described) for _, _, files in os.walk(folder))
+    if stored >= math.prod(grid):
+        return ()
+    absent = (at for at in np.ndindex(*grid) if not _chunk_file(array, folder, at).exists())
+    return tuple(
+        tuple(slice(n * size, (n + 1) * size) for n, size in zip(at, outer, strict=True))
+        for at in absent
+    )
+
+
+def _chunk_file(array: Any, folder: Path, at: tuple[int, ...]) -> Path:
+    return folder / array.metadata.encode_chunk_key(at)
 
 
 def _dims(array: Any) -> tuple[str, ...]:
@@ -99,12 +130,16 @@ class ZarrReader(CopyingReader):
     Args:
         layout: of the array.
         version: of the format, 2 or 3.
+        holes: regions that were never written, or whose file was lost.
     """
 
     file: DataFile | None = None
 
-    def __init__(self, layout: Layout, version: int) -> None:
+    def __init__(
+        self, layout: Layout, version: int, holes: tuple[tuple[slice, ...], ...] = ()
+    ) -> None:
         self.layout: Layout = layout
+        self.holes: tuple[tuple[slice, ...], ...] = holes
         self.version: int = version
         assert layout.chunks is not None
         self.unit_rows: int = layout.chunks[layout.axis]
@@ -113,7 +148,7 @@ class ZarrReader(CopyingReader):
 
     def with_layout(self, layout: Layout) -> ZarrReader:
         """Return a reader of the same array with another axis or crop."""
-        return ZarrReader(layout, self.version)
+        return ZarrReader(layout, self.version, self.holes)
 
     def _reset(self) -> None:
         self._lock = threading.Lock()
@@ -126,9 +161,15 @@ class ZarrReader(CopyingReader):
             return self._read
 
     def read(self, first: int, last: int) -> np.ndarray:
-        """Return rows `first` ... `last` - 1."""
+        """Return rows `first` ... `last` - 1.
+
+        Raises:
+            DataError: the store is damaged, or has no chunk for a part of the rows.
+        """
+        window = self.layout.window(first, last)
+        self._refuse_holes(window)
         try:
-            values = self._opened()(self.layout.window(first, last))
+            values = self._opened()(window)
         except (OSError, ValueError, KeyError, RuntimeError) as error:
             raise DataError(
                 f"cannot be read ({' '.join(str(error).split())[:300]})",
@@ -136,6 +177,22 @@ class ZarrReader(CopyingReader):
             ) from None
         self.counter.add(*self.cost(first, last))
         return np.moveaxis(np.asarray(values), self.layout.axis, 0)
+
+    def _refuse_holes(self, window: tuple[slice, ...]) -> None:
+        for hole in self.holes:
+            pairs = list(zip(window, hole, strict=True))
+            if not all(a.start < b.stop and b.start < a.stop for a, b in pairs):
+                continue
+            rows = hole[self.layout.axis]
+            last = min(rows.stop, self.layout.shape[self.layout.axis]) - 1
+            raise DataError(
+                f"rows {rows.start} to {last} have no chunk in the store, which would be read as "
+                "its fill value",
+                where=self.layout.where,
+                allowed="stores of which every chunk was written",
+                fix="restore the file, write with write_empty_chunks=True, or state that chunks of "
+                "fill values were left out: attrs['sparse'] = True",
+            )
 
     def cost(self, first: int, last: int) -> tuple[int, int]:
         """Return the number of chunks that contain these rows, and their uncompressed bytes."""

@@ -86,7 +86,10 @@ def _training(section: Section, rate: Section) -> dict[str, Any]:
     held_out = section.section("validation_data")
     systems, others = data.get("systems"), held_out.get("systems")
     for part in (data, held_out):
-        part.get("auto_prob"), part.get("numb_btch"), part.get("numb_batch")
+        part.get("numb_btch"), part.get("numb_batch")
+        part.only("auto_prob", "prob_sys_size")
+        part.only("auto_prob_style", "prob_sys_size")
+    section.only("change_bias_after_training", False)
     held_out.get("batch_size")
     training = {
         "steps": max(1, steps),

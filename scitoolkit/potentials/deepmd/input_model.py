@@ -22,6 +22,8 @@ _PRECISIONS = {
 def model_settings(section: Section) -> dict[str, Any]:
     """Return the `model` section; unsupported settings are recorded as problems."""
     descriptor, fitting = section.section("descriptor"), section.section("fitting_net")
+    fitting.only("trainable", True, [True] * len(fitting.get("neuron", [120, 120, 120])))
+    fitting.only("atom_ener", None, [])
     hybrid = descriptor.get("type") == "hybrid"
     listed = descriptor.sections("list", "descriptor") if hybrid else [descriptor]
     parts = [_descriptor(each) for each in listed]
@@ -75,6 +77,7 @@ def _descriptor(section: Section) -> dict[str, Any] | None:
         allowed = ", ".join([*deepmd_names(), "hybrid of these"])
         section.refuse("type", f"{kind!r} is not supported; allowed: {allowed}")
         return None
+    section.only("trainable", True)
     out = {"name": name, **descriptors.get(name).from_deepmd_input(section)}
     section.close()
     return out

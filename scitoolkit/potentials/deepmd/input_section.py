@@ -18,13 +18,12 @@ WITHOUT_EFFECT = {
         "tensorboard_log_dir",
         "tensorboard_freq",
         "save_ckpt",
-        "change_bias_after_training",
         "enable_profiler",
         "max_ckpt_keep",
         "stat_file",
     },
-    "descriptor": {"trainable", "precision", "seed", "activation_function"},
-    "fitting_net": {"trainable", "rcond", "atom_ener"},
+    "descriptor": {"precision", "seed", "activation_function"},
+    "fitting_net": {"rcond"},
     "model": {"data_stat_nbatch", "data_stat_protect", "data_bias_nsample"},
 }
 

@@ -525,3 +525,144 @@ def test_a_told_fault_of_the_machine_is_asked_for_again():
         trial = asking.tell(asking.ask(), OSError(errno.EMFILE, "Too many open files"))
         assert (trial.status, trial.failure) == ("running", "machine")
         assert asking.tell(asking.ask(), 0.5).status == "done"
+
+
+@pytest.mark.parametrize("strategy", [RandomSearch, evolution, None])
+def test_a_log_is_continued_with_the_parameters_in_another_order(tmp_path, strategy):
+    def value(c):
+        return c["k"] + 10 * c["l"]
+
+    orders = [["k", "l", "d"], ["l", "d", "k"], ["d", "k", "l"]]
+    space = {"k": integer(0, 2), "l": integer(0, 2), "d": chain(1, ["a", "b"])}
+    space |= {"d": chain(1, ["a"])}
+    for count, order in zip((3, 6, 9), orders, strict=True):
+        search = Search(
+            {name: space[name] for name in order},
+            value,
+            directory=tmp_path,
+            strategy=strategy and strategy(),
+        )
+        history = search.run(trials=count, resume=count > 3)
+    for trials in (history, load_history(tmp_path)):
+        values = [value(t.configuration) for t in trials.done]
+        assert sorted(values) == [0, 1, 2, 10, 11, 12, 20, 21, 22]
+        assert trials.duplicates() == 0
+        assert [t.values[0] for t in trials.done] == values
+
+
+def test_where_may_not_exclude_what_the_log_holds(tmp_path):
+    def search(where):
+        return Search(
+            Space({"k": integer(5, 30)}, where),
+            lambda c: c["k"],
+            directory=tmp_path,
+            strategy=RandomSearch(),
+        )
+
+    search(None).run(trials=5)
+    with pytest.raises(ConfigError, match="`where` excludes configurations of the log: trial 0"):
+        search(lambda c: c["k"] < 3).run(trials=6, resume=True)
+    assert search(lambda c: c["k"] < 31).run(trials=6, resume=True).num_done == 6
+
+
+@pytest.mark.parametrize("values", [{"k": 1, "x": 0.5}, {"k": 99, "x": 0.5}, {"k": 1}])
+def test_values_that_contradict_their_codes_are_refused(tmp_path, values):
+    def search():
+        space = {"k": integer(0, 90), "x": real(0, 1)}
+        return Search(space, lambda c: c["x"], directory=tmp_path, strategy=RandomSearch())
+
+    search().run(trials=3)
+    events = read_events(tmp_path)
+    issued = [e for e in events if e["event"] == "issue"][1]
+    issued["values"] = values
+    (tmp_path / FILE_NAME).write_text("".join(json.dumps(e) + "\n" for e in events))
+    with pytest.raises(CheckpointError, match="trial 1: the codes"):
+        search().run(trials=4, resume=True)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_only_objectives_and_limits_have_to_be_finite(tmp_path, value):
+    def search(evaluate, *objectives):
+        return Search(
+            {"x": real(0, 1)},
+            evaluate,
+            objectives=[Objective("loss"), *objectives],
+            directory=tmp_path / str(len(objectives)),
+        )
+
+    def evaluate(c):
+        return {"loss": c["x"], "r2": value}
+
+    first = search(evaluate).run(trials=5)
+    assert first.num_done == 5
+    assert {t.metrics["r2"] for t in first.done} == {None}
+    again = search(evaluate).run(trials=6, resume=True)
+    assert again.num_done == 6
+    assert same_history(again, load_history(tmp_path / "0"))
+    with pytest.raises(ScitoolkitError, match="not finite"):
+        search(evaluate, Objective("r2", limit=1.0, constraint=True)).run(trials=5)
+    assert not Objective("r2", limit=1.0).within({"r2": float("nan")})
+
+
+def test_a_cost_that_is_no_number_satisfies_no_limit():
+    search = Search(
+        {"x": integer(0, 9)},
+        lambda c: {"objective": c["x"]},
+        objectives=["objective", Objective("size", limit=1.0, constraint=True)],
+        cost=lambda c: {"size": float("nan") if c["x"] < 5 else 0.5},
+    )
+    assert min(t.configuration["x"] for t in search.run(trials=5).done) == 5
+
+
+def test_a_raising_where_names_the_configuration():
+    space = Space({"a": [1, 2], "b": {"values": [3], "when": {"a": [1]}}}, lambda c: c["b"] > 0)
+    with pytest.raises(ConfigError, match=r"`where` raised KeyError: 'b' for \{'a': 2\}"):
+        space.allows(space.encode({"a": 2}))
+
+
+def test_patience_is_a_setting():
+    def evaluate(c):
+        if c["k"] < 15:
+            raise ValueError("infeasible")
+        return c["k"]
+
+    def search(**more):
+        space = {"k": integer(0, 19)}
+        return Search(space, evaluate, strategy=RandomSearch(), seed=3, **more)
+
+    history = search(patience=20).run(trials=20)
+    assert history.num_done == 5
+    with pytest.raises(ScitoolkitError, match="patience"):
+        search(patience=2).run(trials=20)
+    with pytest.raises(ConfigError, match="patience"):
+        search(patience=0)
+
+
+@pytest.mark.parametrize("code", [0, 1, "text"])
+def test_a_trial_that_exits_fails_alone(code):
+    def evaluate(c):
+        if c["k"] == 1:
+            raise SystemExit(code)
+        return c["k"]
+
+    history = Search({"k": integer(0, 3)}, evaluate).run()
+    assert history.num_done == 3
+    assert history.failures() == {"raised": 1}
+
+
+@pytest.mark.parametrize("scale", [1e-100, 1e90, 1e150, 1e250, 1e307])
+def test_losses_of_any_scale_are_modelled(scale):
+    def evaluate(c):
+        return scale * ((c["x"] - 0.3) ** 2 + (c["y"] - 0.6) ** 2)
+
+    history = Search({"x": real(0, 1), "y": real(0, 1)}, evaluate).run(trials=40)
+    assert history.best.values[0] < 1e-3 * scale
+
+
+def test_a_reported_epoch_may_hold_values_that_are_not_finite(tmp_path):
+    def evaluate(c, trial):
+        trial.report(1, loss=float("nan"))
+        return c["k"]
+
+    Search({"k": integer(0, 2)}, evaluate, directory=tmp_path).run()
+    assert load_history(tmp_path).trials[0].epochs == [{"epoch": 1.0, "loss": None}]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import math
 import random
 
@@ -192,3 +193,28 @@ def test_a_grid_is_made_when_asked_for():
         space.encode({"x": 0.25})
     assert Space({"x": real(1.0, 2.0, step=0.3)}).size == 4
     assert Space({"x": {"low": 1, "high": 2, "step": 0.25}}).size == 5
+
+
+def test_ranges_of_one_value_and_numbers_of_numpy():
+    import numpy as np
+
+    space = Space(
+        {
+            "one": integer(3, 3),
+            "same": real(1, 1),
+            "yaml": {"low": 2, "high": 2},
+            "numpy": integer(np.int64(0), np.int32(4)),
+            "range": range(4),
+            "array": np.arange(3),
+        }
+    )
+    configuration = space.sample(random.Random(0))
+    assert (configuration["one"], configuration["same"], configuration["yaml"]) == (3, 1.0, 2)
+    assert space.size == 5 * 4 * 3
+    json.dumps(space.describe())
+    assert Space(space.describe()).describe() == space.describe()
+
+
+def test_a_range_of_two_integers_is_told(caplog):
+    Space({"x": {"low": 0, "high": 1}})
+    assert "write 0.0 for real numbers" in caplog.text

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.stats import qmc
 from threadpoolctl import ThreadpoolController
 
@@ -26,7 +28,7 @@ from scitoolkit.search.trial import Trial
 
 GLOBAL_EVERY = 4
 """One proposal in this many maximises the acquisition globally, the others in the trust region."""
-_LARGEST = 1e100
+_LARGE, _LARGEST = 1e50, 1e100
 _CHECKED = 64
 _FEWEST = 3
 _HOPELESS = 50.0
@@ -173,10 +175,20 @@ class GaussianProcessSearch(Strategy):
 
     def losses(self, numbers: list[int], generator: np.random.Generator) -> Array:
         """Return one loss (N,) per finished trial, comparable over budgets and objectives."""
+<<<<<<< HEAD
         observed = [n for n in numbers if n not in self.failed]
         last = np.array([self.results[n][-1] for n in observed], dtype=np.float64)
         reached = np.array([len(self.results[n]) - 1 for n in observed])
         table = last + self._shifts(last.shape[1])[reached]
+=======
+        known = [n for n in numbers if n not in self.failed]
+        last = np.array([self.results[n][-1] for n in known], dtype=np.float64)
+        reached = np.array([len(self.results[n]) - 1 for n in known])
+        # Exact powers of two, so that huge losses neither overflow nor all reach the clip.
+        typical = np.median(np.abs(last), axis=0)
+        powers = np.maximum(np.frexp(typical)[1] - math.frexp(_LARGE)[1], 0)
+        table = np.ldexp(last, -powers) + self._shifts(powers)[reached]
+>>>>>>> main
         joined = dict(
             zip(observed, joint(np.clip(table, -_LARGEST, _LARGEST), generator), strict=True)
         )
@@ -184,13 +196,20 @@ class GaussianProcessSearch(Strategy):
             [joined.get(n) for n in numbers], [self.violations.get(n, 0.0) for n in numbers]
         )
 
-    def _shifts(self, objectives: int) -> Array:
-        """Return (stages, objectives): median change of losses from each budget to the largest."""
+    def _shifts(self, powers: NDArray[np.int_]) -> Array:
+        """Return (stages, objectives): median change of losses from each budget to the largest.
+
+        Args:
+            powers: (objectives,) powers of two that the losses are divided by.
+        """
         stages = max(len(values) for values in self.results.values())
-        shifts = np.zeros((stages, objectives))
+        shifts = np.zeros((stages, len(powers)))
         for stage in reversed(range(stages - 1)):
             pairs = [values for values in self.results.values() if len(values) > stage + 1]
-            change = [np.subtract(values[stage + 1], values[stage]) for values in pairs]
+            change = [
+                np.subtract(np.ldexp(values[stage + 1], -powers), np.ldexp(values[stage], -powers))
+                for values in pairs
+            ]
             shifts[stage] = shifts[stage + 1] + np.median(change, axis=0)
         return shifts
 

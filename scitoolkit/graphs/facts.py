@@ -1,0 +1,98 @@
+"""Facts of the inputs and the target of node models and mesh schemes, and their comparison."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import h5py
+import numpy as np
+
+from scitoolkit.core.data_facts import Accepts, DataFacts, Difference, compare, problems, refuse
+from scitoolkit.graphs.graph import GraphInputs
+from scitoolkit.graphs.targets import TargetName
+from scitoolkit.io.facts import of_graph
+
+
+def node_facts(inputs: GraphInputs, target: TargetName, num_outputs: int | None) -> DataFacts:
+    """Return the facts of a graph: node features, edge inputs and target.
+
+    Args:
+        inputs: shapes of the inputs.
+        target: meaning of the labels.
+        num_outputs: classes, labels or values of a node; None for a graph without labels.
+    """
+    arrays: dict[str, np.ndarray] = {"x": np.empty((0, inputs.num_features), np.float32)}
+    if inputs.edge_weight:
+        arrays["edge_weight"] = np.empty(0, np.float32)
+    if inputs.edge_attr is not None:
+        arrays["edge_attr"] = np.empty((0, *inputs.edge_attr), np.float32)
+    if num_outputs is not None:
+        one = target == "classes"
+        shape = (0,) if one else (0, num_outputs)
+        arrays[target] = np.empty(shape, np.int64 if one else np.float32)
+    roles = {"edge_weight": "edge", "edge_attr": "edge", target: "label"}
+    return of_graph(arrays, roles)
+
+
+def require_trained(trained: DataFacts, facts: DataFacts, where: str) -> None:
+    """Check that a graph has exactly the inputs of the training; labels may be missing.
+
+    Raises:
+        DataError: names every input that is missing, unknown to the model or of another shape.
+    """
+    differences = compare(trained, facts, Accepts(optional=("label",), convert=False))
+    for variable in facts.variables:
+        if trained.var(variable.name) is None and variable.role != "label":
+            fix = f"train with {variable.name}, or data.edge_inputs=ignore"
+            differences.append(
+                Difference(
+                    "error",
+                    f"variable {variable.name}",
+                    f"no variable {variable.name}, as in training",
+                    f"{variable.role} input of the graph",
+                    fix,
+                )
+            )
+    refuse(problems(facts) + differences, where)
+
+
+def mesh_facts(path: Path, names: tuple[str, ...]) -> DataFacts:
+    """Return the facts of a file of meshes: components, kinds of number and units.
+
+    Args:
+        path: the HDF5 file.
+        names: its groups to describe; they must agree.
+
+    Raises:
+        DataError: a group differs from the first one.
+    """
+    first: DataFacts | None = None
+    with h5py.File(path, "r") as file:
+        for name in names:
+            facts = _group_facts(file[name])
+            if first is not None:
+                refuse(compare(first, facts, Accepts(convert=False)), f"{path}:{name}")
+            first = first or facts
+    return first or DataFacts()
+
+
+def _group_facts(group: h5py.Group) -> DataFacts:
+    entries = {"positions": (2,), "velocity": (2,), "tracer": ()}
+    arrays = {n: np.empty((0, *shape), group[n].dtype) for n, shape in entries.items()}
+    facts = of_graph(arrays, {"tracer": "label"})
+    units = {n: group[n].attrs.get("units", "") for n in entries}
+    texts = {n: u.decode() if isinstance(u, bytes) else str(u) for n, u in units.items()}
+    return replace(facts, variables=tuple(replace(v, units=texts[v.name]) for v in facts.variables))
+
+
+def require_trained_mesh(trained: DataFacts | None, facts: DataFacts, where: str) -> None:
+    """Check that meshes have the variables and units of the training; None checks them alone.
+
+    Raises:
+        DataError: another unit, complex numbers.
+    """
+    differences = problems(facts)
+    if trained is not None:
+        differences += compare(trained, facts, Accepts(convert=False))
+    refuse(differences, where)
