@@ -373,12 +373,8 @@ class Search:
         missing = [name for name in self._names if name not in outcome.metrics]
         if missing:
             outcome.failure = "no result"
-<<<<<<< HEAD
             names = ", ".join(outcome.metrics)
             outcome.error = f"no metric {', '.join(missing)} among {names}"
-=======
-            found = ", ".join(outcome.metrics)
-            outcome.error = f"no metric {', '.join(missing)} among {found}"
             return outcome
         unknown = {n: outcome.metrics[n] for n in self._names if not _is_finite(outcome.metrics[n])}
         if unknown:
@@ -386,7 +382,6 @@ class Search:
             outcome.error = f"the evaluation returned {unknown}"
             outcome.metrics = {}
         outcome.metrics = finite_or_none(outcome.metrics)
->>>>>>> main
         return outcome
 
     # --- workers and signals ----------------------------------------------------------------

@@ -132,13 +132,8 @@ def _without_network(history: History, first: Mapping[str, Any]) -> float | None
     """
     name = f"{history.objectives[0].name}_base"
     runs = [history.trials[number].metrics for number in first["runs"]]
-<<<<<<< HEAD
-    measured = [metrics[name] for metrics in runs if name in metrics]
-    return float(np.mean(measured)) if measured else None
-=======
     known = [value for metrics in runs if (value := metrics.get(name)) is not None]
     return float(np.mean(known)) if known else None
->>>>>>> main
 
 
 def _spoken(name: str) -> str:

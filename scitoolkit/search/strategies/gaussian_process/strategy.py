@@ -175,20 +175,13 @@ class GaussianProcessSearch(Strategy):
 
     def losses(self, numbers: list[int], generator: np.random.Generator) -> Array:
         """Return one loss (N,) per finished trial, comparable over budgets and objectives."""
-<<<<<<< HEAD
         observed = [n for n in numbers if n not in self.failed]
         last = np.array([self.results[n][-1] for n in observed], dtype=np.float64)
         reached = np.array([len(self.results[n]) - 1 for n in observed])
-        table = last + self._shifts(last.shape[1])[reached]
-=======
-        known = [n for n in numbers if n not in self.failed]
-        last = np.array([self.results[n][-1] for n in known], dtype=np.float64)
-        reached = np.array([len(self.results[n]) - 1 for n in known])
         # Exact powers of two, so that huge losses neither overflow nor all reach the clip.
         typical = np.median(np.abs(last), axis=0)
         powers = np.maximum(np.frexp(typical)[1] - math.frexp(_LARGE)[1], 0)
         table = np.ldexp(last, -powers) + self._shifts(powers)[reached]
->>>>>>> main
         joined = dict(
             zip(observed, joint(np.clip(table, -_LARGEST, _LARGEST), generator), strict=True)
         )
