@@ -132,8 +132,8 @@ def _without_network(history: History, first: Mapping[str, Any]) -> float | None
     """
     name = f"{history.objectives[0].name}_base"
     runs = [history.trials[number].metrics for number in first["runs"]]
-    known = [value for metrics in runs if (value := metrics.get(name)) is not None]
-    return float(np.mean(known)) if known else None
+    measured = [value for metrics in runs if (value := metrics.get(name)) is not None]
+    return float(np.mean(measured)) if measured else None
 
 
 def _spoken(name: str) -> str:
