@@ -137,8 +137,8 @@ def job_command(
         path = given["config"]
         changes = [*(given["overrides"] or []), *settings(**{name: given[name] for name in more})]
         if given["dry_run"]:
-            found = dict(api.check(path, changes))
-            print_json(found) if given["as_json"] else print_lines(found)
+            facts = dict(api.check(path, changes))
+            print_json(facts) if given["as_json"] else print_lines(facts)
             return None
         if given.get("nproc", 1) > 1:
             api.load(path, changes)  # report configuration errors once, not on every rank
@@ -174,13 +174,13 @@ def relaunch(nproc: int) -> int:
     from scitoolkit.training.launch import launch
 
     arguments = sys.argv[1:]
-    kept = [
+    passed_on = [
         argument
         for position, argument in enumerate(arguments)
         if not argument.startswith("--nproc")
         and (position == 0 or arguments[position - 1] != "--nproc")
     ]
-    return launch(nproc, kept)
+    return launch(nproc, passed_on)
 
 
 def is_main_rank() -> bool:

@@ -251,10 +251,10 @@ def _only_bound(bounds: dict[str, float | None]) -> Any:
     from scitoolkit.compression import Bound
     from scitoolkit.core.errors import ConfigError
 
-    given = [_option(mode) for mode, value in bounds.items() if value is not None]
-    if len(given) != 1:
+    options = [_option(mode) for mode, value in bounds.items() if value is not None]
+    if len(options) != 1:
         raise ConfigError(
-            f"{len(given)} bounds given ({', '.join(given) or 'none'})",
+            f"{len(options)} bounds given ({', '.join(options) or 'none'})",
             allowed="exactly one of " + ", ".join(map(_option, bounds)),
             fix="--rel 1e-3",
         )

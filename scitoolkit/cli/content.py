@@ -40,11 +40,11 @@ def ls(
     """List datasets, surrogates and workflows, or the plug-ins of a kind (`ls codecs`)."""
     from scitoolkit.core import plugins
 
-    found = _kind_of(kind) if kind else ""
-    if found in plugins.kind_names():
-        _list_members(found, as_json)
+    kind_name = _kind_of(kind) if kind else ""
+    if kind_name in plugins.kind_names():
+        _list_members(kind_name, as_json)
         return
-    shown = [found] if found else list(KINDS)
+    shown = [kind_name] if kind_name else list(KINDS)
     entries = {k: {name: _headline(k, name) for name in list_content(k)} for k in shown}
     if as_json:
         options.print_json(entries if kind else {**entries, "kinds": plugins.kind_names()})
@@ -67,10 +67,10 @@ def _kind_of(text: str) -> str:
         spelt[content] = content
         spelt.setdefault(content.removesuffix("s"), content)
     if asked not in spelt:
-        known = [*KINDS, *(_plural(k) for k in plugins.kind_names())]
+        names = [*KINDS, *(_plural(k) for k in plugins.kind_names())]
         raise ConfigError(
             f"unknown kind {text!r}",
-            allowed=", ".join(known),
+            allowed=", ".join(names),
             fix=nearest_name(asked, list(spelt)) or "",
         )
     return spelt[asked]
@@ -85,10 +85,10 @@ def plugin_kind(text: str) -> plugins.Kind[Any]:
     from scitoolkit.core import plugins
 
     names = plugins.kind_names()
-    found = _kind_of(text)
-    if found not in names:
-        raise ConfigError(f"{found} are not plug-ins", allowed=", ".join(names))
-    return plugins.kind(found)
+    name = _kind_of(text)
+    if name not in names:
+        raise ConfigError(f"{name} are not plug-ins", allowed=", ".join(names))
+    return plugins.kind(name)
 
 
 def _plural(name: str) -> str:
@@ -204,10 +204,10 @@ def _find(name: str, *, card: bool = False) -> Path:
     for kind in ("surrogates", "workflows", "datasets"):
         if name in list_content(kind):
             return find_content(kind, f"{kind}/{name}", card=card)
-    known = [f"{k}/{n}" for k in KINDS for n in list_content(k)]
+    entries = [f"{k}/{n}" for k in KINDS for n in list_content(k)]
     short = {n: f"{k}/{n}" for k in KINDS for n in list_content(k)}
     similar = sorted((n for n in short if name.lower() in n), key=lambda n: n.find(name.lower()))
-    near = nearest_name(name, [*known, *short]) or next(iter(similar), None)
+    near = nearest_name(name, [*entries, *short]) or next(iter(similar), None)
     raise ConfigError(
         f"nothing called {name!r}",
         allowed="datasets, surrogates and workflows listed by `scitoolkit ls`",

@@ -56,8 +56,8 @@ def command(
             for name in plugins.kind_names()
         ]
     else:
-        found = plugins.kinds().items()
-        members = {n: kind.members() for n, kind in found if kernels or not kind.imports_torch}
+        kinds = plugins.kinds().items()
+        members = {n: kind.members() for n, kind in kinds if kernels or not kind.imports_torch}
         checks += _plugins(members)
     if kernels:
         checks += [*_processors(), *_distributed(), *_kernels()]
@@ -76,18 +76,18 @@ def command(
 def _packages() -> Iterator[Check]:
     """Check every dependency of the installed distribution, optional ones with their extra."""
     for name, (requirement, extras) in _requirements().items():
-        found = package_version(name)
+        installed = package_version(name)
         if not extras:
             detail, fix = (
-                found or f"missing ({requirement} is needed)",
+                installed or f"missing ({requirement} is needed)",
                 f"pip install '{requirement}'",
             )
-            yield Check(name, "ok" if found else "bad", detail, "" if found else fix)
+            yield Check(name, "ok" if installed else "bad", detail, "" if installed else fix)
             continue
         brought = f"extra {', '.join(extras)}"
-        detail = f"{found}, {brought}" if found else f"not installed, {brought}"
-        fix = "" if found else f"pip install 'scitoolkit[{extras[0]}]'"
-        yield Check(name, "ok" if found else "off", detail, fix)
+        detail = f"{installed}, {brought}" if installed else f"not installed, {brought}"
+        fix = "" if installed else f"pip install 'scitoolkit[{extras[0]}]'"
+        yield Check(name, "ok" if installed else "off", detail, fix)
 
 
 def _requirements() -> dict[str, tuple[str, list[str]]]:
@@ -173,10 +173,10 @@ def _compilers() -> Iterator[Check]:
     if compiler is None:
         from scitoolkit.ops.codegen import prebuilt
 
-        found = prebuilt.num_usable()
+        prebuilt_kernels = prebuilt.num_usable()
         instead = (
-            f"{found} prebuilt kernels, and the slow reference for other sizes"
-            if found
+            f"{prebuilt_kernels} prebuilt kernels, and the slow reference for other sizes"
+            if prebuilt_kernels
             else "the slow reference"
         )
         yield Check(

@@ -72,28 +72,28 @@ def command(
         "fastest": fastest or None,
         "search": search,
     }
-    given = [*(options_given or ()), *(f"{k}={v}" for k, v in named.items() if v is not None)]
-    found = dict(api.export(directory, output, given))
+    settings = [*(options_given or ()), *(f"{k}={v}" for k, v in named.items() if v is not None)]
+    record = dict(api.export(directory, output, settings))
     if as_json:
-        options.print_json(found)
+        options.print_json(record)
         return
     for kind in ("inputs", "outputs"):
-        for entry in found.get(kind, ()):
+        for entry in record.get(kind, ()):
             sizes = zip(entry["dims"], entry["shape"], strict=True)
             dims = ", ".join(f"{d} {n}" if n > 0 else d for d, n in sizes)
             print(f"{kind[:-1]:<7} {entry['name']:<10} ({dims}) float32 {entry['units']}".rstrip())
-    for difference in found.get("differences", ()):
+    for difference in record.get("differences", ()):
         print(difference["text"])
-    for layer, (left, channels) in found.get("channels", {}).items():
+    for layer, (left, channels) in record.get("channels", {}).items():
         print(f"{layer}: {left} of {channels} channels kept")
-    if "forms" in found:
-        _print_forms(found)
-    if "pareto" in found:
-        _print_ranks(found)
-    if found.get("dense"):
-        print(f"unchanged layers: {', '.join(found['dense'])}")
-    print(f"checked: largest difference from the surrogate {found['largest_difference']:.1g}")
-    print(found["path"])
+    if "forms" in record:
+        _print_forms(record)
+    if "pareto" in record:
+        _print_ranks(record)
+    if record.get("dense"):
+        print(f"unchanged layers: {', '.join(record['dense'])}")
+    print(f"checked: largest difference from the surrogate {record['largest_difference']:.1g}")
+    print(record["path"])
 
 
 def _print_forms(found: Mapping[str, Any]) -> None:

@@ -51,14 +51,14 @@ def plan(
     machine = Machine(latency_us * 1e-6, 4e-9 / gigabytes, measured_rate())
     rows: list[dict[str, Any]] = [
         {
-            "algorithm": str(found.grid),
-            "words": int(found.words.max()),
-            "messages": int(found.messages.max()),
-            "bytes": int(found.bytes.max()),
-            "imbalance": round(found.imbalance, 3),
-            "seconds": predicted_seconds(found, (width,), machine),
+            "algorithm": str(forecast.grid),
+            "words": int(forecast.words.max()),
+            "messages": int(forecast.messages.max()),
+            "bytes": int(forecast.bytes.max()),
+            "imbalance": round(forecast.imbalance, 3),
+            "seconds": predicted_seconds(forecast, (width,), machine),
         }
-        for found in forecasts(graph, owner, ranks, (width,))
+        for forecast in forecasts(graph, owner, ranks, (width,))
     ]
     rows.sort(key=lambda row: row["seconds"])
     answer: dict[str, Any] = {

@@ -43,13 +43,13 @@ def command(
         raise ConfigError("already exists", where=str(output), fix="choose another name with -o")
     # Paths in a configuration are relative to it.
     folder = Path() if output is None else output.parent
-    found = [str(shipped_path(f)) for f in files]
+    sources = [str(shipped_path(f)) for f in files]
     written = [
         named if os.path.isabs(named) or file != named else os.path.relpath(named, folder)
-        for named, file in zip(files, found, strict=True)
+        for named, file in zip(files, sources, strict=True)
     ]
     names = [d for d in dims.split(",") if d]
-    text = job_for_task(what).starter(DataToStart(found, written, names))
+    text = job_for_task(what).starter(DataToStart(sources, written, names))
     if as_json:
         options.print_json({"path": str(output) if output else None, "text": text})
     if output is None:

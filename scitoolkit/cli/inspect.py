@@ -53,12 +53,12 @@ def command(
     if campaign is not None:
         _print_campaign(path, campaign, as_json)
         return
-    found = describe(files[0] if len(files) == 1 else path)
+    description = describe(files[0] if len(files) == 1 else path)
     if as_json:
-        options.print_json(found)
+        options.print_json(description)
         return
-    print(f"{found['path']}: {found['format']}, {_size(found['bytes'])}")
-    for variable in found["variables"]:
+    print(f"{description['path']}: {description['format']}, {_size(description['bytes'])}")
+    for variable in description["variables"]:
         print(_line(variable))
         for line in _training(variable):
             print(f"      {line}")
@@ -72,13 +72,13 @@ def _campaign(path: Path, files: list[Path]) -> dict[str, Any] | None:
         return None
     try:
         # Only the layout is shown, so samples need no order in time.
-        found = open_campaign(path, options=Options(lead=0))
+        campaign = open_campaign(path, options=Options(lead=0))
     except DataError:
         if files == [path]:
             return None
         raise
-    several = len(files) > 1 or found.index.num_simulations > 1
-    return found.describe() if several else None
+    several = len(files) > 1 or campaign.index.num_simulations > 1
+    return campaign.describe() if several else None
 
 
 def _print_campaign(path: Path, found: dict[str, Any], as_json: bool) -> None:
@@ -99,31 +99,37 @@ def _print_atoms(path: Path, as_json: bool) -> None:
     from scitoolkit.io.atoms_summary import summarize_atoms
     from scitoolkit.io.inspect import bytes_of
 
-    found = summarize_atoms([path])
+    summary = summarize_atoms([path])
     size = bytes_of(path)
     if as_json:
-        labels = found.labels.model_dump(mode="json")
+        labels = summary.labels.model_dump(mode="json")
         options.print_json(
-            {"path": str(path), "format": "atoms", "bytes": size, **asdict(found), "labels": labels}
+            {
+                "path": str(path),
+                "format": "atoms",
+                "bytes": size,
+                **asdict(summary),
+                "labels": labels,
+            }
         )
         return
-    low, high = found.atoms
+    low, high = summary.atoms
     atoms = f"{low}" if low == high else f"{low} to {high}"
-    periodic = " or ".join(map(str, found.periodic))
+    periodic = " or ".join(map(str, summary.periodic))
     print(f"{path}: atomic configurations, {_size(size)}")
-    print(f"  frames: {found.frames}, atoms: {atoms}, periodic directions: {periodic}")
-    print(f"  species: {' '.join(found.species)}{_of(found)}")
-    names = found.labels
-    if found.energy is not None:
-        low_energy, high_energy = found.energy
+    print(f"  frames: {summary.frames}, atoms: {atoms}, periodic directions: {periodic}")
+    print(f"  species: {' '.join(summary.species)}{_of(summary)}")
+    names = summary.labels
+    if summary.energy is not None:
+        low_energy, high_energy = summary.energy
         print(
-            f"  {names.energy_key}: {low_energy:.6g} to {high_energy:.6g} eV per atom{_of(found)}"
+            f"  {names.energy_key}: {low_energy:.6g} to {high_energy:.6g} eV per atom{_of(summary)}"
         )
-    if found.forces is not None:
-        print(f"  {names.forces_key}: root mean square {found.forces:.4g} eV/Å{_of(found)}")
-    if found.virial:
-        print(f"  {names.virial_key} of all frames{_of(found)}")
-    if found.energy is None and found.forces is None:
+    if summary.forces is not None:
+        print(f"  {names.forces_key}: root mean square {summary.forces:.4g} eV/Å{_of(summary)}")
+    if summary.virial:
+        print(f"  {names.virial_key} of all frames{_of(summary)}")
+    if summary.energy is None and summary.forces is None:
         print("  no labels of all frames")
 
 

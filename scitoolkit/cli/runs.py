@@ -45,14 +45,14 @@ def list_runs(root: Root = RUNS, workflow: Workflow = "", as_json: options.Json 
     """List runs with start, status, size and result, the newest first."""
     from scitoolkit import api
 
-    found = api.list_runs(root, workflow)
+    runs = api.list_runs(root, workflow)
     if as_json:
-        rows = [{**asdict(run), "path": str(run.path)} for run in found]
+        rows = [{**asdict(run), "path": str(run.path)} for run in runs]
         options.print_json({"root": str(root), "runs": rows})
-    elif not found:
+    elif not runs:
         print(f"no runs in {root}; another folder: --root FOLDER")
     else:
-        print(_list_table(found))
+        print(_list_table(runs))
 
 
 @app.command("compare")
@@ -70,11 +70,11 @@ def compare(
     """Compare the metrics of evaluated runs, and the settings in which they differ."""
     from scitoolkit import api
 
-    found = api.compare_runs(names, root)
+    comparison = api.compare_runs(names, root)
     if as_json:
-        options.print_json({**asdict(found), "runs": [str(path) for path in found.runs]})
+        options.print_json({**asdict(comparison), "runs": [str(path) for path in comparison.runs]})
     else:
-        print(_comparison(found))
+        print(_comparison(comparison))
 
 
 @app.command("clean")
@@ -102,20 +102,20 @@ def clean(
     from scitoolkit import api
     from scitoolkit.core.memory import readable_bytes
 
-    found = api.clean_runs(root, workflow, keep=keep, checkpoints=checkpoints, remove=yes)
-    total = sum(removal.bytes for removal in found)
+    removed = api.clean_runs(root, workflow, keep=keep, checkpoints=checkpoints, remove=yes)
+    total = sum(removal.bytes for removal in removed)
     if as_json:
-        rows = [{**asdict(removal), "path": str(removal.path)} for removal in found]
+        rows = [{**asdict(removal), "path": str(removal.path)} for removal in removed]
         options.print_json({"removed": yes, "bytes": total, "folders": rows})
         return
-    for removal in found:
+    for removal in removed:
         print(f"{removal.path}  {readable_bytes(removal.bytes)}  {removal.reason}")
-    if not found:
+    if not removed:
         print(f"nothing to remove in {root}")
     elif yes:
-        print(f"removed {len(found)} folders, {readable_bytes(total)}")
+        print(f"removed {len(removed)} folders, {readable_bytes(total)}")
     else:
-        print(f"{len(found)} folders, {readable_bytes(total)}; remove them with --yes")
+        print(f"{len(removed)} folders, {readable_bytes(total)}; remove them with --yes")
 
 
 def _list_table(runs: list[RunSummary]) -> str:

@@ -116,11 +116,11 @@ def _exported(output: Path, name: str = "sst_forecast") -> dict[str, Any]:
     from scitoolkit.deploy import CompiledSurrogate
 
     try:
-        found = api.export(name, output / f"{name}.so")
+        exported = api.export(name, output / f"{name}.so")
     except BackendError as error:
         return {"left_out": str(error)}
-    call = CompiledSurrogate(found["path"])
-    inputs = [np.zeros([1, *entry["shape"][1:]], np.float32) for entry in found["inputs"]]
+    call = CompiledSurrogate(exported["path"])
+    inputs = [np.zeros([1, *entry["shape"][1:]], np.float32) for entry in exported["inputs"]]
     seconds = []
     for _ in range(20):
         start = time.perf_counter()
@@ -128,9 +128,9 @@ def _exported(output: Path, name: str = "sst_forecast") -> dict[str, Any]:
         seconds.append(time.perf_counter() - start)
     return {
         "surrogate": name,
-        "path": found["path"],
+        "path": exported["path"],
         "milliseconds": 1e3 * min(seconds),
-        "largest_difference": found["largest_difference"],
+        "largest_difference": exported["largest_difference"],
     }
 
 
@@ -150,11 +150,11 @@ def _visit(name: str, output: Path) -> Stop:
     missing = _missing(name, settings)
     if missing:
         return Stop(name, reason=missing)
-    found, reason = _run(name, settings, output, log)
+    figures, reason = _run(name, settings, output, log)
     seconds = time.monotonic() - start
     if reason:
         return Stop(name, seconds, reason=reason, failed=True)
-    return Stop(name, seconds, run=found["run"])
+    return Stop(name, seconds, run=figures["run"])
 
 
 def _prepared(generator: str, output: Path) -> tuple[Path | None, str]:
@@ -164,10 +164,10 @@ def _prepared(generator: str, output: Path) -> tuple[Path | None, str]:
     if made:
         return made[-1].resolve(), ""
     # `output=null`: samples are written into the run and not into the folder of data sets.
-    found, reason = _run(generator, ["output=null"], root, output / f"tour-{generator}.log")
+    figures, reason = _run(generator, ["output=null"], root, output / f"tour-{generator}.log")
     if reason:
         return None, reason
-    return next(Path(found["run"]).resolve().glob("campaign/sample_00000.*")), ""
+    return next(Path(figures["run"]).resolve().glob("campaign/sample_00000.*")), ""
 
 
 def _run(name: str, settings: list[str], root: Path, log: Path) -> tuple[dict[str, Any], str]:

@@ -24,22 +24,22 @@ def command(
     from scitoolkit.core.config import ConfigProblems, dump_config
 
     try:
-        checked, found = api.validate(config, overrides or [])
+        checked, findings = api.validate(config, overrides or [])
     except ConfigProblems as error:
         if not as_json:
             raise
         problems = [{"key": p.key, "where": p.where, "message": p.message} for p in error.problems]
         options.print_json({"valid": False, "problems": problems})
         return error.exit_code
-    wrong = any(finding.level == "error" for finding in found)
+    wrong = any(finding.level == "error" for finding in findings)
     if as_json:
-        rows = [{"key": f.key, "level": f.level, "message": f.message} for f in found]
+        rows = [{"key": f.key, "level": f.level, "message": f.message} for f in findings]
         dumped = checked.model_dump(mode="json")
         options.print_json({"valid": not wrong, "findings": rows, "config": dumped})
     elif resolved:
         print(dump_config(checked), end="")
     if not as_json:
-        for finding in found:
+        for finding in findings:
             print(finding, file=sys.stderr)
         if not resolved:
             print(f"{api.config_file(config)}: {'not valid' if wrong else 'valid'}")

@@ -52,14 +52,14 @@ class Bound:
             >>> Bound.choose(abs=None, rel=1e-3)
             Bound(mode='rel', value=0.001)
         """
-        given = {mode: value for mode, value in asked.items() if value is not None}
-        if len(given) != 1:
+        bounds = {mode: value for mode, value in asked.items() if value is not None}
+        if len(bounds) != 1:
             raise ConfigError(
-                f"{len(given)} bounds given ({', '.join(given) or 'none'})",
+                f"{len(bounds)} bounds given ({', '.join(bounds) or 'none'})",
                 allowed="exactly one of " + ", ".join(MODES),
                 fix="rel=1e-3",
             )
-        mode, value = next(iter(given.items()))
+        mode, value = next(iter(bounds.items()))
         return cls(mode, _number(mode, value))
 
     @property

@@ -87,10 +87,10 @@ class Options(Config):
         """Return the enhancers to try: all closed-form ones, and trained ones if requested."""
         if self.enhancer == "none":
             return []
-        found = {name: enhancers.get(name)() for name in enhancers}
+        members = {name: enhancers.get(name)() for name in enhancers}
         if not isinstance(self.enhancer, str):
-            found[self.enhancer.name] = self.enhancer
-        wanted = [e for e in found.values() if self._wants(e) and not e.unavailable()]
+            members[self.enhancer.name] = self.enhancer
+        wanted = [e for e in members.values() if self._wants(e) and not e.unavailable()]
         return sorted(wanted, key=lambda e: e.trained)
 
     def _wants(self, enhancer: Enhancer) -> bool:
@@ -221,8 +221,8 @@ def _enhanced_best(
 ) -> Encoded:
     """Return the best of the candidates and of `leading` with enhancers applied."""
     for enhancer in options.tried_enhancers() if leading else []:
-        for found in _enhanced(enhancer, leading, final.values, bound, options):
-            final.add(found)
+        for encoded in _enhanced(enhancer, leading, final.values, bound, options):
+            final.add(encoded)
     final.keep_enhanced(options)
     if not final.candidates:
         raise BackendError("no codec keeps the bound")

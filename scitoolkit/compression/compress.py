@@ -320,8 +320,10 @@ def _bounded(
     if header["bound"]["mode"] == "psnr":
         header = {**header, "error_bound": error_bound}
     if options.guarantee == "relaxed":
+        # Readers need it: without the mark, errors up to twice the bound would look like damage.
         header = {**header, "relaxed": "2x"}
     log_field = LogField.of(work) if header["bound"]["mode"] == "pw_rel" else None
+    # A point-wise relative bound of a value is an absolute bound of its logarithm.
     values = work if log_field is None else log_field.logarithm
     sections = {**prepared.fixed, **({} if log_field is None else log_field.sections())}
     if prepared.special is not None:
@@ -336,6 +338,7 @@ def _bounded(
             raise ScitoolkitError("out of memory", fix="compress in slabs") from None
     header, sections = {**header, **best.header}, {**best.sections, **sections}
     if log_field is None and best.error is not None and _as_decoded(prepared, best.decoded):
+        # The codec measured its error on these values: decoding again would find the same.
         largest = min(rounded_up(best.error), error_bound)
         crc = {} if field.codec_of(best).checked else {VALUES_CRC: _crc(best.decoded)}
         return pack({**header, "max_error": largest, **crc}, sections)
@@ -366,6 +369,7 @@ def _verified(
     shape, dtype = native.shape, native.dtype
     views = {name: memoryview(data) for name, data in sections.items()}
     decoded, crc = _decode_values({**header, "dtype": dtype.str}, views, shape, dtype)
+    # From here on decoded values are those of a reader, after the last rounding to the dtype.
     allowed = error_bound * (2 if header.get("relaxed") else 1)
     if header["bound"]["mode"] == "pw_rel":
         away, largest = exceeds(native, decoded, header["bound"]["value"])
@@ -374,6 +378,7 @@ def _verified(
     else:
         largest = max_error(_finite_only(native, special), _finite_only(decoded, special))
         away = np.empty(0, np.int64)
+        # Written so that a NaN fails.
         if not largest <= allowed:
             with np.errstate(invalid="ignore"):
                 error = np.abs(native.astype(np.float64) - decoded.astype(np.float64))
@@ -382,7 +387,9 @@ def _verified(
                 away = away[~special.reshape(-1)[away]]
             error.reshape(-1)[away] = 0
             largest = float(error[np.isfinite(error)].max(initial=0.0))
+    # A decoded value equal to a missing value would be masked by readers.
     away = np.union1d(away, _turned_missing(prepared, decoded))
+    # Patches cost more than lossless coding of the field if many points need one.
     if len(away) > MAX_PATCH * native.size + 16:
         return None
     if len(away):
@@ -390,6 +397,7 @@ def _verified(
         apply_patch(decoded, memoryview(sections["patch"]))
     if (
         special is not None
+        # Bits, not values: NaN differs from itself, and -0 equals 0.
         and bits_of(native)[special].tobytes() != bits_of(decoded)[special].tobytes()
     ):
         raise NumericalError("a masked value was not restored bit for bit")

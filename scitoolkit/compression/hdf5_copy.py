@@ -285,24 +285,24 @@ def usable(code: int) -> bool:
 
 def _holds(kind: h5t.TypeID, wanted: int) -> bool:
     """Return whether a datatype, or a part of it, is of the given class."""
-    found = kind.get_class()
-    if found == wanted:
+    type_class = kind.get_class()
+    if type_class == wanted:
         return True
-    if found in (h5t.VLEN, h5t.ARRAY):
+    if type_class in (h5t.VLEN, h5t.ARRAY):
         return _holds(kind.get_super(), wanted)
-    if found != h5t.COMPOUND:
+    if type_class != h5t.COMPOUND:
         return False
     return any(_holds(kind.get_member_type(i), wanted) for i in range(kind.get_nmembers()))
 
 
 def _holds_text(kind: h5t.TypeID) -> bool:
     """Return whether a datatype contains variable-length strings."""
-    found = kind.get_class()
-    if found == h5t.STRING:
+    type_class = kind.get_class()
+    if type_class == h5t.STRING:
         return bool(kind.is_variable_str())
-    if found in (h5t.VLEN, h5t.ARRAY):
+    if type_class in (h5t.VLEN, h5t.ARRAY):
         return _holds_text(kind.get_super())
-    if found != h5t.COMPOUND:
+    if type_class != h5t.COMPOUND:
         return False
     return any(_holds_text(kind.get_member_type(i)) for i in range(kind.get_nmembers()))
 

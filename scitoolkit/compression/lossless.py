@@ -21,13 +21,13 @@ def squeeze(data: bytes) -> bytes:
         >>> stretch(squeeze(b"a" * 999), 999) == b"a" * 999
         True
     """
-    found = [bytes([_PLAIN]) + data, bytes([_DEFLATE]) + zlib.compress(data, 6)]
+    candidates = [bytes([_PLAIN]) + data, bytes([_DEFLATE]) + zlib.compress(data, 6)]
     if len(data) <= _LZMA_LIMIT:
         # The dictionary is no larger than the data: clearing one of 16 MiB takes 20 ms.
         size = min(max(1 << len(data).bit_length(), 1 << 12), _LZMA_DICTIONARY)
         packed = lzma.compress(data, format=lzma.FORMAT_RAW, filters=_lzma(size))
-        found.append(bytes([_LZMA]) + packed)
-    return min(found, key=len)
+        candidates.append(bytes([_LZMA]) + packed)
+    return min(candidates, key=len)
 
 
 def _lzma(dictionary: int) -> list[dict[str, int]]:

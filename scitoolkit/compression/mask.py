@@ -15,10 +15,10 @@ def special_values(
     values: np.ndarray, missing: MissingValues, mask: np.ndarray | None = None
 ) -> np.ndarray | None:
     """Return True where values are not finite, missing or masked; None if they are nowhere."""
-    found = missing.where(values)
+    special = missing.where(values)
     if mask is not None:
-        found |= mask
-    return found if found.any() else None
+        special |= mask
+    return special if special.any() else None
 
 
 def encode_mask(values: np.ndarray, special: np.ndarray) -> bytes:

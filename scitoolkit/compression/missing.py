@@ -62,10 +62,10 @@ class MissingValues:
     @classmethod
     def from_header(cls, header: Mapping[str, Any]) -> MissingValues:
         """Return the missing values listed in the header of a stream."""
-        found = cls.of(header.get("fill"))
+        missing = cls.of(header.get("fill"))
         low, high = header.get("valid", (None, None))
         return cls(
-            found.values, -math.inf if low is None else low, math.inf if high is None else high
+            missing.values, -math.inf if low is None else low, math.inf if high is None else high
         )
 
     @classmethod
@@ -98,11 +98,11 @@ class MissingValues:
 
         A fill value of 0 in the storage properties is HDF5's default, not a missing value.
         """
-        found = cls.from_attributes(_attributes(item), item.dtype) | cls((NETCDF_FILL,))
+        missing = cls.from_attributes(_attributes(item), item.dtype) | cls((NETCDF_FILL,))
         stored = item.id.get_create_plist().fill_value_defined()
         if stored == h5py.h5d.FILL_VALUE_USER_DEFINED and item.fillvalue:
-            found |= cls.of(float(item.fillvalue))
-        return found
+            missing |= cls.of(float(item.fillvalue))
+        return missing
 
     def __or__(self, other: MissingValues) -> MissingValues:
         """Return the union: values that are missing according to either."""
@@ -112,14 +112,14 @@ class MissingValues:
 
     def where(self, values: np.ndarray) -> np.ndarray:
         """Return True where values of a float array are missing or not finite."""
-        found = ~np.isfinite(values)
+        mask = ~np.isfinite(values)
         for value in self.in_dtype(values.dtype):
-            found |= values == value
+            mask |= values == value
         if math.isfinite(self.valid_min):
-            found |= values < np.float64(self.valid_min)
+            mask |= values < np.float64(self.valid_min)
         if math.isfinite(self.valid_max):
-            found |= values > np.float64(self.valid_max)
-        return found
+            mask |= values > np.float64(self.valid_max)
+        return mask
 
     def in_dtype(self, dtype: np.dtype) -> list[np.floating]:
         """Return the values that are finite in a dtype, in that dtype."""
@@ -153,13 +153,13 @@ class MissingValues:
 
     def header(self) -> dict[str, Any]:
         """Return the entries for the header of a stream."""
-        found: dict[str, Any] = {}
+        entries: dict[str, Any] = {}
         if self.values:
-            found["fill"] = self.values[0] if len(self.values) == 1 else list(self.values)
+            entries["fill"] = self.values[0] if len(self.values) == 1 else list(self.values)
         limits = [v if math.isfinite(v) else None for v in (self.valid_min, self.valid_max)]
         if limits != [None, None]:
-            found["valid"] = limits
-        return found
+            entries["valid"] = limits
+        return entries
 
 
 def _finite(numbers: np.ndarray) -> tuple[float, ...]:

@@ -176,8 +176,8 @@ def _middle(values: np.ndarray) -> np.ndarray:
 
 def _histogram(name: str, error: np.ndarray, allowed: float) -> Series:
     finite = error[np.isfinite(error)]
-    known = allowed > 0 and np.isfinite(allowed)
-    scale = allowed if known else float(np.abs(finite).max(initial=0.0)) or 1.0
+    finite_bound = allowed > 0 and np.isfinite(allowed)
+    scale = allowed if finite_bound else float(np.abs(finite).max(initial=0.0)) or 1.0
     counts, edges = np.histogram(finite / scale, bins=BINS, range=(-1.0, 1.0))
     share = counts / max(1, counts.sum())
     centres = (edges[1:] + edges[:-1]) / 2

@@ -99,20 +99,20 @@ class Series:
         Raises:
             ConfigError: the folder cannot be written.
         """
-        kept = []
+        stored = []
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             for one in found:
                 weights = None if one.stream is None else network_of(one.stream)
                 if weights is not None:
                     write_atomic(self._path(one.name), weights)
-                    kept.append(one.name)
+                    stored.append(one.name)
         except OSError as error:
             what = f"cannot be written ({error.strerror})"
             raise ConfigError(what, where=str(self.folder)) from None
-        if kept:
+        if stored:
             self._write(Account(trained_on))
-        return kept
+        return stored
 
     def account(self, files: int = 0, training_seconds: float | None = None) -> Account:
         """Update and return the training cost.

@@ -101,8 +101,8 @@ class Builder:
         array = values.detach().cpu().numpy() if isinstance(values, torch.Tensor) else values
         if array.dtype == bool:
             array = array.astype(np.int64)
-        kept = tuple(0 if s == 0 else slice(None) for s in array.strides)
-        dense = np.ascontiguousarray(array[kept]) if 0 in array.strides else array
+        selection = tuple(0 if s == 0 else slice(None) for s in array.strides)
+        dense = np.ascontiguousarray(array[selection]) if 0 in array.strides else array
         dense = np.ascontiguousarray(dense)
         key = dense.dtype.str.encode() + dense.tobytes()
         if key not in self.constants:

@@ -104,7 +104,7 @@ def without_dead_channels(
 
 def _chains(modules: Sequence[nn.Module]) -> Iterator[tuple[nn.Module, nn.Module, nn.Sequential]]:
     """Yield consecutive layers and the modules between them, the last ones first."""
-    found = []
+    chains = []
     shared = _counts(modules)
     for module in _all(modules):
         if type(module) is not nn.Sequential:
@@ -115,8 +115,8 @@ def _chains(modules: Sequence[nn.Module]) -> Iterator[tuple[nn.Module, nn.Module
             between = children[a + 1 : b]
             once = shared[id(children[a])] == shared[id(children[b])] == shared[id(module)]
             if once and all(type(m) in ELEMENTWISE for m in between):
-                found.append((children[a], children[b], nn.Sequential(*between)))
-    return reversed(found)
+                chains.append((children[a], children[b], nn.Sequential(*between)))
+    return reversed(chains)
 
 
 def _pairs(modules: Sequence[nn.Module]) -> Iterator[tuple[nn.Module, nn.Module, str]]:

@@ -81,9 +81,9 @@ class Combinations:
         """Return the rank options of layers; None if no layer has any."""
         about = CompiledSurrogate(self._paths["float32"]).about["functions"]
         sweep = self._found["float32"].bytes + max(f["workspace_bytes"] for f in about)
-        given = [calibration(f) for f in self._base]
+        samples = [calibration(f) for f in self._base]
         try:
-            return study(self._base, given, self.config.keep, target(self.config), sweep)
+            return study(self._base, samples, self.config.keep, target(self.config), sweep)
         except ConfigError:
             return None
 

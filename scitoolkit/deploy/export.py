@@ -120,12 +120,12 @@ def export(
                 allowed=f"tolerance={tolerance:g}",
             )
         if functions is not whole:
-            found = differences(dense, call, [held_out(f) for f in dense])
-            _refuse(found, config)
+            compared = differences(dense, call, [held_out(f) for f in dense])
+            _refuse(compared, config)
             ways = ["low rank"] if low is not None or config.ranks is not None else []
             way = ", ".join([*ways, *([f"{config.bits} bits"] if small else [])])
-            header = interface.with_notes(header, [f"{way}: {d.line()}" for d in found])
-            notes["differences"] = [d.entry() for d in found]
+            header = interface.with_notes(header, [f"{way}: {d.line()}" for d in compared])
+            notes["differences"] = [d.entry() for d in compared]
         if low is not None:
             before = _compiled(Path(scratch) / "as_it_was.so", dense, config)
             after = library
@@ -279,8 +279,10 @@ def examples(function: TracedFunction, samples: int = SAMPLES, seed: int = 0) ->
     for place, spec in enumerate(function.inputs):
         shape = spec.shape if spec.shared else (samples, *spec.shape)
         if function.examples:
-            given = np.asarray(function.examples[place], np.float32)
-            values: np.ndarray = given if spec.shared else given[np.arange(samples) % len(given)]
+            example = np.asarray(function.examples[place], np.float32)
+            values: np.ndarray = (
+                example if spec.shared else example[np.arange(samples) % len(example)]
+            )
         elif spec.low is None or spec.high is None:
             values = generator.normal(size=shape)
         else:

@@ -102,16 +102,16 @@ def identifiers(names: Sequence[str], suffix: str) -> list[str]:
         >>> identifiers(["sea level", "2t", "T", "t", "θ"], "_in")
         ['sea_level_in', 'a_2t_in', 'T_in', 't_2_in', 'a___in']
     """
-    found: list[str] = []
+    unique: list[str] = []
     for name in names:
         plain = "".join(c if c.isascii() and c.isalnum() else "_" for c in name)[:LONGEST]
         plain = plain if plain[:1].isalpha() else f"a_{plain}"
-        taken, made, number = {n.lower() for n in found}, plain + suffix, 1
+        taken, made, number = {n.lower() for n in unique}, plain + suffix, 1
         while made.lower() in taken:
             number += 1
             made = f"{plain}_{number}{suffix}"
-        found.append(made)
-    return found
+        unique.append(made)
+    return unique
 
 
 def _comment(spec: ArraySpec, way: str) -> str:

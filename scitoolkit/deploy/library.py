@@ -105,24 +105,24 @@ class Library:
         Each thread has one, as ctypes releases the GIL.
         """
         size = self._functions[function]["workspace_bytes"] * self._threads
-        kept: dict[str, Array] = self._work.__dict__
-        if function not in kept:
-            kept[function] = np.zeros(size, np.uint8)
-        return kept[function].ctypes.data, size
+        buffers: dict[str, Array] = self._work.__dict__
+        if function not in buffers:
+            buffers[function] = np.zeros(size, np.uint8)
+        return buffers[function].ctypes.data, size
 
     def pointer(self, function: str = "", leading: int = 0) -> Any:
         """Return the C function with its argument types set, after `leading` addresses."""
         about = self._functions[function]
-        found = getattr(self._library, about["symbol"])
+        entry = getattr(self._library, about["symbol"])
         arrays = len(about["inputs"]) + len(about["outputs"])
-        found.argtypes = [
+        entry.argtypes = [
             *[ctypes.c_void_p] * leading,
             ctypes.c_int64,
             *[ctypes.c_void_p] * (arrays + 1),
             ctypes.c_int64,
             ctypes.c_void_p,
         ]
-        return found
+        return entry
 
     def shared(self, function: str = "") -> bool:
         """Return whether a function has inputs that all samples of a call share."""

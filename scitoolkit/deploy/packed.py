@@ -81,12 +81,12 @@ def read_header(path: Path) -> PackedFile:
     """
     try:
         with path.open("rb") as file:
-            found = os.fstat(file.fileno())
+            status = os.fstat(file.fileno())
             magic, length = file.read(len(MAGIC)), file.read(_LENGTH.size)
             if magic != MAGIC:
                 raise _wrong(path, "not a file of weights")
             size = _LENGTH.unpack(length)[0] if len(length) == _LENGTH.size else 0
-            if not 0 < size <= min(found.st_size, _LARGEST_HEADER):
+            if not 0 < size <= min(status.st_size, _LARGEST_HEADER):
                 raise _wrong(path, "damaged: its header is truncated")
             text = file.read(size)
     except OSError as error:
@@ -110,9 +110,9 @@ def read_header(path: Path) -> PackedFile:
     )
     if not good:
         raise _wrong(path, "damaged: its header cannot be read")
-    if found.st_size != start + number:
-        raise _wrong(path, f"damaged: {found.st_size} bytes, {start + number} expected")
-    identity = (found.st_ino, found.st_size, found.st_mtime_ns)
+    if status.st_size != start + number:
+        raise _wrong(path, f"damaged: {status.st_size} bytes, {start + number} expected")
+    identity = (status.st_ino, status.st_size, status.st_mtime_ns)
     return PackedFile(path, key, about, start, number, crc, identity)
 
 
@@ -129,8 +129,8 @@ def read_weights(header: PackedFile, into: np.ndarray, *, verify: bool) -> None:
     """
     try:
         with header.path.open("rb", buffering=0) as file:
-            found = os.fstat(file.fileno())
-            if (found.st_ino, found.st_size, found.st_mtime_ns) != header.identity:
+            status = os.fstat(file.fileno())
+            if (status.st_ino, status.st_size, status.st_mtime_ns) != header.identity:
                 raise _wrong(header.path, "was replaced while it was read")
             file.seek(header.start)
             filled, view = 0, memoryview(into.data)

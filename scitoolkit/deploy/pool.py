@@ -384,15 +384,15 @@ class Pool:
         return shell
 
     def _model(self, name: str) -> _Model:
-        found = self._models.get(name)
-        if found is None:
+        model = self._models.get(name)
+        if model is None:
             near = nearest_name(name, self._models)
             raise DataError(
                 f"no surrogate {name!r} in the pool",
                 allowed=f"{len(self._models)} names" + (f", such as {near!r}" if near else ""),
                 fix="add(name, path)",
             )
-        return found
+        return model
 
     def _open(self, *, serving: bool = False) -> None:
         if self._closed and not (serving and threading.current_thread() in self._threads):
@@ -422,8 +422,8 @@ def _together(queue: deque[_Request]) -> list[_Request]:
 def _current(file: PackedFile, verified: bool) -> tuple[PackedFile, bool]:
     """Return the present header of a file, which may have been replaced by a compatible one."""
     try:
-        found = os.stat(file.path)
-        if (found.st_ino, found.st_size, found.st_mtime_ns) == file.identity:
+        status = os.stat(file.path)
+        if (status.st_ino, status.st_size, status.st_mtime_ns) == file.identity:
             return file, verified
     except OSError:
         pass  # reading the header raises the error

@@ -118,9 +118,9 @@ class Residency:
                 return False
             self.evictions += 1
             self.release(min(free, key=lambda e: (not e.leaving, e.awaited, self._worth(e))))
-        kept = self._kept.get(entry.size)
-        if kept:
-            entry.memory = kept.pop()
+        buffers = self._kept.get(entry.size)
+        if buffers:
+            entry.memory = buffers.pop()
         else:
             entry.memory = aligned(entry.size)
             self.held += entry.size

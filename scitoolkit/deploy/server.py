@@ -112,8 +112,8 @@ def application(pool: Pool, *, max_bytes: int, seconds: float) -> FastAPI:
         body = await _body(request, max_bytes)
         try:
             described = _described(pool, name, function)
-            given = await asyncio.to_thread(_inputs, body, kind, described["inputs"])
-            future = asyncio.wrap_future(pool.submit(name, *given, function=function))
+            inputs = await asyncio.to_thread(_inputs, body, kind, described["inputs"])
+            future = asyncio.wrap_future(pool.submit(name, *inputs, function=function))
             outputs, status = await asyncio.wait_for(future, seconds)
         except TimeoutError:
             raise Refused(504, f"no answer within {seconds:g} seconds") from None
@@ -176,9 +176,9 @@ def _described(pool: Pool, name: str, function: str) -> Mapping[str, Any]:
         about = pool.about(name)
     except DataError as error:
         raise Refused(404, error) from None
-    for found in about["functions"]:
-        if found["name"] == function:
-            return found
+    for entry in about["functions"]:
+        if entry["name"] == function:
+            return entry
     names = ", ".join(repr(f["name"]) for f in about["functions"])
     raise Refused(404, f"no function {function!r}. Allowed: {names}")
 
@@ -198,13 +198,13 @@ def _inputs(body: bytes, kind: str, specs: Sequence[Mapping[str, Any]]) -> list[
     names = [spec["name"] for spec in specs]
     if not isinstance(fields, dict) or set(fields) != {"inputs"}:
         raise DataError("the body is not an object with the key 'inputs'")
-    given = fields["inputs"]
-    if not isinstance(given, dict) or set(given) != set(names):
+    entries = fields["inputs"]
+    if not isinstance(entries, dict) or set(entries) != set(names):
         raise DataError("inputs are missing or unknown", allowed=", ".join(names))
     out = []
     for spec in specs:
         try:
-            array = np.array(given[spec["name"]], dtype=np.float32, order="C")
+            array = np.array(entries[spec["name"]], dtype=np.float32, order="C")
         except (ValueError, TypeError, OverflowError, RecursionError):
             raise DataError(f"{spec['name']} is not an array of numbers") from None
         out.append(array)

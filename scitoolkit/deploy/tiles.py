@@ -19,6 +19,9 @@ import numpy as np
 from scitoolkit.deploy.builder import Builder, Target
 from scitoolkit.deploy.values import C_TYPES, Stride, View
 
+# Symbols: R rows and V vectors of a tile, so R V results in registers, V weights and one input:
+# R V + V + 1 registers. `w` are weights, `p` the inputs of a segment, `x<r>` one input of row r,
+# `s<r>_<v>_<c>` partial sum c of a result; the copies c are added at the end, in a fixed order.
 LATENCY = 4
 """Latency of a multiply-add in cycles; two start per cycle, so that 8 independent sums hide it."""
 FETCH = 1.5
@@ -52,17 +55,20 @@ def best_tile(rows: int, vectors: int, registers: int) -> tuple[int, int]:
         >>> best_tile(1, 8, 32)
         (1, 8)
     """
-    found = []
+    tiles = []
     for r, v in itertools.product(range(1, min(rows, 14) + 1), range(1, min(vectors, 8) + 1)):
         if r * v + v + 1 > registers:
             continue
+        # Bounds of a step in cycles: multiply-adds and loads at two a cycle, the latency of
+        # dependent sums, weights from the second-level cache. The largest decides.
         cost = sum(
             max(a * b / 2, (a + b) / 2, LATENCY / chains(a, b), FETCH * b)
             for a in _parts(rows, r)
             for b in _parts(vectors, v)
         )
-        found.append((cost, -v, r))
-    _, v, r = min(found)
+        # Of equal cost: more vectors, then fewer rows.
+        tiles.append((cost, -v, r))
+    _, v, r = min(tiles)
     return r, -v
 
 
@@ -192,6 +198,7 @@ def computed_weights(builder: Builder, b: View, rows: int) -> Weights:
     lanes = builder.target.width(b.dtype)
     vectors = -(-outputs // lanes)
     v = best_tile(rows, vectors, builder.target.registers)[1]
+    # Blocks of equal size, so that one view with constant strides describes all of them.
     v = max(d for d in range(1, v + 1) if vectors % d == 0)
     packed = builder.new((*count, vectors // v, inputs, v * lanes), b.dtype)
     last, block = len(packed.shape) - 1, len(count)
@@ -235,6 +242,7 @@ def product(
     )
     inner, row, out_row, _ = dims.pop()
     r = best_tile(inner, vectors, builder.target.registers)[0]
+    # Weights were packed for another number of rows; their block width is fixed, r is not.
     while r * weights.vectors + weights.vectors + 1 > builder.target.registers and r > 1:
         r -= 1
     names = [f"i{k}" for k in range(len(dims))]
@@ -266,6 +274,7 @@ def product(
 
     text = []
     whole, blocks = inner - inner % r, vectors // weights.vectors
+    # The last block may be narrower and has a kernel of that width, after the loop.
     looped = blocks if blocks > UNROLLED else 0
     parts: list[tuple[str, int]] = [(f"(b * {weights.vectors})", looped)] if looped else []
     parts += [(str(k), 0) for k in range(looped * weights.vectors, vectors, weights.vectors)]
@@ -273,6 +282,7 @@ def product(
         wide = weights.vectors if count else min(weights.vectors, vectors - int(first))
         loops = [(n, d[0]) for n, d in zip(names, dims, strict=True)]
         loops += [("b", count)] if count else []
+        # Below this, starting threads takes longer than the product.
         if work >= PARALLEL:
             joined = f" collapse({len(loops)})" if len(loops) > 1 else ""
             text.append(f"#pragma omp parallel for{joined}")
@@ -295,6 +305,7 @@ def _loops(dims: Sequence[tuple[int, Stride, Stride, Stride]]) -> list[tuple[Any
         if (
             out
             and all(isinstance(s, int) for s in strides)
+            # Contiguous dims are one loop: fewer remainders of tiles.
             and list(out[-1][1:]) == [s * size for s in strides]
         ):
             out[-1] = (out[-1][0] * size, *strides)

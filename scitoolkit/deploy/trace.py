@@ -55,8 +55,8 @@ def program(module: nn.Module, examples: Sequence[Tensor]) -> torch.export.Expor
     try:
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found = torch.export.export(module.eval(), tuple(examples), strict=False)
-            return found.run_decompositions(_decompositions())
+            exported = torch.export.export(module.eval(), tuple(examples), strict=False)
+            return exported.run_decompositions(_decompositions())
     except Exception as error:
         text = " ".join(str(error).split())[:200]
         raise ConfigError(
@@ -197,16 +197,16 @@ def _origin(node: Any) -> str:
 
 
 def _lowerings() -> dict[str, type[Lowering]]:
-    found: dict[str, type[Lowering]] = {}
+    by_target: dict[str, type[Lowering]] = {}
     for name in lowerings:
         for target in lowerings.get(name).targets:
-            if target in found:
+            if target in by_target:
                 raise ConfigError(
                     f"lowering {name!r} and another one have the target {target}",
                     fix="remove the target from one of them",
                 )
-            found[target] = lowerings.get(name)
-    return found
+            by_target[target] = lowerings.get(name)
+    return by_target
 
 
 def _constants(found: torch.export.ExportedProgram) -> dict[str, Tensor]:

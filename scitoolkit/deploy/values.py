@@ -85,23 +85,23 @@ class View:
 
     def reshape(self, shape: Sequence[int]) -> View | None:
         """Return the elements in another shape; None if that needs a copy."""
-        kept = [(n, s) for n, s in zip(self.shape, self.strides, strict=True) if n != 1]
+        dims = [(n, s) for n, s in zip(self.shape, self.strides, strict=True) if n != 1]
         strides: list[Stride] = []
         for size in reversed(shape):
             if size == 1:
                 strides.append(0)
                 continue
-            while kept and kept[-1][0] < size and len(kept) > 1 and _merges(kept[-2], kept[-1]):
-                (outer, _), (inner, stride) = kept[-2:]
-                kept[-2:] = [(outer * inner, stride)]
-            if not kept or kept[-1][0] % size:
+            while dims and dims[-1][0] < size and len(dims) > 1 and _merges(dims[-2], dims[-1]):
+                (outer, _), (inner, stride) = dims[-2:]
+                dims[-2:] = [(outer * inner, stride)]
+            if not dims or dims[-1][0] % size:
                 return None
-            length, stride = kept.pop()
+            length, stride = dims.pop()
             strides.append(stride)
             if length != size:
                 if isinstance(stride, tuple):
                     return None
-                kept.append((length // size, stride * size))
+                dims.append((length // size, stride * size))
         return replace(self, shape=tuple(shape), strides=tuple(reversed(strides)))
 
     def expand(self, shape: Sequence[int]) -> View:

@@ -16,28 +16,29 @@ UNEVEN = 0.05
 """Share of uneven steps above which a warning is given."""
 CONSTANT = 0.02
 """Share of constant cells above which a warning is given: they lower the RMSE by 1 % or more."""
-_SAMPLES = 64
 
 
 def field_warnings(data: FieldData, config: ForecastingConfig) -> list[str]:
-    """Return warnings about unflagged fill values, constant cells and irregular steps.
+    """Return warnings about constant cells and irregular steps.
 
     Raises:
-        DataError: no stretch of even steps is long enough for a window.
+        DataError: unflagged fill values, or no stretch of even steps is long enough for a window.
     """
-    return [*_fill_values(data), *_constant_cells(data), *_irregular_steps(data, config)]
+    _refuse_fill_values(data)
+    return [*_constant_cells(data), *_irregular_steps(data, config)]
 
 
-def _fill_values(data: FieldData) -> list[str]:
-    every = max(1, len(data.series.values) // _SAMPLES)
-    fill = fill_value_in(data.series.values[::every])
+def _refuse_fill_values(data: FieldData) -> None:
+    fill = fill_value_in(data.series.values)
     if fill is None:
-        return []
+        return
     cells = int((data.series.values == fill).any(axis=0).sum())
-    return [
-        f"{data.name}: {cells} of {len(data.weights)} cells contain {fill:g}, far outside all "
-        "other values: probably an unflagged fill value. Set the attribute _FillValue in the file"
-    ]
+    raise DataError(
+        f"{cells} of {len(data.weights)} cells contain {fill:g}, far outside all other values: an "
+        "unflagged fill value",
+        where=f"variable {data.name}",
+        fix=f"set the attribute _FillValue = {fill:g} in the file, or replace the values by NaN",
+    )
 
 
 def _constant_cells(data: FieldData) -> list[str]:

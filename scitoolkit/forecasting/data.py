@@ -300,7 +300,10 @@ def _mask_of(
         )
     for dim in space:
         if dim in field.coords and dim in grid.coords:
-            if not np.allclose(field[dim].values, grid[dim].values, atol=1e-4):
+            apart = field[dim].values - grid[dim].values
+            if "east" in str(grid[dim].attrs.get("units", "")):
+                apart = apart - 360.0 * np.round(apart / 360.0)  # 350 degrees east are -10
+            if not np.allclose(apart, 0.0, atol=1e-4):
                 raise DataError(
                     f"coordinate {dim} differs from that of the training data",
                     where=f"{where}: variable {field.name}",

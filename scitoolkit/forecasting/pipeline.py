@@ -35,6 +35,7 @@ from scitoolkit.forecasting.search_trial import prepared, validation_scores
 from scitoolkit.forecasting.surrogate import ForecastSurrogate, forecast_dataset
 from scitoolkit.forecasting.task import ForecastTask
 from scitoolkit.forecasting.windows import Series, Windows
+from scitoolkit.io.calendar_steps import times_after
 from scitoolkit.io.fields import write_fields
 from scitoolkit.io.loader import ArraySource, BatchLoader
 from scitoolkit.io.time_axis import decimal_years
@@ -171,7 +172,7 @@ def predict(directory: Path, source: Path, output: Path) -> None:
             allowed=f"at least {config.inputs} steps without a breakpoint at the end",
         )
     warn_outside(surrogate.coding, data.series.values)
-    valid = _future_times(data.times.values, config.leads)
+    valid = times_after(data.times.values, config.leads)
     years = np.concatenate([data.series.years, decimal_years(valid)])
     field = coded(data, surrogate.coding, read_drivers(given, data.times, valid))
     series = Series(field.data.series.values, years)
@@ -344,46 +345,3 @@ def _baselines(
         if entry["closed_form"] and entry["label"] != record["winner"] and entry["stable"]:
             found[entry["title"]] = chosen.build(surrogate.setting).fit(segments, memo)
     return found
-
-
-def _future_times(times: np.ndarray, leads: int) -> np.ndarray:
-    """Return the forecast times: the next calendar months, or repetitions of the median step.
-
-    The day of the month is that of the last time, or the last day where the month is shorter or
-    all times are last days of months.
-    """
-    if np.issubdtype(times.dtype, np.datetime64):
-        months = times.astype("datetime64[M]")
-        if len(times) > 1 and (np.diff(months).astype(int) == 1).all():
-            dates = times.astype("datetime64[D]")
-            days, ends = dates - months.astype(dates.dtype), _last_days(months)
-            ahead = months[-1] + np.arange(1, leads + 1).astype("timedelta64[M]")
-            last = _last_days(ahead)
-            day = last if (days == ends).all() else np.minimum(days[-1], last)
-            return (ahead.astype(dates.dtype) + day).astype(times.dtype) + (times[-1] - dates[-1])
-    elif times.dtype == object and len(times) > 1:
-        counts = [t.year * 12 + t.month for t in times]
-        if (np.diff(counts) == 1).all():
-            at_end = all(t.day == t.daysinmonth for t in times)
-            return np.array(
-                [_month(times[-1], counts[-1] + k, at_end) for k in range(1, leads + 1)]
-            )
-    if times.dtype.kind == "M":
-        unit = np.datetime_data(times.dtype)[0]
-        step = np.array(np.median(np.diff(times).astype(np.int64)), f"timedelta64[{unit}]")
-        return times[-1] + np.arange(1, leads + 1) * step
-    delta = times[-1] - times[-2]
-    return np.array([times[-1] + k * delta for k in range(1, leads + 1)])
-
-
-def _last_days(months: np.ndarray) -> np.ndarray:
-    """Return the days from the first to the last one of months (datetime64[M])."""
-    days, month, day = "datetime64[D]", np.timedelta64(1, "M"), np.timedelta64(1, "D")
-    return (months + month).astype(days) - months.astype(days) - day
-
-
-def _month(last: Any, count: int, at_end: bool) -> Any:
-    """Return a date of cftime in the month `count` (12 year + month) with the day of `last`."""
-    year, month = divmod(count - 1, 12)
-    first = last.replace(year=year, month=month + 1, day=1)
-    return first.replace(day=first.daysinmonth if at_end else min(last.day, first.daysinmonth))

@@ -135,14 +135,14 @@ class AseTeacher(FramesGenerator):
                     f"molecule {self.molecule!r}", allowed="a name of ase.collections.g2"
                 ) from None
         try:
-            found: Any = ase.io.read(str(self.structures), ":", format="extxyz")
+            structures: Any = ase.io.read(str(self.structures), ":", format="extxyz")
         except (OSError, ValueError, KeyError, IndexError) as error:
             raise DataError(
                 f"not an extxyz file ({type(error).__name__}: {error})", where=str(self.structures)
             ) from None
-        if not found:
+        if not structures:
             raise DataError("no structure", where=str(self.structures))
-        return list(found)
+        return list(structures)
 
     def _calculator(self) -> Any:
         package, module, name = CALCULATORS[self.calculator]

@@ -101,13 +101,13 @@ class DecayingTurbulence(Generator):
         import numpy as np
 
         noise = np.random.default_rng(seed).standard_normal((self.cells, self.cells))
-        _kx, _ky, square, kept = self._waves()
+        _kx, _ky, square, resolved = self._waves()
         k = np.sqrt(square)
         shape = k**4 * np.exp(-2 * (k / self.peak) ** 2) / np.sqrt(np.maximum(k, 1))
-        found = np.fft.rfft2(noise) * kept * shape
-        velocity = self.fields(found)
+        spectrum = np.fft.rfft2(noise) * resolved * shape
+        velocity = self.fields(spectrum)
         energy = 0.5 * np.mean(velocity["u"] ** 2 + velocity["v"] ** 2)
-        return found * np.sqrt(0.5 / energy)
+        return spectrum * np.sqrt(0.5 / energy)
 
     def fields(self, vorticity: np.ndarray) -> dict[str, np.ndarray]:
         """Return the velocity components, (x, y) each, of a vorticity spectrum (kx, ky)."""
@@ -127,13 +127,13 @@ class DecayingTurbulence(Generator):
 
         from scitoolkit.generators.etdrk4 import etdrk4
 
-        kx, ky, square, kept = self._waves()
+        kx, ky, square, resolved = self._waves()
 
         def advection(vorticity: np.ndarray) -> np.ndarray:
             velocity = self.fields(vorticity)
             points = np.fft.irfft2(vorticity, s=(self.cells, self.cells))
             fluxes = (np.fft.rfft2(velocity[n] * points) for n in ("u", "v"))
-            return -1 * kept * (1j * kx * next(fluxes) + 1j * ky * next(fluxes))
+            return -1 * resolved * (1j * kx * next(fluxes) + 1j * ky * next(fluxes))
 
         return etdrk4(-self.viscosity * square, self.time_step, advection)
 
@@ -145,8 +145,8 @@ class DecayingTurbulence(Generator):
         ky = np.arange(self.cells // 2 + 1)[None]
         # Below a third: a sum of two wavenumbers of exactly a third would alias onto a third.
         largest = (self.cells - 1) // 3
-        kept = (np.abs(kx) <= largest) & (ky <= largest)
-        return kx, ky, kx**2 + ky**2, kept
+        resolved = (np.abs(kx) <= largest) & (ky <= largest)
+        return kx, ky, kx**2 + ky**2, resolved
 
     def _dataset(self, frames: Mapping[str, np.ndarray]) -> Any:
         import numpy as np

@@ -61,10 +61,10 @@ def frames_of(
         frames: number of frames that are returned.
         interval: steps between frames.
     """
-    kept = []
+    stored_frames = []
     for frame in range(spinup + frames):
         for _ in range(interval):
             state = step(state)
         if frame >= spinup:
-            kept.append(points(state))
-    return np.stack(kept)
+            stored_frames.append(points(state))
+    return np.stack(stored_frames)

@@ -126,5 +126,5 @@ class RayExecutor(Executor):
         """Send a function to a worker."""
         # A sample that kills its worker would kill the next one too.
         remote = self._ray.remote(num_cpus=1, max_retries=0)(fn)
-        found: Future[Any] = remote.remote(*args, **kwargs).future()
-        return found
+        future: Future[Any] = remote.remote(*args, **kwargs).future()
+        return future

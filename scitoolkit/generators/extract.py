@@ -49,7 +49,7 @@ class Extract:
             DataError: a variable is missing or has another shape than in the first sample.
         """
         frames = sample.frames
-        found = {}
+        arrays = {}
         for name, dims in self.fields.items():
             try:
                 values = frames[name].transpose(self.sample_dim, *dims)  # type: ignore[call-overload]
@@ -58,24 +58,24 @@ class Extract:
                     f"no variable of dims {self.sample_dim}, {', '.join(dims)} ({error})",
                     where=f"generator {generator.name}: {name}",
                 ) from None
-            found[name] = values.to_numpy().astype(np.float32)
+            arrays[name] = values.to_numpy().astype(np.float32)
         for name, scale in self.parameters.items():
             value = float(frames.attrs.get(name, getattr(generator, name, math.nan)))  # type: ignore[union-attr]
             value = math.log10(value) if scale == "log" else value
-            found[name] = np.full(self.shapes[name], value, np.float32)
+            arrays[name] = np.full(self.shapes[name], value, np.float32)
         for name, shape in self.shapes.items():
-            if found[name].shape != shape:
+            if arrays[name].shape != shape:
                 raise DataError(
-                    f"shape {found[name].shape}",
+                    f"shape {arrays[name].shape}",
                     where=f"generator {generator.name}: {name}",
                     allowed=f"{shape}, that of the first sample",
                 )
-            if not np.isfinite(found[name]).all():
-                frame = int(np.argmin(np.isfinite(found[name]).reshape(shape[0], -1).all(1)))
+            if not np.isfinite(arrays[name]).all():
+                frame = int(np.argmin(np.isfinite(arrays[name]).reshape(shape[0], -1).all(1)))
                 raise NumericalError(
                     "NaN or Inf", where=f"generator {generator.name}: {name}, frame {frame}"
                 )
-        return found
+        return arrays
 
     def pack(self, arrays: Mapping[str, np.ndarray], block: np.ndarray) -> int:
         """Write arrays into a block of `size` float32; return its checksum."""

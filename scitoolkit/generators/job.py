@@ -41,10 +41,10 @@ class GenerateJob(Job):
     @contextmanager
     def processes(self, config: GenerateConfig) -> Iterator[bool]:
         """Yield whether this process submits the work; other MPI ranks are workers."""
-        with pool(config.executor, config.processes) as found:
-            if found is not None:
-                self._pool = found
-            yield found is not None
+        with pool(config.executor, config.processes) as workers:
+            if workers is not None:
+                self._pool = workers
+            yield workers is not None
 
     def check(self, config: GenerateConfig) -> Mapping[str, Any]:
         """Make the first sample in memory; write nothing."""

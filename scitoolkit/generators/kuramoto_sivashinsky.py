@@ -120,8 +120,8 @@ def _step(length: float, cells: int, dt: float) -> Any:
 
     k = 2 * np.pi / length * np.arange(cells // 2 + 1)
     linear = k**2 - k**4
-    kept = np.arange(k.size) <= (cells - 1) // 3  # 2/3 rule; a third itself would be aliased
-    nonlinear = np.where(kept, -0.5j * k, 0)
+    resolved = np.arange(k.size) <= (cells - 1) // 3  # 2/3 rule; a third itself would be aliased
+    nonlinear = np.where(resolved, -0.5j * k, 0)
 
     def advection(v: np.ndarray) -> np.ndarray:
         return nonlinear * np.fft.rfft(np.fft.irfft(v, cells) ** 2)

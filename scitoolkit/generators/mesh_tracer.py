@@ -182,18 +182,18 @@ class MeshTracer(Generator):
 
     def _files(self) -> list[Path]:
         folder = Path(self.meshes)
-        found = sorted(p for p in folder.glob("*") if p.suffix in MESHES)
-        if not found:
+        meshes = sorted(p for p in folder.glob("*") if p.suffix in MESHES)
+        if not meshes:
             raise DataError("no meshes", where=str(folder), allowed=f"files {', '.join(MESHES)}")
-        names = [path.stem for path in found]
-        twice = [path.name for path in found if names.count(path.stem) > 1]
+        names = [path.stem for path in meshes]
+        twice = [path.name for path in meshes if names.count(path.stem) > 1]
         if twice:
             raise DataError(
                 f"meshes of equal name: {', '.join(twice)}",
                 where=str(folder),
                 fix="rename one: groups of a sample have these names",
             )
-        return found
+        return meshes
 
 
 def load_mesh(path: Path) -> Any:
@@ -239,11 +239,11 @@ def _require_plane(path: Path) -> None:
     import numpy as np
 
     try:
-        found = meshio.read(path)
+        mesh = meshio.read(path)
     except meshio.ReadError as error:
         raise ValueError(str(error)) from None
     kinds = {
-        kind for kind in ("triangle", "quad") if any(c.type.startswith(kind) for c in found.cells)
+        kind for kind in ("triangle", "quad") if any(c.type.startswith(kind) for c in mesh.cells)
     }
     if len(kinds) > 1:
         raise DataError(
@@ -251,7 +251,7 @@ def _require_plane(path: Path) -> None:
             where=str(path),
             allowed="one kind of elements",
         )
-    extent = np.ptp(found.points, axis=0)
+    extent = np.ptp(mesh.points, axis=0)
     if len(extent) > 2 and extent[2] > FLAT * extent[:2].max():
         raise DataError(
             "a surface outside the x-y plane", where=str(path), allowed="equal z of all nodes"

@@ -50,15 +50,17 @@ class PySCF(Calculator):
         from pyscf import gto
 
         super().calculate(atoms, properties, system_changes)
-        system, given = self.atoms, self.parameters
+        system, settings = self.atoms, self.parameters
         assert system is not None
         if system.pbc.any():
             raise ConfigError(
                 "a periodic structure; calculator=pyscf only labels molecules",
                 fix="pbc=False, or calculator=tblite",
             )
-        electrons = int(system.numbers.sum()) - given["charge"]
-        unpaired = electrons % 2 if given["multiplicity"] is None else given["multiplicity"] - 1
+        electrons = int(system.numbers.sum()) - settings["charge"]
+        unpaired = (
+            electrons % 2 if settings["multiplicity"] is None else settings["multiplicity"] - 1
+        )
         if unpaired < 0 or (electrons - unpaired) % 2 or unpaired > electrons:
             raise ConfigError(
                 f"multiplicity {unpaired + 1} with {electrons} electrons",
@@ -67,19 +69,19 @@ class PySCF(Calculator):
         symbols = system.get_chemical_symbols()
         molecule = gto.M(
             atom=list(zip(symbols, system.positions.tolist(), strict=True)),
-            basis=given["basis"],
-            ecp=_core_potentials(given["basis"], symbols),
-            charge=given["charge"],
+            basis=settings["basis"],
+            ecp=_core_potentials(settings["basis"], symbols),
+            charge=settings["charge"],
             spin=unpaired,
             unit="Angstrom",
             verbose=0,
         )
-        field = _field(molecule, given["method"], given["grid"])
-        field.conv_tol, field.conv_tol_grad = given["convergence"] / Hartree, ORBITAL_GRADIENT
+        field = _field(molecule, settings["method"], settings["grid"])
+        field.conv_tol, field.conv_tol_grad = settings["convergence"] / Hartree, ORBITAL_GRADIENT
         energy = field.kernel()
         if not field.converged:
             raise NumericalError(
-                f"{given['method']}/{given['basis']} does not converge",
+                f"{settings['method']}/{settings['basis']} does not converge",
                 where=system.get_chemical_formula(),
                 fix="a smaller displacement",
             )

@@ -103,7 +103,7 @@ def make_sample(settings: Mapping[str, Any], order: Order, folder: Path) -> Reco
 
 def finished(folder: Path) -> dict[int, Record]:
     """Return the records in a campaign's folder whose files are complete, by number."""
-    found = {}
+    outcomes = {}
     for path in sorted((folder / RECORDS).glob("*.json")):
         try:
             record = Record(**json.loads(path.read_text(encoding="utf-8")))
@@ -112,8 +112,8 @@ def finished(folder: Path) -> dict[int, Record]:
             _logger.warning("%s is damaged (%s): its sample is made again", path, error)
             continue
         if file.is_file() and file.stat().st_size == record.size:
-            found[record.index] = record
-    return found
+            outcomes[record.index] = record
+    return outcomes
 
 
 def make_samples(

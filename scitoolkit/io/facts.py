@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from scitoolkit.core.data_facts import DataFacts, Difference, Dim, Role, Step, Var
+from scitoolkit.io.calendar_steps import calendar_steps
 from scitoolkit.io.roles import roles_of
 
 if TYPE_CHECKING:
@@ -26,8 +27,6 @@ _KINDS: dict[str, Kind] = {
     "b": "integer",
     "c": "complex",
 }
-_MONTH = 27 * 86400
-"""Steps of dates above these seconds are counted in calendar months if they fit."""
 
 
 def of_dataset(dataset: xr.Dataset, names: Iterable[str]) -> DataFacts:
@@ -173,23 +172,12 @@ def step_of(times: np.ndarray, units: str = "") -> Step | None:
     seconds = np.diff(seconds_of(times))
     if (seconds < 0).all():
         seconds = -seconds
-    months, days = _months(times)
-    between = np.abs(np.diff(months))
-    if float(np.median(seconds)) > _MONTH and between.min() == between.max() > 0:
-        count = float(between[0])
-        return Step(count, "month", count, count)
-    if len(set(days)) == 3 and set(days) <= {1, 11, 21} and between.max() == 1:
-        return Step(1.0, "third of a month", 1.0, 1.0)
+    counted = calendar_steps(times if len(times) < 2 or times[0] < times[-1] else times[::-1])
+    if counted is not None:
+        between = np.diff(counted.counts)
+        low, high = float(between.min()), float(between.max())
+        return Step(float(counted.step), counted.unit, low, high)
     return Step(float(np.median(seconds)), "s", float(seconds.min()), float(seconds.max()))
-
-
-def _months(dates: np.ndarray) -> tuple[np.ndarray, list[int]]:
-    """Return the count of months since year 0 of dates, and their days of the month."""
-    if dates.dtype.kind == "M":
-        months = dates.astype("datetime64[M]").astype(int)
-        days = (dates.astype("datetime64[D]") - dates.astype("datetime64[M]")).astype(int) + 1
-        return months, [int(day) for day in days]
-    return np.array([12 * d.year + d.month for d in dates]), [int(d.day) for d in dates]
 
 
 def convert(dataset: xr.Dataset, differences: Sequence[Difference]) -> xr.Dataset:

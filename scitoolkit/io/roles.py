@@ -62,8 +62,6 @@ COMPONENT_NAMES = (
 LATITUDE_NAMES = ("lat", "latitude", "nav_lat", "lats", "latitudes", "xlat", "tlat", "geolat")
 LONGITUDE_NAMES = ("lon", "longitude", "nav_lon", "lons", "longitudes", "xlong", "tlong", "geolon")
 VERTICAL_NAMES = ("level", "lev", "plev", "depth", "height", "altitude", "pressure_level")
-UNSTRUCTURED_NAMES = ("ncells", "cell", "cells", "nodes", "ncol", "nod2", "values", "face", "nface")
-"""Dims of cell numbers: ICON, MPAS, CAM-SE, FESOM, UGRID; used with an attribute only."""
 LATITUDE_UNITS = {"degrees_north", "degree_north", "degrees_n", "degree_n", "degreesn", "degreen"}
 LONGITUDE_UNITS = {"degrees_east", "degree_east", "degrees_e", "degree_e", "degreese", "degreee"}
 _STANDARD_NAMES: dict[str, Role] = {

@@ -7,12 +7,13 @@ length.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import xarray as xr
 
 from scitoolkit.core.errors import DataError
+from scitoolkit.io.calendar_steps import calendar_steps
 from scitoolkit.io.coordinates import check_time, time_dim
 
 # Calendar months differ by 10 %, leap years by 0.3 %, which are not breakpoints; shorter steps must
@@ -101,12 +102,23 @@ def read_time_axis(array: xr.DataArray) -> TimeAxis:
         return _axis(np.arange(array.sizes[dim], dtype=np.float64), None, None, "none")
     times = array[dim].values
     if times.dtype.kind == "M":
-        return _axis(*_from_datetime64(times), "proleptic_gregorian")
+        return _even_by_calendar(times, _axis(*_from_datetime64(times), "proleptic_gregorian"))
     if times.dtype.kind == "O":
-        return _axis(*_from_cftime(times), times[0].calendar)
+        return _even_by_calendar(times, _axis(*_from_cftime(times), times[0].calendar))
     if times.dtype.kind in "iuf":
         return _axis(times.astype(np.float64), None, None, "none")
     raise DataError(f"times of type {times.dtype}", where=f"variable {array.name}, {dim}")
+
+
+def _even_by_calendar(times: np.ndarray, axis: TimeAxis) -> TimeAxis:
+    """Return the axis with the breakpoints of times that count parts of a month or year."""
+    steps = calendar_steps(times) if axis.step <= _CALENDAR_STEP_DAYS else None
+    if steps is None:
+        return axis
+    uneven = np.flatnonzero(np.diff(steps.counts) != steps.step)
+    days = np.diff(axis.days)
+    breakpoints = tuple(Breakpoint(int(i) + 1, axis.step, float(days[i])) for i in uneven)
+    return replace(axis, breakpoints=breakpoints)
 
 
 def _axis(

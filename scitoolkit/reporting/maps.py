@@ -148,9 +148,13 @@ class _Layout:
         for place, panel in enumerate(spec.panels):
             if chosen[place].ndim == 2:
                 places.setdefault(panel.scale, []).append(place)
-        beside = all(len({p // columns for p in found}) == 1 for found in places.values())
-        slots = {max(p % columns for p in found) for found in places.values()} if beside else set()
-        used = [{p % columns for p in found} for found in places.values()]
+        beside = all(len({p // columns for p in slots_used}) == 1 for slots_used in places.values())
+        slots = (
+            {max(p % columns for p in slots_used) for slots_used in places.values()}
+            if beside
+            else set()
+        )
+        used = [{p % columns for p in slots_used} for slots_used in places.values()]
         apart = sum(map(len, used)) == len(set().union(*used))
         aspect = next((a for a in map(_aspect, flat) if a), 0.62)
         layout = cls(columns, count, 1.0, 1.0, frozenset(slots), apart, shared)

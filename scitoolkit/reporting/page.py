@@ -137,9 +137,9 @@ def _curves(run: RunDirectory) -> list[Lines]:
 
 def _of_training(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Return the logged values of data splits, such as `train/loss`, logged more than once."""
-    found = [row for row in rows if "/" in str(row["name"])]
-    count = Counter(str(row["name"]) for row in found)
-    return [row for row in found if count[str(row["name"])] > 1]
+    training_rows = [row for row in rows if "/" in str(row["name"])]
+    count = Counter(str(row["name"]) for row in training_rows)
+    return [row for row in training_rows if count[str(row["name"])] > 1]
 
 
 def _draw(path: Path, curves: list[Lines], figures: list[Figure]) -> list[Image]:
@@ -289,10 +289,10 @@ def _alternative(spec: Figure) -> str:
 def _environment(run: RunDirectory) -> dict[str, Any]:
     """Return env.json, or {} if it is missing or damaged."""
     try:
-        found = json.loads((run.path / "env.json").read_text(encoding="utf-8"))
+        environment = json.loads((run.path / "env.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return environment if isinstance(environment, dict) else {}
 
 
 def _facts(run: RunDirectory) -> dict[str, str]:

@@ -185,11 +185,11 @@ def _heights(scale: Scale, values: list[float | None]) -> np.ndarray:
 def _ticks(scale: Scale, values: list[float | None]) -> list[tuple[float, str]]:
     if scale.ticks:
         return [(i / max(1, len(scale.ticks) - 1), text) for i, text in enumerate(scale.ticks)]
-    known = [v for v in values if v is not None]
-    if not known:
+    numbers = [v for v in values if v is not None]
+    if not numbers:
         return []
-    ends = [(0.0, f"{min(known):.3g}"), (1.0, f"{max(known):.3g}")]
-    return ends if min(known) < max(known) else [(0.5, f"{known[0]:.3g}")]
+    ends = [(0.0, f"{min(numbers):.3g}"), (1.0, f"{max(numbers):.3g}")]
+    return ends if min(numbers) < max(numbers) else [(0.5, f"{numbers[0]:.3g}")]
 
 
 def _diagram(figure: Figure, axes: Axes, spec: Diagram) -> bool:

@@ -61,17 +61,17 @@ def best_rows(table: Table) -> list[set[int]]:
     if table.best is None:
         return [set() for _ in columns]
     pick = min if table.best == "min" else max
-    found: list[set[int]] = []
+    rows_of_columns: list[set[int]] = []
     for j in columns:
         numbers: dict[int, Any] = {
             i: r[j] for i, r in enumerate(table.rows) if j < len(r) and _is_number(r[j])
         }
         if j == 0 or len(set(numbers.values())) < 2:
-            found.append(set())
+            rows_of_columns.append(set())
             continue
         best = pick(numbers.values())
-        found.append({i for i, value in numbers.items() if value == best})
-    return found
+        rows_of_columns.append({i for i, value in numbers.items() if value == best})
+    return rows_of_columns
 
 
 def formatted_rows(table: Table) -> list[list[str]]:

@@ -52,8 +52,8 @@ def fitted(points: Sequence[tuple[float, float, float]]) -> Network:
     # Scale the columns to similar magnitudes: nnls has an absolute tolerance.
     scale = np.array([1e-6, 1e-10])
     weighted = data[:, :2] * scale / data[:, 2:]
-    found, _ = nnls(weighted, np.ones(len(data)))
-    latency, per_byte = found * scale
+    coefficients, _ = nnls(weighted, np.ones(len(data)))
+    latency, per_byte = coefficients * scale
     return Network(float(latency), float(per_byte))
 
 

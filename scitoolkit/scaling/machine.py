@@ -92,11 +92,11 @@ def measured(model: nn.Module, width: int, samples: int) -> Rates:
 def _networks(
     step: Callable[[int], Callable[[], None]], samples: int
 ) -> dict[str, AfterArithmetic]:
-    found = {}
+    measured_networks = {}
     for name, rows in (("little", -(-samples // 16)), ("more", samples)):
         work = step(rows)
-        found[name] = AfterArithmetic(_slowest(work), networks(work))
-    return found
+        measured_networks[name] = AfterArithmetic(_slowest(work), networks(work))
+    return measured_networks
 
 
 def averaged(several: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -158,13 +158,13 @@ def main() -> None:
         model = network(config.width, config.depth)
         cases = config.strategies if ranks > 1 else ("single",)
         # Measure rates before and after each case, because the load of the machine changes.
-        each = [measured(model, config.width, config.samples).as_dict()]
+        record = [measured(model, config.width, config.samples).as_dict()]
         found: dict[str, Any] = {}
         for case in cases:
             found[case] = one_case(config, case)
-            each.append(measured(model, config.width, config.samples).as_dict())
-            found[case]["rates"] = averaged(each[-2:])
-        rates = averaged(each)
+            record.append(measured(model, config.width, config.samples).as_dict())
+            found[case]["rates"] = averaged(record[-2:])
+        rates = averaged(record)
         out: dict[str, Any] = {
             "ranks": ranks,
             "parameters": sum(p.numel() for p in model.parameters()),

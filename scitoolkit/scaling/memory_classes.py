@@ -21,12 +21,12 @@ def live_storages() -> dict[int, UntypedStorage]:
 
     Holding the result keeps the storages alive, so that their addresses are not reused.
     """
-    found: dict[int, UntypedStorage] = {}
-    for each in gc.get_objects():
+    storages: dict[int, UntypedStorage] = {}
+    for tracked in gc.get_objects():
         # isinstance would trigger the imports of lazy modules of other packages.
-        if issubclass(type(each), Tensor):
-            found.update(_storages([each]))
-    return found
+        if issubclass(type(tracked), Tensor):
+            storages.update(_storages([tracked]))
+    return storages
 
 
 def by_class(
@@ -56,10 +56,12 @@ def by_class(
     out: dict[str, int] = {}
     for name, members in tensors.items():
         storages = _storages(members)
-        out[name] = sum(each.nbytes() for at, each in storages.items() if at not in seen)
+        out[name] = sum(storage.nbytes() for at, storage in storages.items() if at not in seen)
         seen |= storages.keys()
     seen |= before.keys()
-    out["other"] = sum(each.nbytes() for at, each in live_storages().items() if at not in seen)
+    out["other"] = sum(
+        storage.nbytes() for at, storage in live_storages().items() if at not in seen
+    )
     return out
 
 

@@ -25,7 +25,7 @@ def _stencil(step: int, rank: int, ranks: int) -> set[int]:
 
 
 def _periodic(step: int, rank: int, ranks: int) -> set[int]:
-    return {each % ranks for each in _stencil(step, rank, ranks)}
+    return {neighbour % ranks for neighbour in _stencil(step, rank, ranks)}
 
 
 def _sweep(step: int, rank: int, ranks: int) -> set[int]:
@@ -75,5 +75,5 @@ def dependencies(pattern: str, step: int, rank: int, ranks: int) -> list[int]:
         >>> dependencies("stencil_1d", 0, 3, 4), dependencies("fft", 1, 0, 4)
         ([2], [2])
     """
-    found = PATTERNS[pattern](step, rank, ranks)
-    return sorted(other for other in found if 0 <= other < ranks and other != rank)
+    sources = PATTERNS[pattern](step, rank, ranks)
+    return sorted(other for other in sources if 0 <= other < ranks and other != rank)

@@ -158,7 +158,7 @@ def _networks(
     little, more = rates["networks"]["little"], rates["networks"]["more"]
     span = max(more["seconds"] - little["seconds"], 1e-9)
     share = min(max((between - little["seconds"]) / span, 0.0), 1.0)
-    found = {}
+    networks = {}
     for name, one in little["collectives"].items():
         other = more["collectives"].get(name, one)
         latency, per_byte = (
@@ -168,5 +168,5 @@ def _networks(
             latency = config.latency_us * 1e-6
         if beyond and config.gb_per_s is not None:
             per_byte = 1e-9 / config.gb_per_s
-        found[name] = Network(latency, per_byte)
-    return found
+        networks[name] = Network(latency, per_byte)
+    return networks

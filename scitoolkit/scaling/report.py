@@ -52,8 +52,12 @@ def _split(figures: Mapping[str, Any]) -> Table:
         title="Time per step by phase",
         columns=["strategy", "step (ms)", *(f"{part} (ms)" for part in PARTS)],
         rows=[
-            [case, 1e3 * found["step_seconds"], *(1e3 * found["split"][part] for part in PARTS)]
-            for case, found in figures["cases"].items()
+            [
+                case,
+                1e3 * measured["step_seconds"],
+                *(1e3 * measured["split"][part] for part in PARTS),
+            ]
+            for case, measured in figures["cases"].items()
         ],
         note="Step: median over the steps of the slowest rank's time; phases: means over steps and "
         "ranks. Exchange is the shortest time of all ranks in a collective, waiting the additional "
@@ -69,10 +73,10 @@ def _memory(figures: Mapping[str, Any]) -> Table:
         rows=[
             [
                 case,
-                *(found["memory"][name] / 2**20 for name in names),
+                *(measured["memory"][name] / 2**20 for name in names),
                 figures["activation_bytes"] / 2**20,
             ]
-            for case, found in figures["cases"].items()
+            for case, measured in figures["cases"].items()
         ],
         note="Live tensors of the rank with the most memory; other: communication buckets and the"
         " batch. Activations are held only during the step.",
@@ -87,13 +91,13 @@ def _traffic(figures: Mapping[str, Any]) -> Table:
             [
                 case,
                 name,
-                found["bytes"] / 1024,
-                found["messages"],
-                found["calls"],
-                1e3 * found["seconds"],
+                traffic["bytes"] / 1024,
+                traffic["messages"],
+                traffic["calls"],
+                1e3 * traffic["seconds"],
             ]
             for case, one in figures["cases"].items()
-            for name, found in one["traffic"].items()
+            for name, traffic in one["traffic"].items()
         ],
         note="Assuming the bandwidth-optimal algorithm of each collective; rank 0.",
     )
@@ -105,8 +109,8 @@ def _metg(figures: Mapping[str, Any]) -> Table:
         title="METG(50 %): shortest step with 50 % efficiency",
         columns=["strategy", *(f"{pattern} (ms)" for pattern in patterns)],
         rows=[
-            [case, *(_milliseconds(found[p]["metg50_seconds"]) for p in patterns)]
-            for case, found in figures["metg"].items()
+            [case, *(_milliseconds(measured[p]["metg50_seconds"]) for p in patterns)]
+            for case, measured in figures["metg"].items()
         ],
         note="Efficiency counts the arithmetic of forward and backward pass at the rate of large "
         "batches with all ranks busy. Between steps a row is sent according to the pattern of Task "
@@ -125,7 +129,7 @@ def _errors(figures: Mapping[str, Any]) -> Table:
     return Table(
         title="Relative error of the predicted step time",
         columns=["strategy", *(f"{number} processes (%)" for number in ranks)],
-        rows=[[case, *(100 * found[n] for n in ranks)] for case, found in errors.items()],
+        rows=[[case, *(100 * by_ranks[n] for n in ranks)] for case, by_ranks in errors.items()],
         note="Predicted from latency, bandwidth and arithmetic measured separately, without steps "
         "of these strategies. " + _doubts(figures["prediction"]["doubts"]),
     )

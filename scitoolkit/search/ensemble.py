@@ -61,19 +61,19 @@ def join_predictions(files: Sequence[Path], output: Path) -> Path:
     members = [open_fields(file) for file in files]
     try:
         first = members[0]
-        found: dict[str, xr.DataArray] = {}
+        joint: dict[str, xr.DataArray] = {}
         for name in map(str, first.data_vars):
             if not _is_bound(name, first):
-                found |= _joined(name, members)
-        if all(not found[name].values.any() for name in found if name.endswith(BETWEEN)):
+                joint |= _joined(name, members)
+        if all(not joint[name].values.any() for name in joint if name.endswith(BETWEEN)):
             log.warning(
                 "the predictions of the %d surrogates are bit-identical, so the ensemble adds "
                 "no information. Fix: final.ensemble=1",
                 len(files),
             )
-        kept = first.drop_vars(list(first.data_vars)).assign(found)
+        output_fields = first.drop_vars(list(first.data_vars)).assign(joint)
         title = f"mean of {len(files)} surrogates: {first.attrs.get('title', 'prediction')}"
-        return write_fields(kept.assign_attrs(title=title), output)
+        return write_fields(output_fields.assign_attrs(title=title), output)
     finally:
         for member in members:
             member.close()
@@ -87,9 +87,9 @@ def _stacked(name: str, members: Sequence[xr.Dataset]) -> np.ndarray:
     """Return (member, ...) values of a variable."""
     first = members[0][name]
     for number, member in enumerate(members[1:], 2):
-        found = member.get(name)
-        if found is None or found.dims != first.dims or found.shape != first.shape:
-            what = "absent" if found is None else dict(found.sizes)
+        variable = member.get(name)
+        if variable is None or variable.dims != first.dims or variable.shape != first.shape:
+            what = "absent" if variable is None else dict(variable.sizes)
             raise DataError(
                 f"{name} is {dict(first.sizes)} in the first and {what} in prediction {number}",
                 where="ensemble",

@@ -373,8 +373,8 @@ class Search:
         missing = [name for name in self._names if name not in outcome.metrics]
         if missing:
             outcome.failure = "no result"
-            found = ", ".join(outcome.metrics)
-            outcome.error = f"no metric {', '.join(missing)} among {found}"
+            names = ", ".join(outcome.metrics)
+            outcome.error = f"no metric {', '.join(missing)} among {names}"
             return outcome
         unknown = {n: outcome.metrics[n] for n in self._names if not _is_finite(outcome.metrics[n])}
         if unknown:

@@ -86,11 +86,11 @@ class TrainedTrial:
             ConfigError: a budget in epochs for a training whose length is set in steps.
         """
         document = read_document(self.path, self.settings)
-        known = set(config_keys(job_of(document).config_class))
+        accepted = set(config_keys(job_of(document).config_class))
         values: dict[str, Any] = dict(_SILENT)
         if seed is not None:
             values |= dict.fromkeys(self.seed_keys, seed % _SEED_RANGE)
-        values = {key: value for key, value in values.items() if key in known}
+        values = {key: value for key, value in values.items() if key in accepted}
         if budget is not None:
             values[self.budget_key] = int(budget)
         for key, value in {**values, **configuration}.items():

@@ -63,8 +63,10 @@ class Choice:
         Raises:
             ValueError: the value is outside the parameter's range.
         """
-        for index, known in enumerate(self.values):
-            if (type(known) is type(value) and known == value) or _same_number(known, value):
+        for index, candidate in enumerate(self.values):
+            if (type(candidate) is type(value) and candidate == value) or _same_number(
+                candidate, value
+            ):
                 return index
         raise ValueError(f"{value!r} is none of {', '.join(map(repr, self.values))}")
 

@@ -275,10 +275,10 @@ class SearchRecord:
         """Remove the folders of all finished trials except the best and retrained ones."""
         if self.directory is None:
             return
-        kept = {t.id for t in self.history.ranked()[: self.keep]}
-        kept |= {t.id for t in self.history.trials.values() if t.of is not None}
+        retained = {t.id for t in self.history.ranked()[: self.keep]}
+        retained |= {t.id for t in self.history.trials.values() if t.of is not None}
         for trial in self.history.trials.values():
-            if trial.id not in kept and trial.status != "running":
+            if trial.id not in retained and trial.status != "running":
                 self._remove(trial.id)
 
 

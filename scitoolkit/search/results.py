@@ -132,8 +132,8 @@ def _without_network(history: History, first: Mapping[str, Any]) -> float | None
     """
     name = f"{history.objectives[0].name}_base"
     runs = [history.trials[number].metrics for number in first["runs"]]
-    known = [value for metrics in runs if (value := metrics.get(name)) is not None]
-    return float(np.mean(known)) if known else None
+    measured = [value for metrics in runs if (value := metrics.get(name)) is not None]
+    return float(np.mean(measured)) if measured else None
 
 
 def _spoken(name: str) -> str:
@@ -346,14 +346,14 @@ def trajectory_figures(history: History) -> list[Figure]:
         Series(label="trial", x=order, y=[sign * v for v in values], role="baseline"),
         Series(label="best so far", x=order, y=[sign * float(v) for v in best]),
     ]
-    known = [m for t in trials if (m := t.metrics.get(f"{objective.name}_base")) is not None]
-    if known:
+    baselines = [m for t in trials if (m := t.metrics.get(f"{objective.name}_base")) is not None]
+    if baselines:
         ends = [order[0], order[-1]]
         series.append(
             Series(
                 label="without a searched network",
                 x=ends,
-                y=[float(np.mean(known))] * 2,
+                y=[float(np.mean(baselines))] * 2,
                 role="reference",
             )
         )
@@ -463,8 +463,8 @@ def _explained(values: np.ndarray, groups: np.ndarray) -> float:
 
 def importance_figure(history: History, space: Space) -> Figure | None:
     """Return a bar chart of up to 15 variables that explain some of the variance."""
-    found = [item for item in importance(history, space).items() if item[1] > 0]
-    shares = dict(found[:15])
+    importances = [item for item in importance(history, space).items() if item[1] > 0]
+    shares = dict(importances[:15])
     if not shares:
         return None
     return Bars(

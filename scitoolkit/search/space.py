@@ -107,18 +107,18 @@ class Space:
         Raises:
             ConfigError: a parameter is missing, unknown, or has a value outside the space.
         """
-        given = self._split_chains(configuration)
+        values = self._split_chains(configuration)
         codes: list[Any] = [None] * len(self._names)
         for i in self.order:
             name = self._names[i]
             if not self.active(i, codes):
-                if name in given:
+                if name in values:
                     raise ConfigError("is inactive: its condition is not met", where=name)
                 continue
-            if name not in given:
+            if name not in values:
                 raise ConfigError("missing", where=name)
             try:
-                codes[i] = self._kinds[i].code(given[name])
+                codes[i] = self._kinds[i].code(values[name])
             except (TypeError, ValueError) as error:
                 raise ConfigError(str(error), where=name) from None
         return tuple(codes)
@@ -237,7 +237,7 @@ class Space:
         return out
 
     def _split_chains(self, configuration: Mapping[str, Any]) -> dict[str, Any]:
-        given: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for name, value in configuration.items():
             parameter = self.parameters.get(name)
             if parameter is None:
@@ -253,10 +253,10 @@ class Space:
                     parts = parameter.take_apart(value)
                 except (TypeError, ValueError) as error:
                     raise ConfigError(str(error), where=name) from None
-                given.update(zip(parameter.parts(name), parts, strict=True))
+                values.update(zip(parameter.parts(name), parts, strict=True))
             else:
-                given[name] = value
-        return given
+                values[name] = value
+        return values
 
     def _check_conditions(self) -> None:
         problems = []

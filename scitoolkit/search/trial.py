@@ -258,9 +258,9 @@ def checked_metrics(result: Any) -> tuple[dict[str, float | None], str, str]:
     """
     if result is None:
         return {}, "no result", "the evaluation returned nothing"
-    given = result if isinstance(result, Mapping) else {"objective": result}
+    named = result if isinstance(result, Mapping) else {"objective": result}
     try:
-        numbers = {str(name): _number(value) for name, value in given.items()}
+        numbers = {str(name): _number(value) for name, value in named.items()}
     except (TypeError, ValueError):
         return {}, "no result", f"the evaluation returned {result!r:.200}, not numbers by name"
     if not numbers:

@@ -200,9 +200,9 @@ def fold(shape: Shape, max_dims: int) -> Shape:
         >>> fold((2, 3, 1, 4, 5), 3), fold((1, 1), 3)
         ((6, 4, 5), (1,))
     """
-    kept = [n for n in shape if n != 1] or [1]
-    split = max(len(kept) - max_dims, 0)
-    return (math.prod(kept[: split + 1]), *kept[split + 1 :])
+    sizes = [n for n in shape if n != 1] or [1]
+    split = max(len(sizes) - max_dims, 0)
+    return (math.prod(sizes[: split + 1]), *sizes[split + 1 :])
 
 
 def _inflate(data: memoryview, array_bytes: int) -> bytes:

@@ -103,10 +103,10 @@ def _build(scratch: Path, flags: tuple[str, ...]) -> Path:
     try:
         compiler = find_compiler()
     except BackendError:
-        found = prebuilt.find(text, flags)
-        if found is None:
+        library_file = prebuilt.find(text, flags)
+        if library_file is None:
             raise
-        shutil.copyfile(found, built)
+        shutil.copyfile(library_file, built)
         return built
     code.write_text(text, encoding="utf-8")
     command = [*shlex.split(compiler), *flags, str(code), "-o", str(built), "-lm", "-ldl"]

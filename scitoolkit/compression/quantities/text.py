@@ -105,16 +105,16 @@ class QuantityText:
 
 
 def _span(part: str, text: str) -> tuple[str, slice]:
-    found = _SPAN.match(part.strip())
-    if not found or not (found[2] or found[3]):
+    match = _SPAN.match(part.strip())
+    if not match or not (match[2] or match[3]):
         raise ConfigError(
             f"region {part.strip()!r} of quantity {text!r}", allowed="DIM=BEGIN:END or DIM=INDEX"
         )
-    begin = int(found[2]) if found[2] else None
-    if not found[3]:
+    begin = int(match[2]) if match[2] else None
+    if not match[3]:
         assert begin is not None
-        return found[1], slice(begin, begin + 1 if begin != -1 else None)
-    return found[1], slice(begin, int(found[4]) if found[4] else None)
+        return match[1], slice(begin, begin + 1 if begin != -1 else None)
+    return match[1], slice(begin, int(match[4]) if match[4] else None)
 
 
 def _names(fields: Sequence[str], dims: Sequence[str]) -> Names:

@@ -156,7 +156,7 @@ def _grouped(
     width_in, width_out = x.shape[1] // groups, len(kernel) // groups
     for g in range(groups):
         part = slice(g * width_out, (g + 1) * width_out)
-        found = _dense(
+        group_result = _dense(
             builder,
             x.take(1, range(g * width_in, (g + 1) * width_in)),
             kernel[part],
@@ -165,5 +165,5 @@ def _grouped(
             dilation,
             space,
         )
-        builder.store(found, into.take(1, range(part.start, part.stop)))
+        builder.store(group_result, into.take(1, range(part.start, part.stop)))
     return into

@@ -158,12 +158,12 @@ def _computing(args: Sequence[Any], dtype: str) -> str:
     """Return the dtype of literals: that of the result, or of the operands of a comparison."""
     if dtype != "bool":
         return dtype
-    found = [
+    dtypes = [
         a.dtype if isinstance(a, View | Expr) else dtype_of(a)
         for a in args
         if isinstance(a, View | Expr | torch.Tensor)
     ]
-    return next((d for d in found if d.startswith("float")), dtype)
+    return next((d for d in dtypes if d.startswith("float")), dtype)
 
 
 def _arity(name: str, args: Sequence[Any]) -> int:

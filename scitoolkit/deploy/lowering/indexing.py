@@ -52,16 +52,20 @@ class Lookup(Lowering):
             own = [_ramp(d, like.shape) for d in range(len(x.shape))]
             indices = [args[2] if d == dim else own[d] for d in range(len(x.shape))]
             return _loaded(builder, x, indices, tuple(like.shape))
-        given = [*args[1], *[None] * (len(x.shape) - len(args[1]))]
-        used = [d for d, index in enumerate(given) if index is not None]
-        if len(used) == 1 and isinstance(given[used[0]], torch.Tensor) and given[used[0]].ndim == 1:
-            return x.take(used[0], [i % x.shape[used[0]] for i in given[used[0]].tolist()])
+        index_of_dims = [*args[1], *[None] * (len(x.shape) - len(args[1]))]
+        used = [d for d, index in enumerate(index_of_dims) if index is not None]
+        if (
+            len(used) == 1
+            and isinstance(index_of_dims[used[0]], torch.Tensor)
+            and index_of_dims[used[0]].ndim == 1
+        ):
+            return x.take(used[0], [i % x.shape[used[0]] for i in index_of_dims[used[0]].tolist()])
         if used != list(range(used[0], used[-1] + 1)):
             raise ConfigError("an index with slices between index tensors", where="export to C")
-        block = torch.broadcast_shapes(*(tuple(given[d].shape) for d in used))
+        block = torch.broadcast_shapes(*(tuple(index_of_dims[d].shape) for d in used))
         first = used[0]
         indices = []
-        for d, index in enumerate(given):
+        for d, index in enumerate(index_of_dims):
             if index is None:
                 place = d if d < first else d - len(used) + len(block)
                 indices.append(_ramp(place, like.shape))

@@ -30,10 +30,10 @@ class Normalisation(Lowering):
         if "layer" in target:
             first = len(x.shape) - len(args[1])
             dims = list(range(first, len(x.shape)))
-            kept = (*x.shape[:first], *[1] * len(dims))
+            reduced_shape = (*x.shape[:first], *[1] * len(dims))
 
             def total(value: Value) -> View:
-                return reduced(builder, value, dims, "sum", kept)
+                return reduced(builder, value, dims, "sum", reduced_shape)
 
             scale, shift, eps = args[2:5]
             shape: tuple[int, ...] = x.shape[first:]
@@ -75,12 +75,12 @@ def _by_group(builder: Builder, x: View, groups: int) -> tuple[list[int], Any]:
     """
     batch, channels = x.shape[:2]
     space = list(range(2, len(x.shape)))
-    each = channels // groups
+    group_channels = channels // groups
 
     def total(value: Value) -> View:
         sums = reduced(builder, value, space, "sum", (batch, channels))
-        by_group = reshaped(builder, sums, (batch, groups, each))
+        by_group = reshaped(builder, sums, (batch, groups, group_channels))
         found = reduced(builder, by_group, [2], "sum", (batch, groups, *[1] * len(space)))
-        return found.take(1, [c // each for c in range(channels)])
+        return found.take(1, [c // group_channels for c in range(channels)])
 
     return space, total

@@ -35,8 +35,10 @@ class Products(Lowering):
             bias, a, b = args[:3]
             if isinstance(bias, torch.Tensor) and isinstance(b, torch.Tensor) and bias.ndim == 1:
                 return _constant(builder, builder.view(a), b, bias.numpy())
-            found = _matrices(builder, a, b)
-            return Expr("{0} + {1}", (found, builder.value(bias)), tuple(like.shape), found.dtype)
+            product = _matrices(builder, a, b)
+            return Expr(
+                "{0} + {1}", (product, builder.value(bias)), tuple(like.shape), product.dtype
+            )
         return _matrices(builder, args[0], args[1])
 
 

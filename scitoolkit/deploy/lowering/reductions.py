@@ -35,8 +35,10 @@ class Reductions(Lowering):
     def lower(cls, builder: Builder, target: str, args: Sequence[Any], like: Any) -> Any:
         """Return the reduced value."""
         name, x = target.split(".")[1], builder.value(args[0])
-        given = args[1] if len(args) > 1 and args[1] is not None else range(len(x.shape))
-        dims = sorted({d % len(x.shape) for d in ([given] if isinstance(given, int) else given)})
+        requested = args[1] if len(args) > 1 and args[1] is not None else range(len(x.shape))
+        dims = sorted(
+            {d % len(x.shape) for d in ([requested] if isinstance(requested, int) else requested)}
+        )
         count = numel([x.shape[d] for d in dims])
         if name in ("var", "var_mean"):
             correction = 1 if args[2] is None else args[2]
@@ -53,8 +55,8 @@ class Reductions(Lowering):
 
 
 def _mean(builder: Builder, x: Value, dims: Sequence[int], count: int) -> View:
-    kept = tuple(1 if d in dims else n for d, n in enumerate(x.shape))
-    return builder.store(_scaled(reduced(builder, x, dims, "sum", kept), count))
+    shape = tuple(1 if d in dims else n for d, n in enumerate(x.shape))
+    return builder.store(_scaled(reduced(builder, x, dims, "sum", shape), count))
 
 
 def _scaled(total: View, count: float) -> Expr:
@@ -74,9 +76,9 @@ def reduced(
         name: `sum`, `amax` or `amin`.
         shape: of the result, with or without the reduced dims.
     """
-    kept = [d for d in range(len(x.shape)) if d not in dims]
-    out = builder.new(tuple(x.shape[d] for d in kept), x.dtype)
-    strides = {d: out.strides[k] for k, d in enumerate(kept)}
+    remaining = [d for d in range(len(x.shape)) if d not in dims]
+    out = builder.new(tuple(x.shape[d] for d in remaining), x.dtype)
+    strides = {d: out.strides[k] for k, d in enumerate(remaining)}
     into = View(out.buffer, x.shape, tuple(strides.get(d, 0) for d in range(len(x.shape))))
     start = Expr(_START[name], (), out.shape, x.dtype)
     builder.store(start, out)

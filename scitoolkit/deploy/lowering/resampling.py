@@ -27,8 +27,8 @@ class Resampling(Lowering):
         value = builder.value(args[0])
         linear = "nearest" not in target
         align = bool(args[2]) if linear else False
-        given = args[3 if linear else 2 :]
-        factors = given[0] if target.endswith(".vec") else given
+        scale_arguments = args[3 if linear else 2 :]
+        factors = scale_arguments[0] if target.endswith(".vec") else scale_arguments
         for dim in range(2, len(like.shape)):
             factor = factors[dim - 2] if factors else None
             value = _along(

@@ -69,6 +69,6 @@ def _address(array: Array) -> ctypes.c_void_p:
 def _source(arrays: int) -> str:
     """Return the C source of the timer for functions of `arrays` arrays."""
     types = "int64_t, " + "void *, " * (arrays + 1) + "int64_t, int32_t *"
-    given = ", ".join(f"(a)[{k}]" for k in range(arrays))
-    call = f"#define CALL(f, a) ((int (*)({types}))(f))(1, {given}, work, bytes, 0)"
+    arguments = ", ".join(f"(a)[{k}]" for k in range(arrays))
+    call = f"#define CALL(f, a) ((int (*)({types}))(f))(1, {arguments}, work, bytes, 0)"
     return "\n".join(["#include <stdint.h>", call, read(__file__, "clock.c")])

@@ -283,10 +283,10 @@ def _shapes(
     layers: Mapping[str, nn.Module],
 ) -> dict[str, tuple[Shape, ...]]:
     """Return the input shapes of all calls of each layer in one call of each function, in order."""
-    found: dict[str, list[Shape]] = {}
+    by_layer: dict[str, list[Shape]] = {}
     hooks = [
         layer.register_forward_pre_hook(
-            lambda _, args, name=name: found.setdefault(name, []).append(tuple(args[0].shape))
+            lambda _, args, name=name: by_layer.setdefault(name, []).append(tuple(args[0].shape))
         )
         for name, layer in layers.items()
     ]
@@ -297,4 +297,4 @@ def _shapes(
     finally:
         for hook in hooks:
             hook.remove()
-    return {name: tuple(shapes) for name, shapes in found.items()}
+    return {name: tuple(shapes) for name, shapes in by_layer.items()}

@@ -65,8 +65,8 @@ def candidate_ranks(full: Ranks, lanes: int) -> list[Ranks]:
     if len(full) == 1:
         return sorted({(r,) for r in sides[0] if r < full[0]})
     near = range(len(FRACTIONS))
-    found = {(sides[0][a], sides[1][b]) for a in near for b in near if abs(a - b) <= 1}
-    return sorted(r for r in found if r != full)
+    pairs = {(sides[0][a], sides[1][b]) for a in near for b in near if abs(a - b) <= 1}
+    return sorted(r for r in pairs if r != full)
 
 
 def measured(
@@ -116,8 +116,8 @@ class _ChannelsLast(nn.Module):
         self.layer = layer
 
     def forward(self, x: Tensor) -> Tensor:
-        found: Tensor = self.layer(x.flatten(0, 1).movedim(-1, 1)).movedim(1, -1)
-        return found.unflatten(0, (-1, x.shape[1]))
+        output: Tensor = self.layer(x.flatten(0, 1).movedim(-1, 1)).movedim(1, -1)
+        return output.unflatten(0, (-1, x.shape[1]))
 
 
 @torch.no_grad()

@@ -80,29 +80,29 @@ class TightBinding(Calculator):
         block, gradient = model.blocks(pairs.vector)
         matrix = model.hamiltonian(pairs, block)
         parts = self._parts(matrix)
-        found = parts.density(ELECTRONS * pairs.num_atoms / 2, self.temperature)
-        if found.error > self.bound:
+        density_parts = parts.density(ELECTRONS * pairs.num_atoms / 2, self.temperature)
+        if density_parts.error > self.bound:
             raise NumericalError(
-                f"the estimated error of the density matrix is {found.error:.2g}",
+                f"the estimated error of the density matrix is {density_parts.error:.2g}",
                 allowed=f"{self.bound:.2g}",
                 fix=f"hops={self.hops + 1}",
             )
         repulsion, pushed = model.repulsive(pairs)
-        density = pair_density(found.matrix, pairs)
+        density = pair_density(density_parts.matrix, pairs)
         # Closed shells: every orbital is doubly occupied.
         slope = 2 * np.einsum("pab,pcab->pc", density, gradient, optimize=True) + pushed
-        energy = repulsion + 2 * found.energy
+        energy = repulsion + 2 * density_parts.energy
         forces = np.zeros((pairs.num_atoms, 3))
         for c in range(3):
             forces[:, c] = np.bincount(pairs.i, slope[:, c], pairs.num_atoms)
             forces[:, c] -= np.bincount(pairs.j, slope[:, c], pairs.num_atoms)
         self.results = {
             "energy": energy,
-            "free_energy": energy - self._entropy(parts, found.mu),
+            "free_energy": energy - self._entropy(parts, density_parts.mu),
             "forces": forces,
-            "density_error": found.error,
-            "gap": found.gap,
-            "electrons": 2 * found.electrons,
+            "density_error": density_parts.error,
+            "gap": density_parts.gap,
+            "electrons": 2 * density_parts.electrons,
         }
         if self.atoms.cell.rank == 3:
             virial = np.einsum("pc,pd->cd", slope, pairs.vector) / self.atoms.get_volume()
@@ -131,10 +131,10 @@ class TightBinding(Calculator):
 
 
 def _parameters(atoms: Any) -> SlaterKoster:
-    found = set(atoms.get_chemical_symbols())
-    if len(found) != 1 or not found <= set(ELEMENTS):
+    symbols = set(atoms.get_chemical_symbols())
+    if len(symbols) != 1 or not symbols <= set(ELEMENTS):
         raise ConfigError(
-            f"no tight-binding parameters for {', '.join(sorted(found)) or 'no atoms'}",
+            f"no tight-binding parameters for {', '.join(sorted(symbols)) or 'no atoms'}",
             allowed=" alone, or ".join(ELEMENTS) + " alone",
         )
-    return ELEMENTS[found.pop()]
+    return ELEMENTS[symbols.pop()]

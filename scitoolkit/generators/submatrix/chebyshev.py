@@ -141,7 +141,7 @@ class ChebyshevSubmatrices(DensityMethod):
     def _quadrature(self) -> Levels:
         """Return the levels from Lanczos steps of all groups."""
         seen = shared(self._costs(), self._nodes)
-        return Levels(*(np.concatenate(each) for each in zip(*seen, strict=True)))
+        return Levels(*(np.concatenate(parts) for parts in zip(*seen, strict=True)))
 
     def _nodes(self, group: int) -> tuple[np.ndarray, np.ndarray]:
         """Return nodes and weights of the quadratures of a group's columns."""
@@ -260,8 +260,8 @@ def _spectrum(matrix: sp.csr_array) -> tuple[float, float]:
     It also contains those of the submatrices (Cauchy interlacing).
     """
     if matrix.shape[0] <= SMALL:
-        found = np.linalg.eigvalsh(matrix.toarray())
-        low, high = float(found[0]), float(found[-1])
+        eigenvalues = np.linalg.eigvalsh(matrix.toarray())
+        low, high = float(eigenvalues[0]), float(eigenvalues[-1])
     else:
         from scipy.sparse.linalg import eigsh
 

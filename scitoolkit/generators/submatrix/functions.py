@@ -79,8 +79,8 @@ class Submatrices(DensityMethod):
 
         def columns(number: int) -> np.ndarray:
             part = self._parts[number]
-            found: np.ndarray = (self._vectors(number) * f(part.values)) @ part.own.T
-            return found
+            block: np.ndarray = (self._vectors(number) * f(part.values)) @ part.own.T
+            return block
 
         return self.cut.assembled(shared(self._costs(), columns))
 
@@ -123,14 +123,14 @@ class Submatrices(DensityMethod):
         values, vectors = np.linalg.eigh(self.cut.restricted(self.matrix, number).toarray())
         own = vectors[self.cut.own(number)].copy()
         self._kept += vectors.nbytes
-        kept = vectors if self._kept < KEPT_BYTES else None
-        self._parts[number] = Decomposition(values, own, kept)
+        stored = vectors if self._kept < KEPT_BYTES else None
+        self._parts[number] = Decomposition(values, own, stored)
         return values, (own**2).sum(0)
 
     def _vectors(self, number: int) -> np.ndarray:
-        kept = self._parts[number].vectors
-        if kept is not None:
-            return kept
+        stored = self._parts[number].vectors
+        if stored is not None:
+            return stored
         return np.linalg.eigh(self.cut.restricted(self.matrix, number).toarray())[1]
 
     def _require(self, holds: Callable[[np.ndarray], bool], what: str) -> None:

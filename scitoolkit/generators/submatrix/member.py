@@ -67,14 +67,14 @@ class TightBindingFrames(FramesGenerator):
         for atoms in self.geometries(seed):
             atoms.calc = TightBinding(self.hops, self.temperature, self.method)
             forces = atoms.get_forces()
-            found = atoms.calc.results
-            counted = abs(found["electrons"] / (4 * len(atoms)) - 1)
+            results = atoms.calc.results
+            counted = abs(results["electrons"] / (4 * len(atoms)) - 1)
             drifts["electrons"] = max(drifts["electrons"], float(counted))
             drift = float(np.abs(forces.sum(0)).max() / max(np.abs(forces).max(), 1e-3))
             drifts["force_sum"] = max(drifts["force_sum"], drift)
             # The forces are the derivatives of the free energy.
             frames.append(
-                labelled(atoms, forces, energy=found["free_energy"], stress=found["stress"])
+                labelled(atoms, forces, energy=results["free_energy"], stress=results["stress"])
             )
         return Sample(frames, drifts)
 

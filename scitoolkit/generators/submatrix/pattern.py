@@ -29,12 +29,12 @@ def powers(matrix: Any, hops: int) -> sp.csr_array:
     base = sp.csr_array(matrix)
     ones = sp.csr_array(_ones(base, np.int32) + sp.eye_array(base.shape[0], dtype=np.int32))
     ones.data[:] = 1
-    found = ones
+    product = ones
     for _ in range(hops - 1):
-        found = found @ ones
-        found.data[:] = 1
-    found.sort_indices()
-    return found
+        product = product @ ones
+        product.data[:] = 1
+    product.sort_indices()
+    return product
 
 
 def within(positions: np.ndarray, distance: float, width: int = 1, cell: Any = None) -> Any:

@@ -15,12 +15,12 @@ def shares(costs: Sequence[float], ranks: int) -> list[list[int]]:
         >>> shares([1.0, 5.0, 3.0, 2.0], 2)
         [[1, 0], [2, 3]]
     """
-    loads, found = [0.0] * ranks, [list[int]() for _ in range(ranks)]
+    loads, assigned = [0.0] * ranks, [list[int]() for _ in range(ranks)]
     for number in sorted(range(len(costs)), key=lambda i: (-costs[i], i)):
         rank = min(range(ranks), key=lambda r: (loads[r], r))
         loads[rank] += costs[number]
-        found[rank].append(number)
-    return found
+        assigned[rank].append(number)
+    return assigned
 
 
 def shared(costs: Sequence[float], work: Callable[[int], T]) -> list[T]:

@@ -179,8 +179,10 @@ class SlaterKoster:
     def _integrals(self, r: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
         """Return the four hopping integrals and their derivatives, (pairs, 1, 1) each."""
         integrals = (self.ss, self.sp, self.pp_sigma, self.pp_pi)
-        found = {decay: decay(r[:, None, None]) for _, decay in integrals}
-        return [(factor * found[decay][0], factor * found[decay][1]) for factor, decay in integrals]
+        decays = {decay: decay(r[:, None, None]) for _, decay in integrals}
+        return [
+            (factor * decays[decay][0], factor * decays[decay][1]) for factor, decay in integrals
+        ]
 
 
 def pair_density(d: sparse.csr_array, pairs: Pairs) -> np.ndarray:

@@ -87,11 +87,11 @@ class Anisotropy(VlasovGenerator):
         """Return the check of the relaxation rate of the temperatures, or of the wave."""
         if not self.collision_frequency:
             return super().checks(frames)
-        found = self.relaxation_rate(frames)
-        if found is None:
+        rate = self.relaxation_rate(frames)
+        if rate is None:
             return ()
         exact = self.collision_frequency
-        return [Check("relaxation rate", found, exact, 2e-3 * exact, "plasma frequency")]
+        return [Check("relaxation rate", rate, exact, 2e-3 * exact, "plasma frequency")]
 
     def relaxation_rate(self, frames: Any) -> float | None:
         """Return the decay rate of n (T - Ty), or None if it is too small to be measured."""
@@ -109,5 +109,5 @@ class Anisotropy(VlasovGenerator):
 def anisotropy(frames: Any) -> np.ndarray:
     """Return the mean over x of the second moments of vx minus those of vy, (time,)."""
     along = frames["T"] + frames["u"] ** 2 - frames["Ty"] - frames["uy"] ** 2
-    found: np.ndarray = (frames["n"] * along).mean("x").values
-    return found
+    mean: np.ndarray = (frames["n"] * along).mean("x").values
+    return mean

@@ -138,10 +138,10 @@ class VlasovGenerator(Generator):
         start = _totals(simulation)
         times = self.spinup + np.linspace(0, self.duration, self.frames)
         simulation.advance(self.spinup)
-        kept = [_frame(simulation, self.species_names)]
+        frames = [_frame(simulation, self.species_names)]
         for before, after in itertools.pairwise(times):
             simulation.advance(after - before)
-            kept.append(_frame(simulation, self.species_names))
+            frames.append(_frame(simulation, self.species_names))
         end = _totals(simulation)
         bounds = self.invariant_bounds()
         drifts = {key: abs(end[key] / start[key] - 1) for key in start if key in bounds}
@@ -154,7 +154,7 @@ class VlasovGenerator(Generator):
             if share > EDGE_SHARE
             else []
         )
-        return Sample(self._dataset(simulation, times, kept), drifts, notes)
+        return Sample(self._dataset(simulation, times, frames), drifts, notes)
 
     def invariant_bounds(self) -> Mapping[str, float]:
         """Return the bounds: rounding for mass, the error of RK3 for a conserved energy."""
@@ -169,9 +169,9 @@ class VlasovGenerator(Generator):
         if self._window(frames["instant"].values, frames["field_energy"].values, exact) is None:
             return ()
         assert exact is not None
-        found = self.measured_rate(frames)
+        measured = self.measured_rate(frames)
         unit = "plasma frequency"
-        rate = Check(self.rate_name, found, exact.imag, self.rate_tolerance(), unit)
+        rate = Check(self.rate_name, measured, exact.imag, self.rate_tolerance(), unit)
         if not self.damped:
             return [rate]
         frequency, _ = self._damping(frames)
@@ -200,9 +200,9 @@ class VlasovGenerator(Generator):
 
     def shown_fields(self, frames: Any) -> Any:
         """Return the frames with the perturbation of f, its difference from the mean over x."""
-        found = frames["f"] - frames["f"].mean("x")
+        deviation = frames["f"] - frames["f"].mean("x")
         attributes = {**frames["f"].attrs, "long_name": "f minus its mean over x"}
-        return frames.assign({PERTURBATION: found.astype("f4").assign_attrs(attributes)})
+        return frames.assign({PERTURBATION: deviation.astype("f4").assign_attrs(attributes)})
 
     def figures(self, frames: Any) -> Sequence[Figure]:
         """Return figures of the field energy with linear theory, and maps of the perturbation."""

@@ -51,16 +51,16 @@ def exponents(p: int, kind: Kind, dims: int) -> list[Exponents]:
 @cache
 def modes(p: int, kind: Kind, dims: int) -> tuple[Mode, ...]:
     """Return the orthogonal basis by rational Gram-Schmidt orthogonalisation of the monomials."""
-    found: list[Mode] = []
+    modes_of_basis: list[Mode] = []
     for e in exponents(p, kind, dims):
         poly: dict[Exponents, Fraction] = {e: Fraction(1)}
-        for mode in found:
+        for mode in modes_of_basis:
             share = integral(multiply({e: Fraction(1)}, mode.polynomial)) / mode.square
             for key, value in mode.polynomial.items():
                 poly[key] = poly.get(key, Fraction(0)) - share * value
         poly = {key: value for key, value in poly.items() if value}
-        found.append(Mode(poly, integral(multiply(poly, poly)), e))
-    return tuple(found)
+        modes_of_basis.append(Mode(poly, integral(multiply(poly, poly)), e))
+    return tuple(modes_of_basis)
 
 
 def multiply(*factors: Polynomial) -> dict[Exponents, Fraction]:

@@ -54,8 +54,8 @@ class BGK:
         Args:
             modes: of f, (cells_x, N, cells_v) or (cells_x, cells_vy, N, cells_v).
         """
-        found = modes.reshape(len(modes), -1) @ self._moments.T
-        return found.reshape(len(modes), 2 + len(self._points), -1)
+        moments = modes.reshape(len(modes), -1) @ self._moments.T
+        return moments.reshape(len(modes), 2 + len(self._points), -1)
 
     def maxwellian(self, modes: np.ndarray) -> np.ndarray:
         """Return the modes of the Maxwellian with the moments of f, in the shape of `modes`.

@@ -83,10 +83,10 @@ def least_damped(k: float, beams: Sequence[Beam], *, oscillating: bool = False) 
     guesses = (real[:, None] + 1j * imag).ravel()
     with np.errstate(all="ignore"):
         sizes = np.abs(relation(guesses, k, beams))
-        found = [root(k, beams, complex(g)) for g in guesses[np.argsort(sizes)[:60]]]
+        candidates = [root(k, beams, complex(g)) for g in guesses[np.argsort(sizes)[:60]]]
         roots = [
             w
-            for w in found
+            for w in candidates
             if np.isfinite(w)
             and abs(complex(relation(w, k, beams))) < RESIDUAL
             and w.real > (1e-3 * total if oscillating else -1e-6 * total)

@@ -108,8 +108,8 @@ class TwoStream(BeamWave):
 
     def exact_root(self) -> complex | None:
         """Return the root of the largest growth rate, or None if the plasma is stable."""
-        found = super().exact_root()
-        return found if found is not None and found.imag > 0.02 else None
+        exact = super().exact_root()
+        return exact if exact is not None and exact.imag > 0.02 else None
 
 
 class BumpOnTail(BeamWave):

@@ -246,14 +246,14 @@ class Simulation:
             values = function(x[:, :, None, None], v[None, None])
             values = np.broadcast_to(values, (*x.shape, *v.shape))
             return np.einsum("xavb,a,b,mab->xmv", values, weights, weights, psi, optimize=True)
-        found = np.empty(self.modes(species).shape)
+        projected = np.empty(self.modes(species).shape)
         for row, centre in enumerate(self.centres_vy(species)):
             vy = centre + self.half_vy(species) * nodes
             values = function(x[:, :, None, None, None], v[None, None, :, :, None], vy)
             values = np.broadcast_to(values, (*x.shape, *v.shape, *vy.shape))
             w = (weights, weights, weights)
-            found[:, row] = np.einsum("xavbc,a,b,c,mabc->xmv", values, *w, psi, optimize=True)
-        return found
+            projected[:, row] = np.einsum("xavbc,a,b,c,mabc->xmv", values, *w, psi, optimize=True)
+        return projected
 
     def advance(self, duration: float, *, time_step: float | None = None) -> None:
         """Advance by a duration, in equal steps of `time_step` or the largest that `cfl` allows.

@@ -31,7 +31,7 @@ from scitoolkit.io.campaign.mask import Mask
 from scitoolkit.io.campaign.more_layouts import layout_of
 from scitoolkit.io.campaign.segments import Segments, find_segments
 from scitoolkit.io.fields import PathLike
-from scitoolkit.io.roles import role_by_name
+from scitoolkit.io.roles import role_by_metadata, role_by_name
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -249,6 +249,37 @@ def open_campaign(
     return campaign
 
 
+def _require_grid(header: Header, channel: Channel, options: Options) -> None:
+    """Refuse values on numbered cells or nodes, whose neighbours in the array are none in space.
+
+    Raises:
+        DataError: with the dim, unless `options.grid` names it.
+    """
+    stored = header.variables.get(channel.array.path)
+    space = [r for r in channel.array.roles if not r.startswith("@")]
+    asked = set(options.grid or ())
+    if stored is None or not space or set(space) <= asked:
+        return
+    numbered = [d for d in space if d not in asked and _has_both_angles(header, d)]
+    stated = str(stored.attrs.get("CDI_grid_type", "")).lower() == "unstructured" or (
+        {"mesh", "location"} <= set(stored.attrs)
+    )
+    if not numbered and not stated:
+        return
+    raise DataError(
+        f"an unstructured mesh: {(numbered or space)[-1]} numbers its cells",
+        where=f"{header.path}: variable {channel.array.path}",
+        allowed="rows on a grid with a dim for each direction",
+        fix="a mesh or graph job (scitoolkit init graphs), or interpolate to a grid",
+    )
+
+
+def _has_both_angles(header: Header, dim: str) -> bool:
+    """Return whether latitudes and longitudes are both stored along one dim."""
+    along = [role_by_metadata(v.attrs) for v in header.variables.values() if v.dims == (dim,)]
+    return {"latitude", "longitude"} <= set(along)
+
+
 def _require_one_direction(campaign: Campaign) -> None:
     """Refuse simulations that store a dim in the opposite direction, or from another longitude.
 
@@ -313,6 +344,7 @@ def _channels(
             raise missing_field(name, header, arrays)
         for channel in found:
             _require_real(header, channel)
+            _require_grid(header, channel, options)
         names[name] = tuple(c.name for c in found)
         channels |= {c.name: c for c in found}
     _require_samples(header, channels, options, several)

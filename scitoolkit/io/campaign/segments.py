@@ -11,6 +11,7 @@ import numpy as np
 
 from scitoolkit.core.errors import DataError, ScitoolkitError
 from scitoolkit.core.log import get_logger
+from scitoolkit.core.units import same_unit
 from scitoolkit.io.campaign.copies import without_copies
 from scitoolkit.io.campaign.files import Found
 from scitoolkit.io.campaign.headers import Header, Stored
@@ -332,7 +333,7 @@ def _require_same(found: Array, expected: Array, name: str, header: Header, firs
             where=where,
             allowed=f"{dict(zip(expected.roles, expected.shape, strict=True))}, as in {first.path}",
         )
-    if found.units != expected.units:
+    if found.units != expected.units and not same_unit(found.units, expected.units):
         raise DataError(
             f"unit {found.units!r}",
             where=where,

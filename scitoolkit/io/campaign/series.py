@@ -15,6 +15,7 @@ import numpy as np
 
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.log import get_logger
+from scitoolkit.io.calendar_steps import with_cf_calendar
 from scitoolkit.io.campaign.files import natural_key
 from scitoolkit.io.campaign.headers import Stored
 from scitoolkit.io.campaign.layouts import Layout, Options, Plain
@@ -107,7 +108,7 @@ class Series:
             return None
         import xarray as xr
 
-        raw = xr.Dataset(coords={dim: (dim, self.stored, self.calendar)})
+        raw = xr.Dataset(coords={dim: (dim, self.stored, with_cf_calendar(self.calendar))})
         try:
             return xr.decode_cf(raw, decode_timedelta=False)[dim].variable.to_base_variable()
         except (ValueError, OverflowError) as error:
@@ -211,7 +212,33 @@ def _by_times(series: Sequence[Series], options: Options) -> dict[str, list[Seri
         joined = {key: _in_time(members) for key, members in sets.items()}
         if len(sets) < len(series) and all(joined.values()):
             return {key: members or [] for key, members in joined.items()}
+        for members in sets.values():
+            _require_no_repeated_row(members)
     return _named(series)
+
+
+def _require_no_repeated_row(series: Sequence[Series]) -> None:
+    """Refuse files that each begin with the last row of the one before, as restarts write them.
+
+    As separate simulations they would put one solution into training and test.
+
+    Raises:
+        DataError: with both files and the time.
+    """
+    if len(series) < 2 or any(s.stored is None or s.count < 2 for s in series):
+        return
+    numbers = _clocks(series)
+    order = sorted(range(len(series)), key=lambda i: numbers[i][0])
+    pairs = list(itertools.pairwise(order))
+    if not all(numbers[b][0] == numbers[a][-1] for a, b in pairs):
+        return
+    before, after = series[pairs[0][0]], series[pairs[0][1]]
+    raise DataError(
+        f"begins at the last time of {before.path} ({_stored(after)[0]}), as a restart does",
+        where=after.path,
+        allowed="parts of a simulation that continue without a repeated row",
+        fix="drop the first row of each continuation, or data.files=simulations",
+    )
 
 
 def _named(series: Sequence[Series]) -> dict[str, list[Series]]:
@@ -228,7 +255,9 @@ def _sets(series: Sequence[Series]) -> dict[str, list[Series]]:
     """Group files whose names differ only in the last number."""
     found: dict[str, list[Series]] = {}
     for one in series:
-        stem = re.sub(r"\d+(?=\D*$)", "", _stem(one.path))
+        # CMIP and ERA5 end names with the first and last date of a file.
+        stem = re.sub(r"\d{4,14}-\d{4,14}(?=\D*$)", "", _stem(one.path))
+        stem = stem if stem != _stem(one.path) else re.sub(r"\d+(?=\D*$)", "", stem)
         key = os.path.join(os.path.dirname(one.path), stem)
         found.setdefault(key, []).append(one)
     return found

@@ -16,6 +16,7 @@ import numpy as np
 
 from scitoolkit.core.errors import BackendError, ConfigError, DataError, missing_extra
 from scitoolkit.core.plugins import Kind, NeedsPackages
+from scitoolkit.io.calendar_steps import with_cf_calendar
 from scitoolkit.io.loader.descriptors import limit_reached, too_many_open
 
 if TYPE_CHECKING:
@@ -283,14 +284,22 @@ def open_lazily(
     """Open a file with an xarray engine; `decode` applies to values and times, not to durations."""
     import xarray as xr
 
-    return xr.open_dataset(
-        path,
-        engine=engine,
-        decode_cf=decode,
-        decode_timedelta=False,
-        chunks=chunks,
-        **engine_options,
-    )
+    options = {"engine": engine, "chunks": chunks, **engine_options}
+    try:
+        return xr.open_dataset(path, decode_cf=decode, decode_timedelta=False, **options)
+    except ValueError as error:
+        if not decode or "decode time" not in str(error):
+            raise
+        raw = xr.open_dataset(path, decode_cf=False, **options)
+        attributes = {name: with_cf_calendar(v.attrs) for name, v in raw.variables.items()}
+        if all(raw[name].attrs == attrs for name, attrs in attributes.items()):
+            raw.close()
+            raise
+        for name, attrs in attributes.items():
+            raw[name].attrs.update(attrs)
+        decoded = xr.decode_cf(raw, decode_timedelta=False)
+        decoded.set_close(raw.close)
+        return decoded
 
 
 def unreadable(path: Path, error: BaseException) -> DataError:

@@ -20,6 +20,9 @@ from scitoolkit.ops.codegen.compile import read
 from scitoolkit.ops.codegen.emit import banner
 from scitoolkit.ops.environment_matrix.spec import EnvironmentSpec
 
+# Letters of the generated code: s the switched inverse distance, R the row
+# (s, s x/r, s y/r, s z/r) after normalisation, n the unit vector,
+# M the width of the last layer. Lanes fill AVX2.
 LANES = {"double": 4, "float": 8}
 GEO = 9
 SUPER = 8  # blocks whose weight gradients are summed in registers before they are added to memory

@@ -16,6 +16,11 @@ from scitoolkit.ops.codegen.emit import banner, indented
 from scitoolkit.ops.codegen.vectors import over_blocks, prelude
 from scitoolkit.ops.spherical_harmonics.spec import HarmonicsSpec, derivative, index, sectoral
 
+# Letters of the generated code; y is the polar axis, as in e3nn:
+#   c<m>, s<m>   real and imaginary part of (z + i x)^m
+#   p<l>_<m>     normalised Legendre polynomial of y, homogeneous in the vector
+#   Y<i>         harmonics p c (m >= 0) and p s (m < 0), i = index(l, m)
+#   square       x^2 + y^2 + z^2, so that the polynomials also hold for vectors of any length
 INVERSE = """
 #define SQRT(s) ((real)(sizeof(real) == 4 ? sqrtf(s) : sqrt(s)))
 static inline vec inverse_length(vec square) {
@@ -48,6 +53,7 @@ def _values(max_degree: int) -> list[str]:
     """Declare the unit-norm harmonics Y0, Y1, ... up to `max_degree`."""
     lines = ["const vec square = x*x + y*y + z*z, one = (vec){0} + 1, c0 = one, s0 = {0};"]
     for m in range(1, max_degree + 1):
+        # (z + i x)^m = (z + i x)^(m-1) (z + i x).
         lines.append(f"const vec c{m} = c{m - 1}*z - s{m - 1}*x, s{m} = c{m - 1}*x + s{m - 1}*z;")
     for m in range(max_degree + 1):
         for degree in range(m, max_degree + 1):
@@ -61,6 +67,8 @@ def _values(max_degree: int) -> list[str]:
 def _polar(degree: int, m: int) -> str:
     if degree == m:
         return f"{_constant(sectoral(m))}*one"
+    # Legendre recursion in l with unit norms (Abramowitz and Stegun 8.5.3):
+    # sqrt(l^2 - m^2) p_l = (2 l - 1) y p_(l-1) - sqrt((l-1)^2 - m^2) r^2 p_(l-2).
     norm = math.sqrt(degree**2 - m * m)
     value = f"{_constant((2 * degree - 1) / norm)}*y*p{degree - 1}_{m}"
     if degree > m + 1:

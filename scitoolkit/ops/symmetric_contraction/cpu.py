@@ -22,6 +22,14 @@ from scitoolkit.ops.codegen.vectors import PRELUDE
 from scitoolkit.ops.symmetric_contraction.spec import ContractionSpec, polynomial
 from scitoolkit.ops.symmetric_contraction.tree import Node, prefix_tree
 
+# Letters of the generated code, each a vector over channels:
+#   x, d      features of a node, and the direction of a derivative
+#   c, gc     coefficients of the rows for one element, and their gradient
+#   g, gx     gradient with respect to z (given) and to x (written)
+#   q<n>      monomial of the first n factors;  t<n> its derivative along d
+#   h<n>      sum of c g times the remaining factors over all rows below a prefix
+#   e<n>      derivative of h<n> along d
+#   o<m>_<s>  partial sum s of component m of z
 ACCUMULATORS = 8  # independent sums, to hide the latency of multiply-adds
 
 
@@ -34,6 +42,7 @@ class _Writer:
 
     def __init__(self, spec: ContractionSpec) -> None:
         self.tree = prefix_tree(spec)
+        # Few components leave registers free for several sums each: shorter dependency chains.
         self.splits = max(1, ACCUMULATORS // spec.dim_out)
         self.spec = spec
         self.lines: list[str] = []
@@ -54,6 +63,7 @@ class _Writer:
 
     def accumulator(self, component: int) -> str:
         number = self.used.get(component, 0)
+        # Consecutive terms of a component go to different partial sums, in an order fixed here.
         self.used[component] = number + 1
         return f"o{component}_{number % self.splits}"
 
@@ -101,6 +111,8 @@ class _Writer:
             self.backward(child, depth + 1)
             below = f"h{depth + 1}"
             if depth:
+                # Product rule at this factor: d(q x_v h') = q h' dx_v + x_v h' dq, of which the
+                # second part is Horner's step towards the root.
                 self.lines.append(f"gx[{variable}] += q{depth}*{below};")
                 self.lines.append(f"h{depth} += x[{variable}]*{below};")
             else:
@@ -119,6 +131,7 @@ class _Writer:
                 self.product(depth + 1, variable, True)
             self.double(child, depth + 1)
             if depth:
+                # Derivative along d of the two lines of `backward`: t is that of q, e of h.
                 self.lines.append(f"gx[{variable}] += t{depth}*{below};")
                 self.lines.append(f"h{depth} += x[{variable}]*{below};")
                 self.lines.append(f"e{depth} += d[{variable}]*{below};")
@@ -157,6 +170,7 @@ def _bodies(spec: ContractionSpec, training: bool) -> str:
         writer = _Writer(spec)
         write(writer)
         body = "\n".join(writer.lines)
+        # Inlined, the long straight-line code would be compiled once for every caller.
         functions.append(f"static __attribute__((noinline)) void {signature} {{\n{body}\n}}")
 
     def sums(tangent: bool):
@@ -223,6 +237,7 @@ def generate(spec: ContractionSpec, real: str, *, training: bool = True) -> str:
         >>> "void forward(" in generate(ContractionSpec.build("0e", "0e", 2), "float")
         True
     """
+    # Masks of comparisons have the width of the numbers that they select.
     integer = "int32_t" if real == "float" else "int64_t"
     clear = "vec gx[IN]; memset(gx, 0, sizeof(gx));"
     functions = [

@@ -15,6 +15,16 @@ from __future__ import annotations
 from scitoolkit.ops.tensor_product.cpu_lanes import SimdLane, channel_loops
 from scitoolkit.ops.tensor_product.cpu_terms import Term, with_sums
 
+# Letters of the generated code; a digit after the letter is a component, `_t` the vector of u:
+#   x, dx    features of the sender and their tangent (loaded as x and o)
+#   w, dw    weights of the path and their tangent
+#   a, b     sum_j C[i, j, k] y[j] of an edge, and the same of the tangent of y
+#   q        g, the gradient with respect to z;  p = w q, dp = dw q
+#   t        w x in `nodes`, the left factor of m elsewhere;  d = w dx + dw x
+#   r, h     sum_k a[i, k] q[k] and sum_k b[i, k] q[k]
+#   wa, wb   weight times the one scalar of a scalar path, and its derivative
+#   s, o     sum_i x[i] q[i] and sum_i dx[i] q[i] of a scalar path
+#   sm, sn   running sums of m in vectors and in the remaining channels
 NAME = {True: "b", False: "a"}
 # Accumulators that fit into registers together with their operands (16 registers with AVX2).
 MAX_SUMS = 8
@@ -34,6 +44,7 @@ def _weights(term: Term, lane: SimdLane, double: bool, ahead: bool = False) -> l
     """Return loads of the path's weights; `ahead` also prefetches those of the next tile."""
     lines = []
     streamed = term.path.has_weight and term.muls[1] == 1 and not term.spec.shared_weights
+    # Weights of an edge are read once, in order: without a prefetch every tile waits for memory.
     if ahead and streamed and lane.type == "vec":
         for name in ("w", "dw") if double else ("w",):
             place = f"(const char *)({name}+{term.path.weight_offset}+u+ahead)+l"
@@ -58,6 +69,7 @@ def _load(term: Term, lane: SimdLane, name: str, array: str, i: int, t: int) -> 
 
 def nodes(term: Term, double: bool) -> str:
     """Return the pass that adds one path of the tile's edges to the receiver's row."""
+    # width x columns accumulators and their operands must fit into 16 registers.
     width = {1: 4, 3: 2, 5: 2}.get(len(term.columns), 1)
     arrays = ("x", "w", "dx", "dw") if double else ("x", "w")
 
@@ -137,8 +149,10 @@ def _is_folded(term: Term) -> bool:
 
 def edges(term: Term, double: bool) -> str:
     """Return the pass that writes one path's gradients: features, weights, some attributes."""
+    # The first derivative has one row of sums (r) for each component of x, the second two (r, h).
     wide = len(term.rows) * (2 if double else 1)
     width = 1 if wide > 5 else 4 if len(term.pairs) == 1 else 2
+    # Folding reads x, w and g once for both gradients; with more sums registers would spill.
     folded = _is_folded(term)
     kind = (
         _edges_scalar
@@ -202,6 +216,7 @@ def _edges_first(term: Term, lane: SimdLane, double: bool, folded: bool) -> list
     if folded:
         for i in term.rows:
             lines += [line for t in lane.indices for line in _left(term, lane, double, i, t)]
+    # The first product declares its sum: an addition to zero less per component.
     started = set()
     for k in term.columns:
         for t in lane.indices:
@@ -296,6 +311,7 @@ def attributes(term: Term, double: bool) -> str:
     if _is_folded(term):
         return ""
     blocks = []
+    # A pass for every MAX_SUMS scalars: features are read again, but sums stay in registers.
     for begin in range(0, len(term.entries), MAX_SUMS):
         entries = term.entries[begin : begin + MAX_SUMS]
         pairs = [pair for pair, (entry, _) in term.pairs.items() if entry in entries]

@@ -115,12 +115,12 @@ class Threads(Evaluator):
     def wait(self, timeout: float | None) -> list[Outcome]:
         """Return all finished outcomes, waiting up to `timeout` seconds for the first one."""
         try:
-            found = [self._outcomes.get(timeout=timeout)]
+            outcomes = [self._outcomes.get(timeout=timeout)]
         except queue.Empty:
             return []
         while not self._outcomes.empty():
-            found.append(self._outcomes.get())
-        return found
+            outcomes.append(self._outcomes.get())
+        return outcomes
 
     def close(self) -> None:
         """Let each thread end after its current trial; threads cannot be killed."""
@@ -183,8 +183,8 @@ class Simulated(Evaluator):
         nearest = self._running[0][0] if self._running else until
         self._time = max(now, min(nearest, until))
         self._real = self._clock()
-        found: list[Any] = []
+        outcomes: list[Any] = []
         while self._running and self._running[0][0] <= self._time:
-            found.append(heapq.heappop(self._running)[2])
-            heapq.heappush(self._free, found[-1].worker)
-        return found
+            outcomes.append(heapq.heappop(self._running)[2])
+            heapq.heappush(self._free, outcomes[-1].worker)
+        return outcomes

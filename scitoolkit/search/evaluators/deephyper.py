@@ -142,9 +142,9 @@ def _run(task: Task, evaluate: bytes, limits: Limits) -> Outcome:
         atexit.register(_processes[key].close)
     process = _processes[key]
     process.submit(task)
-    while not (found := process.wait(1.0)):
+    while not (outcomes := process.wait(1.0)):
         pass
-    return found[0]
+    return outcomes[0]
 
 
 def _create(method: str, settings: dict[str, Any]) -> Any:

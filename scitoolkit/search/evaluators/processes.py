@@ -76,9 +76,9 @@ class Processes(Evaluator):
         """
         deadline = None if timeout is None else self.now() + timeout
         while True:
-            found = self._poll(self._timeout(deadline))
-            if found or (deadline is not None and self.now() >= deadline):
-                return found
+            outcomes = self._poll(self._timeout(deadline))
+            if outcomes or (deadline is not None and self.now() >= deadline):
+                return outcomes
 
     def close(self) -> None:
         """Kill all workers."""
@@ -101,11 +101,11 @@ class Processes(Evaluator):
             handles[worker.pipe] = handles[worker.process.sentinel] = worker
         ready = connection.wait(list(handles), patience)
         # Read the last messages of workers before checking whether they are alive.
-        found = [o for h in ready if isinstance(h, Connection) for o in self._read(handles[h])]
+        outcomes = [o for h in ready if isinstance(h, Connection) for o in self._read(handles[h])]
         for worker in {handles[h].number: handles[h] for h in ready}.values():
             if not worker.process.is_alive():
-                found += self._handle_exit(worker)
-        return found + self._enforce_limits()
+                outcomes += self._handle_exit(worker)
+        return outcomes + self._enforce_limits()
 
     def _read(self, worker: _Worker) -> Iterator[Outcome]:
         try:
@@ -151,19 +151,19 @@ class Processes(Evaluator):
         return outcomes
 
     def _enforce_limits(self) -> list[Outcome]:
-        found = []
+        outcomes = []
         for worker in [w for w in self._pool if w.task is not None]:
             seconds, memory = self._limits.seconds, self._limits.memory
             late = worker.ready and seconds is not None and self.now() - worker.since > seconds
             if late:
-                found.append(self._failed(worker, "time limit", f"longer than {seconds:g} s"))
+                outcomes.append(self._failed(worker, "time limit", f"longer than {seconds:g} s"))
             elif memory is not None and (used := _resident(worker.process.pid)) > memory:
                 text = f"{used / 2**20:.0f} MiB of memory, more than {memory / 2**20:.0f} MiB"
-                found.append(self._failed(worker, "memory", text))
+                outcomes.append(self._failed(worker, "memory", text))
             else:
                 continue
             self._replace(worker)
-        return found
+        return outcomes
 
     def _replace(self, worker: _Worker) -> None:
         worker.kill()

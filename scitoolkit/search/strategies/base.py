@@ -144,12 +144,12 @@ class Strategy(ABC):
 
 def all_codes(space: Space) -> list[Codes]:
     """Return all distinct configurations of a finite space that satisfy `where`."""
-    found: list[list[Any]] = [[None] * len(space.variables)]
+    prefixes: list[list[Any]] = [[None] * len(space.variables)]
     kinds = list(space.variables.values())
     for i in space.order:
         grown = []
-        for codes in found:
+        for codes in prefixes:
             options = range(int(kinds[i].levels)) if space.active(i, codes) else [None]
             grown += [[*codes[:i], option, *codes[i + 1 :]] for option in options]
-        found = grown
-    return [tuple(codes) for codes in found if space.allows(codes)]
+        prefixes = grown
+    return [tuple(codes) for codes in prefixes if space.allows(codes)]

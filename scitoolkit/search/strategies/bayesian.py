@@ -121,8 +121,8 @@ class BayesianSearch(Strategy):
             if not self.space.active(i, codes):
                 continue
             kind = list(self.space.variables.values())[i]
-            given = arguments.get(f"x{i:04d}")
-            codes[i] = 0 if given is None else _to_code(kind, given)
+            argument = arguments.get(f"x{i:04d}")
+            codes[i] = 0 if argument is None else _to_code(kind, argument)
         return tuple(codes)
 
     def _arguments(self, codes: Codes) -> dict[str, Any]:

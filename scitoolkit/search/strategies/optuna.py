@@ -116,10 +116,10 @@ class OptunaSearch(Strategy):
         """Return a finished Optuna trial for a configuration that the study did not propose."""
         from optuna.trial import create_trial
 
-        known = [(n, k, c) for (n, k), c in zip(self._kinds, codes, strict=True) if c is not None]
+        active = [(n, k, c) for (n, k), c in zip(self._kinds, codes, strict=True) if c is not None]
         return create_trial(
-            params={name: code for name, _, code in known},
-            distributions={name: _distribution(kind) for name, kind, _ in known},
+            params={name: code for name, _, code in active},
+            distributions={name: _distribution(kind) for name, kind, _ in active},
             values=list(values),
         )
 

@@ -155,14 +155,22 @@ def changed(file, folder, change):
     return config(folder / "changed.nc", variable="warm")
 
 
-def test_fill_values_that_no_one_flagged_and_constant_cells_are_said(file, tmp_path):
+@pytest.mark.parametrize("fill", [-9999.0, 1e20, 9.969209968386869e36])
+@pytest.mark.parametrize("rows", [slice(None), slice(7, 8)])
+def test_fill_values_that_no_one_flagged_are_refused(file, tmp_path, fill, rows):
     def land(field):
-        field[:, :3] = -9999.0
+        field[rows, :3] = fill
+
+    with pytest.raises(DataError, match=r"3 of 16 cells contain .* unflagged fill value"):
+        job_on(tmp_path, changed(file, tmp_path, land))
+
+
+def test_constant_cells_are_told(file, tmp_path):
+    def land(field):
+        field[:, :3] = 12.0
 
     _, _, results = job_on(tmp_path, changed(file, tmp_path, land))
-    said = " ".join(results.summary)
-    assert "3 of 16 cells contain -9999, far outside all other values" in said
-    assert "3 of 16 cells are constant" in said
+    assert "3 of 16 cells are constant" in " ".join(results.summary)
 
 
 def test_irregular_steps_are_named_as_the_cause(file, tmp_path):

@@ -14,8 +14,8 @@ from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.forecasting.config import ForecastingConfig
 from scitoolkit.forecasting.data import read_field, split_field
 from scitoolkit.forecasting.job import ForecastingJob
-from scitoolkit.forecasting.pipeline import _future_times
 from scitoolkit.forecasting.surrogate import ForecastSurrogate
+from scitoolkit.io.calendar_steps import times_after
 
 DATA = next((Path(__file__).parents[3] / "datasets" / "ersst_v5").glob("*.nc"))
 
@@ -106,17 +106,17 @@ def test_the_dates_forecast_continue_the_series(resolution):
     def dates(*texts):
         return np.array(texts, dtype=f"M8[{resolution}]")
 
-    weeks = _future_times(dates("2001-01-01", "2001-01-08", "2001-01-15"), 2)
+    weeks = times_after(dates("2001-01-01", "2001-01-08", "2001-01-15"), 2)
     assert [str(t)[:10] for t in weeks] == ["2001-01-22", "2001-01-29"]
-    months = _future_times(dates("2001-11-01", "2001-12-01"), 2)
+    months = times_after(dates("2001-11-01", "2001-12-01"), 2)
     assert [str(t)[:10] for t in months] == ["2002-01-01", "2002-02-01"]
 
 
 def test_the_dates_forecast_follow_the_calendar():
     days = [cftime.Datetime360Day(2001, 2, day) for day in (28, 29, 30)]
-    assert _future_times(np.array(days), 1)[0] == cftime.Datetime360Day(2001, 3, 1)
+    assert times_after(np.array(days), 1)[0] == cftime.Datetime360Day(2001, 3, 1)
     months = [cftime.Datetime360Day(2001, month, 16) for month in (11, 12)]
-    assert _future_times(np.array(months), 1)[0] == cftime.Datetime360Day(2002, 1, 16)
+    assert times_after(np.array(months), 1)[0] == cftime.Datetime360Day(2002, 1, 16)
 
 
 def test_travelling_waves_are_left_to_the_ridge_which_survives_saving(tmp_path):
@@ -252,13 +252,13 @@ def test_months_stamped_at_their_end_are_continued_at_their_end():
     ends = (months[1:].astype("datetime64[D]") - np.timedelta64(1, "D")).astype("datetime64[ns]")
     noon = np.timedelta64(12, "h")
     expected = np.array(["2002-12-31T12", "2003-01-31T12", "2003-02-28T12"], "datetime64[ns]")
-    np.testing.assert_array_equal(_future_times(ends + noon, 3), expected)
+    np.testing.assert_array_equal(times_after(ends + noon, 3), expected)
     thirtieth = np.array(["2001-12-30", "2002-01-30"], "datetime64[ns]")
-    assert _future_times(thirtieth, 2).astype("datetime64[D]").astype(str).tolist() == [
+    assert times_after(thirtieth, 2).astype("datetime64[D]").astype(str).tolist() == [
         "2002-02-28",
         "2002-03-30",
     ]
     noleap = [cftime.DatetimeNoLeap(2001, m, d) for m, d in ((1, 31), (2, 28))]
-    assert [(t.month, t.day) for t in _future_times(np.array(noleap), 2)] == [(3, 31), (4, 30)]
+    assert [(t.month, t.day) for t in times_after(np.array(noleap), 2)] == [(3, 31), (4, 30)]
     even = [cftime.Datetime360Day(2001, m, 30) for m in (11, 12)]
-    assert _future_times(np.array(even), 1)[0] == cftime.Datetime360Day(2002, 1, 30)
+    assert times_after(np.array(even), 1)[0] == cftime.Datetime360Day(2002, 1, 30)

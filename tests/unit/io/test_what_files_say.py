@@ -1,12 +1,15 @@
 """What files say of dims, times and values holds whatever the names, and nothing is guessed."""
 
+import h5py
 import numpy as np
 import pytest
 import xarray as xr
 
+import scitoolkit
 from scitoolkit.core.errors import DataError
 from scitoolkit.io.campaign import Options, open_campaign
 from scitoolkit.io.campaign.survey import survey
+from scitoolkit.io.formats.base import format_of
 from scitoolkit.io.loader.packing import Packing
 
 RANDOM = np.random.default_rng(0)
@@ -141,3 +144,106 @@ def test_a_file_without_numbers_is_refused(tmp_path):
     h5py.File(tmp_path / "a.h5", "w").close()
     with pytest.raises(DataError, match="no array of numbers"):
         open_campaign(tmp_path / "a.h5")
+
+
+@pytest.mark.parametrize("unit", ["m s-1", "m/s", "m s**-1", "meters/second"])
+def test_spellings_of_one_unit_are_the_same_unit(tmp_path, unit):
+    save(tmp_path / "run0.nc", wave(), attrs={"u": {"units": "m s-1"}})
+    save(tmp_path / "run1.nc", wave(seed=1), attrs={"u": {"units": unit}})
+    assert open_campaign(tmp_path).index.num_simulations == 2
+
+
+@pytest.mark.parametrize("other", ["km/h", "m", "", "K"])
+def test_another_unit_is_refused(tmp_path, other):
+    save(tmp_path / "run0.nc", wave(), attrs={"u": {"units": "m s-1"}})
+    save(tmp_path / "run1.nc", wave(seed=1), attrs={"u": {"units": other}})
+    with pytest.raises(DataError, match="unit"):
+        open_campaign(tmp_path)
+
+
+@pytest.mark.parametrize("dim", ["ncells", "cell", "nod2", "values", "points"])
+@pytest.mark.parametrize("how", ["CDI", "mesh", "angles"])
+def test_numbered_cells_are_refused_unless_asked_for(tmp_path, dim, how):
+    stated = {"CDI": {"CDI_grid_type": "unstructured"}, "mesh": {"mesh": "m", "location": "face"}}
+    coords = {"time": np.arange(12.0)}
+    attrs = {"u": stated.get(how, {})}
+    if how == "angles":
+        coords |= {"clat": (dim, np.linspace(-90, 90, 50)), "clon": (dim, np.linspace(0, 90, 50))}
+        attrs |= {"clat": {"units": "degrees_north"}, "clon": {"standard_name": "longitude"}}
+    save(tmp_path / "a.nc", RANDOM.random((12, 50)), ("time", dim), coords, attrs)
+    with pytest.raises(DataError, match=f"unstructured mesh: {dim}"):
+        open_campaign(tmp_path / "a.nc")
+    assert open_campaign(tmp_path / "a.nc", ["u"], Options(grid=[dim])).index.num_rows == 12
+
+
+@pytest.mark.parametrize("ends", ["{0}01-{1}12", "{0}0101-{1}1231", "{0}01010130-{1}12312230"])
+def test_members_in_files_of_years_are_simulations(tmp_path, ends):
+    for member, part in np.ndindex(3, 2):
+        years = ends.format(1850 + 2 * part, 1851 + 2 * part)
+        times = ("time", 30.0 * np.arange(24 * part, 24 * part + 24))
+        attrs = {"time": {"units": "days since 1850-01-01", "calendar": "360_day"}}
+        path = tmp_path / f"tas_Amon_M_historical_r{member + 1}i1p1f1_gn_{years}.nc"
+        save(path, wave(24, seed=member), coords={"time": times}, attrs=attrs)
+    assert open_campaign(tmp_path).index.bounds.tolist() == [0, 48, 96, 144]
+
+
+@pytest.mark.parametrize("parts", [2, 3, 4])
+def test_restarts_that_repeat_a_row_are_refused(tmp_path, parts):
+    for part in range(parts):
+        times = 0.5 * np.arange(10 * part, 10 * part + 11)
+        save(tmp_path / f"run_{part}.nc", wave(11, seed=part), coords={"time": times})
+    with pytest.raises(DataError, match="as a restart does"):
+        open_campaign(tmp_path)
+    found = open_campaign(tmp_path, ["u"], Options(files="simulations"))
+    assert found.index.num_simulations == parts
+
+
+@pytest.mark.parametrize(("alias", "calendar"), [("360", "360_day"), ("365", "noleap")])
+def test_calendars_by_their_short_names(tmp_path, alias, calendar):
+    unit = "months since 1960-01-01" if alias == "360" else "days since 1960-01-01"
+    attrs = {"T": {"units": unit, "calendar": alias}}
+    save(tmp_path / "a.nc", wave(24), ("T", "y", "x"), {"T": 0.5 + np.arange(24)}, attrs)
+    assert open_campaign(tmp_path / "a.nc").times.values[0].calendar == calendar
+    with format_of(tmp_path / "a.nc").open_dataset(tmp_path / "a.nc") as dataset:
+        assert dataset["T"].values[0].calendar == calendar
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_names_and_order_of_dims_do_not_matter_where_attributes_say_it(tmp_path, seed):
+    random = np.random.default_rng(seed)
+    time, lat, lon = random.permutation(["a", "lev", "x", "time_index", "q", "obs"])[:3]
+    attrs = {
+        time: {"units": "hours since 2000-01-01", "axis": "T"},
+        lat: {"units": "degrees_north"},
+        lon: {"standard_name": "longitude", "units": "degrees_east"},
+    }
+    coords = {time: np.arange(12.0), lat: np.linspace(-40, 40, 5), lon: 60.0 * np.arange(6)}
+    values = wave()
+    save(tmp_path / "a.nc", values, (time, lat, lon), coords, attrs)
+    campaign = open_campaign(tmp_path / "a.nc")
+    channel = campaign.channels["u"]
+    assert (channel.array.roles, campaign.index.num_rows) == (("@time", lat, lon), 12)
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_random_unmapped_rows_are_named(tmp_path, seed):
+    random = np.random.default_rng(seed)
+    first, last = sorted(random.choice(30, 2, replace=False).tolist())
+    values = random.random((30, 4, 5)) + 5
+    with h5py.File(tmp_path / "values.h5", "w") as file:
+        file["u"] = values
+    layout = h5py.VirtualLayout(values.shape, values.dtype)
+    source = h5py.VirtualSource(str(tmp_path / "values.h5"), "u", values.shape)
+    if first:
+        layout[:first] = source[:first]
+    layout[last:] = source[last:]
+    columns = int(random.integers(0, 5))  # the first columns of the hole are mapped
+    if columns:
+        layout[first:last, :, :columns] = source[first:last, :, :columns]
+    path = tmp_path / "run.h5"
+    with h5py.File(path, "w") as file:
+        dataset = file.create_virtual_dataset("u", layout)
+        for axis, name in enumerate(("time", "y", "x")):
+            dataset.dims[axis].label = name
+    with pytest.raises(DataError, match=f"rows {first} to {last - 1} of the virtual dataset"):
+        list(scitoolkit.open_campaign(path, ["u"]).loader(batch_size=4))

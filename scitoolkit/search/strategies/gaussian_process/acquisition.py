@@ -13,6 +13,11 @@ from scipy.special import erfcx, log_ndtr
 from scitoolkit.search.strategies.gaussian_process.embedding import Array, Embedding
 from scitoolkit.search.strategies.gaussian_process.process import GaussianProcess
 
+# Symbols: z = (best - mean) / deviation, phi and Phi the normal density and distribution;
+# EI = deviation * (phi(z) + z Phi(z)) is the expected improvement, and its logarithm is maximised
+# because EI itself, and with it the gradient, is 0 in float64 far from the best trials.
+# Numbers: candidates drawn uniformly and around good trials, sizes of the perturbations of the
+# following rounds, parents kept in a round, and children of each.
 _UNIFORM, _NEAR = 512, 48
 _SPREADS = (0.12, 0.04, 0.015)
 _KEPT, _CHILDREN = 6, 32
@@ -30,9 +35,11 @@ def log_improvement(z: Array) -> Array:
         [-0.919, -1258.744]
     """
     density = -0.5 * z * z - _HALF_LOG_TAU
+    # Every branch is evaluated for all z: arguments outside its range are clipped, not selected.
     below = np.minimum(z, -1.0)
     ratio = math.sqrt(math.pi / 2) * erfcx(-below / math.sqrt(2))
     middle = density + np.log(np.maximum(1 + below * ratio, 1e-300))
+    # For z -> -inf, 1 + z Phi / phi tends to 1 / z^2, which cancellation would lose.
     far = density - 2 * np.log(np.maximum(-z, 1.0))
     near = np.log(np.maximum(np.exp(density) + z * np.exp(log_ndtr(z)), 1e-300))
     return np.where(z > -1, near, np.where(z > -100, middle, far))
@@ -67,6 +74,7 @@ def trust_region(
     scales = 1 / np.sqrt(process.weights[: len(embedding.columns)])
     scales = scales[embedding.ordered[embedding.columns]]
     if len(at):
+        # Division by the geometric mean: `side` alone sets the volume, the scales only the shape.
         half = side / 2 * scales / np.exp(np.log(scales).mean())
         half = np.where(np.isnan(centre[at]), 1.0, half)
         middle = np.where(np.isnan(centre[at]), 0.5, centre[at])
@@ -90,6 +98,7 @@ def region_side(losses: Array, num_variables: int, start: int) -> float:
     """
     side, better, worse, best = 0.8, 0, 0, losses[:start].min()
     for loss in losses[start:].tolist():
+        # Improvements below a thousandth are noise of the trials, not a reason for larger steps.
         improved = loss < best - 1e-3 * abs(best)
         better, worse = (better + 1, 0) if improved else (0, worse + 1)
         best = min(best, loss)
@@ -138,11 +147,11 @@ class Acquisition:
         rows = np.concatenate([self._uniform(_UNIFORM), self._perturbed(around, 0.1, _NEAR)])
         values = self(rows)
         for spread in _SPREADS:
-            kept = np.argsort(-values, kind="stable")[:_KEPT]
-            children = self._perturbed(rows[kept], spread, _CHILDREN)
+            parents = np.argsort(-values, kind="stable")[:_KEPT]
+            children = self._perturbed(rows[parents], spread, _CHILDREN)
             rest = np.argsort(-values, kind="stable")[_KEPT:][:_CHILDREN]
-            rows = np.concatenate([rows[kept], rows[rest], children])
-            values = np.concatenate([values[kept], values[rest], self(children)])
+            rows = np.concatenate([rows[parents], rows[rest], children])
+            values = np.concatenate([values[parents], values[rest], self(children)])
         order = np.argsort(-values, kind="stable")
         yield self._polished(rows[order[0]], float(values[order[0]]))
         yield from rows[order]
@@ -157,6 +166,7 @@ class Acquisition:
         embedding, rng = self.embedding, self.rng
         free = np.flatnonzero(embedding.free)
         shape = len(rows) * count, len(free)
+        # Changes of all variables at once rarely improve a good trial.
         changed = rng.random(shape) < max(2 / len(free), 0.35)
         changed[np.arange(shape[0]), rng.integers(0, len(free), shape[0])] = True
         uniform = rng.random((shape[0], len(embedding.axes)))
@@ -181,6 +191,7 @@ class Acquisition:
             return row
         columns = np.searchsorted(embedding.columns, at)
         features = embedding.features(row[None])[0]
+        # Features of conditional variables are centred, entries are not: a constant difference.
         shift = row[at] - features[columns]
 
         def negative(x: Array) -> tuple[float, Array]:
@@ -189,17 +200,20 @@ class Acquisition:
             z = (self.best - mean) / deviation
             log_value = float(log_improvement(np.array([z]))[0])
             density = -0.5 * z * z - _HALF_LOG_TAU
+            # With h = phi + z Phi, d log EI / d mean = -Phi / (deviation h) and
+            # d log EI / d deviation = phi / (deviation h), as differences of
+            # logarithms, which neither overflow nor divide by 0.
             below = math.exp(min(max(log_ndtr(z) - log_value, -60), 60)) / deviation
             wide = math.exp(min(max(density - log_value, -60), 60)) / deviation
             return -(log_value + math.log(deviation)), below * by_mean - wide * by_deviation
 
         bounds = list(zip(self.region.low[at], self.region.high[at], strict=True))
         start = np.clip(row[at], self.region.low[at], self.region.high[at])
-        found = minimize(
+        optimum = minimize(
             negative, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 15}
         )
-        if not (np.isfinite(found.fun) and -found.fun >= value):
+        if not (np.isfinite(optimum.fun) and -optimum.fun >= value):
             return row
         out = row.copy()
-        out[at] = np.clip(found.x, self.region.low[at], self.region.high[at])
+        out[at] = np.clip(optimum.x, self.region.low[at], self.region.high[at])
         return out

@@ -19,6 +19,7 @@ from scitoolkit.search.parameters import Chain, Choice, Real, Stepped, Variable
 from scitoolkit.search.space import Codes, Space
 
 Array = NDArray[np.float64]
+# Code of an inactive category, which no category has: equal to itself, different from all others.
 _OFF = -1.0
 
 
@@ -67,6 +68,7 @@ class SteppedAxis(Axis):
     def __init__(self, kind: Stepped) -> None:
         self.kind = kind
         low, high = kind.low - kind.step / 2, kind.low + (kind.levels - 0.5) * kind.step
+        # Half a step below the lowest level may be 0 or less, where the logarithm is undefined.
         low = max(low, kind.low / 2) if kind.log else low
         self.low, self.high = (math.log(low), math.log(high)) if kind.log else (low, high)
         self.step = min(1.0, 1.5 / max(1, kind.levels - 1))
@@ -200,6 +202,7 @@ class Embedding:
         if not self.conditional.any():
             return rows
         out = rows.copy()
+        # Parents first: a variable is active only if those that it depends on are.
         for i in self.space.order:
             if self.conditional[i]:
                 new = self.axes[i].lift(uniform[:, i])
@@ -212,12 +215,14 @@ class Embedding:
         met = np.full(len(rows), True)
         for j, allowed in self.space.conditions[i]:
             wanted = [self.axes[j].entry(code) for code in allowed]
+            # Entries are positions computed in float64; equal codes may differ in the last bits.
             met &= np.isclose(rows[:, j][:, None], wanted, rtol=0, atol=1e-9).any(axis=1)
         return met
 
     def features(self, rows: Array) -> Array:
         """Return the features (M, F) of rows (M, V)."""
         off = np.isnan(rows)
+        # Inactive variables have the feature 0, the middle of the centred active ones.
         centred = np.where(self.conditional & self.ordered, rows - 0.5, rows)
         filled = np.where(off, np.where(self.ordered, 0.0, _OFF), centred)
         parts = [filled[:, self.columns]]
@@ -230,11 +235,11 @@ class Embedding:
 
     def _distinct_conditions(self) -> list[int]:
         """Return one ordered conditional variable (its index) per distinct condition."""
-        found: dict[Any, int] = {}
+        indicators: dict[Any, int] = {}
         for i, condition in enumerate(self.space.conditions):
             if condition and self.free[i] and self.ordered[i]:
-                found.setdefault(frozenset(condition), i)
-        return list(found.values())
+                indicators.setdefault(frozenset(condition), i)
+        return list(indicators.values())
 
     def _chain_parts(self) -> list[tuple[list[int], float]]:
         names = list(self.space.variables)

@@ -68,8 +68,8 @@ class GaussianProcess:
     def add(self, features: Array) -> None:
         """Condition on the predicted losses at points (P, F) (kriging believer)."""
         if len(features):
-            known = np.concatenate([self.losses, self.posterior(features)[0]])
-            self.condition(np.concatenate([self.features, features]), known)
+            losses = np.concatenate([self.losses, self.posterior(features)[0]])
+            self.condition(np.concatenate([self.features, features]), losses)
 
     def embed(self, features: Array) -> Array:
         """Return coordinates whose squared Euclidean distances are those of the kernel."""
@@ -80,9 +80,9 @@ class GaussianProcess:
         )
         for column, weight, levels in columns:
             # A level without observations is orthogonal to all observed levels.
-            known = column[:, None] == levels
-            unknown = ~known.any(axis=1, keepdims=True)
-            parts.append(np.concatenate([known, unknown], axis=1) * math.sqrt(weight / 2))
+            is_level = column[:, None] == levels
+            unknown = ~is_level.any(axis=1, keepdims=True)
+            parts.append(np.concatenate([is_level, unknown], axis=1) * math.sqrt(weight / 2))
         return np.concatenate(parts, axis=1)
 
     def kernel(self, a: Array, b: Array) -> Array:
@@ -104,6 +104,7 @@ class GaussianProcess:
         """Return mean and standard deviation (P,) at points (P, F)."""
         cross = self.kernel(self.embed(features), self._embedded)
         half = solve_triangular(self._factor, cross.T, lower=True, check_finite=False)
+        # Rounding can make the variance at an observation negative; it is clipped below.
         variance = self.variance - (half * half).sum(axis=0)
         return cross @ self.alpha, np.sqrt(np.maximum(variance, 1e-12))
 
@@ -115,6 +116,8 @@ class GaussianProcess:
         cross = self.kernel(embedded, self._embedded)[0]
         squared = ((embedded - self._embedded) ** 2).sum(axis=1)
         r = np.sqrt(5 * squared)
+        # With d the squared distance, r = sqrt(5 d) and k = variance (1 + r + r^2 / 3) exp(-r):
+        # dk/dd = -5/6 variance (1 + r) exp(-r), without a division by r, 0 at observations.
         shared = -5 / 3 * self.variance * (1 + r) * np.exp(-r)
         offsets = features[columns] - self.features[:, columns]
         slope = shared[:, None] * self.weights[columns] * offsets
@@ -128,9 +131,10 @@ def fit(features: Array, category: NDArray[np.bool_], losses: Array) -> tuple[Ar
     """Return weights (F,), variance and noise variance that maximise the posterior."""
     count = features.shape[1]
     start = np.concatenate([np.full(count, 2 * math.log(2.0)), [0.0, -7.0]])
+    # Of the logarithms: outside, the kernel matrix is singular or the identity in float64.
     bounds = [(-9.0, 9.0)] * count + [(-3.0, 4.0), (-14.0, 1.0)]
     objective = NegativeLogPosterior(features, category, losses)
-    found = minimize(
+    optimum = minimize(
         objective,
         start,
         jac=True,
@@ -138,7 +142,7 @@ def fit(features: Array, category: NDArray[np.bool_], losses: Array) -> tuple[Ar
         bounds=bounds,
         options={"maxiter": _MAX_STEPS, "ftol": 1e-5},
     )
-    values = np.exp(found.x)
+    values = np.exp(optimum.x)
     return values[:count], float(values[count]), float(values[count + 1])
 
 
@@ -163,6 +167,7 @@ class NegativeLogPosterior:
         n, count, y = len(self.losses), self.count, self.losses
         weights, (variance, noise) = np.exp(x[:count]), np.exp(x[count:])
         r = np.sqrt(5 * (weights @ self.distances))
+        # `slope` is part of both the kernel and its derivative by the weights (see `slopes`).
         decayed = variance * np.exp(-r)
         slope = decayed * (1 + r)
         kernel = slope + decayed * (r * r / 3)

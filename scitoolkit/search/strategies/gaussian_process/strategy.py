@@ -82,8 +82,8 @@ class GaussianProcessSearch(Strategy):
         """Return a point of the initial design, of the model, or, after `until`, of evolution."""
         if self.count >= self.until:
             return self.later.propose(rng)
-        known = len(self.results.keys() - self.failed)
-        if self.count < self.num_start or known < _FEWEST or not self.embedding.free.any():
+        observed = len(self.results.keys() - self.failed)
+        if self.count < self.num_start or observed < _FEWEST or not self.embedding.free.any():
             return Proposal(self._initial(rng), "start")
         with _blas().limit(limits=1, user_api="blas"):
             return self._modelled(rng)
@@ -144,10 +144,10 @@ class GaussianProcessSearch(Strategy):
             region = trust_region(self.embedding, process, rows[best], side)
         around = rows[np.argsort(losses, kind="stable")[:3]]
         acquisition = Acquisition(self.embedding, process, scaled[best], region, generator)
-        known = self._rows(list(self.issued))
-        found = self._first_new(acquisition.candidates(around), known)
-        if found is not None:
-            return Proposal(found, "region" if local else "global")
+        issued = self._rows(list(self.issued))
+        codes = self._first_new(acquisition.candidates(around), issued)
+        if codes is not None:
+            return Proposal(codes, "region" if local else "global")
         return Proposal(self.sample_unseen(rng, lambda: self.space.sample_codes(rng)), "random")
 
     def _rows(self, numbers: list[int]) -> Array:
@@ -175,15 +175,15 @@ class GaussianProcessSearch(Strategy):
 
     def losses(self, numbers: list[int], generator: np.random.Generator) -> Array:
         """Return one loss (N,) per finished trial, comparable over budgets and objectives."""
-        known = [n for n in numbers if n not in self.failed]
-        last = np.array([self.results[n][-1] for n in known], dtype=np.float64)
-        reached = np.array([len(self.results[n]) - 1 for n in known])
+        observed = [n for n in numbers if n not in self.failed]
+        last = np.array([self.results[n][-1] for n in observed], dtype=np.float64)
+        reached = np.array([len(self.results[n]) - 1 for n in observed])
         # Exact powers of two, so that huge losses neither overflow nor all reach the clip.
         typical = np.median(np.abs(last), axis=0)
         powers = np.maximum(np.frexp(typical)[1] - math.frexp(_LARGE)[1], 0)
         table = np.ldexp(last, -powers) + self._shifts(powers)[reached]
         joined = dict(
-            zip(known, joint(np.clip(table, -_LARGEST, _LARGEST), generator), strict=True)
+            zip(observed, joint(np.clip(table, -_LARGEST, _LARGEST), generator), strict=True)
         )
         return beyond_limits(
             [joined.get(n) for n in numbers], [self.violations.get(n, 0.0) for n in numbers]
@@ -232,10 +232,10 @@ def beyond_limits(losses: list[float | None], violations: list[float]) -> Array:
         [1.0, 2.5, 2.5, 0.0]
     """
     beyond = np.minimum(np.array(violations), _FARTHEST)
-    known = [v for v in losses if v is not None]
-    kept = [v for v, b in zip(losses, beyond, strict=True) if v is not None and not b]
-    spread = (max(known) - min(known)) or 1.0
-    steepness, best = 2.5 * spread, min(kept, default=max(known))
+    finite = [v for v in losses if v is not None]
+    within = [v for v, b in zip(losses, beyond, strict=True) if v is not None and not b]
+    spread = (max(finite) - min(finite)) or 1.0
+    steepness, best = 2.5 * spread, min(within, default=max(finite))
     for value, far in zip(losses, beyond, strict=True):
         if value is not None and far and value < best:
             steepness = max(steepness, min(1.5 * (best - value) / far, 25 * spread))
