@@ -423,7 +423,7 @@ def compare(trained: DataFacts, found: DataFacts, accepts: Accepts = Accepts()) 
 
     Args:
         trained: facts of the training data.
-        found: facts of the data at hand.
+        found: facts of the other data.
         accepts: what the model allows.
 
     Example:

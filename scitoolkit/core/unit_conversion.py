@@ -185,7 +185,7 @@ def conversion(found: str, wanted: str) -> tuple[float, float] | None:
     """Return the factor and offset that convert one unit into another.
 
     Args:
-        found: unit of the values at hand.
+        found: unit of the values.
         wanted: unit of the result.
 
     Returns:

@@ -2,7 +2,7 @@
 
 Such times are not equally far apart in days, but they are even. Dekads (days 1, 11, 21), pentads
 and half months count equal parts of a month; the 5, 8, 10 or 16 days of satellite data begin
-anew each year.
+again each year.
 """
 
 from __future__ import annotations
@@ -230,7 +230,7 @@ def _month_parts(civil: _Civil, parts: int, unit: str) -> CalendarSteps | None:
 
 
 def _year_parts(civil: _Civil, length: int, parts: int, leap_day: bool) -> CalendarSteps | None:
-    """Return parts that begin anew each year; without `leap_day` 29 February has no number."""
+    """Return parts that begin again each year; without `leap_day` 29 February has no number."""
     leap = civil.lengths == 366
     days = civil.year_days - (leap & (civil.year_days > _LEAP_DAY) & (not leap_day))
     counts = civil.years * parts + days // length

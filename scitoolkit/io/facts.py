@@ -1,4 +1,4 @@
-"""Facts of files: what they say about their variables and dims.
+"""Facts of files: units, kinds, roles, steps and directions that their metadata state.
 
 `of_dataset` reads coordinates only. `convert` makes data those of the training where `compare`
 found an exact conversion.

@@ -65,7 +65,7 @@ class Asking:
                 fix="tell each trial of `ask` once",
             )
         begun = self._running.pop(task.trial)
-        metrics: dict[str, float] = {}
+        metrics: dict[str, float | None] = {}
         if isinstance(result, Exception):
             failure, error = failure_kind(result), f"{type(result).__name__}: {result}"
         else:

@@ -267,8 +267,7 @@ class _Measuring:
 
     def _finite(self, values: np.ndarray, name: str, row: int) -> np.ndarray:
         self._refuse_lost_changes(values, name, row)
-        single = values.astype(np.float32)  # the precision of the batches
-        values = single.astype(np.float64)
+        values = _single(values)
         good = np.isfinite(values).reshape(len(values), -1)
         if not good.all():
             at = int(np.argmin(good.all(axis=1)))
@@ -348,7 +347,7 @@ class _Measuring:
             return tail
         source = CampaignWindows(self.campaign, self.sets, np.arange(first, piece.first), [0])
         read = source.read(np.arange(piece.first - first))
-        tail = {n: np.float64(np.float32(read[n][:, 0])) for n in names}
+        tail = {n: _single(read[n][:, 0]) for n in names}
         if self.campaign.mask is None:
             return tail
         valid = {n: self.campaign.mask.along(self.campaign.channels[n].dims) for n in names}
@@ -393,3 +392,9 @@ def merged(
             for name, moments in found.items():
                 into[name] = into[name].merge(moments) if name in into else moments
     return out
+
+
+def _single(values: np.ndarray) -> np.ndarray:
+    """Return values in float64 as the float32 of the batches holds them."""
+    single = values.astype(np.float32)
+    return single.astype(np.float64)
