@@ -21,7 +21,7 @@ class BestLoss:
     """Tracker of the lowest validation loss, and of the progress that early stopping waits for.
 
     The two differ: the weights with the lowest loss are the best ones, however little lower it is,
-    while `min_delta` decides only how long the training goes on.
+    while `min_delta` decides only how long the training continues.
 
     Args:
         stopping: early-stopping settings; None to never stop early.
