@@ -215,19 +215,26 @@ def open_data(
     dataset = campaign.template()
     for name, unit in config.units.items():
         _require_unit(campaign, dataset, name, unit, where)
-    layout = (
-        read_layout(
-            dataset,
-            inputs,
-            outputs,
-            config.sample_dim,
-            grid=config.grid,
-            lead=config.lead,
-            where=where,
+
+    def layout_on(grid: Sequence[str] | None) -> Layout:
+        return (
+            read_layout(
+                dataset,
+                inputs,
+                outputs,
+                config.sample_dim,
+                grid=grid,
+                lead=config.lead,
+                where=where,
+            )
+            .with_history(config.history)
+            .with_leads(config.leads)
         )
-        .with_history(config.history)
-        .with_leads(config.leads)
-    )
+
+    layout = layout_on(config.grid)
+    if like is not None and sorted(layout.grid) == sorted(like.grid):
+        # Windows are read in the order of the layout: that of the training.
+        layout = layout_on(list(like.grid))
     if campaign.mask is not None:
         valid = campaign.mask.along(tuple(layout.grid))
         assert valid is not None  # `with_mask` took the same grid

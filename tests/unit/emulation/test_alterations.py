@@ -1,0 +1,135 @@
+"""An emulator meets its input file altered: equal numbers, or the difference by name."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import xarray as xr
+import yaml
+
+import scitoolkit
+from scitoolkit.core.errors import ScitoolkitError
+from scitoolkit.io.fields import open_fields
+
+
+def field(seed: int, hours: float = 6) -> xr.Dataset:
+    """Return a wave in K on (time, lat, x), with 6-hourly dates."""
+    time = np.datetime64("2001-01-01", "s") + np.timedelta64(30 * seed, "D")
+    time = time + (np.arange(16) * 3600 * hours).astype("timedelta64[s]")
+    x, lat = np.arange(12) * 0.5, np.linspace(-35, 35, 8)
+    phase = x + 0.3 * np.arange(16)[:, None, None] + seed
+    values = 290 + np.sin(phase) * np.cos(np.deg2rad(lat))[:, None]
+    return xr.Dataset(
+        {"t": (("time", "lat", "x"), values.astype("f4"), {"units": "K"})},
+        {
+            "time": time.astype("datetime64[ns]"),
+            "lat": ("lat", lat, {"units": "degrees_north"}),
+            "x": ("x", x, {"units": "m"}),
+        },
+    )
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("alterations")
+    (folder / "runs").mkdir()
+    for seed in range(5):
+        field(seed).to_netcdf(folder / "runs" / f"run{seed}.nc", engine="h5netcdf")
+    document = {
+        "domain": "emulation",
+        "data": {"path": str(folder / "runs"), "inputs": ["t"], "outputs": ["t"]},
+        "model": {"name": "resnet", "width": 8, "blocks": 1},
+        "training": {"steps": 6, "batch_size": 8},
+        "rollout": {"long": 0},
+        "run": {"root": str(folder / "out")},
+    }
+    (folder / "job.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
+    return scitoolkit.run(str(folder / "job.yaml")).path
+
+
+def predicted(run, data: xr.Dataset, folder) -> xr.Dataset:
+    data.to_netcdf(folder / "input.nc", engine="h5netcdf")
+    scitoolkit.predict(run, folder / "input.nc", folder / "output.nc", steps=2)
+    return open_fields(folder / "output.nc").load()
+
+
+def with_time(data: xr.Dataset, values, **attrs) -> xr.Dataset:
+    return data.assign_coords(time=("time", values, attrs))
+
+
+def in_unit(data: xr.Dataset, unit: str, factor: float, offset: float) -> xr.Dataset:
+    return data.assign(t=(data.t * factor + offset).assign_attrs(units=unit))
+
+
+EQUAL = {
+    "celsius": lambda d: in_unit(d, "degC", 1.0, -273.15),
+    "celsius in words": lambda d: in_unit(d, "degrees Celsius", 1.0, -273.15),
+    "fahrenheit": lambda d: in_unit(d, "degF", 1.8, -459.67),
+    "kelvin in words": lambda d: in_unit(d, "kelvin", 1.0, 0.0),
+    "no unit": lambda d: in_unit(d, "", 1.0, 0.0),
+    "float64": lambda d: d.astype("float64"),
+    "dims in another order": lambda d: d.transpose("time", "x", "lat"),
+    "latitudes from the north": lambda d: d.isel(lat=slice(None, None, -1)),
+    "valid_time": lambda d: d.rename(time="valid_time"),
+    "one more variable": lambda d: d.assign(other=d.t * 2),
+    "one more scalar": lambda d: d.assign_coords(step=0),
+}
+REFUSED = {
+    "metres": lambda d: in_unit(d, "m", 1.0, 0.0),
+    "unknown unit": lambda d: in_unit(d, "furlong", 1.0, 0.0),
+    "hourly": lambda d: field(9, hours=1).assign(t=d.t),
+    "daily": lambda d: with_time(d, d.time.values[0] + np.arange(16) * np.timedelta64(1, "D")),
+    "plain numbers": lambda d: with_time(d, np.arange(16.0)),
+    "YYYYMM": lambda d: with_time(d, 200001 + np.arange(16) % 12 + 100 * (np.arange(16) // 12)),
+    "360 days": lambda d: d.assign_coords(
+        time=xr.date_range("2001-01-01", periods=16, freq="6h", calendar="360_day", use_cftime=True)
+    ),
+    "uneven steps": lambda d: with_time(
+        d, d.time.values + (np.arange(16) % 3 * 3600).astype("timedelta64[s]")
+    ),
+    "missing times": lambda d: d.isel(time=[*range(7), *range(10, 16)]),
+    "repeated time": lambda d: d.isel(time=[0, 1, 2, 2, 3, 4, 5]),
+    "backwards": lambda d: d.isel(time=slice(None, None, -1)),
+    "complex": lambda d: d.assign(t=d.t + 0j),
+    "text": lambda d: d.assign(t=d.t.astype(str)),
+    "renamed": lambda d: d.rename(t="temp"),
+    "one dim less": lambda d: d.isel(lat=0),
+    "NaN": lambda d: d.assign(t=d.t.where(d.t.lat > 0)),
+}
+
+
+@pytest.mark.parametrize("name", EQUAL)
+def test_the_same_numbers(run, tmp_path, name):
+    (tmp_path / "plain").mkdir()
+    expected = predicted(run, field(9), tmp_path / "plain")
+    actual = predicted(run, EQUAL[name](field(9)), tmp_path)
+    time = next(d for d in actual.t.dims if d not in ("lat", "x"))
+    aligned = actual.t.transpose(time, "lat", "x").sortby("lat").values
+    wanted = expected.t.transpose("time", "lat", "x").values
+    np.testing.assert_allclose(aligned, wanted, rtol=1e-6)
+    assert actual.t.attrs["units"] == "K"
+    np.testing.assert_array_equal(actual[time].values, expected.time.values)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_difference_is_named(run, tmp_path, name):
+    with pytest.raises(ScitoolkitError) as error:
+        predicted(run, REFUSED[name](field(9)), tmp_path)
+    assert "input.nc" in str(error.value)
+    assert not (tmp_path / "output.nc").exists()
+
+
+@pytest.mark.parametrize("name", ["hourly", "metres", "complex"])
+def test_evaluate_compares_as_predict_does(run, tmp_path, name):
+    data = REFUSED[name](field(9))
+    data.to_netcdf(tmp_path / "input.nc", engine="h5netcdf")
+    with pytest.raises(ScitoolkitError):
+        scitoolkit.evaluate(run, data=tmp_path / "input.nc")
+
+
+def test_a_folder_without_facts_is_used_as_before(run, tmp_path):
+    import shutil
+
+    former = shutil.copytree(run, tmp_path / "former")
+    (former / "model" / "facts.json").unlink()
+    assert np.isfinite(predicted(former, field(9), tmp_path).t).all()
