@@ -220,7 +220,7 @@ def _compared(function: TracedFunction, call: Call, inputs: Sequence[np.ndarray]
         results, statuses = call(arrays, function.name)
         for own, result in zip(wanted, results, strict=True):
             worst = max(worst, relative(own[selection], result))
-            wrong = ~np.isfinite(result).reshape(len(result), -1).all(1)
+            wrong = np.asarray(~np.isfinite(result).reshape(len(result), -1).all(1))
             _require(statuses, wrong, "an output")
     return worst
 
