@@ -51,8 +51,8 @@ def _install() -> None:
         _users += 1
         if _users == 1:
             _originals.update({name: getattr(checkpoints, name) for name in _NAMES})
-            checkpoints.CheckpointFunction = _Reentrant  # type: ignore[misc,assignment]
-            checkpoints._checkpoint_without_reentrant_generator = _generator
+            for name, replacement in zip(_NAMES, (_Reentrant, _generator), strict=True):
+                setattr(checkpoints, name, replacement)
 
 
 def _uninstall() -> None:
@@ -79,12 +79,12 @@ class _Reentrant:
             if outputs:
                 return again(*inputs)
             out = function(*(_tagged(a, tag) for a, tag in zip(inputs, tags, strict=True)))
-            outputs.extend(tag_of(each) for each in _several(out))
+            outputs.extend(tag_of(result) for result in _several(out))
             return out
 
         out = original.apply(run, preserve, *args)
-        for each, tag in zip(_several(out), outputs, strict=True):
-            _tagged(each, tag)
+        for result, tag in zip(_several(out), outputs, strict=True):
+            _tagged(result, tag)
         return out
 
 

@@ -122,8 +122,8 @@ class DistributedCount(int):
 
     @staticmethod
     def _computed(function: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
-        if any(isinstance(each, (list, tuple, str)) for each in (a, b)):
-            return function(*(int(each) if isinstance(each, int) else each for each in (a, b)))
+        if any(isinstance(side, (list, tuple, str)) for side in (a, b)):
+            return function(*(int(side) if isinstance(side, int) else side for side in (a, b)))
         if not (isinstance(a, int) and isinstance(b, int)):
             return function(_total(a), _total(b))
         size = function(int(a), int(b))
