@@ -100,6 +100,8 @@ def adopt(model: Potential, source: Potential) -> None:
     Raises:
         ConfigError: `model` has more elements, and its kind cannot be extended.
     """
+    if source.interaction is not None:
+        model.add_interaction()
     if model.type_map == source.type_map:
         model.load_state_dict(source.state_dict())
     else:

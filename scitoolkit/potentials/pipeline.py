@@ -30,7 +30,11 @@ from scitoolkit.potentials.pair_baseline import fit_pair_potential
 from scitoolkit.potentials.pair_potential import PairPotential
 from scitoolkit.potentials.prediction import write_predictions
 from scitoolkit.potentials.preparation import held_out_share, prepare
-from scitoolkit.potentials.reference_energies import refit_energies, training_frames
+from scitoolkit.potentials.reference_energies import (
+    fit_interaction,
+    refit_energies,
+    training_frames,
+)
 from scitoolkit.potentials.saved import MODEL, load_model, save_model
 from scitoolkit.potentials.teaching import add_rounds, first_files, make_files, with_files
 from scitoolkit.training import Trainer, current_rank, load_best, world_size
@@ -78,8 +82,10 @@ def train(config: PotentialConfig, run: RunDirectory, *, resume: bool = False) -
     )
     if current_rank() == 0:
         load_best(ready.model, run.checkpoints)
-        if ready.e0_fitted and config.refit_e0:
-            refit_energies(ready.model, list(ready.train.spread(config.statistics_frames)))
+        if config.refit_e0:
+            refit = refit_energies if ready.e0_fitted else fit_interaction
+            refit(ready.model, list(ready.train.spread(config.statistics_frames)))
+        ready.model.unpin()
         resolved = ready.config.model_copy(update={"data": config.data})
         save_model(ready.model, resolved, run.path / MODEL)
         model = ready.model

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from torch import Tensor
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.io.atoms import check_label_names, open_atoms
@@ -77,7 +78,8 @@ def prepare(config: PotentialConfig) -> Prepared:
     else:
         adopt(model, start[0])
         refit_energies(model, sample)
-    e0_source = set_reference_energies(model, config.e0, found.isolated, sample)
+    known = () if start is None else start[0].type_map
+    e0_source = set_reference_energies(model, config.e0, found.isolated, sample, trained=known)
     if config.start is not None and start is not None:
         freeze(model, config.start.frozen)
         graphs = _with_replay(config, model, start[0], graphs)
@@ -96,11 +98,21 @@ def _with_replay(
         return graphs
     frames = open_atoms(start.replay, config.data.labels)
     frames.check(forces=config.loss.uses("forces"))
-    change = model.get_buffer("shift").clone()
-    change[: len(source.type_map)] -= source.get_buffer("shift").to(change)
+    change = _constants(model)
+    change[: len(source.type_map)] -= _constants(source)
     chosen = drawn_replay(frames, start.replay_frames, config.seed)
     former = GraphSet(frames, chosen, model.type_map, model.cutoff)
     return ReplayedGraphs(graphs, former, change)
+
+
+def _constants(model: Potential) -> Tensor:
+    """Return the constant part of the energy of an atom with neighbours by species, eV, (T,)."""
+    constants = model.get_buffer("shift").detach().cpu().clone()
+    if model.is_pinned:
+        constants -= model.lone_network_energies().cpu()
+    if model.interaction is not None:
+        constants += model.interaction.energy.cpu()
+    return constants
 
 
 def held_out_share(config: PotentialConfig, count: int) -> tuple[np.ndarray, np.ndarray]:
