@@ -152,6 +152,11 @@ def results(
 
 
 def _verdict(metrics: dict[str, Any]) -> Verdict | None:
+    """Return the verdict on energies if the elements' means are better, else on forces."""
+    energy, mean = (metrics.get(f"energy_per_atom_rmse{end}") for end in ("", "_of_zero_force"))
+    if energy is not None and mean is not None and not energy <= mean:
+        values = {"model": energy, "mean energy of each element": mean}
+        return Verdict.among(values, "model", "energy RMSE", unit="meV/atom")
     if "force_rmse" not in metrics:
         return None
     values = {"model": metrics["force_rmse"]}

@@ -5,8 +5,8 @@ A separate term holds it, so that an isolated atom keeps E0:
 
     E_i = M_t (1 - exp(-(n_i / n_0)²)),    n_i = sum_j (1 - (r_ij / r_cut)²)³
 
-with M_t the energy of species t, and n_0 well below n_i of the training frames: the term is constant
-there and exerts no force. It vanishes with two continuous derivatives when the neighbours leave.
+with M_t the energy of species t, and n_0 well below n_i of the training frames: the term is
+constant there and exerts no force. It vanishes smoothly when the neighbours leave.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ class MeanInteraction(nn.Module):
         fall = torch.exp(-(relative**2))
         by_density = energies * 2 * relative / self.density * fall
         centre = graph["edge_index"][0]
-        return energies * -torch.expm1(-(relative**2)), (
-            by_density[centre] * slopes
-        )[:, None] * vectors
+        return energies * -torch.expm1(-(relative**2)), (by_density[centre] * slopes)[
+            :, None
+        ] * vectors
 
     def _densities(self, graph: Batch, vectors: Tensor) -> tuple[Tensor, Tensor]:
         """Return n (N,) and (dw/dr)/r of each edge (E,)."""

@@ -17,6 +17,7 @@ from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.io.atoms import (
     AtomsCollection,
     Configuration,
+    labels_in,
     open_atoms,
     open_structures,
 )
@@ -106,7 +107,7 @@ def evaluate(directory: Path, data: Path | None = None) -> Results:
     if data is None:
         config = with_files(config, Path(directory))
     source, note = _test_frames(config, data)
-    source.check(forces=data is None and config.loss.uses("forces"))
+    source.check(energy=False, forces=False)
     graphs = GraphSet(source, range(len(source)), model.type_map, model.cutoff, cache_bytes=0)
     if not note:
         note = _duplicates(config, source)
@@ -160,7 +161,7 @@ def _duplicates(config: PotentialConfig, source: AtomsCollection) -> str:
 
 def _test_frames(config: PotentialConfig, data: Path | None) -> tuple[AtomsCollection, str]:
     if data is not None:
-        return open_atoms(data, config.data.labels), ""
+        return open_atoms(data, labels_in(data, config.data.labels)), ""
     if config.data.test:
         return open_atoms(config.data.test, config.data.labels), ""
     note = "No data.test is given: these are the validation configurations of the training."

@@ -55,10 +55,10 @@ def prepare(config: PotentialConfig) -> Prepared:
     files = open_atoms(config.data.path, config.data.labels)
     found = training_frames(files, config.e0, config.type_map)
     frames = found.frames
-    frames.check(forces=config.loss.uses("forces"))
+    frames.check(forces=config.loss.uses("forces"), virial=config.loss.uses("virial"))
     if config.data.validation:
         others = open_atoms(config.data.validation, config.data.labels)
-        others.check(forces=config.loss.uses("forces"))
+        others.check(forces=config.loss.uses("forces"), virial=config.loss.uses("virial"))
         train, source, held_out = np.arange(len(frames)), others, np.arange(len(others))
     else:
         train, held_out = held_out_share(config, len(frames))
@@ -97,7 +97,7 @@ def _with_replay(
     if start is None or not start.replay:
         return graphs
     frames = open_atoms(start.replay, config.data.labels)
-    frames.check(forces=config.loss.uses("forces"))
+    frames.check(forces=config.loss.uses("forces"), virial=config.loss.uses("virial"))
     change = _constants(model)
     change[: len(source.type_map)] -= _constants(source)
     chosen = drawn_replay(frames, start.replay_frames, config.seed)

@@ -244,6 +244,7 @@ def refit_energies(model: Potential, graphs: Sequence[Batch]) -> None:
         graphs: labelled training frames.
     """
     model.eval()
+    graphs = [graph for graph in graphs if "energy" in graph]
     counts, labels = composition(graphs, len(model.type_map))
     predicted = [energy for graph in graphs for energy in model(graph)["energy"].tolist()]
     errors = labels - np.array(predicted)

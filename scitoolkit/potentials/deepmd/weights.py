@@ -201,8 +201,8 @@ def write_deepmd(model: DeepPotential, path: Path | str) -> Path:
     """Write a `.dp` file that deepmd-kit loads, with the same energies.
 
     Raises:
-        DataError: a ZBL repulsion, a mean interaction energy, a descriptor or an attention that no backend of deepmd-kit
-            supports.
+        DataError: a ZBL repulsion, a mean interaction energy, a descriptor or an attention that no
+            backend of deepmd-kit supports.
     """
     if model.zbl is not None:
         raise DataError("a .dp file cannot store model.zbl", where=str(path))

@@ -133,7 +133,8 @@ def test_repulsion_and_given_energies_do_not_change_the_pair_potential(trained, 
     found = PairPotential.load(run.path / "model", 3)
     assert found == PairPotential.load(trained.path / "model", 3)
     assert load_model(run.path)[0].zbl is not None
-    assert PotentialJob().evaluate(run.path).verdict.rival_name == "pair potential"
+    metrics = PotentialJob().evaluate(run.path).metrics
+    assert np.isfinite(metrics["force_rmse_of_pair_potential"])
 
 
 def test_evaluate_on_any_extxyz_prints_the_errors(trained, capsys, tmp_path):
