@@ -497,7 +497,7 @@ def ase(purpose: str) -> Any:
 
 def _check_lengths(frames: Sequence[Configuration], where: str) -> None:
     """Raise if nearest-neighbour distances are implausible for chemical bonds in Å."""
-    ratios = [r for frame in frames[:8] if (r := _bond_ratio(frame)) is not None]
+    ratios = [r for frame in frames[:8] if (r := bond_ratio(frame)) is not None]
     if not ratios:
         return
     ratio = float(np.median(ratios))
@@ -513,8 +513,16 @@ def _check_lengths(frames: Sequence[Configuration], where: str) -> None:
     )
 
 
-def _bond_ratio(frame: Configuration, most: int = 256) -> float | None:
-    """Return the median over atoms of nearest distance / sum of covalent radii."""
+def bond_ratio(frame: Configuration, most: int = 256) -> float | None:
+    """Return the median over atoms of nearest distance / sum of covalent radii.
+
+    Args:
+        frame: positions in Å.
+        most: atoms whose nearest neighbours are searched.
+
+    Returns:
+        None for fewer than two atoms, and for names that are no elements.
+    """
     try:
         radii = [COVALENT_RADII[str(s)] for s in frame.species]
     except KeyError:

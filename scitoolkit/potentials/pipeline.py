@@ -26,6 +26,7 @@ from scitoolkit.potentials import evaluation
 from scitoolkit.potentials.config import PotentialConfig
 from scitoolkit.potentials.data import GraphLoader, GraphSet
 from scitoolkit.potentials.export.options import LibraryOptions
+from scitoolkit.potentials.facts import require_trained
 from scitoolkit.potentials.loss import PotentialTask
 from scitoolkit.potentials.pair_baseline import fit_pair_potential
 from scitoolkit.potentials.pair_potential import PairPotential
@@ -89,6 +90,7 @@ def train(config: PotentialConfig, run: RunDirectory, *, resume: bool = False) -
         ready.model.unpin()
         resolved = ready.config.model_copy(update={"data": config.data})
         save_model(ready.model, resolved, run.path / MODEL)
+        ModelFolder(run.path).save_facts(ready.facts)
         model = ready.model
         baseline = fit_pair_potential(
             ready.train, ready.validation, len(model.type_map), model.cutoff, config.loss
@@ -107,6 +109,8 @@ def evaluate(directory: Path, data: Path | None = None) -> Results:
     if data is None:
         config = with_files(config, Path(directory))
     source, note = _test_frames(config, data)
+    if data is not None:
+        require_trained(ModelFolder(directory).facts(), source, str(data))
     source.check(energy=False, forces=False)
     graphs = GraphSet(source, range(len(source)), model.type_map, model.cutoff, cache_bytes=0)
     if not note:
@@ -127,7 +131,9 @@ def predict(directory: Path, source: Path, output: Path) -> None:
     """Write the predictions for a file's configurations as .nc or .xyz; see `write_predictions`."""
     model, config, _ = load_model(directory)
     about = {"model": ModelFolder(directory).digest(), "file": identity(source)}
-    write_predictions(model, open_structures(source, config.data.labels), output, about)
+    frames = open_structures(source, config.data.labels)
+    require_trained(ModelFolder(directory).facts(), frames, str(source))
+    write_predictions(model, frames, output, about)
 
 
 def export(directory: Path, output: Path, options: LibraryOptions) -> Mapping[str, Any]:

@@ -7,16 +7,19 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
+from scitoolkit.core.data_facts import DataFacts
 from scitoolkit.core.errors import DataError
 from scitoolkit.io.atoms import check_label_names, open_atoms
 from scitoolkit.potentials.config import PotentialConfig
 from scitoolkit.potentials.data import GraphSet
+from scitoolkit.potentials.facts import frames_facts, require_trained
 from scitoolkit.potentials.fine_tuning import (
     ReplayedGraphs,
     adopt,
     drawn_replay,
     freeze,
     merged_species,
+    source_facts,
     source_model,
     started_settings,
 )
@@ -39,6 +42,7 @@ class Prepared:
         validation: validation graphs.
         e0_source: origin of E0, for the log and `validate`.
         e0_fitted: whether E0 is from least squares, not from isolated atoms or the configuration.
+        facts: of the training frames.
     """
 
     config: PotentialConfig
@@ -47,6 +51,7 @@ class Prepared:
     validation: GraphSet
     e0_source: str
     e0_fitted: bool
+    facts: DataFacts
 
 
 def prepare(config: PotentialConfig) -> Prepared:
@@ -66,6 +71,7 @@ def prepare(config: PotentialConfig) -> Prepared:
     type_map = config.type_map or frames.species()
     start = None if config.start is None else source_model(config.start)
     if config.start is not None and start is not None:
+        require_trained(source_facts(config.start), frames, "data.path", new_species=True)
         type_map = merged_species(start[0].type_map, type_map, config.start)
     wanted = config.model if start is None else started_settings(config.model, start[1])
     cutoff = wanted.cutoff
@@ -86,7 +92,8 @@ def prepare(config: PotentialConfig) -> Prepared:
     held_graphs = GraphSet(source, held_out.tolist(), type_map, cutoff)
     resolved = config.model_copy(update={"type_map": list(type_map), "model": settings})
     fitted = isinstance(config.e0, str) and found.isolated is None
-    return Prepared(resolved, model, graphs, held_graphs, e0_source, fitted)
+    facts = frames_facts(frames, type_map)
+    return Prepared(resolved, model, graphs, held_graphs, e0_source, fitted, facts)
 
 
 def _with_replay(
@@ -98,6 +105,7 @@ def _with_replay(
         return graphs
     frames = open_atoms(start.replay, config.data.labels)
     frames.check(forces=config.loss.uses("forces"), virial=config.loss.uses("virial"))
+    require_trained(source_facts(start), frames, "start.replay")
     change = _constants(model)
     change[: len(source.type_map)] -= _constants(source)
     chosen = drawn_replay(frames, start.replay_frames, config.seed)
