@@ -36,6 +36,8 @@ ENERGIES = {
     "kJ/mol": 0.0103642697,
 }
 CHECKED_FRAMES = 64
+LARGEST = 1e10
+"""eV, Å or eV/Å; larger values are damaged, and their squares exceed float32."""
 
 
 class LabelConfig(Config):
@@ -408,7 +410,8 @@ def checked(frame: Configuration) -> Configuration:
     """Return the frame after validating it.
 
     Raises:
-        DataError: NaN or Inf, inconsistent shapes, or a periodic direction without lattice vector.
+        DataError: NaN, Inf or values of 1e10 and more, inconsistent shapes, or a periodic direction
+            without lattice vector.
     """
     atoms = len(frame.species)
     given, each = frame.frame_parameters, frame.atom_parameters
@@ -436,6 +439,14 @@ def checked(frame: Configuration) -> Configuration:
                 where=frame.where,
                 fix="drop the frame",
             )
+        if not np.abs(value).max(initial=0.0) < LARGEST:
+            atom, largest = _first_atom(name, value, LARGEST), np.abs(value).max()
+            raise DataError(
+                f"{name} has a value of {largest:.3g}{atom}",
+                where=frame.where,
+                allowed=f"eV, Å and eV/Å below {LARGEST:g}",
+                fix="drop the frame",
+            )
     periodic = np.asarray(frame.pbc, dtype=bool)
     rows = np.asarray(frame.cell)[periodic]
     if len(rows) and np.linalg.matrix_rank(rows) < len(rows):
@@ -448,11 +459,11 @@ def checked(frame: Configuration) -> Configuration:
     return frame
 
 
-def _first_atom(name: str, value: Any) -> str:
-    """Return the number of the first atom whose values are not finite, for messages."""
+def _first_atom(name: str, value: Any, limit: float = np.inf) -> str:
+    """Return the number of the first atom whose values are not below the limit, for messages."""
     if name not in ("positions", "forces", "aparam"):
         return ""
-    rows = ~np.isfinite(np.asarray(value)).reshape(len(value), -1).all(axis=1)
+    rows = ~(np.abs(np.asarray(value)) < limit).reshape(len(value), -1).all(axis=1)
     return f" at atom {int(rows.argmax())}"
 
 
