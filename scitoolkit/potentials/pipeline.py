@@ -174,6 +174,6 @@ def _test_frames(config: PotentialConfig, data: Path | None) -> tuple[AtomsColle
     if config.data.validation:
         return open_atoms(config.data.validation, config.data.labels), note
     files = open_atoms(config.data.path, config.data.labels)
-    frames = training_frames(files, config.e0, config.type_map).frames
+    frames = training_frames(files, config.e0, config.type_map, config.model.cutoff).frames
     _, held_out = held_out_share(config, len(frames))
     return frames.subset(held_out.tolist()), note

@@ -57,24 +57,25 @@ class Prepared:
 def prepare(config: PotentialConfig) -> Prepared:
     """Open and check the data, build the model and set its statistics and E0."""
     check_label_names(config.data.files, config.data.labels)
+    start = None if config.start is None else source_model(config.start)
+    wanted = config.model if start is None else started_settings(config.model, start[1])
+    cutoff = wanted.cutoff
     files = open_atoms(config.data.path, config.data.labels)
-    found = training_frames(files, config.e0, config.type_map)
+    found = training_frames(files, config.e0, config.type_map, cutoff)
     frames = found.frames
-    frames.check(forces=config.loss.uses("forces"), virial=config.loss.uses("virial"))
+    required = {name: config.loss.uses(name) for name in ("forces", "virial")}
+    frames.check(**required)
     if config.data.validation:
         others = open_atoms(config.data.validation, config.data.labels)
-        others.check(forces=config.loss.uses("forces"), virial=config.loss.uses("virial"))
+        others.check(energy=False, forces=False)
         train, source, held_out = np.arange(len(frames)), others, np.arange(len(others))
     else:
         train, held_out = held_out_share(config, len(frames))
         source = frames
     type_map = config.type_map or frames.species()
-    start = None if config.start is None else source_model(config.start)
     if config.start is not None and start is not None:
         require_trained(source_facts(config.start), frames, "data.path", new_species=True)
         type_map = merged_species(start[0].type_map, type_map, config.start)
-    wanted = config.model if start is None else started_settings(config.model, start[1])
-    cutoff = wanted.cutoff
     graphs = GraphSet(frames, train.tolist(), type_map, cutoff)
     sample = list(graphs.spread(config.statistics_frames))
     settings = wanted.resolve_auto_sel(sample, type_map)
@@ -104,7 +105,7 @@ def _with_replay(
     if start is None or not start.replay:
         return graphs
     frames = open_atoms(start.replay, config.data.labels)
-    frames.check(forces=config.loss.uses("forces"), virial=config.loss.uses("virial"))
+    frames.check(energy=False, forces=False)
     require_trained(source_facts(start), frames, "start.replay")
     change = _constants(model)
     change[: len(source.type_map)] -= _constants(source)

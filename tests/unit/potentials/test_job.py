@@ -214,7 +214,7 @@ def test_a_saved_model_is_the_trained_one(trained):
 
 def test_a_species_the_model_does_not_know(trained, tmp_path):
     ase.io.write(tmp_path / "n.xyz", ase.Atoms("N2", positions=[[0, 0, 0], [0, 0, 1.1]]))
-    with pytest.raises(DataError, match="'N' is not known"):
+    with pytest.raises(DataError, match="species: N"):
         PotentialJob().predict(trained.path, tmp_path / "n.xyz", tmp_path / "out.nc")
 
 

@@ -95,19 +95,8 @@ def test_an_isolated_atom_has_no_neighbour_within_the_cutoff(cell, pbc, expected
     assert is_isolated(lone(cell, pbc), 6.0) is expected
 
 
-@pytest.mark.parametrize(
-    ("path", "value"),
-    [
-        (("model", "fitting_net", "atom_ener"), [-10.0, -1.0]),
-        (("model", "fitting_net", "trainable"), False),
-        (("model", "descriptor", "trainable"), False),
-        (("training", "training_data", "auto_prob"), "prob_sys_size;0:1:1.0;1:2:0.0"),
-        (("training", "change_bias_after_training"), True),
-        (("training", "not_a_key"), 1),
-    ],
-)
-def test_keys_of_deepmd_that_change_the_result_are_refused(path, value):
-    document = {
+def deepmd_input():
+    return {
         "model": {
             "type_map": ["O", "H"],
             "descriptor": {"type": "se_e2_a", "sel": [12, 24], "rcut": 4.0},
@@ -117,6 +106,42 @@ def test_keys_of_deepmd_that_change_the_result_are_refused(path, value):
         "loss": {},
         "training": {"training_data": {"systems": ["a"], "batch_size": 1}, "numb_steps": 9},
     }
+
+
+def test_energies_of_lone_atoms_of_deepmd_are_e0():
+    document = deepmd_input()
+    assert "e0" not in translate(document)
+    document["model"]["fitting_net"]["atom_ener"] = [-10.0, -1]
+    assert translate(document)["e0"] == {"O": -10.0, "H": -1.0}
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("model", "fitting_net", "atom_ener"), [-10.0]),
+        (("model", "fitting_net", "atom_ener"), [-10.0, None]),
+        (("model", "fitting_net", "activation_function"), "relu"),
+        (("model", "descriptor", "activation_function"), "relu"),
+        (("model", "descriptor", "env_protection"), 0.1),
+        (("model", "use_srtab"), "table.txt"),
+        (("model", "spin"), {"use_spin": [True, False]}),
+        (("loss", "use_huber"), True),
+        (("loss", "start_pref_ae"), 1.0),
+        (("loss", "enable_atom_ener_coeff"), True),
+        (("learning_rate", "type"), "cosine"),
+        (("learning_rate", "warmup_steps"), 10),
+        (("training", "mixed_precision"), {"output_prec": "float32"}),
+        (("training", "opt_type"), "LKF"),
+        (("training", "training_data", "set_prefix"), "part"),
+        (("model", "fitting_net", "trainable"), False),
+        (("model", "descriptor", "trainable"), False),
+        (("training", "training_data", "auto_prob"), "prob_sys_size;0:1:1.0;1:2:0.0"),
+        (("training", "change_bias_after_training"), True),
+        (("training", "not_a_key"), 1),
+    ],
+)
+def test_keys_of_deepmd_that_change_the_result_are_refused(path, value):
+    document = deepmd_input()
     translate(document)
     place = document
     for key in path[:-1]:
@@ -124,6 +149,25 @@ def test_keys_of_deepmd_that_change_the_result_are_refused(path, value):
     place[path[-1]] = value
     with pytest.raises((ConfigProblems, ScitoolkitError), match=path[-1]):
         translate(document)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_the_c_library_names_the_atom_whose_position_is_no_number(tmp_path, value):
+    from scitoolkit.potentials import SeE2AConfig
+    from scitoolkit.potentials.export.library import PotentialLibrary
+    from scitoolkit.potentials.export.write import export_library
+
+    settings = SeE2AConfig(sel=[8], embedding=[4, 8], axis_neurons=4, fitting=[8])
+    export_library(settings.build(["H"]), settings, tmp_path / "library")
+    library = PotentialLibrary(tmp_path / "library")
+    positions = np.arange(12.0).reshape(4, 3)
+    system = np.zeros(4, int), np.eye(3) * 30, np.zeros(3, bool)
+    for compute in (library.compute, library.moving(0.5).compute):
+        compute(positions, *system)
+        damaged = positions.copy()
+        damaged[2, 1] = value
+        with pytest.raises(NumericalError, match="atom 2"):
+            compute(damaged, *system)
 
 
 @pytest.mark.parametrize("skin", [0.0, 0.5, 2.0])
