@@ -350,7 +350,7 @@ def _check_state(state: int, positions: np.ndarray | None = None) -> None:
             "of one atom"
         )
     if state < 0:
-        damaged = () if positions is None else np.flatnonzero(~np.isfinite(positions).all(axis=1))
-        if len(damaged):
-            raise NumericalError(f"the position of atom {damaged[0]} is not finite")
+        if positions is not None and not np.isfinite(positions).all():
+            atom = int(np.isfinite(positions).all(axis=1).argmin())
+            raise NumericalError(f"the position of atom {atom} is not finite")
         raise NumericalError("an energy is not finite: positions or weights are not")
