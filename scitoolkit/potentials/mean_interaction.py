@@ -23,10 +23,15 @@ from scitoolkit.potentials.graph import edge_vectors
 LOW_SHARE = 0.1
 """Share of the training atoms with neighbours whose n_i may be below LEAST_RATIO * n_0."""
 LEAST_RATIO = 3.0
+GAIN = 10.0
+"""eV that a trained change of 1 adds to M: steps of an optimizer are small compared with eV."""
 
 
 class MeanInteraction(nn.Module):
     """Mean interaction energies M (T,), eV, and the density n_0; see the module's equation.
+
+    M follows the drift of the network's mean energy during training: it is the fitted energy plus
+    GAIN times a trained parameter, which `absorb` moves into the energy.
 
     Args:
         num_types: T.
@@ -40,6 +45,18 @@ class MeanInteraction(nn.Module):
         self.density: Tensor
         self.register_buffer("energy", torch.zeros(num_types, dtype=torch.float64))
         self.register_buffer("density", torch.ones((), dtype=torch.float64))
+        self.change: nn.Parameter = nn.Parameter(torch.zeros(num_types, dtype=torch.float64))
+
+    @property
+    def means(self) -> Tensor:
+        """M (T,), eV."""
+        return self.energy + GAIN * self.change
+
+    @torch.no_grad()
+    def absorb(self) -> None:
+        """Move the trained change into the energy; M stays."""
+        self.energy.copy_(self.means)
+        self.change.zero_()
 
     def fit_density(self, graphs: Sequence[Batch]) -> None:
         """Set n_0 from the densities of the atoms of training graphs that have neighbours."""
@@ -62,7 +79,8 @@ class MeanInteraction(nn.Module):
         """
         vectors = vectors.double()
         densities, slopes = self._densities(graph, vectors)
-        energies = self.energy[graph["types"]]
+        means = self.means if self.training else self.means.detach()
+        energies = means[graph["types"]]
         relative = densities / self.density
         fall = torch.exp(-(relative**2))
         by_density = energies * 2 * relative / self.density * fall

@@ -116,7 +116,12 @@ class Potential(nn.Module, ABC):
 
     @torch.no_grad()
     def unpin(self) -> None:
-        """Move the network's energy of a lone atom into `shift`; energies do not change."""
+        """Move the network's energy of a lone atom into `shift`; energies do not change.
+
+        The trained change of the mean interaction energies is absorbed too.
+        """
+        if self.interaction is not None:
+            self.interaction.absorb()
         if not self.is_pinned:
             return
         training, shift = self.training, self.get_buffer("shift")

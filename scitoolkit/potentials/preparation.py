@@ -120,7 +120,7 @@ def _constants(model: Potential) -> Tensor:
     if model.is_pinned:
         constants -= model.lone_network_energies().cpu()
     if model.interaction is not None:
-        constants += model.interaction.energy.cpu()
+        constants += model.interaction.means.detach().cpu()
     return constants
 
 

@@ -87,7 +87,7 @@ class LibrarySource:
         """Add the mean interaction energies, if any."""
         if interaction is not None:
             constants = [interaction.density, torch.tensor(interaction.cutoff).double()]
-            table = torch.cat([torch.stack(constants).cpu(), interaction.energy.cpu()])
+            table = torch.cat([torch.stack(constants).cpu(), interaction.means.cpu()])
             self.settings["STK_INTERACTION"] = 1
             self.add_double(interaction=table)
 

@@ -102,7 +102,7 @@ def alloy(tmp_path_factory):
 
 def settings(path, name, **more):
     return PotentialConfig.model_validate(
-        {"data": {"path": [path]}, "model": MODELS[name], "training": QUICK, **more}
+        {"data": {"path": [path]}, "model": MODELS[name], "training": QUICK} | more
     )
 
 
@@ -153,6 +153,35 @@ def test_the_first_validation_is_near_the_element_mean(model, alloy):
         return np.sqrt(np.mean(np.square(errors)))
 
     assert error("isolated") < 1.2 * error("least_squares") + 0.01
+
+
+def test_a_short_training_learns_the_cohesive_energy(tmp_path):
+    """24 cells of 4 atoms, E0 of isolated atoms about 4 eV above; the element mean has 130."""
+    frames = []
+    for seed in range(24):
+        atoms = bulk("Cu", "fcc", a=3.61, cubic=True)
+        atoms[1].symbol = "Au"
+        atoms.rattle(0.1, seed=seed)
+        atoms.calc = EMT()
+        labels = {"energy": atoms.get_potential_energy(), "forces": atoms.get_forces()}
+        atoms.calc = SinglePointCalculator(atoms, **labels)
+        frames.append(atoms)
+    ase.io.write(tmp_path / "a.xyz", [*frames, lone("Cu", 3.5), lone("Au", 3.8)])
+    model = {
+        "name": "mace",
+        "cutoff": 4.0,
+        "channels": 8,
+        "lmax": 2,
+        "lmax_hidden": 1,
+        "correlation": 2,
+        "layers": 2,
+    }
+    training = {"steps": 400, "batch_size": 4, "progress": False}
+    run = trained(tmp_path, settings(tmp_path / "a.xyz", "mace", model=model, training=training))
+    metrics = PotentialJob().evaluate(run.path).metrics
+    assert metrics["energy_per_atom_rmse"] < 40
+    assert metrics["force_rmse"] < 400
+    assert lone_energies(run.path) == pytest.approx({"Cu": 3.5, "Au": 3.8}, abs=1e-6)
 
 
 @pytest.mark.parametrize("model", ["mace", "nequip", "se_e2_a"])
