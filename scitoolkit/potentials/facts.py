@@ -45,8 +45,8 @@ def configurations_facts(sample: Sequence[Configuration], species: Sequence[str]
         for label, unit in UNITS.items()
         if any(getattr(frame, label) is not None for frame in sample)
     }
-    periodic = np.array([frame.pbc for frame in sample], bool).reshape(-1, 3).any(axis=0)
-    facts = of_atoms(names, labels, [bool(wraps) for wraps in periodic])
+    periodic = [any(bool(frame.pbc[axis]) for frame in sample) for axis in range(3)]
+    facts = of_atoms(names, labels, periodic)
     ratios = [r for frame in sample if (r := bond_ratio(frame)) is not None]
     if not ratios:
         return facts
