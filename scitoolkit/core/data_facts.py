@@ -99,7 +99,7 @@ class Dim:
         name: name in the file.
         role: what it means.
         size: number of entries.
-        kind: whether its coordinate is dates, numbers, or none.
+        kind: whether its coordinate is dates, numbers, none, or other values such as text.
         units: unit of the numbers.
         calendar: calendar of the dates.
         direction: 1 increasing, -1 decreasing, 0 unknown.
@@ -114,7 +114,7 @@ class Dim:
     name: str
     role: Role
     size: int
-    kind: Literal["dates", "numbers", "none"] = "none"
+    kind: Literal["dates", "numbers", "none", "other"] = "none"
     units: str = ""
     calendar: str = ""
     direction: int = 0
@@ -324,8 +324,11 @@ def problems(facts: DataFacts, accepts: Accepts = Accepts()) -> list[Difference]
                 "error", "time", "one dim of time", f"the dims {names}", f"select one of {names}"
             )
         )
-    for dim in times:
-        out += _problems_of_time(dim, accepts)
+    for dim in facts.dims:
+        incomplete = _incomplete(dim)
+        out += incomplete
+        if dim.role == "time" and not incomplete:
+            out += _problems_of_time(dim, accepts)
     out += [
         Difference(
             "error",
@@ -338,6 +341,18 @@ def problems(facts: DataFacts, accepts: Accepts = Accepts()) -> list[Difference]
         if d.repeats
     ]
     return out + [d for v in facts.variables for d in _lost_in_cast(v)]
+
+
+def _incomplete(dim: Dim) -> list[Difference]:
+    """Return an error if entries of a coordinate are NaN, NaT or infinite."""
+    edges = [dim.first, dim.last]
+    if dim.step is not None:
+        edges += [dim.step.low, dim.step.high]
+    if np.isfinite(edges).all():
+        return []
+    key = f"{'time' if dim.role == 'time' else 'dim'} {dim.name}"
+    text, fix = "a missing or infinite entry", f"ds.dropna({dim.name!r})"
+    return [Difference("error", key, "a finite coordinate", text, fix)]
 
 
 def _lost_in_cast(variable: Var) -> list[Difference]:
@@ -360,6 +375,9 @@ def _lost_in_cast(variable: Var) -> list[Difference]:
 
 def _problems_of_time(dim: Dim, accepts: Accepts) -> list[Difference]:
     key = f"time {dim.name}"
+    if dim.kind == "other" and not accepts.uneven:
+        fix = f"write {dim.name} as dates or numbers"
+        return [Difference("error", key, "dates or numbers", "text or other values", fix)]
     packed = packed_dates(dim)
     if packed:
         text = f"numbers {dim.first:.10g} to {dim.last:.10g}, which look like {packed}"
@@ -402,6 +420,8 @@ def packed_dates(dim: Dim) -> str:
         "YYYYMM", "YYYYMMDD", "decimal years" or "".
     """
     if dim.kind != "numbers" or dim.size < 2 or "since" in dim.units or dim.step is None:
+        return ""
+    if not np.isfinite([dim.first, dim.last]).all():
         return ""
     low, high = sorted((dim.first, dim.last))
     whole = low == int(low) and high == int(high)
@@ -505,6 +525,10 @@ def _variable(
         step = Conversion(trained.name, "transpose", dims=order)
         names = ", ".join(trained.dims), ", ".join(found.dims)
         out.append(Difference(level, key, f"dims ({names[0]})", f"dims ({names[1]})", "", step))
+    names = trained.standard_name, found.standard_name
+    if all(names) and names[0] != names[1]:
+        before, here = (f"standard_name {n}" for n in names)
+        out.append(Difference("warning", key, before, here))
     return out + _unit(key, trained, found, accepts)
 
 
@@ -541,10 +565,17 @@ def _dim(trained: Dim, found: Dim | None, accepts: Accepts) -> list[Difference]:
 def _time(trained: Dim, found: Dim, accepts: Accepts) -> list[Difference]:
     key = f"time {found.name}"
     kinds = {"dates": "dates", "numbers": "plain numbers", "none": "no coordinate"}
-    if trained.kind != found.kind and "dates" in (trained.kind, found.kind):
-        fix = f"write {found.name} as dates (units 'days since ...')"
-        level: Level = "error" if accepts.dates or found.kind != "none" else "warning"
-        return [Difference(level, key, kinds[trained.kind], kinds[found.kind], fix)]
+    if trained.kind != found.kind:
+        # Without a coordinate the step is unknown: it can be told, but not compared.
+        kinds_of_both = {trained.kind, found.kind}
+        unknown = "none" in kinds_of_both and not accepts.dates
+        unknown = unknown or ("other" in kinds_of_both and accepts.step == "any")
+        texts = [kinds.get(kind, "text or other values") for kind in (trained.kind, found.kind)]
+        if trained.step is not None and found.kind == "none":
+            texts[0] += f" with a step of {trained.step}"
+        fix = f"write {found.name} as {kinds.get(trained.kind, 'in the training data')}"
+        level: Level = "warning" if unknown else "error"
+        return [Difference(level, key, texts[0], texts[1], fix)]
     out = []
     calendars = trained.calendar, found.calendar
     if calendars[0] != calendars[1] and not set(calendars) <= _STANDARD:

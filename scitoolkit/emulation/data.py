@@ -30,7 +30,7 @@ from scitoolkit.io.campaign.masking import with_mask
 from scitoolkit.io.campaign.parameters import with_parameters
 from scitoolkit.io.campaign.rows import Rows, row_sets
 from scitoolkit.io.campaign.windows import CampaignWindows
-from scitoolkit.io.facts import convert, of_dataset
+from scitoolkit.io.facts import convert, convert_coordinate, of_dataset
 
 log = get_logger(__name__)
 
@@ -259,12 +259,15 @@ def open_data(
         )
         differences += compare(trained, replace(facts, parameters={}), accepts)
     refuse(differences, where)
-    if like is not None:
-        _require_like(layout, like, where)
-        if not own:
-            _warn_outside(campaign, like)
     lines, reversed_dims = _conversions(differences)
     dataset = convert(dataset, [d for d in differences if not _is_transposed(d)])
+    if trained is not None:
+        dataset = _on_trained_coordinates(dataset, trained, facts, where)
+        layout = _with_coordinates(layout, dataset)
+    if like is not None:
+        _require_like(layout, like, where, compare_step=trained is None)
+        if not own:
+            _warn_outside(campaign, like)
     return Data(campaign, dataset, layout, where, facts, lines, reversed_dims)
 
 
@@ -283,6 +286,25 @@ def _facts(dataset: xr.Dataset, layout: Layout) -> DataFacts:
     low_high = layout.parameter_ranges
     parameters = {n: (low, high, "") for n, (low, high) in low_high.items()}
     return replace(facts, dims=dims, parameters=parameters)
+
+
+def _on_trained_coordinates(
+    dataset: xr.Dataset, trained: DataFacts, facts: DataFacts, where: str
+) -> xr.Dataset:
+    """Return a dataset with space coordinates in the units of the training; times stay."""
+    dims = {d.name: d for d in facts.dims}
+    for dim in trained.dims:
+        if dim.role != "time" and dim.name in dims:
+            dataset = convert_coordinate(dataset, dim, dims[dim.name], where)
+    return dataset
+
+
+def _with_coordinates(layout: Layout, dataset: xr.Dataset) -> Layout:
+    """Return a layout with the coordinates of a dataset."""
+    coordinates = {
+        d: np.asarray(dataset[d].values, np.float64).tolist() for d in layout.coordinates
+    }
+    return replace(layout, coordinates=coordinates)
 
 
 def _is_transposed(difference: Difference) -> bool:
@@ -336,10 +358,18 @@ def _warn_outside(campaign: Campaign, like: Layout) -> None:
             )
 
 
-def _require_like(found: Layout, expected: Layout, where: str) -> None:
+def _require_like(
+    found: Layout, expected: Layout, where: str, *, compare_step: bool = True
+) -> None:
     """Check that dims, mask and step of a file are those of the training data.
 
     The grid may differ; `transfer.on_grid` handles that.
+
+    Args:
+        found: layout of the file.
+        expected: layout of the training.
+        where: the file, for messages.
+        compare_step: whether to compare steps as bare numbers, without facts of the training.
 
     Raises:
         DataError: other dims, another mask on the same grid, or another step.
@@ -353,17 +383,25 @@ def _require_like(found: Layout, expected: Layout, where: str) -> None:
                 allowed=str(dict(zip(variable.dims, variable.shape, strict=True))),
             )
     if found.mask != expected.mask and found.grid == expected.grid:
-        cells = [
-            layout.grid_size if layout.valid is None else int(layout.valid.sum())
-            for layout in (found, expected)
-        ]
-        raise DataError(
-            f"a mask of {cells[0]} valid cells",
-            where=where,
-            allowed=f"the mask of the training data, of {cells[1]}",
-        )
+        raise _other_mask(found, expected, where)
     a, b = found.step, expected.step
-    if a is not None and b is not None and abs(a - b) > 1e-2 * abs(b):
+    if compare_step and a is not None and b is not None and abs(a - b) > 1e-2 * abs(b):
         raise DataError(
             f"a step of {a:g} along {expected.sample_dim}", where=where, allowed=f"{b:g}"
         )
+
+
+def _other_mask(found: Layout, expected: Layout, where: str) -> DataError:
+    """Return the error for another mask of the same grid, with the first cell that differs."""
+    shape = tuple(expected.grid.values())
+    here, trained = (
+        np.ones(shape, bool) if m is None else m for m in (found.valid, expected.valid)
+    )
+    cell = np.argwhere(here != trained)[0]
+    place = ", ".join(f"{dim}={index}" for dim, index in zip(expected.grid, cell, strict=True))
+    state = "valid" if here[tuple(cell)] else "not valid"
+    return DataError(
+        f"a mask of {here.sum()} valid cells; the first that differs is {place}, here {state}",
+        where=where,
+        allowed=f"the mask of the training data, of {trained.sum()}",
+    )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from scitoolkit.core.errors import ConfigError
+from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.job import Finding
 from scitoolkit.emulation.config import EmulationConfig
 from scitoolkit.emulation.data import Data
@@ -101,6 +101,38 @@ def unread_walls(config: EmulationConfig, data: Data, blocks: Sequence[range]) -
             )
             found.append(Finding(message, f"boundary.{dim}", "warning"))
     return found
+
+
+def refuse_repeated_ends(config: EmulationConfig, data: Data, blocks: Sequence[range]) -> None:
+    """Check that a periodic dim is stored without the point that repeats its first one.
+
+    Raises:
+        DataError: the last cells of all fields equal the first ones in all samples that are read.
+    """
+    periodic = [d for d in data.layout.grid if config.boundary.get(d) == "circular"]
+    if not periodic or data.layout.mask or not len(blocks):
+        return
+    frames = frames_of(data, blocks, config.data.lead)
+    for position, dim in enumerate(data.layout.grid, start=1):
+        if dim not in periodic or data.layout.grid[dim] < 4:
+            continue
+        fields = [np.moveaxis(v, position, -1) for v in frames.values()]
+        varied = [v for v in fields if np.ptp(v[..., 0]) > 1e-3 * np.ptp(v)]
+        # Fields that are mirror images of themselves have equal ends, too.
+        mirrored = all(np.array_equal(v, v[..., ::-1]) for v in varied)
+        if varied and not mirrored and all(_ends_equal(v) for v in varied):
+            raise DataError(
+                f"dim {dim} is circular, and its last cells equal its first ones",
+                where=data.where,
+                allowed="each point of a period once",
+                fix=f"leave the last entry out: ds.isel({dim}=slice(-1))",
+            )
+
+
+def _ends_equal(values: np.ndarray) -> bool:
+    """Return whether the last entries equal the first ones, up to rounding."""
+    tolerance = 1e-5 * float(np.ptp(values))
+    return bool((np.abs(values[..., 0] - values[..., -1]) <= tolerance).all())
 
 
 def _jump(values: np.ndarray) -> float:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Literal
+
 import numpy as np
 import torch
 
 from scitoolkit.core.content import find_content
+from scitoolkit.core.data_facts import Accepts, compare, refuse
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.model_folder import ModelFolder
 from scitoolkit.emulation import surrogate
@@ -33,10 +37,17 @@ def begin_from_trained(
         parts: splits of its samples.
 
     Raises:
+        DataError: the data differ from those of the trained emulator.
         ConfigError: the trained emulator has other variables, another grid or another network.
     """
     assert config.low_rank is not None
     folder = ModelFolder(find_content("surrogates", config.low_rank.of))
+    facts = folder.facts()
+    if facts is not None:
+        # The normalisation is copied, so that units have to be equal.
+        step: Literal["same", "any"] = "same" if config.data.lead else "any"
+        accepts = Accepts(grid="any", step=step, convert=False)
+        refuse(compare(replace(facts, parameters={}), data.facts, accepts), data.where)
     trained = surrogate.load(folder.path, folder.config(EmulationConfig))
     layers = {name: layer for names, layer in layers_of(trained) for name in names}
     wanted = {n: layers[n] for n in config.low_rank.ranks if n in layers}

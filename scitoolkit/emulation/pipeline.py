@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from scitoolkit.core.data_facts import Accepts, compare, refuse
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.job import Finding
 from scitoolkit.core.log import get_logger
@@ -32,6 +33,7 @@ from scitoolkit.emulation.invariants import (
     check_guards,
     propose,
     refuse_broken_guards,
+    refuse_repeated_ends,
     training_part,
     unread_walls,
 )
@@ -81,6 +83,7 @@ def validate(config: EmulationConfig) -> list[Finding]:
         checked_widths(config, data.campaign, data.layout)
         check_mask(config, data.layout)
         blocks = training_part(config, data)["train"]
+        refuse_repeated_ends(config, data, blocks)
         grid = grid_of(config, data.layout)
         check_symmetries(config, data.layout)
         for guard in config.guards:
@@ -141,6 +144,7 @@ def train(config: EmulationConfig, run: RunDirectory, *, resume: bool = False) -
         job.data.layout.grid,
         sum(p.numel() for p in job.emulator.parameters()),
     )
+    _require_same_data(job.data, run, resume)
     trainer, loader = Trainer(job.task, config.training, run=run), job.loaders["train"]
     try:
         trainer.fit(loader, job.loaders.get("validation"), resume=resume)
@@ -170,6 +174,21 @@ def train(config: EmulationConfig, run: RunDirectory, *, resume: bool = False) -
         found.save(model.path)
     job.data.dataset.close()
     model.finish(run, record)
+
+
+def _require_same_data(data: Data, run: RunDirectory, resume: bool) -> None:
+    """Store the facts of the data with a run; compare those of a resumed run.
+
+    Raises:
+        DataError: the files changed since the run began.
+    """
+    folder = ModelFolder(run.path)
+    facts = folder.facts() if resume else None
+    if facts is not None:
+        accepts = Accepts(uneven=True, convert=False)
+        refuse(compare(facts, data.facts, accepts), f"{data.where}, in the resumed run")
+    elif current_rank() == 0:
+        folder.save_facts(data.facts)
 
 
 def evaluate(directory: Path, data: Path | None = None) -> Results:
@@ -290,6 +309,7 @@ def _prepare(
     data.layout = replace(data.layout, parameter_ranges=ranges, cell_widths=trained_widths)
     emulator = build_any(config, data.layout)
     check_symmetries(config, data.layout)
+    refuse_repeated_ends(config, data, parts["train"])
     refuse_broken_guards(config, data, parts["train"])
     if twice := set(emulator.determined) & set(_diagnosed(config)):
         raise ConfigError(

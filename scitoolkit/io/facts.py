@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from scitoolkit.core.data_facts import DataFacts, Difference, Dim, Role, Step, Var
+from scitoolkit.core.errors import DataError
+from scitoolkit.core.unit_conversion import conversion
+from scitoolkit.core.units import same_unit
 from scitoolkit.io.calendar_steps import calendar_steps
 from scitoolkit.io.roles import roles_of
 
@@ -84,16 +87,21 @@ def _dim(name: str, role: Role, size: int, coordinate: xr.DataArray | None) -> D
         seconds = seconds_of(values)
         stored = str(coordinate.encoding.get("calendar", "standard"))
         calendar = str(values.flat[0].calendar) if values.dtype.kind == "O" else stored
-        direction = int(np.sign(seconds[-1] - seconds[0])) if size > 1 else 0
+        direction = _direction(seconds)
         ends = float(seconds[0]), float(seconds[-1])
         return Dim(
             name, role, size, "dates", "", calendar, direction, step_of(values), ends[0], ends[1]
         )
-    if values.dtype.kind not in "iuf" or not size:
+    units = str(coordinate.attrs.get("units", ""))
+    if values.dtype.kind == "m":
+        missing = np.isnat(values)
+        values, units = np.where(missing, np.nan, values / np.timedelta64(1, "s")), "s"
+    if values.dtype.kind not in "iuf":
+        return Dim(name, role, size, "other")
+    if not size:
         return Dim(name, role, size)
-    numbers, units = values.astype(np.float64), str(coordinate.attrs.get("units", ""))
-    step = step_of(numbers, units)
-    direction = int(np.sign(numbers[-1] - numbers[0])) if size > 1 else 0
+    numbers = values.astype(np.float64)
+    step, direction = step_of(numbers, units), _direction(numbers)
     period, repeats = _period(coordinate, role, numbers, step)
     return Dim(
         name,
@@ -110,6 +118,12 @@ def _dim(name: str, role: Role, size: int, coordinate: xr.DataArray | None) -> D
         repeats,
         _positions(numbers, step),
     )
+
+
+def _direction(numbers: np.ndarray) -> int:
+    """Return 1 for increasing, -1 for decreasing numbers, 0 for one entry or a missing end."""
+    rise = numbers[-1] - numbers[0] if len(numbers) > 1 else 0.0
+    return int(rise > 0) - int(rise < 0)
 
 
 def _period(
@@ -204,6 +218,31 @@ def convert(dataset: xr.Dataset, differences: Sequence[Difference]) -> xr.Datase
             attributes = {**array.attrs, "units": unit}
             dataset = dataset.assign({change.target: converted.assign_attrs(attributes)})
     return dataset
+
+
+def convert_coordinate(dataset: xr.Dataset, trained: Dim, dim: Dim, where: str) -> xr.Dataset:
+    """Return the dataset with the coordinate of a dim in the unit of the training.
+
+    Args:
+        dataset: the data.
+        trained: the dim in the training data.
+        dim: the dim in the data.
+        where: the file, for messages.
+
+    Raises:
+        DataError: units that do not convert.
+    """
+    units = trained.units, dim.units
+    if "numbers" not in (trained.kind, dim.kind) or same_unit(*units) or not all(units):
+        return dataset
+    line = conversion(units[1], units[0])
+    if line is None:
+        raise DataError(f"dim {dim.name}: unit {units[1]}", where=where, allowed=f"unit {units[0]}")
+    values = dataset[dim.name].values.astype(np.float64) * line[0] + line[1]
+    attributes = {**dataset[dim.name].attrs, "units": units[0]}
+    if "period" in attributes:
+        attributes["period"] = float(attributes["period"]) * line[0]
+    return dataset.assign_coords({dim.name: (dim.name, values, attributes)})
 
 
 def _rolled(dataset: xr.Dataset, dim: str, shift: int) -> xr.Dataset:

@@ -10,9 +10,7 @@ import xarray as xr
 
 from scitoolkit.core.data_facts import Accepts, DataFacts, Dim, Var, compare, problems, refuse
 from scitoolkit.core.errors import DataError
-from scitoolkit.core.unit_conversion import conversion
-from scitoolkit.core.units import same_unit
-from scitoolkit.io.facts import convert, of_dataset, seconds_of, step_of
+from scitoolkit.io.facts import convert, convert_coordinate, of_dataset, seconds_of, step_of
 
 SPACING_FACTOR = 1.1
 """Ratio of steps beyond which a time is refused: the model has not seen such a change."""
@@ -59,7 +57,7 @@ def as_trained(
     refuse(differences, where)
     for dim in expected.dims:
         if dim.name in dims:
-            dataset = _coordinate(dataset, dim, dims[dim.name], where)
+            dataset = convert_coordinate(dataset, dim, dims[dim.name], where)
             _require_step(dim, dataset, where)
     affine = [d for d in differences if d.conversion and d.conversion.action == "affine"]
     return convert(dataset, affine)
@@ -88,21 +86,6 @@ def _coarsened(trained: DataFacts, every: Mapping[str, int] | None) -> DataFacts
             step = replace(step, number=values[0], low=values[1], high=values[2])
         dims.append(replace(dim, step=step))
     return replace(trained, dims=tuple(dims))
-
-
-def _coordinate(dataset: xr.Dataset, trained: Dim, dim: Dim, where: str) -> xr.Dataset:
-    """Return the dataset with a coordinate in the unit of the training."""
-    units = trained.units, dim.units
-    if "numbers" not in (trained.kind, dim.kind) or same_unit(*units) or not all(units):
-        return dataset
-    line = conversion(units[1], units[0])
-    if line is None:
-        raise DataError(f"dim {dim.name}: unit {units[1]}", where=where, allowed=f"unit {units[0]}")
-    values = dataset[dim.name].values.astype(np.float64) * line[0] + line[1]
-    attributes = {**dataset[dim.name].attrs, "units": units[0]}
-    if "period" in attributes:
-        attributes["period"] = float(attributes["period"]) * line[0]
-    return dataset.assign_coords({dim.name: (dim.name, values, attributes)})
 
 
 def _require_step(trained: Dim, dataset: xr.Dataset, where: str) -> None:

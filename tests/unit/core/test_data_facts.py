@@ -70,6 +70,8 @@ CHANGES = {
     "step": (with_dim(TIME, step=Step(3600.0, "s", 3600.0, 3600.0)), "error"),
     "step in months": (with_dim(TIME, step=Step(1.0, "month", 1.0, 1.0)), "error"),
     "step not a number": (with_dim(TIME, step=Step(NAN, "s", NAN, NAN)), "error"),
+    "no times": (with_dim(TIME, kind="none", step=None), "warning"),
+    "text for times": (with_dim(TIME, kind="other", step=None), "error"),
     "no dates": (with_dim(TIME, kind="numbers"), "error"),
     "calendar of 360 days": (with_dim(TIME, calendar="360_day"), "error"),
     "calendar without leap days": (with_dim(TIME, calendar="noleap"), "warning"),
@@ -109,6 +111,19 @@ def test_conversions_can_be_forbidden(name):
     assert compare(FACTS, CHANGES[name][0], Accepts(convert=False))[0].level == "error"
 
 
+def test_another_standard_name_is_told():
+    named = with_variable(standard_name="air_temperature")
+    other = with_variable(standard_name="sea_surface_temperature")
+    assert compare(FACTS, other) == []  # unknown on one side
+    assert [d.level for d in compare(named, other)] == ["warning"]
+
+
+def test_training_data_without_times_are_not_compared_with_dates():
+    untimed = with_dim(TIME, kind="none", step=None)
+    assert [d.level for d in compare(untimed, FACTS)] == ["warning"]
+    assert [d.level for d in compare(untimed, FACTS, Accepts(dates=True))] == ["error"]
+
+
 def test_times_of_other_units_are_the_same_step():
     minutes = Step(360.0, "minutes", 360.0, 360.0)
     hours = Step(6.0, "hours", 6.0, 6.0)
@@ -144,6 +159,10 @@ def test_problems_of_data_by_themselves():
         with_dim(TIME, step=Step(5.0, "s", 2.0, 15.0)),
         with_dim(TIME, step=Step(5.0, "s", 0.0, 5.0)),
         with_dim(TIME, step=Step(5.0, "s", NAN, NAN)),
+        with_dim(TIME, kind="other", step=None),
+        with_dim(TIME, kind="numbers", first=NAN),
+        with_dim(LAT, last=float("inf")),
+        with_dim(LAT, step=Step(10.0, "", NAN, NAN)),
         with_dim(LON, repeats=True),
         replace(FACTS, dims=(*FACTS.dims, replace(TIME, name="valid_time"))),
         FACTS.with_values({"t": {"change": 2e-4, "magnitude": 101325.0}}),

@@ -47,6 +47,18 @@ def run(tmp_path_factory):
     return scitoolkit.run(str(folder / "job.yaml")).path
 
 
+def job_on(folder, run, make, **changes) -> str:
+    """Write a job like that of a run, on the files of a function of the seed."""
+    (folder / "runs").mkdir()
+    for seed in range(5):
+        make(seed).to_netcdf(folder / "runs" / f"run{seed}.nc", engine="h5netcdf")
+    document = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))
+    document["data"]["path"] = str(folder / "runs")
+    document["run"] = {"root": str(folder / "out")}
+    (folder / "job.yaml").write_text(yaml.safe_dump({**document, **changes}), encoding="utf-8")
+    return str(folder / "job.yaml")
+
+
 def predicted(run, data: xr.Dataset, folder) -> xr.Dataset:
     data.to_netcdf(folder / "input.nc", engine="h5netcdf")
     scitoolkit.predict(run, folder / "input.nc", folder / "output.nc", steps=2)
@@ -55,6 +67,10 @@ def predicted(run, data: xr.Dataset, folder) -> xr.Dataset:
 
 def with_time(data: xr.Dataset, values, **attrs) -> xr.Dataset:
     return data.assign_coords(time=("time", values, attrs))
+
+
+def with_x(data: xr.Dataset, values, **attrs) -> xr.Dataset:
+    return data.assign_coords(x=("x", values, attrs))
 
 
 def in_unit(data: xr.Dataset, unit: str, factor: float, offset: float) -> xr.Dataset:
@@ -71,6 +87,8 @@ EQUAL = {
     "dims in another order": lambda d: d.transpose("time", "x", "lat"),
     "latitudes from the north": lambda d: d.isel(lat=slice(None, None, -1)),
     "valid_time": lambda d: d.rename(time="valid_time"),
+    "x in kilometres": lambda d: with_x(d, d.x.values / 1000, units="km"),
+    "x without a unit": lambda d: with_x(d, d.x.values),
     "one more variable": lambda d: d.assign(other=d.t * 2),
     "one more scalar": lambda d: d.assign_coords(step=0),
 }
@@ -94,6 +112,10 @@ REFUSED = {
     "text": lambda d: d.assign(t=d.t.astype(str)),
     "renamed": lambda d: d.rename(t="temp"),
     "one dim less": lambda d: d.isel(lat=0),
+    "the numbers of x in seconds": lambda d: with_x(d, d.x.values, units="s"),
+    "the numbers of x in kilometres": lambda d: with_x(d, d.x.values, units="km"),
+    "x not a number": lambda d: with_x(d, np.r_[d.x.values[:-1], np.nan], units="m"),
+    "x infinite": lambda d: with_x(d, np.r_[d.x.values[:-1], np.inf], units="m"),
     "NaN": lambda d: d.assign(t=d.t.where(d.t.lat > 0)),
 }
 
@@ -133,3 +155,55 @@ def test_a_folder_without_facts_is_used_as_before(run, tmp_path):
     former = shutil.copytree(run, tmp_path / "former")
     (former / "model" / "facts.json").unlink()
     assert np.isfinite(predicted(former, field(9), tmp_path).t).all()
+
+
+@pytest.mark.parametrize("times", [None, [f"frame {n}" for n in range(16)]])
+def test_a_step_that_is_not_stated_is_told(run, tmp_path, times, caplog):
+    data = field(9).drop_vars("time")
+    data = data if times is None else data.assign_coords(time=times)
+    assert np.isfinite(predicted(run, data, tmp_path).t).all()
+    assert "no coordinate; trained on dates with a step of 6 hours" in caplog.text
+
+
+def test_minutes_are_compared_with_hours(tmp_path, run):
+    def numbered(seed, step, unit):
+        return with_time(field(seed), step * np.arange(16.0), units=unit)
+
+    hours = scitoolkit.run(job_on(tmp_path, run, lambda s: numbered(s, 6, "h"))).path
+    expected = predicted(hours, numbered(9, 6, "h"), tmp_path)
+    actual = predicted(hours, numbered(9, 360, "min"), tmp_path)
+    np.testing.assert_array_equal(actual.t, expected.t)
+    np.testing.assert_array_equal(actual.time, 60 * expected.time)
+    for step, unit in ((1, "h"), (6, "min"), (6, "furlong")):
+        with pytest.raises(ScitoolkitError, match="step of 6 h"):
+            predicted(hours, numbered(9, step, unit), tmp_path)
+
+
+def periodic(seed: int, points: int) -> xr.Dataset:
+    """Return a wave of period 12 in x at `points` points that are 1 apart."""
+    data = field(seed).isel(x=[0] * points)
+    x = np.arange(float(points))
+    phase = 2 * np.pi * x / 12 + 0.3 * np.arange(16)[:, None, None] + seed
+    values = 290 + np.sin(phase) * np.cos(np.deg2rad(data.lat.values))[:, None]
+    return with_x(data.assign(t=(data.t.dims, values.astype("f4"), {"units": "K"})), x, units="m")
+
+
+@pytest.mark.parametrize("points", [12, 13])
+def test_both_ends_of_a_period_are_refused(run, tmp_path, points):
+    job = job_on(tmp_path, run, lambda s: periodic(s, points), boundary={"x": "circular"})
+    if points == 12:
+        assert scitoolkit.run(job).path.is_dir()
+        return
+    with pytest.raises(ScitoolkitError, match="dim x is circular, and its last cells equal"):
+        scitoolkit.run(job)
+
+
+def test_a_resumed_run_has_the_same_data(run, tmp_path):
+    job = job_on(tmp_path, run, field)
+    first = scitoolkit.train(job).path
+    for seed in range(5):
+        path = tmp_path / "runs" / f"run{seed}.nc"
+        path.unlink()
+        in_unit(field(seed), "degC", 1.0, -273.15).to_netcdf(path, engine="h5netcdf")
+    with pytest.raises(ScitoolkitError, match="unit degC"):
+        scitoolkit.train(job, resume=True, run_dir=first)

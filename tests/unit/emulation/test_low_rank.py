@@ -9,7 +9,7 @@ import torch
 
 from scitoolkit import api
 from scitoolkit.core.config import load_config
-from scitoolkit.core.errors import ConfigError
+from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.emulation import surrogate
 from scitoolkit.emulation.config import EmulationConfig
 from scitoolkit.emulation.pipeline import prepare
@@ -78,3 +78,17 @@ def test_what_does_not_fit_is_refused(trained):
     given = [section("nowhere", {LAYER: [6, 6]})]
     with pytest.raises(ConfigError, match="nowhere"):
         prepare(load_config(EmulationConfig, trained / "config.yaml", given))
+
+
+@pytest.mark.parametrize("place", ["units", "step"])
+def test_data_unlike_those_of_the_trained_emulator_are_refused(trained, place):
+    path = trained / "model" / "facts.json"
+    facts = json.loads(path.read_text(encoding="utf-8"))
+    for variable in facts["variables"]:
+        variable["units"] = "furlong" if place == "units" else variable["units"]
+    for dim in facts["dims"]:
+        if place == "step" and dim["role"] == "time":
+            dim["step"] = {**dim["step"], "number": 10 * dim["step"]["number"]}
+    path.write_text(json.dumps(facts), encoding="utf-8")
+    with pytest.raises(DataError, match="furlong" if place == "units" else "a step of"):
+        prepare(lowered(trained, {LAYER: [6, 6]}))

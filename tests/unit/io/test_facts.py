@@ -90,3 +90,29 @@ def test_uneven_coordinates_are_the_same_in_other_precision():
     levels[2] += 40
     moved = of_dataset(data[0].assign_coords(lat=levels).drop_attrs(), ["t"])
     assert [d.level for d in compare(first, moved)] == ["error"]
+
+
+def test_elapsed_times_are_numbers_in_seconds():
+    hours, minutes = (np.arange(24) * np.timedelta64(n, "m").astype("m8[ns]") for n in (360, 60))
+    elapsed = of_dataset(fields().assign_coords(time=hours), ["t"])
+    assert str(elapsed.dim("time").step) == "6 hours"
+    differences = compare(elapsed, of_dataset(fields().assign_coords(time=minutes), ["t"]))
+    assert [d.level for d in differences] == ["error"]
+
+
+@pytest.mark.parametrize("dim", ["time", "lat", "lon"])
+@pytest.mark.parametrize("place", [0, 3, -1])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_coordinate_that_is_not_finite_is_a_problem(dim, place, value):
+    data = fields()
+    values = np.arange(float(data.sizes[dim]))
+    values[place] = value
+    facts = of_dataset(data.assign_coords({dim: (dim, values, data[dim].attrs)}), ["t"])
+    assert [d.key.split()[-1] for d in problems(facts)] == [dim]
+
+
+@pytest.mark.parametrize("place", [0, 3, -1])
+def test_a_missing_date_is_a_problem(place):
+    times = fields().time.values.copy()
+    times[place] = np.datetime64("NaT")
+    assert len(problems(of_dataset(fields().assign_coords(time=times), ["t"]))) == 1
