@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from scitoolkit.core.contracts import Batch
+from scitoolkit.core.devices import to_device, to_host
 from scitoolkit.potentials.graph import edge_vectors
 
 LOW_SHARE = 0.1
@@ -60,10 +61,11 @@ class MeanInteraction(nn.Module):
 
     def fit_density(self, graphs: Sequence[Batch]) -> None:
         """Set n_0 from the densities of the atoms of training graphs that have neighbours."""
-        densities = torch.cat([self._densities(graph, edge_vectors(graph))[0] for graph in graphs])
+        own = [to_device(graph, self.density.device) for graph in graphs]
+        densities = torch.cat([self._densities(graph, edge_vectors(graph))[0] for graph in own])
         bound = densities[densities > 0]
         if len(bound):
-            self.density.fill_(float(np.quantile(bound.numpy(), LOW_SHARE)) / LEAST_RATIO)
+            self.density.fill_(float(np.quantile(to_host(bound), LOW_SHARE)) / LEAST_RATIO)
 
     def shares(self, graph: Batch) -> Tensor:
         """Return the factor of M of each atom, between 0 and 1, (N,) float64."""

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from scitoolkit.core.contracts import Batch
+from scitoolkit.core.devices import apply, device_of, to_device
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.suggest import nearest_name
@@ -198,15 +199,16 @@ def fit_interaction(model: Potential, graphs: Sequence[Batch]) -> None:
     for graph in graphs:
         if "energy" not in graph:
             continue
-        number, shares = len(graph["num_atoms"]), interaction.shares(graph)
+        number = len(graph["num_atoms"])
+        shares = interaction.shares(to_device(graph, device_of(model))).cpu()
         weights = shares.new_zeros(number, len(model.type_map))
         weights.index_put_((graph["frame"], graph["types"]), shares, accumulate=True)
         counts.append(weights)
-        errors.append(graph["energy"] - model(graph)["energy"])
+        errors.append(graph["energy"] - apply(model, graph)["energy"])
     model.train(training)
     if not counts:
         return
-    table, error = torch.cat(counts).cpu().numpy(), torch.cat(errors).cpu().numpy()
+    table, error = torch.cat(counts).numpy(), torch.cat(errors).numpy()
     change = energy_shifts(table, error)
     interaction.energy += torch.from_numpy(change).to(interaction.energy)
     log.info(
@@ -246,7 +248,7 @@ def refit_energies(model: Potential, graphs: Sequence[Batch]) -> None:
     model.eval()
     graphs = [graph for graph in graphs if "energy" in graph]
     counts, labels = composition(graphs, len(model.type_map))
-    predicted = [energy for graph in graphs for energy in model(graph)["energy"].tolist()]
+    predicted = [energy for graph in graphs for energy in apply(model, graph)["energy"].tolist()]
     errors = labels - np.array(predicted)
     change = energy_shifts(counts, errors)
     shift = model.get_buffer("shift")
