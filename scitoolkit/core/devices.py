@@ -7,6 +7,7 @@ and brings the results to the host by `apply`, so that no domain asks where a mo
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from typing import Any, Literal, TypeVar
@@ -105,9 +106,7 @@ def device_of(model: nn.Module) -> torch.device:
         >>> device_of(nn.Linear(2, 1))
         device(type='cpu')
     """
-    for tensor in model.parameters():
-        return tensor.device
-    for tensor in model.buffers():
+    for tensor in itertools.chain[Tensor](model.parameters(), model.buffers()):
         return tensor.device
     return CPU
 

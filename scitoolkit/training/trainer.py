@@ -177,11 +177,8 @@ class Trainer:
         """
         fit, loader = self._prepared(), self._as_loader(loader)
         # After `fit` the model is back where it was found, which need not be the training device.
-        is_fitting = self._is_fitting
-        place = (
-            contextlib.nullcontext() if is_fitting else lent(self.task.model, self.strategy.device)
-        )
-        with place:
+        lending = lent(self.task.model, self.strategy.device)
+        with contextlib.nullcontext() if self._is_fitting else lending:
             weights = fit.average.swapped()
             return validate(self.task, loader, fit.stepper, self.strategy, weights, self.step)
 
