@@ -76,9 +76,15 @@ def inference_device() -> torch.device:
 def placed(model: M) -> M:
     """Return a trained model after moving it to the `inference_device`, which is logged."""
     device = inference_device()
-    if device.type != "cpu":
-        get_logger(__name__).info("applied on %s", describe(device))
+    for line in device_notes():
+        get_logger(__name__).info(line)
     return model.to(device)
+
+
+def device_notes() -> list[str]:
+    """Return a sentence for reports that names the `inference_device`; none for the CPU."""
+    device = inference_device()
+    return [] if device.type == "cpu" else [f"Applied on {describe(device)}."]
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from scitoolkit.core.devices import device_notes, placed
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.model_folder import ModelFolder
 from scitoolkit.core.results import Results
@@ -106,6 +107,7 @@ def evaluate(directory: Path, data: Path | None = None) -> Results:
     given.
     """
     model, config, folder = load_model(directory)
+    placed(model)
     if data is None:
         config = with_files(config, Path(directory))
     source, note = _test_frames(config, data)
@@ -120,6 +122,7 @@ def evaluate(directory: Path, data: Path | None = None) -> Results:
     found = evaluation.results(
         model, (graphs[i] for i in range(len(graphs))), title, note, baseline
     )
+    found.summary.extend(device_notes())
     if data is None:
         add_rounds(found, config, Path(directory))
     if data is None and folder != Path(directory):
@@ -130,6 +133,7 @@ def evaluate(directory: Path, data: Path | None = None) -> Results:
 def predict(directory: Path, source: Path, output: Path) -> None:
     """Write the predictions for a file's configurations as .nc or .xyz; see `write_predictions`."""
     model, config, _ = load_model(directory)
+    placed(model)
     about = {"model": ModelFolder(directory).digest(), "file": identity(source)}
     frames = open_structures(source, config.data.labels)
     require_trained(ModelFolder(directory).facts(), frames, str(source))
