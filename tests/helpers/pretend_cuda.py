@@ -209,6 +209,10 @@ class Pretended(torch.Tensor):
 
     __array__ = numpy
 
+    def new_tensor(self, data, *, dtype=None, device=CUDA, requires_grad=False):
+        made = torch.tensor(data, dtype=dtype or self.dtype, device=device)
+        return made.requires_grad_(requires_grad)
+
     def tolist(self):
         return self.real_values.tolist()
 
