@@ -1,4 +1,4 @@
-"""The device part of the contract suites: the same numbers on a GPU, and the way back.
+"""The device part of the contract suites: equal numbers on a GPU, and back on the CPU.
 
 Its tests have the mark `device`. They run where torch has a GPU, and in a process whose GPU is
 pretended; elsewhere they are skipped.
@@ -48,7 +48,7 @@ def check_module(
     check_near(computed, expected, gpu)
     again = _outputs_and_gradients(network, call, CPU)
     for name, value in expected.items():
-        assert torch.equal(again[name], value), f"{name} differs after the way back"
+        assert torch.equal(again[name], value), f"{name} differs when the module is back on the CPU"
 
 
 def check_near(

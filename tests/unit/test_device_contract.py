@@ -1,4 +1,4 @@
-"""The device part of all contract suites, in a process of its own whose GPU is pretended."""
+"""The device part of all contract suites, in a separate process whose GPU is pretended."""
 
 from __future__ import annotations
 
