@@ -40,7 +40,7 @@ DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 @dataclass(frozen=True)
-class CodedBlocks:
+class PackedBlocks:
     """An encoded tensor.
 
     Attributes:
@@ -101,7 +101,7 @@ class Encoding:
             self._event = torch.cuda.Event()
             self._event.record(torch.cuda.current_stream(x.device))
 
-    def finish(self) -> CodedBlocks | None:
+    def finish(self) -> PackedBlocks | None:
         """Return the encoded tensor; None if it has not finite values or is hardly smaller.
 
         The host waits until the tensor is encoded, but not for work that was queued since.
@@ -116,10 +116,12 @@ class Encoding:
         starts = _starts(self._sizes)
         move = kernels.move if has_kernels(data) else _move
         move(self._slots, self._sizes, starts, data)
-        return CodedBlocks(data, self._sizes, self._numbers, self._planes, self._shape, self._dtype)
+        return PackedBlocks(
+            data, self._sizes, self._numbers, self._planes, self._shape, self._dtype
+        )
 
 
-def decode(blocks: CodedBlocks) -> Tensor:
+def decode(blocks: PackedBlocks) -> Tensor:
     """Decode to a new contiguous tensor, with each block within its error bound."""
     y = torch.empty(blocks.shape, dtype=blocks.dtype, device=blocks.data.device)
     run = kernels.decode if has_kernels(y) else _decode

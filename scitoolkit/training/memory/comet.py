@@ -27,7 +27,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from scitoolkit.core.contracts import Batch
 from scitoolkit.core.errors import BackendError
 from scitoolkit.training.memory import activation_codec as codec
-from scitoolkit.training.memory.block_codec import DTYPES, CodedBlocks, Encoding, decode
+from scitoolkit.training.memory.block_codec import DTYPES, PackedBlocks, Encoding, decode
 from scitoolkit.training.memory.config import MemoryConfig, refuse_unread
 from scitoolkit.training.memory.exact_tensors import Narrow, narrow, widen
 from scitoolkit.training.memory.saved import Unchanged, storage_id, unattached
@@ -44,7 +44,7 @@ MARGIN, DAMPING, MOST_CHANGE = 0.65, 0.8, 2.5
 class SavedTensor:
     """A stored tensor with the number of saved references to it."""
 
-    kept: Unchanged | codec.Packed | CodedBlocks | Narrow
+    kept: Unchanged | codec.Packed | PackedBlocks | Narrow
     dtype: torch.dtype
     stride: tuple[int, ...]
     uses: int = 1
@@ -308,7 +308,7 @@ class Comet:
             tensor = self._decoded[1]
         else:
             self._decoded = None
-            values = decode(kept) if isinstance(kept, CodedBlocks) else codec.unpack(kept)
+            values = decode(kept) if isinstance(kept, PackedBlocks) else codec.unpack(kept)
             tensor = _strided(values.to(entry.dtype), entry.stride)
         # The preceding operation often needs the same tensor (ReLU, convolution).
         self._decoded = (entry, tensor) if entry.uses > 0 else None

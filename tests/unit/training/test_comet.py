@@ -18,7 +18,7 @@ from scitoolkit.testing.loaders import TensorLoader
 from scitoolkit.training import Trainer, TrainingConfig
 from scitoolkit.training.memory import activation_codec as codec
 from scitoolkit.training.memory import comet as comet_module
-from scitoolkit.training.memory.block_codec import CodedBlocks
+from scitoolkit.training.memory.block_codec import PackedBlocks
 from scitoolkit.training.memory.comet import Comet, ForwardRecord
 from scitoolkit.training.memory.config import MemoryConfig
 from scitoolkit.training.memory.exact_tensors import narrow, widen
@@ -32,7 +32,7 @@ def coded(request, monkeypatch):
     """The codec of the CPU and that of other devices, in torch."""
     if request.param == "blocks":
         monkeypatch.setattr(comet_module, "has_c_codec", lambda tensor: False)
-    return {"c": codec.Packed, "blocks": CodedBlocks}[request.param]
+    return {"c": codec.Packed, "blocks": PackedBlocks}[request.param]
 
 
 def waves(*shape: int, seed: int = 0) -> torch.Tensor:
