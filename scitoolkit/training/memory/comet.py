@@ -27,7 +27,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from scitoolkit.core.contracts import Batch
 from scitoolkit.core.errors import BackendError
 from scitoolkit.training.memory import activation_codec as codec
-from scitoolkit.training.memory.block_codec import DTYPES, PackedBlocks, Encoding, decode
+from scitoolkit.training.memory.block_codec import DTYPES, Encoding, PackedBlocks, decode
 from scitoolkit.training.memory.config import MemoryConfig, refuse_unread
 from scitoolkit.training.memory.exact_tensors import Narrow, narrow, widen
 from scitoolkit.training.memory.saved import Unchanged, storage_id, unattached
