@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from scitoolkit.ops.codegen import GeneratedC, Operation
@@ -27,6 +26,6 @@ OPERATION = Operation(
 GeneratedC.serve(OPERATION.name, prepare=kernels, source=source)(operators.moments)
 
 
-def available(spec: EnvironmentSpec, dtype: torch.dtype) -> bool:
-    """Return whether the kernels can run; if not, log the reason once."""
-    return OPERATION.has_kernel(spec, dtype)
+def available(spec: EnvironmentSpec, like: Tensor) -> bool:
+    """Return whether kernels support the dtype and device of `like`; if not, log why once."""
+    return OPERATION.has_kernel(spec, like)

@@ -111,4 +111,6 @@ class PropertyModel(nn.Module):
             square = outputs.view(len(types), *rotation.shape[1:2], -1)
             square = 0.5 * (square + square.transpose(1, 2))
             out = rotation.transpose(1, 2) @ square @ rotation
-        return out + self.isotropic[types][:, None, None] * torch.eye(3, dtype=out.dtype)
+        return out + self.isotropic[types][:, None, None] * torch.eye(
+            3, dtype=out.dtype, device=out.device
+        )

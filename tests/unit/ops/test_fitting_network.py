@@ -94,5 +94,5 @@ def test_refuses_other_shapes():
 
 
 def test_a_shortcut_past_the_descriptor_is_left_to_the_reference():
-    assert not available(FittingSpec(6, 2, (12,)), torch.float64)
-    assert not available(FittingSpec(6, 2, (24,)), torch.float64)
+    assert not available(FittingSpec(6, 2, (12,)), torch.zeros(1, dtype=torch.float64))
+    assert not available(FittingSpec(6, 2, (24,)), torch.zeros(1, dtype=torch.float64))

@@ -89,7 +89,7 @@ class SeE2ADescriptor(PairDescriptor):
             self.use_kernels
             and vectors.device.type == "cpu"
             and not self.embedding.step
-            and available(self.spec, vectors.dtype)
+            and available(self.spec, vectors)
         )
 
     def fused_fitting(self, widths: Sequence[int]) -> FittingSpec | None:
