@@ -7,13 +7,11 @@ and a test fails when a page and the stored results disagree.
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 import _ablation_table
@@ -36,7 +34,9 @@ import _second_order_table
 import _sizes_table
 import _speed_table
 import _wire_table
-from _stored import ROOT, between
+from _headlines import HEADLINES, HEADS, LOST_HEADS, OLD, gains, lost_rows, pooled, row, winner
+from _headlines import measured as measured_where
+from _stored import ROOT, between, stored
 
 TABLES = (
     _products_table,
@@ -65,102 +65,10 @@ BEGIN = "<!-- results: written by `python benchmarks/readme.py` -->"
 END = "<!-- end of results -->"
 DEMO_BEGIN = "<!-- demo: written by `python benchmarks/readme.py` -->"
 DEMO_END = "<!-- end of demo -->"
+LOST_BEGIN = "<!-- losses: written by `python benchmarks/readme.py` -->"
+LOST_END = "<!-- end of losses -->"
+MEASURED_HEADS = ("task", "data", "scitoolkit", "baselines in the same run")
 MEASURED = ROOT / "docs" / "measured.md"
-
-# README's table: benchmark -> (task, data, scitoolkit, baseline, gain), at most ten rows; braces
-# are filled with figures of the benchmark's JSON and of DERIVED.
-HEADLINES = {
-    "potential_mace": (
-        "MACE: energy and forces",
-        "192 atoms of water, equal weights, one thread",
-        "{ours_energy_forces_ms_large:.0f} ms",
-        "mace-torch: {mace_energy_forces_ms_large:.0f} ms",
-        "{energy_forces_speedup_large:.0f} x faster",
-    ),
-    "potential_deepmd": (
-        "Deep Potential: energy and forces",
-        "192 atoms of water, equal weights, one thread",
-        "{ours_us:.0f} µs per atom",
-        "deepmd-kit: {peer_us:.0f} µs per atom",
-        "{energy_forces_speedup:.1f} x faster",
-    ),
-    "tensor_product": (
-        "equivariant tensor product: forward and backward",
-        "7 published layers, 10,000 edges",
-        "one generated kernel",
-        "faster of e3nn and cuEquivariance",
-        ">= {forward_backward_speedup_min:.0f} x faster",
-    ),
-    "graphs": (
-        "graph convolution network: one epoch",
-        "131,072 nodes, 3.7 million nonzeros, one thread",
-        "{epoch_seconds[ours]:.2f} s",
-        "torch-geometric (CSR): {epoch_seconds[csr]:.2f} s",
-        "{epoch_speedup_csr:.1f} x faster",
-    ),
-    "loader": (
-        "shuffled batches from a slow file system",
-        "chunked HDF5, a quarter of it in memory",
-        "{samples_per_second[chunked_25]:.0f} samples/s",
-        "DataLoader: {samples_per_second[chunked_w2]:.0f} samples/s",
-        "{speedup_chunked_25:.0f} x faster",
-    ),
-    "emulation_rb2d": (
-        "emulator of convection: error after one step",
-        "Rayleigh-Bénard, Ra 10⁶, unseen flow, worst variable",
-        "{one_step_over_persistence_max:.2f} of persistence",
-        "linear extrapolation: {linear_over_persistence_max:.2f}",
-        "{error_ratio:.1f} x smaller error",
-    ),
-    "superres_rb2d": (
-        "super-resolution 4 x 8 x 8 of convection",
-        "Rayleigh-Bénard, Ra 10⁶, unseen flow",
-        "R² of velocity {r2_u:.3f}",
-        "multilinear: {r2_trilinear[u]:.3f}",
-        "{residual_ratio:.1f} x smaller squared error",
-    ),
-    "compression": (
-        "compression within 1 % of the range",
-        "turbulence 64³, equal bytes",
-        "every point within the bound",
-        "best of SZ3, SPERR and ZFP",
-        "+{gain_db_network_min:.1f} dB PSNR",
-    ),
-    "forecast_sc20": (
-        "forecast of sea-surface temperature, 8 weeks",
-        "NOAA OISST, 1,487 test weeks",
-        "R² {test_r2_uniform:.3f}",
-        "damped anomaly: "
-        "{baselines[climatology_damped_anomaly][r2_uniform]:.3f}; hand-made LSTM: "
-        "{baselines[lstm_manual][r2_uniform]:.3f}",
-        "+{r2_gain:.3f} R² over the better",
-    ),
-    "search_overhead": (
-        "architecture search: worker utilization",
-        "32 workers, trials of 2 s",
-        "{busy_share:.1%}",
-        "DeepHyper: {deephyper[evolution][busy_share]:.1%}",
-        "{duplicates} repeated trials, not {deephyper[evolution][duplicates]}",
-    ),
-}
-HEADS = ("task", "data", "scitoolkit", "baseline", "gain")
-
-# Figures computed from those of a benchmark.
-DERIVED: dict[str, Callable[[Any], dict[str, float]]] = {
-    "potential_deepmd": lambda f: {
-        "ours_us": f["us_per_atom"]["192"]["plain"],
-        "peer_us": f["us_per_atom"]["192"]["peer_plain"],
-    },
-    "emulation_rb2d": lambda f: {
-        "error_ratio": f["linear_over_persistence_max"] / f["one_step_over_persistence_max"]
-    },
-    "superres_rb2d": lambda f: {"residual_ratio": (1 - f["r2_trilinear"]["u"]) / (1 - f["r2_u"])},
-    "forecast_sc20": lambda f: {
-        "r2_gain": f["test_r2_uniform"]
-        - max(f["baselines"][name]["r2_uniform"] for name in BASELINES_OF_FORECASTS)
-    },
-}
-BASELINES_OF_FORECASTS = ("climatology_damped_anomaly", "lstm_manual")
 
 # docs/measured.md: benchmark -> (task, data, scitoolkit, baselines).
 ROWS = {
@@ -557,20 +465,46 @@ ROWS = {
 }
 
 
-def table(rows: Mapping[str, Sequence[str]], heads: Sequence[str], command: bool) -> str:
-    """Return the rows of those benchmarks that have stored results."""
-    heads = [*heads, "command"] if command else heads
-    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
-    for name, cells in rows.items():
-        path = RESULTS / f"{name}.json"
-        if not path.exists():
+def lines(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table in Markdown."""
+    shown = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    return "\n".join([*shown, *(f"| {' | '.join(cells)} |" for cells in rows)])
+
+
+def headlines() -> str:
+    """Return README's table, with a line for the mark of old results where one has it."""
+    rows = [
+        row(headline, figures)
+        for headline in HEADLINES
+        if (figures := stored(headline.benchmark)) is not None
+    ]
+    text = lines(HEADS, rows)
+    mark = f"{OLD} measured more than one release before this version."
+    return f"{text}\n\n{mark}" if OLD in text else text
+
+
+def table() -> str:
+    """Return the rows of docs/measured.md that have stored results."""
+    rows = []
+    for name, cells in ROWS.items():
+        figures = stored(name)
+        if figures is None:
             continue
-        figures = json.loads(path.read_text(encoding="utf-8"))
-        figures |= DERIVED.get(name, lambda _: {})(figures)
-        shown = [cell.format(**figures) for cell in cells]
-        shown += [f"`python benchmarks/run.py {name}`"] if command else []
-        lines.append(f"| {' | '.join(shown)} |")
-    return "\n".join(lines)
+        gain = "–"
+        if pooled(name):
+            worst, words = gains(name, figures)
+            gain = f"{words}{winner(figures)} (smallest over {worst.rival})"
+        rows.append(
+            [
+                *(cell.format(**figures) for cell in cells),
+                gain,
+                measured_where(figures),
+                f"`run.py {name}`",
+            ]
+        )
+    return lines(
+        (*MEASURED_HEADS, "gain over the strongest, all cases", "measured", "command"), rows
+    )
 
 
 def demo() -> str:
@@ -582,13 +516,13 @@ def demo() -> str:
 
 
 def updated(readme: str) -> str:
-    return between(readme, BEGIN, END, table(HEADLINES, HEADS, command=False))
+    return between(readme, BEGIN, END, headlines())
 
 
 def measured(page: str) -> str:
     page = between(page, DEMO_BEGIN, DEMO_END, demo())
-    heads = ("task", "data", "scitoolkit", "baselines in the same run")
-    return between(page, BEGIN, END, table(ROWS, heads, command=True))
+    page = between(page, LOST_BEGIN, LOST_END, lines(LOST_HEADS, lost_rows()))
+    return between(page, BEGIN, END, table())
 
 
 def _rewritten(module: ModuleType, page: str) -> str:

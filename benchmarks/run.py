@@ -65,6 +65,13 @@ def why_not_cuda(wanted: list[str]) -> str:
 
 
 def save(name: str, figures: dict, device: str) -> None:
+    from _measure import machine
+
+    from scitoolkit import __version__
+
+    if "processor" not in figures:
+        figures = {"machine": machine(), **figures}  # where a benchmark does not store it itself
+    figures = {**figures, "version": __version__}
     text = json.dumps({**figures, "date": time.strftime("%Y-%m-%d")}, indent=1)
     suffix = "" if device == "cpu" else f"_{device}"
     (HERE / "results" / f"{name}{suffix}.json").write_text(text + "\n", encoding="utf-8")

@@ -230,17 +230,24 @@ def check(config: Path | str, overrides: Sequence[str] = ()) -> Mapping[str, Any
         return job.check(checked)
 
 
-def validate(config: Path | str, overrides: Sequence[str] = ()) -> tuple[JobConfig, list[Finding]]:
+def validate(
+    config: Path | str, overrides: Sequence[str] = (), *, data: bool = True
+) -> tuple[JobConfig, list[Finding]]:
     """Return the checked configuration and the problems that its schema cannot detect.
 
     Missing packages and files, models too large for the memory, and the checks of the domain,
     such as equations on the true data. Nothing is trained and nothing is written.
 
+    Args:
+        config: a YAML file, a workflow folder, or the name of a workflow.
+        overrides: settings that win over the file.
+        data: False where the data are on another machine: missing inputs are then warnings.
+
     Raises:
         ConfigProblems: the errors of the schema, a line each.
     """
     job, checked = load(config, overrides)
-    return checked, list(findings(job, checked))
+    return checked, list(findings(job, checked, data=data))
 
 
 def schema(domain: str) -> Mapping[str, Any]:

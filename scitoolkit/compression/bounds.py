@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass
 
 import numpy as np
@@ -72,7 +73,9 @@ class Bound:
         if self.mode == "abs":
             return self.value
         if self.mode == "rel":
-            return self.value * (high - low)
+            bound = self.value * (high - low)
+            # A denormal product may have been rounded up by much of itself.
+            return bound if bound >= sys.float_info.min else math.nextafter(bound, 0.0)
         if self.mode == "pw_rel":
             return math.log1p(self.value) * (1 - 1e-9)
         # Quantisation errors of a bin of half-width e are uniform, with rmse e / sqrt(3).
@@ -95,11 +98,18 @@ def psnr(original: np.ndarray, decoded: np.ndarray) -> float:
     """
     valid = np.isfinite(original)
     x = original[valid].astype(np.float64)
-    error = np.sqrt(np.mean((x - decoded[valid]) ** 2)) if x.size else 0.0
-    extent = float(x.max() - x.min()) if x.size else 0.0
-    if error == 0:
+    error = x - decoded[valid]
+    largest = float(np.abs(error).max(initial=0.0))
+    if largest == 0:
         return math.inf
-    return round(20 * math.log10(extent / error), 9) if extent else -math.inf
+    low, high = float(x.min()), float(x.max())
+    if low == high or not math.isfinite(largest):
+        return -math.inf
+    # Powers of two change no digit, and squares of 1e-200 or 1e200 are representable.
+    exponent = -math.frexp(largest)[1]
+    rmse = float(np.sqrt(np.mean(np.ldexp(error, exponent) ** 2)))
+    logarithm = math.log10((0.5 * high - 0.5 * low) / rmse)
+    return round(20 * (logarithm + (exponent + 1) * math.log10(2)), 9)
 
 
 def max_error(original: np.ndarray, decoded: np.ndarray) -> float:

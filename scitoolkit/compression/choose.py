@@ -7,6 +7,7 @@ exchange rate (dB per doubling of the size) is measured on the field.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from logging import Logger
@@ -30,8 +31,11 @@ OVERHEAD = 100
 DEFAULT_EXCHANGE = 7.0
 # Drop candidates more than 1.4x the smallest: users of an error bound want small files.
 MAX_GROWTH = 1.4
-# For fields of more points than SAMPLED_FROM the codec is chosen on a block of SAMPLED_POINTS.
-SAMPLED_FROM, SAMPLED_POINTS = 1 << 20, 3 << 15
+# For fields of more points than SAMPLED_FROM the codec is chosen on blocks of SAMPLED_POINTS.
+SAMPLED_FROM, SAMPLED_POINTS, SAMPLES = 1 << 20, 3 << 15, 4
+# Codecs whose bytes for the blocks differ by at most this fraction are compared on the field:
+# tables and adaptation weigh more in a block, by a different amount for each codec.
+TIE = 0.08
 # In streams below TINY_STREAM bytes, tables and settings dominate and a tighter bound is cheap.
 TINY_STREAM, TIGHTER = 1 << 10, (1.0, 0.7, 0.5)
 
@@ -159,16 +163,18 @@ class CandidateSelection:
         return 10 * math.log10(self.extent**2 * x.size / total)
 
 
-def encode_best(values: np.ndarray, bound: float, options: Options) -> Encoded:
+def encode_best(values: np.ndarray, bound: float, options: Options) -> Encoded | None:
     """Return the best coded field that keeps the bound at every point (2 bounds if relaxed).
+
+    The result is None if no codec keeps the bound; the field can then be stored losslessly.
 
     Args:
         values: finite C-contiguous float32 or float64 field, not constant.
-        bound: absolute, > 0.
+        bound: absolute, > 0, between 2^-60 and 2^60 (`field.exponent_of`).
         options: see `Options`.
 
     Raises:
-        BackendError: no codec accepts the field or keeps the bound.
+        BackendError: no codec is available, or the codec was named and failed.
         ConfigError: the codec was named and does not accept the field.
     """
     if options.objective == "speed" and isinstance(options.enhancer, str):
@@ -179,13 +185,14 @@ def encode_best(values: np.ndarray, bound: float, options: Options) -> Encoded:
     for encoded in _plain(values, bound, options):
         plain.add(encoded)
     if not plain.candidates:
-        raise _no_codec(values, bound, options)
+        _refuse_if_untried(values, bound, options)
+        return None
     plain.measure_rate()
     if min(encoded.num_bytes for encoded, _ in plain.candidates) < TINY_STREAM:
         for codec in options.tried_when_tiny():
             if not codec.unavailable() and not codec.refusal(values, bound):
                 for factor in TIGHTER:
-                    plain.add(field.encode_base(codec, values, bound, factor))
+                    plain.add(_attempt(codec, values, bound, factor))
     final = CandidateSelection(values)
     final.rate = plain.rate
     leading = plain.by_value()[:2]
@@ -194,19 +201,20 @@ def encode_best(values: np.ndarray, bound: float, options: Options) -> Encoded:
     return _enhanced_best(final, leading, bound, options)
 
 
-def _smallest(values: np.ndarray, bound: float, options: Options) -> Encoded:
+def _smallest(values: np.ndarray, bound: float, options: Options) -> Encoded | None:
     """Return the smallest coded field that keeps the bound at every point.
 
     Sizes include corrections: an enhancer pays off only if it saves more bytes of corrections than
-    it costs. For a large field the codec is chosen on a block of it.
+    it costs. For a large field the codec is chosen on blocks of it.
     """
     if len(options.tried_codecs()) > 1 and values.size > SAMPLED_FROM:
-        sample = _smallest(middle_block(values), bound, options)
-        (codec,) = (c for c in options.tried_codecs() if isinstance(c, codec_of(sample)))
-        options = options.model_copy(update={"codec": codec})
+        coded = [_smallest(values, bound, one) for one in _best_on_sample(values, bound, options)]
+        within = [encoded for encoded in coded if encoded is not None]
+        return min(within, key=lambda e: e.num_bytes, default=None)
     final, plain = CandidateSelection(values, "size"), list(_plain(values, bound, options))
     if not plain:
-        raise _no_codec(values, bound, options)
+        _refuse_if_untried(values, bound, options)
+        return None
     if len(plain) == 1 and plain[0].error is not None and options.enhancer == "none":
         return plain[0]
     for encoded in plain:
@@ -216,16 +224,43 @@ def _smallest(values: np.ndarray, bound: float, options: Options) -> Encoded:
     return _enhanced_best(final, leading[:2], bound, options)
 
 
+def _best_on_sample(values: np.ndarray, bound: float, options: Options) -> list[Options]:
+    """Return the options with the codec that codes the sample best, and with those as good."""
+    totals: dict[str, int] = {}
+    tried = {codec.name: codec for codec in options.tried_codecs()}
+    for block in sample_blocks(values):
+        if float(block.max()) - float(block.min()) <= 2 * bound:
+            continue  # any codec stores it in some bytes
+        for name, num_bytes in _sizes(block, bound, options):
+            totals[name] = totals.get(name, 0) + num_bytes
+    least = min(totals.values(), default=0)
+    near = [name for name, total in totals.items() if total <= (1 + TIE) * least]
+    return [options.model_copy(update={"codec": tried[name]}) for name in near or tried]
+
+
+def _sizes(block: np.ndarray, bound: float, options: Options) -> Iterator[tuple[str, int]]:
+    """Yield each codec's name and its bytes for a block; a codec that fails stores it raw."""
+    for codec in options.tried_codecs():
+        if codec.unavailable() or codec.refusal(block, bound):
+            continue
+        one = options.model_copy(update={"codec": codec})
+        try:
+            encoded = _smallest(block, bound, one)
+        except BackendError:
+            encoded = None
+        yield codec.name, block.nbytes if encoded is None else encoded.num_bytes
+
+
 def _enhanced_best(
     final: CandidateSelection, leading: Sequence[Encoded], bound: float, options: Options
-) -> Encoded:
-    """Return the best of the candidates and of `leading` with enhancers applied."""
+) -> Encoded | None:
+    """Return the best of the candidates and of `leading` with enhancers applied, if any."""
     for enhancer in options.tried_enhancers() if leading else []:
         for encoded in _enhanced(enhancer, leading, final.values, bound, options):
             final.add(encoded)
     final.keep_enhanced(options)
     if not final.candidates:
-        raise BackendError("no codec keeps the bound")
+        return None
     best = final.by_value()[0]
     log.info("%s", _description(best))
     return best
@@ -235,6 +270,26 @@ def _may_gain(encoded: Encoded, least: int, options: Options) -> bool:
     """Return whether an enhancer can reduce the size: all that it can save is corrections."""
     wanted = isinstance(options.enhancer, Enhancer) or options.guarantee == "relaxed"
     return wanted or (not codec_of(encoded).pointwise and encoded.num_bytes < least)
+
+
+def sample_blocks(values: np.ndarray) -> list[np.ndarray]:
+    """Return blocks at quantiles of the range within a block, `SAMPLED_POINTS` points in all.
+
+    Fields may be empty, solid or smooth anywhere, so that no fixed place represents them.
+    """
+    sides, points = [1] * values.ndim, SAMPLED_POINTS // SAMPLES
+    by_extent = sorted(range(values.ndim), key=lambda i: values.shape[i])
+    for left, i in zip(range(values.ndim, 0, -1), by_extent, strict=True):
+        sides[i] = min(values.shape[i], max(round(points ** (1 / left)), 1))
+        points //= sides[i]
+    corners = (range(0, n - side + 1, side) for n, side in zip(values.shape, sides, strict=True))
+    blocks = [
+        values[tuple(slice(i, i + side) for i, side in zip(corner, sides, strict=True))]
+        for corner in itertools.product(*corners)
+    ]
+    order = np.argsort([float(b.max()) - float(b.min()) for b in blocks], kind="stable")
+    quantiles = ((2 * i + 1) * len(blocks) // (2 * SAMPLES) for i in range(SAMPLES))
+    return [np.ascontiguousarray(blocks[order[i]]) for i in quantiles]
 
 
 def middle_block(values: np.ndarray) -> np.ndarray:
@@ -247,6 +302,12 @@ def middle_slices(shape: tuple[int, ...]) -> tuple[slice, ...]:
     side = int(SAMPLED_POINTS ** (1 / max(sum(n > 1 for n in shape), 1)))
     starts = [max(n - side, 0) // 2 for n in shape]
     return tuple(slice(i, i + side) for i in starts)
+
+
+def _refuse_if_untried(values: np.ndarray, bound: float, options: Options) -> None:
+    """Raise BackendError if no codec accepts the field; codecs that do have failed on it."""
+    if all(c.unavailable() or c.refusal(values, bound) for c in options.tried_codecs()):
+        raise _no_codec(values, bound, options)
 
 
 def _no_codec(values: np.ndarray, bound: float, options: Options) -> BackendError:
@@ -275,11 +336,21 @@ def _plain(values: np.ndarray, bound: float, options: Options) -> Iterator[Encod
             continue
         small = options.objective != "quality"
         for factor in codec.size_factors(values.size) if small else codec.factors(values.size):
-            try:
+            if fixed:
                 yield field.encode_base(codec, values, bound, factor)
-            except BackendError:
-                if fixed:
-                    raise
+            elif encoded := _attempt(codec, values, bound, factor):
+                yield encoded
+
+
+def _attempt(
+    codec: ErrorBoundedCodec, values: np.ndarray, bound: float, factor: float = 1.0
+) -> Encoded | None:
+    """Return the field coded by one codec, None if it fails, which is logged."""
+    try:
+        return field.encode_base(codec, values, bound, factor)
+    except BackendError as error:
+        log.info("not used: %s", error)
+        return None
 
 
 def _strict(encoded: Encoded, values: np.ndarray, bound: float) -> Encoded | None:
@@ -308,17 +379,20 @@ def _enhanced(
             relaxed = options.guarantee == "relaxed" and codec_of(encoded).pointwise
             yield enhanced if relaxed else _strict(enhanced, values, bound)
     if codec_of(leading[0]).pointwise and options.guarantee == "strict" and not enhancer.trained:
-        yield _strict(_with_margin(enhancer, leading[0], values, bound, options), values, bound)
+        margin = _with_margin(enhancer, leading[0], values, bound, options)
+        yield None if margin is None else _strict(margin, values, bound)
 
 
 def _with_margin(
     enhancer: Enhancer, leading: Encoded, values: np.ndarray, bound: float, options: Options
-) -> Encoded:
+) -> Encoded | None:
     """Return the field coded with a tighter bound, so that the clipped enhancer stays within it."""
     tried = [*options.tried_codecs(), *options.tried_when_tiny()]
     codec = next(c for c in tried if isinstance(c, codec_of(leading)))
     inner = bound / (1 + field.MARGIN) * (1 - field.GUARD)
-    encoded = field.encode_base(codec, values, inner)
+    encoded = _attempt(codec, values, inner)
+    if encoded is None:
+        return None
     data = enhancer.fit(values, encoded.decoded, bound, enhancer.sizes(values.size)[-1], 0.0)
     assert data is not None
     return field.with_enhancer(encoded, enhancer, data, bound, field.MARGIN * inner / bound)

@@ -13,6 +13,8 @@ import numpy as np
 
 from scitoolkit.compression.bounds import psnr
 from scitoolkit.compression.codecs import ErrorBoundedCodec, codecs
+from scitoolkit.compression.compress import filled, times_power
+from scitoolkit.compression.field import exponent_of
 from scitoolkit.compression.mask import special_values
 from scitoolkit.compression.missing import MissingValues
 from scitoolkit.core.errors import BackendError
@@ -51,8 +53,6 @@ def codecs_at_size(
     Returns:
         PSNR by name of each installed codec of `plain_codecs`.
     """
-    from scitoolkit.compression.compress import filled
-
     special = special_values(values, missing or MissingValues())
     field = filled(np.ascontiguousarray(values, values.dtype.newbyteorder("=")), special)
     return {
@@ -65,7 +65,11 @@ def best_within(
 ) -> float:
     """Return the best PSNR (dB) of one codec within `budget` bytes over a fine grid of bounds."""
     extent = float(field.max()) - float(field.min())
-    if not extent or codec.refusal(field, 0.5 * extent):
+    if not 0 < extent < math.inf:
+        return -math.inf
+    exponent = exponent_of(extent)  # PSNR does not depend on it
+    field, extent = times_power(field, exponent), math.ldexp(extent, exponent)
+    if codec.refusal(field, 0.5 * extent):
         return -math.inf
     try:
         low, high = 1e-7 * extent, 0.5 * extent

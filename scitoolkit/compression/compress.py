@@ -274,7 +274,9 @@ def _decode_values(
     native = dtype.newbyteorder("=")
     log_domain = header["bound"]["mode"] == "pw_rel"
     work = np.dtype(np.float64) if log_domain else working_dtype(native)
-    values = field.decode_field(header, sections, shape, work, error_bound_of(header))
+    exponent = header.get("exponent", 0)
+    bound = math.ldexp(error_bound_of(header), exponent)
+    values = times_power(field.decode_field(header, sections, shape, work, bound), -exponent)
     crc = _crc(values) if with_crc else 0
     if log_domain:
         values = LogField.restore(values, sections)
@@ -313,9 +315,7 @@ def _bounded(
     """Return the verified stream, or None if only lossless coding keeps the bound."""
     work = prepared.work
     low, high = float(work.min()), float(work.max())
-    if low != high and (
-        not math.isfinite(error_bound) or error_bound < _smallest_bound(low, high, work.dtype)
-    ):
+    if low != high and not _ulp(low, high, work.dtype) <= error_bound < math.inf:
         return None
     if header["bound"]["mode"] == "psnr":
         header = {**header, "error_bound": error_bound}
@@ -328,16 +328,23 @@ def _bounded(
     sections = {**prepared.fixed, **({} if log_field is None else log_field.sections())}
     if prepared.special is not None:
         sections["mask"] = encode_mask(prepared.native, prepared.special)
-    middle = _constant(values, error_bound)
+    middle, exponent = _constant(values, error_bound), 0
+    best: Encoded | None
     if middle is not None:
         best = Encoded({"base": {"name": "constant", "value": middle}}, {"base": b""}, values)
     else:
+        exponent = field.exponent_of(error_bound)
+        bound = math.ldexp(error_bound, exponent)
         try:
-            best = choose.encode_best(values, error_bound, options)
+            best = choose.encode_best(times_power(values, exponent), bound, options)
         except MemoryError:
             raise ScitoolkitError("out of memory", fix="compress in slabs") from None
+        if best is None:
+            return None
     header, sections = {**header, **best.header}, {**best.sections, **sections}
-    if log_field is None and best.error is not None and _as_decoded(prepared, best.decoded):
+    if exponent:
+        header["exponent"] = exponent
+    elif log_field is None and best.error is not None and _as_decoded(prepared, best.decoded):
         # The codec measured its error on these values: decoding again would find the same.
         largest = min(rounded_up(best.error), error_bound)
         crc = {} if field.codec_of(best).checked else {VALUES_CRC: _crc(best.decoded)}
@@ -484,16 +491,20 @@ def _constant(values: np.ndarray, error_bound: float) -> float | None:
     return middle if inside else None
 
 
-def _smallest_bound(low: float, high: float, dtype: np.dtype) -> float:
-    """Return the smallest supported bound: one ulp of the largest value.
+def _ulp(low: float, high: float, dtype: np.dtype) -> float:
+    """Return the ulp of the largest magnitude, the smallest supported bound."""
+    limits = np.finfo(dtype)
+    exponent = math.frexp(max(abs(low), abs(high)))[1] - 1
+    return math.ldexp(float(limits.eps), max(exponent, int(limits.minexp)))
 
-    It is infinite for values whose sums could overflow the dtype, and never below the bounds whose
-    reciprocals could.
-    """
-    largest, limits = max(abs(low), abs(high)), np.finfo(dtype)
-    if largest > float(limits.max) / 64:
-        return math.inf
-    return max(float(np.spacing(dtype.type(largest))), 1e3 * float(limits.tiny))
+
+def times_power(values: np.ndarray, exponent: int) -> np.ndarray:
+    """Return the values times two to the power `exponent`, which is exact for normal numbers."""
+    if not exponent:
+        return values
+    # Decoded values may round to Inf or zero; verification finds them.
+    with np.errstate(over="ignore", under="ignore"):
+        return np.ldexp(values, exponent)
 
 
 def _finite_only(values: np.ndarray, special: np.ndarray | None) -> np.ndarray:

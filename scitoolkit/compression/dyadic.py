@@ -111,11 +111,11 @@ def outliers(values: np.ndarray, decoded: np.ndarray, bound: float) -> np.ndarra
     error = values.astype(np.float64)
     error -= decoded
     size = np.abs(error)
-    away = np.flatnonzero(size.reshape(-1) > bound)
+    away = np.flatnonzero(~(size.reshape(-1) <= bound))  # a NaN is away
     corrections = np.zeros(values.shape, np.int8)
     if away.size:
         units = np.rint((size.reshape(-1)[away] / bound - FIRST_OUTLIER) / NEXT_OUTLIER) + 1
-        if units.max() > 127:
+        if not units.max() <= 127:
             raise OverflowError
         corrections.reshape(-1)[away] = np.copysign(units, error.reshape(-1)[away])
     return corrections

@@ -4,10 +4,14 @@ Enhancers and transform codecs may move points out of the bound. These points ar
 integers (`dyadic.outliers`), so that the bound holds at every point. A fraction `GUARD` of the
 bound is reserved for rounding on other machines. With `relaxed`, enhanced points are not corrected;
 their errors are at most twice the bound, and the header records this.
+
+Codecs receive fields with a bound near 1: values and bound are multiplied by a power of two, which
+is exact, because libraries end the process, overflow or lose digits at other magnitudes.
 """
 
 from __future__ import annotations
 
+import math
 import zlib
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,8 +20,9 @@ import numpy as np
 
 from scitoolkit.compression import dyadic
 from scitoolkit.compression.codecs import ErrorBoundedCodec, codecs
+from scitoolkit.compression.codecs.base import USUAL_EXPONENTS
 from scitoolkit.compression.enhancers import Enhancer, enhancers
-from scitoolkit.core.errors import ConfigError, DataError
+from scitoolkit.core.errors import BackendError, ConfigError, DataError
 from scitoolkit.core.plugins import Kind
 
 GUARD = 1e-6
@@ -57,9 +62,45 @@ def encode_base(
         values: finite C-contiguous float32 or float64.
         bound: absolute error bound.
         factor: one of `codec.factors`, the multiple of the bound that the codec uses.
+
+    Raises:
+        BackendError: the codec failed, or returned other than finite values of this shape.
     """
-    coded = codec.code(values, bound, factor)
+    try:
+        coded = codec.code(values, bound, factor)
+    except (MemoryError, BackendError, ConfigError):
+        raise
+    except Exception as error:  # of any library: no input of a user may end a compression
+        raise BackendError(
+            f"codec {codec.name} failed ({error!r})", fix="codec='auto' uses another"
+        ) from error
+    decoded = coded.decoded
+    # The error of a codec that measured it holds; decoded values of others are not trusted.
+    if coded.error is None and not (
+        decoded.shape == values.shape
+        and decoded.dtype == values.dtype
+        and np.isfinite(decoded).all()
+    ):
+        raise BackendError(
+            f"codec {codec.name} decodes to {decoded.dtype} {decoded.shape}, or to NaN or Inf",
+            allowed=f"finite {values.dtype} {values.shape}",
+            fix="codec='auto' uses another",
+        )
     return Encoded({"base": coded.header}, {"base": coded.data}, coded.decoded, coded.error)
+
+
+def exponent_of(bound: float) -> int:
+    """Return the power of two by which values and bound are multiplied for a codec.
+
+    Args:
+        bound: absolute, > 0 and finite.
+
+    Example:
+        >>> exponent_of(1e-3), exponent_of(2.0**99), exponent_of(5e-324)
+        (0, -100, 1073)
+    """
+    exponent = math.frexp(bound)[1]
+    return 0 if abs(exponent) < USUAL_EXPONENTS else -exponent
 
 
 def codec_of(encoded: Encoded) -> type[ErrorBoundedCodec]:

@@ -6,13 +6,14 @@ overlapping blocks.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from scitoolkit.compression.codecs import codecs
 from scitoolkit.compression.codecs.base import WindowedCodec
-from scitoolkit.compression.compress import decompress, error_bound_of
+from scitoolkit.compression.compress import decompress, error_bound_of, times_power
 from scitoolkit.compression.container import read_header, unpack
 from scitoolkit.core.errors import ConfigError, DataError
 
@@ -80,9 +81,9 @@ def _part(stream: bytes | memoryview, spans: Spans) -> np.ndarray:
     codec = codecs.get(header["base"]["name"])()
     assert isinstance(codec, WindowedCodec)
     native = dtype.newbyteorder("=")
-    part = codec.restore_window(
-        header["base"], sections["base"], shape, native, error_bound_of(header), window
-    )
+    bound = math.ldexp(error_bound_of(header), header.get("exponent", 0))
+    part = codec.restore_window(header["base"], sections["base"], shape, native, bound, window)
+    part = times_power(part, -header.get("exponent", 0))
     return part.reshape([e - b for b, e in spans]).astype(dtype, copy=False)
 
 

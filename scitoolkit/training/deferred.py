@@ -24,14 +24,34 @@ def is_deferred(model: nn.Module) -> bool:
     return any(t.is_meta for t in [*model.parameters(), *model.buffers()])
 
 
-def tied(model: nn.Module) -> tuple[str, str] | None:
-    """Return two names of one parameter, or None if each parameter has one name."""
-    seen: dict[int, str] = {}
-    for name, parameter in model.named_parameters(remove_duplicate=False):
-        first = seen.setdefault(id(parameter), name)
+def tied(model: nn.Module, *, distinct: bool = False) -> tuple[str, str] | None:
+    """Return two names of one parameter, or of parameters in one memory; None if there are none.
+
+    Args:
+        model: any module.
+        distinct: pass over second names of the same parameter.
+
+    Example:
+        >>> one = nn.Linear(3, 2)
+        >>> other = nn.Linear(2, 3)
+        >>> other.weight = nn.Parameter(one.weight.detach().T)
+        >>> tied(nn.ModuleList([one, other]))
+        ('0.weight', '1.weight')
+    """
+    seen: dict[object, str] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=distinct):
+        first = seen.setdefault(_memory(parameter), name)
         if first != name:
             return first, name
     return None
+
+
+def _memory(parameter: Tensor) -> object:
+    """Return what two parameters with the same numbers share, such as one and its transpose."""
+    if not parameter.numel() or isinstance(parameter, DTensor):
+        return id(parameter)
+    storage = parameter.untyped_storage()._cdata
+    return storage, parameter.storage_offset(), parameter.numel()
 
 
 def check_deferred(model: nn.Module) -> None:

@@ -28,6 +28,8 @@ _GROUPS: Iterator[int] = itertools.count()
 """Numbers of the groups of this job, in the same order on every rank."""
 _CONNECTIONS: dict[ProcessEnvironment, Any] = {}
 """Stores of this job; rank 0 serves them until it ends."""
+_MESHES: set[str] = {"DeviceMesh", "FSDPMeshInfo", "HSDPMeshInfo"}
+"""Types of torch that hold process groups."""
 
 
 def choose_device(config: TrainingConfig) -> torch.device:
@@ -94,9 +96,23 @@ def process_group(config: TrainingConfig) -> Iterator[None]:
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()
-        # A reference cycle may still hold the group. A gloo thread that frees a tensor during
-        # interpreter shutdown aborts the process.
-        gc.collect()
+        _release_groups()
+
+
+def _release_groups() -> None:
+    """Drop the remaining references to destroyed groups, which ends the threads of gloo.
+
+    A gloo thread that frees a tensor during interpreter shutdown aborts the process. References
+    are in cycles and in the meshes of sharded tensors, which the caches of DTensor keep.
+    """
+    for item in gc.get_objects():
+        if type(item).__name__ in _MESHES and type(item).__module__.startswith("torch."):
+            for name, value in list(vars(item).items()):
+                if isinstance(value, dist.ProcessGroup):
+                    setattr(item, name, None)
+                elif name == "_pg_registry":
+                    value.clear()
+    gc.collect()
 
 
 def _store(place: ProcessEnvironment, timeout: float) -> Any:

@@ -24,6 +24,8 @@ from scitoolkit.core.plugins import Kind, NeedsPackages
 Shape = tuple[int, ...]
 # Streams of some libraries contain uncompressed tables, so deflate pays off on small fields.
 DEFLATED_BYTES, DEFLATE_COST = 1 << 18, 8
+# Bounds between 2^-60 and 2^60 are accepted: SPERR ends the process at 2^63, others overflow.
+USUAL_EXPONENTS = 60
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,9 @@ class ErrorBoundedCodec(NeedsPackages, Config):
         if len(shape) < fewest or min(shape) < self.min_extent:
             needs = f"{fewest} to {most} dims of at least {self.min_extent}"
             return f"{self.name} needs {needs}, got {shape}"
+        if not 2.0**-USUAL_EXPONENTS <= error_bound <= 2.0**USUAL_EXPONENTS:
+            needs = f"a bound within a factor 2^{USUAL_EXPONENTS} of 1"
+            return f"{self.name} needs {needs}, got {error_bound:g}: scale values and bound"
         return ""
 
     def factors(self, num_points: int) -> Sequence[float]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
 from scitoolkit.emulation.config import EmulationConfig
@@ -15,6 +14,7 @@ from scitoolkit.emulation.spatial.distribute import distribute, divided_dim
 from scitoolkit.emulation.variables import Layout
 from scitoolkit.training.ranks.communicator import Communicator, join
 from scitoolkit.training.strategies.data_parallel import DataParallelStrategy
+from scitoolkit.training.strategies.in_place import copy_from_first
 
 
 class SlabStrategy(DataParallelStrategy):
@@ -32,7 +32,7 @@ class SlabStrategy(DataParallelStrategy):
         """Broadcast the weights of rank 0, without buffers that belong to its slab."""
         model = model.to(self.device)
         for tensor in model.state_dict().values():
-            dist.broadcast(tensor, src=0)
+            copy_from_first(tensor)
         for module in model.modules():
             if isinstance(module, NormalizedNetwork):
                 module.position = module.position.to(self.device)

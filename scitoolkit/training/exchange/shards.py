@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard
 
-from scitoolkit.core.errors import ConfigError
 from scitoolkit.training.exchange.buckets import OrderedBuckets, Watch, on_gradient
 from scitoolkit.training.exchange.sums import ShardExchange
 from scitoolkit.training.sharding import local
@@ -30,7 +29,7 @@ class ShardBuckets(OrderedBuckets):
 
     Args:
         named: trainable parameters with their names, in the same order and with the same values on
-            all ranks.
+            all ranks; contiguous.
         exchange: sends the buckets.
         bucket_mib: largest size of a bucket in MiB; a larger gradient gets a bucket of its size.
         keep: keep the memory of the buckets between steps.
@@ -40,9 +39,6 @@ class ShardBuckets(OrderedBuckets):
     Attributes:
         parts: parameters of the optimizer by model parameter: DTensors sharded along the first
             dimension. With an inexact exchange they are more precise than the model's parameters.
-
-    Raises:
-        ConfigError: a parameter is not contiguous in memory.
     """
 
     def __init__(
@@ -55,14 +51,8 @@ class ShardBuckets(OrderedBuckets):
         offload: bool = False,
         watch: Watch = on_gradient,
     ) -> None:
-        for name, parameter in named:
-            if not parameter.is_contiguous():
-                raise ConfigError(
-                    f"parameter {name} is not contiguous, so it cannot be sharded by rows",
-                    where="model",
-                    fix="the parameter's .contiguous() copy, or training.strategy=ddp",
-                )
         parameters = [p for _, p in named]
+        assert all(p.is_contiguous() for p in parameters), "the strategy makes them contiguous"
         super().__init__(parameters, bucket_mib, watch)
         self._exchange, self._keep = exchange, keep
         self._rank, self._world = dist.get_rank(), dist.get_world_size()

@@ -67,6 +67,7 @@ class ProcessGroup:
     ) -> Wait:
         """Start the exchange asynchronously, to overlap it with local work."""
         self.traffic.count(self.rank, received, send.element_size())
+        send = send.contiguous()  # a flat view may have strides, such as an expanded gradient's
         work = dist.all_to_all_single(receive, send, list(received), list(sent), async_op=True)
         # Keeps `send` alive until the exchange is complete.
         return lambda: (work.wait(), send)[0]

@@ -23,7 +23,7 @@ class _Sum(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
-        out = x.clone()
+        out = x.clone(memory_format=torch.contiguous_format)
         dist.all_reduce(out)
         return out
 

@@ -17,6 +17,7 @@ from scitoolkit.training.exchange.config import ExchangeConfig
 from scitoolkit.training.exchange.sums import BucketSum
 from scitoolkit.training.strategies.base import TrainingStrategy
 from scitoolkit.training.strategies.batch_norm import SynchronisedBatchNorm
+from scitoolkit.training.strategies.in_place import copy_from_first, sum_over_ranks
 
 
 def joined() -> bool:
@@ -44,6 +45,8 @@ class DataParallelStrategy(TrainingStrategy):
         super().__init__(device, dist.get_rank(), dist.get_world_size())
         self.agrees_on_errors = type(self).agrees_on_errors and not communicating_model
         self._communicating_model = communicating_model
+        if communicating_model:
+            self.seed_rank = 0  # random numbers that choose the model's path choose it on all ranks
         self._batch_norm: SynchronisedBatchNorm | None = None
         self._buckets: OrderedBuckets | None = None
         self._sum: BucketSum | None = None
@@ -51,9 +54,8 @@ class DataParallelStrategy(TrainingStrategy):
     def prepare(self, model: nn.Module, seed: int) -> nn.Module:
         """Broadcast rank 0's weights and buffers; synchronise batch normalisation."""
         model = super().prepare(model, seed)
-        with torch.no_grad():
-            for tensor in [*model.parameters(), *model.buffers()]:
-                dist.broadcast(tensor, src=0)
+        for tensor in [*model.parameters(), *model.buffers()]:
+            copy_from_first(tensor)
         self._synchronise(model)
         return model
 
@@ -151,13 +153,13 @@ class DataParallelStrategy(TrainingStrategy):
 
     def total(self, tensor: Tensor) -> Tensor:
         """Sum in one all-reduce."""
-        dist.all_reduce(tensor)
+        sum_over_ranks(tensor)
         return tensor
 
     def sync_buffers(self, buffers: Sequence[Tensor]) -> None:
         """Broadcast rank 0's buffers, because running statistics differ between ranks."""
-        for buffer in buffers if self.world > 1 else ():
-            dist.broadcast(buffer, src=0)
+        for buffer in buffers:
+            copy_from_first(buffer)
 
     def _synchronise(self, model: nn.Module) -> None:
         """Synchronise batch normalisations, which communicate inside the model."""

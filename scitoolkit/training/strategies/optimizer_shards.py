@@ -13,6 +13,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from scitoolkit.core.errors import ConfigError
+from scitoolkit.training.deferred import tied
 from scitoolkit.training.exchange.buckets import Watch, on_gradient
 from scitoolkit.training.exchange.config import ExchangeConfig
 from scitoolkit.training.exchange.shards import ShardBuckets
@@ -36,6 +38,34 @@ class OptimizerShardsStrategy(DataParallelStrategy):
         self._offload = offload
         self._keeps_buckets = keeps_buckets
         self._precise: dict[str, nn.Parameter] = {}
+        self._strides: dict[nn.Parameter, tuple[int, ...]] = {}
+
+    def prepare(self, model: nn.Module, seed: int) -> nn.Module:
+        """Make all parameters contiguous until `restore`, because they are sharded by rows.
+
+        Raises:
+            ConfigError: two parameters share their memory, which the contiguous ones would not.
+        """
+        pair = tied(model, distinct=True)
+        model = super().prepare(model, seed)
+        strided = [p for p in model.parameters() if not p.is_contiguous()]
+        if strided and pair:
+            raise ConfigError(
+                f"parameters {pair[0]} and {pair[1]} are in the same memory",
+                where="training.sharding.stage",
+                fix="one parameter for both, transposed where it is used",
+            )
+        self._strides = {p: p.stride() for p in strided}
+        for parameter in strided:
+            parameter.data = parameter.data.contiguous()
+        return model
+
+    def restore(self, model: nn.Module) -> nn.Module:
+        """Give the parameters their strides again."""
+        for parameter, strides in self._strides.items():
+            values = parameter.data
+            parameter.data = values.new_empty_strided(values.shape, strides).copy_(values)
+        return super().restore(model)
 
     def attach(
         self,

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.distributed.tensor import DTensor
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -19,6 +18,7 @@ from scitoolkit.training.exchange.buckets import Watch, on_gradient
 from scitoolkit.training.exchange.config import ExchangeConfig
 from scitoolkit.training.sharding import local, shard_offset, whole
 from scitoolkit.training.strategies.data_parallel import DataParallelStrategy
+from scitoolkit.training.strategies.in_place import copy_from_first
 
 SMALLEST_SHARE = 1 / 16  # of the group size; smaller modules are gathered with the root
 GROUPS, SMALLEST_GROUP_MIB = 24, 1.0
@@ -143,7 +143,7 @@ class ShardedStrategy(DataParallelStrategy):
         )
         for source, target in pairs:
             value = source.detach().to(self.device)
-            dist.broadcast(value, src=0)
+            copy_from_first(value)
             part = local(target)
             if isinstance(target, DTensor):
                 value = value[shard_offset(target) :][: part.shape[0]]
@@ -219,11 +219,12 @@ def _mebibytes(module: nn.Module) -> float:
 
 
 def _without_memory(model: nn.Module) -> nn.Module:
-    """Return a copy whose parameters and buffers are on the meta device."""
+    """Return a copy on the meta device; FSDP2 demands that its parameters are contiguous."""
     memo: dict[int, object] = {}
     for parameter in model.parameters():
         kept = parameter.requires_grad
-        memo[id(parameter)] = nn.Parameter(torch.empty_like(parameter, device="meta"), kept)
+        dense = torch.empty(parameter.shape, dtype=parameter.dtype, device="meta")
+        memo[id(parameter)] = nn.Parameter(dense, kept)
     for buffer in model.buffers():
         memo[id(buffer)] = torch.empty_like(buffer, device="meta")
     return copy.deepcopy(model, memo)
