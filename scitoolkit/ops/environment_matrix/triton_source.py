@@ -462,5 +462,5 @@ def generate(spec: EnvironmentSpec) -> str:
 
 def _kernel(name: str, arguments: str, lines: Sequence[str]) -> str:
     body = "\n".join("    " + line for line in lines)
-    counts = [each for each in ("N", "pieces") if each in arguments.split(", ")]
+    counts = [count for count in ("N", "pieces") if count in arguments.split(", ")]
     return f"\n\n@triton.jit(do_not_specialize={counts})\ndef {name}({arguments}):\n{body}\n"
