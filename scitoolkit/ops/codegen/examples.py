@@ -49,7 +49,3 @@ class Numbers:
     def integers(self, limit: int, *shape: int) -> Tensor:
         """Return int64 integers from 0 to `limit` - 1."""
         return torch.randint(limit, shape, generator=self._generator).to(self.device)
-
-    def listed(self, *values: int) -> Tensor:
-        """Return these int64 integers."""
-        return torch.tensor(values).to(self.device)

@@ -40,4 +40,4 @@ def environment_kind(spec: EnvironmentSpec, like: Tensor) -> type[Environment]:
 
 def available(spec: EnvironmentSpec, like: Tensor) -> bool:
     """Return whether the kernels can run for tensors like `like`; if not, log the reason once."""
-    return OPERATION.has_kernel(spec, like.dtype, like.device.type)
+    return OPERATION.has_kernel(spec, like)

@@ -26,8 +26,8 @@ GeneratedC.serve(OPERATION.name, prepare=operators.kernels, source=operators.sou
 
 
 def available(spec: FittingSpec, like: Tensor) -> bool:
-    """Return whether the kernel can run for tensors like `like`; if not, log the reason once."""
-    return OPERATION.has_kernel(spec, like.dtype, like.device.type)
+    """Return whether the kernel can run; if not, log the reason once."""
+    return OPERATION.has_kernel(spec, like)
 
 
 class FittingNetwork:

@@ -41,8 +41,8 @@ def _kernel(
 
 
 def available(spec: NeighbourAttentionSpec, like: Tensor) -> bool:
-    """Return whether the kernels can run for tensors like `like`; if not, log the reason once."""
-    return OPERATION.has_kernel(spec, like.dtype, like.device.type)
+    """Return whether kernels support the dtype and device of `like`; if not, log why once."""
+    return OPERATION.has_kernel(spec, like)
 
 
 class KeptMoments:

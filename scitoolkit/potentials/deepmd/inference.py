@@ -93,7 +93,7 @@ class Fitting:
             values: moments of each descriptor, (n, ...).
             given: parameters, (n, ·) each.
         """
-        types = torch.full((len(values[0]),), kind, dtype=torch.int64)
+        types = torch.full((len(values[0]),), kind, device=values[0].device)
         with torch.enable_grad():
             values = [each.detach().requires_grad_() for each in values]
             pairs = zip(self._descriptors, values, strict=True)

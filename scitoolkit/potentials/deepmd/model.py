@@ -98,6 +98,14 @@ class DeepPotential(Potential):
             )
         return graph[name]
 
+    def lone_parameters(self) -> dict[str, Tensor]:
+        """Return the mean external parameters of the training frames."""
+        return {
+            name: self.get_buffer(f"{name}_mean")[None]
+            for name, number in self._given().items()
+            if number
+        }
+
     def given_inputs(self, graph: Batch) -> list[Tensor]:
         """Return the normalised frame and atom parameters of each atom, (N, ·) each."""
         out = []
