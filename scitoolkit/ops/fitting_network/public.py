@@ -25,9 +25,9 @@ GeneratedC.serve(OPERATION.name, prepare=operators.kernels, source=operators.sou
 )
 
 
-def available(spec: FittingSpec, dtype: torch.dtype) -> bool:
+def available(spec: FittingSpec, like: Tensor) -> bool:
     """Return whether the kernel can run; if not, log the reason once."""
-    return OPERATION.has_kernel(spec, dtype)
+    return OPERATION.has_kernel(spec, like)
 
 
 class FittingNetwork:
