@@ -1,4 +1,4 @@
-"""Rates of the card that no kernel exceeds: copies, matrix products, launches, reads of a number."""
+"""Rates of the card that no kernel exceeds: copies, products, launches, reads of a number."""
 
 from __future__ import annotations
 

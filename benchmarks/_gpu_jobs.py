@@ -6,6 +6,7 @@ and which kernels fell back to the reference.
 
 from __future__ import annotations
 
+import itertools
 import json
 import statistics
 import sys
@@ -70,7 +71,7 @@ def main(name: str, device: str, folder: str) -> int:
         code = command_line([command, str(ROOT / "workflows" / workflow), *given]) or 0
     except SystemExit as stopped:
         code = stopped.code if isinstance(stopped.code, int) else int(stopped.code is not None)
-    gaps = [b - a for a, b in zip(times, times[1:], strict=False)]
+    gaps = [b - a for a, b in itertools.pairwise(times)]
     losses = _losses(Path(folder))
     tell(
         exit_code=code,
