@@ -5,7 +5,7 @@
 
 The rungs, in order of worth per second: rates of the card; the tests marked `gpu`; jobs of the
 workflows on the GPU against the CPU; kernels against other packages; memory and feeding. Each is a
-process group of its own, stopped at its limit, and stored in `results/gpu_DEVICE_DATE.json` when it
+separate process group, stopped at its limit, and stored in `results/gpu_DEVICE_DATE.json` when it
 ends; a second call continues with what has not passed. PACKAGES is a folder or a tar archive of
 installed packages, for machines without a network; those of `--peers` are seen only by the
 comparisons. A peer that is missing is reported and is no failure. Needs torch, but no installation

@@ -153,6 +153,15 @@ def _feed(folder: Path) -> None:
         def __getattr__(self, name):
             return getattr(self._loader, name)
 
+        def set_epoch(self, epoch):
+            self._loader.set_epoch(epoch)
+
+        def state_dict(self):
+            return self._loader.state_dict()
+
+        def load_state_dict(self, state):
+            self._loader.load_state_dict(state)
+
         def __len__(self):
             return len(self._loader)
 
