@@ -36,14 +36,14 @@ demo: $(STAMP)
 	@$(BIN)/scitoolkit tour
 
 test: $(STAMP) $(PEERS)/lammps/.installed lint
-	$(PYTEST) -m "not slow and not gpu"
+	$(PYTEST) -m "not slow and not gpu and not device"
 
 test-slow: $(STAMP)
-	$(PYTEST) -m "slow and not gpu"
+	$(PYTEST) -m "slow and not gpu and not device"
 
 # Processes that tests start are measured as well; those that tests kill leave damaged files.
 coverage: $(STAMP)
-	-$(BIN)/python -m coverage run -m pytest --numprocesses=2 --dist=loadfile -m "not slow and not gpu"
+	-$(BIN)/python -m coverage run -m pytest --numprocesses=2 --dist=loadfile -m "not slow and not gpu and not device"
 	$(BIN)/python -m coverage combine -q
 	rm -f .coverage.*
 	$(BIN)/python -m coverage report --skip-covered --sort=cover

@@ -26,8 +26,10 @@ from scitoolkit.compression.stored import Stored
 from scitoolkit.compression.value_range import ValueRange
 from scitoolkit.compression.zarr_files import original_array
 from scitoolkit.core.errors import DataError
+from scitoolkit.core.log import get_logger
 from scitoolkit.io.compressed import holds_streams, is_store
 
+log = get_logger(__name__)
 # The range in a header is written in the shortest decimals of its dtype.
 RANGE_ROUNDING = 1e-6
 
@@ -170,8 +172,17 @@ def compared(
         it is not.
 
     Raises:
-        DataError: shape or dtype differ.
+        DataError: shape or dtype differ; rows appended along the first dim are allowed.
     """
+    rows = original.shape[:1]
+    if original.ndim and decoded.shape[1:] == original.shape[1:] and decoded.shape[:1] > rows:
+        log.warning(
+            "%s: %d rows were appended to the compressed variable; the first %d are compared",
+            name,
+            len(decoded) - rows[0],
+            rows[0],
+        )
+        decoded = decoded[: rows[0]]
     if decoded.shape != original.shape or decoded.dtype != original.dtype:
         raise DataError(
             f"{name}: the original is {original.dtype}{original.shape}, "

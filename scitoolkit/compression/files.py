@@ -9,6 +9,7 @@ original file.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import itertools
 import math
@@ -47,9 +48,18 @@ from scitoolkit.compression.zarr_files import (
 from scitoolkit.core.errors import ConfigError, DataError, damage_named, file_named
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.run_directory import move_into_place, temporary_name
-from scitoolkit.io.compressed import FILTERED, STREAM, StoreFiles, is_store, is_stream
+from scitoolkit.io.compressed import (
+    FILTERED,
+    STREAM,
+    StoreFiles,
+    has_filter,
+    is_store,
+    is_stream,
+    mark_of,
+)
 from scitoolkit.io.formats import format_of
 from scitoolkit.io.numpy_file import save_array
+from scitoolkit.io.variable_roles import roles_of_variables
 
 log = get_logger(__name__)
 _AS_STREAM = "%s is written as a stream, which only scitoolkit reads: %s"
@@ -61,6 +71,8 @@ NAME = "scitoolkit_name"
 BYTES = "scitoolkit_bytes"
 """Attribute of a stream: path of its dimension scale, which netCDF readers require."""
 LAYOUT = 2
+STALE = frozenset({FILTERED})
+"""Attribute that a derived file has copied from a compressed one."""
 # Attribute of a stream in files of layout 1: names of the dimension scales.
 _DIMS = "scitoolkit_dims"
 
@@ -126,7 +138,7 @@ def compress_file(source: Path | str, target: Path | str, plan: FilePlan) -> lis
                     if found is not None and not why:
                         made = filtered.write(item, parent, name, copy.type_of(item), found)
                         records.append(record(item.name.lstrip("/"), filtered.about(made)))
-                        return Replacement(made, made, item)
+                        return Replacement(made, made, item, STALE)
                     log.warning(_AS_STREAM, item.name, why)
                 options = plan.options_of(item.name.lstrip("/"))
                 stream = compress_slabs(item, bound, options, missing=plan.missing, where=item.name)
@@ -137,7 +149,7 @@ def compress_file(source: Path | str, target: Path | str, plan: FilePlan) -> lis
             if any(len(dim) for dim in item.dims):
                 _label(raw, next(numbers))
             records.append(_record(item.name.lstrip("/"), stream))
-            return Replacement(raw, header, item)
+            return Replacement(raw, header, item, STALE)
 
         _atomic(target, lambda path: copy_hdf5(file, path, store))
     return records
@@ -193,11 +205,12 @@ class _Restored:
         """Return the variable of a stream, `LEFT_OUT` for a header, else None."""
         if object_key(item) in self._headers:
             return LEFT_OUT
-        if FILTERED in item.attrs:
+        mark = mark_of(item)
+        if mark == FILTERED:
             self.names.append(item.name.lstrip("/"))
             made = filtered.restore(item, parent, name, copy.type_of(item))
             return Replacement(made, made, item, frozenset({FILTERED}))
-        if STREAM not in item.attrs:
+        if mark != STREAM:
             return None
         self.names.append(_variable_name(item))
         stream = item[...].tobytes()
@@ -310,12 +323,12 @@ def stored_variables(path: Path | str) -> Iterator[Stored]:
         found: list[str] = []
 
         def visit(name: str, item: Any) -> None:
-            if isinstance(item, h5py.Dataset) and {STREAM, FILTERED} & set(item.attrs):
+            if mark_of(item):
                 found.append(name)
 
         file.visititems(visit)
         for name in found:
-            if STREAM in file[name].attrs:
+            if mark_of(file[name]) == STREAM:
                 yield Stored.of_stream(_variable_name(file[name]), file[name][...].tobytes())
             else:
                 filtered.load_filter()
@@ -417,11 +430,51 @@ def _together(file: h5py.File, plan: FilePlan) -> dict[tuple[int, int], bytes]:
 
 def _wanted(file: h5py.File, plan: FilePlan) -> dict[str, Bound]:
     """Return the full path of each variable with a bound, and the bound."""
-    candidates = {
-        name: Candidate(item.size, item.ndim, item.is_scale, item.attrs)
-        for name, item in _floats(file).items()
+    return wanted(candidates_of(file), plan, str(file.filename))
+
+
+def candidates_of(file: h5py.File) -> dict[str, Candidate]:
+    """Return path -> float variable, with the role that the attributes of all objects give it."""
+    attributes, dims, groups = {}, {}, [dict(file.attrs)]
+
+    def visit(_: str, item: Any) -> None:
+        if isinstance(item, h5py.Dataset):
+            attributes[item.name], dims[item.name] = _attributes(item), item.ndim
+        else:
+            groups.append(_attributes(item))
+
+    file.visititems(visit)
+    roles, floats = roles_of_variables(attributes, dims, groups), _floats(file)
+    stale = [name.lstrip("/") for name, item in floats.items() if _stale(item)]
+    if stale:
+        log.warning(
+            "%s: %s: attribute %s of a former file is ignored, nothing is compressed here",
+            file.filename,
+            ", ".join(stale),
+            FILTERED,
+        )
+    return {
+        name: Candidate(
+            item.size,
+            item.ndim,
+            "coordinate" if item.is_scale else roles.get(name, ""),
+            has_filter(item),
+        )
+        for name, item in floats.items()
     }
-    return wanted(candidates, plan, str(file.filename))
+
+
+def _attributes(item: Any) -> dict[str, Any]:
+    """Return the attributes that can be read; some types of other tools cannot."""
+    readable: dict[str, Any] = {}
+    for name in item.attrs:
+        with contextlib.suppress(OSError, TypeError, ValueError):
+            readable[name] = item.attrs[name]
+    return readable
+
+
+def _stale(item: h5py.Dataset) -> bool:
+    return FILTERED in item.attrs and not has_filter(item)
 
 
 def _is_float(item: h5py.Dataset) -> bool:

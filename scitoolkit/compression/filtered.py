@@ -94,8 +94,7 @@ def write(
 
     for offset, data in map_in_order(coded, _chunks_of(item, made), threads()):
         made.id.write_direct_chunk(offset, data)
-    kept = {**found.header(), "storage": _storage(item)}
-    made.attrs[FILTERED] = json.dumps(kept)
+    made.attrs[FILTERED] = json.dumps({**found.header(), "storage": _storage(item)})
     return made
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from scitoolkit.compression import chunked
 from scitoolkit.compression.bounds import Bound
@@ -15,7 +15,6 @@ from scitoolkit.compression.series import Series
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.suggest import nearest_name
-from scitoolkit.io.compressed import FILTERED
 
 log = get_logger(__name__)
 MIN_SIZE = 1024
@@ -93,14 +92,14 @@ class Candidate:
     Args:
         size: number of values.
         ndim: number of dims.
-        coordinate: whether the file marks it as the coordinate of a dim.
-        attributes: of the variable.
+        role: its role for other variables (`io.variable_roles`), "" for data.
+        compressed: whether its values pass through scitoolkit's filter or codec.
     """
 
     size: int
     ndim: int
-    coordinate: bool
-    attributes: Mapping[str, Any]
+    role: str = ""
+    compressed: bool = False
 
 
 def wanted(candidates: Mapping[str, Candidate], plan: FilePlan, where: str) -> dict[str, Bound]:
@@ -118,7 +117,7 @@ def wanted(candidates: Mapping[str, Candidate], plan: FilePlan, where: str) -> d
     """
     found = _chosen(candidates, plan, where)
     for name in found:
-        if FILTERED in candidates[name].attributes:
+        if candidates[name].compressed:
             raise DataError(
                 f"{name.lstrip('/')} is already compressed",
                 where=where,
@@ -129,16 +128,11 @@ def wanted(candidates: Mapping[str, Candidate], plan: FilePlan, where: str) -> d
 
 def _chosen(candidates: Mapping[str, Candidate], plan: FilePlan, where: str) -> dict[str, Bound]:
     if not plan.variables:
-        coordinates = _coordinates(candidates)
-        return {
-            name: plan.bound
-            for name, item in candidates.items()
-            if plan.bound is not None
-            and item.size >= MIN_SIZE
-            and item.ndim
-            and not item.coordinate
-            and name.rpartition("/")[2] not in coordinates
-        }
+        large = {n: item for n, item in candidates.items() if item.size >= MIN_SIZE and item.ndim}
+        exact = [f"{n.lstrip('/')} ({item.role})" for n, item in large.items() if item.role]
+        if exact and plan.bound is not None:
+            log.info("%s: copied exactly unless named by --variable: %s", where, ", ".join(exact))
+        return {n: plan.bound for n, item in large.items() if plan.bound and not item.role}
     found = {}
     for name, separate in plan.variables.items():
         if (bound := separate or plan.bound) is None:
@@ -167,13 +161,3 @@ def _path_of(name: str, candidates: Iterable[str], where: str) -> str:
         allowed=", ".join(known) or "none",
         fix=nearest_name(name, known) or "",
     )
-
-
-def _coordinates(candidates: Mapping[str, Candidate]) -> set[str]:
-    """Return the names listed as coordinates or bounds of variables (CF conventions)."""
-    named: set[str] = set()
-    for item in candidates.values():
-        for key in ("coordinates", "bounds"):
-            text = item.attributes.get(key, "")
-            named |= set((text.decode() if isinstance(text, bytes) else str(text)).split())
-    return named

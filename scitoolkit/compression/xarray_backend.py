@@ -21,11 +21,27 @@ from xarray.core import indexing
 
 from scitoolkit.compression.compress import inspect_stream
 from scitoolkit.compression.files import HEADER, refuse_folder
-from scitoolkit.compression.filtered import load_filter
+from scitoolkit.compression.filtered import about, load_filter
 from scitoolkit.compression.regions import decompress_region
 from scitoolkit.compression.zarr_files import stored_arrays
 from scitoolkit.core.errors import DataError
-from scitoolkit.io.compressed import FILTERED, STREAM, is_store, is_stream
+from scitoolkit.io.compressed import FILTERED, has_filter, is_store, is_stream, mark_of
+
+# Keys of an encoding that describe the compressed dataset instead of the original.
+_STORAGE = {
+    "chunksizes",
+    "compression",
+    "compression_opts",
+    "contiguous",
+    "complevel",
+    "fletcher32",
+    "shuffle",
+    "szip",
+    "zlib",
+    "zstd",
+    "bzip2",
+    "blosc",
+}
 
 
 class StreamArray(BackendArray):
@@ -72,12 +88,25 @@ class CompressedStore(AbstractDataStore):
         self._store = H5NetCDFStore.open(path, group=group, phony_dims="access")
         self._path, self._group = path, group or "/"
 
+    def get_encoding(self) -> dict[str, Any]:
+        """Return the unlimited dims."""
+        return dict(self._store.get_encoding())
+
     def load(self) -> tuple[dict[str, xr.Variable], Mapping[str, Any]]:
-        """Return the variables and attributes of the original file."""
+        """Return the variables and attributes of the original file, and its storage as encoding.
+
+        A file written from them has the original's chunks and lossless filters, and no mark of
+        compression.
+        """
         variables, attributes = self._store.load()
         found = dict(variables)
         with h5py.File(self._path) as file:
             for name, variable in variables.items():
+                if FILTERED in variable.attrs:
+                    item = file[self._group][str(name)]
+                    if has_filter(item):
+                        variable.encoding = _original_encoding(variable.encoding, about(item))
+                    del variable.attrs[FILTERED]
                 if HEADER not in variable.attrs:
                     continue
                 header = file[file[self._group][str(name)].attrs[HEADER]]
@@ -138,10 +167,10 @@ class CompressedEntrypoint(BackendEntrypoint):
         if is_stream(path):
             return _one_array(path)
         with h5py.File(path) as file:
-            marks = [set(item.attrs) & {STREAM, FILTERED} for item in file[group or "/"].values()]
+            marks = {mark_of(item) for item in file[group or "/"].values()}
             if not any(marks):
                 raise DataError("no variable compressed by scitoolkit", where=str(path))
-            if any(FILTERED in mark for mark in marks):
+            if FILTERED in marks:
                 load_filter()
         store = CompressedStore(str(path), group)
         return StoreBackendEntrypoint().open_dataset(
@@ -160,7 +189,28 @@ def _zarr_store(path: Path, group: str | None, **decoding: Any) -> xr.Dataset:
             where=str(path),
             fix=f"scitoolkit decompress {path} OUT.zarr",
         )
-    return xr.open_dataset(path, engine="zarr", group=group, consolidated=False, **decoding)
+    opened = xr.open_dataset(path, engine="zarr", group=group, consolidated=False, **decoding)
+    for variable in opened.variables.values():
+        if variable.attrs.pop(FILTERED, None) is not None:
+            for key in ("serializer", "filters", "compressors", "compressor"):
+                variable.encoding.pop(key, None)
+    return opened
+
+
+def _original_encoding(encoding: Mapping[str, Any], header: Mapping[str, Any]) -> dict[str, Any]:
+    """Return xarray's encoding with the chunks and deflate of the original, without the filter."""
+    original = {key: value for key, value in encoding.items() if key not in _STORAGE}
+    storage = header["storage"]
+    if storage["chunks"]:
+        original["chunksizes"] = tuple(storage["chunks"])
+    for code, _, options in storage["filters"] if storage["chunks"] else ():
+        if code == h5py.h5z.FILTER_DEFLATE:
+            original |= {"zlib": True, "complevel": int(options[0])}
+        elif code == h5py.h5z.FILTER_SHUFFLE:
+            original["shuffle"] = True
+        elif code == h5py.h5z.FILTER_FLETCHER32:
+            original["fletcher32"] = True
+    return original
 
 
 def _bytes_of(item: h5py.Dataset) -> np.ndarray:

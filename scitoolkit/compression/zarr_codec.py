@@ -17,8 +17,7 @@ from zarr.core.buffer import Buffer, NDBuffer
 
 from scitoolkit.compression.native import library
 from scitoolkit.core.errors import ConfigError
-
-NAME = "scitoolkit.interpolation"
+from scitoolkit.io.compressed import CODEC
 
 
 @dataclass(frozen=True)
@@ -39,14 +38,14 @@ class InterpolationSerializer(ArrayBytesCodec):
         """Return the codec from an array's metadata."""
         given = data["configuration"]
         if unknown := set(given) - {"bound", "fill"}:
-            raise ConfigError(f"{NAME} with {min(unknown)!r}", allowed="bound, fill")
+            raise ConfigError(f"{CODEC} with {min(unknown)!r}", allowed="bound, fill")
         fill = given.get("fill")
         return cls(float(given["bound"]), None if fill is None else float(fill))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the metadata of the codec."""
         fill = {} if self.fill is None else {"fill": self.fill}
-        return {"name": NAME, "configuration": {"bound": self.bound, **fill}}
+        return {"name": CODEC, "configuration": {"bound": self.bound, **fill}}
 
     def validate(self, *, shape: Any, dtype: Any, chunk_grid: Any) -> None:
         """Raise ConfigError for an unsupported dtype or bound before anything is written."""
@@ -54,7 +53,7 @@ class InterpolationSerializer(ArrayBytesCodec):
         native = dtype.to_native_dtype()
         if native.kind != "f" or native.itemsize not in (4, 8) or not self.bound > 0:
             raise ConfigError(
-                f"{NAME} for {native} within {self.bound}",
+                f"{CODEC} for {native} within {self.bound}",
                 allowed="float32 or float64, a positive bound",
             )
 

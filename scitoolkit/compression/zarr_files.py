@@ -31,13 +31,20 @@ from scitoolkit.compression.stored import Stored, about_chunks, record
 from scitoolkit.core.errors import ConfigError, DataError, missing_extra
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.run_directory import flush_file, temporary_name
-from scitoolkit.io.compressed import FILTERED, STREAM, StoreFiles, is_store
+from scitoolkit.io.compressed import (
+    CODEC,
+    FILTERED,
+    STREAM,
+    StoreFiles,
+    is_store,
+    mark_in_store,
+)
+from scitoolkit.io.variable_roles import roles_of_variables
 
 if TYPE_CHECKING:
     import zarr
 
 log = get_logger(__name__)
-CODEC = "scitoolkit.interpolation"
 ORIGINAL = "scitoolkit_original"
 """Attribute of a stream: metadata of the original array."""
 LAYOUT = 1
@@ -73,6 +80,11 @@ class ArrayMetadata:
         if (found := _json(files, path, ".zarray")) is None:
             return None
         return cls(2, found, _json(files, path, ".zattrs") or {})
+
+    @property
+    def mark(self) -> str:
+        """How scitoolkit stored the array, see `mark_in_store`."""
+        return mark_in_store(self.fields, self.attributes)
 
     def write(self, folder: Path) -> None:
         """Write the metadata of an array into its folder."""
@@ -162,7 +174,7 @@ class ArrayMetadata:
         """
         attributes = dict(self.attributes)
         try:
-            if STREAM in attributes:
+            if self.mark == STREAM:
                 kept = attributes[ORIGINAL]
                 found = ArrayMetadata(self.version, dict(kept["fields"]), dict(kept["attributes"]))
             else:
@@ -203,7 +215,7 @@ def compress_store(source: Path, target: Path, plan: FilePlan) -> list[dict[str,
         for path, bound in bounds.items():
             original = ArrayMetadata.read(files, path)
             assert original is not None
-            if {STREAM, FILTERED} & original.attributes.keys():
+            if original.mark:
                 raise DataError(
                     "already compressed",
                     where=f"{source}: {_name(path)}",
@@ -223,7 +235,7 @@ def decompress_store(source: Path, target: Path) -> list[str]:
         DataError: the store has no compressed array, or an array is damaged.
     """
     files = StoreFiles(source)
-    found = {path: meta for path, meta in arrays(files) if {STREAM, FILTERED} & {*meta.attributes}}
+    found = {path: meta for path, meta in arrays(files) if meta.mark}
     if not found:
         raise DataError("no variable compressed by scitoolkit", where=str(source))
     with _Copy(files, target, without=found) as copy:
@@ -231,7 +243,7 @@ def decompress_store(source: Path, target: Path) -> list[str]:
             coded = _open(files, path)
             meta.restored(f"{source}: {_name(path)}").write(copy.folder / path)
             restored = _open(StoreFiles(copy.folder), path, mode="r+")
-            stream = STREAM in meta.attributes
+            stream = meta.mark == STREAM
             parts = (
                 iterate_slabs(np.asarray(coded[...]).tobytes())
                 if stream
@@ -245,9 +257,9 @@ def stored_arrays(source: Path) -> Iterator[Stored]:
     """Yield the compressed arrays of a store."""
     files = StoreFiles(source)
     for path, meta in arrays(files):
-        if STREAM in meta.attributes:
+        if meta.mark == STREAM:
             yield Stored.of_stream(_name(path), np.asarray(_open(files, path)[...]).tobytes())
-        elif FILTERED in meta.attributes:
+        elif meta.mark == FILTERED:
             array = _open(files, path)
             original = _original_dtype(meta)
             about = about_chunks(
@@ -277,14 +289,29 @@ def original_array(source: Path, name: str) -> tuple[np.ndarray, MissingValues]:
 
 def wanted_arrays(files: StoreFiles, plan: FilePlan) -> dict[str, Bound]:
     """Return path -> bound of the arrays to compress; see `plan.wanted`."""
+    return wanted(candidates_of(files), plan, str(files.path))
+
+
+def candidates_of(files: StoreFiles) -> dict[str, Candidate]:
+    """Return path -> float array, with the role that the attributes of all objects give it."""
+    described = dict(arrays(files))
+    dims = {path: len(meta.fields["shape"]) for path, meta in described.items()}
+    groups = [
+        (_json(files, folder, "zarr.json") or {}).get("attributes") or {}
+        if leaf == "zarr.json"
+        else _json(files, folder, leaf) or {}
+        for folder, _, leaf in (name.rpartition("/") for name in files.names())
+        if leaf in ("zarr.json", ".zattrs") and folder not in described
+    ]
+    roles = roles_of_variables({p: meta.attributes for p, meta in described.items()}, dims, groups)
     candidates = {}
-    for path, meta in arrays(files):
+    for path, meta in described.items():
         array = _open(files, path)
         if array.dtype.kind == "f" and array.dtype.itemsize <= 8:
-            names = _dims(meta)
-            coordinate = bool(path) and path.rpartition("/")[2] in names
-            candidates[path] = Candidate(array.size, array.ndim, coordinate, meta.attributes)
-    return wanted(candidates, plan, str(files.path))
+            scale = bool(path) and path.rpartition("/")[2] in _dims(meta)
+            role = "coordinate" if scale else roles.get(path, "")
+            candidates[path] = Candidate(array.size, array.ndim, role, meta.mark == FILTERED)
+    return candidates
 
 
 def arrays(files: StoreFiles) -> Iterator[tuple[str, ArrayMetadata]]:
@@ -404,7 +431,8 @@ def _written(
         log.warning("%s is written as a stream, which only scitoolkit reads: %s", where, why)
     options = plan.options_of(_name(array.path))
     stream = compress_slabs(array, bound, options, missing=known, where=where)
-    kept = {"fields": dict(original.fields), "attributes": dict(original.attributes)}
+    attributes = {key: value for key, value in original.attributes.items() if key != FILTERED}
+    kept = {"fields": dict(original.fields), "attributes": attributes}
     meta = original.as_bytes(len(stream), {STREAM: LAYOUT, ORIGINAL: kept})
     meta.write(folder)
     _fill(_open(StoreFiles(folder), "", mode="r+"), iter([np.frombuffer(stream, np.uint8)]))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import shutil
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import h5py
 
@@ -16,7 +18,14 @@ MAGIC = b"SciC"
 STREAM = "scitoolkit_stream"
 """Attribute of an HDF5 dataset whose bytes are a stream."""
 FILTERED = "scitoolkit_filtered"
-"""Attribute of an HDF5 dataset or Zarr array compressed by scitoolkit's filter or codec."""
+"""Attribute of an HDF5 dataset or Zarr array compressed by scitoolkit's filter or codec.
+
+Every tool copies attributes to files without the filter, so that the attribute alone says nothing;
+see `is_filtered`."""
+FILTER_ID = 33793
+"""From the range that HDF5 reserves for unregistered filters (32768 to 65535)."""
+CODEC = "scitoolkit.interpolation"
+"""Name of the codec in the metadata of Zarr arrays."""
 STORE_FILES = ("zarr.json", ".zgroup", ".zarray", ".zmetadata")
 """Metadata files, of which a Zarr store has at least one at its root."""
 
@@ -97,9 +106,11 @@ def holds_streams(path: Path) -> bool:
     """Return whether a file is a stream, or has compressed variables (HDF5, Zarr)."""
     if is_store(path):
         files = StoreFiles(path)
-        quoted = [f'"{mark}"'.encode() for mark in (STREAM, FILTERED)]
-        described = (files.read(n) for n in files.names() if n.endswith(("zarr.json", ".zattrs")))
-        return any(name in text for text in described for name in quoted)
+        return any(
+            mark_in_store(*_described(files, name))
+            for name in files.names()
+            if name.rpartition("/")[2] in ("zarr.json", ".zarray")
+        )
     if not path.is_file():
         return False
     if is_stream(path):
@@ -107,5 +118,55 @@ def holds_streams(path: Path) -> bool:
     if not h5py.is_hdf5(path):
         return False
     with h5py.File(path) as file:
-        marks = {STREAM, FILTERED}
-        return bool(file.visititems(lambda _, item: not marks.isdisjoint(item.attrs) or None))
+        return bool(file.visititems(lambda _, item: mark_of(item) or None))
+
+
+def has_filter(item: Any) -> bool:
+    """Return whether an HDF5 object is a dataset whose chunks pass through scitoolkit's filter."""
+    if not isinstance(item, h5py.Dataset) or item.chunks is None:
+        return False
+    properties = item.id.get_create_plist()
+    filters = (properties.get_filter(i)[0] for i in range(properties.get_nfilters()))
+    return FILTER_ID in filters
+
+
+def mark_of(item: Any) -> str:
+    """Return `STREAM` or `FILTERED` if an HDF5 object is stored so, "" for all others."""
+    if STREAM in item.attrs and _holds_bytes(item):
+        return STREAM
+    return FILTERED if FILTERED in item.attrs and has_filter(item) else ""
+
+
+def _holds_bytes(item: Any) -> bool:
+    return isinstance(item, h5py.Dataset) and item.dtype == "u1" and item.ndim == 1
+
+
+def mark_in_store(fields: Mapping[str, Any], attributes: Mapping[str, Any]) -> str:
+    """Return `STREAM` or `FILTERED` if a Zarr array is stored so, "" for all others.
+
+    Args:
+        fields: content of its `zarr.json` or `.zarray`.
+        attributes: of the array.
+    """
+    dtype = fields.get("data_type", fields.get("dtype"))
+    if STREAM in attributes and dtype in ("uint8", "|u1") and len(fields.get("shape", ())) == 1:
+        return STREAM
+    coded = f'"{CODEC}"' in json.dumps([fields.get("codecs"), fields.get("filters")])
+    return FILTERED if FILTERED in attributes and coded else ""
+
+
+def _described(files: StoreFiles, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return fields and attributes of the array or group that a metadata file describes."""
+    fields, folder = _object(files, name), name.rpartition("/")[0]
+    if name.endswith("zarr.json"):
+        return fields, fields.get("attributes") or {}
+    beside = f"{folder}/.zattrs" if folder else ".zattrs"
+    return fields, _object(files, beside) if beside in files else {}
+
+
+def _object(files: StoreFiles, name: str) -> dict[str, Any]:
+    try:
+        content = json.loads(files.read(name))
+    except ValueError:
+        return {}
+    return content if isinstance(content, dict) else {}

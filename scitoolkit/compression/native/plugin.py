@@ -17,11 +17,10 @@ from typing import Any
 
 from scitoolkit.compression.native.library import source
 from scitoolkit.core.errors import BackendError
+from scitoolkit.io.compressed import FILTER_ID
 from scitoolkit.ops.codegen import prebuilt
 from scitoolkit.ops.codegen.compile import find_compiler, read
 
-FILTER_ID = 33793
-"""From the range that HDF5 reserves for unregistered filters (32768 to 65535)."""
 LIBRARY = "libscitoolkit_codec.so"
 # Without -march=native, because nodes with different processors may share the folder.
 FLAGS = (

@@ -239,3 +239,14 @@ def test_a_copy_that_does_not_fit_is_one_message(tmp_path, capsys):
         "Fix: free space, or another folder; files saved before are intact\n"
     )
     assert not list(tmp_path.iterdir())
+
+
+def test_new_allows_only_what_it_can_make(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for kind in ("model", "datasets", "workflow"):
+        code, _, err = cli(capsys, "new", kind, "mine")
+        assert code == 2
+        assert "unknown kind" in err
+        assert "workflows" not in err.partition("Allowed")[2]
+        assert "codecs" in err
+    assert cli(capsys, "ls", "workflow")[0] == 0
