@@ -9,7 +9,13 @@ import torch
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.ops.environment_matrix.reference import embedding
-from scitoolkit.ops.fitting_network import FittingNetwork, FittingSpec, available
+from scitoolkit.ops.fitting_network import (
+    FittingNetwork,
+    FittingSpec,
+    available,
+    operators,
+    reference,
+)
 from scitoolkit.ops.fitting_network.by_type import TypeTiles, outputs_by_type
 
 LIMIT = {torch.float64: 1e-13, torch.float32: 2e-5}
@@ -141,3 +147,19 @@ def test_tiles_cover_every_atom_once_and_no_tile_has_two_types():
         assert len(set(tiles.place.tolist())) == atoms
         of_atom = tiles.of_type[tiles.place // tiles.size]
         assert torch.equal(of_atom, torch.nn.functional.one_hot(types, kinds).float())
+
+
+@pytest.mark.parametrize("widths", [(20, 20), (12, 24, 24, 7), (40,), (80, 5)])
+@pytest.mark.parametrize("dtype", LIMIT, ids=str)
+def test_the_form_for_gpus_is_autograd_through_the_plain_network(dtype, widths):
+    """Shortcuts around the first layer too, which the C kernel does not have."""
+    spec = FittingSpec(10, 4, widths)
+    layers = layers_of(spec, dtype)
+    moments = torch.randn(13, 10, 4, generator=torch.manual_seed(0), dtype=torch.float64).to(dtype)
+    for rows in (moments, moments[:0]):
+        found = operators.network_by_products(spec, layers)(rows)
+        exact = [[p if p is None else p.double() for p in layer] for layer in layers]
+        for one, other in zip(found, reference.network(spec, exact)(rows.double()), strict=True):
+            assert one.shape == other.shape
+            if len(rows):
+                assert (one - other).abs().max() <= LIMIT[dtype] * other.abs().max()

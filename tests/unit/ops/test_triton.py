@@ -91,6 +91,27 @@ for module, names, real in (
 """
 
 
+COMPILE_INTERPOLATION = """
+import re, torch, triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from scitoolkit.ops.interpolation import triton_source
+
+module = triton_source.gpu_kernels("", torch.float32)
+for name in ("values", "values_gradient", "slopes", "slopes_gradient"):
+    for real in ("*fp32", "*fp64"):
+        kernel = getattr(module, name)
+        sizes = {"W": 300, "LANES": 128, "EDGES": 8, "PARTS": 4}
+        types = {each: "i64" if each == "N" else real for each in kernel.arg_names}
+        types |= {"ptr": "*i64", "order": "*i64", **dict.fromkeys(sizes, "constexpr")}
+        source = ASTSource(kernel, types, sizes)
+        options = {"num_warps": 1, "enable_fp_fusion": True}
+        done = triton.compile(source, GPUTarget("cuda", 80, 32), options)
+        assert not re.search(r"\\b(atom|red)[.]", done.asm["ptx"])
+        print("compiled", name, real)
+"""
+
+
 # The environment matrix: small kernels, or with "slow" the largest ones of the default widths.
 COMPILE_ENVIRONMENT = """
 import re, sys, torch, triton
@@ -133,7 +154,15 @@ def _python(*arguments, **environment):
 @needs_triton
 @pytest.mark.parametrize("kept", ["not slow", pytest.param("slow", marks=pytest.mark.slow)])
 def test_kernels_under_the_interpreter(kept):
-    kinds = ("kernels", "harmonics", "radial", "contraction", "graphs", "environment")
+    kinds = (
+        "kernels",
+        "harmonics",
+        "radial",
+        "contraction",
+        "graphs",
+        "environment",
+        "interpolation",
+    )
     files = [str(Path(__file__).with_name(f"test_triton_{kind}.py")) for kind in kinds]
     options = ("-q", "-x", "-p", "no:cacheprovider", "-m", kept)
     done = _python("-m", "pytest", *options, *files, TRITON_INTERPRET="1")
@@ -160,6 +189,13 @@ def test_kernels_on_sparse_rows_compile_for_a_gpu_without_atomics(tmp_path):
     done = _python("-W", "error", "-c", COMPILE_SEGMENTS, TRITON_CACHE_DIR=str(tmp_path))
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.count("compiled") == 6
+
+
+@needs_triton
+def test_kernels_of_interpolation_compile_for_a_gpu_without_atomics(tmp_path):
+    done = _python("-W", "error", "-c", COMPILE_INTERPOLATION, TRITON_CACHE_DIR=str(tmp_path))
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.count("compiled") == 8
 
 
 @needs_triton
