@@ -42,6 +42,8 @@ BESIDE = max(1, min(5, (os.cpu_count() or 1) // 3))  # processes beside those th
 # Not timed against the CPU: what they show is that they run, end and keep the loss.
 WITHOUT_CPU = ("comet", "sharded", "compile")
 
+LONGER = ("mesh_diffusion", "silicon_mace", "compile")
+
 
 @dataclass
 class Rung:
@@ -69,7 +71,7 @@ def rungs(folder: str) -> Iterator[Rung]:
             yield _job(name, "cpu", folder, 120)
     yield Rung("device tests", "tests", _tests(), 110)
     for name in jobs:
-        yield _job(name, "cuda", folder, 45 if name in ("silicon_mace", "compile") else 35)
+        yield _job(name, "cuda", folder, 50 if name in LONGER else 35)
     kernels: list[tuple[str, list[str], float]] = [
         ("mace float32", ["_gpu_potentials.py", "mace", "float32"], 60),
         ("se_e2_a float64", ["_gpu_potentials.py", "deepmd", "float64"], 45),
