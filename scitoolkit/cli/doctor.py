@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
+import shutil
+import subprocess
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, requires
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -110,7 +113,128 @@ def _requirements() -> dict[str, tuple[str, list[str]]]:
 def _plugins(members: dict[str, list[plugins.Member]]) -> Iterator[Check]:
     """Check every kind, and every member of it that cannot be used."""
     for kind, rows in members.items():
-        serving = []
+        usable = [row.name for row in rows if not row.problem]
+        yield Check(kind, "ok", ", ".join(usable) or "no member")
+        for row in rows:
+            if row.problem:
+                yield Check(f"{kind} {row.name}", "off", row.problem)
+
+
+def _figures(members: dict[str, list[plugins.Member]]) -> dict[str, Any]:
+    """Return the plug-ins as data: {kind: {member: problem, "" if none}}."""
+    from scitoolkit.core import plugins
+
+    found = {name: dict.fromkeys(plugins.member_names(name), "") for name in plugins.kind_names()}
+    found |= {kind: {row.name: row.problem for row in rows} for kind, rows in members.items()}
+    return {"plugins": found}
+
+
+def _processors() -> Iterator[Check]:
+    import torch
+
+    from scitoolkit.core.processes import available_cores
+
+    cores = available_cores()
+    threads = torch.get_num_threads()
+    detail = f"{cores} usable cores, torch uses {threads} threads"
+    if threads > cores:
+        yield Check("cpu", "off", detail, f"export OMP_NUM_THREADS={cores}")
+    else:
+        yield Check("cpu", "ok", detail)
+    yield Check("cpu vectors", "ok", torch.backends.cpu.get_cpu_capability())
+    if torch.cuda.is_available():
+        for index in range(torch.cuda.device_count()):
+            yield Check(f"gpu {index}", "ok", torch.cuda.get_device_name(index))
+        bf16 = torch.cuda.is_bf16_supported()
+        yield Check(
+            "gpu bf16",
+            "ok" if bf16 else "off",
+            "precision: bf16 is native" if bf16 else "this GPU has no native bf16",
+            "" if bf16 else "precision: fp16",
+        )
+    else:
+        built = torch.version.cuda
+        why = "no GPU is visible" if built else "this torch is a CPU build"
+        yield Check("gpu", "off", why, "" if built else "install torch with CUDA to use a GPU")
+
+
+def _distributed() -> Iterator[Check]:
+    import torch.distributed as dist
+
+    if not dist.is_available():
+        yield Check("distributed", "off", "torch was built without torch.distributed")
+        return
+    gloo, nccl = dist.is_gloo_available(), dist.is_nccl_available()
+    yield Check("gloo", "ok" if gloo else "off", "ranks on CPUs" if gloo else "not in this torch")
+    yield Check("nccl", "ok" if nccl else "off", "ranks on GPUs" if nccl else "not in this torch")
+
+
+def _compilers() -> Iterator[Check]:
+    compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        from scitoolkit.ops.codegen import prebuilt
+
+        prebuilt_kernels = prebuilt.num_usable()
+        instead = (
+            f"{prebuilt_kernels} prebuilt kernels, and the slow reference for other sizes"
+            if prebuilt_kernels
+            else "the slow reference"
+        )
+        yield Check(
+            "C compiler",
+            "off",
+            f"none found; used instead: {instead}; no torch.compile",
+            "install gcc, or set CC",
+        )
+        return
+    try:
+        out = subprocess.run([compiler, "--version"], capture_output=True, text=True, timeout=10)
+        yield Check("C compiler", "ok", out.stdout.splitlines()[0])
+    except (OSError, subprocess.SubprocessError, IndexError) as error:
+        yield Check("C compiler", "off", f"{compiler} does not run ({error})", "set CC")
+
+
+def _kernels() -> Iterator[Check]:
+    """Compile and run one generated kernel, or report why that fails."""
+    import torch
+
+    from scitoolkit.core.errors import ScitoolkitError
+    from scitoolkit.ops.codegen import cache_directory
+    from scitoolkit.ops.tensor_product import TensorProduct
+
+    name = "tensor_product"
+    product = TensorProduct("8x0e", "0e", "8x0e", [(0, 0, 0, "uvu", True)], backend="cpu")
+    try:
+        product(torch.ones(1, 8), torch.ones(1, 1))
+    except ScitoolkitError as error:
+        yield Check(name, "off", f"falls back to the slow reference: {error}")
+        return
+    yield Check(name, "ok", f"generated C, cached in {cache_directory()}")
+    yield from _gpu_kernels()
+
+
+def _gpu_kernels() -> Iterator[Check]:
+    """Check whether Triton can run here, and name the backend of each operation on a GPU."""
+    import torch
+
+    from scitoolkit.core.errors import BackendError
+    from scitoolkit.ops.codegen import check_triton, kernel_backends, operations, triton_version
+    from scitoolkit.ops.codegen.backends import Reference
+
+    version = triton_version()
+    yield Check(
+        "triton",
+        "ok" if version else "off",
+        f"{version}, for kernels on GPUs" if version else "not installed; for kernels on GPUs",
+        "" if version else "pip install triton",
+    )
+    why = ""
+    if torch.cuda.is_available() or not version:
+        try:
+            check_triton("cuda")
+        except BackendError as error:
+            why = str(error)
+    serving = []
     for name in kernel_backends:
         with contextlib.suppress(BackendError):  # the plug-ins above say why it is off
             backend = kernel_backends.get(name)
@@ -120,7 +244,7 @@ def _plugins(members: dict[str, list[plugins.Member]]) -> Iterator[Check]:
     for name in operations:
         # Loads the module of the operation, which registers its implementations.
         operation = operations.get(name)
-        kernels = [b.name for b in serving if b.serves(operation.name)]
+        kernels = [backend.name for backend in serving if backend.serves(operation.name)]
         if kernels and not (why and kernels == ["triton"]):
             yield Check(f"{name} on gpu", "ok", f"kernels of {', else '.join(kernels)}")
             continue
