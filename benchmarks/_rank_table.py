@@ -15,11 +15,6 @@ def table() -> str:
     if found is None:
         return ""
     calls, uniform = found["call_us"], found["uniform"]
-    gates = found.get("gates")
-    by_gates = gates and (
-        f"| low rank by gates, as decomposed | | {gates['table_time_share']:.2f} (table) "
-        f"| {gates['error']:.2f} |"
-    )
     lines = [
         "The shipped emulator of convection, one step, one thread "
         f"({found['processor']}, {found['vectors']}; `python benchmarks/run.py deploy_rank`):",
@@ -29,7 +24,6 @@ def table() -> str:
         f"| dense | {calls['dense'] / 1e3:.1f} | 1 | 1 |",
         f"| low rank, as decomposed | {calls['low_rank'] / 1e3:.1f} "
         f"| {found['rank_time_share']:.2f} | {found['rank_error_ratio_before_fine_tuning']:.2f} |",
-        *([by_gates] if by_gates else []),
         f"| low rank, fine-tuned | {calls['low_rank'] / 1e3:.1f} | {found['rank_time_share']:.2f} "
         f"| {found['rank_error_ratio']:.2f} (worst variable "
         f"{found['rank_error_ratio_worst_variable']:.2f}) |",

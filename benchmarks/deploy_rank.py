@@ -7,8 +7,7 @@ of the C code, one thread, by its own clock, alternating between dense and low r
 one-step errors over persistence on the dataset's test simulation, which was not used for ranks or
 weights; learning rate and weight of the pressure are the best of nine pairs by that test error.
 `rank_error_ratio` is the mean over the variables. Uniform ranks (half of all full ones, and so on)
-are compared before fine-tuning, at their time; ranks by gates (`rank_selection=gates`) likewise, at
-the time of the exact ones.
+are compared before fine-tuning, at their time.
 """
 
 from __future__ import annotations
@@ -32,7 +31,6 @@ from scitoolkit.core.content import content_root
 from scitoolkit.core.traced import TracedFunction
 from scitoolkit.deploy import CompiledSurrogate, ExportConfig
 from scitoolkit.deploy.export import export, target
-from scitoolkit.deploy.rank.gates import chosen_by_gates
 from scitoolkit.deploy.rank.lowered import call_seconds
 from scitoolkit.deploy.rank.study import Study, ranks_of, study
 
@@ -78,7 +76,6 @@ def measured(folder: Path) -> dict:
         "one_step_over_persistence": {k: list(v) for k, v in errors.items()},
         "ranks": ranks,
     }
-    out["gates"] = against_gates(found, folder, given, errors)
     told(out)
     return {**out, **against_uniform(found, folder, given, errors["dense"])}
 
@@ -95,23 +92,6 @@ def chosen_ranks(folder: Path, share: float) -> tuple[Study, dict, dict]:
     ranks = {k.removeprefix("emulator."): list(v) for k, v in ranks_of(chosen).items()}
     told("ranks", ranks)
     return found, chosen, ranks
-
-
-def against_gates(found: Study, folder: Path, given: list, errors: dict) -> dict:
-    """Return time and error of ranks by gates at the time of the exact ones, not fine-tuned."""
-    start = time.process_time()
-    chosen = chosen_by_gates(found, given, SHARE)
-    seconds = time.process_time() - start
-    export(found.lowered(ranks_of(chosen)), folder / "gates.so")
-    own = np.array(one_step(folder / "gates.so", found.functions[0])) / errors["dense"]
-    exact = np.array(errors["plain"]) / errors["dense"]
-    return {
-        "error": float(own.mean()),
-        "error_over_exact": float(own.mean() / exact.mean()),
-        "table_time_share": found.share(chosen),
-        "cpu_seconds": seconds,
-        "exact_ones_returned": ranks_of(chosen) == ranks_of(found.chosen(SHARE)),
-    }
 
 
 def against_uniform(found: Study, folder: Path, given: list, dense: list[float]) -> dict:

@@ -7,6 +7,7 @@ import re
 import shutil
 import tempfile
 import urllib.request
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -57,17 +58,17 @@ def ls(
         print(f"plug-in kinds (scitoolkit ls KIND): {', '.join(plugins.kind_names())}")
 
 
-def _kind_of(text: str) -> str:
+def _kind_of(text: str, content: Sequence[str] = KINDS) -> str:
     """Return the kind of content or plug-ins, given in the singular or plural."""
     from scitoolkit.core import plugins
 
     asked = text.strip("/").lower().replace("-", " ").replace("_", " ")
     spelt = {form: k for k in plugins.kind_names() for form in (k, _plural(k))}
-    for content in KINDS:
-        spelt[content] = content
-        spelt.setdefault(content.removesuffix("s"), content)
+    for shipped in content:
+        spelt[shipped] = shipped
+        spelt.setdefault(shipped.removesuffix("s"), shipped)
     if asked not in spelt:
-        names = [*KINDS, *(_plural(k) for k in plugins.kind_names())]
+        names = [*content, *(_plural(k) for k in plugins.kind_names())]
         raise ConfigError(
             f"unknown kind {text!r}",
             allowed=", ".join(names),
@@ -84,11 +85,7 @@ def plugin_kind(text: str) -> plugins.Kind[Any]:
     """
     from scitoolkit.core import plugins
 
-    names = plugins.kind_names()
-    name = _kind_of(text)
-    if name not in names:
-        raise ConfigError(f"{name} are not plug-ins", allowed=", ".join(names))
-    return plugins.kind(name)
+    return plugins.kind(_kind_of(text, content=()))
 
 
 def _plural(name: str) -> str:

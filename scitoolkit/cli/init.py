@@ -22,8 +22,9 @@ def command(
         ),
     ],
     files: Annotated[
-        list[str], typer.Argument(metavar="FILES", help="Files, a folder, or a quoted pattern.")
-    ],
+        list[str] | None,
+        typer.Argument(metavar="FILES", help="Files, a folder, or a quoted pattern."),
+    ] = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="File to write; printed by default.")
     ] = None,
@@ -35,10 +36,18 @@ def command(
 ) -> None:
     """Inspect data and write a short commented configuration for them, ready to run."""
     from scitoolkit.core.content import shipped_path
-    from scitoolkit.core.jobs import job_for_task
+    from scitoolkit.core.jobs import job_for_task, tasks
     from scitoolkit.core.run_directory import write_atomic
     from scitoolkit.core.starter import DataToStart
 
+    if not files:
+        is_task = what in tasks() and not Path(what).exists()
+        raise ConfigError(
+            "no file" if is_task else "no task",
+            where=f"scitoolkit init {what}",
+            allowed="" if is_task else ", ".join(tasks()),
+            fix=f"scitoolkit init {what} FILES" if is_task else f"scitoolkit init TASK {what}",
+        )
     if output is not None and output.exists():
         raise ConfigError("already exists", where=str(output), fix="choose another name with -o")
     # Paths in a configuration are relative to it.

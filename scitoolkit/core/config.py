@@ -45,6 +45,8 @@ else:
 ANCHORS = "x-"
 """Prefix of top-level keys that only define YAML anchors; they are dropped after parsing."""
 
+COMMAND_LINE = "command line"
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 C = TypeVar("C", bound="Config")
 log: Logger = get_logger(__name__)
 
@@ -244,11 +246,22 @@ def _output_text(value: Any) -> Any:
     return str(Path(value).expanduser()) if isinstance(value, str | Path) else value
 
 
-DataPath = Annotated[Path, BeforeValidator(_input_text)]
+_INPUT = BeforeValidator(_input_text)
+DataPath = Annotated[Path, _INPUT]
 """A path of an input; relative ones are resolved against the file that holds them.
 
 One such as datasets/cora/cora.npz that does not exist there is the shipped file.
 """
+
+
+def names_an_input(info: FieldInfo) -> bool:
+    """Return whether a field holds a `DataPath`, or a list or mapping of them."""
+    return _INPUT in info.metadata or _holds_input(info.annotation)
+
+
+def _holds_input(annotation: Any) -> bool:
+    return any(part is _INPUT or _holds_input(part) for part in typing.get_args(annotation))
+
 
 OutputPath = Annotated[Path, BeforeValidator(_output_text)]
 """A path to write to; relative ones are resolved against the file that holds them."""
@@ -256,11 +269,12 @@ OutputPath = Annotated[Path, BeforeValidator(_output_text)]
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing wrong with a configuration: `where: key: message`."""
+    """One thing wrong with a configuration: `where: key: message`, and what to write instead."""
 
     key: str
     message: str
     where: str = ""
+    fix: str = ""
 
     def __str__(self) -> str:
         """Return the one line shown to the user."""
@@ -275,7 +289,8 @@ class ConfigProblems(ConfigError, ValueError):
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems: tuple[Problem, ...] = tuple(problems)
-        super().__init__("\n".join(map(str, problems)))
+        fixes = dict.fromkeys(problem.fix for problem in self.problems if problem.fix)
+        super().__init__("\n".join(map(str, problems)), fix=" ".join(fixes))
 
 
 @dataclass
@@ -295,28 +310,60 @@ class Document:
         return str(self.path) if self.path else ""
 
     def override(self, text: str) -> None:
-        """Apply one `section.key=value` setting of the command line; its value is YAML.
+        """Apply one setting of the command line: `section.key=value`, or `~section.key`.
+
+        A value is YAML. `~` removes a key, and the setting is then its default. A member of a kind
+        that is written as its name, `model: fno`, becomes a section when a key of it is set.
 
         Raises:
-            ConfigError: the text is not `key=value`, or a parent of the key is not a section.
+            ConfigError: the text is no setting, a parent of the key is not a section, or a key to
+                remove does not exist.
         """
+        if text.startswith("~"):
+            self._remove(text)
+            return
         dotted, sign, value_text = text.partition("=")
         if not sign or not dotted or any(not part for part in dotted.split(".")):
             raise ConfigError(
-                f"{text!r} is not a setting", where="command line", allowed="section.key=value"
+                f"{text!r} is not a setting",
+                where=COMMAND_LINE,
+                allowed="section.key=value, ~section.key",
             )
-        value = parse_yaml(value_text, Path.cwd(), f"command line: {dotted}").value
+        value = parse_yaml(value_text, Path.cwd(), f"{COMMAND_LINE}: {dotted}").value
         section: Any = self.raw
         *parents, leaf = dotted.split(".")
         for depth, part in enumerate(parents):
-            section = section.setdefault(part, {})
+            below = section.setdefault(part, {})
+            if isinstance(below, str) and _NAME.fullmatch(below):
+                section[part] = {"name": below}
+            section = section[part]
             if not isinstance(section, dict):
                 raise ConfigError(
                     f"{dotted!r}: {'.'.join(parents[: depth + 1])!r} is a value, not a section",
-                    where="command line",
+                    where=COMMAND_LINE,
                 )
         section[leaf] = value
-        self.origins[dotted] = "command line"
+        self.origins[dotted] = COMMAND_LINE
+
+    def value(self, dotted: str) -> Any:
+        """Return the value of a dotted key, None if it is not set."""
+        section: Any = self.raw
+        for part in dotted.split("."):
+            section = section.get(part) if isinstance(section, dict) else None
+        return section
+
+    def _remove(self, text: str) -> None:
+        parents, _, leaf = text[1:].rpartition(".")
+        section = self.value(parents) if parents else self.raw
+        if not isinstance(section, dict) or leaf not in section:
+            prefix = f"{parents}." if isinstance(section, dict) and parents else ""
+            keys = section if isinstance(section, dict) else self.raw
+            raise ConfigError(
+                f"{text!r}: the configuration does not set this key",
+                where=COMMAND_LINE,
+                allowed=", ".join(f"~{prefix}{key}" for key in keys),
+            )
+        del section[leaf]
 
     def validate(self, schema: type[C]) -> C:
         """Validate the document against a schema and return the `schema` instance.
@@ -335,7 +382,8 @@ def read_document(path: Path | str | None, overrides: Sequence[str] = ()) -> Doc
 
     Args:
         path: YAML file, or None to start from nothing.
-        overrides: settings that win over the file; values are YAML, `key=` means null.
+        overrides: settings that win over the file, in order; values are YAML, `key=` means null,
+            `~key` removes a key.
 
     Returns:
         The document, not yet checked against a schema.
@@ -439,19 +487,44 @@ def _problems(
 ) -> Iterator[Problem]:
     valid = list(config_keys(schema))
     seen: dict[str, list[str]] = {}
+    fixes: dict[str, str] = {}
+    members: set[str] = set()
     for item in error.errors(include_url=False):
         key = _dotted(item["loc"], document.raw, tagged="union_tag" in item["type"])
         message = _message(item, key, valid)
         if item["type"] == "extra_forbidden" and key in valid:
-            message = _other_members_key(item["loc"], document.raw, schema) or message
+            member, keys = _other_members_key(item["loc"], document.raw, schema)
+            if member:
+                message = f"not a key of `{member}`" + ("" if member in members else keys)
+            members.add(member)  # the keys that it has are told once
+            fixes[key] = _whole_section(key, document)
         seen.setdefault(key, []).append(message)
     for key, messages in seen.items():
         # Each member of a plain union fails with a different message: report each once.
-        yield Problem(key, " or ".join(dict.fromkeys(messages)), document.where(key))
+        yield Problem(
+            key, " or ".join(dict.fromkeys(messages)), document.where(key), fixes.get(key, "")
+        )
 
 
-def _other_members_key(loc: tuple[int | str, ...], raw: Any, schema: type[BaseModel]) -> str:
-    """Explain a key that belongs to another member of a plug-in kind; "" if it does not."""
+def _whole_section(key: str, document: Document) -> str:
+    """Return the setting that selects a member without the keys that the file has for another.
+
+    Only where the command line selected it: `model.name=fno` leaves the other keys of `model` as
+    they are, `model=fno` replaces all of them.
+    """
+    section = key.rpartition(".")[0]
+    while section and document.origins.get(f"{section}.name") != COMMAND_LINE:
+        section = section.rpartition(".")[0]
+    return f"{section}={document.value(f'{section}.name')}" if section else ""
+
+
+def _other_members_key(
+    loc: tuple[int | str, ...], raw: Any, schema: type[BaseModel]
+) -> tuple[str, str]:
+    """Return the selected member that lacks a key of another one, and the keys that it has.
+
+    Two empty texts if the section holds no member of a plug-in kind.
+    """
     section: type[BaseModel] | None = schema
     name = ""
     for part in loc[:-1]:
@@ -459,13 +532,13 @@ def _other_members_key(loc: tuple[int | str, ...], raw: Any, schema: type[BaseMo
         raw = raw.get(part) if isinstance(raw, Mapping) else None
         choice = next((c for c in (info.metadata if info else ()) if isinstance(c, Choice)), None)
         if info is None or not isinstance(raw, Mapping):
-            return ""
+            return "", ""
         name = str(raw.get("name", getattr(info.default, "name", ""))) if choice else ""
         section = choice.kind.get(name) if choice else next(models_in(info.annotation), None)
     if section is None or not name:
-        return ""
+        return "", ""
     allowed = ", ".join(key for key in section.model_fields if key != "name")
-    return f"not a key of `{name}`, which has {allowed or 'no keys'}"
+    return name, f", which has {allowed or 'no keys'}"
 
 
 def _dotted(loc: tuple[int | str, ...], raw: Any, *, tagged: bool) -> str:
@@ -491,6 +564,12 @@ def _dotted(loc: tuple[int | str, ...], raw: Any, *, tagged: bool) -> str:
 def _message(item: Any, key: str, valid: list[str]) -> str:
     kind, value, context = item["type"], item.get("input"), item.get("ctx", {})
     if kind == "extra_forbidden":
+        section, _, leaf = key.rpartition(".")
+        parts = [k for k in valid if k.startswith(f"{section}.") and k.endswith(".name")]
+        if leaf == "name" and section in valid and parts:
+            return f"unknown key: {section!r} is not chosen by name, its parts are: " + ", ".join(
+                parts
+            )
         near = nearest_key(key, valid)
         return f"unknown key (did you mean {near}?)" if near else "unknown key"
     if kind == "missing":

@@ -6,23 +6,26 @@ import glob
 import importlib.util
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from scitoolkit.core.config import Config
-from scitoolkit.core.errors import DataError, ScitoolkitError
+from scitoolkit.core.config import Config, names_an_input
+from scitoolkit.core.errors import EXIT_DATA, DataError, ScitoolkitError
 from scitoolkit.core.job import Finding, Job, Searchable
 from scitoolkit.core.memory import machine_memory, memory_errors
 
 _WEIGHT_BYTES = 4
 
 
-def findings(job: Job, config: Config) -> Iterator[Finding]:
+def findings(job: Job, config: Config, *, data: bool = True) -> Iterator[Finding]:
     """Yield the problems of a validated configuration, without training and without writing.
 
-    Missing data are a warning, because they may be on another machine; the checks that need them
-    are then skipped.
+    Args:
+        job: the job of the configuration's domain.
+        config: a configuration that its schema accepts.
+        data: whether missing inputs are errors. False where they are on another machine: they are
+            then warnings, and the checks that need them are left out.
     """
-    missing_files = list(_missing_files(config))
+    missing_files = list(_missing_files(config, "error" if data else "warning"))
     yield from missing_files
     packages = list(missing_packages(config))
     yield from packages
@@ -34,14 +37,14 @@ def findings(job: Job, config: Config) -> Iterator[Finding]:
             yield from job.validate(config)
     except DataError as error:
         if not missing_files:
-            yield Finding(str(error))
+            yield Finding(str(error), exit_code=error.exit_code)
     except ScitoolkitError as error:
         yield Finding(str(error))
 
 
 def cannot_start(config: Config) -> Iterator[Finding]:
     """Yield the reasons why a run cannot start on this machine: missing data or packages."""
-    yield from _missing_files(config)
+    yield from _missing_files(config, "error")
     yield from missing_packages(config)
 
 
@@ -83,16 +86,14 @@ def _parts(value: Any) -> Iterable[Any]:
     return value if isinstance(value, list | tuple) else (value,)
 
 
-def _missing_files(config: Config) -> Iterator[Finding]:
-    """Yield a warning for every path in a `data` section that does not exist."""
+def _missing_files(config: Config, level: Literal["error", "warning"]) -> Iterator[Finding]:
+    """Yield a finding for every input, in any section, that does not exist and matches no file."""
     for key, section in sections(config):
-        if key.partition(".")[0] != "data":
-            continue
-        for name, value in vars(section).items():
-            for path in _parts(value):
+        for name, info in type(section).model_fields.items():
+            if not names_an_input(info):
+                continue
+            for path in _parts(getattr(section, name)):
                 if isinstance(path, Path) and not (path.exists() or glob.glob(str(path))):
                     yield Finding(
-                        f"no such file: {path}; checks that need it are skipped",
-                        f"{key}.{name}",
-                        "warning",
+                        f"no such file: {path}", f"{key}.{name}".lstrip("."), level, EXIT_DATA
                     )

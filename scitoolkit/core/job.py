@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, cast, runtime_checkable
 
-from scitoolkit.core.errors import ConfigError
+from scitoolkit.core.errors import EXIT_USAGE, ConfigError
 from scitoolkit.core.lazy import load_name
 from scitoolkit.core.processes import one_process
 
@@ -40,6 +40,7 @@ class Finding:
         message: the finding, in a sentence.
         key: the dotted configuration key concerned, "" for the whole configuration.
         level: `error` makes the configuration invalid; `warning` and `note` are only shown.
+        exit_code: exit code of a configuration that has only errors of this kind.
 
     Example:
         >>> print(Finding("the file has 3 time steps", key="data.path", level="warning"))
@@ -49,6 +50,7 @@ class Finding:
     message: str
     key: str = ""
     level: Literal["error", "warning", "note"] = "error"
+    exit_code: int = EXIT_USAGE
 
     def __str__(self) -> str:
         """Return the line shown to the user."""

@@ -55,6 +55,11 @@ def domain_schema(name: str) -> dict[str, Any]:
     }
 
 
+def tasks() -> list[str]:
+    """Return the tasks of `scitoolkit init`, in alphabetical order."""
+    return sorted(job.task for job in map(domains.get, domains.names()) if job.task)
+
+
 def job_for_task(task: str) -> Job:
     """Return the job for a task of `scitoolkit init`, given the task's or the domain's name.
 
@@ -62,15 +67,15 @@ def job_for_task(task: str) -> Job:
         ConfigError: no domain has that task.
     """
     jobs = {name: domains.get(name) for name in domains.names()}
-    tasks = {job.task: job for job in jobs.values() if job.task}
-    found = tasks.get(task) or jobs.get(task)
-    if found is None:
+    by_task = {job.task: job for job in jobs.values() if job.task}
+    job = by_task.get(task) or jobs.get(task)
+    if job is None:
         raise ConfigError(
             f"unknown task {task!r}",
-            allowed=", ".join(sorted(tasks)),
-            fix=nearest_name(task, tasks) or "",
+            allowed=", ".join(tasks()),
+            fix=nearest_name(task, by_task) or "",
         )
-    return found()
+    return job()
 
 
 def checked_job(document: Document) -> tuple[Job, Any]:

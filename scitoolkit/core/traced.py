@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 
+from scitoolkit.core.errors import ConfigError
+
 if TYPE_CHECKING:
     from torch import nn
 
@@ -37,6 +39,17 @@ class ArraySpec:
     low: np.ndarray | float | None = None
     high: np.ndarray | float | None = None
     shared: bool = False
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError if a limit of the box is NaN, or the box is empty."""
+        low, high = (np.asarray(0.0 if b is None else b, np.float64) for b in (self.low, self.high))
+        empty = self.low is not None and self.high is not None and not (low <= high).all()
+        if np.isnan(low).any() or np.isnan(high).any() or empty:
+            raise ConfigError(
+                f"the box of {self.name} is from {low} to {high}",
+                where=self.name,
+                allowed="low <= high, of numbers or infinite; None if it is unknown",
+            )
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,9 +25,6 @@ class ExportConfig(Config):
         keep: names of layers that are not changed, such as `model.head`, including their children.
         time_share: share of the measured time of linear layers and convolutions that remains after
             they are replaced by layers of lower rank, chosen by a latency table of this machine.
-        rank_selection: `exact`, which minimises the sum of the changes by individual layers, or
-            `gates`, trained by gradient descent over all layers together, which takes minutes;
-            exact unless given.
         ranks: ranks of layers by name, such as `{model.head: [16]}`, instead of chosen ones. With
             `bits`, the factors are quantised.
         max_error: largest difference from the float32 surrogate on held-out inputs, relative to
@@ -47,7 +44,6 @@ class ExportConfig(Config):
     rounding: Literal["nearest", "compensated"] | None = None
     keep: list[str] = Field(default_factory=list)
     time_share: float | None = Field(None, gt=0, lt=1)
-    rank_selection: Literal["exact", "gates"] | None = None
     ranks: dict[str, list[PositiveInt]] | None = None
     max_error: float | None = Field(None, gt=0)
     channels: Literal["keep", "remove"] = "keep"
@@ -63,8 +59,6 @@ class ExportConfig(Config):
             )
         if self.ranks is not None and self.time_share is not None:
             raise ValueError("ranks and time_share, which chooses ranks: give one of them")
-        if self.rank_selection is not None and self.time_share is None:
-            raise ValueError("rank_selection without time_share: no ranks are chosen")
         if self.fastest and self.search is not None:
             raise ValueError("fastest and search, which includes it: give one of them")
         for chooser in ("fastest", "search"):

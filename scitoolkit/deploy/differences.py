@@ -13,9 +13,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-import torch
 
 from scitoolkit.core.traced import TracedFunction
+from scitoolkit.deploy.agreement import of_module
 from scitoolkit.deploy.library import Call
 
 LEVEL = 0.9
@@ -96,9 +96,9 @@ def differences(
     for function, (given, source) in zip(functions, inputs, strict=True):
         found, _ = call(given, function.name)
         samples = len(found[0])
-        wanted = _float32(function, given, samples)
+        wanted = of_module(function, given, together=False)
         for spec, own, dense in zip(function.outputs, found, wanted, strict=True):
-            change = np.abs(own.astype(np.float64) - dense).reshape(samples, -1)
+            change = _change(own, dense).reshape(samples, -1)
             name = f"{function.name}.{spec.name}" if function.name else spec.name
             out.append(
                 Difference(
@@ -109,23 +109,16 @@ def differences(
                     float(np.quantile(change, 0.999)),
                     conformal_bound(change.max(1)),
                     LEVEL,
-                    float(dense.max() - dense.min()),
+                    float(np.ptp(dense[np.isfinite(dense)])) if np.isfinite(dense).any() else 0.0,
                     source,
                 )
             )
     return out
 
 
-def _float32(function: TracedFunction, given: Sequence[np.ndarray], samples: int) -> list:
-    """Return the outputs of the module, computed sample by sample to limit memory."""
-    parts = []
-    with torch.no_grad():
-        for k in range(samples):
-            result = function.module(
-                *(
-                    torch.from_numpy(a if s.shared else a[k : k + 1])
-                    for a, s in zip(given, function.inputs, strict=True)
-                )
-            )
-            parts.append((result,) if isinstance(result, torch.Tensor) else tuple(result))
-    return [torch.cat(each).numpy() for each in zip(*parts, strict=True)]
+def _change(own: np.ndarray, dense: np.ndarray) -> np.ndarray:
+    """Return |own - dense|: 0 where both are no finite number, infinite where one is none."""
+    with np.errstate(invalid="ignore"):
+        change = np.abs(own.astype(np.float64) - dense)
+    wrong = ~np.isfinite(own)
+    return np.where(wrong != ~np.isfinite(dense), np.inf, np.where(wrong, 0.0, change))

@@ -11,12 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from scitoolkit.core.errors import NumericalError
 from scitoolkit.core.run_directory import write_atomic
 from scitoolkit.core.traced import TracedFunction
 from scitoolkit.deploy import interface
+from scitoolkit.deploy.agreement import (
+    SAMPLES,
+    difference,
+    evaluating,
+    examples,
+    require_separate,
+)
 from scitoolkit.deploy.bits.compress import compress
 from scitoolkit.deploy.builder import Target
 from scitoolkit.deploy.channels import without_dead_channels
@@ -26,12 +32,10 @@ from scitoolkit.deploy.library import Call, CompiledSurrogate, Library
 from scitoolkit.deploy.packed import SHELL, SUFFIX, aligned, packed
 from scitoolkit.deploy.rank.lowered import Lowered, call_seconds, lowered
 from scitoolkit.deploy.rank.study import with_ranks
-from scitoolkit.deploy.source import FLAGS, Source, generate
+from scitoolkit.deploy.source import BLOCK, FLAGS, Source, generate
 from scitoolkit.ops.codegen.compile import WIDE, compile_source, find_compiler, read
 
 SUFFIXES = (".c", ".so", SUFFIX)
-SAMPLES = 3
-"""Samples of the comparison, which include the remainder of a block."""
 CALIBRATION = 256
 """Random samples for fitting a rounding, and as many others for its error, without data."""
 ACTIVATIONS = {8: 2e-3, 4: 5e-2, 2: 5e-2}
@@ -63,7 +67,8 @@ def export(
         changes for other shares.
 
     Raises:
-        ConfigError: an unsupported operator.
+        ConfigError: an unsupported operator, a module that mixes samples, or other outputs than
+            declared.
         BackendError: no compiler.
         NumericalError: the C code differs from the surrogate by more than `tolerance`, or a
             compressed form by more than `max_error`.
@@ -79,8 +84,16 @@ def export(
         >>> y.shape, status.tolist()
         ((2, 3), [0, 0])
     """
-    config = config or ExportConfig()
-    path = Path(path)
+    with evaluating(functions):
+        for function in functions:
+            require_separate(function)
+        return _written(functions, Path(path), config or ExportConfig())
+
+
+def _written(
+    functions: Sequence[TracedFunction], path: Path, config: ExportConfig
+) -> Mapping[str, Any]:
+    """Write functions of modules in evaluation mode; see `export`."""
     apart = path.suffix == SUFFIX
     name = SHELL if apart else path.stem
     dense, small = functions, None
@@ -112,20 +125,24 @@ def export(
             made = compile_source(find_compiler(), source.code, (*FLAGS, "-march=native", *WIDE))
         library.write_bytes(made)
         call = _caller(library, source, apart)
-        difference = _compare(dense if functions is whole else functions, call)
-        if not difference <= tolerance:
+        compared = dense if functions is whole else functions
+        largest = max(
+            difference(f, call, SAMPLES + (BLOCK if a["blocks"] else 0))
+            for f, a in zip(compared, source.about["functions"], strict=True)
+        )
+        if not largest <= tolerance:
             raise NumericalError(
-                f"the C code differs from the surrogate by {difference:.2g}",
+                f"the C code differs from the surrogate by {largest:.2g}",
                 where=str(path),
                 allowed=f"tolerance={tolerance:g}",
             )
         if functions is not whole:
-            compared = differences(dense, call, [held_out(f) for f in dense])
-            _refuse(compared, config)
+            changes = differences(dense, call, [held_out(f) for f in dense])
+            _refuse(changes, config)
             ways = ["low rank"] if low is not None or config.ranks is not None else []
             way = ", ".join([*ways, *([f"{config.bits} bits"] if small else [])])
-            header = interface.with_notes(header, [f"{way}: {d.line()}" for d in compared])
-            notes["differences"] = [d.entry() for d in compared]
+            header = interface.with_notes(header, [f"{way}: {d.line()}" for d in changes])
+            notes["differences"] = [d.entry() for d in changes]
         if low is not None:
             before = _compiled(Path(scratch) / "as_it_was.so", dense, config)
             after = library
@@ -155,7 +172,7 @@ def export(
         "inputs": first["inputs"],
         "outputs": first["outputs"],
         "functions": source.about["functions"],
-        "largest_difference": difference,
+        "largest_difference": largest,
         "weight_bytes": source.weight_bytes,
         **notes,
     }
@@ -188,7 +205,6 @@ def _low_rank(functions: Sequence[TracedFunction], config: ExportConfig) -> Lowe
         config.keep,
         target(config),
         source.weight_bytes + scratch,
-        by_gates=config.rank_selection == "gates",
     )
 
 
@@ -200,15 +216,16 @@ def _compiled(path: Path, functions: Sequence[TracedFunction], config: ExportCon
 
 
 def _refuse(found: Sequence[Difference], config: ExportConfig) -> None:
-    """Raise NumericalError if an output changed by more than `max_error`."""
+    """Raise NumericalError if an output changed by more than `max_error`, or to NaN or infinity."""
     worst = max(found, key=lambda d: d.relative)
-    if config.max_error is not None and not worst.relative <= config.max_error:
+    most = np.finfo(np.float64).max if config.max_error is None else config.max_error
+    if not worst.relative <= most:
         fix = "larger ranks" if config.ranks is not None else "a larger time_share"
         fix = fix if config.bits is None else "more bits, a smaller group"
         raise NumericalError(
             worst.line(),
             where="max_error",
-            allowed=f"max_error={config.max_error:g} of its range",
+            allowed=f"max_error={most:g} of its range",
             fix=f"{fix}, or keep=[LAYER]",
         )
 
@@ -245,47 +262,3 @@ def target(config: ExportConfig) -> Target:
         512 if "__AVX512F__" in macros else 256 if "__AVX2__" in macros else 128
     )
     return Target(bits // 32, 32 if bits == 512 or "__aarch64__" in macros else 16)
-
-
-def _compare(functions: Sequence[TracedFunction], call: Call) -> float:
-    """Return the largest difference from the modules, relative to each output's largest value."""
-    worst = 0.0
-    for function in functions:
-        given = examples(function)
-        with torch.no_grad():
-            wanted = [
-                function.module(
-                    *(
-                        torch.from_numpy(a if s.shared else a[k : k + 1])
-                        for a, s in zip(given, function.inputs, strict=True)
-                    )
-                )
-                for k in range(SAMPLES)
-            ]
-        found, _ = call(given, function.name)
-        for place, result in enumerate(found):
-            own = torch.cat(
-                [w if isinstance(w, torch.Tensor) else w[place] for w in wanted]
-            ).numpy()
-            scale = max(float(np.abs(own).max()), 1e-30)
-            worst = max(worst, float(np.abs(own - result).max()) / scale)
-    return worst
-
-
-def examples(function: TracedFunction, samples: int = SAMPLES, seed: int = 0) -> list[np.ndarray]:
-    """Return inputs of a function: its examples, or random numbers from the middle of the box."""
-    generator = np.random.default_rng(seed)
-    out = []
-    for place, spec in enumerate(function.inputs):
-        shape = spec.shape if spec.shared else (samples, *spec.shape)
-        if function.examples:
-            example = np.asarray(function.examples[place], np.float32)
-            values: np.ndarray = (
-                example if spec.shared else example[np.arange(samples) % len(example)]
-            )
-        elif spec.low is None or spec.high is None:
-            values = generator.normal(size=shape)
-        else:
-            values = spec.low + (spec.high - spec.low) * generator.uniform(0.3, 0.7, shape)
-        out.append(np.ascontiguousarray(values, np.float32).reshape(shape))
-    return out

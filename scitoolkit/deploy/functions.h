@@ -1,10 +1,25 @@
+#if defined(__FAST_MATH__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__)
+#error "NaN must stay NaN: compile without -Ofast, -ffast-math and -ffinite-math-only; with Intel's compilers and clang use -ffp-model=precise"
+#endif
 /* Elementary functions without branches, which compilers turn into vector code. */
 /* NaN in the first argument is propagated. */
 #define stk_max(a, b) ((a) < (b) ? (b) : (a))
 #define stk_min(a, b) ((a) > (b) ? (b) : (a))
+/* NaN in any argument is propagated. */
+#define stk_larger(a, b) ((a) != (a) || (a) > (b) ? (a) : (b))
+#define stk_smaller(a, b) ((a) != (a) || (a) < (b) ? (a) : (b))
+/* Whether a number is NaN or infinite, read from its bits, which no flag of a compiler changes. */
+typedef uint32_t stk_bits_float __attribute__((may_alias));
+static inline int stk_wrong_float(const float *x, int64_t n) {
+  const stk_bits_float *bits = (const stk_bits_float *)x;
+  int wrong = 0;
+  #pragma omp simd reduction(|:wrong)
+  for (int64_t i = 0; i < n; i++) wrong |= (bits[i] & 0x7f800000u) == 0x7f800000u;
+  return wrong;
+}
 static inline float stk_exp_float(float x) {
-  /* Cephes: 2^n e^r, |r| <= ln(2)/2; arguments are clamped to -87.3 ... 88.3. */
-  const float c = stk_min(stk_max(x, -87.3f), 88.3f);
+  /* Cephes: 2^n e^r, |r| <= ln(2)/2; 0 below -104 and infinite above 88.73 after rounding. */
+  const float c = stk_min(stk_max(x, -104.0f), 89.0f);
   const float n = rintf(c * 1.44269504f);
   const float r = c - n * 0.693359375f + n * 2.12194440e-4f;
   float p = 1.9875691500e-4f;
@@ -13,8 +28,11 @@ static inline float stk_exp_float(float x) {
   p = p * r + 4.1665795894e-2f;
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
-  union { int32_t i; float f; } scale = {.i = ((int32_t)n + 127) * 8388608};
-  return (p * r * r + r + 1) * scale.f;
+  /* Two factors, as 2^n of -150 <= n <= 128 is not always a float. */
+  const int32_t whole = (int32_t)n, half = whole >> 1;
+  union { int32_t i; float f; } one = {.i = (half + 127) * 8388608};
+  union { int32_t i; float f; } other = {.i = (whole - half + 127) * 8388608};
+  return (p * r * r + r + 1) * one.f * other.f;
 }
 static inline float stk_tanh_float(float x) {
   /* A rational function of odd degree 13 over even degree 6, as Eigen's. */

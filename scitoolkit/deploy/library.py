@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -38,10 +39,7 @@ class Library:
             raise CheckpointError(
                 "no such file", where=str(path), fix=f"scitoolkit export RUN -o {path}"
             )
-        try:
-            self._library = ctypes.CDLL(str(path.resolve()))
-        except OSError as error:
-            raise CheckpointError(f"cannot be loaded ({error})", where=str(path)) from None
+        self._library = _loaded(path)
         self._name = name
         try:
             describe = getattr(self._library, f"{name}_about")
@@ -171,6 +169,25 @@ class Library:
                     fix="np.ascontiguousarray(x, dtype=np.float32)",
                 )
         return samples
+
+
+def _loaded(path: Path) -> ctypes.CDLL:
+    """Load a copy of a library under a new name.
+
+    The dynamic loader compares names before files: a path that was loaded before returns the
+    library of that time, also after another one was written there.
+    """
+    with tempfile.NamedTemporaryFile(prefix="scitoolkit-", suffix=".so") as copy:
+        copy.write(path.read_bytes())
+        copy.flush()
+        try:
+            return ctypes.CDLL(copy.name)
+        except OSError as error:
+            raise CheckpointError(
+                f"cannot be loaded ({error})",
+                where=str(path),
+                fix="export it again; if the temporary folder allows no programs, set TMPDIR",
+            ) from None
 
 
 def _told(array: Any) -> str:

@@ -14,9 +14,11 @@ import torch
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.traced import ArraySpec, TracedFunction
 from scitoolkit.deploy import interface, memory, tiles, trace
+from scitoolkit.deploy.agreement import in_order
 from scitoolkit.deploy.bits import tiles as bit_tiles
 from scitoolkit.deploy.bits.codes import Uniform
 from scitoolkit.deploy.builder import ALIGN, Builder, Target
+from scitoolkit.deploy.lowering.elementwise import literal
 from scitoolkit.deploy.values import C_TYPES, Buffer, contiguous, numel
 from scitoolkit.ops.codegen.compile import read
 
@@ -180,6 +182,7 @@ class _Part:
     text: str
     builders: list[Builder]
     scratch: int
+    blocks: bool
 
 
 def _function(
@@ -208,7 +211,7 @@ def _function(
         scratch = max(scratch, needed)
     scratch += ALIGN
     loop = _loop(name, function, sizes, scratch, one, apart, bare)
-    return _Part("\n".join([*texts, loop]), builders, scratch)
+    return _Part("\n".join([*texts, loop]), builders, scratch, in_blocks)
 
 
 def _lowered(
@@ -229,7 +232,11 @@ def _lowered(
         shape = _shape(spec, samples)
         buffer = Buffer(f"out{k}", int(np.prod(shape)), "float32", "output")
         outputs.append(contiguous(buffer, shape))
-    trace.lower(trace.program(function.module, examples), views, outputs, builder)
+
+    def order(result: Any) -> list[Any]:
+        return in_order(result, function.outputs, function.name)
+
+    trace.lower(trace.program(function.module, examples), views, outputs, builder, order)
     return builder
 
 
@@ -317,20 +324,21 @@ def _guard(name: str, spec: ArraySpec, builder: Builder, apart: bool) -> str:
     for bound, sign in ((spec.low, "<"), (spec.high, ">")):
         if bound is None:
             continue
-        values = np.broadcast_to(np.asarray(bound, np.float32), spec.shape).ravel()
+        with np.errstate(over="ignore"):
+            values = np.broadcast_to(np.asarray(bound, np.float32), spec.shape).ravel()
         if len(np.unique(values)) == 1 and not apart:
-            box.append(f"(x[i] {sign} {float(values[0])!r}f)")
+            box.append(f"(x[i] {sign} {literal(float(values[0]), 'float32')})")
         else:
             box.append(f"(x[i] {sign} {builder.constant(values).buffer.name}[i])")
-    return f"""  {{
+    text = f"  if (stk_wrong_float({name}, {numel(spec.shape)})) return 2;"
+    if not box:
+        return text
+    return f"""{text}
+  {{
     const float *x = {name};
-    int wrong = 0, outside = 0;
-    #pragma omp simd reduction(|:wrong, outside)
-    for (int64_t i = 0; i < {numel(spec.shape)}; i++) {{
-      wrong |= !(x[i] - x[i] == 0);
-      outside |= {" | ".join(box) or "0"};
-    }}
-    if (wrong) return 2;
+    int outside = 0;
+    #pragma omp simd reduction(|:outside)
+    for (int64_t i = 0; i < {numel(spec.shape)}; i++) outside |= {" | ".join(box)};
     if (outside) status = 1;
   }}"""
 
@@ -354,7 +362,7 @@ def _loop(
         _guard(f"in{k}", s, builder, apart) for k, s in enumerate(function.inputs) if not bare
     )
     finite = "\n".join(
-        f"  for (int64_t i = 0; i < {size}; i++) wrong |= !({n}[i] - {n}[i] == 0);"
+        f"  wrong |= stk_wrong_float({n}, {size});"
         for n, size in arrays
         if not bare and n.startswith("out")
     )
@@ -497,4 +505,5 @@ def _about(name: str, function: TracedFunction, part: _Part) -> dict[str, Any]:
         "outputs": [entry(s) for s in function.outputs],
         "workspace_bytes": part.scratch,
         "multiply_adds": part.builders[0].work,
+        "blocks": part.blocks,
     }

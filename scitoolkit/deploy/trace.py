@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import operator
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.fx.operator_schemas import get_signature_for_torch_op
+from torch.utils._pytree import tree_unflatten
 
 from scitoolkit.core.errors import ConfigError
-from scitoolkit.core.suggest import nearest_name
 from scitoolkit.deploy.builder import Builder
 from scitoolkit.deploy.kinds import Lowering, lowerings
-from scitoolkit.deploy.values import Expr, View
+from scitoolkit.deploy.values import C_TYPES, Expr, View
 
 _KEPT = (
     "upsample_",
@@ -47,7 +47,7 @@ _IGNORED = (
 
 
 def program(module: nn.Module, examples: Sequence[Tensor]) -> torch.export.ExportedProgram:
-    """Trace a module for inputs of the shapes of examples.
+    """Trace a module in its present mode for inputs of the shapes of examples.
 
     Raises:
         ConfigError: torch cannot trace the module, for example because it branches on values.
@@ -55,7 +55,7 @@ def program(module: nn.Module, examples: Sequence[Tensor]) -> torch.export.Expor
     try:
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            exported = torch.export.export(module.eval(), tuple(examples), strict=False)
+            exported = torch.export.export(module, tuple(examples), strict=False)
             return exported.run_decompositions(_decompositions())
     except Exception as error:
         text = " ".join(str(error).split())[:200]
@@ -104,6 +104,7 @@ def lower(
     inputs: Sequence[View],
     outputs: Sequence[View],
     builder: Builder,
+    order: Callable[[Any], Sequence[Any]],
 ) -> None:
     """Lower a traced program.
 
@@ -112,21 +113,40 @@ def lower(
         inputs: views of the caller's input arrays, in order.
         outputs: views of the output arrays.
         builder: the C function.
+        order: returns the results of the module in the order of `outputs`.
 
     Raises:
-        ConfigError: an operator without lowering.
+        ConfigError: an operator without lowering, or a module with a state.
     """
     by_target = _lowerings()
+    signature = found.graph_signature
+    if signature.buffers_to_mutate:
+        raise ConfigError(
+            f"the module changes {', '.join(signature.buffers_to_mutate.values())} when called",
+            where="export to C",
+            fix="pass the state as an input and return it as an output",
+        )
     constants = _constants(found)
     known: dict[Any, Any] = {}
     given = iter(inputs)
     for node in found.graph.nodes:
         if node.op == "placeholder":
-            known[node] = constants[node.name] if node.name in constants else next(given)
+            if node.name in constants:
+                known[node] = constants[node.name]
+            elif node.name in signature.user_inputs:
+                known[node] = next(given)
+            else:
+                known[node] = None  # a token, which orders side effects
+        elif node.op == "get_attr":
+            known[node] = getattr(found.graph_module, node.target)
         elif node.op == "call_function":
             known[node] = _result(node, known, builder, by_target)
         elif node.op == "output":
-            results = [_argument(a, known) for a in node.args[0]]
+            by_name = {a.name: _argument(a, known) for a in node.args[0] if hasattr(a, "name")}
+            own = [by_name.get(n, n) for n in signature.user_outputs]
+    out_spec = found.call_spec.out_spec
+    assert out_spec is not None
+    results = order(tree_unflatten(own, out_spec))
     for result, into in zip(results, outputs, strict=True):
         builder.store(builder.value(result), into)
 
@@ -137,7 +157,21 @@ def _result(node: Any, known: dict, builder: Builder, by_target: dict[str, type[
         return known[node.args[0]][node.args[1]]
     if target in _IGNORED:
         return None
+    if not isinstance(node.target, torch._ops.OpOverload):
+        raise ConfigError(
+            f"operator {target}, from {_origin(node)}",
+            where="export to C",
+            allowed="operators of tensors, without branches or loops over values",
+            fix="torch.where chooses for each sample; a branch chooses for all samples of a call",
+        )
+    if torch.Tag.nondeterministic_seeded in node.target.tags:
+        raise ConfigError(
+            f"operator {target}, from {_origin(node)}, draws random numbers",
+            where="export to C",
+            fix="pass them as an input",
+        )
     like = node.meta["val"]
+    _require_result(target, like)
     args = [_argument(a, known) for a in node.args]
     if target.split(".")[1] in _EMPTY or not _mentions_values(args):
         named = {k: _argument(v, known) for k, v in node.kwargs.items()}
@@ -147,18 +181,43 @@ def _result(node: Any, known: dict, builder: Builder, by_target: dict[str, type[
         return node.target(*args, **named)
     member = by_target.get(target)
     if member is None:
-        known_names = sorted(by_target)
         raise ConfigError(
             f"operator {target}, from {_origin(node)}",
             where="export to C",
-            allowed=f"{len(known_names)} operators, `scitoolkit ls lowering`",
-            fix=nearest_name(target, known_names) or "add a lowering for it",
+            allowed=f"{len(by_target)} operators, `scitoolkit ls lowering`",
+            fix="write it with other operators, or add a lowering for it",
         )
-    result = member.lower(builder, target, _all_arguments(node, args, known), like)
+    try:
+        result = member.lower(builder, target, _all_arguments(node, args, known), like)
+    except (ArithmeticError, AssertionError, LookupError, RuntimeError, TypeError) as error:
+        raise ConfigError(
+            f"operator {target} in a form without lowering ({type(error).__name__}: {error})",
+            where=f"export to C, {_origin(node)}",
+            fix="write it with other operators",
+        ) from error
     several = isinstance(like, tuple | list)
     if several or not isinstance(result, Expr) or len(node.users) < 2:
         return result
     return builder.store(result)
+
+
+def _require_result(target: str, like: Any) -> None:
+    """Raise ConfigError for a result of a dtype that C has no type for, or of unknown shape."""
+    for tensor in like if isinstance(like, tuple | list) else [like]:
+        if any(not isinstance(n, int) for n in getattr(tensor, "shape", ())):
+            raise ConfigError(
+                f"the shape of the result of {target} depends on values",
+                where="export to C",
+                fix="torch.where instead of a selection by truth values",
+            )
+        dtype = str(getattr(tensor, "dtype", "torch.float32")).removeprefix("torch.")
+        if dtype not in C_TYPES and not dtype.startswith("complex"):
+            raise ConfigError(
+                f"{target} of dtype {dtype}",
+                where="export to C",
+                allowed=", ".join(sorted(C_TYPES)),
+                fix="compute in float32",
+            )
 
 
 def _all_arguments(node: Any, args: list[Any], known: dict) -> list[Any]:

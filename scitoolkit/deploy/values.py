@@ -18,11 +18,12 @@ C_TYPES = {
     "float32": "float",
     "float64": "double",
     "int64": "int64_t",
+    "int32": "int32_t",
     "bool": "int64_t",
     "int16": "int16_t",
     "int8": "int8_t",
 }
-"""C type of each supported dtype; int16 and int8 hold quantised inputs."""
+"""C type of each supported dtype; int16 and int8 also hold quantised inputs."""
 
 
 @dataclass(eq=False)

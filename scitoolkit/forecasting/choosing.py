@@ -112,10 +112,10 @@ def choose_harmonics(
     tried: list[tuple[str, float]] | None = None,
 ) -> Setting:
     """Return the setting with the harmonics of the damped anomaly's least out-of-fold error."""
-    options = sorted({min(n, setting.harmonics) for n in config.harmonics})
     if not folds:
         log.warning("too few training steps for blocked validation: default harmonics are used")
-        return replace(setting, harmonics=options[min(2, len(options) - 1)])
+        return replace(setting, harmonics=_default_harmonics(setting, config))
+    options = _harmonics(setting, config)
     start = MemoryConfig(memory=(), folds=1, shrinkage=10.0)
 
     def error(candidate: ForecasterConfig) -> float:
@@ -127,6 +127,15 @@ def choose_harmonics(
     return replace(setting, harmonics=start.tune_harmonics(options, error))
 
 
+def _harmonics(setting: Setting, config: ForecastingConfig) -> list[int]:
+    return sorted({min(n, setting.harmonics) for n in config.harmonics})
+
+
+def _default_harmonics(setting: Setting, config: ForecastingConfig) -> int:
+    options = _harmonics(setting, config)
+    return options[min(2, len(options) - 1)]
+
+
 class Chooser:
     """Comparison of forecaster families on the train and validation parts.
 
@@ -135,15 +144,26 @@ class Chooser:
         parts: its split.
         setting: of all forecasters.
         config: of the job.
+        tuned: False leaves the number of harmonics at its default, without fits.
     """
 
     def __init__(
-        self, data: FieldData, parts: FieldSplits, setting: Setting, config: ForecastingConfig
+        self,
+        data: FieldData,
+        parts: FieldSplits,
+        setting: Setting,
+        config: ForecastingConfig,
+        *,
+        tuned: bool = True,
     ) -> None:
         self.config = config
         self.folds: list[Fold] = blocked(data.segments(parts.fit_steps), setting)
         self.tried: list[tuple[str, float]] = []
-        self.setting: Setting = choose_harmonics(setting, self.folds, config, self.tried)
+        self.setting: Setting = (
+            choose_harmonics(setting, self.folds, config, self.tried)
+            if tuned
+            else replace(setting, harmonics=_default_harmonics(setting, config))
+        )
         self.validation = Judge(
             self.setting,
             [Fold(data.segments(parts.steps["train"]), thinned(parts.windows["validation"]))],
@@ -231,6 +251,13 @@ class Chooser:
             self.tried,
             time.process_time() - begun,
         )
+
+    def first(self) -> Selection:
+        """Return a selection of the family with the least work, fitted once and not tuned."""
+        family = min(self.families(), key=lambda config: config.work(self.setting))
+        entry = Entry(family, self.validation.score(family)[0], None, True)
+        errors = join_windows(self.validation.errors(family))
+        return Selection(self.setting, [entry], entry, errors, self.refused)
 
     def _winner(self, entries: list[Entry]) -> tuple[Entry, Array]:
         sound = [e for e in entries if e.stable and np.isfinite(e.error)]

@@ -63,11 +63,19 @@ class Prepared:
     warnings: tuple[str, ...] = ()
 
 
-def prepare(field: CodedField, parts: FieldSplits, config: ForecastingConfig) -> Prepared:
+def prepare(
+    field: CodedField, parts: FieldSplits, config: ForecastingConfig, *, tuned: bool = True
+) -> Prepared:
     """Select the closed form on the train and validation parts; create untrained networks.
 
     The closed form that the networks correct is fitted to the train part only, so that the
     correction can be evaluated on the validation part.
+
+    Args:
+        field: the coded field.
+        parts: its split.
+        config: of the job.
+        tuned: False fits one closed form, the one with the least work, as a dry run does.
 
     Raises:
         ConfigError: a forecaster that cannot be used.
@@ -82,7 +90,7 @@ def prepare(field: CodedField, parts: FieldSplits, config: ForecastingConfig) ->
     fields = data.fields()
     pod = fit_pod(fields, parts.steps["train"], setting.harmonics, config)
     setting = setting_of(data, parts, pod.rank_, config)
-    selection = _select(Chooser(data, parts, setting, config), config)
+    selection = _select(Chooser(data, parts, setting, config, tuned=tuned), config, tuned)
     modes = pod.modes_.values.reshape(pod.rank_, -1)[:, fields.grid.values.ravel()]
     modes = np.pad(modes, ((0, 0), (0, sum(data.parameters))))
     norm = np.sqrt((modes**2 * setting.weights).sum(axis=1, keepdims=True))
@@ -94,7 +102,7 @@ def prepare(field: CodedField, parts: FieldSplits, config: ForecastingConfig) ->
     return prepared
 
 
-def _select(chooser: Chooser, config: ForecastingConfig) -> Selection:
+def _select(chooser: Chooser, config: ForecastingConfig, tuned: bool) -> Selection:
     """Return the selection; a model with a fixed base compares that family only."""
     bases: dict[str, ForecasterConfig] = {
         "damped_residual_lstm": MemoryConfig(),
@@ -104,7 +112,7 @@ def _select(chooser: Chooser, config: ForecastingConfig) -> Selection:
     only = bases.get(config.model.name)
     if only is not None:
         chooser.config = config.model_copy(update={"forecaster": only})
-    return chooser.select()
+    return chooser.select() if tuned else chooser.first()
 
 
 def begin_network(prepared: Prepared, config: ForecastingConfig) -> LstmCorrection:

@@ -48,14 +48,16 @@ ADAPTED_FROM = 200
 
 
 def check(config: ForecastingConfig) -> Mapping[str, Any]:
-    """Open the data, select the closed form and run one batch; nothing is written.
+    """Open the data, fit one closed form and run one batch; nothing is written.
+
+    Which closed form is the best takes most of a training, and is left to it.
 
     Raises:
         ConfigError: settings that do not fit the data.
         DataError: unusable files, variables or time axes.
     """
     field, parts = open_split(config)
-    data, found = field.data, fitting.prepare(field, parts, config)
+    data, found = field.data, fitting.prepare(field, parts, config, tuned=False)
     facts: dict[str, Any] = {
         "variable": data.name,
         "units": data.units,
@@ -65,7 +67,7 @@ def check(config: ForecastingConfig) -> Mapping[str, Any]:
         "breakpoints": len(data.breakpoints),
         "windows": {name: len(w) for name, w in parts.windows.items()},
         "warnings": list(field.warnings),
-        "closed_form": found.selection.winner.config.label(),
+        "fitted": found.selection.winner.config.label(),
         "left_out": found.selection.refused,
         "modes": len(found.modes),
     }

@@ -8,12 +8,14 @@ supported models: `proof.prove` compares the distributed with the plain model be
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import itertools
 from collections.abc import Collection, Iterator
 from contextvars import ContextVar
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from scitoolkit.core.errors import ConfigError
@@ -82,9 +84,33 @@ def distribute(
     return model
 
 
-def _edge_rows(part: Part, name: str, like: Tensor) -> Tensor:
-    import torch
+def use_whole_graph(model: nn.Module, part: Part) -> nn.Module:
+    """Make a model run unchanged on the whole graph, in its own order of nodes and edges.
 
+    Args:
+        model: modified in place, and restored by `detach`.
+        part: the only part of the graph.
+    """
+    inner = detach(model).forward
+
+    @functools.cache
+    def whole(device: Any) -> tuple[Part, Tensor, Tensor]:
+        here = part_on(part, device)
+        order = here.edge_numbers.argsort()
+        return here, order, here.nodes[here.edges[:, order]]
+
+    def forward(x: Tensor, edge_index: Any = None) -> Tensor:
+        del edge_index
+        here, order, edges = whole(x.device)
+        inputs = {n: _edge_rows(part, n, x)[order] for n in edge_inputs(model, part.inputs)}
+        rows = torch.empty_like(x).index_copy(0, here.nodes, x)
+        return inner(rows, edges, **inputs)[here.nodes]
+
+    model.forward = forward
+    return model
+
+
+def _edge_rows(part: Part, name: str, like: Tensor) -> Tensor:
     return torch.from_numpy(part.edge_input(name)).to(like)
 
 

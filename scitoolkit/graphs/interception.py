@@ -16,6 +16,7 @@ The distributed dimension follows from the tags of the inputs (`tags.py`), never
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -25,6 +26,7 @@ from torch.overrides import TorchFunctionMode
 from scitoolkit.graphs import gather_rules, layer_rules, reduction_rules, shape_rules
 from scitoolkit.graphs.local_rows import LocalRows, Rule
 from scitoolkit.graphs.part import Part
+from scitoolkit.graphs.recomputation import repeated_by
 from scitoolkit.graphs.tags import SOURCE, TARGET, Tag, put_tag
 
 _RULES: dict[str, Rule] = {
@@ -50,6 +52,29 @@ class Distributed(TorchFunctionMode):
         self._local = LocalRows(part, seed)
         self._replaces: bool = False
         self._read_edges: Tensor | None = None
+
+    def __enter__(self) -> Distributed:
+        self._repetition = repeated_by(self._repeat)
+        self._repetition.__enter__()
+        return super().__enter__()
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        super().__exit__(kind, error, trace)
+        self._repetition.__exit__(kind, error, trace)
+
+    def _repeat(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function that computes in the backward pass what `function` computes now."""
+        calls = self._local.calls
+
+        def again(*args: Any, **kwargs: Any) -> Any:
+            before, self._local.calls = self._local.calls, calls
+            try:
+                with self:
+                    return function(*args, **kwargs)
+            finally:
+                self._local.calls = before
+
+        return again
 
     # --- inputs and outputs ---------------------------------------------------------------------
 

@@ -62,19 +62,23 @@ class LocalRows:
     Args:
         part: this rank's nodes and edges.
         seed: seed of the dropout; None disables dropout.
+
+    Attributes:
+        calls: number of dropout layers so far.
     """
 
     def __init__(self, part: Part, seed: int | None) -> None:
         self.part, self.ranks = part, part.ranks
         self.num_own: int = len(part.nodes)
         self.seed = seed
-        self._calls = 0
+        self.calls: int = 0
+        self._totals: dict[int, tuple[Any, int]] = {}
 
     def next_seed(self) -> int:
         """Return the seed of the next dropout layer, the same on all ranks."""
         assert self.seed is not None
-        self._calls += 1
-        return self.seed * 1_000_003 + self._calls
+        self.calls += 1
+        return self.seed * 1_000_003 + self.calls
 
     def passed(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
         """Call a function that acts on rows independently, and propagate the tag."""
@@ -131,9 +135,21 @@ class LocalRows:
             raise Unsupported("an operation along rows that are not nodes")
         return put_tag(whole.index_select(tag.dim, tag.ids), tag)
 
+    def total(self, size: int, tag: Tag) -> int:
+        """Return the number of rows of a distributed dimension on all ranks."""
+        if self.ranks.size == 1:
+            return size
+        if tag.ids is self.part.nodes:
+            return self.part.num_nodes
+        key = id(tag.ids)
+        if tag.ids is None or key not in self._totals:
+            # The row numbers are kept as well, so that their `id` stays theirs.
+            self._totals[key] = tag.ids, sum(gather_counts(self.ranks, size))
+        return self._totals[key][1]
+
     def numbers(self, x: Tensor, tag: Tag, dims: tuple[int, ...]) -> int:
         """Return how many elements a reduction over `dims` reads, on all ranks."""
-        count = sum(gather_counts(self.ranks, x.size(tag.dim)))
+        count = self.total(x.size(tag.dim), tag)
         for d in dims:
             count *= 1 if d == tag.dim else x.size(d)
         return count

@@ -118,9 +118,11 @@ class GraphPart(Part):
         owner: rank of each node, shape (N,).
         grid: distribution of the products over ranks.
         ranks: the communicator.
+        order: all nodes in their local order; None for that of `cache_order`.
 
     Attributes:
         graph: the whole graph.
+        owner: rank of each node, shape (N,).
         nodes: numbers of the local nodes in `cache_order`, shape (n_own,), int64 tensor.
 
     Example:
@@ -131,16 +133,23 @@ class GraphPart(Part):
         [[3.0], [1.0], [2.0]]
     """
 
-    def __init__(self, graph: Graph, owner: Array, grid: Grid, ranks: Communicator) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        owner: Array,
+        grid: Grid,
+        ranks: Communicator,
+        order: Array | None = None,
+    ) -> None:
         self.graph: Graph = graph
         self.num_nodes: int = graph.num_nodes
-        self._owner = np.asarray(owner)
+        self.owner: Array = np.asarray(owner)
         self.grid: Grid = grid
         self.ranks: Communicator = ranks
-        self._order = cache_order(graph)
+        self._order = cache_order(graph) if order is None else order
         self._edges: Tensor | None = None
-        every = np.arange(len(self._owner)) if self._order is None else self._order
-        self.nodes: Tensor = torch.from_numpy(every[self._owner[every] == ranks.rank])
+        every = np.arange(len(self.owner)) if self._order is None else self._order
+        self.nodes: Tensor = torch.from_numpy(every[self.owner[every] == ranks.rank])
 
     @property
     def inputs(self) -> GraphInputs:  # type: ignore[override]
@@ -168,7 +177,7 @@ class GraphPart(Part):
     def edge_ids(self) -> Tensor:
         """Global numbers of the edges into local nodes, sorted by target, shape (E_own,)."""
         target = self.graph.target
-        own = np.flatnonzero(self._owner[target] == self.ranks.rank)
+        own = np.flatnonzero(self.owner[target] == self.ranks.rank)
         place = np.empty(self.num_nodes, np.int64)
         place[self.nodes.numpy()] = np.arange(len(self.nodes))
         return torch.from_numpy(own[np.argsort(place[target[own]], kind="stable")])
@@ -228,7 +237,7 @@ class GraphPart(Part):
     def _product(self, weighting: str, dtype: torch.dtype) -> Product:
         numpy_dtype = np.float64 if dtype == torch.float64 else np.float32
         matrix = weighted_adjacency(self.graph, weighting, numpy_dtype)
-        builder = LayoutBuilder(matrix, self._owner, self.grid, self._order)
+        builder = LayoutBuilder(matrix, self.owner, self.grid, self._order)
         return Product(builder.build(self.ranks.rank), self.ranks)
 
     @property

@@ -3,6 +3,9 @@
 The graph has unequal parts, self-loops, duplicate edges, directed edges and an isolated node. The
 distributed model runs on simulated ranks, which execute the code of real ranks as threads, so a
 failing rank ends the others at once, and every process gets the same result.
+
+A model may take another path on the real graph than on the small one. Where the real graph is small
+enough, rank 0 therefore compares the models on it as well, with its partition.
 """
 
 from __future__ import annotations
@@ -10,24 +13,28 @@ from __future__ import annotations
 import copy
 import threading
 import time
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from logging import Logger
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.log import get_logger
-from scitoolkit.graphs.adapter import detach, distribute, edge_inputs
+from scitoolkit.core.seeds import rng_state, seed_everything, set_rng_state
+from scitoolkit.graphs.adapter import detach, distribute, edge_inputs, use_whole_graph
 from scitoolkit.graphs.fast_layers import fast_forward
 from scitoolkit.graphs.graph import Graph, GraphInputs
 from scitoolkit.graphs.grid import Grid
 from scitoolkit.graphs.part import GraphPart, Part
+from scitoolkit.graphs.recomputation import repeated_by
 from scitoolkit.training.ranks.collectives import gather_counts
 from scitoolkit.training.ranks.communicator import Communicator, SingleProcess
 from scitoolkit.training.ranks.simulated import run_ranks
@@ -37,8 +44,38 @@ log: Logger = get_logger(__name__)
 
 NODES, EDGES = 41, 160
 LIMIT = 1e-10  # relative error in float64
-FLOOR = 1e-4  # of the largest number: a gradient that is zero up to rounding has no scale
+REAL_GRAPH = 400_000  # nodes and edges up to which the real graph is compared as well
 _EXCLUSIVE = threading.Lock()  # the default dtype and generator belong to the whole process
+
+
+@dataclass(frozen=True)
+class _Precision:
+    """Precision of the comparison.
+
+    Attributes:
+        dtype: floating-point type of parameters and inputs.
+        limit: largest allowed relative difference.
+        floor: share of the largest number below which a number has no scale, such as a gradient
+            that is zero up to rounding.
+    """
+
+    dtype: torch.dtype
+    limit: float
+    floor: float
+
+    @contextmanager
+    def as_default(self) -> Iterator[None]:
+        """Return a context in which it is torch's default."""
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(self.dtype)
+        try:
+            yield
+        finally:
+            torch.set_default_dtype(before)
+
+
+_DOUBLE = _Precision(torch.float64, LIMIT, 1e-4)
+_SINGLE = _Precision(torch.float32, 1e-3, 1e-2)  # for models that compute in float32 in any case
 
 
 @dataclass
@@ -69,14 +106,23 @@ class Proof:
     Attributes:
         fast: names of the layers that may run as sparse products.
         ranks: number of simulated ranks.
-        error: largest relative difference in float64.
+        error: largest relative difference, in float64 if the model runs in it.
         seconds: duration of the check.
+        unchanged: whether the model runs on the whole graph without any change, on one process,
+            because it could not be checked.
     """
 
     fast: tuple[str, ...]
     ranks: int
     error: float
     seconds: float
+    unchanged: bool = False
+
+    def attach(self, model: nn.Module, part: Part) -> nn.Module:
+        """Make the model run on this process's part; return it."""
+        if self.unchanged:
+            return use_whole_graph(model, part)
+        return distribute(model, part, self.fast)
 
 
 def prove(model: nn.Module, part: Part) -> Proof:
@@ -95,18 +141,22 @@ def prove(model: nn.Module, part: Part) -> Proof:
     """
     begin = time.perf_counter()
     failure: ConfigError | None = None
-    with _EXCLUSIVE, _float64():
+    _materialise(model, part.inputs)
+    with _EXCLUSIVE, _random_state_restored():
         try:
             fast, size, off = _prove(model, part)
-        except ConfigError as refusal:
-            failure = refusal
+        except ConfigError as error:
+            failure = error
     if any(gather_counts(part.ranks, int(failure is not None))) and failure is None:
         failure = ConfigError("the model differs on another process", where="model")
     if failure is None:
         failure = _without_edges(model, part, fast)
-    if failure is not None:
-        raise failure
     seconds = time.perf_counter() - begin
+    if failure is not None:
+        if part.grid.size > 1 or not isinstance(failure, _Unproven):
+            raise failure
+        log.warning("the model runs on one process only: %s", failure.what)
+        return Proof((), 1, 0.0, seconds, unchanged=True)
     log.info("model checked on %d rank(s): largest difference %.1e, %.2f s", size, off, seconds)
     return Proof(fast, size, off, seconds)
 
@@ -138,25 +188,65 @@ def attach(model: nn.Module, part: Part) -> nn.Module:
     Raises:
         ConfigError: the model differs from the plain one on several processes.
     """
-    return distribute(model, part, prove(model, part).fast)
+    return prove(model, part).attach(model, part)
+
+
+def _materialise(model: nn.Module, inputs: GraphInputs) -> None:
+    """Create parameters whose shape follows from the first input, before the model is copied."""
+    if not any(is_lazy(p) for p in (*model.parameters(), *model.buffers())):
+        return
+    modes = [(module, module.training) for module in model.modules()]
+    graph = proof_graph(inputs)
+    pair = torch.from_numpy(np.stack([graph.source, graph.target]))
+    dtype = torch.get_default_dtype()
+    rest = {
+        n: torch.from_numpy(getattr(graph, n)).to(dtype) for n in edge_inputs(model, graph.inputs)
+    }
+    with torch.no_grad():
+        model.eval()(torch.from_numpy(graph.features).to(dtype), pair, **rest)
+    for module, training in modes:
+        module.training = training
 
 
 def _prove(model: nn.Module, part: Part) -> tuple[tuple[str, ...], int, float]:
-    graph = proof_graph(part.inputs)
     grid = _small(part.grid)
-    plain = detach(_double(model))
-    reference, fast = _plain(plain, graph)
-    if reference.error is not None:
-        raise _refused(reference.inside, reference.error, 1)
     owner = _owners(grid.size)
-    # First with sparse products; if these differ, without any.
-    problem, off = _compare(model, graph, owner, grid, fast, reference)
-    if problem is not None and fast and part.has_whole_rows:
-        fast = ()
-        problem, off = _compare(model, graph, owner, grid, fast, reference)
-    if problem is not None:
-        raise problem
-    return fast, grid.size, off
+    model = _copied(model)
+    refusal: ConfigError | None = None
+    for precision, graph in _attempts(part):
+        with precision.as_default():
+            plain = detach(_copied(model)).to(precision.dtype).train()
+            reference, fast = _plain(plain, graph, precision)
+            if reference.error is not None:
+                refusal = refusal or _refused(reference.inside, reference.error, 1)
+                continue
+            check = _Check(model, precision)
+            # First with sparse products; if these differ, without any.
+            problem, off = check.compare(graph, owner, grid, fast, reference)
+            if problem is not None and fast and part.has_whole_rows:
+                fast = ()
+                problem, off = check.compare(graph, owner, grid, fast, reference)
+            if problem is None and part.ranks.rank == 0:
+                problem = check.compare_on_real_graph(part, fast)
+        if problem is not None:
+            raise problem
+        return fast, grid.size, off
+    assert refusal is not None
+    raise refusal
+
+
+def _attempts(part: Part) -> Iterator[tuple[_Precision, Graph]]:
+    """Yield precisions and small graphs for the check; the first with which the model runs counts.
+
+    A model may compute in float32 in any case, or read its features as numbers of classes.
+    """
+    graphs = [proof_graph(part.inputs)]
+    if isinstance(part, GraphPart) and part.num_nodes:
+        rows = np.linspace(0, part.num_nodes - 1, NODES).astype(np.int64)
+        graphs.append(proof_graph(part.inputs, part.graph.dense_features(rows)))
+    for graph in graphs:
+        yield _DOUBLE, graph
+        yield _SINGLE, graph
 
 
 def _small(grid: Grid) -> Grid:
@@ -172,8 +262,13 @@ def _owners(size: int) -> np.ndarray:
     return np.random.default_rng(3).permutation(np.minimum(owner, size - 1))
 
 
-def proof_graph(inputs: GraphInputs) -> Graph:
-    """Return the small graph of the check, with inputs of the given shapes."""
+def proof_graph(inputs: GraphInputs, features: np.ndarray | None = None) -> Graph:
+    """Return the small graph of the check, with inputs of the given shapes.
+
+    Args:
+        inputs: shapes of node and edge inputs.
+        features: features of its nodes, shape (NODES, F); None for normal random numbers.
+    """
     r = np.random.default_rng(1)
     # The last node is isolated, one node has two self-loops, one edge is duplicated.
     source, target = r.integers(NODES - 1, size=(2, EDGES))
@@ -187,6 +282,8 @@ def proof_graph(inputs: GraphInputs) -> Graph:
         np.zeros((NODES, 1), np.float32),
     )
     graph.features = r.normal(size=(NODES, inputs.num_features))
+    if features is not None:
+        graph.features = features
     if inputs.edge_weight:
         graph.edge_weight = r.uniform(0.5, 1.5, EDGES)
     if inputs.edge_attr is not None:
@@ -194,10 +291,18 @@ def proof_graph(inputs: GraphInputs) -> Graph:
     return graph
 
 
-def _double(model: nn.Module) -> nn.Module:
+def _copied(model: nn.Module) -> nn.Module:
+    """Return a copy on the CPU, without the forward method of `distribute`."""
     attached = model.__dict__.pop("forward", None)
+    # Tensors computed from parameters, as by weight_norm, cannot be deep-copied.
+    computed = {
+        id(value): value.detach().clone()
+        for module in model.modules()
+        for value in vars(module).values()
+        if isinstance(value, Tensor) and not value.is_leaf
+    }
     try:
-        return copy.deepcopy(model).to("cpu", torch.float64).train()
+        return copy.deepcopy(model, computed).to("cpu")
     finally:
         if attached is not None:
             model.forward = attached
@@ -205,6 +310,15 @@ def _double(model: nn.Module) -> nn.Module:
 
 class _NoDropout(TorchFunctionMode):
     """Mode that disables dropout."""
+
+    def repeat(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function that runs another one in this mode, in the backward pass."""
+
+        def again(*args: Any, **kwargs: Any) -> Any:
+            with self:
+                return function(*args, **kwargs)
+
+        return again
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
@@ -220,23 +334,30 @@ class _NoDropout(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-def _plain(model: nn.Module, graph: Graph) -> tuple[Trace, tuple[str, ...]]:
+def _plain(
+    model: nn.Module, graph: Graph, precision: _Precision, *, gradients: bool = True
+) -> tuple[Trace, tuple[str, ...]]:
     """Run the plain model, and determine which layers equal their sparse form."""
     calls: dict[str, tuple[Any, ...]] = {}
     for name, module in model.named_modules():
         if fast_forward(module) is not None:
             module.register_forward_hook(_recorder(calls, name))
     pair = torch.from_numpy(np.stack([graph.source, graph.target]))
-    given = {n: torch.from_numpy(getattr(graph, n)) for n in edge_inputs(model, graph.inputs)}
+    given = {
+        n: torch.from_numpy(getattr(graph, n)).to(precision.dtype)
+        for n in edge_inputs(model, graph.inputs)
+    }
     nodes = torch.arange(graph.num_nodes)
 
     def call(x: Tensor) -> Any:
-        with _NoDropout():
+        with _NoDropout() as mode, repeated_by(mode.repeat):
             return model(x, pair, **given)
 
-    trace = _trace(model, call, graph, nodes)
-    part = GraphPart(graph, np.zeros(NODES, np.int64), Grid(1), SingleProcess())
-    fast = tuple(name for name in calls if _is_exact(model, name, calls[name], part))
+    trace = _trace(model, call, graph, nodes, precision, gradients=gradients)
+    part = GraphPart(graph, np.zeros(graph.num_nodes, np.int64), Grid(1), SingleProcess())
+    fast = tuple(
+        name for name in calls if _is_exact(model, name, calls[name], part, precision.limit)
+    )
     return trace, fast
 
 
@@ -247,7 +368,9 @@ def _recorder(calls: dict[str, tuple[Any, ...]], name: str) -> Any:
     return record
 
 
-def _is_exact(model: nn.Module, name: str, call: tuple[Any, ...], part: GraphPart) -> bool:
+def _is_exact(
+    model: nn.Module, name: str, call: tuple[Any, ...], part: GraphPart, limit: float
+) -> bool:
     """Return whether a layer's sparse form reproduces the recorded output."""
     (args, out), layer = call, model.get_submodule(name)
     x = args[0] if args else None
@@ -257,12 +380,20 @@ def _is_exact(model: nn.Module, name: str, call: tuple[Any, ...], part: GraphPar
     try:
         with torch.no_grad():
             ours = form(layer, part, x[part.nodes])
-            return _error(ours, out[part.nodes], float(out.abs().max())) < LIMIT
+            return _error(ours, out[part.nodes], float(out.abs().max())) < limit
     except (RuntimeError, AttributeError, ValueError):
         return False
 
 
-def _trace(model: nn.Module, call: Any, graph: Graph, nodes: Tensor) -> Trace:
+def _trace(
+    model: nn.Module,
+    call: Any,
+    graph: Graph,
+    nodes: Tensor,
+    precision: _Precision,
+    *,
+    gradients: bool = True,
+) -> Trace:
     """Run a model with a loss, and record the results."""
     trace = Trace()
     names = {module: name or "(the model itself)" for name, module in model.named_modules()}
@@ -278,14 +409,18 @@ def _trace(model: nn.Module, call: Any, graph: Graph, nodes: Tensor) -> Trace:
     for module in names:
         module.register_forward_pre_hook(enter)
         module.register_forward_hook(leave)
-    x = torch.from_numpy(graph.features)[nodes].requires_grad_()
+    x = torch.from_numpy(graph.features).to(precision.dtype)[nodes].requires_grad_(gradients)
     try:
-        torch.manual_seed(0)
-        out = call(x)
+        seed_everything(0)
+        with torch.set_grad_enabled(gradients):
+            out = call(x)
         _need_rows(out, len(nodes))
-        weight = torch.randn(NODES, out[0].numel(), generator=torch.Generator().manual_seed(2))
+        width = out.numel() // max(1, len(out))
+        generator = torch.Generator().manual_seed(2)
+        weight = torch.randn(graph.num_nodes, width, generator=generator)
         loss = (out.reshape(len(nodes), -1) * weight[nodes]).sum()
-        loss.backward()
+        if gradients:
+            loss.backward()
         model.eval()
         with torch.no_grad():
             evaluated = call(x)
@@ -295,13 +430,11 @@ def _trace(model: nn.Module, call: Any, graph: Graph, nodes: Tensor) -> Trace:
         trace.error = error
         return trace
     trace.tensors["loss"] = loss.detach()
-    for name, p in model.named_parameters():
-        trace.tensors[f"gradient of {name}"] = torch.zeros_like(p) if p.grad is None else p.grad
-    trace.rows = {
-        "output": out.detach(),
-        "gradient of the input": _grad(x),
-        "output in eval": evaluated.detach(),
-    }
+    trace.rows = {"output": out.detach(), "output in eval": evaluated.detach()}
+    if gradients:
+        trace.rows["gradient of the input"] = _grad(x)
+        for name, p in model.named_parameters():
+            trace.tensors[f"gradient of {name}"] = _grad(p)
     trace.buffers = {n: b.clone() for n, b in model.named_buffers() if b.is_floating_point()}
     return trace
 
@@ -310,94 +443,141 @@ def _grad(x: Tensor) -> Tensor:
     return torch.zeros_like(x) if x.grad is None else x.grad
 
 
+class _NoRows(ConfigError):
+    """Error for a model that does not return a row of real numbers for each node."""
+
+
 def _need_rows(out: Any, rows: int) -> None:
     if not isinstance(out, Tensor) or out.dim() == 0 or len(out) != rows:
         found = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
-        raise ConfigError(
+        raise _NoRows(
             f"the model returns {found}", where="model", allowed=f"{rows} rows, one per node"
         )
     if not out.is_floating_point():
-        raise ConfigError(f"the model returns {out.dtype}", where="model", allowed="real numbers")
+        raise _NoRows(f"the model returns {out.dtype}", where="model", allowed="real numbers")
 
 
-def _compare(
-    model: nn.Module, graph: Graph, owner: np.ndarray, grid: Grid, fast: Any, reference: Trace
-) -> tuple[ConfigError | None, float]:
-    """Run on simulated ranks; return an error or None, and the largest difference."""
-    failed: list[tuple[Trace, Exception]] = []
+class _Check:
+    """Comparison of a model on simulated ranks with the plain model.
 
-    def work(ranks: Communicator) -> tuple[Trace, Tensor]:
-        part = GraphPart(graph, owner, grid, ranks)
-        distributed = distribute(_double(model), part, fast, dropout=False)
-        trace = _trace(distributed, distributed, graph, part.nodes)
-        if trace.error is not None:
-            failed.append((trace, trace.error))
-            raise trace.error
-        return trace, part.nodes
+    Args:
+        model: not modified.
+        precision: of the comparison.
+    """
 
-    try:
-        done = run_ranks(grid.size, work, Traffic)
-    except threading.BrokenBarrierError:
-        return _refusal([], "the ranks deadlock", grid.size), np.inf
-    except Exception:
-        if not failed:
-            raise
-        trace, error = failed[0]
-        return _refused(trace.inside, error, grid.size), np.inf
-    errors = _errors(done, reference)
-    worst = max(errors, key=lambda name: errors[name])
-    if errors[worst] < LIMIT:
-        return None, errors[worst]
-    what = f"{worst} is {errors[worst]:.1e} off that of the plain model"
-    return _refusal([_first_difference(done, reference)], what, grid.size), errors[worst]
+    def __init__(self, model: nn.Module, precision: _Precision) -> None:
+        self._model, self._precision = model, precision
+
+    def compare(
+        self, graph: Graph, owner: np.ndarray, grid: Grid, fast: Any, reference: Trace
+    ) -> tuple[ConfigError | None, float]:
+        """Run on simulated ranks; return an error or None, and the largest difference."""
+        failed: list[tuple[Trace, Exception]] = []
+        gradients = "gradient of the input" in reference.rows
+
+        # A single rank may hold its nodes in another order, too.
+        order = np.random.default_rng(4).permutation(len(owner)) if grid.size == 1 else None
+
+        def work(ranks: Communicator) -> tuple[Trace, Tensor]:
+            part = GraphPart(graph, owner, grid, ranks, order)
+            copied = _copied(self._model).to(self._precision.dtype).train()
+            distributed = distribute(copied, part, fast, dropout=False)
+            nodes = part.nodes
+            trace = _trace(
+                distributed, distributed, graph, nodes, self._precision, gradients=gradients
+            )
+            if trace.error is not None:
+                failed.append((trace, trace.error))
+                raise trace.error
+            return trace, nodes
+
+        try:
+            done = run_ranks(grid.size, work, Traffic)
+        except threading.BrokenBarrierError:
+            return _refusal([], "the ranks deadlock", grid.size), np.inf
+        except Exception:
+            if not failed:
+                raise
+            trace, error = failed[0]
+            return _refused(trace.inside, error, grid.size), np.inf
+        errors = self._errors(done, reference)
+        worst = max(errors, key=lambda name: errors[name])
+        if errors[worst] < self._precision.limit:
+            return None, errors[worst]
+        what = f"{worst} is {errors[worst]:.1e} off that of the plain model"
+        module = self._first_difference(done, reference)
+        return _refusal([module], what, grid.size), errors[worst]
+
+    def compare_on_real_graph(self, part: Part, fast: Any) -> ConfigError | None:
+        """Compare outputs on the real graph, if it is small and in memory on every process."""
+        if not isinstance(part, GraphPart) or part.ranks.size == 1:
+            return None
+        real = part.graph
+        if max(real.num_nodes + real.num_edges, real.features.size // 32) > REAL_GRAPH:
+            return None
+        if not np.bincount(part.owner[real.target], minlength=part.ranks.size).all():
+            return None  # `_without_edges` decides
+        features = real.dense_features(np.arange(real.num_nodes))
+        graph = replace(real, features=features, labels=None, parts={})
+        plain = detach(_copied(self._model)).to(self._precision.dtype).train()
+        reference, _ = _plain(plain, graph, self._precision, gradients=False)
+        if reference.error is not None:
+            return _refused(reference.inside, reference.error, 1)
+        problem, _ = self.compare(graph, part.owner, part.grid, fast, reference)
+        if problem is None:
+            return None
+        return _Unproven(f"{problem.what}, on the real graph", where="model", fix=problem.fix)
+
+    def _errors(self, done: list[tuple[Trace, Tensor]], reference: Trace) -> dict[str, float]:
+        """Return relative differences of sums over ranks, of rows by node and of buffers."""
+        tensors = (*reference.tensors.values(), reference.rows["output"])
+        floor = self._precision.floor * max(float(t.abs().max()) for t in tensors if t.numel())
+        errors = {}
+        for name, wanted in reference.tensors.items():
+            total = torch.stack([trace.tensors[name] for trace, _ in done]).sum(0)
+            errors[name] = _error(total, wanted, floor)
+        for name, wanted in reference.rows.items():
+            errors[name] = max(
+                _error(trace.rows[name], wanted[nodes], floor) for trace, nodes in done
+            )
+        for name, wanted in reference.buffers.items():
+            errors[f"buffer {name}"] = max(
+                _error(trace.buffers[name], wanted, floor) for trace, _ in done
+            )
+        return errors
+
+    def _first_difference(self, done: list[tuple[Trace, Tensor]], reference: Trace) -> str:
+        num_nodes = len(reference.rows["output"])
+        for number, (name, wanted) in enumerate(reference.outputs):
+            for trace, nodes in done:
+                if number >= len(trace.outputs) or trace.outputs[number][0] != name:
+                    return name
+                own = trace.outputs[number][1]
+                here = wanted[nodes] if len(wanted) == num_nodes else wanted
+                floor = self._precision.floor * float(wanted.abs().max())
+                if own.shape == here.shape and _error(own, here, floor) >= self._precision.limit:
+                    return name
+        return ""
 
 
-def _errors(done: list[tuple[Trace, Tensor]], reference: Trace) -> dict[str, float]:
-    """Return relative differences of sums over ranks, of rows by node and of buffers."""
-    largest = max(
-        float(t.abs().max())
-        for t in (*reference.tensors.values(), reference.rows["output"])
-        if t.numel()
-    )
-    errors = {}
-    for name, wanted in reference.tensors.items():
-        total = torch.stack([trace.tensors[name] for trace, _ in done]).sum(0)
-        errors[name] = _error(total, wanted, largest)
-    for name, wanted in reference.rows.items():
-        errors[name] = max(
-            _error(trace.rows[name], wanted[nodes], largest) for trace, nodes in done
-        )
-    for name, wanted in reference.buffers.items():
-        errors[f"buffer {name}"] = max(
-            _error(trace.buffers[name], wanted, largest) for trace, _ in done
-        )
-    return errors
-
-
-def _error(found: Tensor, wanted: Tensor, largest: float) -> float:
+def _error(found: Tensor, wanted: Tensor, floor: float) -> float:
     if found.shape != wanted.shape:
         return np.inf
     if not wanted.numel():
         return 0.0
-    scale = max(float(wanted.abs().max()), FLOOR * largest, 1e-300)
+    scale = max(float(wanted.abs().max()), floor, 1e-300)
     difference = float((found - wanted).abs().max()) / scale
     return difference if np.isfinite(difference) else np.inf
 
 
-def _first_difference(done: list[tuple[Trace, Tensor]], reference: Trace) -> str:
-    for number, (name, wanted) in enumerate(reference.outputs):
-        for trace, nodes in done:
-            if number >= len(trace.outputs) or trace.outputs[number][0] != name:
-                return name
-            own = trace.outputs[number][1]
-            here = wanted[nodes] if len(wanted) == NODES else wanted
-            if own.shape == here.shape and _error(own, here, float(wanted.abs().max())) >= LIMIT:
-                return name
-    return ""
+class _Unproven(ConfigError):
+    """Error for a model that is not shown to be equal to the plain one on several ranks."""
 
 
 def _refused(inside: list[str], error: Exception, ranks: int) -> ConfigError:
     """Return the error for a model that raises on the small graph."""
+    if isinstance(error, _NoRows):
+        return error
     if isinstance(error, ConfigError):
         return _refusal(inside, error.what, ranks, error.allowed, error.fix)
     message = str(error).splitlines()[0][:200] if str(error) else ""
@@ -410,20 +590,19 @@ def _refused(inside: list[str], error: Exception, ranks: int) -> ConfigError:
 
 def _refusal(
     inside: list[str], what: str, ranks: int, allowed: str = "", fix: str = "train on one process"
-) -> ConfigError:
+) -> _Unproven:
     module = f"module {inside[-1]}: " if inside and inside[-1] else ""
     on = f", on {ranks} simulated ranks" if ranks > 1 else ""
-    return ConfigError(f"{module}{what}{on}", where="model", allowed=allowed, fix=fix)
+    return _Unproven(f"{module}{what}{on}", where="model", allowed=allowed, fix=fix)
 
 
 @contextmanager
-def _float64() -> Iterator[None]:
-    """Return a context with default dtype float64 and gradients; restores the random state."""
-    dtype, state = torch.get_default_dtype(), torch.get_rng_state()
-    torch.set_default_dtype(torch.float64)
+def _random_state_restored() -> Iterator[None]:
+    """Return a context with gradients that restores the random states at its end."""
+    state = rng_state()
     try:
-        with torch.enable_grad():
+        with torch.enable_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the training gives them
             yield
     finally:
-        torch.set_default_dtype(dtype)
-        torch.set_rng_state(state)
+        set_rng_state(state)

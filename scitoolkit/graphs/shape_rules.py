@@ -8,8 +8,7 @@ import torch
 
 from scitoolkit.graphs.indexing import as_index
 from scitoolkit.graphs.local_rows import LocalRows, Rule
-from scitoolkit.graphs.tags import EITHER, RowCount, Tag, flat, put_tag, tag_of
-from scitoolkit.training.ranks.collectives import gather_counts
+from scitoolkit.graphs.tags import EITHER, DistributedCount, RowCount, Tag, flat, put_tag, tag_of
 
 
 def _size(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> Any:
@@ -17,9 +16,8 @@ def _size(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> Any
     if tag is None:
         return out
     x = args[0]
-    rows = RowCount.of(
-        x.size(tag.dim), tag, lambda: sum(gather_counts(local.ranks, x.size(tag.dim)))
-    )
+    size = x.size(tag.dim)
+    rows = RowCount.of(size, tag, lambda: local.total(size, tag))
     if isinstance(out, torch.Size):
         return torch.Size([rows if d == tag.dim else n for d, n in enumerate(out)])
     dim = args[1] if len(args) > 1 else kwargs["dim"]
@@ -28,7 +26,7 @@ def _size(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> Any
 
 def divide(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> Any:
     """Divide; a local row count in an argument is replaced by the global one."""
-    args = tuple(a.total() if isinstance(a, RowCount) else a for a in args)
+    args = tuple(a.total() if isinstance(a, DistributedCount) else a for a in args)
     return local.passed(func, name, args, kwargs)
 
 

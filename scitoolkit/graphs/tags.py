@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -31,16 +32,112 @@ class Tag:
     role: str | tuple[str, ...] | None = None
 
 
-class RowCount(int):
-    """Number of local rows from `x.size(0)`; divisions and powers use the global number.
+class DistributedCount(int):
+    """Number of local rows, in a shape; everything that is computed from it is of all ranks.
+
+    Sums and products with numbers are the local count where a shape needs one. Comparisons,
+    divisions, remainders and powers, which decide or scale, use the number on all ranks.
 
     Attributes:
-        tag: tag of the dimension.
         total: returns the number of rows on all ranks.
     """
 
-    tag: Tag
     total: Callable[[], int]
+
+    @classmethod
+    def with_total(cls, size: int, total: Callable[[], int]) -> DistributedCount:
+        """Return a count of `size` local rows."""
+        count = cls(size)
+        count.total = total
+        return count
+
+    def __hash__(self) -> int:
+        return int.__hash__(self)
+
+    def __bool__(self) -> bool:
+        return self.total() != 0
+
+    def __float__(self) -> float:
+        return float(self.total())
+
+    def __eq__(self, other: Any) -> bool:
+        if isinstance(other, DistributedCount):
+            return self.total() == other.total()
+        # Layers compare sizes with the largest index + 1, which is a local number.
+        return int.__eq__(self, other) is True or self.total() == other
+
+    def __ne__(self, other: Any) -> bool:
+        return not self == other
+
+    def __lt__(self, other: Any) -> bool:
+        return self.total() < _total(other)
+
+    def __le__(self, other: Any) -> bool:
+        return self.total() <= _total(other)
+
+    def __gt__(self, other: Any) -> bool:
+        return self.total() > _total(other)
+
+    def __ge__(self, other: Any) -> bool:
+        return self.total() >= _total(other)
+
+    def __truediv__(self, other: Any) -> Any:
+        return self.total() / _total(other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return other / self.total()
+
+    def __floordiv__(self, other: Any) -> Any:
+        return self.total() // _total(other)
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return other // self.total()
+
+    def __mod__(self, other: Any) -> Any:
+        return self.total() % _total(other)
+
+    def __rmod__(self, other: Any) -> Any:
+        return other % self.total()
+
+    def __pow__(self, other: Any, modulo: Any = None) -> Any:
+        return pow(self.total(), other, modulo)
+
+    def __add__(self, other: Any) -> Any:
+        return self._computed(operator.add, self, other)
+
+    def __radd__(self, other: Any) -> Any:
+        return self._computed(operator.add, other, self)
+
+    def __sub__(self, other: Any) -> Any:
+        return self._computed(operator.sub, self, other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return self._computed(operator.sub, other, self)
+
+    def __mul__(self, other: Any) -> Any:
+        return self._computed(operator.mul, self, other)
+
+    def __rmul__(self, other: Any) -> Any:
+        return self._computed(operator.mul, other, self)
+
+    @staticmethod
+    def _computed(function: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
+        if any(isinstance(side, (list, tuple, str)) for side in (a, b)):
+            return function(*(int(side) if isinstance(side, int) else side for side in (a, b)))
+        if not (isinstance(a, int) and isinstance(b, int)):
+            return function(_total(a), _total(b))
+        size = function(int(a), int(b))
+        return DistributedCount.with_total(size, lambda: function(_total(a), _total(b)))
+
+
+class RowCount(DistributedCount):
+    """Number of local rows from `x.size(0)`.
+
+    Attributes:
+        tag: tag of the dimension.
+    """
+
+    tag: Tag
 
     @classmethod
     def of(cls, size: int, tag: Tag, total: Callable[[], int]) -> RowCount:
@@ -49,17 +146,9 @@ class RowCount(int):
         count.tag, count.total = tag, total
         return count
 
-    def __float__(self) -> float:
-        return float(self.total())
 
-    def __truediv__(self, other: Any) -> Any:
-        return self.total() / other
-
-    def __rtruediv__(self, other: Any) -> Any:
-        return other / self.total()
-
-    def __pow__(self, other: Any, modulo: Any = None) -> Any:
-        return pow(self.total(), other, modulo)
+def _total(number: Any) -> Any:
+    return number.total() if isinstance(number, DistributedCount) else number
 
 
 def tag_of(tensor: Any) -> Tag | None:

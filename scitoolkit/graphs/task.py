@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from scitoolkit.core.contracts import Batch
 from scitoolkit.core.errors import CheckpointError
-from scitoolkit.graphs.adapter import distribute, dropout_by_node
+from scitoolkit.graphs.adapter import dropout_by_node
 from scitoolkit.graphs.part import Part
 from scitoolkit.graphs.proof import Proof, prove
 from scitoolkit.graphs.targets import TargetName
@@ -115,7 +115,7 @@ class NodeTask(ABC):
 
     def __init__(self, model: nn.Module, part: Part, seed: int = 0) -> None:
         self.proof: Proof = prove(model, part)
-        self.model: nn.Module = distribute(model, part, self.proof.fast)
+        self.model: nn.Module = self.proof.attach(model, part)
         self._seed = seed
 
     @abstractmethod

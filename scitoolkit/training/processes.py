@@ -18,6 +18,7 @@ import torch.distributed as dist
 import torch.distributed.nn
 
 from scitoolkit.core import errors
+from scitoolkit.core.devices import choose_device
 from scitoolkit.core.errors import BackendError, ScitoolkitError
 from scitoolkit.core.processes import ProcessEnvironment, process_environment
 from scitoolkit.training.config import TrainingConfig
@@ -28,19 +29,8 @@ _GROUPS: Iterator[int] = itertools.count()
 """Numbers of the groups of this job, in the same order on every rank."""
 _CONNECTIONS: dict[ProcessEnvironment, Any] = {}
 """Stores of this job; rank 0 serves them until it ends."""
-
-
-def choose_device(config: TrainingConfig) -> torch.device:
-    """Return the training device of this process.
-
-    Raises:
-        BackendError: `device: cuda` without a GPU.
-    """
-    if config.device == "cuda" and not torch.cuda.is_available():
-        raise BackendError("training.device=cuda, but torch sees no GPU", fix="training.device=cpu")
-    if config.device == "cpu" or not torch.cuda.is_available():
-        return torch.device("cpu")
-    return torch.device("cuda", process_environment().local_rank % torch.cuda.device_count())
+_MESHES: set[str] = {"DeviceMesh", "FSDPMeshInfo", "HSDPMeshInfo"}
+"""Types of torch that hold process groups."""
 
 
 @contextlib.contextmanager
@@ -62,7 +52,7 @@ def process_group(config: TrainingConfig) -> Iterator[None]:
     if lone or dist.is_initialized():
         yield
         return
-    device = choose_device(config)
+    device = choose_device(config.device, "training.device")
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     if device.type == "cuda":
         torch.cuda.set_device(device)
@@ -94,9 +84,23 @@ def process_group(config: TrainingConfig) -> Iterator[None]:
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()
-        # A reference cycle may still hold the group. A gloo thread that frees a tensor during
-        # interpreter shutdown aborts the process.
-        gc.collect()
+        _release_groups()
+
+
+def _release_groups() -> None:
+    """Drop the remaining references to destroyed groups, which ends the threads of gloo.
+
+    A gloo thread that frees a tensor during interpreter shutdown aborts the process. References
+    are in cycles and in the meshes of sharded tensors, which the caches of DTensor keep.
+    """
+    for item in gc.get_objects():
+        if type(item).__name__ in _MESHES and type(item).__module__.startswith("torch."):
+            for name, value in list(vars(item).items()):
+                if isinstance(value, dist.ProcessGroup):
+                    setattr(item, name, None)
+                elif name == "_pg_registry":
+                    value.clear()
+    gc.collect()
 
 
 def _store(place: ProcessEnvironment, timeout: float) -> Any:

@@ -143,6 +143,9 @@ def _inputs(
 
     def note(module: nn.Module, args: tuple[Tensor, ...]) -> None:
         rows = args[0].detach().reshape(-1, args[0].shape[-1]).numpy()
+        rows = rows[np.isfinite(rows).all(1)]
+        if not len(rows):
+            return
         found.setdefault(id(module), []).append(rows[:: -(-len(rows) // ROWS)].copy())
 
     hooks = [m.register_forward_pre_hook(note) for m in layers if isinstance(m, nn.Linear)]

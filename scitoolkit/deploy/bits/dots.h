@@ -86,28 +86,37 @@ STK_DEFINED vec_i stk_words(vec_i s, vec_i codes, int32_t x) {
 }
 #endif
 /* Quantise one row of n inputs with a scale per group, padded with 0 to whole groups.
-   scale[g] is the value of one step, sum[g] the sum of the integers of the group. */
+   scale[g] is the value of one step, sum[g] the sum of the integers of the group. The scale of a
+   group with NaN or infinity is NaN: sizes are compared by their bits, where NaN is the largest. */
 #define STK_ROUND(name, integer)                                                                   \
   STK_DEFINED void name(const float *x, int64_t n, int64_t group, float most,                      \
                         integer *out, float *scale, float *sum) {                                  \
     for (int64_t g = 0; g * group < n; g++) {                                                      \
-      const float *p = x + g * group;                                                       \
+      const float *p = x + g * group;                                                              \
+      const stk_bits_float *bits = (const stk_bits_float *)p;                                      \
       integer *q = out + g * group;                                                                \
       const int64_t m = n - g * group < group ? n - g * group : group;                             \
-      float largest = 0;                                                                           \
-      _Pragma("omp simd reduction(max : largest)") for (int64_t k = 0; k < m; k++) {               \
-        const float size = fabsf(p[k]);                                                     \
-        largest = size > largest ? size : largest;                                                 \
+      int32_t size = 0;                                                                            \
+      _Pragma("omp simd reduction(max : size)") for (int64_t k = 0; k < m; k++) {                  \
+        const int32_t own = (int32_t)(bits[k] & 0x7fffffffu);                                      \
+        size = own > size ? own : size;                                                            \
       }                                                                                            \
-      const float to = largest > 0 ? most / largest : 0;                                           \
+      const union { int32_t i; float f; } largest = {.i = size};                                   \
+      const int wrong = size >= 0x7f800000;                                                        \
+      /* Smaller numbers are 0: a step of them is no normal number. */                             \
+      const float to = !wrong && largest.f > 1e-33f ? most / largest.f : 0;                        \
       int32_t total = 0;                                                                           \
-      _Pragma("omp simd reduction(+ : total)") for (int64_t k = 0; k < m; k++) {                   \
-        const int32_t i = (int32_t)rintf(p[k] * to);                                        \
-        total += i;                                                                                \
-        q[k] = (integer)i;                                                                         \
+      if (to == 0)                                                                                 \
+        for (int64_t k = 0; k < m; k++) q[k] = 0;                                                  \
+      else {                                                                                       \
+        _Pragma("omp simd reduction(+ : total)") for (int64_t k = 0; k < m; k++) {                 \
+          const int32_t i = (int32_t)rintf(p[k] * to);                                             \
+          total += i;                                                                              \
+          q[k] = (integer)i;                                                                       \
+        }                                                                                          \
       }                                                                                            \
       for (int64_t k = m; k < group; k++) q[k] = 0;                                                \
-      scale[g] = largest / most;                                                                   \
+      scale[g] = wrong ? NAN : largest.f / most;                                                   \
       sum[g] = (float)total;                                                                       \
     }                                                                                              \
   }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -27,7 +28,7 @@ _UNARY = {
     "cos": "cos({0})",
     "tanh": "stk_tanh({0})",
     "sigmoid": "stk_sigmoid({0})",
-    "relu": "{0} > 0 ? {0} : 0",
+    "relu": "{0} < 0 ? 0 : {0}",
     "silu": "{0} * stk_sigmoid({0})",
     "floor": "floor({0})",
     "round": "rint({0})",
@@ -40,8 +41,8 @@ _UNARY = {
 _BINARY = {
     "mul": "{0} * {1}",
     "div": "{0} / {1}",
-    "maximum": "{0} > {1} ? {0} : {1}",
-    "minimum": "{0} < {1} ? {0} : {1}",
+    "maximum": "stk_larger({0}, {1})",
+    "minimum": "stk_smaller({0}, {1})",
     "pow": "pow({0}, {1})",
     "lt": "{0} < {1}",
     "le": "{0} <= {1}",
@@ -86,10 +87,10 @@ def literal(value: float, dtype: str) -> str:
         >>> literal(0.5, "float32"), literal(2, "int64")
         ('0.5f', '2')
     """
-    if dtype in ("int64", "bool"):
-        return str(int(value)) if value == int(value) else repr(float(value))
-    if value != value or value in (float("inf"), float("-inf")):
+    if not math.isfinite(value):
         return "NAN" if value != value else ("INFINITY" if value > 0 else "-INFINITY")
+    if not dtype.startswith("float"):
+        return str(int(value)) if value == int(value) else repr(float(value))
     return f"{float(value)!r}" + ("f" if dtype == "float32" else "")
 
 

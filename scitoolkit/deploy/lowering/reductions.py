@@ -14,7 +14,11 @@ from scitoolkit.deploy.lowering.elementwise import literal
 from scitoolkit.deploy.values import Expr, Value, View, contiguous, numel
 
 _START = {"sum": "0", "amax": "-INFINITY", "amin": "INFINITY"}
-_NEXT = {"sum": "{total} + {x}", "amax": "stk_max({x}, {total})", "amin": "stk_min({x}, {total})"}
+_NEXT = {
+    "sum": "{total} + {x}",
+    "amax": "stk_larger({x}, {total})",
+    "amin": "stk_smaller({x}, {total})",
+}
 
 
 class Reductions(Lowering):
@@ -139,7 +143,7 @@ class Pooling(Lowering):
         # A variable for each step: nested macros would double the text with every place.
         largest: Value = views[0]
         for view in views[1:]:
-            largest = Expr("stk_max({1}, {0})", (largest, view), tuple(result.shape), x.dtype)
+            largest = Expr("stk_larger({1}, {0})", (largest, view), tuple(result.shape), x.dtype)
         return (largest, None)
 
 

@@ -14,7 +14,6 @@ from scitoolkit.core.traced import TracedFunction
 from scitoolkit.deploy.builder import Target
 from scitoolkit.deploy.library import CompiledSurrogate
 from scitoolkit.deploy.rank.clock import Timed, shortest
-from scitoolkit.deploy.rank.gates import chosen_by_gates
 from scitoolkit.deploy.rank.study import Option, Study, ranks_of, study
 
 ROUNDS = 15
@@ -73,8 +72,6 @@ def lowered(
     keep: Sequence[str],
     target: Target,
     sweep: int,
-    *,
-    by_gates: bool = False,
 ) -> Lowered:
     """Return functions with the ranks that change outputs least within a share of the layers' time.
 
@@ -85,13 +82,12 @@ def lowered(
         keep: names of layers that are not changed.
         target: processor.
         sweep: bytes of the surrogate's weights and workspace.
-        by_gates: choose ranks by gradient descent instead of by the changes of single layers.
 
     Raises:
         ConfigError: see `study`; a share below that of the smallest ranks.
     """
     found = study(functions, given, keep, target, sweep)
-    chosen = chosen_by_gates(found, given, share) if by_gates else found.chosen(share)
+    chosen = found.chosen(share)
     return Lowered(found.lowered(ranks_of(chosen)), found, chosen)
 
 

@@ -8,7 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.traced import TracedFunction
+from scitoolkit.deploy.agreement import in_order
 from scitoolkit.deploy.rank.joined import samples_of
 
 SCORED = 3
@@ -32,13 +34,19 @@ class Score:
         given: Sequence[Sequence[np.ndarray]],
         most: int,
     ) -> None:
-        self._root = root
+        self._root, self._functions = root, functions
         self._calls = [
             (f"f{k}", sample)
             for k, (f, a) in enumerate(zip(functions, given, strict=True))
             for sample in samples_of(f, a, most)
         ]
         self._dense = self._outputs()
+        if not all(tensor.isfinite().all() for own in self._dense for tensor in own):
+            raise ConfigError(
+                "outputs on typical inputs are NaN or infinite: their changes have no size",
+                where="export in low rank",
+                fix="typical inputs inside the range of the model, or bits instead of low rank",
+            )
         self._scales = self._sizes(functions)
 
     def with_layer(self, name: str, layer: nn.Module) -> float:
@@ -54,14 +62,6 @@ class Score:
                 self._root.set_submodule(place, before)
         return float(np.mean([float(self._change(k, own)) for k, own in enumerate(changed)]))
 
-    def __len__(self) -> int:
-        """Return the number of samples of all functions."""
-        return len(self._calls)
-
-    def of(self, number: int) -> Tensor:
-        """Return the mean squared relative change of the outputs of a sample, with gradients."""
-        return self._change(number, self._call(number))
-
     def _change(self, number: int, outputs: Sequence[Tensor]) -> Tensor:
         scales = self._scales[self._calls[number][0]]
         return torch.stack(
@@ -73,8 +73,9 @@ class Score:
 
     def _call(self, number: int) -> tuple[Tensor, ...]:
         name, sample = self._calls[number]
+        function = self._functions[int(name[1:])]
         result = self._root.get_submodule(name)(*sample)
-        return (result,) if isinstance(result, Tensor) else tuple(result)
+        return tuple(in_order(result, function.outputs, function.name))
 
     def _outputs(self) -> list[tuple[Tensor, ...]]:
         with torch.no_grad():

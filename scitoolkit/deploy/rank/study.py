@@ -121,14 +121,6 @@ class Study:
             replace(f, module=root.get_submodule(f"f{k}")) for k, f in enumerate(self.functions)
         ]
 
-    def change(self, given: Sequence[Sequence[np.ndarray]], chosen: Mapping[str, Ranks]) -> float:
-        """Return the mean squared relative change of outputs with all given layers replaced."""
-        root = joined(copy.deepcopy([f.module for f in self.functions]))
-        score = Score(root, self.functions, given, SEEN)
-        self._replace(root, chosen)
-        with torch.no_grad():
-            return float(np.mean([float(score.of(k)) for k in range(len(score))]))
-
     def _replace(self, root: nn.Module, chosen: Mapping[str, Ranks]) -> None:
         names = by_public_name(root)
         inner = {names[name]: ranks for name, ranks in chosen.items()}

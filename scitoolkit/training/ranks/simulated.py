@@ -1,8 +1,8 @@
 """Simulated ranks: threads of one process, to test distributed algorithms in milliseconds.
 
 One thread runs at a time, up to its next exchange; then the next rank runs. Threads therefore do
-not compete for the GIL, random numbers are drawn in a fixed order, and a rank that waits for ranks
-that have ended is detected at once.
+not compete for the GIL, each rank draws its random numbers as a process would, and a rank that
+waits for ranks that have ended is detected at once.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch import Tensor
+
+from scitoolkit.core.seeds import rng_state, set_rng_state
 
 
 class _Board:
@@ -43,8 +45,10 @@ class _Board:
         """
         posted = self.posted[number % 2]
         posted[rank] = (number, parts)
+        state = rng_state()  # the generators belong to the process, the draws to the rank
         self.pass_turn(rank)
         self.take_turn(rank)
+        set_rng_state(state)
         if self.broken or any(each is None or each[0] != number for each in posted):
             raise threading.BrokenBarrierError
         return [each[1] for each in posted]

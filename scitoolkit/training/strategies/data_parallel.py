@@ -45,6 +45,8 @@ class DataParallelStrategy(TrainingStrategy):
         super().__init__(device, dist.get_rank(), dist.get_world_size())
         self.agrees_on_errors = type(self).agrees_on_errors and not communicating_model
         self._communicating_model = communicating_model
+        if communicating_model:
+            self.seed_rank = 0  # random numbers that choose the model's path choose it on all ranks
         self._batch_norm: SynchronisedBatchNorm | None = None
         self._buckets: OrderedBuckets | None = None
         self._sum: BucketSum | None = None

@@ -107,3 +107,21 @@ def test_shipped_data_of_the_other_domains_run(tmp_path):
         path = start(what, tmp_path, str(ROOT / "datasets" / file))
         assert api.train(path, [*few, f"run.root={tmp_path}/out"]).path
         path.unlink()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (
+            ["series.nc"],
+            "no task. Allowed: compress, emulate, forecast, graph, potential, superres.",
+        ),
+        (["series.nc"], "Fix: scitoolkit init TASK series.nc"),
+        (["forecast"], "no file. Fix: scitoolkit init forecast FILES"),
+        (["forcast", "series.nc"], "unknown task 'forcast'"),
+    ],
+)
+def test_what_is_missing_is_told(arguments, told, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert run_cli(["init", *arguments]) == 2
+    assert told in capsys.readouterr().err

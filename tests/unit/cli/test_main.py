@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 from small_disk import files_up_to
 
 import scitoolkit
@@ -21,6 +22,7 @@ from scitoolkit.cli.main import run_cli
 from scitoolkit.core import uncaught
 from scitoolkit.core.content import KINDS, content_root
 from scitoolkit.core.plugins import kind_names, kinds
+from scitoolkit.ops.codegen import operations
 
 ROOT = Path(scitoolkit.__file__).parents[1]
 
@@ -69,6 +71,10 @@ def test_doctor_names_every_package_and_why_a_fast_path_is_off(capsys):
         assert check["detail"]
         assert check["status"] in ("ok", "off")
     assert _optional_packages() <= checks.keys()
+    on_gpu = {name: checks[f"{name} on gpu"] for name in operations}
+    assert "no backend has a kernel" in on_gpu["node_dropout"]["detail"]
+    if checks["triton"]["status"] == "ok" and not torch.cuda.is_available():
+        assert on_gpu["environment_matrix"]["detail"] == "kernels of triton"
     plugins = json.loads(out)["plugins"]
     assert plugins.keys() == set(kind_names())
     for kind, members in plugins.items():
@@ -239,3 +245,14 @@ def test_a_copy_that_does_not_fit_is_one_message(tmp_path, capsys):
         "Fix: free space, or another folder; files saved before are intact\n"
     )
     assert not list(tmp_path.iterdir())
+
+
+def test_new_allows_only_what_it_can_make(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for kind in ("model", "datasets", "workflow"):
+        code, _, err = cli(capsys, "new", kind, "mine")
+        assert code == 2
+        assert "unknown kind" in err
+        assert "workflows" not in err.partition("Allowed")[2]
+        assert "codecs" in err
+    assert cli(capsys, "ls", "workflow")[0] == 0

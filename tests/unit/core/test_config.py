@@ -210,7 +210,19 @@ def test_a_missing_file_names_its_nearest_neighbour(good):
         read_document(good.with_name("trian.yaml"))
 
 
-@pytest.mark.parametrize("text", ["training", "=3", "training..lr=3", "data.path.x=1"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "training",
+        "=3",
+        "training..lr=3",
+        "data.path.x=1",
+        "~",
+        "~nosuch",
+        "~training.nosuch",
+        "~a.b.c",
+    ],
+)
 def test_overrides_that_are_no_setting(good, text):
     with pytest.raises(ConfigError):
         read_document(good, [text])
@@ -312,3 +324,65 @@ def test_the_seed_of_the_job_is_that_of_sections_that_set_none():
     config = Document(raw={**raw, "training": {"seed": 2}}).validate(schema)
     assert (config.model.seed, config.training.seed) == (5, 2)
     assert Document(raw=config.model_dump(mode="json")).validate(schema) == config
+
+
+@pytest.mark.parametrize(
+    ("workflow", "key", "member"),
+    [
+        ("field_surrogate", "model", "fno"),
+        ("field_surrogate", "model", "resnet"),
+        ("acac_mace", "model", "se_e2_a"),
+        ("water_deepmd", "model", "mace"),
+        ("node_classification", "model", "gin"),
+        ("sst_forecast", "training.optimizer", "sgd"),
+    ],
+)
+def test_another_component_is_selected_as_the_fix_says(workflow, key, member):
+    from scitoolkit.api import load
+
+    problems = ""
+    try:
+        load(workflow, [f"{key}.name={member}"])
+    except ConfigProblems as error:  # not where the file has no key of another member
+        problems = str(error)
+    assert not problems or problems.endswith(f"Fix: {key}={member}")
+    assert problems.count("which has") == bool(problems)
+    _, config = load(workflow, [f"{key}={member}"])
+    for part in key.split("."):
+        config = getattr(config, part)
+    assert config.name == member
+
+
+def test_a_component_named_in_the_file_has_no_fix_for_the_command_line(tmp_path):
+    from scitoolkit.api import config_file, load
+
+    text = config_file("field_surrogate").read_text(encoding="utf-8")
+    path = write(tmp_path / "a.yaml", text.replace("model: {name: unet", "model: {name: fno"))
+    with pytest.raises(ConfigProblems, match=r"model\.widths: not a key of `fno`") as problems:
+        load(path)
+    assert "Fix" not in str(problems.value)
+
+
+def test_keys_of_a_component_written_as_its_name():
+    document = read_document(None, ["model=fno", "model.width=16", "a.b=x", "a.b.c=1"])
+    assert document.raw["model"] == {"name": "fno", "width": 16}
+    assert document.raw["a"] == {"b": {"name": "x", "c": 1}}
+
+
+def test_a_key_is_removed(good):
+    raw = read_document(good).raw
+    section, key = next((s, k) for s, keys in raw.items() if isinstance(keys, dict) for k in keys)
+    shorter = read_document(good, [f"~{section}.{key}"]).raw
+    assert shorter[section] == {k: v for k, v in raw[section].items() if k != key}
+    assert section not in read_document(good, [f"~{section}"]).raw
+    again = read_document(good, [f"~{section}.{key}", f"{section}.{key}=1"]).raw
+    assert again[section][key] == 1
+    with pytest.raises(ConfigError, match=f"Allowed: .*~{section}.{key}"):
+        read_document(good, [f"~{section}.nosuch"])
+
+
+def test_a_section_that_is_not_chosen_by_name():
+    from scitoolkit.api import load
+
+    with pytest.raises(ConfigProblems, match=r"not chosen by name.*model\.encoder\.name"):
+        load("rayleigh_benard", ["model.name=fno"])

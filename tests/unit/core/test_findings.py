@@ -86,9 +86,36 @@ def test_validate_measures_the_equations_on_the_true_data(capsys):
         assert name in err
 
 
-def test_missing_data_are_a_warning(tmp_path, capsys):
-    assert run_cli(["validate", "sst_forecast", f"data.path={tmp_path / 'none.nc'}"]) == 0
-    assert "warning: data.path: no such file" in capsys.readouterr().err
+MISSING = [
+    ("sst_forecast", "data.path={}/none.nc", "data.path"),
+    ("sst_forecast", "data.path={}/none*.nc", "data.path"),
+    ("rayleigh_benard", "data.test={}/none.h5", "data.test"),
+    ("water_deepmd", "data.path=[{}/none.xyz]", "data.path"),
+    ("compress_snapshot", "data.path={}/none.h5", "data.path"),
+    ("sst_search", "config={}/none.yaml", "config"),
+]
+
+
+@pytest.mark.parametrize(("workflow", "setting", "key"), MISSING)
+def test_missing_inputs_end_validate_like_run(tmp_path, capsys, workflow, setting, key):
+    setting = setting.format(tmp_path)
+    assert run_cli(["validate", workflow, setting]) == 3
+    told = capsys.readouterr()
+    assert f"error: {key}: no such file: {tmp_path}" in told.err
+    assert "not valid; --no-data" in told.out
+    assert run_cli(["validate", workflow, setting, "--no-data"]) == 0
+    told = capsys.readouterr()
+    assert f"warning: {key}: no such file" in told.err
+    assert "valid, apart from data that are not here" in told.out
+
+
+def test_missing_inputs_do_not_hide_other_errors(tmp_path, monkeypatch, capsys):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda n: None if n == "sympy" else find(n))
+    settings = [f"data.path={tmp_path / 'none.h5'}"]
+    assert run_cli(["validate", "rayleigh_benard", *settings]) == 2
+    assert run_cli(["validate", "rayleigh_benard", *settings, "--no-data"]) == 2
+    assert "no such file" in capsys.readouterr().err
 
 
 def test_a_section_that_nothing_reads_is_refused(capsys):

@@ -16,7 +16,6 @@ from scitoolkit.core.traced import ArraySpec, TracedFunction
 from scitoolkit.deploy import CompiledSurrogate, ExportConfig
 from scitoolkit.deploy.builder import Target
 from scitoolkit.deploy.export import export
-from scitoolkit.deploy.rank.gates import chosen_by_gates
 from scitoolkit.deploy.rank.knapsack import SLOTS, least_cost
 from scitoolkit.deploy.rank.study import Layer, Option, Study, ranks_of, study
 from scitoolkit.deploy.rank.table import Use, candidate_ranks, measured
@@ -209,50 +208,3 @@ def test_what_cannot_be_in_low_rank_is_refused_and_writes_nothing(surrogate, tmp
     with pytest.raises(ValueError, match="keep without bits or time_share"):
         ExportConfig(keep=["a"])
     assert not list(tmp_path.iterdir())
-
-
-class Beside(nn.Module):
-    """A layer of rank 4 and one of full rank, of the same inputs."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.low, self.full = nn.Linear(16, 16), nn.Linear(16, 16)
-        with torch.no_grad():
-            self.low.weight.copy_(torch.randn(16, 4) @ torch.randn(4, 16) / 8)
-            self.full.weight.copy_(torch.linalg.qr(torch.randn(16, 16))[0])
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.cat([self.low(x), self.full(x)], 1)
-
-
-def two_layers():
-    """Return both layers and options of equal times and costs."""
-    torch.manual_seed(0)
-    x = np.random.default_rng(1).normal(size=(24, 16)).astype(np.float32)
-    specs = [ArraySpec("x", ("k",), (16,))], [ArraySpec("y", ("k",), (32,))]
-    function = TracedFunction(Beside().eval(), *specs)
-    own = options((None, 4.0, 0.0), ((4,), 1.0, 1.0), ((8,), 2.0, 0.5))
-    moment = torch.from_numpy(x.T @ x / 24).double()
-    layers = [Layer("low", (16,), own), Layer("full", (16,), own)]
-    return Study([function], layers, {"low": moment, "full": moment}), [[x]]
-
-
-def test_gates_learn_which_layer_has_a_low_rank_and_keep_to_the_time():
-    """The costs in the table are alike, so that only the outputs can tell the layers apart."""
-    found, given = two_layers()
-    before = [p.clone() for p in found.functions[0].module.parameters()]
-    chosen = chosen_by_gates(found, given, 0.7)
-    assert ranks_of(chosen) == {"low": (4,)}
-    assert found.share(chosen) <= 0.7
-    for own, kept in zip(found.functions[0].module.parameters(), before, strict=True):
-        assert torch.equal(own, kept)
-
-
-def test_gates_with_one_seed_choose_alike_and_refuse_a_share_that_no_ranks_reach():
-    found, given = two_layers()
-    first, second = (chosen_by_gates(found, given, 0.5, steps=6, seed=3) for _ in range(2))
-    assert first == second
-    with pytest.raises(ConfigError, match=r"0\.25 and more"):
-        chosen_by_gates(found, given, 0.2)
-    with pytest.raises(ValueError, match="rank_selection without time_share"):
-        ExportConfig(rank_selection="gates")

@@ -1,9 +1,12 @@
 """Models are proven equal to plain torch-geometric before training, or refused with a reason."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.graphs.grid import Grid
@@ -11,6 +14,8 @@ from scitoolkit.graphs.part import GraphPart
 from scitoolkit.graphs.proof import LIMIT, attach, prove
 from scitoolkit.graphs.task import NodeClassification
 from scitoolkit.training.ranks.communicator import SingleProcess
+from scitoolkit.training.ranks.simulated import run_ranks
+from scitoolkit.training.traffic import Traffic
 
 pyg = pytest.importorskip("torch_geometric.nn", exc_type=ImportError)
 from torch_geometric.nn import norm as norms  # noqa: E402
@@ -266,3 +271,155 @@ def test_a_process_without_edges_is_refused_for_layers_with_messages(graph):
     assert prove(pyg.GCNConv(6, 3), part).fast == ("",)
     with pytest.raises(ConfigError, match="process 1 has no edges"):
         prove(pyg.TransformerConv(6, 3), part)
+
+
+BRANCHES = {
+    "size > 45": lambda h, e: 2 * h if h.size(0) > 45 else h,
+    "shape >= 50": lambda h, e: 2 * h if h.shape[0] >= 50 else h,
+    "40 < size": lambda h, e: 2 * h if 40 < h.size(0) else h,
+    "size == 50": lambda h, e: 2 * h if h.size(0) == 50 else h,
+    "size != 50": lambda h, e: 2 * h if h.size(0) != 50 else h,
+    "edges": lambda h, e: 2 * h if e.size(1) > 200 else h,
+    "edges by name": lambda h, e: 2 * h if e.size(dim=1) > 200 else h,
+    "numel": lambda h, e: 2 * h if h.size(0) * h.size(1) > 290 else h,
+    "floor": lambda h, e: h * (h.size(0) // 49),
+    "remainder": lambda h, e: h * (1 + h.size(0) % 7),
+    "min": lambda h, e: h * (1.0 if min(h.size(0), 45) == 45 else 2.0),
+    "if size": lambda h, e: 2 * h if h.size(0) - 50 else h,
+    "mean degree": lambda h, e: h * (e.size(1) / h.size(0) > 4.3),
+    "len": lambda h, e: 2 * h if len(h) > 45 else h,
+}
+
+
+class Branch(nn.Module):
+    def __init__(self, branch):
+        super().__init__()
+        self.first, self.last, self.branch = pyg.SAGEConv(6, 6), pyg.SAGEConv(6, 3), branch
+
+    def forward(self, x, edge_index):
+        return self.last(self.branch(self.first(x, edge_index), edge_index), edge_index)
+
+
+@pytest.mark.parametrize("name", BRANCHES)
+def test_what_depends_on_the_size_sees_the_whole_graph(graph, name):
+    """The real graph of 50 nodes, 220 edges takes another path than that of the check."""
+    torch.manual_seed(0)
+    model = Branch(BRANCHES[name])
+    x, pair = torch.from_numpy(graph.features), np.stack([graph.source, graph.target])
+    plain = model(x, torch.from_numpy(pair)).detach()
+    owner = np.arange(graph.num_nodes) % 2
+
+    def work(ranks):
+        part = GraphPart(graph, owner, Grid(2), ranks)
+        with torch.no_grad():
+            return attach(copy.deepcopy(model), part)(x[part.nodes]) - plain[part.nodes]
+
+    if name == "len":
+        with pytest.raises(ConfigError, match="on the real graph"):
+            run_ranks(2, work, Traffic)
+    else:
+        assert max(float(off.abs().max()) for off in run_ranks(2, work, Traffic)) < 1e-5
+
+
+ON_ONE_PROCESS = {
+    "float": lambda x: x.float(),
+    "first row": lambda x: x - x[:1],
+    "50 rows": lambda x: x + torch.linspace(0, 1, 50)[:, None],
+    "order": lambda x: x[x[:, 0].argsort()],
+    "embedding": lambda x: nn.functional.embedding(x.long()[:, 0], torch.eye(6)),
+    "counts": lambda x: torch.bincount(x.long()[:, 0])[x.long()[:, 0]][:, None].expand(-1, 6),
+}
+
+
+@pytest.mark.parametrize("hub", [False, True])
+@pytest.mark.parametrize("name", ON_ONE_PROCESS)
+def test_one_process_runs_what_runs_on_the_whole_graph(graph, name, hub):
+    graph.features = np.abs(np.round(graph.features))
+    graph.target[: 100 * hub] = 30
+    graph.edge_weight = np.linspace(0, 1, graph.num_edges, dtype=np.float32)
+    torch.manual_seed(0)
+    model = OneInput(ON_ONE_PROCESS[name])
+    x, pair = torch.from_numpy(graph.features), np.stack([graph.source, graph.target])
+    plain = model(x, torch.from_numpy(pair), torch.from_numpy(graph.edge_weight))
+    part = GraphPart(graph, np.zeros(50, int), Grid(1), SingleProcess())
+    off = attach(model, part)(x[part.nodes]) - plain[part.nodes]
+    assert float(off.detach().abs().max()) < 1e-5
+
+
+class OneInput(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.conv, self.function = pyg.GraphConv(6, 3), function
+
+    def forward(self, x, edge_index, edge_weight):
+        return self.conv(self.function(x).to(self.conv.lin_rel.weight), edge_index, edge_weight)
+
+
+def test_layers_that_get_their_shape_from_the_first_input(graph):
+    model = nn.ModuleDict({"a": pyg.SAGEConv((-1, -1), 3)})["a"]
+    assert prove(model, to_prove(graph, 3)).error < LIMIT
+    assert tuple(model.lin_l.weight.shape) == (3, 6)
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm:FutureWarning")
+def test_normalised_weights_are_copied(graph):
+    model = Between(nn.utils.weight_norm(nn.Linear(6, 6)))
+    model.middle(torch.zeros(1, 6))
+    assert prove(model, to_prove(graph, 3)).error < LIMIT
+
+
+class Recomputed(nn.Module):
+    """Layers whose activations are computed again in the backward pass."""
+
+    def __init__(self, layer, *, reentrant):
+        super().__init__()
+        self.first, self.layer, self.last = pyg.SAGEConv(6, 6), layer, pyg.SAGEConv(6, 3)
+        self.reentrant = reentrant
+
+    def forward(self, x, edge_index):
+        x = self.first(x, edge_index)
+        x = checkpoint(self.layer, x, edge_index, use_reentrant=self.reentrant)
+        return self.last(x, edge_index)
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: pyg.GENConv(6, 6, norm="layer"),
+        lambda: pyg.GATConv(6, 6, dropout=0.5),
+        lambda: pyg.GCNConv(6, 6, aggr="max"),
+        lambda: pyg.TransformerConv(6, 3, heads=2),
+        lambda: Dropped(),
+    ],
+)
+def test_recomputed_layers_exchange_halos_again(graph, make, reentrant):
+    torch.manual_seed(0)
+    model = Recomputed(make(), reentrant=reentrant)
+    assert prove(model, to_prove(graph, 3)).error < LIMIT
+    # Dropout masks are those of the first pass.
+    part = to_prove(graph, 1)
+    gradients = []
+    for recompute in (True, False):
+        same = copy.deepcopy(model)
+        if not recompute:
+            same.__class__ = type("Plain", (Recomputed,), {"forward": without_checkpoint})
+        out = attach(same, part)(torch.from_numpy(graph.features)[part.nodes])
+        out.square().sum().backward()
+        gradients.append([p.grad for p in same.parameters()])
+    for ours, plain in zip(*gradients, strict=True):
+        assert torch.allclose(ours, plain, atol=1e-5)
+
+
+def without_checkpoint(model, x, edge_index):
+    x = model.first(x, edge_index)
+    return model.last(model.layer(x, edge_index), edge_index)
+
+
+class Dropped(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = pyg.GATv2Conv(6, 6, dropout=0.3)
+
+    def forward(self, x, edge_index):
+        return nn.functional.dropout(self.conv(x, edge_index), 0.5, self.training)

@@ -75,7 +75,8 @@ values = seen.validations[-1] if seen.validations else {}
 if values:
     assert (values["wall"], values["inlet"], values["a"]) == (1.0, 100.0, 3.0), values
     assert values["loss"] < 30, values
-print(len(task.rows), len(set(task.rows)))
+threads = [open(f"/proc/self/task/{n}/comm").read() for n in os.listdir("/proc/self/task")]
+assert not any("gloo" in name for name in threads), "threads that may abort the process at exit"
 """
 
 

@@ -1,0 +1,250 @@
+"""Agreement of a module with its description and of the C code with the module, before writing.
+
+Trusted on neither side: that a sample's result is its own, that outputs have the declared shapes,
+and that a result which is not a number stays none. All three are computed and compared.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from scitoolkit.core.errors import ConfigError, NumericalError
+from scitoolkit.core.traced import ArraySpec, TracedFunction
+from scitoolkit.deploy.library import Call
+
+SAMPLES = 3
+"""Samples of a comparison: fewer than a block, and its remainder."""
+MIXED = 1e-3
+"""Change of a sample's result by other samples, relative to the largest result, above rounding."""
+LARGE = 1e37
+"""Numbers that may be infinite in another order of additions."""
+
+
+@contextlib.contextmanager
+def evaluating(functions: Sequence[TracedFunction]) -> Iterator[None]:
+    """Set modules to evaluation mode, and back to the mode of each part afterwards."""
+    modes = [(part, part.training) for f in functions for part in f.module.modules()]
+    try:
+        for function in functions:
+            function.module.eval()
+        yield
+    finally:
+        for part, training in modes:
+            part.training = training
+
+
+def in_order(result: Any, outputs: Sequence[ArraySpec], name: str) -> list[Any]:
+    """Return the outputs of a module in the declared order: of a tensor, sequence or dictionary.
+
+    Raises:
+        ConfigError: other outputs than declared.
+    """
+    wanted = [spec.name for spec in outputs]
+    if isinstance(result, dict):
+        if set(result) != set(wanted):
+            raise _undeclared(f"returns {', '.join(map(str, result))}", wanted, name)
+        return [result[key] for key in wanted]
+    parts = list(result) if isinstance(result, list | tuple) else [result]
+    if len(parts) != len(wanted):
+        raise _undeclared(f"returns {len(parts)} arrays", wanted, name)
+    return parts
+
+
+def _undeclared(text: str, wanted: Sequence[str], name: str) -> ConfigError:
+    return ConfigError(
+        f"the module {text}, declared {', '.join(wanted)}",
+        where=f"function {name!r}",
+        fix="declare every output of the module in this order, or return a dictionary by name",
+    )
+
+
+def examples(function: TracedFunction, samples: int = SAMPLES, seed: int = 0) -> list[np.ndarray]:
+    """Return inputs of a function: its examples, or random numbers from the middle of the box."""
+    generator = np.random.default_rng(seed)
+    out = []
+    for place, spec in enumerate(function.inputs):
+        shape = spec.shape if spec.shared else (samples, *spec.shape)
+        if function.examples:
+            example = np.asarray(function.examples[place], np.float32)
+            values: np.ndarray = (
+                example if spec.shared else example[np.arange(samples) % len(example)]
+            )
+        else:
+            values = _between(spec, generator, shape, 0.3, 0.7)
+        out.append(np.ascontiguousarray(values, np.float32).reshape(shape))
+    return out
+
+
+def _between(
+    spec: ArraySpec, generator: np.random.Generator, shape: tuple, first: float, last: float
+) -> np.ndarray:
+    """Return numbers between two shares of the box; beside it, or without it, normal ones."""
+    normal = generator.normal(size=shape)
+    share = generator.uniform(first, last, shape)
+    low, high = (
+        np.broadcast_to(np.asarray(fill if b is None else b, np.float64), spec.shape)
+        for b, fill in ((spec.low, -np.inf), (spec.high, np.inf))
+    )
+    limits = (np.abs(low) < LARGE) * 2 + (np.abs(high) < LARGE)
+    with np.errstate(invalid="ignore"):
+        return np.select(
+            [limits == 3, limits == 2, limits == 1],
+            [low * (1 - share) + high * share, low + np.abs(normal), high - np.abs(normal)],
+            normal,
+        )
+
+
+def of_module(function: TracedFunction, inputs: Sequence[np.ndarray], *, together: bool) -> list:
+    """Return the outputs of a module, for all samples together or one at a time.
+
+    Raises:
+        ConfigError: outputs of other numbers, names, kinds or shapes than declared.
+    """
+    samples = next(len(a) for a, s in zip(inputs, function.inputs, strict=True) if not s.shared)
+    size = samples if together else 1
+    parts = []
+    for start in range(0, samples, size):
+        given = [
+            torch.tensor(a if s.shared else a[start : start + size])  # a copy it may change
+            for a, s in zip(inputs, function.inputs, strict=True)
+        ]
+        with torch.no_grad():
+            result = in_order(function.module(*given), function.outputs, function.name)
+        pairs = zip(result, function.outputs, strict=True)
+        parts.append([_declared(tensor, spec, size, function.name) for tensor, spec in pairs])
+    return [np.concatenate(arrays) for arrays in zip(*parts, strict=True)]
+
+
+def _declared(result: Any, spec: ArraySpec, samples: int, name: str) -> np.ndarray:
+    """Return a result as an array, if it has the declared shape."""
+    wanted = (samples, *spec.shape)
+    if not isinstance(result, torch.Tensor) or tuple(result.shape) != wanted:
+        shape = tuple(result.shape) if isinstance(result, torch.Tensor) else type(result).__name__
+        raise ConfigError(
+            f"output {spec.name} is {shape} for {samples} samples, declared {wanted}",
+            where=f"function {name!r}",
+            fix=f"declare the shape of one sample: {tuple(shape[1:])}"
+            if isinstance(shape, tuple)
+            else "return tensors",
+        )
+    return result.detach().numpy()
+
+
+def relative(own: np.ndarray, other: np.ndarray) -> float:
+    """Return the largest difference where `own` is finite, relative to its largest finite value.
+
+    Infinite if one is NaN or clearly infinite where the other is a number.
+    """
+    own, other = own.astype(np.float64), other.astype(np.float64)
+    finite = np.isfinite(own)
+    largest = float(np.abs(own[finite]).max()) if finite.any() else 0.0
+    wrong = np.isnan(own) != np.isnan(other)
+    clipped = (np.clip(a, -LARGE, LARGE) for a in (own, other))
+    with np.errstate(invalid="ignore"):
+        change = np.abs(np.subtract(*clipped))
+    if wrong.any():
+        return float("inf")
+    return float(np.nanmax(change, initial=0.0)) / max(min(largest, LARGE), 1e-30)
+
+
+def require_separate(function: TracedFunction) -> None:
+    """Raise ConfigError if the outputs are not as declared, or a sample's depends on the others."""
+    inputs = examples(function)
+    try:
+        together = of_module(function, inputs, together=True)
+        alone = of_module(function, inputs, together=False)
+    except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError) as error:
+        if isinstance(error, ConfigError):
+            raise
+        text = " ".join(str(error).split())[:200]
+        raise ConfigError(
+            f"{type(function.module).__name__} cannot be called ({text})",
+            where=f"function {function.name!r}",
+            allowed=", ".join(f"{s.name} float32 {('samples', *s.shape)}" for s in function.inputs),
+        ) from error
+    for spec, own, other in zip(function.outputs, alone, together, strict=True):
+        if not relative(own, other) <= MIXED:
+            raise ConfigError(
+                f"samples are mixed: {spec.name} of a sample changes by "
+                f"{relative(own, other):.2g} of the largest value with the other samples",
+                where=f"function {function.name!r}",
+                fix="keep dim 0, the samples, apart: batch_first=True, and no mean, softmax or "
+                "roll over dim 0",
+            )
+
+
+def difference(function: TracedFunction, call: Call, samples: int) -> float:
+    """Return the largest difference of C code from a module, relative to each output's largest.
+
+    Compared are numbers from inside the box, at its limits and beyond, in two orders of the
+    samples, and the statuses of samples with NaN or infinity in an input.
+
+    Args:
+        function: the function as a module.
+        call: the C code: inputs and name of a function to outputs and statuses.
+        samples: of a call; more than a block to compare the code of blocks and of single samples.
+
+    Raises:
+        NumericalError: a status that does not tell NaN or infinity.
+    """
+    inputs = examples(function, samples)
+    worst = _compared(function, call, inputs)
+    _require_status(function, call, inputs)
+    if not function.examples:
+        generator = np.random.default_rng(3)
+        for first, last in ((0.0, 1.0), (-1.0, 2.0)):
+            shapes = [s.shape if s.shared else (samples, *s.shape) for s in function.inputs]
+            wider = [
+                np.asarray(_between(s, generator, shape, first, last), np.float32)
+                for s, shape in zip(function.inputs, shapes, strict=True)
+            ]
+            worst = max(worst, _compared(function, call, wider))
+    return worst
+
+
+def _compared(function: TracedFunction, call: Call, inputs: Sequence[np.ndarray]) -> float:
+    """Return the largest relative difference in the order of the inputs and in another one."""
+    wanted = of_module(function, inputs, together=False)
+    order = np.random.default_rng(4).permutation(len(wanted[0]))
+    worst = 0.0
+    for selection in (slice(None), order):
+        arrays = [
+            a if s.shared else np.ascontiguousarray(a[selection])
+            for a, s in zip(inputs, function.inputs, strict=True)
+        ]
+        results, statuses = call(arrays, function.name)
+        for own, result in zip(wanted, results, strict=True):
+            worst = max(worst, relative(own[selection], result))
+            wrong = np.asarray(~np.isfinite(result).reshape(len(result), -1).all(1))
+            _require(statuses, wrong, "an output")
+    return worst
+
+
+def _require_status(function: TracedFunction, call: Call, inputs: Sequence[np.ndarray]) -> None:
+    """Raise NumericalError if a sample with NaN or infinity in an input has no status 2."""
+    generator = np.random.default_rng(5)
+    for place, spec in enumerate(function.inputs):
+        for value in (np.nan, np.inf, -np.inf):
+            changed = [a.copy() for a in inputs]
+            own = changed[place].reshape(1 if spec.shared else len(changed[place]), -1)
+            if own.size == 0:
+                continue
+            own[-1, generator.integers(own.shape[1])] = value
+            _, statuses = call(changed, function.name)
+            wrong = np.full(len(statuses), spec.shared)
+            wrong[-1] = True
+            _require(statuses, wrong, spec.name)
+
+
+def _require(statuses: np.ndarray, wrong: np.ndarray, what: str) -> None:
+    if not (statuses[wrong] == 2).all():
+        raise NumericalError(
+            f"the C code returns status {statuses[wrong].min()} with NaN or infinity in {what}",
+            where="export to C",
+            allowed="status 2",
+        )
