@@ -15,6 +15,7 @@ of scitoolkit.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import importlib.metadata
 import importlib.util
 import json
@@ -38,8 +39,11 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 FIGURES = "FIGURES "  # begins a line of a rung that holds figures, see `_gpu_timing.tell`
 GROUPS = ("floors", "tests", "jobs", "kernels", "fields")
+BESIDE = max(1, min(5, (os.cpu_count() or 1) // 3))  # processes beside those that are measured
 # Not timed against the CPU: what they show is that they run, end and keep the loss.
 WITHOUT_CPU = ("comet", "sharded", "compile")
+
+LONGER = ("mesh_diffusion", "silicon_mace")
 
 
 @dataclass
@@ -63,12 +67,14 @@ def rungs(folder: str) -> Iterator[Rung]:
         command = [str(HERE / "_gpu_products.py"), kind, name]
         yield Rung(f"warm {name}", "kernels", command, 150, True, True, from_here)
     jobs = _jobs()
+    for name in WITHOUT_CPU:  # while the tests run: only their losses and their end matter
+        yield dataclasses.replace(_job(name, "cuda", folder, 90), beside=True)
     for name in jobs:
         if name not in WITHOUT_CPU:
             yield _job(name, "cpu", folder, 120)
     yield Rung("device tests", "tests", _tests(), 110)
-    for name in jobs:
-        yield _job(name, "cuda", folder, 45 if name in ("silicon_mace", "compile") else 35)
+    for name in (each for each in jobs if each not in WITHOUT_CPU):
+        yield _job(name, "cuda", folder, 50 if name in LONGER else 35)
     kernels: list[tuple[str, list[str], float]] = [
         ("mace float32", ["_gpu_potentials.py", "mace", "float32"], 60),
         ("se_e2_a float64", ["_gpu_potentials.py", "deepmd", "float64"], 45),
@@ -160,9 +166,9 @@ class Ladder:
         return self._end - time.monotonic()
 
     def climb(self, all_rungs: list[Rung]) -> dict[str, Any]:
-        """Run the rungs, those `beside` in three threads; return all results by name."""
+        """Run the rungs, those `beside` in their threads; return all results by name."""
         todo = [r for r in all_rungs if self.results.get(r.name, {}).get("state") != "passed"]
-        with ThreadPoolExecutor(3) as pool:
+        with ThreadPoolExecutor(BESIDE) as pool:
             started = False
             for rung in todo:
                 if rung.beside:
@@ -256,9 +262,9 @@ def parsed(text: str, *, keep_text: bool) -> dict[str, Any]:
     running = re.findall(r"(?:FAILED|ERROR)\s+(tests/\S+::\S+)", text)  # if it was stopped
     if failed or running:
         result["failed_tests"] = failed or sorted(set(running))
-    counts = re.findall(r"(\d+) (passed|failed|errors?|skipped)", text.rsplit("=====", 2)[-2:][0])
-    if counts and "::" in text:
-        result["counts"] = {kind: int(number) for number, kind in counts}
+    ends = re.findall(r"^=* ?((?:\d+ \w+, )*\d+ \w+) in [\d.]+s", text, re.MULTILINE)
+    if ends:
+        result["counts"] = {kind: int(n) for n, kind in re.findall(r"(\d+) (\w+)", ends[-1])}
     if keep_text:
         result["said"] = text[-3000:]
     return result
@@ -298,8 +304,12 @@ def _unpacked(packages: str, into: Path) -> Path:
     if path.is_dir():
         return path.resolve()
     place = into / f"packages{len(list(into.iterdir()))}"
-    with tarfile.open(path) as archive:
-        archive.extractall(place, filter="fully_trusted")
+    place.mkdir()
+    try:
+        with tarfile.open(path) as archive:
+            archive.extractall(place, filter="fully_trusted")
+    except tarfile.ReadError:  # a Python without the module of its compression
+        subprocess.run(["tar", "-C", str(place), "-xf", str(path)], check=True)
     return place
 
 
