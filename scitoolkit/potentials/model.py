@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -30,7 +30,10 @@ class Potential(nn.Module, ABC):
         type_map: species by type index.
         cutoff: Å.
         zbl: ZBL repulsion added to the learned energy, or None.
+        not_compiled: why `training.compile` is refused.
     """
+
+    not_compiled: ClassVar[str] = "it differentiates its energy, and the loss its forces again"
 
     def __init__(
         self, type_map: Sequence[str], cutoff: float, zbl: ZblConfig | None = None
