@@ -209,7 +209,10 @@ def _evaluated(directory: RunDirectory) -> RunDirectory:
     """Evaluate and report a run, on rank 0."""
     if current_rank() == 0:
         job, path = _job_of(directory.path)
-        with _log_of(directory):
+        from scitoolkit.core.devices import inference_on
+
+        training = read_document(directory.path / "config.yaml").raw.get("training", {})
+        with _log_of(directory), inference_on(training.get("device", "auto")):
             job.evaluate(path)
             report(directory.path)
     return directory
@@ -259,20 +262,24 @@ def schema(domain: str) -> Mapping[str, Any]:
     return domain_schema(domain)
 
 
-def evaluate(directory: Path | str, data: Path | None = None) -> Results:
+def evaluate(directory: Path | str, data: Path | None = None, device: str = "auto") -> Results:
     """Evaluate a run directory or `surrogates/NAME`, and write results.json into a run.
 
     Args:
         directory: a run directory, `surrogates/NAME`, or NAME of a shipped surrogate.
         data: a file to evaluate on instead of the run's test part; results are then
             returned but not written.
+        device: auto (a GPU if there is one), cpu or cuda.
 
     Raises:
         ConfigError: started on several processes, and this evaluation runs in one only.
+        BackendError: `device="cuda"` without a GPU.
     """
+    from scitoolkit.core.devices import inference_on
+
     job, path = _job_of(directory)
     data = None if data is None else shipped_path(data)
-    with _together(job, path, "evaluate"):
+    with inference_on(device), _together(job, path, "evaluate"):
         return job.evaluate(path, data)
 
 
@@ -282,6 +289,7 @@ def predict(
     output: Path,
     steps: int | None = None,
     lead: int | None = None,
+    device: str = "auto",
 ) -> Path:
     """Apply a run or surrogate to a file; `output` opens in xarray.
 
@@ -292,16 +300,19 @@ def predict(
         steps: number of steps beyond the last sample, for surrogates that advance a state; by
             default the configured number.
         lead: samples per step, for surrogates trained on several leads.
+        device: as for `evaluate`.
 
     Raises:
         ConfigError: `steps` or `lead` for a surrogate that does not advance a state, or started
             on several processes, and this prediction runs in one only.
     """
+    from scitoolkit.core.devices import inference_on
+
     job, path = _job_of(directory)
     source = shipped_path(source)
     if not source.exists():
         raise DataError("no such file", where=str(source))
-    with _together(job, path, "predict", steps):
+    with inference_on(device), _together(job, path, "predict", steps):
         if steps is None and lead is None:
             job.predict(path, source, Path(output))
         elif isinstance(job, Stepper):

@@ -30,6 +30,9 @@ Config = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON object.")]
 NProc = Annotated[int, typer.Option("--nproc", min=1, help="Number of processes on this machine.")]
+Device = Annotated[
+    str, typer.Option("--device", help="Where the model runs: auto (a GPU if any), cpu or cuda.")
+]
 Resume = Annotated[
     bool,
     typer.Option("--resume", help="Continue the newest run of this configuration, bit for bit."),

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from scitoolkit.core.data_facts import Accepts, compare, refuse
+from scitoolkit.core.devices import placed
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.job import Finding
 from scitoolkit.core.log import get_logger
@@ -199,7 +200,7 @@ def evaluate(directory: Path, data: Path | None = None) -> Results:
     """
     model = ModelFolder(directory)
     config = with_files(model.config(EmulationConfig), Path(directory))
-    emulator = surrogate.load(model.path, config)
+    emulator = placed(surrogate.load(model.path, config))
     path = data if data is not None else config.data.test
     opened = open_data(config.data, path, like=emulator.layout, trained=model.facts())
     blocks = opened.blocks
@@ -225,7 +226,7 @@ def predict(
     """Apply the emulator to every sample of a file, or roll it out from the last sample."""
     model = ModelFolder(directory)
     config = model.config(EmulationConfig)
-    emulator = surrogate.load(model.path, config)
+    emulator = placed(surrogate.load(model.path, config))
     intervals = None if config.uncertainty is None else Intervals.load(model.path)
     predict_file(
         emulator, config, source, output, steps, intervals, lead, model.digest(), model.facts()

@@ -12,6 +12,7 @@ import numpy as np
 from scitoolkit.core.errors import DataError, ScitoolkitError
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.units import same_unit
+from scitoolkit.io.campaign.constants import constants_of
 from scitoolkit.io.campaign.copies import without_copies
 from scitoolkit.io.campaign.files import Found
 from scitoolkit.io.campaign.headers import Header, Stored
@@ -292,9 +293,19 @@ class _Rows:
             if times is not None and times.values is not None and written is not None:
                 times = replace(times, values=times.values[..., :count])
             step = self.layout.step(header, group)
+            constants = constants_of(header) if len(files.files.paths) > 1 else {}
             for member in range(members) if members is not None else [-1]:
                 yield Series.of(
-                    path, number, group, member, count, times, self.layout, self.options, step
+                    path,
+                    number,
+                    group,
+                    member,
+                    count,
+                    times,
+                    self.layout,
+                    self.options,
+                    step,
+                    constants,
                 )
 
     def _extents(self, header: Header, group: str) -> tuple[int | None, int | None]:

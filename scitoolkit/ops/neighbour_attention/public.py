@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from scitoolkit.ops.codegen import GeneratedC, Operation, refusing
@@ -41,9 +40,9 @@ def _kernel(
     return _run(e.vectors, cotangent, spec, weights, e.pointer, e.types, e.pair, atoms)
 
 
-def available(spec: NeighbourAttentionSpec, dtype: torch.dtype) -> bool:
-    """Return whether the kernels can run; if not, log the reason once."""
-    return OPERATION.has_kernel(spec, dtype)
+def available(spec: NeighbourAttentionSpec, like: Tensor) -> bool:
+    """Return whether kernels support the dtype and device of `like`; if not, log why once."""
+    return OPERATION.has_kernel(spec, like)
 
 
 class KeptMoments:

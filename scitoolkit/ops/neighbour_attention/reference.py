@@ -143,7 +143,9 @@ def gate_directions(spec: NeighbourAttentionSpec, vectors: Tensor, lengths: Tens
 def moments(spec: NeighbourAttentionSpec, weights: Weights, neighbours: Neighbours) -> Tensor:
     """Return the moments (N, M, 4) of all atoms."""
     vectors, types = neighbours.vectors, neighbours.types
-    centre = torch.repeat_interleave(torch.arange(len(types)), neighbours.pointer.diff())
+    centre = torch.repeat_interleave(
+        torch.arange(len(types), device=types.device), neighbours.pointer.diff()
+    )
     distance = vectors.norm(dim=1)
     fade = environment.switch(distance, spec.cutoff_smooth, spec.cutoff)
     of_rows = EnvironmentSpec(spec.cutoff, spec.cutoff_smooth, (spec.sel,), spec.widths)

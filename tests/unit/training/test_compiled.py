@@ -21,7 +21,7 @@ from scitoolkit.potentials.model import Potential
 from scitoolkit.testing.loaders import TensorLoader
 from scitoolkit.training import Trainer, TrainingConfig, compiled
 
-# torch hides the warning of its own compiler, but not from a filter that makes it an error.
+# torch hides this warning of its compiler, but not from a filter that makes it an error.
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
 
 
@@ -112,7 +112,7 @@ def test_blocks_of_different_widths_are_all_compiled(graphs):
         model(torch.ones(batch, 8, requires_grad=True))
     parts.detach()
     assert len(parts.parts) == 12
-    assert len(graphs) <= 24  # one batch of one sample is a case of its own
+    assert len(graphs) <= 24  # a batch of one sample is compiled apart
 
 
 @pytest.mark.parametrize(

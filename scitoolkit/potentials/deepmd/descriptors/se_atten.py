@@ -200,7 +200,7 @@ class SeAttenDescriptor(Descriptor):
         if reason:
             warn_once("neighbour_attention", reason)
             return False
-        return available(self.attention, vectors.dtype)
+        return available(self.attention, vectors)
 
     def _refusal(self) -> str:
         """Return why the kernels do not support this embedding, or ""."""
