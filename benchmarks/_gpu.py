@@ -15,6 +15,7 @@ of scitoolkit.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import importlib.metadata
 import importlib.util
 import json
@@ -42,6 +43,8 @@ BESIDE = max(1, min(5, (os.cpu_count() or 1) // 3))  # processes beside those th
 # Not timed against the CPU: what they show is that they run, end and keep the loss.
 WITHOUT_CPU = ("comet", "sharded", "compile")
 
+LONGER = ("mesh_diffusion", "silicon_mace")
+
 
 @dataclass
 class Rung:
@@ -64,12 +67,14 @@ def rungs(folder: str) -> Iterator[Rung]:
         command = [str(HERE / "_gpu_products.py"), kind, name]
         yield Rung(f"warm {name}", "kernels", command, 150, True, True, from_here)
     jobs = _jobs()
+    for name in WITHOUT_CPU:  # while the tests run: only their losses and their end matter
+        yield dataclasses.replace(_job(name, "cuda", folder, 90), beside=True)
     for name in jobs:
         if name not in WITHOUT_CPU:
             yield _job(name, "cpu", folder, 120)
     yield Rung("device tests", "tests", _tests(), 110)
-    for name in jobs:
-        yield _job(name, "cuda", folder, 45 if name in ("silicon_mace", "compile") else 35)
+    for name in (each for each in jobs if each not in WITHOUT_CPU):
+        yield _job(name, "cuda", folder, 50 if name in LONGER else 35)
     kernels: list[tuple[str, list[str], float]] = [
         ("mace float32", ["_gpu_potentials.py", "mace", "float32"], 60),
         ("se_e2_a float64", ["_gpu_potentials.py", "deepmd", "float64"], 45),
