@@ -3,13 +3,13 @@
     python3 benchmarks/_gpu.py [--seconds 470] [--only floors,tests,jobs,kernels,fields]
                                [--site PACKAGES]... [--peers PACKAGES]... [--out FILE] [--again]
 
-The rungs, in order of worth per second: rates of the card; the tests marked `gpu` or `device`; jobs of the
-workflows on the GPU against the CPU; kernels against other packages; memory and feeding. Each is a
-separate process group, stopped at its limit, and stored in `results/gpu_DEVICE_DATE.json` when it
-ends; a second call continues with what has not passed. PACKAGES is a folder or a tar archive of
-installed packages, for machines without a network; those of `--peers` are seen only by the
-comparisons. A peer that is missing is reported and is no failure. Needs torch, but no installation
-of scitoolkit.
+The rungs, in order of worth per second: rates of the card; the tests marked `gpu` or `device`; jobs
+of the workflows on the GPU against the CPU; kernels against other packages; memory and feeding.
+Each is a separate process group, stopped at its limit, and stored in
+`results/gpu_DEVICE_DATE.json` when it ends; a second call continues with what has not passed.
+PACKAGES is a folder or a tar archive of installed packages, for machines without a network; those
+of `--peers` are seen only by the comparisons. A peer that is missing is reported and is no failure.
+Needs torch, but no installation of scitoolkit.
 """
 
 from __future__ import annotations

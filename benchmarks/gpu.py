@@ -1,10 +1,10 @@
 """GPUs: the device contract, which needs none, and what `make gpu` measured on one.
 
 The contract is every test marked `device`, also the slow ones, under the pretended device
-(`tests/helpers/pretended_gpu.py`): tensors that report a GPU, refuse mixed devices as CUDA does, and have no address for C. Its tests
-that name a workflow are counted apart. The figures of speed are those of `_gpu.py`: measured now
-where torch sees a GPU, otherwise the newest stored ones, with the device and date under
-`measured_on`, or none.
+(`tests/helpers/pretended_gpu.py`): tensors that report a GPU, refuse mixed devices as CUDA, and
+have no address for C. Its tests that name a workflow are counted apart. The figures of speed are
+those of `_gpu.py`: measured now where torch sees a GPU, otherwise the newest stored ones, with the
+device and date under `measured_on`, or none.
 
 A speed-up is the time of the fastest peer over ours, each in its fastest setting, unless the name
 says `deterministic`.
