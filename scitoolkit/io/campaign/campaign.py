@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from scitoolkit.core.errors import DataError
+from scitoolkit.core.notebook import html_facts, html_page, html_table
 from scitoolkit.io.campaign.cache import IndexCache
 from scitoolkit.io.campaign.channels import Channel, Coordinate, coordinates_of
 from scitoolkit.io.campaign.files import find_files, of_known_formats
@@ -65,6 +66,19 @@ class Campaign:
     skipped: dict[str, str] = field(default_factory=dict)
     parameters: dict[str, np.ndarray] = field(default_factory=dict)
     mask: Mask | None = None
+
+    def _repr_html_(self) -> str:
+        """Return numbers of simulations, rows and files, and the channels, for a notebook."""
+        facts = {
+            "layout": self.layout,
+            "simulations": self.index.num_simulations,
+            "rows": self.index.num_rows,
+            "files": len(self.files),
+            "skipped": len(self.skipped),
+        }
+        channels = [[c.name, c.array.path, c.array.units] for c in self.channels.values()]
+        table = html_table(["channel", "array", "unit"], channels)
+        return html_page("Campaign", (), html_facts(facts), table)
 
     @property
     def files(self) -> list[Path]:
