@@ -103,7 +103,7 @@ static int set_local(hid_t dcpl, hid_t type, hid_t space) {
     }
     chunk c;
     if (!read_parameters(&c, words, FIXED_WORDS + (size_t)rank)) {
-        complain(caller, "the bound must be a positive number, a chunk below 2^31 values");
+        complain(caller, "the bound must be a positive number or 0, a chunk below 2^31 values");
         return -1;
     }
     return modify(dcpl, FILTER_ID, flags, FIXED_WORDS + (size_t)rank, words);

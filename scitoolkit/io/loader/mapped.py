@@ -120,7 +120,7 @@ def _require_sources(file: h5py.File, sources: Iterator[Any], layout: Layout) ->
         found = file.get(source.dset_name)
         fault = "has no such dataset"
         if isinstance(found, h5py.Dataset):
-            fault = _fault(found, source.src_space)
+            fault = _fault(found, source)
         if fault:
             raise DataError(
                 f"its values are in {file.filename}: {source.dset_name}, which {fault}",
@@ -129,17 +129,23 @@ def _require_sources(file: h5py.File, sources: Iterator[Any], layout: Layout) ->
             )
 
 
-def _fault(source: h5py.Dataset, space: h5py.h5s.SpaceID) -> str:
-    """Return what a source lacks of a selection, "" if it has all of it."""
-    shape = source.shape
-    selections = list(_selected(space, space.shape))
+def _fault(source: h5py.Dataset, mapping: Any) -> str:
+    """Return what a source lacks of what is mapped to it, "" if it has all of it."""
+    shape, space = source.shape, mapping.src_space
+    if space.get_select_type() == h5py.h5s.SEL_ALL:
+        # The whole source is mapped; its space states no shape in some files.
+        wanted = mapping.vspace.get_select_npoints()
+        if space.shape != shape and source.size != wanted:
+            return f"has the shape {shape}, not {wanted} values"
+        selections = list(_selected(space, shape))
+    else:
+        selections = list(_selected(space, space.shape))
     if any(not len(axis) for runs in selections for axis in runs):
         return ""
+    if len(selections[0]) != len(shape):
+        return f"has {len(shape)} dims, not {len(selections[0])}"
     ends = [max(int(runs[n].max()) for runs in selections) for n in range(len(shape))]
-    unlimited = space.get_select_type() != h5py.h5s.SEL_ALL and _is_unlimited(space)
-    if len(space.shape) != len(shape) or (
-        not unlimited and any(end > size for end, size in zip(ends, shape, strict=True))
-    ):
+    if not _is_unlimited(space) and any(e > size for e, size in zip(ends, shape, strict=True)):
         return f"has the shape {shape}, not {tuple(ends)}"
     if source.is_virtual or not source.size:
         return ""  # HDF5 resolves it; its own sources are in other files
@@ -175,7 +181,7 @@ def _missing(source: h5py.Dataset) -> str:
 
 
 def _is_unlimited(space: h5py.h5s.SpaceID) -> bool:
-    if not space.is_regular_hyperslab():
+    if space.get_select_type() == h5py.h5s.SEL_ALL or not space.is_regular_hyperslab():
         return False
     _, _, counts, blocks = space.get_regular_hyperslab()
     return max(*counts, *blocks) >= h5py.h5s.UNLIMITED
