@@ -3,13 +3,13 @@
     python3 benchmarks/_gpu.py [--seconds 470] [--only floors,tests,jobs,kernels,fields]
                                [--site PACKAGES]... [--peers PACKAGES]... [--out FILE] [--again]
 
-The rungs, in order of worth per second: rates of the card; the tests marked `gpu`; jobs of the
-workflows on the GPU against the CPU; kernels against other packages; memory and feeding. Each is a
-separate process group, stopped at its limit, and stored in `results/gpu_DEVICE_DATE.json` when it
-ends; a second call continues with what has not passed. PACKAGES is a folder or a tar archive of
-installed packages, for machines without a network; those of `--peers` are seen only by the
-comparisons. A peer that is missing is reported and is no failure. Needs torch, but no installation
-of scitoolkit.
+The rungs, in order of worth per second: rates of the card; the tests marked `gpu` or `device`; jobs
+of the workflows on the GPU against the CPU; kernels against other packages; memory and feeding.
+Each is a separate process group, stopped at its limit, and stored in
+`results/gpu_DEVICE_DATE.json` when it ends; a second call continues with what has not passed.
+PACKAGES is a folder or a tar archive of installed packages, for machines without a network; those
+of `--peers` are seen only by the comparisons. A peer that is missing is reported and is no failure.
+Needs torch, but no installation of scitoolkit.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import importlib.util
 import json
 import os
 import re
+import runpy
 import shutil
 import signal
 import subprocess
@@ -72,7 +73,7 @@ def rungs(folder: str) -> Iterator[Rung]:
     for name in jobs:
         if name not in WITHOUT_CPU:
             yield _job(name, "cpu", folder, 120)
-    yield Rung("device tests", "tests", _tests(), 110)
+    yield Rung("device tests", "tests", _tests(), 130)
     for name in (each for each in jobs if each not in WITHOUT_CPU):
         yield _job(name, "cuda", folder, 50 if name in LONGER else 35)
     kernels: list[tuple[str, list[str], float]] = [
@@ -119,13 +120,26 @@ def _job(name: str, device: str, folder: str, seconds: float) -> Rung:
     return Rung(f"job {name} {device}", "jobs", command, seconds, False, device == "cpu", threads)
 
 
-def _tests() -> list[str]:
-    files = [
-        str(path.relative_to(ROOT))
+def device_files(*marks: str) -> list[str]:
+    """Return the test files with a part for devices, and those with one of the marks."""
+    contract = ROOT / "tests" / "unit" / "test_device_contract.py"
+    has_part = runpy.run_path(str(contract))["HAS_PART"]
+    texts = {
+        path: path.read_text(encoding="utf-8")
         for path in sorted((ROOT / "tests").rglob("test_*.py"))
-        if "mark.gpu" in path.read_text(encoding="utf-8")
+        if path != contract
+    }
+    return [
+        str(path.relative_to(ROOT))
+        for path, text in texts.items()
+        if has_part.search(text) or any(f"mark.{mark}" in text for mark in marks)
     ]
-    options = ["-v", "-rfE", "--tb=line", "-p", "no:cacheprovider", "-m", "gpu"]
+
+
+def _tests() -> list[str]:
+    files = device_files("gpu")
+    options = ["-v", "-rfE", "--tb=line", "-p", "no:cacheprovider"]
+    options += ["-m", "gpu or (device and not slow)"]
     if importlib.util.find_spec("xdist"):
         options += ["-n", str(min(6, max(1, (os.cpu_count() or 1) // 2)))]
     if importlib.util.find_spec("pytest_timeout"):

@@ -50,6 +50,7 @@ class Segments:
         simulation: (segments,) number of the simulation, non-decreasing.
         labels: name of each simulation.
         skipped: {skipped simulation or file: reason}.
+        turns: {segment: (dim, flip, shift, size) of dims in another order, see `turns.Turn`}.
     """
 
     files: Found
@@ -62,6 +63,7 @@ class Segments:
     simulation: np.ndarray
     labels: list[str]
     skipped: dict[str, str] = field(default_factory=dict)
+    turns: dict[int, list[tuple[str, bool, int, int]]] = field(default_factory=dict)
 
     @classmethod
     def empty(cls, files: Found, table: HeaderTable) -> Segments:
@@ -159,6 +161,7 @@ class Segments:
             "groups": self.groups,
             "labels": self.labels,
             "skipped": self.skipped,
+            "turns": {str(k): v for k, v in self.turns.items()},
         }
 
     @classmethod
@@ -178,6 +181,7 @@ class Segments:
             **columns,
             labels=found["labels"],
             skipped=found["skipped"],
+            turns={int(k): [tuple(t) for t in v] for k, v in found.get("turns", {}).items()},
         )
 
 

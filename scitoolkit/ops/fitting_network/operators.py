@@ -133,7 +133,7 @@ def _products(
 def network_by_products(
     spec: FittingSpec, layers: Sequence[Layer]
 ) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
-    """Return the same function for GPUs: products of torch's libraries, with no kernel of its own.
+    """Return the same function for GPUs: products of torch's libraries, without a kernel for it.
 
     The derivatives are written out, so that autograd records and stores nothing.
     """
