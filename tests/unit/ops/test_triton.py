@@ -91,21 +91,30 @@ for module, names, real in (
 """
 
 
-COMPILE_INTERPOLATION = """
+# Kernels whose sizes are constants.
+COMPILE_SIZED = """
 import re, torch, triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from scitoolkit.ops.interpolation import triton_source
+from scitoolkit.ops.interpolation import triton_source as interpolation
+from scitoolkit.ops.neighbour_attention import triton_source as attention
 
-module = triton_source.gpu_kernels("", torch.float32)
-for name in ("values", "values_gradient", "slopes", "slopes_gradient"):
-    for real in ("*fp32", "*fp64"):
+table, among = interpolation.gpu_kernels("", torch.float32), attention.module()
+shapes = {"W": 300, "H": 24, "LANES": 32, "EDGES": 8, "OWN": 16, "OTHER": 32, "PARTS": 4}
+shapes |= {"SMOOTH": True, "ANGULAR": True}
+for module, names, real in (
+    (table, ("values_gradient", "slopes_gradient"), "*fp64"),
+    (table, ("values", "slopes"), "*fp32"),
+    (among, ("forward", "queries", "edges"), "*fp32"),
+    (among, ("keys", "moments"), "*fp64"),
+):
+    for name in names:
         kernel = getattr(module, name)
-        sizes = {"W": 300, "LANES": 128, "EDGES": 8, "PARTS": 4}
+        sizes = {each: shapes[each] for each in kernel.arg_names if each in shapes}
         types = {each: "i64" if each == "N" else real for each in kernel.arg_names}
-        types |= {"ptr": "*i64", "order": "*i64", **dict.fromkeys(sizes, "constexpr")}
-        source = ASTSource(kernel, types, sizes)
-        options = {"num_warps": 1, "enable_fp_fusion": True}
+        types |= {each: "*i64" for each in ("ptr", "order", "pointer") if each in types}
+        source = ASTSource(kernel, types | dict.fromkeys(sizes, "constexpr"), sizes)
+        options = {"enable_fp_fusion": True}
         done = triton.compile(source, GPUTarget("cuda", 80, 32), options)
         assert not re.search(r"\\b(atom|red)[.]", done.asm["ptx"])
         print("compiled", name, real)
@@ -192,10 +201,10 @@ def test_kernels_on_sparse_rows_compile_for_a_gpu_without_atomics(tmp_path):
 
 
 @needs_triton
-def test_kernels_of_interpolation_compile_for_a_gpu_without_atomics(tmp_path):
-    done = _python("-W", "error", "-c", COMPILE_INTERPOLATION, TRITON_CACHE_DIR=str(tmp_path))
+def test_kernels_of_constant_sizes_compile_for_a_gpu_without_atomics(tmp_path):
+    done = _python("-W", "error", "-c", COMPILE_SIZED, TRITON_CACHE_DIR=str(tmp_path))
     assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.count("compiled") == 8
+    assert done.stdout.count("compiled") == 9
 
 
 @needs_triton

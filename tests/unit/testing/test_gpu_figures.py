@@ -31,6 +31,13 @@ def test_failures_and_errors_count_and_skipped_tests_do_not_pass(gpu):
     assert len(counts["failed_tests"]) == 2
 
 
+def test_no_failure_is_counted_where_nothing_ran(gpu):
+    counts = gpu.counted("<testsuites/>")
+    assert counts["workflows"] == 0
+    assert "workflows_failed" not in counts
+    assert "contract_failed" not in counts
+
+
 def test_nothing_is_claimed_without_a_measurement(gpu):
     assert gpu.figures({}) == {}
 
