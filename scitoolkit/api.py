@@ -7,6 +7,7 @@ The `domain:` key of a configuration selects the domain from the entry-point gro
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from logging import Logger
@@ -22,6 +23,7 @@ from scitoolkit.core.job_config import JobConfig
 from scitoolkit.core.jobs import checked_job, domain_schema, job_of
 from scitoolkit.core.log import get_logger, log_to_file
 from scitoolkit.core.memory import memory_errors
+from scitoolkit.core.notebook import html_facts, html_page, html_table
 from scitoolkit.core.plugins import Kind
 from scitoolkit.core.processes import current_rank, world_size
 from scitoolkit.core.results import Results
@@ -410,6 +412,18 @@ class Surrogate:
 
     path: Path
     job: Job
+
+    def _repr_html_(self) -> str:
+        """Return path, domain and stored metrics for a notebook."""
+        file = self.path / "metrics.json"
+        metrics = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+        units = metrics.pop("units", {})
+        rows = [[name, value, units.get(name, "")] for name, value in metrics.items()]
+        facts = html_facts(
+            {"path": self.path, "domain": self.job.config_class.model_fields["domain"].default}
+        )
+        table = html_table(["metric", "value", "unit"], rows) if rows else ""
+        return html_page(f"Surrogate {self.path.name}", (), facts, table)
 
     def evaluate(self, data: Path | None = None) -> Results:
         """Evaluate on the run's test part or on another file; see `evaluate`."""

@@ -16,6 +16,7 @@ import numpy as np
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.log import get_logger
+from scitoolkit.core.notebook import html_page, html_table
 from scitoolkit.core.unit_conversion import conversion
 from scitoolkit.core.units import same_unit
 
@@ -185,6 +186,19 @@ class DataFacts:
     def to_json(self) -> dict[str, Any]:
         """Return JSON types."""
         return asdict(self)
+
+    def _repr_html_(self) -> str:
+        """Return tables of variables, dims and parameters for a notebook."""
+        variables = [[v.name, v.units, ", ".join(v.dims)] for v in self.variables]
+        dims = [[d.name, d.role, d.units, d.size] for d in self.dims]
+        parameters = [[name, *limits] for name, limits in self.parameters.items()]
+        tables = (
+            html_table(["variable", "unit", "dims"], variables),
+            html_table(["dim", "role", "unit", "size"], dims),
+            html_table(["parameter", "least", "largest", "unit"], parameters),
+        )
+        shown = [t for t, rows in zip(tables, (variables, dims, parameters), strict=True) if rows]
+        return html_page("Facts of the data", (), *shown)
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> DataFacts:

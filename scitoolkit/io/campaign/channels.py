@@ -16,6 +16,8 @@ from scitoolkit.io.campaign.segments import Segments
 Coordinate = tuple[tuple[str, ...], np.ndarray, dict[str, Any]]
 """Arguments of `xarray.Variable`; `inspect` describes a campaign without importing xarray."""
 
+_ATTRIBUTES = ("units", "long_name", "period", "positive", "standard_name", "axis")
+
 
 @dataclass(frozen=True)
 class Channel:
@@ -70,6 +72,6 @@ def coordinates_of(
                     where=f"{header.path}: variable {stored.name}",
                     fix="write the coordinate and the field with the same points",
                 )
-            attrs = {k: v for k, v in stored.attrs.items() if k in ("units", "long_name", "period")}
+            attrs = {k: v for k, v in stored.attrs.items() if k in _ATTRIBUTES}
             found[dim] = ((dim,), stored.values, attrs)
     return found

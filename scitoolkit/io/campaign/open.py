@@ -102,6 +102,10 @@ class OpenCampaign:
         self.found: Campaign = found
         self.table: Path | None = table
 
+    def _repr_html_(self) -> str:
+        """Return numbers of simulations, rows and files, and the channels, for a notebook."""
+        return self.found._repr_html_()
+
     def __repr__(self) -> str:
         """Return layout, size and channels."""
         found = self.found

@@ -93,19 +93,6 @@ def test_months_and_varying_steps_have_no_gap(tmp_path):
         assert open_campaign(tmp_path / name).describe()["rows"] == 12
 
 
-@pytest.mark.parametrize("turn", ["reversed", "shifted"])
-def test_simulations_in_another_orientation_are_refused(tmp_path, turn):
-    lat, lon = np.linspace(-40, 40, 5), np.arange(6) * 60.0
-    for run in range(3):
-        other = run == 1
-        here = lat[::-1] if other and turn == "reversed" else lat
-        there = lon - 180 if other and turn == "shifted" else lon
-        coords = {"lat": here, "lon": there}
-        save(tmp_path / f"run{run}.nc", wave(seed=run), ("time", "lat", "lon"), coords)
-    with pytest.raises(DataError, match="in simulation run0"):
-        open_campaign(tmp_path)
-
-
 def test_bounds_and_other_grids_are_not_learned_and_are_told(tmp_path):
     dataset = xr.Dataset(
         {
