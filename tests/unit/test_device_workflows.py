@@ -28,7 +28,6 @@ QUICK = {
 SLOW = {
     "acac_mace": ("training.steps=2", "statistics_frames=4"),
     "silicon_mace": ("training.steps=2",),
-    "convection_climate": ("training.steps=2",),
     "vlasov_surrogate": ("training.steps=2",),
     "sst_search": (),
 }
