@@ -72,7 +72,7 @@ def test_doctor_names_every_package_and_why_a_fast_path_is_off(capsys):
         assert check["status"] in ("ok", "off")
     assert _optional_packages() <= checks.keys()
     on_gpu = {name: checks[f"{name} on gpu"] for name in operations}
-    assert "no backend has a kernel" in on_gpu["node_dropout"]["detail"]
+    assert "no backend has a kernel" in on_gpu["tabulated_convolution"]["detail"]
     if checks["triton"]["status"] == "ok" and not torch.cuda.is_available():
         assert on_gpu["environment_matrix"]["detail"] == "kernels of triton"
     plugins = json.loads(out)["plugins"]
