@@ -110,6 +110,8 @@ class Dim:
         period: length after which the coordinate repeats, None if it does not.
         repeats: whether the last entry is the first one again.
         digest: digest of the relative positions of an uneven coordinate.
+        positive: `up` or `down`, the direction in which a vertical coordinate increases; "" if the
+            file does not state it.
     """
 
     name: str
@@ -125,6 +127,7 @@ class Dim:
     period: float | None = None
     repeats: bool = False
     digest: str = ""
+    positive: str = ""
 
 
 @dataclass(frozen=True)
@@ -624,9 +627,17 @@ def _space(trained: Dim, found: Dim, accepts: Accepts) -> list[Difference]:
                 )
             ]
         scale, offset = line
+    if trained.positive != found.positive:
+        texts = [f"positive {d.positive or 'unknown'}" for d in (trained, found)]
+        stated = bool(trained.positive and found.positive)
+        level: Level = "error" if stated else "note"
+        fix = f"ds.assign_coords({found.name}=-ds[{found.name!r}]), with attrs positive"
+        out.append(Difference(level, key, texts[0], texts[1], fix))
+        if stated:
+            return out
     if trained.direction * found.direction < 0:
         names = ["increasing" if d.direction > 0 else "decreasing" for d in (trained, found)]
-        level: Level = "convert" if accepts.convert else "error"
+        level = "convert" if accepts.convert else "error"
         flip = Conversion(found.name, "flip")
         out.append(Difference(level, key, names[0], names[1], f"ds.sortby({found.name!r})", flip))
     if (trained.period is None) != (found.period is None):

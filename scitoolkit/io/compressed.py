@@ -140,7 +140,7 @@ def mark_of(item: Any) -> str:
     """Return `STREAM` or `FILTERED` if an HDF5 object is stored so, "" for all others.
 
     The mark of a filtered variable must state the bound of its filter: tools that apply the filter
-    anew, with another bound, copy the old mark.
+    again, with another bound, copy the old mark.
     """
     if STREAM in item.attrs and _holds_bytes(item):
         return STREAM

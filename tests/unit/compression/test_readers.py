@@ -124,7 +124,7 @@ def test_h5repack_copies_removes_and_applies_the_filter(plugins, file, tmp_path)
 
 @pytest.mark.parametrize("dtype", ["f4", ">f8", "i2", "u8", "S3"])
 def test_a_tool_that_passes_one_parameter_loses_nothing(plugins, tmp_path, dtype):
-    """NCO applies the filter of one variable to all variables, with a number of its own."""
+    """NCO applies the filter of one variable to all variables, with another number as parameter."""
     values = np.random.default_rng(0).integers(0, 9, (30, 40)).astype(dtype)
     how = {"compression": FILTER_ID, "compression_opts": (50,)}
     for name in "ab":
