@@ -462,7 +462,7 @@ class CampaignRows(RowSet):
         return [self.files.counter]
 
     def channel(self, values: np.ndarray, channel: Channel) -> np.ndarray:
-        """Return one channel of rows with all components.
+        """Return one channel of rows with all components and both parts of complex numbers.
 
         Args:
             values: (..., *row_shape).
@@ -470,7 +470,8 @@ class CampaignRows(RowSet):
         """
         roles = [r for r in self.array.roles if r not in (TIME, SIMULATION)]
         numbers = iter(n - f for n, f in zip(channel.components, self.first, strict=True))
-        return values[(..., *(next(numbers) if r == COMPONENT else slice(None) for r in roles))]
+        at = (..., *(next(numbers) if r == COMPONENT else slice(None) for r in roles))
+        return channel.part_of(values[at])
 
 
 Rows = CampaignRows | ParameterRows

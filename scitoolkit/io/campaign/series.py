@@ -17,7 +17,7 @@ from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.unit_conversion import conversion
 from scitoolkit.core.units import same_unit
-from scitoolkit.io.calendar_steps import with_cf_calendar
+from scitoolkit.io.calendar_steps import months_as_days
 from scitoolkit.io.campaign.constants import Constants, differing
 from scitoolkit.io.campaign.files import natural_key
 from scitoolkit.io.campaign.headers import Stored
@@ -116,7 +116,8 @@ class Series:
             return None
         import xarray as xr
 
-        raw = xr.Dataset(coords={dim: (dim, self.stored, with_cf_calendar(self.calendar))})
+        stored, attributes = months_as_days(self.stored, self.calendar, self.path)
+        raw = xr.Dataset(coords={dim: (dim, stored, attributes)})
         try:
             return xr.decode_cf(raw, decode_timedelta=False)[dim].variable.to_base_variable()
         except (ValueError, OverflowError) as error:
