@@ -8,7 +8,13 @@ import torch
 
 from scitoolkit.core.errors import BackendError
 from scitoolkit.ops.codegen import triton_version
-from scitoolkit.ops.environment_matrix import EnvironmentSpec, operators, public, reference
+from scitoolkit.ops.environment_matrix import (
+    EnvironmentSpec,
+    gpu_environment,
+    operators,
+    public,
+    reference,
+)
 from scitoolkit.ops.environment_matrix.environment import Environment
 from scitoolkit.ops.environment_matrix.gpu_environment import GpuEnvironment, GpuTable
 from scitoolkit.ops.environment_matrix.table import tabulate
@@ -101,6 +107,15 @@ def test_moments_and_all_derivatives_are_the_references(name):
     _check(_fused(spec, *tensors, probes), want, 1e-12)
     single = [each.float() if each.is_floating_point() else each for each in tensors]
     _check(_fused(spec, *single, [each.float() for each in probes]), want, 2e-5)
+
+
+def test_a_gpu_of_small_shared_memory_has_the_weights_gradients_of_torch(monkeypatch):
+    spec, *tensors = _problem((5, 10), True)
+    edges, rows = len(tensors[2]), (len(tensors[1]), 10, 4)
+    probes = [torch.ones(s, dtype=torch.float64, device=DEVICE) for s in (rows, rows, (edges, 3))]
+    want = _fused(spec, *tensors, probes)
+    monkeypatch.setattr(gpu_environment, "_gradients_fit", lambda *_: False)
+    _check(_fused(spec, *tensors, probes), want, 1e-12)
 
 
 @pytest.mark.parametrize("one_sided", [True, False])
