@@ -1,4 +1,4 @@
-"""Card of a published model: what it is, what it was trained on, what was measured, and where."""
+"""Card of a published model: its training data, its measured figures, and their date and device."""
 
 from __future__ import annotations
 

@@ -164,8 +164,6 @@ def test_writers_and_readers_at_the_same_time(tmp_path, model):
     listed = json.loads((tmp_path / "i/index.json").read_text())["models"]
     written = [version for versions in listed.values() for version in versions]
     assert sorted(written) == sorted([*map(str, range(12)), "1"])
-        [*map(str, range(12)), "1"]
-    )
 
 
 def test_a_surrogate_is_published_loaded_and_applied(tmp_path, monkeypatch, capsys):
