@@ -24,7 +24,7 @@ from scitoolkit.training import Callback, Trainer, TrainingConfig, current_rank,
 from scitoolkit.training.launch import leave
 from scitoolkit.training.processes import gather_objects, process_group
 
-ROWS, BATCH = 60, 12
+ROWS, BATCH = 48, 12
 X = torch.rand(ROWS, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 DATA = TensorDataset(X, X.sin().sum(1, keepdim=True))
 
@@ -38,8 +38,8 @@ class Net(nn.Module):
             setattr(self, name, module)
         self.last = nn.Linear(7, 1)
 
-    def forward(self, x):
-        return self.last(self.middle(self.first(x)))
+    def forward(self, x, head="last"):
+        return getattr(self, head)(self.middle(self.first(x)))
 
 
 class Experts(nn.Module):
@@ -122,9 +122,16 @@ class Alternating(Task):
 
     def loss(self, batch):
         self.calls += 1
-        h = self.model.middle(self.model.first(batch["0"]))
-        head = self.model.last if self.calls % 2 else self.model.other
-        return (head(h) - batch["1"]).square().mean(), {}
+        out = self.model(batch["0"], "last" if self.calls % 2 else "other")
+        return (out - batch["1"]).square().mean(), {}
+
+
+class Parts(Task):
+    """Calls the parts of the model, not the model."""
+
+    def loss(self, batch):
+        out = self.model.last(self.model.middle(self.model.first(batch["0"])))
+        return (out - batch["1"]).square().mean(), {}
 
 
 class Failing(Task):
@@ -276,14 +283,16 @@ SITUATIONS: dict[str, tuple] = {
         MOMENTUM,
         Alternating,
     ),
+    "parts of the model": (Net, loader(), {}, Parts),
     "frozen": (frozen,),
     "partly frozen": (partly_frozen,),
-    "norm in eval": (norm_in_eval,),
-    "batch norm": (NORM, loader(shuffle=True)),
-    "batch norm, ema": (NORM, loader(), {"ema_decay": 0.9}),
-    "batch norm, swa": (NORM, loader(), {"swa_start": 0.3}),
-    "layer norm": (lambda: Net(nn.LayerNorm(7)),),
-    "group norm": (lambda: Net(nn.GroupNorm(7, 7)),),
+    "norm in eval": (norm_in_eval, loader(), SGD),
+    # The gradient of a bias before a norm is rounding, which Adam would scale up.
+    "batch norm": (NORM, loader(shuffle=True), SGD),
+    "batch norm, ema": (NORM, loader(), SGD | {"ema_decay": 0.9}),
+    "batch norm, swa": (NORM, loader(), SGD | {"swa_start": 0.3}),
+    "layer norm": (lambda: Net(nn.LayerNorm(7)), loader(), SGD),
+    "group norm": (lambda: Net(nn.GroupNorm(1, 7)), loader(), SGD),
     "tied": (lambda: Net(Tied()),),
     "scalar and empty parameters": (lambda: Net(Scaled()),),
     "accumulated": (Net, loader(), {"accumulate": 2}),
@@ -337,7 +346,7 @@ def outcome(name: str, settings: dict) -> dict:
     begin = time.monotonic()
     try:
         config = TrainingConfig(
-            **{"epochs": 3, "batch_size": BATCH, "progress": False, "timeout_seconds": 30}
+            **{"epochs": 2, "batch_size": BATCH, "progress": False, "timeout_seconds": 30}
             | {"optimizer": {"name": "adamw", "lr": 0.01}, "log_every": 1}
             | own
             | settings
