@@ -29,7 +29,7 @@ from torch.overrides import TorchFunctionMode
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.seeds import rng_state, seed_everything, set_rng_state
-from scitoolkit.graphs.adapter import detach, distribute, edge_inputs, use_whole_graph
+from scitoolkit.graphs.adapter import detach, distribute, named_inputs, use_whole_graph
 from scitoolkit.graphs.fast_layers import fast_forward
 from scitoolkit.graphs.graph import Graph, GraphInputs
 from scitoolkit.graphs.grid import Grid
@@ -199,9 +199,7 @@ def _materialise(model: nn.Module, inputs: GraphInputs) -> None:
     graph = proof_graph(inputs)
     pair = torch.from_numpy(np.stack([graph.source, graph.target]))
     dtype = torch.get_default_dtype()
-    rest = {
-        n: torch.from_numpy(getattr(graph, n)).to(dtype) for n in edge_inputs(model, graph.inputs)
-    }
+    rest = {n: _tensor(getattr(graph, n), dtype) for n in named_inputs(model, graph.inputs)}
     with torch.no_grad():
         model.eval()(torch.from_numpy(graph.features).to(dtype), pair, **rest)
     for module, training in modes:
@@ -288,6 +286,14 @@ def proof_graph(inputs: GraphInputs, features: np.ndarray | None = None) -> Grap
         graph.edge_weight = r.uniform(0.5, 1.5, EDGES)
     if inputs.edge_attr is not None:
         graph.edge_attr = r.normal(size=(EDGES, *inputs.edge_attr))
+    if inputs.edge_types:
+        graph.edge_type = r.permutation(np.arange(EDGES) % inputs.edge_types)
+        graph.edge_type[-1] = inputs.edge_types - 1
+    if inputs.node_types:
+        graph.node_type = r.permutation(np.arange(NODES) % inputs.node_types)
+        graph.node_type[-1] = inputs.node_types - 1
+    if inputs.dimensions:
+        graph.pos = r.normal(size=(NODES, inputs.dimensions))
     return graph
 
 
@@ -344,8 +350,7 @@ def _plain(
             module.register_forward_hook(_recorder(calls, name))
     pair = torch.from_numpy(np.stack([graph.source, graph.target]))
     given = {
-        n: torch.from_numpy(getattr(graph, n)).to(precision.dtype)
-        for n in edge_inputs(model, graph.inputs)
+        n: _tensor(getattr(graph, n), precision.dtype) for n in named_inputs(model, graph.inputs)
     }
     nodes = torch.arange(graph.num_nodes)
 
@@ -359,6 +364,11 @@ def _plain(
         name for name in calls if _is_exact(model, name, calls[name], part, precision.limit)
     )
     return trace, fast
+
+
+def _tensor(array: np.ndarray, dtype: torch.dtype) -> Tensor:
+    tensor = torch.from_numpy(array)
+    return tensor.to(dtype) if tensor.is_floating_point() else tensor
 
 
 def _recorder(calls: dict[str, tuple[Any, ...]], name: str) -> Any:
