@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from scitoolkit.core.errors import ConfigError
+from scitoolkit.graphs.call_sites import CallSites
 from scitoolkit.graphs.fast_layers import use_fast_forward
 from scitoolkit.graphs.graph import GraphInputs
 from scitoolkit.graphs.interception import Distributed
@@ -48,7 +49,12 @@ def named_inputs(model: nn.Module, inputs: GraphInputs) -> list[str]:
 
 
 def distribute(
-    model: nn.Module, part: Part, fast: Collection[str] = (), *, dropout: bool = True
+    model: nn.Module,
+    part: Part,
+    fast: Collection[str] = (),
+    *,
+    check_seed: int | None = None,
+    sites: CallSites | None = None,
 ) -> nn.Module:
     """Make a model run on this process's part of the graph, without the check of `proof.attach`.
 
@@ -59,7 +65,8 @@ def distribute(
         model: any torch-geometric model; modified in place, and restored by `detach`.
         part: this process's part.
         fast: names of the layers that run as sparse products, from `prove`.
-        dropout: False disables dropout.
+        check_seed: disables dropout and seeds other random numbers, as for the plain model.
+        sites: records or checks the places in the user's code that call torch; None does neither.
     """
     detach(model)
     for name, module in model.named_modules():
@@ -72,7 +79,9 @@ def distribute(
         del edge_index
         seed = _SEED.get()
         seed = next(calls) if seed is None else seed
-        mode = Distributed(part_on(part, x.device), seed if dropout else None)
+        drops = seed if check_seed is None else None
+        draws = seed if check_seed is None else check_seed
+        mode = Distributed(part_on(part, x.device), drops, draws, sites)
         rows = {name: _rows(part, name, x) for name in named_inputs(model, part.inputs)}
         of_edges = part.inputs.of_edges
         named = {n: (mode.edges if n in of_edges else mode.nodes)(r) for n, r in rows.items()}
