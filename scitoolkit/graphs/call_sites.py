@@ -1,4 +1,4 @@
-"""Places in a user's code that call torch: what the check has seen, and what it has not.
+"""Places in a user's code that call torch, recorded in the check and compared in the training.
 
 The check runs a model on a small graph. Code that only a larger graph or other features reach was
 not compared with anything, so a model that reaches it is refused.
