@@ -7,6 +7,7 @@ The `domain:` key of a configuration selects the domain from the entry-point gro
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from logging import Logger
@@ -22,6 +23,7 @@ from scitoolkit.core.job_config import JobConfig
 from scitoolkit.core.jobs import checked_job, domain_schema, job_of
 from scitoolkit.core.log import get_logger, log_to_file
 from scitoolkit.core.memory import memory_errors
+from scitoolkit.core.notebook import html_facts, html_page, html_table
 from scitoolkit.core.plugins import Kind
 from scitoolkit.core.processes import current_rank, world_size
 from scitoolkit.core.results import Results
@@ -209,7 +211,10 @@ def _evaluated(directory: RunDirectory) -> RunDirectory:
     """Evaluate and report a run, on rank 0."""
     if current_rank() == 0:
         job, path = _job_of(directory.path)
-        with _log_of(directory):
+        from scitoolkit.core.devices import inference_on
+
+        training = read_document(directory.path / "config.yaml").raw.get("training", {})
+        with _log_of(directory), inference_on(training.get("device", "auto")):
             job.evaluate(path)
             report(directory.path)
     return directory
@@ -259,20 +264,24 @@ def schema(domain: str) -> Mapping[str, Any]:
     return domain_schema(domain)
 
 
-def evaluate(directory: Path | str, data: Path | None = None) -> Results:
+def evaluate(directory: Path | str, data: Path | None = None, device: str = "auto") -> Results:
     """Evaluate a run directory or `surrogates/NAME`, and write results.json into a run.
 
     Args:
         directory: a run directory, `surrogates/NAME`, or NAME of a shipped surrogate.
         data: a file to evaluate on instead of the run's test part; results are then
             returned but not written.
+        device: auto (a GPU if there is one), cpu or cuda.
 
     Raises:
         ConfigError: started on several processes, and this evaluation runs in one only.
+        BackendError: `device="cuda"` without a GPU.
     """
+    from scitoolkit.core.devices import inference_on
+
     job, path = _job_of(directory)
     data = None if data is None else shipped_path(data)
-    with _together(job, path, "evaluate"):
+    with inference_on(device), _together(job, path, "evaluate"):
         return job.evaluate(path, data)
 
 
@@ -282,6 +291,7 @@ def predict(
     output: Path,
     steps: int | None = None,
     lead: int | None = None,
+    device: str = "auto",
 ) -> Path:
     """Apply a run or surrogate to a file; `output` opens in xarray.
 
@@ -292,16 +302,19 @@ def predict(
         steps: number of steps beyond the last sample, for surrogates that advance a state; by
             default the configured number.
         lead: samples per step, for surrogates trained on several leads.
+        device: as for `evaluate`.
 
     Raises:
         ConfigError: `steps` or `lead` for a surrogate that does not advance a state, or started
             on several processes, and this prediction runs in one only.
     """
+    from scitoolkit.core.devices import inference_on
+
     job, path = _job_of(directory)
     source = shipped_path(source)
     if not source.exists():
         raise DataError("no such file", where=str(source))
-    with _together(job, path, "predict", steps):
+    with inference_on(device), _together(job, path, "predict", steps):
         if steps is None and lead is None:
             job.predict(path, source, Path(output))
         elif isinstance(job, Stepper):
@@ -399,6 +412,18 @@ class Surrogate:
 
     path: Path
     job: Job
+
+    def _repr_html_(self) -> str:
+        """Return path, domain and stored metrics for a notebook."""
+        file = self.path / "metrics.json"
+        metrics = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+        units = metrics.pop("units", {})
+        rows = [[name, value, units.get(name, "")] for name, value in metrics.items()]
+        facts = html_facts(
+            {"path": self.path, "domain": self.job.config_class.model_fields["domain"].default}
+        )
+        table = html_table(["metric", "value", "unit"], rows) if rows else ""
+        return html_page(f"Surrogate {self.path.name}", (), facts, table)
 
     def evaluate(self, data: Path | None = None) -> Results:
         """Evaluate on the run's test part or on another file; see `evaluate`."""

@@ -21,6 +21,7 @@ def command(
     data: Annotated[
         Path | None, typer.Option("--data", help="Evaluate on this file; results are only printed.")
     ] = None,
+    device: options.Device = "auto",
     nproc: options.NProc = 1,
     as_json: options.Json = False,
     verbose: options.Verbose = False,
@@ -32,7 +33,7 @@ def command(
     if nproc > 1:
         api.check_processes(directory, nproc, "evaluate")
         return options.relaunch(nproc)
-    results = api.evaluate(directory, data)
+    results = api.evaluate(directory, data, device)
     if not options.is_main_rank():
         return None
     if as_json:

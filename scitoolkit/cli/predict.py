@@ -25,6 +25,7 @@ def command(
     lead: Annotated[
         int | None, typer.Option(min=1, help="Samples per step, for emulators of several leads.")
     ] = None,
+    device: options.Device = "auto",
     nproc: options.NProc = 1,
     as_json: options.Json = False,
     verbose: options.Verbose = False,
@@ -36,7 +37,7 @@ def command(
     if nproc > 1:
         api.check_processes(directory, nproc, "predict", steps)
         return options.relaunch(nproc)
-    path = api.predict(directory, source, output, steps, lead)
+    path = api.predict(directory, source, output, steps, lead, device)
     if not options.is_main_rank():
         return None
     if as_json:

@@ -92,7 +92,7 @@ class Candidate:
     Args:
         size: number of values.
         ndim: number of dims.
-        role: what it is for other variables (`io.variable_roles`), "" for data.
+        role: its role for other variables (`io.variable_roles`), "" for data.
         compressed: whether its values pass through scitoolkit's filter or codec.
     """
 

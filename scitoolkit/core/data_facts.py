@@ -16,6 +16,7 @@ import numpy as np
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.log import get_logger
+from scitoolkit.core.notebook import html_page, html_table
 from scitoolkit.core.unit_conversion import conversion
 from scitoolkit.core.units import same_unit
 
@@ -109,6 +110,8 @@ class Dim:
         period: length after which the coordinate repeats, None if it does not.
         repeats: whether the last entry is the first one again.
         digest: digest of the relative positions of an uneven coordinate.
+        positive: `up` or `down`, the direction in which a vertical coordinate increases; "" if the
+            file does not state it.
     """
 
     name: str
@@ -124,6 +127,7 @@ class Dim:
     period: float | None = None
     repeats: bool = False
     digest: str = ""
+    positive: str = ""
 
 
 @dataclass(frozen=True)
@@ -185,6 +189,19 @@ class DataFacts:
     def to_json(self) -> dict[str, Any]:
         """Return JSON types."""
         return asdict(self)
+
+    def _repr_html_(self) -> str:
+        """Return tables of variables, dims and parameters for a notebook."""
+        variables = [[v.name, v.units, ", ".join(v.dims)] for v in self.variables]
+        dims = [[d.name, d.role, d.units, d.size] for d in self.dims]
+        parameters = [[name, *limits] for name, limits in self.parameters.items()]
+        tables = (
+            html_table(["variable", "unit", "dims"], variables),
+            html_table(["dim", "role", "unit", "size"], dims),
+            html_table(["parameter", "least", "largest", "unit"], parameters),
+        )
+        shown = [t for t, rows in zip(tables, (variables, dims, parameters), strict=True) if rows]
+        return html_page("Facts of the data", (), *shown)
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> DataFacts:
@@ -610,9 +627,17 @@ def _space(trained: Dim, found: Dim, accepts: Accepts) -> list[Difference]:
                 )
             ]
         scale, offset = line
+    if trained.positive != found.positive:
+        texts = [f"positive {d.positive or 'unknown'}" for d in (trained, found)]
+        stated = bool(trained.positive and found.positive)
+        level: Level = "error" if stated else "note"
+        fix = f"ds.assign_coords({found.name}=-ds[{found.name!r}]), with attrs positive"
+        out.append(Difference(level, key, texts[0], texts[1], fix))
+        if stated:
+            return out
     if trained.direction * found.direction < 0:
         names = ["increasing" if d.direction > 0 else "decreasing" for d in (trained, found)]
-        level: Level = "convert" if accepts.convert else "error"
+        level = "convert" if accepts.convert else "error"
         flip = Conversion(found.name, "flip")
         out.append(Difference(level, key, names[0], names[1], f"ds.sortby({found.name!r})", flip))
     if (trained.period is None) != (found.period is None):

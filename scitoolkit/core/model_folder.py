@@ -157,6 +157,9 @@ class ModelFolder:
             data: data file other than the run's test part, or None; results for such a file are
                 not written.
         """
+        from scitoolkit.core.devices import device_notes  # imports torch
+
+        results.summary.extend(device_notes())
         if data is not None or not self.in_run:
             return False
         results.write_run(self.directory, self.path)

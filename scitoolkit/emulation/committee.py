@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from scitoolkit.core.devices import device_of, to_host
 from scitoolkit.core.draw import DrawConfig
 from scitoolkit.emulation.ensemble import Ensemble, members_of
 from scitoolkit.io.loader.reservoir import Reservoir
@@ -77,7 +78,7 @@ class Committee:
     def _spread(self, batch: Mapping[str, Tensor]) -> np.ndarray:
         """Return the variance over the members for each sample, (samples,)."""
         members, was_training = members_of(self._model), self._model.training
-        device = next(self._model.parameters()).device
+        device = device_of(self._model)
         inputs = [batch[v.name].to(device) for v in self._model.layout.inputs]
         self._model.eval()
         with torch.no_grad():
@@ -92,7 +93,7 @@ class Committee:
                 each = torch.stack([answer[position].flatten(1) for answer in answers])
                 size = scales[variable.name].mean().clamp_min(1e-30)
                 spread += (each / size).var(0).mean(1)
-        return spread.cpu().numpy()
+        return to_host(spread)
 
     def _given(self, name: str, value: float) -> float:
         return float(np.log10(value)) if self._scales[name] == "log" else value

@@ -375,7 +375,14 @@ def _require_like(
         DataError: other dims, another mask on the same grid, or another step.
     """
     for name, variable in expected.variables.items():
-        other = found.variables[name]
+        other = found.variables.get(name)
+        if other is None:
+            parts = {f"{name}_real", f"{name}_imag"} <= set(found.variables)
+            raise DataError(
+                f"variable {name}: complex numbers" if parts else f"no variable {name}",
+                where=where,
+                allowed="real numbers, as in the training" if parts else "the trained variables",
+            )
         if other.dims != variable.dims or (not variable.is_field and other.shape != variable.shape):
             raise DataError(
                 f"dims {dict(zip(other.dims, other.shape, strict=True))}",

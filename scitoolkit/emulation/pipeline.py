@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from scitoolkit.core.data_facts import Accepts, compare, refuse
+from scitoolkit.core.devices import placed
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.job import Finding
 from scitoolkit.core.log import get_logger
@@ -48,6 +49,7 @@ from scitoolkit.emulation.streaming import drawn_ranges, make_files, stream_load
 from scitoolkit.emulation.symmetries import Symmetries
 from scitoolkit.emulation.task import EmulationTask, cell_weights
 from scitoolkit.emulation.transfer import checked_widths, on_grid
+from scitoolkit.io.campaign.content import content_of, require_same_content
 from scitoolkit.io.campaign.leaks import require_no_leak
 from scitoolkit.io.campaign.split import SplitRows
 from scitoolkit.io.fields import write_fields
@@ -177,7 +179,7 @@ def train(config: EmulationConfig, run: RunDirectory, *, resume: bool = False) -
 
 
 def _require_same_data(data: Data, run: RunDirectory, resume: bool) -> None:
-    """Store the facts of the data with a run; compare those of a resumed run.
+    """Store the facts, rows and content of the data with a run; compare those of a resumed run.
 
     Raises:
         DataError: the files changed since the run began.
@@ -189,6 +191,12 @@ def _require_same_data(data: Data, run: RunDirectory, resume: bool) -> None:
         refuse(compare(facts, data.facts, accepts), f"{data.where}, in the resumed run")
     elif current_rank() == 0:
         folder.save_facts(data.facts)
+    stored, now = run.path / "content.json", content_of(data.campaign)
+    if resume and stored.exists():
+        before = json.loads(stored.read_text())
+        require_same_content(before, now, f"{data.where}, in the resumed run")
+    elif current_rank() == 0:
+        write_atomic(stored, json.dumps(now) + "\n")
 
 
 def evaluate(directory: Path, data: Path | None = None) -> Results:
@@ -199,7 +207,7 @@ def evaluate(directory: Path, data: Path | None = None) -> Results:
     """
     model = ModelFolder(directory)
     config = with_files(model.config(EmulationConfig), Path(directory))
-    emulator = surrogate.load(model.path, config)
+    emulator = placed(surrogate.load(model.path, config))
     path = data if data is not None else config.data.test
     opened = open_data(config.data, path, like=emulator.layout, trained=model.facts())
     blocks = opened.blocks
@@ -225,7 +233,7 @@ def predict(
     """Apply the emulator to every sample of a file, or roll it out from the last sample."""
     model = ModelFolder(directory)
     config = model.config(EmulationConfig)
-    emulator = surrogate.load(model.path, config)
+    emulator = placed(surrogate.load(model.path, config))
     intervals = None if config.uncertainty is None else Intervals.load(model.path)
     predict_file(
         emulator, config, source, output, steps, intervals, lead, model.digest(), model.facts()

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from scitoolkit.core.devices import device_of, to_host
 from scitoolkit.core.errors import NumericalError
 from scitoolkit.emulation.config import EmulationConfig, SymmetryConfig
 from scitoolkit.emulation.emulator import Emulator
@@ -22,11 +23,12 @@ Frames = Mapping[str, np.ndarray]
 
 def step_once(emulator: AnyEmulator, inputs: Frames) -> dict[str, np.ndarray]:
     """Return the outputs of one sample, (*dims) float32 each, in physical units."""
-    tensors = [_batch(inputs[v.name]) for v in emulator.layout.inputs]
+    device = device_of(emulator)
+    tensors = [_batch(inputs[v.name]).to(device) for v in emulator.layout.inputs]
     with torch.no_grad():
         outputs = emulator.eval()(*tensors)
     names = [v.name for v in emulator.layout.outputs]
-    return {n: t[0].cpu().numpy() for n, t in zip(names, outputs, strict=True)}
+    return {n: to_host(t[0]) for n, t in zip(names, outputs, strict=True)}
 
 
 class Rollout:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -39,11 +39,14 @@ class Sample:
         frames: dataset of variables with dims (time, ...) and units, or labelled ASE atoms.
         invariants: relative drift of each conserved quantity at the end of the simulation.
         notes: warnings about this sample, such as particles at the edge of the grid.
+        missed: exact values and resolutions that the sample misses by more than their tolerance; a
+            campaign with such samples ends with an error, and they stay marked.
     """
 
     frames: xr.Dataset | Sequence[Any]
     invariants: Mapping[str, float]
     notes: Sequence[str] = ()
+    missed: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,14 @@ class Check:
     def holds(self) -> bool:
         """Whether the found value is within the tolerance."""
         return abs(self.found - self.exact) <= self.tolerance
+
+    @property
+    def text(self) -> str:
+        """The comparison in words."""
+        return (
+            f"{self.quantity} {self.found:.4g} {self.unit}; exact {self.exact:.4g}, "
+            f"within {self.tolerance:.2g}"
+        )
 
 
 @dataclass(frozen=True)
@@ -172,7 +183,7 @@ class Generator(Config):
         return type(self)(**{**dict(self), **values})
 
     def sample(self, parameters: Mapping[str, float], seed: int) -> Sample:
-        """Run the simulation with these parameters and check its invariants.
+        """Run the simulation with these parameters; check invariants and exact values.
 
         Raises:
             ConfigError: a parameter is unknown or its value is invalid.
@@ -189,7 +200,8 @@ class Generator(Config):
                     allowed=f"{bounds[name]:.2g}",
                     fix="a finer grid or a smaller time step",
                 )
-        return made
+        wrong = [check.text for check in generator.checks(made.frames) if not check.holds]
+        return replace(made, missed=[*made.missed, *wrong])
 
     def geometries(self, seed: int) -> Sequence[Any]:
         """Return the unlabelled frames of a sample as ASE atoms.

@@ -86,7 +86,9 @@ def _text(folder: Path, config: GenerateConfig, records: Sequence[Record]) -> st
         f"- `{key}` ({generator.parameters[key]}): {_prior(prior)}"
         for key, prior in config.draw.parameters.items()
     )
-    notes = "\n".join(f"- sample {r.index}: {note}" for r in records for note in r.notes)
+    notes = "\n".join(
+        f"- sample {r.index}: {note}" for r in records for note in (*r.notes, *r.missed)
+    )
     return f"""# {folder.name}
 
 {len(records)} samples of `{generator.name}`; one file per sample, listed in `{SAMPLES}`.

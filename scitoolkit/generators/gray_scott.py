@@ -14,6 +14,11 @@ from scitoolkit.generators.base import Generator, Sample
 if TYPE_CHECKING:
     import numpy as np
 
+TAIL = 1e-2
+"""Largest spectrum of species b at the smallest scales over its maximum."""
+DEAD = 1e-3
+"""Largest b of a pattern that has died out; patterns reach 0.3."""
+
 
 class GrayScott(Generator):
     """Gray-Scott patterns a, b (time, x, y) in a periodic box.
@@ -59,6 +64,7 @@ class GrayScott(Generator):
         import numpy as np
 
         from scitoolkit.generators.etdrk4 import frames_of
+        from scitoolkit.generators.resolution import tail, unresolved
 
         frames = frames_of(
             self.stepper(),
@@ -74,7 +80,11 @@ class GrayScott(Generator):
                 where=f"generator {self.name}",
                 fix=f"time_step={self.time_step / 2:g}",
             )
-        return Sample(self._dataset(frames), {})
+        share = tail(frames[:, 1], 2, self.cells // 2 - 1)
+        missed = unresolved(share, TAIL, f"cells={2 * self.cells}")
+        dead = frames[-1, 1].max() < DEAD
+        notes = ["no pattern: species b has died out, only a = 1 remains"] if dead else []
+        return Sample(self._dataset(frames), {}, notes, missed)
 
     def figures(self, frames: Any) -> Sequence[Figure]:
         """Return figures of the pattern and of its mean."""

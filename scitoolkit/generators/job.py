@@ -57,7 +57,7 @@ class GenerateJob(Job):
                 "parameters": order.parameters,
                 "seed": order.seed,
                 "drifts": dict(sample.invariants),
-                "notes": list(sample.notes),
+                "notes": [*sample.notes, *sample.missed],
             },
         }
 
@@ -71,6 +71,8 @@ class GenerateJob(Job):
         folder = campaign_folder(run.path, config)
         _claim(folder, config, resume)
         wanted = orders(config)
+        for order in wanted:  # an impossible setting is refused before the first sample is made
+            config.generator.with_parameters(order.parameters)
         done = finished(folder)
         _require_same(folder, wanted, done)
         left = [order for order in wanted if order.index not in done]
@@ -88,13 +90,16 @@ class GenerateJob(Job):
                 log.warning("sample %d: %s", record.index, record.error)
                 continue
             done[record.index] = record
-            for note in record.notes:
+            for note in (*record.notes, *record.missed):
                 log.warning("sample %d: %s", record.index, note)
             run.log_metrics({"seconds": record.seconds}, step=record.index, units={"seconds": "s"})
         if done:
             write_cards(folder, config, [done[i] for i in sorted(done)])
         if failed:
             raise _failure(folder, failed, len(wanted))
+        wrong = [done[i] for i in sorted(done) if done[i].missed]
+        if wrong:
+            raise _missed(folder, wrong, len(wanted))
 
     def evaluate(self, directory: Path, data: Path | None = None) -> Results:
         """Compare all samples, or one file of a sample, with exact results."""
@@ -181,6 +186,20 @@ def _failure(folder: Path, failed: Sequence[Record], number_wanted: int) -> Nume
     )
 
 
+def _missed(folder: Path, wrong: Sequence[Record], number_wanted: int) -> NumericalError:
+    shown = "; ".join(
+        f"sample {r.index} {r.parameters}: {', '.join(r.missed)}" for r in wrong[:NAMED_FAILURES]
+    )
+    more = f"; and {len(wrong) - NAMED_FAILURES} more" if len(wrong) > NAMED_FAILURES else ""
+    return NumericalError(
+        f"{len(wrong)} of {number_wanted} samples are not resolved or miss exact values: "
+        f"{shown}{more}",
+        where=str(folder),
+        fix="a finer grid, a smaller time step or a shorter run, and another output; these samples "
+        "are kept and marked in README.md",
+    )
+
+
 def _record_of(generator: Generator, path: Path) -> Record:
     """Return the record of a single file of a sample."""
     _, origin = generator.read(path)
@@ -202,9 +221,10 @@ def _results(
         first = generator.shown_fields(frames) if first is None else first
         for check in made.checks(frames):
             error = abs(check.found - check.exact)
-            if verdict is None or error / check.tolerance > worst:
+            share = error / check.tolerance
+            if verdict is None or (worst == worst and not share <= worst):  # NaN is the worst
                 verdict = _verdict(check, f"sample {record.index}: " if len(records) > 1 else "")
-            worst = max(worst, error / check.tolerance)
+                worst = share
             rows.append(
                 [
                     record.index,
@@ -246,7 +266,10 @@ def _results(
     metrics |= {f"drift_{name}": number(drift) for name, drift in drifts.items()}
     if rows:
         metrics["error_over_tolerance_max"] = number(worst)
-    notes = sum(bool(r.notes) for r in records)
+    notes = sum(bool(r.notes or r.missed) for r in records)
+    wrong = sum(bool(r.missed) for r in records)
+    if wrong:
+        metrics["samples_missed"] = wrong
     return Results(
         title=f"{generator.name}: {len(records)} samples",
         verdict=verdict,

@@ -50,7 +50,7 @@ class Record:
         size: bytes of the file.
         seconds: CPU time of the process.
         invariants: drifts of the invariants.
-        notes: see `Sample`.
+        notes, missed: see `Sample`.
         error: why the sample failed, or "".
         fatal: whether the next sample would fail too.
     """
@@ -63,6 +63,7 @@ class Record:
     seconds: float = 0.0
     invariants: dict[str, float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    missed: list[str] = field(default_factory=list)
     error: str = ""
     fatal: bool = False
 
@@ -90,6 +91,7 @@ def make_sample(settings: Mapping[str, Any], order: Order, folder: Path) -> Reco
             seconds=time.process_time() - begin,
             invariants=dict(sample.invariants),
             notes=list(sample.notes),
+            missed=list(sample.missed),
         )
         write_atomic(_record_path(folder, order.index), json.dumps(asdict(record)) + "\n")
     except ScitoolkitError as error:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from scitoolkit.graphs.part import GraphPart
+from scitoolkit.graphs.moved_part import MeshPart
 
 
 def _perceptron(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
@@ -40,7 +40,7 @@ class _Message(nn.Module):
         self.edge = nn.Sequential(nn.GELU(), nn.Linear(hidden, hidden), nn.LayerNorm(hidden))
         self.node = None if last else _perceptron(2 * hidden, hidden, hidden)
 
-    def forward(self, x: Tensor, edges: Tensor, part: GraphPart) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor, edges: Tensor, part: MeshPart) -> tuple[Tensor, Tensor]:
         source, target = part.edge_index
         sent = part.with_halo(self.by_source(x).flatten(1)).unflatten(1, x.shape[1:])
         received = sent.index_select(0, source) + self.by_target(x).index_select(0, target)
@@ -79,7 +79,7 @@ class MeshTransport(nn.Module):
         nn.init.zeros_(self.decode.weight)
         nn.init.zeros_(self.decode.bias)
 
-    def forward(self, nodes: Tensor, edges: Tensor, part: GraphPart) -> Tensor:
+    def forward(self, nodes: Tensor, edges: Tensor, part: MeshPart) -> Tensor:
         """Return the coefficients, shape (stages, E_own, K)."""
         x = self.encode_node(nodes)
         e = self.encode_edge(edges)[:, None].expand(-1, x.shape[1], -1)
@@ -88,7 +88,7 @@ class MeshTransport(nn.Module):
         return self.decode(e).movedim(-1, 0)
 
 
-def step(coefficients: Tensor, state: Tensor, part: GraphPart) -> Tensor:
+def step(coefficients: Tensor, state: Tensor, part: MeshPart) -> Tensor:
     """Return the state after a step.
 
     Args:

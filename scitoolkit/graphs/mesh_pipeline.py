@@ -11,6 +11,7 @@ import numpy as np
 import torch
 import xarray as xr
 
+from scitoolkit.core.devices import placed
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.model_folder import ModelFolder
@@ -168,13 +169,13 @@ def traced(directory: Path) -> Sequence[TracedFunction]:
     """Return the functions of a trained scheme; see `mesh_traced`."""
     folder = ModelFolder(directory)
     config = folder.config(MeshConfig)
-    return mesh_traced.traced(_trained(config, folder), config)
+    return mesh_traced.traced(_trained(config, folder).cpu(), config)
 
 
 def _trained(config: MeshConfig, folder: ModelFolder) -> MeshTransport:
     model = _model(config).eval()
     model.load_state_dict(folder.load_weights())
-    return model
+    return placed(model)
 
 
 def _on_one_process(config: MeshConfig, folder: ModelFolder, meshes: MeshSet) -> MeshDynamics:

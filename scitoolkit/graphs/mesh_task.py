@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from scitoolkit.core.contracts import Batch
+from scitoolkit.core.devices import CPU, device_of
 from scitoolkit.core.errors import CheckpointError, DataError
 from scitoolkit.graphs import sharing
 from scitoolkit.graphs.mesh_data import MeshFile, MeshGeometry, MeshRows, MeshSet
 from scitoolkit.graphs.mesh_model import step
+from scitoolkit.graphs.moved_part import MeshPart, part_on
 from scitoolkit.graphs.part import GraphPart
 from scitoolkit.training.processes import raise_together
 from scitoolkit.training.ranks.collectives import gather_counts, gather_on_first
@@ -81,6 +84,30 @@ class FlowLoader:
         return {"batches": self._handed_out}
 
 
+@dataclass(frozen=True)
+class _Local:
+    """Rows of local nodes and edges on one device.
+
+    Attributes:
+        part: this process's part of the meshes' graph.
+        tracer: (flows, times, n_own).
+        velocity: (flows, n_own, 2).
+        flag: (n_own, features).
+        edges: (E_own, 3), see `edge_features`.
+    """
+
+    part: MeshPart
+    tracer: Tensor
+    velocity: Tensor
+    flag: Tensor
+    edges: Tensor
+
+    def to(self, device: torch.device) -> _Local:
+        tensors = (self.tracer, self.velocity, self.flag, self.edges)
+        part = cast("MeshPart", part_on(self.part, device))
+        return _Local(part, *(tensor.to(device) for tensor in tensors))
+
+
 class MeshDynamics:
     """Task with the errors of short rollouts from every time of a trajectory, on several ranks.
 
@@ -113,12 +140,25 @@ class MeshDynamics:
         self._scale, self._unrolled, self._seed = scale, unrolled, seed
         own = part.nodes.numpy()
         rows = _rows(meshes, own)
-        self._tracer, self._velocity = map(torch.from_numpy, (rows.tracer, rows.velocity))
-        self._flag = torch.from_numpy(meshes.geometry.graph.features[own])
-        self._edges = edge_features(meshes.geometry, part)
+        local = _Local(
+            part,
+            torch.from_numpy(rows.tracer),
+            torch.from_numpy(rows.velocity),
+            torch.from_numpy(meshes.geometry.graph.features[own]),
+            edge_features(meshes.geometry, part),
+        )
+        self._copies = {CPU: local}
         if scaled_by is not None:
             _, deviation = sharing.moments([lambda: _changes(rows, scaled_by)], part.ranks)
             self._scale = float(deviation[0] ** 2)
+
+    @property
+    def _local(self) -> _Local:
+        """The rows on the device of the model."""
+        device = device_of(self.model)
+        if device not in self._copies:
+            self._copies[device] = self._copies[CPU].to(device)
+        return self._copies[device]
 
     def coefficients(self, flows: Tensor, turn: Tensor | None = None) -> Tensor:
         """Return the coefficients for some trajectories, shape (stages, E_own, K).
@@ -127,21 +167,24 @@ class MeshDynamics:
             flows: numbers of trajectories, shape (K,).
             turn: orthogonal matrix (2, 2) that rotates or mirrors velocities and edges.
         """
-        velocity, edges = self._velocity[flows].transpose(0, 1), self._edges
+        here = self._local
+        velocity, edges = here.velocity[flows].transpose(0, 1), here.edges
         if turn is not None:
+            turn = turn.to(edges.device)
             velocity = velocity @ turn
             edges = torch.cat([edges[:, :2] @ turn, edges[:, 2:]], dim=1)
-        flag = self._flag[:, None].expand(-1, len(flows), -1)
-        return self.model(torch.cat([velocity, flag], dim=-1), edges, self.part)
+        flag = here.flag[:, None].expand(-1, len(flows), -1)
+        return self.model(torch.cat([velocity, flag], dim=-1), edges, here.part)
 
     def _loss(self, batch: Batch, turn: Tensor | None, steps: int) -> Tensor:
-        truth = self._tracer[batch["flow"]].permute(2, 0, 1)  # node, flow, time
+        here = self._local
+        truth = here.tracer[batch["flow"]].permute(2, 0, 1)  # node, flow, time
         coefficients = self.coefficients(batch["flow"], turn)
         steps = min(steps, truth.shape[2] - 1)
         last = truth.shape[2] - steps
         state, total = truth[:, :, :last], truth.new_zeros(())
         for ahead in range(1, steps + 1):
-            state = step(coefficients, state, self.part)
+            state = step(coefficients, state, here.part)
             error = state - truth[:, :, ahead : ahead + last]
             total = total + error.square().sum() / max(1, error.numel())
         return total / (steps * self._scale)
@@ -163,15 +206,15 @@ class MeshDynamics:
     def states(self, flows: Array, steps: int) -> Iterator[Tensor]:
         """Yield the states of local nodes after 1..steps steps from each initial state, (K, n_own).
 
-        Nodes are in ascending order. Collective over all processes.
+        The states are on the CPU. Nodes are in ascending order. Collective over all processes.
         """
         ascending = self.part.nodes.argsort()
-        chosen = torch.as_tensor(flows)
+        here, chosen = self._local, torch.as_tensor(flows)
         coefficients = self.coefficients(chosen)
-        state = self._tracer[chosen, 0].T[..., None]
+        state = here.tracer[chosen, 0].T[..., None]
         for _ in range(steps):
-            state = step(coefficients, state, self.part)
-            yield state[ascending, :, 0].T
+            state = step(coefficients, state, here.part)
+            yield state[ascending, :, 0].T.cpu()
 
     def rollout(self, flows: Array, steps: int) -> Tensor:
         """Return `states` as one tensor, (steps, K, n_own)."""

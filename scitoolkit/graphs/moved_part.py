@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from scitoolkit.graphs.part import Part
+from scitoolkit.graphs.part import GraphPart, Part
 from scitoolkit.ops.spmm import SparseMatrix
 from scitoolkit.training.ranks.communicator import RowExchange
 
@@ -38,6 +38,15 @@ class MovedPart(Part):
         """Global number of each edge plus the number of nodes."""
         return self._part.edge_numbers.to(self._device)
 
+    @functools.cached_property
+    def edge_index(self) -> Tensor:
+        """Edges into local nodes in the order of the halo's rows; see `GraphPart.edge_index`."""
+        return self._part.edge_index.to(self._device)  # type: ignore[attr-defined]
+
+    def with_halo(self, x: Tensor) -> Tensor:
+        """Return local rows, on any device, followed by the halo rows."""
+        return self._part.with_halo(x)  # type: ignore[attr-defined]
+
     @property
     def num_edges(self) -> int:
         """Edges into local nodes."""
@@ -65,6 +74,10 @@ class MovedPart(Part):
     def aggregate(self, x: Tensor, weighting: str) -> Tensor:
         """Return the weighted sums over in-neighbours of local nodes."""
         return self._part.aggregate(x, weighting)
+
+
+MeshPart = GraphPart | MovedPart
+"""Parts of a graph in memory, whose edges can be read with their halo."""
 
 
 def part_on(part: Part, device: torch.device) -> Part:

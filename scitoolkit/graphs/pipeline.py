@@ -14,6 +14,7 @@ import xarray as xr
 from torch import nn
 
 from scitoolkit.core.data_facts import DataFacts, Var
+from scitoolkit.core.devices import device_of, placed
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.model_folder import ModelFolder
@@ -151,11 +152,11 @@ def _infer(
             where=graph.where,
             allowed=f"at most the {record.get('edge_types', 0)} of training",
         )
-    model = _trained(config, folder, record)
+    model = placed(_trained(config, folder, record))
     part = GraphPart(graph, np.zeros(graph.num_nodes, np.int64), Grid(1), SingleProcess())
     nodes = part.nodes.numpy()
     x = sharing.normalised_features(graph, config.data.normalise, nodes)
-    own = attach(model, part)(x)
+    own = attach(model, part)(x.to(device_of(model))).cpu()
     return _postprocessed(config, record, torch.empty_like(own).index_copy_(0, part.nodes, own))
 
 

@@ -21,10 +21,12 @@ from pydantic import Field
 from scitoolkit.core.config import Config
 from scitoolkit.core.content import shipped_path
 from scitoolkit.core.errors import ConfigError, DataError, missing_extra
+from scitoolkit.core.log import get_logger
 from scitoolkit.core.plugins import Kind
 from scitoolkit.core.suggest import nearest_name
 from scitoolkit.io.elements import COVALENT_RADII
 
+log = get_logger(__name__)
 Array = np.ndarray[Any, Any]
 LENGTHS = {"angstrom": 1.0, "bohr": 0.529177210903, "nm": 10.0}
 ENERGIES = {
@@ -34,6 +36,8 @@ ENERGIES = {
     "kJ/mol": 0.0103642697,
 }
 CHECKED_FRAMES = 64
+LARGEST = 1e10
+"""eV, Å or eV/Å; larger values are damaged, and their squares exceed float32."""
 
 
 class LabelConfig(Config):
@@ -178,36 +182,62 @@ class AtomsCollection:
         """Return the species of all frames, sorted; reads each frame once."""
         return sorted({str(s) for frame in self for s in np.unique(frame.species)})
 
-    def check(self, *, forces: bool = True) -> None:
+    def check(self, *, energy: bool = True, forces: bool = True, virial: bool = False) -> None:
         """Validate the labels of frames sampled over the whole collection.
 
+        A label that only some frames have is logged: the others have weight 0 in the loss.
+
         Args:
-            forces: whether every frame must have forces; existing forces are always checked.
+            energy: whether energies are required.
+            forces: whether forces are required; existing labels are always checked.
+            virial: whether virials are required.
 
         Raises:
-            DataError: energy or forces are missing or all zero, or distances contradict the unit.
+            DataError: no frame has a required label, energy or forces are all zero, or distances
+                contradict the unit.
         """
         if not len(self):
             raise DataError("no frame found", where="data")
         picks = np.unique(np.linspace(0, len(self) - 1, CHECKED_FRAMES).astype(int))
         frames = [self[int(i)] for i in picks]
-        for frame in frames:
-            if frame.energy is None:
-                raise DataError("a frame without energy", where=frame.where, fix="data.labels")
-            if forces and frame.forces is None:
-                raise DataError(
-                    "a frame without forces",
-                    where=frame.where,
-                    fix="data.labels.forces_key=NAME, or loss.start_pref_f=0 loss.limit_pref_f=0",
-                )
+        for label, is_required in (("energy", energy), ("forces", forces), ("virial", virial)):
+            if is_required:
+                self._require(label, frames)
         where = f"{frames[0].where} and {len(frames) - 1} more frames"
-        if all(frame.energy == 0.0 for frame in frames):
+        energies = [frame.energy for frame in frames if frame.energy is not None]
+        if energies and all(energy == 0.0 for energy in energies):
             raise DataError("all energies are zero", where=where, fix="data.labels.energy_key=NAME")
         moved = [f.forces for f in frames if f.forces is not None and len(f.species) > 1]
         if moved and not any(f.any() for f in moved):
             raise DataError("all forces are zero", where=where, fix="data.labels.forces_key=NAME")
         if self._labels.length_unit is None:
             _check_lengths(frames, where)
+
+    def _require(self, label: str, sample: Sequence[Configuration]) -> None:
+        """Log how many frames of a sample lack a label; raise if no frame at all has it."""
+        lacking = [frame for frame in sample if getattr(frame, label) is None]
+        if not lacking:
+            return
+        if len(lacking) == len(sample) and all(getattr(f, label) is None for f in self):
+            letter = label[0]
+            fixes = {
+                "energy": "data.labels",
+                "forces": "data.labels.forces_key=NAME",
+                "virial": "data.labels.stress_key=NAME or virial_key=NAME",
+            }
+            skip = f", or loss.start_pref_{letter}=0 loss.limit_pref_{letter}=0"
+            raise DataError(
+                f"a frame without {label}, as are all others",
+                where=lacking[0].where,
+                fix=fixes[label] + ("" if label == "energy" else skip),
+            )
+        log.warning(
+            "%s: no %s, as in %d of %d frames read; it has weight 0 there",
+            lacking[0].where,
+            label,
+            len(lacking),
+            len(sample),
+        )
 
 
 class _Subset:
@@ -289,7 +319,7 @@ def check_label_names(paths: Sequence[Path], labels: LabelConfig) -> None:
     if not all(each.fixed_names for each in formats):
         return
     described = ", ".join(dict.fromkeys(each.described for each in formats))
-    for key in ("energy_key", "forces_key", "virial_key"):
+    for key in ("energy_key", "forces_key", "virial_key", "stress_key"):
         given = getattr(labels, key)
         if given != LabelConfig.model_fields[key].default:
             raise ConfigError(
@@ -297,6 +327,29 @@ def check_label_names(paths: Sequence[Path], labels: LabelConfig) -> None:
                 where=f"data.labels.{key}",
                 fix="leave it out",
             )
+
+
+def labels_in(path: Path, labels: LabelConfig) -> LabelConfig:
+    """Return the names of labels in a file: those of `labels`, or the only similar ones.
+
+    Args:
+        path: the file.
+        labels: names and units of the training files; the units stay.
+
+    Raises:
+        DataError: several names are similar, or none is.
+    """
+    while True:
+        try:
+            open_atoms(path, labels)[0]
+            return labels
+        except MissingLabel as missing:
+            if len(missing.similar) != 1 or missing.similar[0] == missing.name:
+                raise
+            log.warning("%s: %s is %s here", path, missing.name, missing.similar[0])
+            labels = labels.model_copy(update={missing.key: missing.similar[0]})
+        except IndexError:
+            return labels
 
 
 def packages_for(paths: Sequence[Path]) -> tuple[str, ...]:
@@ -357,7 +410,8 @@ def checked(frame: Configuration) -> Configuration:
     """Return the frame after validating it.
 
     Raises:
-        DataError: NaN or Inf, inconsistent shapes, or a periodic direction without lattice vector.
+        DataError: NaN, Inf or values of 1e10 and more, inconsistent shapes, or a periodic direction
+            without lattice vector.
     """
     atoms = len(frame.species)
     given, each = frame.frame_parameters, frame.atom_parameters
@@ -380,7 +434,19 @@ def checked(frame: Configuration) -> Configuration:
                 f"{name} has shape {np.shape(value)}", where=frame.where, allowed=str(shape)
             )
         if not np.isfinite(value).all():
-            raise DataError(f"{name} has NaN or Inf", where=frame.where, fix="drop the frame")
+            raise DataError(
+                f"{name} has NaN or Inf{_first_atom(name, value)}",
+                where=frame.where,
+                fix="drop the frame",
+            )
+        if not np.abs(value).max(initial=0.0) < LARGEST:
+            atom, largest = _first_atom(name, value, LARGEST), np.abs(value).max()
+            raise DataError(
+                f"{name} has a value of {largest:.3g}{atom}",
+                where=frame.where,
+                allowed=f"eV, Å and eV/Å below {LARGEST:g}",
+                fix="drop the frame",
+            )
     periodic = np.asarray(frame.pbc, dtype=bool)
     rows = np.asarray(frame.cell)[periodic]
     if len(rows) and np.linalg.matrix_rank(rows) < len(rows):
@@ -391,6 +457,14 @@ def checked(frame: Configuration) -> Configuration:
             fix="give the cell, or pbc=F for that direction",
         )
     return frame
+
+
+def _first_atom(name: str, value: Any, limit: float = np.inf) -> str:
+    """Return the number of the first atom whose values are not below the limit, for messages."""
+    if name not in ("positions", "forces", "aparam"):
+        return ""
+    rows = ~(np.abs(np.asarray(value)) < limit).reshape(len(value), -1).all(axis=1)
+    return f" at atom {int(rows.argmax())}"
 
 
 class MissingLabel(DataError):
@@ -434,7 +508,7 @@ def ase(purpose: str) -> Any:
 
 def _check_lengths(frames: Sequence[Configuration], where: str) -> None:
     """Raise if nearest-neighbour distances are implausible for chemical bonds in Å."""
-    ratios = [r for frame in frames[:8] if (r := _bond_ratio(frame)) is not None]
+    ratios = [r for frame in frames[:8] if (r := bond_ratio(frame)) is not None]
     if not ratios:
         return
     ratio = float(np.median(ratios))
@@ -450,8 +524,16 @@ def _check_lengths(frames: Sequence[Configuration], where: str) -> None:
     )
 
 
-def _bond_ratio(frame: Configuration, most: int = 256) -> float | None:
-    """Return the median over atoms of nearest distance / sum of covalent radii."""
+def bond_ratio(frame: Configuration, most: int = 256) -> float | None:
+    """Return the median over atoms of nearest distance / sum of covalent radii.
+
+    Args:
+        frame: positions in Å.
+        most: atoms whose nearest neighbours are searched.
+
+    Returns:
+        None for fewer than two atoms, and for names that are no elements.
+    """
     try:
         radii = [COVALENT_RADII[str(s)] for s in frame.species]
     except KeyError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -236,7 +236,42 @@ class ExtendedXYZ:
             atoms = package.io.read(io.StringIO(text), format="extxyz")
         except Exception as error:  # ASE raises many exception types for a damaged frame
             raise DataError(f"not extxyz ({error})", where=where) from None
-        return from_ase(atoms, self._labels, where)
+        return _labelled(atoms, self._labels, where, lambda: self._names)
+
+    @cached_property
+    def _names(self) -> set[str]:
+        """Names of the entries and columns of all frames."""
+        names: set[str] = set()
+        with self.path.open("rb") as file:
+            for start in self._skimmed[0][:-1]:
+                file.seek(start)
+                file.readline()
+                comment = file.readline().decode(errors="replace")
+                columns = re.search(r'\bProperties="?([^\s"]+)', comment)
+                names |= set(columns[1].split(":")[::3]) if columns else set()
+                names |= set(re.findall(r'([^\s="]+)"?\s*=', comment))
+        return names
+
+
+def _labelled(
+    atoms: Any, labels: LabelConfig | None, where: str, names: Callable[[], set[str]]
+) -> Configuration:
+    """Return the configuration of a frame; names that only other frames have are no error.
+
+    Args:
+        atoms: an `ase.Atoms`.
+        labels: names of the labels, None for none.
+        where: file and frame.
+        names: returns the names of labels in any frame of the file.
+    """
+    elsewhere: set[str] = set()
+    while True:
+        try:
+            return from_ase(atoms, labels, where, elsewhere)
+        except MissingLabel as missing:
+            if missing.similar or missing.name in elsewhere or missing.name not in names():
+                raise
+            elsewhere.add(missing.name)
 
 
 def _check_columns(frame: str) -> None:
@@ -292,21 +327,38 @@ class AseDatabase:
                 raise DataError(
                     f"{name} has no value for each atom ({error})", where=where
                 ) from None
-        return from_ase(atoms, self._labels, where)
+        return _labelled(atoms, self._labels, where, lambda: self._names)
+
+    @cached_property
+    def _names(self) -> set[str]:
+        """Names of the entries of all rows."""
+        names: set[str] = set()
+        for row in self._database.select():
+            names |= {*row.key_value_pairs, *row.data, *(row.get("calculator_parameters") or {})}
+            names |= {name for name in ("energy", "forces", "stress") if row.get(name) is not None}
+        return names
 
 
-def from_ase(atoms: Any, labels: LabelConfig | None = None, where: str = "atoms") -> Configuration:
+def from_ase(
+    atoms: Any,
+    labels: LabelConfig | None = None,
+    where: str = "atoms",
+    elsewhere: Collection[str] = (),
+) -> Configuration:
     """Return the configuration of an `ase.Atoms`.
 
     Args:
         atoms: the system.
         labels: names of its labels, in `info`, `arrays` or a calculator; None for no labels.
         where: of the frame, for messages.
+        elsewhere: names of labels that other frames have, and this one may lack.
 
     Raises:
         DataError: energy or forces exist, but under other names than in `labels`.
     """
-    energy, forces, virial = (None,) * 3 if labels is None else _labels_of(atoms, labels, where)
+    energy, forces, virial = (
+        (None,) * 3 if labels is None else _labels_of(atoms, labels, where, elsewhere)
+    )
     return Configuration(
         np.array(atoms.get_chemical_symbols()),
         np.array(atoms.positions, dtype=np.float64),
@@ -321,19 +373,21 @@ def from_ase(atoms: Any, labels: LabelConfig | None = None, where: str = "atoms"
 
 
 def _labels_of(
-    atoms: Any, labels: LabelConfig, where: str
+    atoms: Any, labels: LabelConfig, where: str, elsewhere: Collection[str]
 ) -> tuple[float | None, Array | None, Array | None]:
-    """Return energy, forces and virial."""
+    """Return energy, forces and virial; `elsewhere` are names that only other frames have."""
     held = dict(atoms.calc.results) if atoms.calc is not None else {}
     scalars = {k: v for k, v in atoms.info.items() if np.isscalar(v) and not isinstance(v, str)}
-    energy = _found(held, scalars, labels.energy_key, "energy", where)
+    energy = _found(held, scalars, labels.energy_key, "energy", where, elsewhere)
     columns = {
         k: v
         for k, v in atoms.arrays.items()
         if np.shape(v)[1:] == (3,) and k not in ("positions", "momenta")
     }
-    forces = _found(held, columns, labels.forces_key, "forces", where)
-    virial = _virial_of(atoms, held, labels, where)
+    # Files of isolated atoms often leave out their forces, which are zero.
+    absent = {*elsewhere, labels.forces_key} if len(atoms) == 1 else elsewhere
+    forces = _found(held, columns, labels.forces_key, "forces", where, absent)
+    virial = _virial_of(atoms, held, labels, where, elsewhere)
     return (
         None if energy is None else float(_numbers(energy, 1, "energy", where)[0]),
         None if forces is None else np.array(forces, dtype=np.float64),
@@ -341,7 +395,9 @@ def _labels_of(
     )
 
 
-def _virial_of(atoms: Any, held: dict, labels: LabelConfig, where: str) -> Array | None:
+def _virial_of(
+    atoms: Any, held: dict, labels: LabelConfig, where: str, elsewhere: Collection[str]
+) -> Array | None:
     """Return the virial (3, 3) of a virial or a stress, None if the frame has neither.
 
     Raises:
@@ -356,8 +412,20 @@ def _virial_of(atoms: Any, held: dict, labels: LabelConfig, where: str) -> Array
     solid = bool(np.all(atoms.pbc)) and abs(np.linalg.det(atoms.cell.array)) > 0
     tensors = {k: v for k, v in atoms.info.items() if np.size(v) in (6, 9) and _is_numeric(v)}
     named = {k: v for k, v in held.items() if k in ("stress", "virial")}
-    virial = _tensor(named | tensors, labels.virial_key, "virial", solid, where)
-    stress = _tensor(named | tensors, labels.stress_key, "stress", solid, where)
+    virial = _tensor(
+        named | tensors,
+        labels.virial_key,
+        "virial",
+        solid and labels.virial_key not in elsewhere,
+        where,
+    )
+    stress = _tensor(
+        named | tensors,
+        labels.stress_key,
+        "stress",
+        solid and labels.stress_key not in elsewhere,
+        where,
+    )
     if stress is None or abs(np.linalg.det(atoms.cell.array)) == 0:
         # Without a volume there is no stress: programs write zeros for molecules.
         return virial
@@ -416,13 +484,27 @@ def _numbers(value: Any, count: int, name: str, where: str) -> Array:
         raise DataError(f"{name} is {value!r:.60}", where=where, allowed=allowed) from None
 
 
-def _found(held: dict, others: dict, key: str, kind: str, where: str) -> Any:
-    """Return the label, or None if the frame has no label of this kind."""
+def _found(
+    held: dict, others: dict, key: str, kind: str, where: str, elsewhere: Collection[str]
+) -> Any:
+    """Return the label, or None if the frame has no label of this kind.
+
+    Raises:
+        MissingLabel: the frame has one under another name, or no frame has one.
+        DataError: two labels of this name contradict each other.
+    """
+    if key in others and key in held and np.shape(others[key]) == np.shape(held[key]):
+        if not np.allclose(others[key], held[key], rtol=1e-6, atol=1e-6, equal_nan=True):
+            raise DataError(
+                f"two values of {key}, in the frame and in its calculator, differ",
+                where=where,
+                fix="remove the wrong one",
+            )
     if key in others:
         return others[key]
     if key in held:
         return held[key]
     named = [name for name in others if kind.rstrip("s") in name.lower()]
-    if named or key != kind:
+    if named or (key != kind and key not in elsewhere):
         raise MissingLabel(kind, key, [*others, *(k for k in held if k == kind)], where)
     return None

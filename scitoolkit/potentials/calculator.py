@@ -11,6 +11,7 @@ import torch
 
 from scitoolkit.core.content import find_content
 from scitoolkit.core.contracts import Batch
+from scitoolkit.core.devices import apply, choose_device
 from scitoolkit.core.errors import missing_extra
 from scitoolkit.io.atoms import checked
 from scitoolkit.io.atoms_formats import from_ase, given_parameters
@@ -89,10 +90,14 @@ class Calculator(_AseCalculator):
         compress: evaluate embedding networks from tables.
         precision: float32 or float64 instead of the precision of the training (of a run or a
             surrogate). Use float64 for long simulations at constant energy.
+        device: auto (a GPU if there is one), cpu or cuda. None: auto, and a `Potential` stays
+            where it is.
 
     Raises:
         DataError: `potential` contains no trained potential.
-        ConfigError: `compress`, and the model has no embedding networks to tabulate.
+        ConfigError: `compress`, and the model has no embedding networks to tabulate; an unknown
+            device.
+        BackendError: `device="cuda"` without a GPU.
 
     Example:
         >>> from ase.build import molecule
@@ -119,12 +124,16 @@ class Calculator(_AseCalculator):
         skin: float = 0.5,
         compress: bool = False,
         precision: str | None = None,
+        device: str | None = None,
     ) -> None:
         super().__init__()
         if isinstance(potential, Potential):
             model = potential
         else:
             model = load_model(find_content("surrogates", str(potential)), precision)[0]
+            device = device or "auto"
+        if device is not None:
+            model = model.to(choose_device(device))
         self.model: Potential = model.eval()
         if compress:
             self.model.compress()
@@ -138,8 +147,7 @@ class Calculator(_AseCalculator):
         system: Any = self.atoms
         kept = self.neighbours.graph(system, with_skin=self.model.streams(len(system)))
         graph = {**kept, **_parameters(system)}
-        with torch.no_grad():
-            found = {k: v.double().numpy() for k, v in self.model(graph).items()}
+        found = {name: value.double().numpy() for name, value in apply(self.model, graph).items()}
         energy = float(found["energy"][0])
         self.results: dict[str, float | Any] = {
             "energy": energy,

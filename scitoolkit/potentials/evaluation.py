@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import torch
 
 from scitoolkit.core.contracts import Batch
+from scitoolkit.core.devices import apply
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.results import (
     Bars,
@@ -59,8 +59,7 @@ def collect(
     out = Collected()
     model.eval()
     for graph in graphs:
-        with torch.no_grad():
-            found = {k: v.double().numpy() for k, v in model(graph).items()}
+        found = {name: value.double().numpy() for name, value in apply(model, graph).items()}
         out.atoms.append(int(graph["num_atoms"][0]))
         if "energy" in graph:
             energies = float(graph["energy"][0]), float(found["energy"][0])
@@ -152,6 +151,11 @@ def results(
 
 
 def _verdict(metrics: dict[str, Any]) -> Verdict | None:
+    """Return the verdict on energies if the elements' means are better, else on forces."""
+    energy, mean = (metrics.get(f"energy_per_atom_rmse{end}") for end in ("", "_of_zero_force"))
+    if energy is not None and mean is not None and not energy <= mean:
+        values = {"model": energy, "mean energy of each element": mean}
+        return Verdict.among(values, "model", "energy RMSE", unit="meV/atom")
     if "force_rmse" not in metrics:
         return None
     values = {"model": metrics["force_rmse"]}

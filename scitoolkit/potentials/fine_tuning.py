@@ -12,7 +12,9 @@ from torch import Tensor
 
 from scitoolkit.core.content import find_content
 from scitoolkit.core.contracts import Batch
+from scitoolkit.core.data_facts import DataFacts
 from scitoolkit.core.errors import ConfigError, DataError
+from scitoolkit.core.model_folder import ModelFolder
 from scitoolkit.core.suggest import nearest_name
 from scitoolkit.io.atoms import AtomsCollection
 from scitoolkit.potentials.data import GraphSet
@@ -44,6 +46,13 @@ def source_model(start: StartConfig) -> tuple[Potential, ModelConfig]:
         return deep, deep.config
     model, config, _ = load_model(find_content("surrogates", start.path))
     return model, config.model
+
+
+def source_facts(start: StartConfig) -> DataFacts | None:
+    """Return the facts of the data that the weights were trained on; None for other programs'."""
+    if Path(start.path).suffix in (".pt", ".dp"):
+        return None
+    return ModelFolder(find_content("surrogates", start.path)).facts()
 
 
 def started_settings(wanted: ModelConfig, source: ModelConfig) -> ModelConfig:
@@ -100,6 +109,8 @@ def adopt(model: Potential, source: Potential) -> None:
     Raises:
         ConfigError: `model` has more elements, and its kind cannot be extended.
     """
+    if source.interaction is not None:
+        model.add_interaction()
     if model.type_map == source.type_map:
         model.load_state_dict(source.state_dict())
     else:

@@ -14,6 +14,7 @@ Keys of a batch with N atoms and E edges in B configurations, and T types of the
 | `segments` | (N * T + 1,) int64 | first edge of each pair of centre and neighbour type |
 | `frame_parameters`, `atom_parameters` | (B, F), (N, A) | external parameters, if any |
 | `energy`, `forces`, `virial` | (B,), (N, 3), (B, 3, 3) | labels, if any; eV, eV/Å, eV |
+| `has_energy`, `has_forces`, `has_virial` | (B,) bool | masks, if a label is missing somewhere |
 
 Both directions of a pair are edges. Every periodic image within the cutoff is a neighbour, also
 images of the atom itself.
@@ -41,10 +42,14 @@ PARAMETERS = ("frame_parameters", "atom_parameters")
 def type_indices(frame: Configuration, type_map: Sequence[str]) -> np.ndarray:
     """Return the index of each atom's species in the type map, (N,) int64.
 
+    A deepmd system without type_map.raw has species `Type_0`, `Type_1`, ...: as in deepmd-kit, the
+    number is the place in the type map.
+
     Raises:
         DataError: a species is not in the type map.
     """
-    known = {name: number for number, name in enumerate(type_map)}
+    known = {f"Type_{number}": number for number in range(len(type_map))}
+    known |= {name: number for number, name in enumerate(type_map)}
     try:
         return np.array([known[str(s)] for s in frame.species], dtype=np.int64)
     except KeyError as error:
@@ -155,7 +160,10 @@ def configuration_graph(
 
 
 def collate(graphs: Sequence[Batch]) -> Batch:
-    """Return the batch of several graphs, with the labels and parameters that all of them have."""
+    """Return the batch of several graphs, with the parameters that all of them have.
+
+    A label that only some have is zero for the others, and `has_...` masks it.
+    """
     if len(graphs) == 1:
         return dict(graphs[0])
     atoms = np.cumsum([0, *(len(g["types"]) for g in graphs)]).tolist()
@@ -170,10 +178,21 @@ def collate(graphs: Sequence[Batch]) -> Batch:
     )
     starts = [g["segments"][:-1] + first for g, first in zip(graphs, edges, strict=False)]
     out["segments"] = torch.cat([*starts, torch.tensor([edges[-1]])])
-    for label in (*LABELS, *PARAMETERS):
-        if all(label in g for g in graphs):
-            out[label] = torch.cat([g[label] for g in graphs])
+    for name in (*LABELS, *PARAMETERS):
+        if all(name in g for g in graphs):
+            out[name] = torch.cat([g[name] for g in graphs])
+    for label in LABELS:
+        has = [label in g for g in graphs]
+        if any(has) and not all(has):
+            out[label] = torch.cat([g.get(label, _no_label(g, label)) for g in graphs])
+            out[f"has_{label}"] = torch.tensor(has)
     return out
+
+
+def _no_label(graph: Batch, label: str) -> Tensor:
+    """Return zeros of the shape of a label of one configuration."""
+    shapes = {"energy": (1,), "forces": (len(graph["types"]), 3), "virial": (1, 3, 3)}
+    return torch.zeros(shapes[label], dtype=torch.float64)
 
 
 def without_edges(graph: Batch, kept: Tensor) -> Batch:

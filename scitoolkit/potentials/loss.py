@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from scitoolkit.core.contracts import Batch, Progress
-from scitoolkit.core.errors import DataError
+from scitoolkit.potentials.graph import LABELS
 from scitoolkit.potentials.loss_config import LossConfig
 from scitoolkit.training.optim.schedules import ScheduleConfig
 
@@ -38,8 +38,7 @@ class PotentialTask:
     def loss(self, batch: Batch) -> tuple[Tensor, Mapping[str, Tensor | float]]:
         """Return the weighted loss, averaged over configurations, and its unweighted parts.
 
-        Raises:
-            DataError: a part has a weight, but the batch has no labels for it.
+        A configuration without a label has weight 0 in its part.
         """
         parts = self._parts(batch, self._loss.huber)
         weights = self._loss.weights(self._rate_factor)
@@ -66,24 +65,22 @@ class PotentialTask:
         found = self.model(batch)
         atoms = batch["num_atoms"].to(found["energy"].dtype)
         parts = {}
-        for name in ("energy", "forces", "virial"):
+        for name in LABELS:
             if not self._loss.uses(name):
                 continue
             if name not in batch:
-                raise DataError(
-                    f"a batch has no labels of {name}",
-                    where="loss",
-                    fix=f"loss.start_pref_{name[0]}=0 loss.limit_pref_{name[0]}=0",
-                )
+                parts[name] = 0.0 * found[name].sum()
+                continue
             error = _penalty(found[name] - batch[name].to(found[name].dtype), huber)
             if name == "forces":
                 per_frame = error.new_zeros(len(atoms)).index_add(0, batch["frame"], error.mean(1))
-                parts[name] = (per_frame / atoms).mean()
             else:
-                parts[name] = (  # type: ignore[index]
-                    (error.flatten(1).mean(1) if error.ndim > 1 else error).div(atoms).mean()
-                )
-        return parts  # type: ignore[return-value]
+                per_frame = error.flatten(1).mean(1) if error.ndim > 1 else error
+            per_frame = per_frame / atoms
+            if f"has_{name}" in batch:
+                per_frame = torch.where(batch[f"has_{name}"], per_frame, 0.0)
+            parts[name] = per_frame.mean()
+        return parts
 
 
 def _penalty(error: Tensor, huber: float | None) -> Tensor:

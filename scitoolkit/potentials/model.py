@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,8 @@ from scitoolkit.core import plugins
 from scitoolkit.core.contracts import Batch
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.ops.neighbours import sums
-from scitoolkit.potentials.graph import edge_vectors
+from scitoolkit.potentials.graph import PARAMETERS, edge_vectors
+from scitoolkit.potentials.mean_interaction import MeanInteraction
 from scitoolkit.potentials.zbl import Zbl
 from scitoolkit.potentials.zbl_config import ZblConfig
 
@@ -30,7 +31,13 @@ class Potential(nn.Module, ABC):
         type_map: species by type index.
         cutoff: Å.
         zbl: ZBL repulsion added to the learned energy, or None.
+        interaction: mean interaction energy added to the learned energy, or None.
+        is_pinned: whether `shift` is the energy of a lone atom, so that the network's energy of
+            a lone atom is subtracted at every call; see `pin` and `unpin`.
+        not_compiled: why `training.compile` is refused.
     """
+
+    not_compiled: ClassVar[str] = "it differentiates its energy, and the loss its forces again"
 
     def __init__(
         self, type_map: Sequence[str], cutoff: float, zbl: ZblConfig | None = None
@@ -39,6 +46,8 @@ class Potential(nn.Module, ABC):
         self.type_map: tuple[str, ...] = tuple(type_map)
         self.cutoff: float = float(cutoff)
         self.zbl: Zbl | None = None if zbl is None else Zbl(zbl, type_map, cutoff)
+        self.interaction: MeanInteraction | None = None
+        self.is_pinned: bool = False
 
     @abstractmethod
     def edge_gradients(self, graph: Batch) -> tuple[Tensor, Tensor, Tensor]:
@@ -96,6 +105,80 @@ class Potential(nn.Module, ABC):
             fix="train from the beginning: leave out start",
         )
 
+    def add_interaction(self) -> MeanInteraction:
+        """Return the mean interaction energy, which is added if the model has none."""
+        if self.interaction is None:
+            self.interaction = MeanInteraction(len(self.type_map), self.cutoff)
+            self.interaction.to(self.get_buffer("shift").device)
+        return self.interaction
+
+    def pin(self) -> None:
+        """Let `shift` be the energy of a lone atom of each species, also during training."""
+        self.is_pinned = True
+        self.add_interaction()
+
+    @torch.no_grad()
+    def unpin(self) -> None:
+        """Move the network's energy of a lone atom into `shift`; energies do not change.
+
+        The trained change of the mean interaction energies is absorbed too.
+        """
+        if self.interaction is not None:
+            self.interaction.absorb()
+        if not self.is_pinned:
+            return
+        training, shift = self.training, self.get_buffer("shift")
+        self.eval()
+        shift -= self.lone_network_energies(one_by_one=True).to(shift)
+        self.is_pinned = False
+        self.train(training)
+
+    @torch.no_grad()
+    def lone_energies(self) -> Tensor:
+        """Return the energy of a lone atom of each species, eV, shape (T,), float64."""
+        shift = self.get_buffer("shift")
+        if self.is_pinned:
+            return shift.clone()
+        training = self.training
+        self.eval()
+        energies = shift + self.lone_network_energies(one_by_one=True)
+        self.train(training)
+        return energies
+
+    def lone_parameters(self) -> dict[str, Tensor]:
+        """Return the external parameters of a lone atom, shape (1, ·), by key of a batch."""
+        return {}
+
+    def lone_network_energies(self, *, one_by_one: bool = False) -> Tensor:
+        """Return the learned energy of a lone atom of each species, without `shift`, (T,).
+
+        Args:
+            one_by_one: evaluate as `Calculator` does, with the same rounding.
+        """
+        shift = self.get_buffer("shift")
+        kinds = torch.arange(len(self.type_map), device=shift.device)
+        graphs = kinds.split(1) if one_by_one else [kinds]
+        energies = [self.edge_gradients(self._lone_graph(types))[0] for types in graphs]
+        return torch.cat(energies).double() - shift
+
+    def _lone_graph(self, types: Tensor) -> Batch:
+        """Return the batch of lone atoms, a configuration each."""
+        number, kinds, device = len(types), len(self.type_map), types.device
+        graph = {
+            "positions": torch.zeros(number, 3, dtype=torch.float64, device=device),
+            "types": types,
+            "frame": torch.arange(number, device=device),
+            "num_atoms": torch.ones(number, dtype=torch.int64, device=device),
+            "cell": torch.zeros(number, 3, 3, dtype=torch.float64, device=device),
+            "edge_index": torch.zeros(2, 0, dtype=torch.int64, device=device),
+            "edge_shift": torch.zeros(0, 3, dtype=torch.float64, device=device),
+            "segments": torch.zeros(number * kinds + 1, dtype=torch.int64, device=device),
+        }
+        parameters = self.lone_parameters()
+        return graph | {
+            name: parameters[name].expand(number, -1) for name in PARAMETERS if name in parameters
+        }
+
     def residual_labels(self, graph: Batch) -> Batch:
         """Return a graph with the ZBL repulsion subtracted from its labels."""
         if self.zbl is None:
@@ -114,9 +197,15 @@ class Potential(nn.Module, ABC):
         The virial is W = -sum r ⊗ dE/dr in eV; the stress in ASE's sign is -W / volume.
         """
         atomic, vectors, gradient = self.edge_gradients(graph)
+        if self.is_pinned:
+            atomic = atomic - self.lone_network_energies()[graph["types"]]
         if self.zbl is not None:
             vectors = edge_vectors(graph)
             energies, slopes = self.zbl(graph, vectors)
+            atomic, gradient = atomic + energies, gradient + slopes
+        if self.interaction is not None:
+            vectors = edge_vectors(graph)
+            energies, slopes = self.interaction(graph, vectors)
             atomic, gradient = atomic + energies, gradient + slopes
         return self._sums(graph, vectors, atomic, gradient)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from scitoolkit.core.devices import device_notes, placed
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.model_folder import ModelFolder
 from scitoolkit.core.results import Results
@@ -17,6 +18,7 @@ from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.io.atoms import (
     AtomsCollection,
     Configuration,
+    labels_in,
     open_atoms,
     open_structures,
 )
@@ -25,12 +27,17 @@ from scitoolkit.potentials import evaluation
 from scitoolkit.potentials.config import PotentialConfig
 from scitoolkit.potentials.data import GraphLoader, GraphSet
 from scitoolkit.potentials.export.options import LibraryOptions
+from scitoolkit.potentials.facts import require_trained
 from scitoolkit.potentials.loss import PotentialTask
 from scitoolkit.potentials.pair_baseline import fit_pair_potential
 from scitoolkit.potentials.pair_potential import PairPotential
 from scitoolkit.potentials.prediction import write_predictions
 from scitoolkit.potentials.preparation import held_out_share, prepare
-from scitoolkit.potentials.reference_energies import refit_energies, training_frames
+from scitoolkit.potentials.reference_energies import (
+    fit_interaction,
+    refit_energies,
+    training_frames,
+)
 from scitoolkit.potentials.saved import MODEL, load_model, save_model
 from scitoolkit.potentials.teaching import add_rounds, first_files, make_files, with_files
 from scitoolkit.training import Trainer, current_rank, load_best, world_size
@@ -78,10 +85,13 @@ def train(config: PotentialConfig, run: RunDirectory, *, resume: bool = False) -
     )
     if current_rank() == 0:
         load_best(ready.model, run.checkpoints)
-        if ready.e0_fitted and config.refit_e0:
-            refit_energies(ready.model, list(ready.train.spread(config.statistics_frames)))
+        if config.refit_e0:
+            refit = refit_energies if ready.e0_fitted else fit_interaction
+            refit(ready.model, list(ready.train.spread(config.statistics_frames)))
+        ready.model.unpin()
         resolved = ready.config.model_copy(update={"data": config.data})
         save_model(ready.model, resolved, run.path / MODEL)
+        ModelFolder(run.path).save_facts(ready.facts)
         model = ready.model
         baseline = fit_pair_potential(
             ready.train, ready.validation, len(model.type_map), model.cutoff, config.loss
@@ -97,10 +107,13 @@ def evaluate(directory: Path, data: Path | None = None) -> Results:
     given.
     """
     model, config, folder = load_model(directory)
+    placed(model)
     if data is None:
         config = with_files(config, Path(directory))
     source, note = _test_frames(config, data)
-    source.check(forces=data is None and config.loss.uses("forces"))
+    if data is not None:
+        require_trained(ModelFolder(directory).facts(), source, str(data))
+    source.check(energy=False, forces=False)
     graphs = GraphSet(source, range(len(source)), model.type_map, model.cutoff, cache_bytes=0)
     if not note:
         note = _duplicates(config, source)
@@ -109,6 +122,7 @@ def evaluate(directory: Path, data: Path | None = None) -> Results:
     found = evaluation.results(
         model, (graphs[i] for i in range(len(graphs))), title, note, baseline
     )
+    found.summary.extend(device_notes())
     if data is None:
         add_rounds(found, config, Path(directory))
     if data is None and folder != Path(directory):
@@ -119,8 +133,11 @@ def evaluate(directory: Path, data: Path | None = None) -> Results:
 def predict(directory: Path, source: Path, output: Path) -> None:
     """Write the predictions for a file's configurations as .nc or .xyz; see `write_predictions`."""
     model, config, _ = load_model(directory)
+    placed(model)
     about = {"model": ModelFolder(directory).digest(), "file": identity(source)}
-    write_predictions(model, open_structures(source, config.data.labels), output, about)
+    frames = open_structures(source, config.data.labels)
+    require_trained(ModelFolder(directory).facts(), frames, str(source))
+    write_predictions(model, frames, output, about)
 
 
 def export(directory: Path, output: Path, options: LibraryOptions) -> Mapping[str, Any]:
@@ -154,13 +171,13 @@ def _duplicates(config: PotentialConfig, source: AtomsCollection) -> str:
 
 def _test_frames(config: PotentialConfig, data: Path | None) -> tuple[AtomsCollection, str]:
     if data is not None:
-        return open_atoms(data, config.data.labels), ""
+        return open_atoms(data, labels_in(data, config.data.labels)), ""
     if config.data.test:
         return open_atoms(config.data.test, config.data.labels), ""
     note = "No data.test is given: these are the validation configurations of the training."
     if config.data.validation:
         return open_atoms(config.data.validation, config.data.labels), note
     files = open_atoms(config.data.path, config.data.labels)
-    frames = training_frames(files, config.e0, config.type_map).frames
+    frames = training_frames(files, config.e0, config.type_map, config.model.cutoff).frames
     _, held_out = held_out_share(config, len(frames))
     return frames.subset(held_out.tolist()), note

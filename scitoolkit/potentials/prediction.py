@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 import xarray as xr
 
+from scitoolkit.core.devices import apply
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.run_directory import replacing
 from scitoolkit.io.atoms import AtomsCollection, Configuration, ase
@@ -27,9 +27,8 @@ ATOMS = 20_000
 def predict_frame(model: Potential, frame: Configuration) -> dict[str, np.ndarray]:
     """Return the prediction for one configuration, as `Potential.forward`, float64 arrays."""
     model.eval()
-    with torch.no_grad():
-        found = model(configuration_graph(frame, model.type_map, model.cutoff))
-    return {name: value.double().numpy() for name, value in found.items()}
+    outputs = apply(model, configuration_graph(frame, model.type_map, model.cutoff))
+    return {name: value.double().numpy() for name, value in outputs.items()}
 
 
 def to_ase(frame: Configuration) -> Any:

@@ -5,17 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from torch import Tensor
 
+from scitoolkit.core.data_facts import DataFacts
 from scitoolkit.core.errors import DataError
 from scitoolkit.io.atoms import check_label_names, open_atoms
 from scitoolkit.potentials.config import PotentialConfig
 from scitoolkit.potentials.data import GraphSet
+from scitoolkit.potentials.facts import frames_facts, require_trained
 from scitoolkit.potentials.fine_tuning import (
     ReplayedGraphs,
     adopt,
     drawn_replay,
     freeze,
     merged_species,
+    source_facts,
     source_model,
     started_settings,
 )
@@ -38,6 +42,7 @@ class Prepared:
         validation: validation graphs.
         e0_source: origin of E0, for the log and `validate`.
         e0_fitted: whether E0 is from least squares, not from isolated atoms or the configuration.
+        facts: of the training frames.
     """
 
     config: PotentialConfig
@@ -46,28 +51,31 @@ class Prepared:
     validation: GraphSet
     e0_source: str
     e0_fitted: bool
+    facts: DataFacts
 
 
 def prepare(config: PotentialConfig) -> Prepared:
     """Open and check the data, build the model and set its statistics and E0."""
     check_label_names(config.data.files, config.data.labels)
+    start = None if config.start is None else source_model(config.start)
+    wanted = config.model if start is None else started_settings(config.model, start[1])
+    cutoff = wanted.cutoff
     files = open_atoms(config.data.path, config.data.labels)
-    found = training_frames(files, config.e0, config.type_map)
+    found = training_frames(files, config.e0, config.type_map, cutoff)
     frames = found.frames
-    frames.check(forces=config.loss.uses("forces"))
+    required = {name: config.loss.uses(name) for name in ("forces", "virial")}
+    frames.check(**required)
     if config.data.validation:
         others = open_atoms(config.data.validation, config.data.labels)
-        others.check(forces=config.loss.uses("forces"))
+        others.check(energy=False, forces=False)
         train, source, held_out = np.arange(len(frames)), others, np.arange(len(others))
     else:
         train, held_out = held_out_share(config, len(frames))
         source = frames
     type_map = config.type_map or frames.species()
-    start = None if config.start is None else source_model(config.start)
     if config.start is not None and start is not None:
+        require_trained(source_facts(config.start), frames, "data.path", new_species=True)
         type_map = merged_species(start[0].type_map, type_map, config.start)
-    wanted = config.model if start is None else started_settings(config.model, start[1])
-    cutoff = wanted.cutoff
     graphs = GraphSet(frames, train.tolist(), type_map, cutoff)
     sample = list(graphs.spread(config.statistics_frames))
     settings = wanted.resolve_auto_sel(sample, type_map)
@@ -77,14 +85,16 @@ def prepare(config: PotentialConfig) -> Prepared:
     else:
         adopt(model, start[0])
         refit_energies(model, sample)
-    e0_source = set_reference_energies(model, config.e0, found.isolated, sample)
+    known = () if start is None else start[0].type_map
+    e0_source = set_reference_energies(model, config.e0, found.isolated, sample, trained=known)
     if config.start is not None and start is not None:
         freeze(model, config.start.frozen)
         graphs = _with_replay(config, model, start[0], graphs)
     held_graphs = GraphSet(source, held_out.tolist(), type_map, cutoff)
     resolved = config.model_copy(update={"type_map": list(type_map), "model": settings})
     fitted = isinstance(config.e0, str) and found.isolated is None
-    return Prepared(resolved, model, graphs, held_graphs, e0_source, fitted)
+    facts = frames_facts(frames, type_map)
+    return Prepared(resolved, model, graphs, held_graphs, e0_source, fitted, facts)
 
 
 def _with_replay(
@@ -95,12 +105,23 @@ def _with_replay(
     if start is None or not start.replay:
         return graphs
     frames = open_atoms(start.replay, config.data.labels)
-    frames.check(forces=config.loss.uses("forces"))
-    change = model.get_buffer("shift").clone()
-    change[: len(source.type_map)] -= source.get_buffer("shift").to(change)
+    frames.check(energy=False, forces=False)
+    require_trained(source_facts(start), frames, "start.replay")
+    change = _constants(model)
+    change[: len(source.type_map)] -= _constants(source)
     chosen = drawn_replay(frames, start.replay_frames, config.seed)
     former = GraphSet(frames, chosen, model.type_map, model.cutoff)
     return ReplayedGraphs(graphs, former, change)
+
+
+def _constants(model: Potential) -> Tensor:
+    """Return the constant part of the energy of an atom with neighbours by species, eV, (T,)."""
+    constants = model.get_buffer("shift").detach().cpu().clone()
+    if model.is_pinned:
+        constants -= model.lone_network_energies().cpu()
+    if model.interaction is not None:
+        constants += model.interaction.means.detach().cpu()
+    return constants
 
 
 def held_out_share(config: PotentialConfig, count: int) -> tuple[np.ndarray, np.ndarray]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from logging import Logger
 
@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from scitoolkit.core.contracts import Batch
+from scitoolkit.core.devices import apply, device_of, to_device
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.suggest import nearest_name
@@ -128,36 +129,94 @@ def set_reference_energies(
     wanted: str | Mapping[str, float],
     isolated: Mapping[str, float] | None,
     graphs: Sequence[Batch],
+    *,
+    trained: Sequence[str] = (),
 ) -> str:
     """Replace the least-squares E0 by given or isolated energies; return the source of E0.
+
+    Given and isolated energies are those of lone atoms: the model is pinned to them, and its mean
+    interaction energies are fitted to the frames.
 
     Args:
         model: with its statistics set.
         wanted: the configuration's `e0`.
         isolated: of `TrainingFrames`.
         graphs: training frames, whose compositions determine the least-squares energies.
+        trained: species of the weights in fine-tuning; those without an energy keep their own.
 
     Raises:
         ConfigError: given energies lack a species, or have one that the model does not have.
     """
     source = "least squares over the energies of training frames"
-    given = isolated
+    energies = isolated
     if not isinstance(wanted, str):
-        given, source = wanted, "the configuration"
+        energies, source = wanted, "the configuration"
+        present = _present(model.type_map, graphs)
+        _check_names(wanted, model.type_map, {*trained} - present)
     elif isolated is not None:
         source = "isolated atoms in the data"
-    if given is not None:
-        if not isinstance(wanted, str):
-            _check_names(given, model.type_map)
-        with torch.no_grad():
-            values = [given[name] for name in model.type_map]
-            model.get_buffer("shift").copy_(torch.tensor(values, dtype=torch.float64))
+    if energies is not None:
+        _pin(model, energies, graphs)
     else:
         source += _undetermined(model.type_map, graphs)
     values = model.get_buffer("shift").tolist()
     each = ", ".join(f"{n} {v:.6g}" for n, v in zip(model.type_map, values, strict=True))
     log.info("E0 in eV from %s: %s", source, each)
     return source
+
+
+def _present(type_map: Sequence[str], graphs: Sequence[Batch]) -> set[str]:
+    """Return the species of the frames."""
+    return {type_map[number] for graph in graphs for number in graph["types"].unique().tolist()}
+
+
+@torch.no_grad()
+def _pin(model: Potential, energies: Mapping[str, float], graphs: Sequence[Batch]) -> None:
+    """Pin lone atoms to energies, eV by species, and fit the mean interaction energies."""
+    before = model.lone_energies().tolist()
+    values = [energies.get(n, e) for n, e in zip(model.type_map, before, strict=True)]
+    shift, is_new = model.get_buffer("shift"), model.interaction is None
+    shift.copy_(torch.tensor(values, dtype=torch.float64))
+    model.pin()
+    if is_new:
+        model.add_interaction().fit_density(graphs)
+    fit_interaction(model, graphs)
+
+
+@torch.no_grad()
+def fit_interaction(model: Potential, graphs: Sequence[Batch]) -> None:
+    """Add the least-squares fit of the energy errors to the mean interaction energies.
+
+    Energies of lone atoms do not change.
+
+    Args:
+        model: with an interaction.
+        graphs: labelled training frames.
+    """
+    interaction, training = model.add_interaction(), model.training
+    model.eval()
+    counts, errors = [], []
+    for graph in graphs:
+        if "energy" not in graph:
+            continue
+        number = len(graph["num_atoms"])
+        shares = interaction.shares(to_device(graph, device_of(model))).cpu()
+        weights = shares.new_zeros(number, len(model.type_map))
+        weights.index_put_((graph["frame"], graph["types"]), shares, accumulate=True)
+        counts.append(weights)
+        errors.append(graph["energy"] - apply(model, graph)["energy"])
+    model.train(training)
+    if not counts:
+        return
+    table, error = torch.cat(counts).numpy(), torch.cat(errors).numpy()
+    change = energy_shifts(table, error)
+    interaction.energy += torch.from_numpy(change).to(interaction.energy)
+    log.info(
+        "mean interaction energies fitted: rms energy error %.3g -> %.3g eV on %d training frames",
+        np.sqrt(np.mean(error**2)),
+        np.sqrt(np.mean((error - table @ change) ** 2)),
+        len(error),
+    )
 
 
 def _undetermined(type_map: Sequence[str], graphs: Sequence[Batch]) -> str:
@@ -187,8 +246,9 @@ def refit_energies(model: Potential, graphs: Sequence[Batch]) -> None:
         graphs: labelled training frames.
     """
     model.eval()
+    graphs = [graph for graph in graphs if "energy" in graph]
     counts, labels = composition(graphs, len(model.type_map))
-    predicted = [energy for graph in graphs for energy in model(graph)["energy"].tolist()]
+    predicted = [energy for graph in graphs for energy in apply(model, graph)["energy"].tolist()]
     errors = labels - np.array(predicted)
     change = energy_shifts(counts, errors)
     shift = model.get_buffer("shift")
@@ -201,8 +261,10 @@ def refit_energies(model: Potential, graphs: Sequence[Batch]) -> None:
     )
 
 
-def _check_names(given: Mapping[str, float], type_map: Sequence[str]) -> None:
-    missing = [name for name in type_map if name not in given]
+def _check_names(
+    given: Mapping[str, float], type_map: Sequence[str], optional: Collection[str]
+) -> None:
+    missing = [name for name in type_map if name not in given and name not in optional]
     unknown = [name for name in given if name not in type_map]
     if missing or unknown:
         name = (unknown or missing)[0]

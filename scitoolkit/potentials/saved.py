@@ -49,7 +49,10 @@ def load_model(
         config = config.model_copy(update={"model": type(config.model)(**settings)})
     model = config.model.build(config.type_map)  # type: ignore[arg-type]
     try:
-        model.load_state_dict(load_file(folder / WEIGHTS))
+        weights = load_file(folder / WEIGHTS)
+        if "interaction.energy" in weights:
+            model.add_interaction()
+        model.load_state_dict(weights)
     except (OSError, SafetensorError) as error:
         raise CheckpointError(f"cannot be read ({error})", where=str(folder / WEIGHTS)) from None
     except RuntimeError as error:

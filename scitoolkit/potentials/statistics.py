@@ -39,11 +39,16 @@ def composition_rank(graphs: Iterable[Batch], num_types: int) -> int:
 
 
 def composition(graphs: Iterable[Batch], num_types: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the numbers of atoms (frames, types) and the energies (frames,) in eV."""
+    """Return the numbers of atoms (frames, types) and the energies (frames,) in eV.
+
+    Graphs without energies are left out.
+    """
     counts, energies = [], []
     for graph in graphs:
+        if "energy" not in graph:
+            continue
         for frame, energy in enumerate(graph["energy"].tolist()):
             types = graph["types"][graph["frame"] == frame]
             counts.append(torch.bincount(types, minlength=num_types).numpy())
             energies.append(energy)
-    return np.array(counts, dtype=np.float64), np.array(energies)
+    return np.array(counts, dtype=np.float64).reshape(-1, num_types), np.array(energies)

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from scitoolkit.core.data_facts import Accepts, DataFacts, problems, refuse
+from scitoolkit.core.devices import placed
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.job import Finding
 from scitoolkit.core.log import get_logger
@@ -149,6 +150,7 @@ def evaluate(directory: Path, data: Path | None = None) -> Results:
     model = ModelFolder(directory)
     config = model.config(SuperresolutionConfig)
     surrogate = SuperresolutionSurrogate.load(model.path)
+    placed(surrogate.model)
     source = data or config.data.test
     simulations = open_simulations(
         config.data.path if source is None else source,
@@ -192,6 +194,7 @@ def predict(directory: Path, source: Path, output: Path) -> None:
     model = ModelFolder(directory)
     config = model.config(SuperresolutionConfig)
     surrogate = SuperresolutionSurrogate.load(model.path)
+    placed(surrogate.model)
     simulations = open_simulations(
         source, config.data, fields=surrogate.header.fields, learned=False
     )

@@ -16,6 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from scitoolkit.core.devices import device_of, to_host
 from scitoolkit.core.errors import CheckpointError, DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.run_directory import replacing, write_atomic
@@ -385,8 +386,11 @@ class QueryableField:
                 torch.from_numpy((n - o).astype(np.float32))[None]
                 for n, o in zip(nodes, origin, strict=True)
             ]
+            model = self.surrogate.model
+            device = device_of(model)
+            tensors = [nodes_of_dim.to(device) for nodes_of_dim in tensors]
             with torch.no_grad():
-                encoded = Encoded(self.surrogate.model, low, tensors, self.reflections)
+                encoded = Encoded(model, low.to(device), tensors, self.reflections)
             self._cached = (key, encoded, origin)
         return self._cached[1], self._cached[2]
 
@@ -427,7 +431,7 @@ class QueryableField:
     def _ask(self, encoded: Encoded, points: Array, plan: taylor.Plan | None) -> Array:
         with torch.no_grad():
             x: Tensor = torch.from_numpy(points.astype(np.float32))[None]
-            return encoded.query(x, plan)[:, 0].numpy()
+            return to_host(encoded.query(x.to(device_of(self.surrogate.model)), plan)[:, 0])
 
     def _by_window(self, points: Array) -> Iterator[tuple[Array, Array]]:
         starts, inverse = np.unique(self.windows(points), axis=0, return_inverse=True)

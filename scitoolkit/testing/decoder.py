@@ -18,6 +18,7 @@ from torch import Tensor
 from scitoolkit.ops import taylor
 from scitoolkit.superresolution.config import DecoderConfig, decoders
 from scitoolkit.superresolution.decoder import Decoder
+from scitoolkit.testing.device import check_module
 from scitoolkit.testing.member import check_registered, check_settings
 
 DIMS, LATENT, FIELDS = 3, 6, 2
@@ -98,6 +99,15 @@ class DecoderContract:
         assert latent.grad is not None
         assert (latent.grad != 0).any(0).all()
         assert not [n for n, p in network.named_parameters() if p.grad is None]
+
+    @pytest.mark.device
+    def test_a_gpu_gives_the_same_numbers(self, decoder: DecoderConfig) -> None:
+        """Outputs and gradients are those of the CPU, and the network can be moved back."""
+        network, (coordinates, latent) = _network(decoder, 2), _points(2)
+        plan = taylor.make_plan(2, [])
+        check_module(
+            network, lambda device: network(coordinates.to(device), latent.to(device), plan)
+        )
 
     def test_the_state_restores_the_network(self, decoder: DecoderConfig) -> None:
         """A network that loads the state of another one has equal values, bit for bit."""

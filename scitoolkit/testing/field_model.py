@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from scitoolkit.emulation.models.config import FieldModelConfig, models
 from scitoolkit.emulation.models.padding import AnyPadding
+from scitoolkit.testing.device import check_module
 from scitoolkit.testing.member import check_registered, check_settings
 
 INPUTS, OUTPUTS, CONDITION = 2, 3, 5
@@ -106,6 +107,13 @@ class FieldModelContract:
         assert (x.grad.reshape(2, INPUTS, -1) != 0).any(2).all()
         unused = [n for n, p in network.named_parameters() if p.requires_grad and p.grad is None]
         assert not unused
+
+    @pytest.mark.device
+    def test_a_gpu_gives_the_same_numbers(self, model: FieldModelConfig) -> None:
+        """Outputs and gradients are those of the CPU, and the network can be moved back."""
+        x = _fields(2, INPUTS, *self._size())
+        network = _network(model, self._padding()).eval()
+        check_module(network, lambda device: network(x.to(device)))
 
     def test_the_state_restores_the_network(self, model: FieldModelConfig) -> None:
         """A network that loads the state of another one has equal outputs, bit for bit."""

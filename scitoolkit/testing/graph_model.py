@@ -21,6 +21,7 @@ from scitoolkit.graphs.grid import Grid
 from scitoolkit.graphs.models import NodeModelConfig, models
 from scitoolkit.graphs.part import GraphPart
 from scitoolkit.graphs.proof import LIMIT, prove
+from scitoolkit.testing.device import check_module
 from scitoolkit.testing.member import check_registered, check_settings
 from scitoolkit.training.ranks.communicator import SingleProcess
 
@@ -125,6 +126,12 @@ class GraphModelContract:
         """Every trained parameter has a gradient; exchanges of gradients wait for all of them."""
         network(*_graph()).square().sum().backward()
         assert not [n for n, p in network.named_parameters() if p.requires_grad and p.grad is None]
+
+    @pytest.mark.device
+    def test_a_gpu_gives_the_same_numbers(self, network: nn.Module) -> None:
+        """Outputs and gradients are those of the CPU, and the network can be moved back."""
+        x, edges = _graph()
+        check_module(network, lambda device: network(x.to(device), edges.to(device)))
 
     def test_dropout_acts_in_training_only(self, model: NodeModelConfig) -> None:
         """Outputs are random while training with `dropout`, and repeatable in evaluation."""

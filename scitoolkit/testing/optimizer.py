@@ -17,8 +17,10 @@ import torch
 from torch import Tensor, nn
 
 from scitoolkit.core.config import Config
+from scitoolkit.core.devices import CPU
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.run_directory import RunDirectory
+from scitoolkit.testing.device import check_near, require_gpu
 from scitoolkit.testing.loaders import TensorLoader
 from scitoolkit.training.config import TrainingConfig
 from scitoolkit.training.optim.optimizers import OptimizerConfig
@@ -141,6 +143,18 @@ class OptimizerContract:
             built.step()
         assert torch.isfinite(weight).all()
         assert not torch.equal(weight.detach(), torch.ones(20, 20))
+
+    @pytest.mark.device
+    def test_a_gpu_gives_the_same_weights(self, optimizer: OptimizerConfig) -> None:
+        """Three steps on a GPU are three steps on the CPU, and the model is back where it was."""
+        require_gpu()
+        whole, moved = (self.fit(optimizer, epochs=1, device=d) for d in ("cpu", "cuda"))
+        names = [name for name, _ in whole.task.model.named_parameters()]
+        weights, own = (
+            dict(zip(names, (p.detach() for p in t.task.model.parameters()), strict=True))
+            for t in (whole, moved)
+        )
+        check_near(own, weights, CPU)
 
     @pytest.mark.parametrize("precision", PRECISIONS)
     def test_precisions(self, optimizer: OptimizerConfig, precision: str) -> None:

@@ -16,13 +16,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from scitoolkit.core.contracts import Batch
+from scitoolkit.core.devices import to_device
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.io.atoms import Configuration
 from scitoolkit.potentials.config import PotentialConfig
 from scitoolkit.potentials.graph import collate, configuration_graph
 from scitoolkit.potentials.model import Potential
 from scitoolkit.potentials.model_config import ModelConfig, models
+from scitoolkit.potentials.prediction import to_ase
 from scitoolkit.potentials.saved import load_model, save_model
+from scitoolkit.testing.device import check_module, require_gpu
 
 Array = NDArray[Any]
 STEP = 1e-4  # Å, of finite differences
@@ -278,6 +281,31 @@ class PotentialContract:
         expected = self.evaluate(model, self.frame())
         found = self.evaluate(copy.deepcopy(model), self.frame())
         np.testing.assert_array_equal(found["forces"], expected["forces"])
+
+    @pytest.mark.device
+    def test_a_gpu_gives_the_same_numbers(self, case: Mapping[str, Any]) -> None:
+        """Energies, forces and the gradients of a force loss are those of the CPU."""
+        model = self.make(case)
+        graph = collate([self.graph(model, self.frame(seed)) for seed in range(2)])
+        for is_training in (False, True):
+            model.train(is_training)
+            check_module(model, lambda device: tuple(model(to_device(graph, device)).values()))
+
+    @pytest.mark.device
+    def test_the_calculator_runs_on_a_gpu(self, model: Potential) -> None:
+        """It leaves the model of its user alone, and gives the CPU's numbers as NumPy arrays."""
+        from scitoolkit.potentials.calculator import Calculator
+
+        require_gpu()
+        frame = self.frame()
+        on_cpu, on_gpu = (
+            Calculator(copy.deepcopy(model), device=device) for device in ("cpu", "cuda")
+        )
+        atoms = to_ase(frame)
+        for calculator in (on_cpu, on_gpu):
+            calculator.calculate(atoms)
+        for name, value in on_cpu.results.items():
+            np.testing.assert_allclose(on_gpu.results[name], value, atol=1e-8)
 
     def test_the_ase_calculator_agrees_with_the_model(self, model: Potential) -> None:
         """Energy, forces and stress in ASE's sign, with and without a reused neighbour list."""

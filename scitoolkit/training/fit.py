@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ from scitoolkit.core.resume import changed_settings, identity
 from scitoolkit.core.seeds import derive_seed, rng_state, seed_everything, set_rng_state
 from scitoolkit.training.averaging import WeightAverage
 from scitoolkit.training.checkpoint import Reader, Snapshot
+from scitoolkit.training.compiled import CompiledModel, check_traceable
 from scitoolkit.training.config import TrainingConfig
 from scitoolkit.training.memory.store import ActivationMemory
 from scitoolkit.training.optim.groups import grouped
@@ -62,14 +64,14 @@ class Fit:
         self.loader: Any = loader
         self.position: Position = position
         self.best: BestLoss = BestLoss(config.early_stopping)
+        if config.compile:
+            check_traceable(task.model)
         seed_everything(config.seed, rank=strategy.seed_rank)
         task.model = strategy.prepare(task.model, config.seed)
         # A module that was put in eval mode within a model in training mode stays so.
         if not task.model.training:
             task.model.train()
         self._modes = [(module, module.training) for module in task.model.modules()]
-        if config.compile:
-            task.model.compile()
         named = [(n, p) for n, p in task.model.named_parameters() if p.requires_grad]
         if not named:
             raise ConfigError("the model has no parameters to train", where="model")
@@ -122,6 +124,11 @@ class Fit:
         self.stepper: OptimizerStep = OptimizerStep(
             task, config, strategy, optimizer, named, moved, self.memory, self._publish
         )
+        self._compiled = CompiledModel(task.model) if config.compile else None
+
+    def compiling(self) -> contextlib.AbstractContextManager[None]:
+        """Return the context of a training step, the first of which may compile the model."""
+        return self._compiled.told() if self._compiled else contextlib.nullcontext()
 
     def train_mode(self) -> None:
         """Put the modules into the modes that they had at the start of the training."""
@@ -130,6 +137,8 @@ class Fit:
 
     def close(self) -> None:
         """Remove hooks from the model, so that it can be used and trained further."""
+        if self._compiled is not None:
+            self._compiled.detach()
         if self._kept is not None:
             self._kept.detach()
 

@@ -133,7 +133,8 @@ class TrainingLoop:
                 self._task.at(self._progress())
             rate = fit.rate.apply(position.step)
             logged = (position.step + 1) % config.log_every == 0
-            outcome = stepper.run(batches, position.step, logged)
+            with fit.compiling():
+                outcome = stepper.run(batches, position.step, logged)
             position.step += 1
             if averages:
                 fit.average.update(position.step / max(1, position.total_steps))

@@ -18,6 +18,7 @@ import torch.distributed as dist
 import torch.distributed.nn
 
 from scitoolkit.core import errors
+from scitoolkit.core.devices import choose_device
 from scitoolkit.core.errors import BackendError, ScitoolkitError
 from scitoolkit.core.processes import ProcessEnvironment, process_environment
 from scitoolkit.training.config import TrainingConfig
@@ -30,19 +31,6 @@ _CONNECTIONS: dict[ProcessEnvironment, Any] = {}
 """Stores of this job; rank 0 serves them until it ends."""
 _MESHES: set[str] = {"DeviceMesh", "FSDPMeshInfo", "HSDPMeshInfo"}
 """Types of torch that hold process groups."""
-
-
-def choose_device(config: TrainingConfig) -> torch.device:
-    """Return the training device of this process.
-
-    Raises:
-        BackendError: `device: cuda` without a GPU.
-    """
-    if config.device == "cuda" and not torch.cuda.is_available():
-        raise BackendError("training.device=cuda, but torch sees no GPU", fix="training.device=cpu")
-    if config.device == "cpu" or not torch.cuda.is_available():
-        return torch.device("cpu")
-    return torch.device("cuda", process_environment().local_rank % torch.cuda.device_count())
 
 
 @contextlib.contextmanager
@@ -64,7 +52,7 @@ def process_group(config: TrainingConfig) -> Iterator[None]:
     if lone or dist.is_initialized():
         yield
         return
-    device = choose_device(config)
+    device = choose_device(config.device, "training.device")
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     if device.type == "cuda":
         torch.cuda.set_device(device)

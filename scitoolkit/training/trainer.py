@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from logging import Logger
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 from torch.utils.data import DataLoader
 
 from scitoolkit.core.contracts import Loader, Task
+from scitoolkit.core.devices import CPU, choose_device, device_of, lent
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.processes import process_environment
@@ -26,12 +28,7 @@ from scitoolkit.training.failures import explained
 from scitoolkit.training.fit import Fit, Position
 from scitoolkit.training.loop import TrainingLoop
 from scitoolkit.training.memory.store import ActivationStore
-from scitoolkit.training.processes import (
-    choose_device,
-    gather_objects,
-    on_rank_zero,
-    process_group,
-)
+from scitoolkit.training.processes import gather_objects, on_rank_zero, process_group
 from scitoolkit.training.sharding import whole
 from scitoolkit.training.signals import StopSignals
 from scitoolkit.training.strategies.base import TrainingStrategy
@@ -93,6 +90,7 @@ class Trainer:
         self._user_callbacks = list(callbacks)
         self._position = Position()
         self._fit: Fit | None = None
+        self._is_fitting = False
         self._best_in_memory: dict[str, Tensor] = {}
 
     @property
@@ -145,6 +143,7 @@ class Trainer:
             process_group(self.config),
             StopSignals() as signals,
             explained(self.config, lambda: self.step),
+            self._home(),
             contextlib.closing(self._prepare(train_loader)) as fit,
         ):
             checkpoints = self._checkpoints()
@@ -177,8 +176,11 @@ class Trainer:
             DataError: there are no samples, or no metric `loss`.
         """
         fit, loader = self._prepared(), self._as_loader(loader)
-        weights = fit.average.swapped()
-        return validate(self.task, loader, fit.stepper, self.strategy, weights, self.step)
+        # After `fit` the model is back where it was found, which need not be the training device.
+        lending = lent(self.task.model, self.strategy.device)
+        with contextlib.nullcontext() if self._is_fitting else lending:
+            weights = fit.average.swapped()
+            return validate(self.task, loader, fit.stepper, self.strategy, weights, self.step)
 
     def load_best(self) -> None:
         """Load the weights with the lowest validation loss (the averaged ones, with an EMA).
@@ -205,10 +207,28 @@ class Trainer:
         """Return a context in which the model has the averaged weights, if any."""
         return self._prepared().average.swapped()
 
+    @contextlib.contextmanager
+    def _home(self) -> Iterator[None]:
+        """Bring the model back to the device where it was found, also after an error.
+
+        What its owner does next, with batches on that device, does not know of the training's.
+        """
+        place = device_of(self.task.model)
+        self._is_fitting = True
+        try:
+            yield
+        finally:
+            self._is_fitting = False
+            # Shards of a training that failed stay: only all ranks together could gather them.
+            if not any(isinstance(p, DTensor) for p in self.task.model.parameters()):
+                self.task.model.to(CPU if place.type == "meta" else place)
+
     def _prepare(self, train_loader: Any) -> Fit:
         """Return the initial state of a new training run."""
         world = process_environment().world_size
-        self.strategy = self.config.strategy_on(world).build(choose_device(self.config))
+        self.strategy = self.config.strategy_on(world).build(
+            choose_device(self.config.device, "training.device")
+        )
         if self.strategy.world > 1:
             path = gather_objects(self.run.path if self.run else None)[0]
             self.run = RunDirectory(path) if path else None

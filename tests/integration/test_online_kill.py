@@ -17,7 +17,7 @@ CASE = {
     "domain": "emulation",
     "data": {
         "generator": {"name": "kuramoto_sivashinsky", "cells": 16, "spinup": 1, "frames": 6},
-        "draw": {"samples": 24, "parameters": {"length": {"low": 18, "high": 26}}},
+        "draw": {"samples": 24, "parameters": {"length": {"low": 8, "high": 15}}},
         "stream": {"workers": 2, "reservoir": 4, "validation": 1, "test": 1},
         "inputs": ["u"],
         "outputs": ["u"],

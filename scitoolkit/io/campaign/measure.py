@@ -138,6 +138,7 @@ def keys_of(campaign: Campaign, pieces: Sequence[Piece], question: Question) -> 
                 piece.last - start,
                 piece.first - piece.begin if before else 0,
                 before,
+                segments.turns.get(piece.segment, []),
                 [
                     (n, float(v[campaign.index.simulation[piece.segment]]))
                     for n, v in campaign.parameters.items()

@@ -12,6 +12,7 @@ import numpy as np
 from scitoolkit.core.errors import DataError, ScitoolkitError
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.units import same_unit
+from scitoolkit.io.campaign.constants import constants_of
 from scitoolkit.io.campaign.copies import without_copies
 from scitoolkit.io.campaign.files import Found
 from scitoolkit.io.campaign.headers import Header, Stored
@@ -49,6 +50,7 @@ class Segments:
         simulation: (segments,) number of the simulation, non-decreasing.
         labels: name of each simulation.
         skipped: {skipped simulation or file: reason}.
+        turns: {segment: (dim, flip, shift, size) of dims in another order, see `turns.Turn`}.
     """
 
     files: Found
@@ -61,6 +63,7 @@ class Segments:
     simulation: np.ndarray
     labels: list[str]
     skipped: dict[str, str] = field(default_factory=dict)
+    turns: dict[int, list[tuple[str, bool, int, int]]] = field(default_factory=dict)
 
     @classmethod
     def empty(cls, files: Found, table: HeaderTable) -> Segments:
@@ -158,6 +161,7 @@ class Segments:
             "groups": self.groups,
             "labels": self.labels,
             "skipped": self.skipped,
+            "turns": {str(k): v for k, v in self.turns.items()},
         }
 
     @classmethod
@@ -177,6 +181,7 @@ class Segments:
             **columns,
             labels=found["labels"],
             skipped=found["skipped"],
+            turns={int(k): [tuple(t) for t in v] for k, v in found.get("turns", {}).items()},
         )
 
 
@@ -292,9 +297,19 @@ class _Rows:
             if times is not None and times.values is not None and written is not None:
                 times = replace(times, values=times.values[..., :count])
             step = self.layout.step(header, group)
+            constants = constants_of(header) if len(files.files.paths) > 1 else {}
             for member in range(members) if members is not None else [-1]:
                 yield Series.of(
-                    path, number, group, member, count, times, self.layout, self.options, step
+                    path,
+                    number,
+                    group,
+                    member,
+                    count,
+                    times,
+                    self.layout,
+                    self.options,
+                    step,
+                    constants,
                 )
 
     def _extents(self, header: Header, group: str) -> tuple[int | None, int | None]:

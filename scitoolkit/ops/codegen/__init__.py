@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from scitoolkit.ops.codegen.gpu import triton_version as triton_version
     from scitoolkit.ops.codegen.kinds import kernel_backends as kernel_backends
     from scitoolkit.ops.codegen.kinds import operations as operations
+    from scitoolkit.ops.codegen.registration import address as address
     from scitoolkit.ops.codegen.registration import call as call
     from scitoolkit.ops.codegen.registration import differentiable as differentiable
     from scitoolkit.ops.codegen.registration import eager as eager
@@ -49,6 +50,7 @@ _HOMES = {
     "Reference": "backends",
     "TRITON_REAL": "dtypes",
     "Triton": "backends",
+    "address": "registration",
     "cache_directory": "cache",
     "call": "registration",
     "check_tensor": "dispatch",
@@ -82,6 +84,7 @@ __all__ = [
     "Operation",
     "Reference",
     "Triton",
+    "address",
     "cache_directory",
     "call",
     "check_tensor",

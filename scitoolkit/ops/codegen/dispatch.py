@@ -78,9 +78,14 @@ class Operation:
         module, _, function = self.examples.partition(":")
         yield from getattr(importlib.import_module(module), function)(numbers)
 
-    def has_kernel(self, spec: Hashable, dtype: torch.dtype, device: str = "cpu") -> bool:
-        """Return whether a kernel can run in eager mode; if not, log the reason once."""
-        return decide(self.name, spec, dtype, device) is not Reference
+    def has_kernel(self, spec: Hashable, like: Tensor) -> bool:
+        """Return whether a kernel can run in eager mode; if not, log the reason once.
+
+        Args:
+            spec: argument of the kernels' generator.
+            like: tensor with the dtype and device to support.
+        """
+        return decide(self.name, spec, like.dtype, like.device.type) is not Reference
 
 
 def _caller(like: Tensor) -> str:

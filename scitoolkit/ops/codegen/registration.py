@@ -7,21 +7,48 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.autograd import forward_ad
 from torch.nn import Parameter
 
 from scitoolkit.core.errors import BackendError
 
 
+def address(tensor: Tensor, function: Any) -> int:
+    """Return the address of a tensor's first element for a C function.
+
+    Every address that C receives is taken here: C would read one of another device's memory as
+    its own, and the process would end by a signal.
+
+    Args:
+        tensor: on the CPU.
+        function: C function that receives the address, for the message.
+
+    Raises:
+        BackendError: the tensor is on another device.
+    """
+    if not tensor.is_cpu:
+        raise BackendError(
+            f"a tensor of shape {tuple(tensor.shape)} on {tensor.device} for a kernel of the CPU",
+            where=getattr(function, "__name__", str(function)),
+            allowed="tensors on the CPU",
+            fix="tensor.cpu(), or move all inputs and weights to one device",
+        )
+    return tensor.data_ptr()
+
+
 def call(function: Any, *arguments: Any) -> None:
-    """Call a C function with tensors as pointers and integers as int64.
+    """Call a C function with tensors as pointers, None as a null pointer and integers as int64.
 
     The caller must ensure contiguity, dtypes and sizes, which C cannot check.
+
+    Raises:
+        BackendError: a tensor that is not on the CPU.
     """
-    values = [a if type(a) is int else a.data_ptr() for a in arguments]
+    values = [a if a is None or type(a) is int else address(a, function) for a in arguments]
     if function.argtypes is None:  # avoids the construction of a ctypes object per argument
         function.argtypes = [
-            ctypes.c_void_p if isinstance(a, torch.Tensor) else ctypes.c_int64 for a in arguments
+            ctypes.c_int64 if type(a) is int else ctypes.c_void_p for a in arguments
         ]
         function.restype = None
     function(*values)

@@ -142,8 +142,8 @@ class Environment:
         _, act, geo, width = self._scratch
         out = weights.new_empty(cpu.NUM_CHUNKS, *weights.shape)
         other, tangent = pending or (cotangent, None)
-        pointer = ctypes.c_void_p(None if tangent is None else tangent.data_ptr())
-        arguments = (
+        call(
+            self._library.weight_gradients,
             *self._common(),
             self.deviation,
             weights,
@@ -152,20 +152,9 @@ class Environment:
             geo,
             cotangent,
             other,
-        )
-        _call_with_pointer(
-            self._library.weight_gradients,
-            arguments,
-            pointer,
-            (out, sum(self.spec.sel), torch.get_num_threads()),
+            tangent,
+            out,
+            sum(self.spec.sel),
+            torch.get_num_threads(),
         )
         return out.sum(0)
-
-
-def _call_with_pointer(function: Any, before: tuple, pointer: Any, after: tuple) -> None:
-    def converted(value: Any) -> Any:
-        if isinstance(value, Tensor):
-            return ctypes.c_void_p(value.data_ptr())
-        return ctypes.c_int64(value)
-
-    function(*map(converted, before), pointer, *map(converted, after))

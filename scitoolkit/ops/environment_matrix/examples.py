@@ -20,7 +20,10 @@ def examples(numbers: Numbers) -> Iterator[Example]:
         segments = torch.cat([counts.new_zeros(1), counts.flatten().cumsum(0)])
         vectors = numbers.normal(int(segments[-1]), 3) + 1
         mean, deviation = 0.1 * numbers.normal(2, 4), 1 + 0.1 * numbers.normal(2, 4).abs()
-        graph = (torch.tensor([2, 0, 1]), segments, torch.tensor([0, 1, 0, 1]), vectors)
+        atoms, types = (
+            torch.tensor(chosen, device=numbers.device) for chosen in ([2, 0, 1], [0, 1, 0, 1])
+        )
+        graph = (atoms, segments, types, vectors)
         layers = [
             (numbers.normal(spec.num_networks, a, b), numbers.normal(spec.num_networks, b))
             for a, b in ((1, 4), (4, 8), (8, 8))

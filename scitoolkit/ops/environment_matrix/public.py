@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
-from scitoolkit.ops.codegen import GeneratedC, Operation
+from scitoolkit.ops.codegen import GeneratedC, Operation, Triton
 from scitoolkit.ops.environment_matrix import operators, reference
 from scitoolkit.ops.environment_matrix.environment import Environment, kernels, source
+from scitoolkit.ops.environment_matrix.gpu_environment import GpuEnvironment, gpu_kernels
 from scitoolkit.ops.environment_matrix.spec import EnvironmentSpec
 
 
@@ -25,8 +25,19 @@ OPERATION = Operation(
     "scitoolkit.ops.environment_matrix.examples:examples",
 )
 GeneratedC.serve(OPERATION.name, prepare=kernels, source=source)(operators.moments)
+Triton.serve(OPERATION.name, prepare=gpu_kernels)(operators.gpu_moments)
 
 
-def available(spec: EnvironmentSpec, dtype: torch.dtype) -> bool:
-    """Return whether the kernels can run; if not, log the reason once."""
-    return OPERATION.has_kernel(spec, dtype)
+def environment_kind(spec: EnvironmentSpec, like: Tensor) -> type[Environment]:
+    """Return the class of environments whose kernels serve a tensor's dtype and device.
+
+    Args:
+        spec: the operation, for which `available` is true.
+        like: tensor with the dtype and device.
+    """
+    return GpuEnvironment if OPERATION.backend(spec, like) == Triton.name else Environment
+
+
+def available(spec: EnvironmentSpec, like: Tensor) -> bool:
+    """Return whether the kernels can run for tensors like `like`; if not, log the reason once."""
+    return OPERATION.has_kernel(spec, like)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from scitoolkit.core.errors import DataError
-from scitoolkit.ops.codegen import GeneratedC, Operation
+from scitoolkit.ops.codegen import GeneratedC, Operation, Triton
 from scitoolkit.ops.fitting_network import operators, reference
 from scitoolkit.ops.fitting_network.reference import Layer
 from scitoolkit.ops.fitting_network.spec import FittingSpec
@@ -23,11 +23,12 @@ OPERATION = Operation(
 GeneratedC.serve(OPERATION.name, prepare=operators.kernels, source=operators.source)(
     operators.network
 )
+Triton.serve(OPERATION.name)(operators.network_by_products)
 
 
-def available(spec: FittingSpec, dtype: torch.dtype) -> bool:
+def available(spec: FittingSpec, like: Tensor) -> bool:
     """Return whether the kernel can run; if not, log the reason once."""
-    return OPERATION.has_kernel(spec, dtype)
+    return OPERATION.has_kernel(spec, like)
 
 
 class FittingNetwork:

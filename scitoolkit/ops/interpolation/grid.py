@@ -68,7 +68,7 @@ class Grid:
                 f"expected values of shape ({self.num_intervals + 1}, W) in float64, got "
                 f"{tuple(values.shape)} {values.dtype}"
             )
-        first, middle, last = _matrices()
+        first, middle, last = (matrix.to(values.device) for matrix in _matrices())
         half = NUM_COEFFICIENTS // 2 - 1
         inner = values.unfold(0, NUM_COEFFICIENTS, 1).transpose(1, 2)  # (stencils, 8, W)
         parts = [first @ inner[0], middle @ inner, last @ inner[-1]]
@@ -79,7 +79,10 @@ class Grid:
 
 @functools.cache
 def _matrices() -> tuple[Tensor, Tensor, Tensor]:
-    """Return the matrices from eight values to coefficients: first, inner and last intervals."""
+    """Return the matrices from eight values to coefficients: first, inner and last intervals.
+
+    On the CPU: tables are rare enough to copy 3 kB for each.
+    """
     found = []
     for interval in range(NUM_COEFFICIENTS - 1):
         nodes = torch.arange(NUM_COEFFICIENTS, dtype=torch.float64) - interval - 0.5

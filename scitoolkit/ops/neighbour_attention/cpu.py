@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from scitoolkit.core.errors import BackendError, DataError
-from scitoolkit.ops.codegen import REAL, call, empty, load_library, vectors
+from scitoolkit.ops.codegen import REAL, address, call, empty, load_library, vectors
 from scitoolkit.ops.codegen.compile import read
 from scitoolkit.ops.codegen.emit import banner, indented
 from scitoolkit.ops.environment_matrix.cpu import embedding_source
@@ -189,7 +189,7 @@ class KeptAtoms:
         counts = neighbours.pointer.diff()[atoms]
         self._most = int(counts.max()) if len(atoms) else 0
         self._ld = _leading_dimension(self._most, neighbours.vectors.element_size())
-        rows = self._library.kept_rows(packed.whole.data_ptr(), self._most)
+        rows = self._library.kept_rows(address(packed.whole, self._library.kept_rows), self._most)
         # From the scratch pool: page-faulting this much memory costs as much as the computation.
         self._kept = empty((max(1, len(atoms)) * rows * self._ld,), neighbours.vectors)
         self._basis = spec.widths[-1]

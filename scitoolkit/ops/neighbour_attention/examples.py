@@ -63,9 +63,10 @@ def examples(numbers: Numbers) -> Iterator[Example]:
             }
         )
         weights = weights_of(numbers, spec, **given)
-        counts = torch.tensor([3, 0, 17, 1, 9])
+        counts = torch.tensor([3, 0, 17, 1, 9], device=numbers.device)
         pointer = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-        types, atoms = numbers.integers(2, 5), torch.tensor([2, 0, 1, 4])
+        types = numbers.integers(2, 5)
+        atoms = torch.tensor([2, 0, 1, 4], device=numbers.device)
         pair = numbers.integers(4, int(pointer[-1]))
         yield Example(
             ", ".join(f"{key}={value}" for key, value in options.items()) or "defaults",

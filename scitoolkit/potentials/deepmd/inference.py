@@ -77,7 +77,7 @@ class Fitting:
             return None
         (descriptor,) = self._descriptors
         spec, first = descriptor.fused_fitting(self._networks.widths), self._networks.weight[0]
-        if spec is None or not available(spec, first.dtype):
+        if spec is None or not available(spec, first):
             return None
         # The kernel has no residual connection from external parameters in the first layer.
         residual = spec.widths[0] in (first.shape[1], 2 * first.shape[1])
@@ -93,7 +93,7 @@ class Fitting:
             values: moments of each descriptor, (n, ...).
             given: parameters, (n, ·) each.
         """
-        types = torch.full((len(values[0]),), kind, dtype=torch.int64)
+        types = torch.full((len(values[0]),), kind, device=values[0].device)
         with torch.enable_grad():
             values = [each.detach().requires_grad_() for each in values]
             pairs = zip(self._descriptors, values, strict=True)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from scitoolkit.core.config import Problem
-from scitoolkit.potentials.deepmd.input_model import model_settings
+from scitoolkit.potentials.deepmd.input_model import model_settings, reference_energies
 from scitoolkit.potentials.deepmd.input_section import Section
 
 
@@ -36,7 +36,10 @@ def translate(raw: Mapping[str, Any]) -> dict[str, Any] | None:
         return None
     problems: list[Problem] = []
     top = Section("", raw, problems)
-    top.get("$schema"), top.get("nvnmd")
+    top.get("$schema")
+    nvnmd = Section("nvnmd", top.get("nvnmd"), problems)
+    if nvnmd.get("enable", False):
+        nvnmd.refuse("enable", "the model of nvnmd is not supported")
     sections = {
         name: Section(name, top.get(name), problems)
         for name in ("model", "learning_rate", "loss", "training")
@@ -49,6 +52,9 @@ def translate(raw: Mapping[str, Any]) -> dict[str, Any] | None:
         "loss": _loss(sections["loss"]),
         **_training(sections["training"], sections["learning_rate"]),
     }
+    energies = reference_energies(sections["model"])
+    if energies is not None:
+        out["e0"] = energies
     for section in sections.values():
         section.close()
     if problems:

@@ -23,7 +23,6 @@ def model_settings(section: Section) -> dict[str, Any]:
     """Return the `model` section; unsupported settings are recorded as problems."""
     descriptor, fitting = section.section("descriptor"), section.section("fitting_net")
     fitting.only("trainable", True, [True] * len(fitting.get("neuron", [120, 120, 120])))
-    fitting.only("atom_ener", None, [])
     hybrid = descriptor.get("type") == "hybrid"
     listed = descriptor.sections("list", "descriptor") if hybrid else [descriptor]
     parts = [_descriptor(each) for each in listed]
@@ -50,7 +49,20 @@ def model_settings(section: Section) -> dict[str, Any]:
     return out
 
 
+def reference_energies(section: Section) -> dict[str, float] | None:
+    """Return the energies of lone atoms by species, `fitting_net.atom_ener`; None without them."""
+    fitting = section.section("fitting_net")
+    values, names = fitting.get("atom_ener"), section.get("type_map") or []
+    if not values:
+        return None
+    if len(values) != len(names) or any(not isinstance(v, int | float) for v in values):
+        fitting.refuse("atom_ener", f"{values!r} is not a number for each of {names}")
+        return None
+    return {name: float(value) for name, value in zip(names, values, strict=True)}
+
+
 def _fitting(fitting: Section) -> None:
+    fitting.get("atom_ener")  # see reference_energies
     fitting.only("type", "ener")
     fitting.only("activation_function", "tanh")
     fitting.only("dim_case_embd", 0)

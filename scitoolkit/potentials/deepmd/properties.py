@@ -89,6 +89,8 @@ class PropertyModel(nn.Module):
         networks = self.base.fitting.networks()
         if len(networks) == 1:
             return linear_outputs(networks[0], inputs).double()
+        if inputs.device.type != "cpu":
+            return self.base.fitting.outputs_by_type(inputs, types).double()
         out = torch.zeros_like(self.shift[types])
         for kind, layers in enumerate(networks):
             chosen = (types == kind).nonzero().squeeze(1)
@@ -111,4 +113,6 @@ class PropertyModel(nn.Module):
             square = outputs.view(len(types), *rotation.shape[1:2], -1)
             square = 0.5 * (square + square.transpose(1, 2))
             out = rotation.transpose(1, 2) @ square @ rotation
-        return out + self.isotropic[types][:, None, None] * torch.eye(3, dtype=out.dtype)
+        return out + self.isotropic[types][:, None, None] * torch.eye(
+            3, dtype=out.dtype, device=out.device
+        )

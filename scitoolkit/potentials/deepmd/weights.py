@@ -201,11 +201,17 @@ def write_deepmd(model: DeepPotential, path: Path | str) -> Path:
     """Write a `.dp` file that deepmd-kit loads, with the same energies.
 
     Raises:
-        DataError: a ZBL repulsion, a descriptor or an attention that no backend of deepmd-kit
-            supports.
+        DataError: a ZBL repulsion, a mean interaction energy, a descriptor or an attention that no
+            backend of deepmd-kit supports.
     """
     if model.zbl is not None:
         raise DataError("a .dp file cannot store model.zbl", where=str(path))
+    if model.interaction is not None:
+        raise DataError(
+            "a .dp file cannot store the mean interaction energy of a training on isolated atoms",
+            where=str(path),
+            fix="train with e0=least_squares",
+        )
     names, precision = list(model.type_map), model.config.precision
     trees = [each.to_tree(names, precision) for each in model.descriptors]
     backends = {tree.pop("backend") for tree in trees if "backend" in tree}

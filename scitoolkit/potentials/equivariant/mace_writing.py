@@ -34,7 +34,8 @@ def write_mace(model: Mace, path: Path | str) -> Path:
         path: file to write.
 
     Raises:
-        DataError: the model has a `zbl` term, which mace-torch does not support.
+        DataError: the model has a `zbl` term or a mean interaction energy, which mace-torch does
+            not support.
 
     Example:
         >>> from tempfile import mkdtemp
@@ -48,6 +49,13 @@ def write_mace(model: Mace, path: Path | str) -> Path:
             "mace-torch does not support model.zbl",
             where=str(path),
             fix="model.pair_repulsion=true, which it supports",
+        )
+    if model.interaction is not None:
+        raise DataError(
+            "mace-torch does not support the mean interaction energy of a training on isolated "
+            "atoms",
+            where=str(path),
+            fix="train with e0=least_squares",
         )
     numbers = element_data(model.type_map)[0].long()
     order = torch.argsort(numbers)  # mace-torch lists elements by their number

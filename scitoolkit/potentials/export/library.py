@@ -147,7 +147,7 @@ class PotentialLibrary:
             self.threads,
             *(a.ctypes.data for a in results),
         )
-        _check_state(state)
+        _check_state(state, given[0])
         return {
             "energy": float(energy[0]),
             "atomic_energy": atomic,
@@ -204,7 +204,7 @@ class PotentialLibrary:
             self.threads,
             *(a.ctypes.data for a in found.values()),
         )
-        _check_state(state)
+        _check_state(state, given[1])
         return found
 
     def evaluate(
@@ -342,11 +342,15 @@ def _check_whole(path: Path) -> None:
         )
 
 
-def _check_state(state: int) -> None:
+def _check_state(state: int, positions: np.ndarray | None = None) -> None:
+    """Raise the error of a state; `positions` name the atom whose position is not finite."""
     if state == -1:
         raise DataError(
             "invalid atoms: a singular cell, a species beyond the type map, or too many neighbours "
             "of one atom"
         )
     if state < 0:
+        if positions is not None and not np.isfinite(positions).all():
+            atom = int(np.isfinite(positions).all(axis=1).argmin())
+            raise NumericalError(f"the position of atom {atom} is not finite")
         raise NumericalError("an energy is not finite: positions or weights are not")

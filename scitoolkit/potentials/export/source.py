@@ -13,6 +13,7 @@ from torch import Tensor
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.potentials.equivariant.pair_repulsion import DECAYS as LEARNED_DECAYS
 from scitoolkit.potentials.equivariant.pair_repulsion import PairRepulsion
+from scitoolkit.potentials.mean_interaction import MeanInteraction
 from scitoolkit.potentials.zbl import AMPLITUDES, DECAYS, Zbl
 
 FOLDER = Path(__file__).parent / "c"
@@ -81,6 +82,14 @@ class LibrarySource:
         if zbl is not None:
             table = [zbl.pairs.flatten(), torch.tensor([*AMPLITUDES, *DECAYS], dtype=torch.float64)]
             self._add_pairs("zbl", table, 1)
+
+    def add_interaction(self, interaction: MeanInteraction | None) -> None:
+        """Add the mean interaction energies, if any."""
+        if interaction is not None:
+            constants = [interaction.density, torch.tensor(interaction.cutoff).double()]
+            table = torch.cat([torch.stack(constants).cpu(), interaction.means.cpu()])
+            self.settings["STK_INTERACTION"] = 1
+            self.add_double(interaction=table)
 
     def add_pair_repulsion(self, repulsion: PairRepulsion | None, scale: Tensor) -> None:
         """Add mace-torch's ZBL repulsion, if any, with energies multiplied by `scale`."""

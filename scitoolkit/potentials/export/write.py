@@ -37,6 +37,7 @@ def library_source(model: Potential, settings: ModelConfig) -> LibrarySource:
         )
     source: LibrarySource = pkgutil.resolve_name(settings.library)(model)
     source.add_zbl(model.zbl)
+    source.add_interaction(model.interaction)
     return source
 
 

@@ -98,7 +98,7 @@ def pack(x: Tensor, step: float, about: Measured | None = None) -> Packed | None
     """
     about = about or measure(x)
     step = max(step, SIDE * about.largest / MAX_STEPS, torch.finfo(torch.float32).tiny * 256)
-    planes = _planes(x.shape)
+    planes = planes_of(x.shape)
     parts = max(1, min(torch.get_num_threads(), planes[0], MAX_PARTS))
     most = x.numel() * x.element_size() * 3 // 4
     room = most // parts + 2048
@@ -140,7 +140,7 @@ def unpack(packed: Packed) -> Tensor:
     return x
 
 
-def _planes(shape: torch.Size) -> tuple[int, int, int]:
+def planes_of(shape: torch.Size) -> tuple[int, int, int]:
     """Return (planes, height, width) to encode as; blocks cover spatial neighbours if possible."""
     count = math.prod(shape)
     height, width = (1, *shape)[-2:]

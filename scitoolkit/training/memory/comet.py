@@ -1,11 +1,12 @@
 """COMET: compressed storage of activations between the forward and the backward pass.
 
-Tensors saved for the backward pass are encoded by `activation_codec` and decoded when the backward
-pass needs them. Parameters, the batch and small tensors are not encoded; integers and booleans are
-stored exactly in fewer bytes. A tensor saved by several operations (a ReLU's output is the next
-convolution's input) is stored once. The quantisation step of each tensor is relative to its root
-mean square and is adapted to the gradient error measured by the trainer, because the published
-analytic error model underestimates it several times at large steps.
+Tensors saved for the backward pass are encoded, by `activation_codec` on the CPU and `block_codec`
+on other devices, and decoded when the backward pass needs them. Parameters, the batch and small
+tensors are not encoded; integers and booleans are stored exactly in fewer bytes. A tensor saved by
+several operations (a ReLU's output is the next convolution's input) is stored once. The
+quantisation step of each tensor is relative to its root mean square and is adapted to the gradient
+error measured by the trainer, because the published analytic error model underestimates it several
+times at large steps.
 
 Source: Jin et al. 2021, arXiv:2111.09562.
 """
@@ -26,6 +27,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from scitoolkit.core.contracts import Batch
 from scitoolkit.core.errors import BackendError
 from scitoolkit.training.memory import activation_codec as codec
+from scitoolkit.training.memory.block_codec import DTYPES, Encoding, PackedBlocks, decode
 from scitoolkit.training.memory.config import MemoryConfig, refuse_unread
 from scitoolkit.training.memory.exact_tensors import Narrow, narrow, widen
 from scitoolkit.training.memory.saved import Unchanged, storage_id, unattached
@@ -42,7 +44,7 @@ MARGIN, DAMPING, MOST_CHANGE = 0.65, 0.8, 2.5
 class SavedTensor:
     """A stored tensor with the number of saved references to it."""
 
-    kept: Unchanged | codec.Packed | Narrow
+    kept: Unchanged | codec.Packed | PackedBlocks | Narrow
     dtype: torch.dtype
     stride: tuple[int, ...]
     uses: int = 1
@@ -73,7 +75,7 @@ class Comet:
     """Activation store with a lossy codec, controlled by measured gradient errors.
 
     Args:
-        model: a model on the CPU.
+        model: a model on the CPU or a GPU.
         config: target gradient error, and the size below which tensors are stored exactly.
 
     Attributes:
@@ -83,7 +85,7 @@ class Comet:
             and after compression.
 
     Raises:
-        BackendError: the model is not on the CPU, or there is no C compiler.
+        BackendError: the model is on another device, or there is no C compiler for the CPU.
 
     Example:
         >>> from scitoolkit.training.memory.config import MemoryConfig
@@ -105,10 +107,10 @@ class Comet:
         if config.activations == "comet":
             refuse_unread(config, {"gradient_error", "measure_every", "smallest"})
         devices = {p.device.type for p in model.parameters()}
-        if devices - {"cpu"}:
+        if unknown := devices - {"cpu", "cuda"}:
             raise BackendError(
-                f"memory.activations=comet has no codec for {', '.join(sorted(devices))}",
-                allowed="device=cpu",
+                f"memory.activations=comet has no codec for {', '.join(sorted(unknown))}",
+                allowed="device=cpu, cuda",
                 fix="remove training.memory",
             )
         self._model, self._config = model, config
@@ -117,7 +119,13 @@ class Comet:
         self._record: ForwardRecord | None = None
         self._users: dict[int, set[str]] = {}
         self._decoded: tuple[SavedTensor, Tensor] | None = None
-        codec.measure(torch.zeros(1))  # compiles the kernel before the training begins
+        self._encoding: tuple[SavedTensor, Encoding, ForwardRecord] | None = None
+        # Compiles the kernels before the training begins.
+        for device in {p.device for p in model.parameters()} or {torch.device("cpu")}:
+            if device.type == "cpu":
+                codec.measure(torch.zeros(1))
+            elif (blocks := Encoding(torch.zeros(4096, device=device), 1.0).finish()) is not None:
+                decode(blocks)
 
     def prepare(self, gradients: Callable[[], Mapping[str, Tensor | None]]) -> None:
         """Do nothing: the steps are adapted during the training."""
@@ -143,6 +151,7 @@ class Comet:
             with saved_tensors_hooks(self._pack, self._unpack):
                 yield
         finally:
+            self._finish()
             for handle in handles:
                 handle.remove()
             self._users, self._record = current.users, None
@@ -207,7 +216,7 @@ class Comet:
     def _pack(self, tensor: Tensor) -> Any:
         current = self._record
         plain = type(tensor) in (Tensor, nn.Parameter) and tensor.layout == torch.strided
-        if current is None or not plain or tensor.device.type != "cpu":
+        if current is None or not plain or tensor.is_meta:
             return unattached(tensor)
         storage = tensor.untyped_storage()
         size = tensor.numel() * tensor.element_size()
@@ -232,7 +241,8 @@ class Comet:
             entry = self._encode(tensor.detach(), number, current)
             current.seen[key] = (StorageWeakRef(storage), entry, number)
             current.raw_bytes += size
-            current.kept_bytes += entry.num_bytes
+            if self._encoding is None or self._encoding[0] is not entry:
+                current.kept_bytes += entry.num_bytes
         if current.modules:
             current.users.setdefault(number, set()).add(current.modules[-1])
         else:
@@ -246,6 +256,8 @@ class Comet:
         if not dtype.is_floating_point:
             return SavedTensor(narrow(tensor), dtype, stride)
         values = tensor.contiguous()
+        if not has_c_codec(tensor):
+            return self._encode_later(tensor, values, number, current)
         if dtype not in codec.REAL:
             values = values.float()
         about = codec.measure(values)
@@ -254,9 +266,38 @@ class Comet:
             packed = codec.pack(values, self.steps[number] * about.rms / current.finer, about)
         return SavedTensor(Unchanged.of(tensor) if packed is None else packed, dtype, stride)
 
+    def _encode_later(
+        self, tensor: Tensor, values: Tensor, number: int, current: ForwardRecord
+    ) -> SavedTensor:
+        """Start encoding; the tensor is kept until the next one is saved.
+
+        To ask for the encoded size at once would make the host wait until the device has nothing
+        left to do.
+        """
+        self._finish()
+        if not values.numel():
+            return SavedTensor(Unchanged.of(tensor), tensor.dtype, tensor.stride())
+        if values.dtype not in DTYPES:
+            values = values.float()
+        entry = SavedTensor(Unchanged.of(tensor), tensor.dtype, tensor.stride())
+        encoding = Encoding(values, self.steps[number] / current.finer)
+        self._encoding = entry, encoding, current
+        return entry
+
+    def _finish(self) -> None:
+        """Replace the tensor that is being encoded by its encoded values, if these are smaller."""
+        if self._encoding is None:
+            return
+        entry, encoding, current = self._encoding
+        self._encoding = None
+        entry.kept = encoding.finish() or entry.kept
+        current.kept_bytes += entry.num_bytes
+
     def _unpack(self, entry: Any) -> Tensor:
         if isinstance(entry, Tensor):
             return entry
+        if self._encoding is not None and self._encoding[0] is entry:
+            self._finish()
         kept = entry.kept
         if isinstance(kept, Unchanged):
             return kept.value()
@@ -267,10 +308,16 @@ class Comet:
             tensor = self._decoded[1]
         else:
             self._decoded = None
-            tensor = _strided(codec.unpack(kept).to(entry.dtype), entry.stride)
+            values = decode(kept) if isinstance(kept, PackedBlocks) else codec.unpack(kept)
+            tensor = _strided(values.to(entry.dtype), entry.stride)
         # The preceding operation often needs the same tensor (ReLU, convolution).
         self._decoded = (entry, tensor) if entry.uses > 0 else None
         return tensor
+
+
+def has_c_codec(tensor: Tensor) -> bool:
+    """Return whether a tensor is on the CPU, where a sequential code is smaller."""
+    return tensor.device.type == "cpu"
 
 
 def _strided(tensor: Tensor, stride: tuple[int, ...]) -> Tensor:
@@ -280,4 +327,4 @@ def _strided(tensor: Tensor, stride: tuple[int, ...]) -> Tensor:
     """
     if tensor.stride() == stride or 0 in stride:
         return tensor
-    return torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype).copy_(tensor)
+    return tensor.new_empty_strided(tensor.shape, stride).copy_(tensor)

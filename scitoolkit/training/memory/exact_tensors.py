@@ -29,6 +29,8 @@ class Narrow:
 def narrow(values: Tensor) -> Narrow:
     """Return an integer or boolean tensor in the narrowest dtype that represents it exactly.
 
+    The host waits for the range of integers on a GPU, which decides on the size in memory.
+
     Example:
         >>> x = torch.arange(70_000, 70_100)
         >>> kept = narrow(x)
@@ -37,8 +39,7 @@ def narrow(values: Tensor) -> Narrow:
     """
     shape, dtype = values.shape, values.dtype
     if dtype == torch.bool:
-        bits = torch.from_numpy(np.packbits(values.numpy()))
-        return Narrow(bits, 0, shape, dtype)
+        return Narrow(_packed_bits(values.flatten()), 0, shape, dtype)
     if dtype.is_complex or dtype.itemsize == 1 or not values.numel():
         return Narrow(values.clone(), 0, shape, dtype)
     low, high = (int(v) for v in torch.aminmax(values))
@@ -53,7 +54,30 @@ def narrow(values: Tensor) -> Narrow:
 def widen(kept: Narrow) -> Tensor:
     """Return the original tensor of a result of `narrow`."""
     if kept.dtype == torch.bool:
-        count = kept.shape.numel()
-        bits = np.unpackbits(kept.data.numpy(), count=count)
-        return torch.from_numpy(bits.astype(np.bool_)).reshape(kept.shape)
+        return _unpacked_bits(kept.data, kept.shape.numel()).reshape(kept.shape)
     return kept.data.to(kept.dtype) + kept.low if kept.low else kept.data.to(kept.dtype)
+
+
+def _packed_bits(flat: Tensor) -> Tensor:
+    """Return 8 booleans a byte, uint8, first in the highest bit."""
+    if on_host(flat):
+        return torch.from_numpy(np.packbits(flat.numpy()))
+    padded = torch.zeros(-(-flat.numel() // 8) * 8, dtype=torch.uint8, device=flat.device)
+    padded[: flat.numel()] = flat
+    out = padded[7::8].clone()
+    for bit in range(1, 8):
+        out |= padded[7 - bit :: 8] << bit
+    return out
+
+
+def _unpacked_bits(data: Tensor, count: int) -> Tensor:
+    """Return the first `count` booleans of bytes."""
+    if on_host(data):
+        return torch.from_numpy(np.unpackbits(data.numpy(), count=count).astype(np.bool_))
+    shifts = torch.arange(7, -1, -1, dtype=torch.uint8, device=data.device)
+    return (data[:, None] >> shifts & 1).flatten()[:count].bool()
+
+
+def on_host(tensor: Tensor) -> bool:
+    """Return whether numpy, which packs bits several times faster, can read the tensor."""
+    return tensor.device.type == "cpu"

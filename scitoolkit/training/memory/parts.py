@@ -7,14 +7,15 @@ more than a given fraction of all bytes are divided into their children.
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
+from scitoolkit.training.memory.device_time import Moment
 from scitoolkit.training.memory.saved import unattached
 
 
@@ -65,6 +66,8 @@ def observe(model: nn.Module, step: Callable[[], object]) -> dict[str, Part]:
     known = {t.untyped_storage()._cdata for t in [*model.parameters(), *model.buffers()]}
     found: dict[str, Part] = {}
     stack: list[Part] = []
+    passes: list[tuple[Part, Moment, Moment]] = []
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))
 
     def pack(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
@@ -76,17 +79,24 @@ def observe(model: nn.Module, step: Callable[[], object]) -> dict[str, Part]:
 
     with contextlib.ExitStack() as handles:
         for name, module in model.named_modules():
-            handles.enter_context(_watched(name, module, found, stack))
+            handles.enter_context(_watched(name, module, found, stack, passes, device))
         with saved_tensors_hooks(pack, lambda tensor: tensor):
             step()
+    for part, begin, end in passes:  # only now, as a GPU would have to be waited for
+        part.seconds += begin.seconds_until(end)
     return found
 
 
 @contextlib.contextmanager
 def _watched(
-    name: str, module: nn.Module, found: dict[str, Part], stack: list[Part]
+    name: str,
+    module: nn.Module,
+    found: dict[str, Part],
+    stack: list[Part],
+    passes: list[tuple[Part, Moment, Moment]],
+    device: torch.device,
 ) -> Iterator[None]:
-    started: list[float] = []
+    started: list[Moment] = []
 
     def enter(module: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
         part = found.setdefault(name, Part(name, len(found)))
@@ -97,11 +107,11 @@ def _watched(
         if stack and name not in stack[-1].inside:
             stack[-1].inside.append(name)
         stack.append(part)
-        started.append(time.perf_counter())
+        started.append(Moment(device))
 
     def leave(module: nn.Module, arguments: Any, output: Any) -> None:
         part = stack.pop()
-        part.seconds += time.perf_counter() - started.pop()
+        passes.append((part, started.pop(), Moment(device)))
         outputs = output if isinstance(output, tuple) else (output,)
         part.plain &= all(isinstance(o, Tensor) for o in outputs)
 

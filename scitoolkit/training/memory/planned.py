@@ -27,6 +27,7 @@ from scitoolkit.core.errors import BackendError, ConfigError, DataError, Numeric
 from scitoolkit.core.log import get_logger
 from scitoolkit.training.memory.comet import Comet
 from scitoolkit.training.memory.config import MemoryConfig
+from scitoolkit.training.memory.device_time import Moment
 from scitoolkit.training.memory.live_bytes import peak_live_bytes
 from scitoolkit.training.memory.offload import Offload
 from scitoolkit.training.memory.parts import divided, observe
@@ -77,7 +78,7 @@ class PlannedMemory:
     """Activation store that saves, packs, offloads or recomputes each part by measurement.
 
     Args:
-        model: any model; only activations on the CPU are packed.
+        model: any model.
         config: target error of all gradients together, and the folder, without which CPU
             activations are not offloaded.
 
@@ -254,18 +255,22 @@ class PlannedMemory:
             if comet is None or error <= self._config.gradient_error or error > 0.95 * before:
                 break
             comet.adapt(pairs)
-        started = self._clock()
-        gradients()
-        seconds = self._clock() - started
+        seconds = self._seconds(gradients)
         peak = peak_live_bytes(gradients, self._device)
         log.debug("plan %s: %d bytes, %.3g s, error %.2g", plan.choices, peak, seconds, error)
         return Trial(plan, comet, peak, seconds, error)
 
-    def _clock(self) -> float:
-        """Return seconds: CPU time plus time blocked on the disk, or wall time of the GPU."""
+    def _seconds(self, gradients: Callable[[], Gradients]) -> float:
+        """Return the time of a step: of the GPU, or CPU time plus time blocked on the disk."""
         if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
-            return time.perf_counter()
+            begin = Moment(self._device)
+            gradients()
+            return begin.seconds_until(Moment(self._device))
+        started = self._clock()
+        gradients()
+        return self._clock() - started
+
+    def _clock(self) -> float:
         waited = self._offload.place.blocked if self._offload else 0.0
         return time.process_time() + waited
 

@@ -207,3 +207,16 @@ def test_a_resumed_run_has_the_same_data(run, tmp_path):
         in_unit(field(seed), "degC", 1.0, -273.15).to_netcdf(path, engine="h5netcdf")
     with pytest.raises(ScitoolkitError, match="unit degC"):
         scitoolkit.train(job, resume=True, run_dir=first)
+
+
+def test_a_resumed_run_has_the_same_rows_and_content(run, tmp_path):
+    job = job_on(tmp_path, run, field)
+    first = scitoolkit.train(job).path
+    path = tmp_path / "runs" / "run3.nc"
+    path.unlink()
+    field(11).to_netcdf(path, engine="h5netcdf")
+    with pytest.raises(ScitoolkitError, match=r"run3.nc has other content"):
+        scitoolkit.train(job, resume=True, run_dir=first)
+    field(3).isel(time=slice(None, -1)).to_netcdf(path, engine="h5netcdf")
+    with pytest.raises(ScitoolkitError, match=r"simulation run3 has \d+ rows"):
+        scitoolkit.train(job, resume=True, run_dir=first)

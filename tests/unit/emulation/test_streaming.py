@@ -10,7 +10,7 @@ from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.emulation import pipeline, streaming
 
 GENERATOR = {"name": "kuramoto_sivashinsky", "cells": 16, "spinup": 1, "frames": 6}
-DRAW = {"samples": 9, "parameters": {"length": {"low": 18, "high": 26}}}
+DRAW = {"samples": 9, "parameters": {"length": {"low": 8, "high": 15}}}
 STREAM = {"workers": 0, "reservoir": 3, "validation": 1, "test": 1}
 
 

@@ -77,3 +77,10 @@ def test_advection_conserves_energy_and_enstrophy_of_all_resolved_waves(cells):
         sum(np.mean(v**2) for v in flow.fields(spectrum).values()) for spectrum in (state, after)
     ]
     assert abs(energies[1] / energies[0] - 1) < 1e-9
+
+
+@pytest.mark.parametrize(("viscosity", "cells", "resolved"), [(2e-3, 64, True), (1e-6, 64, False)])
+def test_vortices_smaller_than_the_grid_are_told(viscosity, cells, resolved):
+    flow = DecayingTurbulence(viscosity=viscosity, cells=cells, frames=10)
+    missed = flow.sample({}, 0).missed
+    assert not missed if resolved else "use cells=128" in missed[0]

@@ -35,3 +35,13 @@ def test_small_waves_grow_as_the_jacobian_says(mode):
     end = np.fft.irfft2(state, s=(n, n))[:, 0, 0] - [a0, b0]
     exact = size * (vectors[:, i] * np.exp(rates[i] * 20)).real
     assert np.abs(end - exact).max() < 2e-6 * np.abs(exact).max() + 1e-14
+
+
+def test_patterns_that_died_out_or_are_smaller_than_the_grid_are_told():
+    dead = GrayScott(feed=0.06, kill=0.062, spots=4, cells=64, frames=10, spinup=100).sample({}, 0)
+    assert "died out" in dead.notes[0]
+    assert not dead.missed
+    assert "use cells=64" in GrayScott(cells=32).sample({}, 0).missed[0]
+    alive = GrayScott(frames=10).sample({}, 0)
+    assert not alive.notes
+    assert not alive.missed

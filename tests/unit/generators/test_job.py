@@ -29,7 +29,7 @@ CASE = {
         "frames": 6,
         "interval": 2,
     },
-    "draw": {"samples": 3, "parameters": {"length": {"low": 10, "high": 20}}},
+    "draw": {"samples": 3, "parameters": {"length": {"low": 8, "high": 15}}},
 }
 
 
@@ -48,7 +48,7 @@ import errno, os
 import numpy as np
 import xarray as xr
 from typing import ClassVar, Literal
-from scitoolkit.generators.base import Generator, Sample
+from scitoolkit.generators.base import Check, Generator, Sample
 
 class Drifting(Generator):
     """Makes NaN, dies or fills the disk at chosen values."""
@@ -67,6 +67,10 @@ class Drifting(Generator):
 
     def invariant_bounds(self):
         return {"mass": 1e-12}
+
+    def checks(self, frames):
+        rate = float("nan") if self.value == 7.0 else self.value
+        return [Check("rate", rate, 1.0, 0.1, "s-1")] if self.value >= 6.0 else ()
 '''
 
 
@@ -111,7 +115,7 @@ def test_a_campaign_opens_as_one_and_its_card_is_right(tmp_path):
     assert len(card.files) == 3
     text = (tmp_path / "made" / "README.md").read_text()
     assert "u_xxxx" in text
-    assert "uniform in [10, 20]" in text
+    assert "uniform in [8, 15]" in text
     assert api.evaluate(run.path).metrics["drift_mean"] < 1e-10
     lines = (tmp_path / "made" / "samples.csv").read_text().splitlines()
     assert lines[0].startswith("index,file,seed,length,drift_mean")
@@ -283,3 +287,16 @@ def test_a_killed_generation_is_resumed_bit_for_bit(tmp_path):
     for path in sorted(whole.glob("*.nc")):
         a, b = (xr.open_dataset(f / path.name, engine="h5netcdf").load() for f in (whole, again))
         assert a.equals(b)
+
+
+@pytest.mark.parametrize("values", [[1.0, 6.0], [7.0, 1.0]])
+def test_a_missed_exact_value_is_marked_and_ends_the_campaign_with_an_error(
+    drifting, tmp_path, values
+):
+    config = config_file(tmp_path, values)
+    for resume in (False, True):
+        with pytest.raises(NumericalError, match=r"1 of 2 samples.*rate (6|nan) s-1; exact 1"):
+            api.train(config, [f"output={tmp_path / 'campaign'}"], resume=resume)
+    records = finished(tmp_path / "campaign")
+    assert [bool(records[i].missed) for i in range(2)] == [v > 5 for v in values]
+    assert "; exact 1" in (tmp_path / "campaign" / "README.md").read_text()

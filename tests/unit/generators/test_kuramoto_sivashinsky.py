@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from scitoolkit.core.errors import NumericalError
+from scitoolkit.core.errors import ConfigError, NumericalError
 from scitoolkit.generators.kuramoto_sivashinsky import KuramotoSivashinsky, _step
 from scitoolkit.testing import GeneratorContract
 
@@ -67,3 +67,19 @@ def test_advection_conserves_the_energy_of_all_resolved_waves(cells):
     before, later = (np.fft.irfft(s, cells) for s in (state, after))
     moved = np.sqrt(np.mean((later - before) ** 2) * np.mean(before**2))
     assert abs(np.mean(later**2) - np.mean(before**2)) < 1e-5 * moved
+
+
+@pytest.mark.parametrize(("length", "cells"), [(100.0, 64), (23.0, 24), (1e4, 4096), (17.0, 16)])
+def test_a_grid_that_damps_nothing_is_refused_with_the_cells_to_set(length, cells):
+    with pytest.raises(ConfigError, match=r"damped only from 2.*cells=") as error:
+        KuramotoSivashinsky(cells=cells).sample({"length": length}, 0)
+    enough = int(str(error.value).split("cells=")[1].split()[0].rstrip("."))
+    assert KuramotoSivashinsky(cells=enough).with_parameters({"length": length})
+    with pytest.raises(ConfigError, match="cells"):
+        KuramotoSivashinsky(cells=enough - 6).with_parameters({"length": length})
+
+
+def test_a_long_domain_has_the_size_of_a_resolved_one():
+    made = KuramotoSivashinsky(length=100.0, cells=98, spinup=100, frames=50).sample({}, 0)
+    assert 1.1 < float(made.frames["u"].std()) < 1.4
+    assert not made.missed

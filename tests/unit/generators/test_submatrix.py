@@ -418,3 +418,23 @@ def test_a_campaign_of_frames_trains_potentials(name, tmp_path):
     assert len(frames) == 4
     assert frames[0].energy < 0
     assert np.isfinite(frames[0].forces).all()
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_rattled_molecule_has_forces_of_its_energy(seed):
+    from ase.build import molecule
+
+    from scitoolkit.generators.submatrix.calculator import TightBinding
+
+    atoms = molecule("C60")
+    atoms.rattle(0.08, seed=seed)
+    atoms.calc = TightBinding()
+    forces = atoms.get_forces()
+    assert abs(atoms.calc.results["electrons"] - 240) < 1e-6
+    energies = []
+    for step in (1e-4, -1e-4):
+        moved = atoms.copy()
+        moved.positions[7, 1] += step
+        moved.calc = TightBinding()
+        energies.append(moved.get_potential_energy())
+    assert abs(forces[7, 1] + (energies[0] - energies[1]) / 2e-4) < 1e-4

@@ -203,3 +203,10 @@ def test_frames_begin_after_the_spinup_and_a_campaign_opens(tmp_path):
     campaign = open_campaign(tmp_path, ["f", "log_field_energy"])
     assert campaign.index.bounds.tolist() == [0, 4, 8]
     assert parameter_values(campaign, "wavenumber").tolist() == [0.4, 0.5]
+
+
+def test_a_rate_beyond_the_recurrence_of_the_grid_is_marked():
+    made = Landau(cells_v=16, duration=60.0).sample({}, 0)
+    assert "damping rate" in made.missed[0]
+    assert "exact -0.1534" in made.missed[0]
+    assert not Landau(duration=20.0).sample({}, 0).missed

@@ -18,6 +18,7 @@ from scitoolkit.graphs.mesh_data import MeshFile, read_meshes
 from scitoolkit.graphs.mesh_model import MeshTransport
 from scitoolkit.graphs.mesh_task import FlowLoader, MeshDynamics
 from scitoolkit.graphs.part import GraphPart
+from scitoolkit.testing.device import check_module, require_gpu
 from scitoolkit.testing.ranks import run_ranks
 from scitoolkit.training.ranks.communicator import SingleProcess
 from scitoolkit.training.traffic import Traffic
@@ -33,6 +34,21 @@ def file(tmp_path_factory):
             "square": skfem.MeshTri().refined(3),
         },
     )
+
+
+@pytest.mark.device
+def test_a_gpu_gives_the_same_numbers(file):
+    """Losses, gradients and rollouts are those of the CPU; states are brought to the host."""
+    require_gpu()
+    meshes = read_meshes(file)
+    task = dynamics(meshes, network())
+    batch = next(iter(FlowLoader(np.arange(2), 2)))
+    check_module(
+        task.model, lambda device: task.loss({k: v.to(device) for k, v in batch.items()})[0]
+    )
+    expected = task.rollout(np.arange(2), 3)
+    task.model.cuda()
+    torch.testing.assert_close(task.rollout(np.arange(2), 3), expected)
 
 
 def network():

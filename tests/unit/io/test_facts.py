@@ -116,3 +116,21 @@ def test_a_missing_date_is_a_problem(place):
     times = fields().time.values.copy()
     times[place] = np.datetime64("NaT")
     assert len(problems(of_dataset(fields().assign_coords(time=times), ["t"]))) == 1
+
+
+@pytest.mark.parametrize(("trained", "found"), [("down", "up"), ("up", "down"), ("Down", "UP")])
+def test_heights_are_no_depths(trained, found):
+    def levels(positive):
+        lev = (
+            "lev",
+            [1.0, 2.0, 4.0],
+            {"units": "m", **({"positive": positive} if positive else {})},
+        )
+        return of_dataset(xr.Dataset({"t": (("lev",), np.zeros(3))}, {"lev": lev}), ["t"])
+
+    errors = [d for d in compare(levels(trained), levels(found)) if d.level == "error"]
+    assert [d.key for d in errors] == ["dim lev"]
+    assert compare(levels(trained), levels(trained.upper())) == []
+    assert {d.level for d in compare(levels(trained), levels(""))} == {"note"}
+    stored = levels(trained)
+    assert type(stored).from_json(stored.to_json()) == stored

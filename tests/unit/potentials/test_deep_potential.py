@@ -14,7 +14,7 @@ from scitoolkit.io.atoms_formats import from_ase
 from scitoolkit.potentials.calculator import Calculator
 from scitoolkit.potentials.config import PotentialConfig
 from scitoolkit.potentials.deepmd.config import DeepPotentialConfig
-from scitoolkit.potentials.graph import collate, configuration_graph
+from scitoolkit.potentials.graph import collate, configuration_graph, edge_vectors
 from scitoolkit.potentials.job import PotentialJob
 from scitoolkit.potentials.pipeline import load_model
 from scitoolkit.potentials.preparation import prepare
@@ -297,3 +297,53 @@ def test_sel_is_counted_for_every_cutoff_and_too_small_ones_are_told(caplog):
     told = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
     assert any("type H" in line for line in told)
     assert any("type any" in line for line in told)
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_the_form_for_other_devices_gives_the_moments_and_slopes_of_the_cpu(training):
+    """The one that sorts no atoms by type; here it runs the kernels of the CPU."""
+    graph = configuration_graph(from_ase(water()), ["O", "H"], 4.0)
+    descriptor = potential("two").train(training).descriptors[1]
+    vectors = edge_vectors(graph)
+    want = descriptor.moments_of_all(graph, vectors)
+    found = descriptor._in_any_order(graph, vectors)
+    torch.testing.assert_close(found.values, want.values, rtol=1e-12, atol=1e-13)
+    probe = want.values.detach().cos()
+    torch.testing.assert_close(found.vjp(probe), want.vjp(probe), rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["one", "two", "excluded_pair", "hybrid"])
+def test_a_gpu_gives_the_numbers_of_the_cpu(name):
+    """Energies, forces and the gradients of a loss of both; tables; float64."""
+    graph = configuration_graph(from_ase(water()), ["O", "H"], 4.0)
+    on_gpu = {key: value.cuda() for key, value in graph.items()}
+    results = []
+    for each in (graph, on_gpu):
+        model = potential(name).to(each["positions"].device)
+        plain = [part.detach().cpu() for part in model(each).values()]
+        found = model.train()(each)
+        loss = found["energy"].sin().sum() + found["forces"].square().sum()
+        loss.backward()
+        weights = [p.grad.cpu() for p in model.parameters() if p.grad is not None]
+        table = model.eval().compress(tolerance=1e-9)(each)["forces"].cpu()
+        results.append([*plain, *weights, table])
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("tabulated", [False, True])
+def test_a_step_on_a_gpu_never_waits_for_it(tabulated):
+    graph = configuration_graph(from_ase(water()), ["O", "H"], 4.0)
+    graph = {key: value.cuda() for key, value in graph.items()}
+    model = potential("one").cuda()
+    if tabulated:
+        model.compress(tolerance=1e-6)
+    want = model(graph)["forces"]  # compiles kernels and fills caches
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        found = model(graph)["forces"]
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert torch.equal(found, want)

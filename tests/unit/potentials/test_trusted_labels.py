@@ -95,19 +95,8 @@ def test_an_isolated_atom_has_no_neighbour_within_the_cutoff(cell, pbc, expected
     assert is_isolated(lone(cell, pbc), 6.0) is expected
 
 
-@pytest.mark.parametrize(
-    ("path", "value"),
-    [
-        (("model", "fitting_net", "atom_ener"), [-10.0, -1.0]),
-        (("model", "fitting_net", "trainable"), False),
-        (("model", "descriptor", "trainable"), False),
-        (("training", "training_data", "auto_prob"), "prob_sys_size;0:1:1.0;1:2:0.0"),
-        (("training", "change_bias_after_training"), True),
-        (("training", "not_a_key"), 1),
-    ],
-)
-def test_keys_of_deepmd_that_change_the_result_are_refused(path, value):
-    document = {
+def deepmd_input():
+    return {
         "model": {
             "type_map": ["O", "H"],
             "descriptor": {"type": "se_e2_a", "sel": [12, 24], "rcut": 4.0},
@@ -117,6 +106,42 @@ def test_keys_of_deepmd_that_change_the_result_are_refused(path, value):
         "loss": {},
         "training": {"training_data": {"systems": ["a"], "batch_size": 1}, "numb_steps": 9},
     }
+
+
+def test_energies_of_lone_atoms_of_deepmd_are_e0():
+    document = deepmd_input()
+    assert "e0" not in translate(document)
+    document["model"]["fitting_net"]["atom_ener"] = [-10.0, -1]
+    assert translate(document)["e0"] == {"O": -10.0, "H": -1.0}
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("model", "fitting_net", "atom_ener"), [-10.0]),
+        (("model", "fitting_net", "atom_ener"), [-10.0, None]),
+        (("model", "fitting_net", "activation_function"), "relu"),
+        (("model", "descriptor", "activation_function"), "relu"),
+        (("model", "descriptor", "env_protection"), 0.1),
+        (("model", "use_srtab"), "table.txt"),
+        (("model", "spin"), {"use_spin": [True, False]}),
+        (("loss", "use_huber"), True),
+        (("loss", "start_pref_ae"), 1.0),
+        (("loss", "enable_atom_ener_coeff"), True),
+        (("learning_rate", "type"), "cosine"),
+        (("learning_rate", "warmup_steps"), 10),
+        (("training", "mixed_precision"), {"output_prec": "float32"}),
+        (("training", "opt_type"), "LKF"),
+        (("training", "training_data", "set_prefix"), "part"),
+        (("model", "fitting_net", "trainable"), False),
+        (("model", "descriptor", "trainable"), False),
+        (("training", "training_data", "auto_prob"), "prob_sys_size;0:1:1.0;1:2:0.0"),
+        (("training", "change_bias_after_training"), True),
+        (("training", "not_a_key"), 1),
+    ],
+)
+def test_keys_of_deepmd_that_change_the_result_are_refused(path, value):
+    document = deepmd_input()
     translate(document)
     place = document
     for key in path[:-1]:
@@ -124,6 +149,25 @@ def test_keys_of_deepmd_that_change_the_result_are_refused(path, value):
     place[path[-1]] = value
     with pytest.raises((ConfigProblems, ScitoolkitError), match=path[-1]):
         translate(document)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_the_c_library_names_the_atom_whose_position_is_no_number(tmp_path, value):
+    from scitoolkit.potentials import SeE2AConfig
+    from scitoolkit.potentials.export.library import PotentialLibrary
+    from scitoolkit.potentials.export.write import export_library
+
+    settings = SeE2AConfig(sel=[8], embedding=[4, 8], axis_neurons=4, fitting=[8])
+    export_library(settings.build(["H"]), settings, tmp_path / "library")
+    library = PotentialLibrary(tmp_path / "library")
+    positions = np.arange(12.0).reshape(4, 3)
+    system = np.zeros(4, int), np.eye(3) * 30, np.zeros(3, bool)
+    for compute in (library.compute, library.moving(0.5).compute):
+        compute(positions, *system)
+        damaged = positions.copy()
+        damaged[2, 1] = value
+        with pytest.raises(NumericalError, match="atom 2"):
+            compute(damaged, *system)
 
 
 @pytest.mark.parametrize("skin", [0.0, 0.5, 2.0])
@@ -139,3 +183,152 @@ def test_positions_that_are_no_numbers_are_refused_at_every_call(skin, value):
     atoms.positions[1, 2] = value
     with pytest.raises((DataError, NumericalError)):
         atoms.get_potential_energy()
+
+
+CRYSTAL = frame(f'REF_stress="{text_of(STRESS)}"')
+MOLECULE = """2
+Properties=species:S:1:pos:R:3:REF_forces:R:3 REF_energy=-1.25 pbc="F F F"
+H 0 0 0 0.1 0 0
+H 0 0 0.80 -0.1 0 0
+"""
+ENERGY_ONLY = """2
+Lattice="4 0 0 0 5 0 0 0 6" Properties=species:S:1:pos:R:3 REF_energy=-1 pbc="T T T"
+H 0 0 0
+H 0 0 0.78
+"""
+FORCES_ONLY = """2
+Properties=species:S:1:pos:R:3:REF_forces:R:3 pbc="F F F"
+H 0 0 0 0.2 0 0
+H 0 0 0.76 -0.2 0 0
+"""
+LONE = '1\nProperties=species:S:1:pos:R:3 REF_energy=-0.4 pbc="F F F"\nH 0 0 0\n'
+ALL_NAMES = {**NAMES, "stress_key": "REF_stress"}
+MIXTURES = [
+    [CRYSTAL, MOLECULE],
+    [MOLECULE, CRYSTAL, ENERGY_ONLY],
+    [FORCES_ONLY, CRYSTAL, ENERGY_ONLY, MOLECULE],
+    [ENERGY_ONLY, LONE, CRYSTAL, FORCES_ONLY],
+]
+
+
+@pytest.mark.parametrize("frames", MIXTURES)
+def test_a_frame_without_a_label_has_weight_zero(tmp_path, frames):
+    """The loss of a batch is the mean of the losses of its frames, whatever labels they have."""
+    from scitoolkit.potentials import SeE2AConfig
+    from scitoolkit.potentials.graph import collate, configuration_graph
+    from scitoolkit.potentials.loss import PotentialTask
+    from scitoolkit.potentials.loss_config import LossConfig
+
+    (tmp_path / "a.xyz").write_text("".join(frames), encoding="utf-8")
+    source = open_atoms([tmp_path / "a.xyz"], LabelConfig(**ALL_NAMES))
+    source.check(virial=True)
+    model = SeE2AConfig(sel=[8], embedding=[4, 8], axis_neurons=4, fitting=[8]).build(["H"])
+    task = PotentialTask(model.train(), LossConfig(start_pref_v=1.0, limit_pref_v=1.0))
+    graphs = [configuration_graph(frame, ["H"], 3.0) for frame in source]
+    alone = [task.loss(graph)[0].item() for graph in graphs]
+    together, parts = task.loss(collate(graphs))
+    assert together.item() == pytest.approx(np.mean(alone), rel=1e-6)
+    assert set(parts) == {"energy_loss", "forces_loss", "virial_loss"}
+    together.backward()
+    assert all(p.grad is None or bool(p.grad.isfinite().all()) for p in model.parameters())
+
+
+@pytest.mark.parametrize("frames", MIXTURES)
+def test_a_training_on_mixed_labels(tmp_path, frames):
+    from scitoolkit.core.run_directory import RunDirectory
+    from scitoolkit.potentials.config import PotentialConfig
+    from scitoolkit.potentials.job import PotentialJob
+
+    (tmp_path / "a.xyz").write_text("".join(frames * 4), encoding="utf-8")
+    config = PotentialConfig.model_validate(
+        {
+            "data": {"path": [tmp_path / "a.xyz"], "labels": ALL_NAMES},
+            "model": {
+                "name": "se_e2_a",
+                "cutoff": 3.0,
+                "sel": [8],
+                "embedding": [4, 8],
+                "axis_neurons": 4,
+                "fitting": [8],
+            },
+            "loss": {"start_pref_v": 1, "limit_pref_v": 1},
+            "training": {"steps": 4, "batch_size": 3, "progress": False},
+        }
+    )
+    PotentialJob().check(config)
+    run = RunDirectory.create(tmp_path, "run", config)
+    PotentialJob().train(config, run)
+    metrics = PotentialJob().evaluate(run.path).metrics
+    assert all(np.isfinite(v) for v in metrics.values() if isinstance(v, float))
+
+
+@pytest.mark.parametrize(
+    ("frames", "required", "message"),
+    [
+        ([MOLECULE] * 3, {"virial": True}, "REF_stress|virial"),
+        ([ENERGY_ONLY] * 3, {}, "REF_forces"),
+        ([FORCES_ONLY] * 3, {}, "REF_energy"),
+    ],
+)
+def test_a_label_that_no_frame_has_is_refused(tmp_path, frames, required, message):
+    (tmp_path / "a.xyz").write_text("".join(frames), encoding="utf-8")
+    with pytest.raises(DataError, match=message):
+        open_atoms([tmp_path / "a.xyz"], LabelConfig(**ALL_NAMES)).check(**required)
+
+
+def test_a_label_under_another_name_is_refused_beside_the_named_one(tmp_path):
+    other = MOLECULE.replace("REF_forces", "dft_forces")
+    (tmp_path / "a.xyz").write_text(MOLECULE + other, encoding="utf-8")
+    source = open_atoms([tmp_path / "a.xyz"], LabelConfig(**NAMES))
+    with pytest.raises(DataError, match=r"forces_key=dft_forces.*|frame 1"):
+        source[1]
+
+
+def test_a_lone_atom_needs_no_column_of_forces(tmp_path):
+    (tmp_path / "a.xyz").write_text(LONE, encoding="utf-8")
+    frame = open_atoms([tmp_path / "a.xyz"], LabelConfig(**NAMES))[0]
+    assert frame.forces is None
+    assert frame.energy == -0.4
+
+
+def test_energies_that_contradict_each_other_are_refused():
+    import ase
+    from ase.calculators.singlepoint import SinglePointCalculator
+
+    from scitoolkit.io.atoms_formats import from_ase
+
+    atoms = ase.Atoms("H", info={"energy": -1.0})
+    atoms.calc = SinglePointCalculator(atoms, energy=-2.0)
+    with pytest.raises(DataError, match="differ"):
+        from_ase(atoms, LabelConfig())
+
+
+def test_the_number_of_an_atom_without_a_position_is_named(tmp_path):
+    import ase
+
+    from scitoolkit.io.atoms import checked
+    from scitoolkit.io.atoms_formats import from_ase
+
+    atoms = ase.Atoms("H4", positions=np.arange(12.0).reshape(4, 3))
+    atoms.positions[2, 1] = np.nan
+    with pytest.raises(DataError, match="atom 2"):
+        checked(from_ase(atoms))
+
+
+def test_a_deepmd_system_without_names_has_places_in_the_type_map():
+    from scitoolkit.potentials.graph import type_indices
+
+    frame = lone(np.zeros((3, 3)), [False] * 3, ["Type_1", "Type_0"])
+    assert type_indices(frame, ["O", "H"]).tolist() == [1, 0]
+    with pytest.raises(DataError, match="Type_2"):
+        type_indices(lone(np.zeros((3, 3)), [False] * 3, ["Type_2"]), ["O", "H"])
+
+
+def test_the_verdict_is_on_energies_if_the_elements_means_are_better():
+    from scitoolkit.potentials.evaluation import _verdict
+
+    forces = {"force_rmse": 10.0, "force_rmse_of_zero_force": 50.0}
+    bad = {"energy_per_atom_rmse": 4818.0, "energy_per_atom_rmse_of_zero_force": 130.0}
+    assert _verdict({**forces, **bad}).quantity == "energy RMSE"
+    assert "the baseline is better" in _verdict({**forces, **bad}).sentence
+    assert _verdict({**forces, **bad, "energy_per_atom_rmse": 3.0}).quantity == "force RMSE"

@@ -17,12 +17,22 @@ from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.testing.loaders import TensorLoader
 from scitoolkit.training import Trainer, TrainingConfig
 from scitoolkit.training.memory import activation_codec as codec
+from scitoolkit.training.memory import comet as comet_module
+from scitoolkit.training.memory.block_codec import PackedBlocks
 from scitoolkit.training.memory.comet import Comet, ForwardRecord
 from scitoolkit.training.memory.config import MemoryConfig
 from scitoolkit.training.memory.exact_tensors import narrow, widen
 from scitoolkit.training.memory.saved import Unchanged
 
 FLOW = "rayleigh_benard/rb2d_ra1e6_pr1_s42_t20-24.75.h5"
+
+
+@pytest.fixture(params=["c", "blocks"])
+def coded(request, monkeypatch):
+    """The codec of the CPU and that of other devices, in torch."""
+    if request.param == "blocks":
+        monkeypatch.setattr(comet_module, "has_c_codec", lambda tensor: False)
+    return {"c": codec.Packed, "blocks": PackedBlocks}[request.param]
 
 
 def waves(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -140,7 +150,7 @@ def net() -> nn.Module:
     )
 
 
-def test_gradients_follow_the_step_and_no_tensor_is_taken_for_another():
+def test_gradients_follow_the_step_and_no_tensor_is_taken_for_another(coded):
     model, x = net(), waves(4, 2, 64, 64)
     torch.manual_seed(5)
     exact = gradients(model, x, contextlib.nullcontext())
@@ -154,14 +164,14 @@ def test_gradients_follow_the_step_and_no_tensor_is_taken_for_another():
     assert errors[1] < 0.05
 
 
-def test_a_tensor_saved_twice_is_kept_once_and_known_ones_not_at_all():
+def test_a_tensor_saved_twice_is_kept_once_and_known_ones_not_at_all(coded):
     model = nn.Sequential(nn.Conv2d(2, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 3))
     x = waves(2, 2, 32, 32)
     store, entries = comet(model), []
     pack = store._pack
     store._pack = lambda t: entries.append(pack(t)) or entries[-1]
     gradients(model, x, store.saving({"x": x}, 1.0))
-    packed = [e for e in entries if isinstance(e.kept, codec.Packed)]
+    packed = [e for e in entries if isinstance(e.kept, coded)]
     known = {p.data_ptr() for p in model.parameters()} | {x.data_ptr()}
     middle = [e for e in packed if e.kept.shape == (2, 8, 30, 30)]
     assert len(middle) == 2
@@ -170,7 +180,7 @@ def test_a_tensor_saved_twice_is_kept_once_and_known_ones_not_at_all():
     assert store._users[0] == {"2"}  # the layer whose gradient this tensor decides
 
 
-def test_steps_adapt_to_the_measured_error():
+def test_steps_adapt_to_the_measured_error(coded):
     model = net().eval()
     store, x = comet(model, gradient_error=5e-4), waves(4, 2, 64, 64)
     exact = gradients(model, x, contextlib.nullcontext())
@@ -213,7 +223,7 @@ def fit(run: RunDirectory | None, steps: int, *, resume: bool = False, **options
     return trainer
 
 
-def test_training_resumes_bit_for_bit_with_its_adapted_steps(tmp_path):
+def test_training_resumes_bit_for_bit_with_its_adapted_steps(tmp_path, coded):
     whole = fit(None, 7)
     run = RunDirectory.create(tmp_path, "run", Config())
     fit(run, 4)

@@ -36,6 +36,8 @@ class PairDescriptor(Descriptor):
         ConfigError: `sel` or `exclude_types` do not fit `num_types`.
     """
 
+    far_is_absent = True
+
     def __init__(
         self,
         config: PairDescriptorConfig,

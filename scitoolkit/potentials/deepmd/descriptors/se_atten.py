@@ -25,7 +25,9 @@ from scitoolkit.ops.neighbour_attention import (
     Neighbours,
     Weights,
     available,
+    segments,
 )
+from scitoolkit.ops.neighbour_attention.public import runs_by_segments
 from scitoolkit.ops.neighbour_attention.reference import Slots, gate_directions, refined_moments
 from scitoolkit.potentials.deepmd.descriptors.attention_layer import AttentionLayer
 from scitoolkit.potentials.deepmd.descriptors.base import Descriptor
@@ -148,15 +150,21 @@ class SeAttenDescriptor(Descriptor):
         directions = gate_directions(self.attention, vectors, rows[:, 0] / deviation[:, 1])
         rows = rows / deviation
         basis = self._basis(rows[:, :1], switch, types[centre], types[neighbour])
-        return refined_moments(
-            self.attention,
-            self._layers(),
-            basis,
-            rows,
-            switch,
-            directions,
-            Slots(centre, len(types), self.attention.sel),
-        )
+        layers = self._layers()
+        if self._by_segments(vectors):
+            atoms = torch.arange(len(types) + 1, device=types.device)
+            pointer = torch.searchsorted(centre.contiguous(), atoms)
+            return segments.refined_moments(
+                self.attention, layers, basis, rows, switch, directions, pointer
+            )
+        slots = Slots(centre, len(types), self.attention.sel)
+        return refined_moments(self.attention, layers, basis, rows, switch, directions, slots)
+
+    def _by_segments(self, vectors: Tensor) -> bool:
+        """Return whether to use the kernels of GPUs, which are differentiable once."""
+        if self.training or not self.use_kernels or vectors.device.type == "cpu":
+            return False
+        return is_eager(vectors) and runs_by_segments(self.attention, vectors)
 
     def _layers(self) -> list[LayerWeights]:
         return [each.weights() for each in self.layers]  # type: ignore[operator]
@@ -200,7 +208,7 @@ class SeAttenDescriptor(Descriptor):
         if reason:
             warn_once("neighbour_attention", reason)
             return False
-        return available(self.attention, vectors.dtype)
+        return available(self.attention, vectors)
 
     def _refusal(self) -> str:
         """Return why the kernels do not support this embedding, or ""."""

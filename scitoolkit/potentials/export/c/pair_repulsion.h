@@ -1,4 +1,5 @@
-/* ZBL repulsion in double precision, added to energies and edge gradients.
+/* ZBL repulsion and mean interaction energies in double precision, added to energies and edge
+   gradients.
 
    The receiver has half of a pair's energy charge/r phi(scale r) w(r); both directions of a pair are
    edges. phi is a sum of four exponentials (Ziegler, Biersack, Littmark 1985); w decreases to zero
@@ -58,9 +59,39 @@ static inline void add_pairs(stk_run *run, const double *table, int power) {
     }
 }
 
+/* Mean interaction energies M (1 - exp(-(n / n_0)^2)) with n = sum_j (1 - (r_j / cutoff)^2)^3.
+   `table`: n_0, cutoff, M of each species. */
+static inline void add_mean_interaction(stk_run *run, const double *table) {
+  const stk_graph *g = &run->graph;
+  const double inverse = 1 / (table[1] * table[1]);
+#pragma omp parallel for schedule(static) num_threads(run->threads)
+  for (int64_t i = 0; i < g->owned; i++) {
+    if (g->species[i] < 0) continue;
+    double density = 0;
+    for (int64_t e = g->ptr[i]; e < g->ptr[i + 1]; e++) {
+      const double *d = g->vector + 3 * e;
+      const double left = 1 - (d[0] * d[0] + d[1] * d[1] + d[2] * d[2]) * inverse;
+      if (g->species[g->sender[e]] >= 0 && left > 0) density += left * left * left;
+    }
+    const double relative = density / table[0], energy = table[2 + g->species[i]];
+    const double slope = energy * 2 * relative / table[0] * exp(-relative * relative);
+    run->energy[i] -= energy * expm1(-relative * relative);
+    for (int64_t e = g->ptr[i]; e < g->ptr[i + 1]; e++) {
+      const double *d = g->vector + 3 * e;
+      const double left = 1 - (d[0] * d[0] + d[1] * d[1] + d[2] * d[2]) * inverse;
+      if (g->species[g->sender[e]] < 0 || left <= 0) continue;
+      for (int c = 0; c < 3; c++)
+        run->gradient[3 * e + c] -= slope * 6 * inverse * left * left * d[c];
+    }
+  }
+}
+
 static inline void add_repulsion(stk_run *run) {
 #ifdef STK_ZBL
   add_pairs(run, STK_WEIGHTS(run->model, zbl), 0);
+#endif
+#ifdef STK_INTERACTION
+  add_mean_interaction(run, STK_WEIGHTS(run->model, interaction));
 #endif
 #ifdef STK_PAIR_REPULSION
   add_pairs(run, STK_WEIGHTS(run->model, pair_repulsion), STK_PAIR_REPULSION);
