@@ -236,7 +236,7 @@ class SeAttenDescriptor(Descriptor):
     def kept_moments(self) -> KeptMoments:
         """Return the kernels with packed weights, repacked when a parameter has changed."""
         tensors = [*self.parameters(), self.deviation]
-        key = tuple((t.data_ptr(), t._version) for t in tensors)
+        key = tuple((t.device, t.data_ptr(), t._version) for t in tensors)
         if self._packed is None or self._packed[0] != key:
             self._packed = (key, KeptMoments(self.attention, self.weights()))
         return self._packed[1]
