@@ -390,7 +390,9 @@ def _with_margin(
     tried = [*options.tried_codecs(), *options.tried_when_tiny()]
     codec = next(c for c in tried if isinstance(c, codec_of(leading)))
     inner = bound / (1 + field.MARGIN) * (1 - field.GUARD)
-    encoded = _attempt(codec, values, inner)
+    # Native codecs decode with a multiple of the stream's bound, others with a bound in the header.
+    tighter = (inner, 1.0) if codec.reference else (bound, inner / bound)
+    encoded = _attempt(codec, values, *tighter)
     if encoded is None:
         return None
     data = enhancer.fit(values, encoded.decoded, bound, enhancer.sizes(values.size)[-1], 0.0)

@@ -346,4 +346,5 @@ def test_a_step_on_a_gpu_never_waits_for_it(tabulated):
         found = model(graph)["forces"]
     finally:
         torch.cuda.set_sync_debug_mode("default")
-    assert torch.equal(found, want)
+    # Not bit-equal: CUDA adds the forces of an atom's edges in any order.
+    torch.testing.assert_close(found, want)
