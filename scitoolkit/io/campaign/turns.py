@@ -64,12 +64,12 @@ def find_turns(segments: Segments, channels: Iterable[Channel]) -> dict[int, lis
     for segment in range(len(segments)):
         place = int(segments.file[segment]), int(segments.group[segment])
         if place not in places:
-            found = coordinates_of(segments, segment, channels)
-            places[place] = _turns(segments, segment, first, found)
+            coordinates = coordinates_of(segments, segment, channels)
+            places[place] = _turns(segments, segment, first, coordinates)
         if places[place]:
             turns[segment] = places[place]
-    for dim in sorted({t.dim for found in turns.values() for t in found}):
-        count = sum(any(t.dim == dim for t in found) for found in turns.values())
+    for dim in sorted({t.dim for dims in turns.values() for t in dims}):
+        count = sum(any(t.dim == dim for t in dims) for dims in turns.values())
         _logger.info(
             "%d of %d files or parts store %s in another order than %s: read in the order of the "
             "latter",
@@ -85,10 +85,10 @@ def _turns(
     segments: Segments,
     segment: int,
     first: Mapping[str, Coordinate],
-    found: Mapping[str, Coordinate],
+    coordinates: Mapping[str, Coordinate],
 ) -> list[Turn]:
     turns = []
-    for dim, coordinate in found.items():
+    for dim, coordinate in coordinates.items():
         if dim not in first:
             continue
         own, other = (np.asarray(c[1]) for c in (first[dim], coordinate))
