@@ -182,6 +182,7 @@ class Campaign:
             "rows_of_a_simulation": [int(rows.min()), int(rows.max())],
             "first_simulations": list(self.labels[:5]),
             **({"left_out": self.skipped} if self.skipped else {}),
+            **({"gaps": len(self.index.breaks)} if len(self.index.breaks) else {}),
             **(
                 {
                     "parameters": {
@@ -266,12 +267,18 @@ def open_campaign(
         options,
         names,
         channels,
-        SampleIndex(segments.simulation, segments.count),
+        SampleIndex(segments.simulation, segments.count, _breaks(segments)),
         segments,
         tuple(segments.labels),
         layout.name,
         segments.skipped,
     )
+
+
+def _breaks(segments: Segments) -> list[int]:
+    """Return the rows of the campaign before which times are missing."""
+    starts = np.concatenate([[0], np.cumsum(segments.count)])
+    return [int(starts[k]) + row for k, rows in segments.breaks.items() for row in rows]
 
 
 def _require_grid(header: Header, channel: Channel, options: Options) -> None:
