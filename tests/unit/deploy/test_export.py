@@ -258,6 +258,8 @@ def test_threads_of_python_may_call_one_surrogate(library):
 
 def test_bad_calls_and_files_are_refused(library, tmp_path):
     x = np.zeros((4, 5), np.float32)
+    with pytest.raises(DataError, match=r"'samples', 5\).*x\[None\]"):
+        library(np.zeros(5, np.float32), function="dense")
     with pytest.raises(DataError, match=r"float32 \(4, 5\) in C order"):
         library(np.asfortranarray(x), function="dense")
     with pytest.raises(DataError, match="float64"):
