@@ -352,8 +352,8 @@ class CampaignRows(RowSet):
         )
 
     def _turns(self, segment: int) -> dict[str, Turn]:
-        found = [Turn(*turn) for turn in self.files.segments.turns.get(segment, ())]
-        return {turn.dim: turn for turn in found if turn.dim in self.array.roles}
+        turned = [Turn(*turn) for turn in self.files.segments.turns.get(segment, ())]
+        return {turn.dim: turn for turn in turned if turn.dim in self.array.roles}
 
     def _picks(self, segment: int) -> dict[int, np.ndarray]:
         """Return {axis of a row: cells of the file} of turned dims, within the box."""

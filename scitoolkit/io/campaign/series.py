@@ -473,9 +473,9 @@ def require_same_step(
     clocks = iter(_clocks([s for members in timed.values() for s in members]))
     steps = {}
     for name, members in timed.items():
-        found = np.diff(np.concatenate([next(clocks) for _ in members]))
-        if len(found):
-            steps[name] = float(np.median(found))
+        gaps = np.diff(np.concatenate([next(clocks) for _ in members]))
+        if len(gaps):
+            steps[name] = float(np.median(gaps))
     if not steps:
         return
     typical = statistics.median_low(steps.values())
