@@ -18,7 +18,7 @@ help:
 	@echo "make test-slow  the longer campaigns"
 	@echo "make test-peers our layers inside mace-torch and nequip, MLflow, W&B, tblite, PySCF, Ray and MPI, in their environments"
 	@echo "make coverage   share of the package's lines that the tests of make test run"
-	@echo "make gpu        tests and benchmarks that need a GPU, each saved as it passes"
+	@echo "make gpu        all that needs a GPU, in one call of at most 8 minutes; GPU=... for options"
 	@echo "make lint       ruff, mypy, import contracts, budgets"
 	@echo "make bench      print every benchmark's figures; NAME=... for one"
 	@echo "make peers      install the packages that the benchmarks compare with"
@@ -61,9 +61,10 @@ test-peers: $(PEERS)/mace/.installed $(PEERS)/nequip/.installed $(PEERS)/tracker
 	  tests/unit/generators/test_job.py tests/unit/deploy/test_ray_serve.py \
 	  tests/integration/test_extras.py -k "clusters or cluster or replicas or ray or mpi"
 
-# A torch with CUDA must be in .venv, which constraints.txt does not install.
+# A torch with CUDA must be in .venv, which constraints.txt does not install. Where nothing can be
+# installed: python3 benchmarks/_gpu.py --site PACKAGES.tar.xz --peers PEERS.tar.xz
 gpu: $(STAMP)
-	$(BIN)/python benchmarks/_gpu.py
+	$(BIN)/python benchmarks/_gpu.py $(GPU)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -20,6 +20,7 @@ import _batch_table
 import _containers_table
 import _exchange_table
 import _field_models_table
+import _gpu_table
 import _memory_table
 import _offload_table
 import _potentials_table
@@ -59,6 +60,8 @@ TABLES = (
     _rank_table,
     _field_models_table,
     _baselines_table,
+    _gpu_table,
+    _gpu_table.README,
 )
 RESULTS = ROOT / "benchmarks" / "results"
 BEGIN = "<!-- results: written by `python benchmarks/readme.py` -->"

@@ -46,6 +46,13 @@ DryRun = Annotated[
         "--dry-run", help="Open the data, build the model and run one batch; write nothing."
     ),
 ]
+Multirun = Annotated[
+    bool,
+    typer.Option("--multirun", help="One run for each combination of values: key=1,2,3 key=a,b."),
+]
+Jobs = Annotated[
+    int, typer.Option("--jobs", min=1, help="With --multirun: number of runs at the same time.")
+]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log more details.")]
 
 
@@ -118,6 +125,7 @@ def job_command(
     config: Any = Config,
     settings: Callable[..., list[str]] = no_settings,
     ranks: bool = False,
+    sweeps: bool = False,
 ) -> Callable[..., int | None]:
     """Return a command that calls `scitoolkit.api.ACTION`, with --dry-run and --resume.
 
@@ -130,6 +138,7 @@ def job_command(
         settings: converts the command's additional options, which are its parameters, into
             `key=value` settings.
         ranks: whether the command has the option --nproc.
+        sweeps: whether it has the options --multirun and --jobs.
     """
     more = inspect.signature(settings, eval_str=True).parameters
 
@@ -139,6 +148,20 @@ def job_command(
         setup_logging(verbose=given["verbose"])
         path = given["config"]
         changes = [*(given["overrides"] or []), *settings(**{name: given[name] for name in more})]
+        if given.get("multirun"):
+            from scitoolkit.cli.sweep import array_task, sweep
+
+            if given["resume"] or given["dry_run"] or given["nproc"] > 1:
+                raise ConfigError(
+                    "--multirun together with --resume, --dry-run or --nproc",
+                    fix="resume one run with --run-dir; --jobs N runs N at a time",
+                )
+            task = array_task(changes)
+            if task is None:
+                return sweep(path, changes, given["jobs"], given["as_json"])
+            changes = task
+        elif "multirun" in given:
+            _refuse_several(path, changes)
         if given["dry_run"]:
             facts = dict(api.check(path, changes))
             print_json(facts) if given["as_json"] else print_lines(facts)
@@ -160,6 +183,7 @@ def job_command(
         parameter("overrides", Overrides, None),
         *(parameter(p.name, p.annotation, p.default) for p in more.values()),
         *([parameter("nproc", NProc, 1)] if ranks else []),
+        *([parameter("multirun", Multirun, False), parameter("jobs", Jobs, 1)] if sweeps else []),
         parameter("resume", Resume, False),
         parameter("run_dir", RunDir, None),
         parameter("dry_run", DryRun, False),
@@ -170,6 +194,29 @@ def job_command(
     command.__annotations__ = {p.name: p.annotation for p in parameters}
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return command
+
+
+def _refuse_several(path: Path, changes: list[str]) -> None:
+    """Raise ConfigError if settings are valid only as several values, each for one run.
+
+    Raises:
+        ConfigError: with --multirun as the fix.
+    """
+    from scitoolkit import api
+    from scitoolkit.core.config import ConfigProblems
+    from scitoolkit.core.sweep import combinations, swept
+
+    keys = swept(changes)
+    if not keys:
+        return
+    try:
+        api.load(path, changes)
+    except ConfigProblems as error:
+        runs = combinations(changes)
+        api.load(path, runs[0])
+        raise ConfigError(
+            error.what, fix=f"--multirun, for {len(runs)} runs with one value of {', '.join(keys)}"
+        ) from None
 
 
 def relaunch(nproc: int) -> int:

@@ -103,6 +103,10 @@ def compress(
             "or auto."
         ),
     ] = Container.auto,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Print the plan of every variable, and write nothing."),
+    ] = False,
     as_json: options.Json = False,
 ) -> None:
     """Compress the float variables of files within an error bound at every point."""
@@ -135,6 +139,9 @@ def compress(
         container.value,
         networks,
     )
+    if dry_run:
+        _print_plan(paths if len(paths) == 1 else paths[:-1], plan, as_json=as_json)
+        return
     pairs, folder = pairs_to_write(paths, compressing=True)
     if folder is not None:
         options.make_folder(folder)
@@ -160,6 +167,30 @@ def compress(
         print(_sizes(f"{len(done)} files", done))
     if account:
         print(account.sentence)
+
+
+def _print_plan(paths: list[Path], plan: Any, *, as_json: bool) -> None:
+    """Print a table of the variables of each file: role, bound, codec and bytes."""
+    from scitoolkit.compression.planned import planned
+
+    files = {str(path): planned(path, plan) for path in paths}
+    if as_json:
+        shown = [{"file": n, "variables": list(map(asdict, rows))} for n, rows in files.items()]
+        options.print_json({"files": shown})
+        return
+    for name, rows in files.items():
+        before, after = (sum(getattr(r, key) for r in rows) for key in ("bytes", "estimated"))
+        ratio = before / max(after, 1)
+        print(f"{name}: {before} -> about {after} bytes ({ratio:.1f}x), nothing is written")
+        table = [("variable", "role", "bound", "codec", "bytes", "estimated")]
+        table += [
+            (r.name + str(r.shape), r.role, r.bound, r.codec, str(r.bytes), str(r.estimated))
+            for r in rows
+        ]
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        for line in table:
+            cells = (c.ljust(w) for c, w in zip(line, widths, strict=True))
+            print("  " + "  ".join(cells).rstrip())
 
 
 def decompress(paths: Sources, as_json: options.Json = False) -> None:

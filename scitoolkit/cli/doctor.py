@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -209,15 +210,16 @@ def _kernels() -> Iterator[Check]:
         yield Check(name, "off", f"falls back to the slow reference: {error}")
         return
     yield Check(name, "ok", f"generated C, cached in {cache_directory()}")
-    yield from _gpu_kernels(name)
+    yield from _gpu_kernels()
 
 
-def _gpu_kernels(name: str) -> Iterator[Check]:
-    """Check whether Triton is installed and supports the GPU."""
+def _gpu_kernels() -> Iterator[Check]:
+    """Check whether Triton can run here, and name the backend of each operation on a GPU."""
     import torch
 
     from scitoolkit.core.errors import BackendError
-    from scitoolkit.ops.codegen import check_triton, triton_version
+    from scitoolkit.ops.codegen import check_triton, kernel_backends, operations, triton_version
+    from scitoolkit.ops.codegen.backends import Reference
 
     version = triton_version()
     yield Check(
@@ -226,10 +228,25 @@ def _gpu_kernels(name: str) -> Iterator[Check]:
         f"{version}, for kernels on GPUs" if version else "not installed; for kernels on GPUs",
         "" if version else "pip install triton",
     )
-    if torch.cuda.is_available():
+    why = ""
+    if torch.cuda.is_available() or not version:
         try:
             check_triton("cuda")
         except BackendError as error:
-            yield Check(f"{name} gpu", "off", f"falls back to the slow reference: {error}")
-            return
-        yield Check(f"{name} gpu", "ok", "generated Triton")
+            why = str(error)
+    serving = []
+    for name in kernel_backends:
+        with contextlib.suppress(BackendError):  # the plug-ins above say why it is off
+            backend = kernel_backends.get(name)
+            if backend is not Reference and "cuda" in (backend.devices or ("cuda",)):
+                serving.append(backend)
+    serving.sort(key=lambda backend: -backend.priority)
+    for name in operations:
+        # Loads the module of the operation, which registers its implementations.
+        operation = operations.get(name)
+        kernels = [backend.name for backend in serving if backend.serves(operation.name)]
+        if kernels and not (why and kernels == ["triton"]):
+            yield Check(f"{name} on gpu", "ok", f"kernels of {', else '.join(kernels)}")
+            continue
+        reason = why if kernels else "no backend has a kernel for GPUs"
+        yield Check(f"{name} on gpu", "off", f"the slow reference: {reason}")

@@ -50,4 +50,5 @@ command = options.job_command(
         ),
     ],
     ranks=True,
+    sweeps=True,
 )

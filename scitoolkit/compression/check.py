@@ -70,6 +70,8 @@ class Examined:
         decoded: values after decompression.
         missing: the missing values declared in the original file.
         record: see `compared`.
+        unit: unit that the original states, "" if it states none.
+        dims: names of the dims of the original, empty if it names none.
     """
 
     stored: Stored
@@ -77,6 +79,8 @@ class Examined:
     decoded: np.ndarray
     missing: MissingValues
     record: dict[str, Any]
+    unit: str = ""
+    dims: tuple[str, ...] = ()
 
 
 def examine(
@@ -92,10 +96,10 @@ def examine(
     Raises:
         DataError: the file has no compressed variable, or one that the original does not have.
     """
-    for one, values, missing in _pairs(compressed, original):
+    for one, values, missing, unit, dims in _pairs(compressed, original):
         decoded = one.decode()
         record = compared(one.name, one.about, decoded, values, missing, with_quality=with_quality)
-        yield Examined(one, values, decoded, missing, record)
+        yield Examined(one, values, decoded, missing, record, unit, dims)
 
 
 def quantity_records(streams: list[tuple[str, bytes]], original: Path) -> list[dict[str, Any]]:
@@ -119,7 +123,7 @@ def quantity_records(streams: list[tuple[str, bytes]], original: Path) -> list[d
 
 def _pairs(
     compressed: Path | str, original: Path
-) -> Iterator[tuple[Stored, np.ndarray, MissingValues]]:
+) -> Iterator[tuple[Stored, np.ndarray, MissingValues, str, tuple[str, ...]]]:
     is_zarr = is_store(original)
     if not is_zarr:
         refuse_folder(original)
@@ -132,18 +136,34 @@ def _pairs(
             if file is not None:
                 if one.name not in file:
                     raise DataError(f"no variable {one.name!r}", where=str(original))
-                yield one, file[one.name][...], MissingValues.of_dataset(file[one.name])
+                dataset = file[one.name]
+                unit = dataset.attrs.get("units", "")
+                unit = unit.decode() if isinstance(unit, bytes) else str(unit)
+                missing = MissingValues.of_dataset(dataset)
+                yield one, dataset[...], missing, unit, _dim_names(dataset)
             elif is_zarr:
-                yield one, *original_array(original, one.name)
+                yield one, *original_array(original, one.name), "", ()
             else:
                 values = np.asarray(read_array(original, tuple(one.about["shape"])))
-                yield one, values, MissingValues()
+                yield one, values, MissingValues(), "", ()
     if nothing:
         raise DataError(
             "no variable compressed by scitoolkit",
             where=str(compressed),
             fix="scitoolkit verify COMPRESSED ORIGINAL, in this order",
         )
+
+
+def _dim_names(dataset: Any) -> tuple[str, ...]:
+    """Return the names of an HDF5 dataset's dims from labels or scales; empty if one has none."""
+    try:
+        names = [
+            dim.label or (dim[0].name.rpartition("/")[2] if len(dim) else "")
+            for dim in dataset.dims
+        ]
+    except RuntimeError:  # a scale that the file refers to is not in it
+        return ()
+    return tuple(map(str, names)) if all(names) else ()
 
 
 def compared(

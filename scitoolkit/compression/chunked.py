@@ -36,7 +36,7 @@ class Survey:
         bound: requested bound.
         missing: missing values that occur.
         extent: smallest and largest valid value.
-        absolute: the bound in the unit of the values.
+        absolute: the bound in the unit of the values; 0 if every bit is stored.
     """
 
     bound: Bound
@@ -94,7 +94,7 @@ def refusal(item: Any, bound: Bound, missing: MissingValues) -> str:
         bound: requested bound.
         missing: values that count as missing, including those declared in the file.
     """
-    if bound.mode not in ("abs", "rel") or not bound.value:
+    if bound.mode not in ("abs", "rel"):
         return f"a bound {bound.mode}={bound.value:g}"
     if item.dtype.itemsize not in (4, 8) or not item.shape or not math.prod(item.shape):
         return f"{item.dtype} of shape {tuple(item.shape)}"
@@ -122,9 +122,8 @@ def survey(item: Any, bound: Bound, missing: MissingValues, where: str) -> Surve
     if bound.of_range:
         seen.refuse_outliers(where)
     extent = seen.extent or (0.0, 0.0)
-    absolute = bound.absolute(*extent) or float(np.finfo(item.dtype).tiny)
     kept = MissingValues(tuple(value for value, found in occurring.items() if found))
-    return Survey(bound, kept, extent, absolute)
+    return Survey(bound, kept, extent, bound.absolute(*extent))
 
 
 def chunk_shape(shape: tuple[int, ...]) -> tuple[int, ...]:

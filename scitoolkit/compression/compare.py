@@ -60,17 +60,41 @@ def codecs_at_size(
     }
 
 
+def decoded_at_size(
+    values: np.ndarray, budget: int, name: str, *, missing: MissingValues | None = None
+) -> np.ndarray:
+    """Return what a baseline codec decodes at its best bound within `budget` bytes.
+
+    Raises:
+        BackendError: the codec cannot encode the field within the budget.
+    """
+    special = special_values(values, missing or MissingValues())
+    field = filled(np.ascontiguousarray(values, values.dtype.newbyteorder("=")), special)
+    codec = plain_codecs()[0][name]
+    _, bound = best_bound(codec, field, budget)
+    if not bound:
+        raise BackendError(f"{name} does not encode this field within {budget} bytes")
+    return codec.decode(codec.encode(field, bound), field.shape, field.dtype, bound)
+
+
 def best_within(
     codec: ErrorBoundedCodec, field: np.ndarray, budget: int, grid: int = GRID
 ) -> float:
     """Return the best PSNR (dB) of one codec within `budget` bytes over a fine grid of bounds."""
+    return best_bound(codec, field, budget, grid)[0]
+
+
+def best_bound(
+    codec: ErrorBoundedCodec, field: np.ndarray, budget: int, grid: int = GRID
+) -> tuple[float, float]:
+    """Return the best PSNR (dB) of one codec within `budget` bytes, and its bound; -inf and 0."""
     extent = float(field.max()) - float(field.min())
     if not 0 < extent < math.inf:
-        return -math.inf
+        return -math.inf, 0.0
     exponent = exponent_of(extent)  # PSNR does not depend on it
     field, extent = times_power(field, exponent), math.ldexp(extent, exponent)
     if codec.refusal(field, 0.5 * extent):
-        return -math.inf
+        return -math.inf, 0.0
     try:
         low, high = 1e-7 * extent, 0.5 * extent
         for _ in range(10):
@@ -80,9 +104,11 @@ def best_within(
             else:
                 low = middle
         bounds = np.geomspace(high / SPAN, high * SPAN, grid)
-        return max(measure(codec, field, float(b), budget) for b in [*bounds, high])
+        tried = [(measure(codec, field, float(b), budget), float(b)) for b in [*bounds, high]]
+        quality, bound = max(tried, key=lambda pair: pair[0])
+        return quality, math.ldexp(bound, -exponent) if quality > -math.inf else 0.0
     except BackendError:
-        return -math.inf
+        return -math.inf, 0.0
 
 
 def measure(

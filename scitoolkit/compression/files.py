@@ -52,7 +52,7 @@ from scitoolkit.io.compressed import (
     FILTERED,
     STREAM,
     StoreFiles,
-    has_filter,
+    filter_bound,
     is_store,
     is_stream,
     mark_of,
@@ -448,7 +448,7 @@ def candidates_of(file: h5py.File) -> dict[str, Candidate]:
     stale = [name.lstrip("/") for name, item in floats.items() if _stale(item)]
     if stale:
         log.warning(
-            "%s: %s: attribute %s of a former file is ignored, nothing is compressed here",
+            "%s: %s: attribute %s is of a former file and ignored",
             file.filename,
             ", ".join(stale),
             FILTERED,
@@ -458,7 +458,7 @@ def candidates_of(file: h5py.File) -> dict[str, Candidate]:
             item.size,
             item.ndim,
             "coordinate" if item.is_scale else roles.get(name, ""),
-            has_filter(item),
+            bool(filter_bound(item)),
         )
         for name, item in floats.items()
     }
@@ -474,7 +474,7 @@ def _attributes(item: Any) -> dict[str, Any]:
 
 
 def _stale(item: h5py.Dataset) -> bool:
-    return FILTERED in item.attrs and not has_filter(item)
+    return FILTERED in item.attrs and mark_of(item) != FILTERED
 
 
 def _is_float(item: h5py.Dataset) -> bool:

@@ -42,6 +42,8 @@ class Shown:
         bits: stored bits per value.
         psnr: in dB, of all values.
         unit: unit of the values, "" if unknown.
+        dims: names of the dims, empty if unknown.
+        rival: a baseline codec at the same number of bytes, and its decoded values.
     """
 
     original: np.ndarray
@@ -52,10 +54,12 @@ class Shown:
     bits: float = 0.0
     psnr: float = 0.0
     unit: str = ""
+    dims: tuple[str, ...] = ()
+    rival: tuple[str, np.ndarray] | None = None
 
     @classmethod
-    def of(cls, one: Examined) -> Shown:
-        """Return the data of an examined variable."""
+    def of(cls, one: Examined, rival: tuple[str, np.ndarray] | None = None) -> Shown:
+        """Return the data of an examined variable, drawn beside a rival's."""
         about = one.stored.about
         absolute = about["bound"]["mode"] in ("abs", "rel") and about.get("error_bound")
         return cls(
@@ -66,6 +70,9 @@ class Shown:
             float(absolute) if absolute else None,
             8 * int(about["bytes"]) / max(one.original.size, 1),
             float(one.record["psnr"]),
+            one.unit,
+            one.dims,
+            rival,
         )
 
 
@@ -108,11 +115,14 @@ def pictures(values: Mapping[str, Shown]) -> tuple[list[Figure], xr.Dataset]:
             "decoded": decoded,
             "error": error / shown.allowed if bounded else error,
         }
+        if shown.rival:
+            beside = np.where(gone, np.nan, _float(shown.rival[1])) - original
+            maps[f"error of {shown.rival[0]}"] = beside / shown.allowed if bounded else beside
         for kind, array in maps.items():
             middle = _middle(array)
-            dims = _dims(original.ndim, middle.shape, sizes)
+            dims = _dims(shown.dims, original.ndim, middle.shape, sizes)
             fields[f"{name}: {kind}"] = (dims, middle)
-        figures.append(_slice(name, shown.unit, bounded))
+        figures.append(_slice(name, shown.unit, bounded, shown.rival[0] if shown.rival else ""))
     if histograms:
         figures.append(
             Lines(
@@ -127,23 +137,28 @@ def pictures(values: Mapping[str, Shown]) -> tuple[list[Figure], xr.Dataset]:
     return [*figures, *after], xr.Dataset(fields)
 
 
-def _slice(name: str, unit: str, bounded: bool) -> Maps:
-    """Return maps of a slice: original and decoded with one scale, the error over the bound."""
+def _slice(name: str, unit: str, bounded: bool, rival: str) -> Maps:
+    """Return maps of a slice: original and decoded with one scale, the errors over the bound."""
     panels = [
         Panel(variable=f"{name}: {kind}", label=kind, scale=name, unit=unit)
         for kind in ("original", "decoded")
     ]
-    panels.append(
+    over = " / bound" if bounded else ""
+    errors = {"error": f"error{over}"}
+    if rival:
+        errors[f"error of {rival}"] = f"{rival} at equal bytes{': error' + over}"
+    panels += [
         Panel(
-            variable=f"{name}: error",
-            label="error / bound" if bounded else "error",
+            variable=f"{name}: {kind}",
+            label=label,
             scale=f"{name} error",
             diverging=True,
             unit="bound = 1" if bounded else unit,
             limit=1.0 if bounded else None,
         )
-    )
-    return Maps(title=f"{name}: middle slice", panels=panels, columns=3)
+        for kind, label in errors.items()
+    ]
+    return Maps(title=f"{name}: middle slice", panels=panels, columns=len(panels))
 
 
 def _short_name(path: str, paths: list[str]) -> str:
@@ -153,11 +168,14 @@ def _short_name(path: str, paths: list[str]) -> str:
     return last if is_unique else path.replace("/", " ")  # HDF5 names cannot contain slashes
 
 
-def _dims(ndim: int, shape: tuple[int, ...], sizes: dict[str, int]) -> tuple[str, str]:
+def _dims(
+    given: tuple[str, ...], ndim: int, shape: tuple[int, ...], sizes: dict[str, int]
+) -> tuple[str, str]:
     """Return names of the two dims of a slice, unique for each size."""
     found = []
-    for axis, size in zip((ndim - 1, ndim), shape, strict=True):
-        names = (f"dim {axis}{suffix}" for suffix in ("", *(f" ({n})" for n in range(2, 99))))
+    for axis, size in zip((ndim - 2, ndim - 1), shape, strict=True):
+        dim = given[axis] if given else f"dim {axis + 1}"
+        names = (f"{dim}{suffix}" for suffix in ("", *(f" ({n})" for n in range(2, 99))))
         name = next(n for n in names if sizes.setdefault(n, size) == size)
         found.append(name)
     return found[0], found[1]

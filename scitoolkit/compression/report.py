@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from scitoolkit.compression.check import Examined, examine, quantity_records
-from scitoolkit.compression.compare import codecs_at_size, plain_codecs
+from scitoolkit.compression.compare import codecs_at_size, decoded_at_size, plain_codecs
 from scitoolkit.compression.missing import MissingValues
 from scitoolkit.compression.pictures import MOST_VARIABLES, Shown, pictures
 from scitoolkit.compression.quality import NAMES
@@ -46,6 +46,8 @@ def results_of(
     records, streams = [], []
     for one in examine(compressed, original, with_quality=True):
         name, stored = one.stored.name, int(one.stored.about["bytes"])
+        if name == compressed.name:  # of a file that holds one array without a name
+            name = original.stem
         records.append(one.record)
         if one.stored.stream is not None:
             streams.append((name, one.stored.stream))
@@ -55,7 +57,8 @@ def results_of(
             verdicts.append(_verdict(name, one.record["psnr"], peers))
         if pictured and one.original.dtype.kind == "f":
             is_lead = bool(peers) and gains[-1] == min(gains)
-            _add_shown(shown, name, one, is_lead)
+            rival = _rival(one, stored, peers) if is_lead else None
+            _add_shown(shown, name, one, is_lead, rival)
         allowed = one.record["allowed"]
         rows.append(
             [
@@ -98,7 +101,7 @@ def results_of(
         title=f"Compression of {original.name}{', ' * bool(asked)}{asked}",
         verdict=verdicts[int(np.argmin(gains))] if gains else None,
         summary=[
-            f"{len(rows)} variables; the file is {ratio:.1f} times smaller.",
+            f"{len(rows)} variable{'s' * (len(rows) != 1)}; the file is {ratio:.1f} times smaller.",
             f"The largest error is {share:.4g} of the bound, measured at every point.",
         ],
         metrics=metrics,
@@ -133,14 +136,30 @@ def write_verification(compressed: Path, original: Path, folder: Path) -> Path:
     return write_report(folder)
 
 
-def _add_shown(shown: dict[str, Shown], name: str, one: Examined, is_lead: bool) -> None:
+def _add_shown(
+    shown: dict[str, Shown],
+    name: str,
+    one: Examined,
+    is_lead: bool,
+    rival: tuple[str, np.ndarray] | None,
+) -> None:
     """Add a variable to those that are drawn, first if it is the verdict's so far."""
     if is_lead:
         others = list(shown.items())[: MOST_VARIABLES - 1]
         shown.clear()
-        shown.update({name: Shown.of(one), **dict(others)})
+        shown.update({name: Shown.of(one, rival), **dict(others)})
     elif len(shown) < MOST_VARIABLES:
         shown[name] = Shown.of(one)
+
+
+def _rival(one: Examined, stored: int, peers: Mapping[str, float]) -> tuple[str, np.ndarray] | None:
+    """Return the best baseline within the bytes of a variable, and the values it decodes."""
+    best = max(peers, key=lambda name: peers[name])
+    if not np.isfinite(peers[best]):
+        return None
+    missing = one.missing | MissingValues.from_header(one.stored.about)
+    decoded = decoded_at_size(one.original, stored, best, missing=missing)
+    return best.upper(), decoded
 
 
 def _peers(one: Examined, stored: int) -> dict[str, float]:

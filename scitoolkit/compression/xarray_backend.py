@@ -25,7 +25,7 @@ from scitoolkit.compression.filtered import about, load_filter
 from scitoolkit.compression.regions import decompress_region
 from scitoolkit.compression.zarr_files import stored_arrays
 from scitoolkit.core.errors import DataError
-from scitoolkit.io.compressed import FILTERED, has_filter, is_store, is_stream, mark_of
+from scitoolkit.io.compressed import FILTERED, is_store, is_stream, mark_of
 
 # Keys of an encoding that describe the compressed dataset instead of the original.
 _STORAGE = {
@@ -104,7 +104,7 @@ class CompressedStore(AbstractDataStore):
             for name, variable in variables.items():
                 if FILTERED in variable.attrs:
                     item = file[self._group][str(name)]
-                    if has_filter(item):
+                    if mark_of(item):
                         variable.encoding = _original_encoding(variable.encoding, about(item))
                     del variable.attrs[FILTERED]
                 if HEADER not in variable.attrs:

@@ -51,10 +51,10 @@ class InterpolationSerializer(ArrayBytesCodec):
         """Raise ConfigError for an unsupported dtype or bound before anything is written."""
         del shape, chunk_grid
         native = dtype.to_native_dtype()
-        if native.kind != "f" or native.itemsize not in (4, 8) or not self.bound > 0:
+        if native.kind != "f" or native.itemsize not in (4, 8) or not self.bound >= 0:
             raise ConfigError(
                 f"{CODEC} for {native} within {self.bound}",
-                allowed="float32 or float64, a positive bound",
+                allowed="float32 or float64, a bound of at least 0",
             )
 
     def compute_encoded_size(self, input_byte_length: int, chunk_spec: ArraySpec) -> int:

@@ -324,6 +324,16 @@ def arrays(files: StoreFiles) -> Iterator[tuple[str, ArrayMetadata]]:
                 yield folder, meta
 
 
+def arrays_with_missing(
+    files: StoreFiles,
+) -> Iterator[tuple[str, zarr.Array[Any], MissingValues]]:
+    """Yield path, array and missing values of each array of a store."""
+    for path, meta in arrays(files):
+        array = _open(files, path)
+        is_float = array.dtype.kind == "f"
+        yield path, array, missing_of(array, meta) if is_float else MissingValues()
+
+
 def missing_of(array: zarr.Array[Any], meta: ArrayMetadata) -> MissingValues:
     """Return the missing values of an array: its attributes, its fill value, netCDF's fill.
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.log import get_logger
+from scitoolkit.core.notebook import html_page, html_table
 from scitoolkit.core.unit_conversion import conversion
 from scitoolkit.core.units import same_unit
 
@@ -41,6 +42,8 @@ STEP_TOLERANCE = 1e-2
 """Relative difference of steps that counts as the same step: times stored with few digits."""
 CELL_TOLERANCE = 1e-2
 """Distance of coordinates, in cells, that counts as the same grid."""
+ENTRY_TOLERANCE = 1e-6
+"""Relative distance of the only entries of two dims that counts as none."""
 SPACINGS = 50
 """A typical change below so many float32 spacings of the values is lost in the cast."""
 
@@ -109,6 +112,8 @@ class Dim:
         period: length after which the coordinate repeats, None if it does not.
         repeats: whether the last entry is the first one again.
         digest: digest of the relative positions of an uneven coordinate.
+        positive: `up` or `down`, the direction in which a vertical coordinate increases; "" if the
+            file does not state it.
     """
 
     name: str
@@ -124,6 +129,7 @@ class Dim:
     period: float | None = None
     repeats: bool = False
     digest: str = ""
+    positive: str = ""
 
 
 @dataclass(frozen=True)
@@ -185,6 +191,19 @@ class DataFacts:
     def to_json(self) -> dict[str, Any]:
         """Return JSON types."""
         return asdict(self)
+
+    def _repr_html_(self) -> str:
+        """Return tables of variables, dims and parameters for a notebook."""
+        variables = [[v.name, v.units, ", ".join(v.dims)] for v in self.variables]
+        dims = [[d.name, d.role, d.units, d.size] for d in self.dims]
+        parameters = [[name, *limits] for name, limits in self.parameters.items()]
+        tables = (
+            html_table(["variable", "unit", "dims"], variables),
+            html_table(["dim", "role", "unit", "size"], dims),
+            html_table(["parameter", "least", "largest", "unit"], parameters),
+        )
+        shown = [t for t, rows in zip(tables, (variables, dims, parameters), strict=True) if rows]
+        return html_page("Facts of the data", (), *shown)
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> DataFacts:
@@ -610,9 +629,19 @@ def _space(trained: Dim, found: Dim, accepts: Accepts) -> list[Difference]:
                 )
             ]
         scale, offset = line
+    if trained.positive != found.positive:
+        texts = [f"positive {d.positive or 'unknown'}" for d in (trained, found)]
+        stated = bool(trained.positive and found.positive)
+        level: Level = "error" if stated else "note"
+        fix = f"ds.assign_coords({found.name}=-ds[{found.name!r}]), with attrs positive"
+        out.append(Difference(level, key, texts[0], texts[1], fix))
+        if stated:
+            return out
+    if trained.size == found.size == 1 and trained.kind == "numbers":
+        return out + _one_entry(key, trained, found, (scale, offset), accepts)
     if trained.direction * found.direction < 0:
         names = ["increasing" if d.direction > 0 else "decreasing" for d in (trained, found)]
-        level: Level = "convert" if accepts.convert else "error"
+        level = "convert" if accepts.convert else "error"
         flip = Conversion(found.name, "flip")
         out.append(Difference(level, key, names[0], names[1], f"ds.sortby({found.name!r})", flip))
     if (trained.period is None) != (found.period is None):
@@ -622,6 +651,19 @@ def _space(trained: Dim, found: Dim, accepts: Accepts) -> list[Difference]:
         out.append(Difference("error", key, texts[0], texts[1], "the domain of the training"))
         return out
     return out + _grid(key, trained, found, (scale, offset), accepts)
+
+
+def _one_entry(
+    key: str, trained: Dim, found: Dim, line: tuple[float, float], accepts: Accepts
+) -> list[Difference]:
+    """Compare the only positions along a dim: another level is another field on any grid."""
+    if accepts.grid != "same" and trained.role != "vertical":
+        return []
+    distance = abs(found.first * line[0] + line[1] - trained.first)
+    if distance <= ENTRY_TOLERANCE * abs(trained.first):
+        return []
+    before, here = (f"{d.first:g} {d.units}".strip() for d in (trained, found))
+    return [Difference("error", key, before, here, f"the entry at {before}")]
 
 
 def _grid(

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, cast, runtim
 
 from scitoolkit.core.errors import EXIT_USAGE, ConfigError
 from scitoolkit.core.lazy import load_name
+from scitoolkit.core.notebook import html_page
 from scitoolkit.core.processes import one_process
 
 if TYPE_CHECKING:
@@ -55,6 +56,10 @@ class Finding:
     def __str__(self) -> str:
         """Return the line shown to the user."""
         return ": ".join(part for part in (self.level, self.key, self.message) if part)
+
+    def _repr_html_(self) -> str:
+        """Return the finding for a notebook."""
+        return html_page(self.level, [": ".join(filter(None, (self.key, self.message)))])
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from scitoolkit.core.errors import DataError
+from scitoolkit.core.notebook import html_page, html_table
 from scitoolkit.core.run_directory import write_atomic
 
 FILE_NAME = "results.json"
@@ -376,6 +377,16 @@ class Results(_Part):
     units: dict[str, str] = {}
     tables: list[Table] = []
     figures: list[Figure] = []
+
+    def _repr_html_(self) -> str:
+        """Return verdict, summary, tables and metrics for a notebook."""
+        verdict = [self.verdict.sentence] if self.verdict else []
+        metrics = [
+            [name, v, display_unit(self.units.get(name, ""))] for name, v in self.metrics.items()
+        ]
+        tables = [html_table(t.columns, t.rows, t.title) for t in self.tables[:1]]
+        tables += [html_table(["metric", "value", "unit"], metrics)] if metrics else []
+        return html_page(self.title, [*verdict, *self.summary], *tables)
 
     def write(self, directory: Path) -> Path:
         """Write `results.json` into `directory` and return its path."""

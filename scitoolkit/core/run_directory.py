@@ -22,6 +22,7 @@ from typing import Any
 from scitoolkit.core.config import Config, dump_config
 from scitoolkit.core.environment import environment_report
 from scitoolkit.core.errors import ConfigError, DataError, ScitoolkitError
+from scitoolkit.core.notebook import html_facts, html_page
 
 RUN_ROOT = "run.root=FOLDER"
 """Setting by which the user chooses the folder of run directories."""
@@ -43,6 +44,15 @@ class RunDirectory:
     """
 
     path: Path
+
+    def _repr_html_(self) -> str:
+        """Return the path, and the results of an evaluated run, for a notebook."""
+        from scitoolkit.core.results import FILE_NAME, Results
+
+        evaluated = (self.path / FILE_NAME).is_file()
+        results = Results.read(self.path)._repr_html_() if evaluated else ""
+        facts = {"run": self.path, **({"report": self.report / "index.html"} if evaluated else {})}
+        return html_page("Run", (), html_facts(facts), results)
 
     @classmethod
     def create(cls, root: Path | str, workflow: str, config: Config) -> RunDirectory:

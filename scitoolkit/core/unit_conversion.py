@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from scitoolkit.core.units import canonical_unit
 
-BASE = ("m", "kg", "s", "k", "rad", "mol", "a")
+BASE = ("m", "kg", "s", "k", "rad", "mol", "ampere")
 """Base units, in the order of `Unit.powers`."""
 
 
@@ -87,9 +87,15 @@ _LINEAR = {
     "rad": (1.0, "rad"),
     "degree": (math.pi / 180, "rad"),
     "mol": (1.0, "mol"),
-    "a": (1.0, "a"),
-    "t": (1.0, "kg s-2 a-1"),
-    "v": (1.0, "kg m2 s-3 a-1"),
+    "ampere": (1.0, "ampere"),
+    "milliampere": (1e-3, "ampere"),
+    "tesla": (1.0, "kg s-2 ampere-1"),
+    "millitesla": (1e-3, "kg s-2 ampere-1"),
+    "v": (1.0, "kg m2 s-3 ampere-1"),
+    "mv": (1e-3, "kg m2 s-3 ampere-1"),
+    "siemens": (1.0, "kg-1 m-2 s3 ampere2"),
+    "millisiemens": (1e-3, "kg-1 m-2 s3 ampere2"),
+    "microsiemens": (1e-6, "kg-1 m-2 s3 ampere2"),
 }
 _AFFINE = {"degc": (1.0, 273.15), "degf": (5 / 9, 459.67 * 5 / 9)}
 """Temperatures with their own zero, alone and never in a product."""

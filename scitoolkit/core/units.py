@@ -34,6 +34,7 @@ _SPELLINGS = {
     "%": ("%", "percent"),
     "kg/kg": ("kg/kg",),
     "s": ("s", "sec", "second", "seconds"),
+    "siemens": ("siemens", "mho", "mhos"),
 }
 _CANONICAL = {spelling: unit for unit, names in _SPELLINGS.items() for spelling in names}
 
@@ -51,21 +52,61 @@ def same_unit(first: str, second: str) -> bool:
 
 
 def canonical_unit(unit: str) -> str:
-    """Return the canonical lower-case spelling of a unit.
+    """Return the canonical spelling of a unit: lower case, but for symbols whose case decides.
 
     Products and powers become sorted factors with integer exponents. Text of another form is only
-    stripped and lowered.
+    stripped and lowered. Symbols of the SI (9th edition of the SI brochure, tables 2, 4 and 7)
+    that differ from others by their case alone, such as mS of ms and MPa of mPa, are spelled out.
 
     Example:
         >>> canonical_unit("m s^-1"), canonical_unit("meters/second"), canonical_unit("J/(kg K)")
         ('m/s', 'm/s', 'j/(kg k)')
+        >>> canonical_unit("mS/cm"), canonical_unit("MPa")
+        ('cm-1 millisiemens', 'megapa')
     """
-    key = " ".join(_MEGA.sub("mega", unit.strip()).lower().split())
+    text = unit.strip()
+    text = text if text in _CAPITALS else _WORD.sub(_cased, text)
+    key = " ".join(text.lower().split())
     return _CANONICAL.get(key) or _product(key) or key
 
 
-# Lower case would make megapascal of millipascal.
-_MEGA = re.compile(r"\bM(?=(?:Pa|W|J|eV|V|Hz|g|N|m|s|T|A)(?![a-z]))")
+_CAPITALS = {"M/S", "M S-1", "M S^-1", "M S**-1", "PA"}
+"""Capitals of old archives, which would otherwise be symbols of the SI."""
+_WORD = re.compile(r"[A-Za-zµμ]+")
+_PREFIXES = {
+    **{"Y": "yotta", "Z": "zetta", "E": "exa", "P": "peta", "T": "tera", "G": "giga"},
+    **{"M": "mega", "k": "kilo", "h": "hecto", "d": "deci", "c": "centi", "m": "milli"},
+    **{"u": "micro", "µ": "micro", "μ": "micro", "n": "nano", "p": "pico", "f": "femto"},
+    **{"a": "atto", "z": "zepto", "y": "yocto"},
+}
+_UPPER_PREFIXES = "YZPM"
+"""Prefixes of which the lower case is another one."""
+_UPPER = {"S": "siemens", "A": "ampere", "T": "tesla", "H": "henry", "G": "gauss"}
+"""Symbols of which the lower case is another unit: second, year, tonne, hour, gram."""
+_ALIKE = re.compile(r"Pa|eV|Hz|Wb|[gmsNJWVCFKL]|mol|bar|Gy|Sv|Bq|lm|lx|cd|kat|l|t|a|yr")
+_SYMBOL = re.compile(rf"({'|'.join(_PREFIXES)})({_ALIKE.pattern}|[SATHGMD])")
+
+_LOWERED = ("Pa", "MM")
+"""Pascal, no 10^15 years; and millimetres in capitals."""
+
+
+def _cased(word: re.Match[str]) -> str:
+    """Return a symbol of the SI whose lower case is another one spelled out, others as written."""
+    symbol = word[0]
+    if symbol in _UPPER:
+        return _UPPER[symbol]
+    parts = None if symbol in _LOWERED else _SYMBOL.fullmatch(symbol)
+    if parts is None:
+        return symbol
+    prefix, unit = parts.groups()
+    # Molar and debye, and the metre and day: 5 mM are no length.
+    name = {"M": "molar", "D": "debye", **_UPPER}.get(unit)
+    if name is not None:
+        return _PREFIXES[prefix] + name
+    upper = prefix in _UPPER_PREFIXES or symbol == "Gm"
+    return _PREFIXES[prefix] + unit if upper else symbol
+
+
 _FACTOR = re.compile(r"([*/. ]?) ?([a-zµ°%_]+)(?:\*\*|\^)?([+-]?[0-9]+)? ?")
 
 

@@ -49,6 +49,7 @@ from scitoolkit.emulation.streaming import drawn_ranges, make_files, stream_load
 from scitoolkit.emulation.symmetries import Symmetries
 from scitoolkit.emulation.task import EmulationTask, cell_weights
 from scitoolkit.emulation.transfer import checked_widths, on_grid
+from scitoolkit.io.campaign.content import content_of, require_same_content
 from scitoolkit.io.campaign.leaks import require_no_leak
 from scitoolkit.io.campaign.split import SplitRows
 from scitoolkit.io.fields import write_fields
@@ -178,7 +179,7 @@ def train(config: EmulationConfig, run: RunDirectory, *, resume: bool = False) -
 
 
 def _require_same_data(data: Data, run: RunDirectory, resume: bool) -> None:
-    """Store the facts of the data with a run; compare those of a resumed run.
+    """Store the facts, rows and content of the data with a run; compare those of a resumed run.
 
     Raises:
         DataError: the files changed since the run began.
@@ -190,6 +191,12 @@ def _require_same_data(data: Data, run: RunDirectory, resume: bool) -> None:
         refuse(compare(facts, data.facts, accepts), f"{data.where}, in the resumed run")
     elif current_rank() == 0:
         folder.save_facts(data.facts)
+    stored, now = run.path / "content.json", content_of(data.campaign)
+    if resume and stored.exists():
+        before = json.loads(stored.read_text())
+        require_same_content(before, now, f"{data.where}, in the resumed run")
+    elif current_rank() == 0:
+        write_atomic(stored, json.dumps(now) + "\n")
 
 
 def evaluate(directory: Path, data: Path | None = None) -> Results:
@@ -203,7 +210,7 @@ def evaluate(directory: Path, data: Path | None = None) -> Results:
     emulator = placed(surrogate.load(model.path, config))
     path = data if data is not None else config.data.test
     opened = open_data(config.data, path, like=emulator.layout, trained=model.facts())
-    blocks = opened.blocks
+    blocks = opened.stretches
     if path is None:
         edges = model.record()["parts"]["test"]
         blocks = [range(a, b) for a, b in zip(edges[::2], edges[1::2], strict=True)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
+import struct
 import zipfile
 from collections.abc import Iterable, Mapping
 from functools import cached_property
@@ -121,20 +122,36 @@ def holds_streams(path: Path) -> bool:
         return bool(file.visititems(lambda _, item: mark_of(item) or None))
 
 
-def has_filter(item: Any) -> bool:
-    """Return whether an HDF5 object is a dataset whose chunks pass through scitoolkit's filter."""
+def filter_bound(item: Any) -> float | None:
+    """Return the absolute bound with which the chunks of an HDF5 dataset are coded.
+
+    0 is lossless, as after NCO; None for objects without scitoolkit's filter.
+    """
     if not isinstance(item, h5py.Dataset) or item.chunks is None:
-        return False
+        return None
     properties = item.id.get_create_plist()
-    filters = (properties.get_filter(i)[0] for i in range(properties.get_nfilters()))
-    return FILTER_ID in filters
+    for code, _, words, *_ in map(properties.get_filter, range(properties.get_nfilters())):
+        if code == FILTER_ID:
+            return struct.unpack("<d", struct.pack("<II", *words[2:4]))[0] if words[3:] else 0.0
+    return None
 
 
 def mark_of(item: Any) -> str:
-    """Return `STREAM` or `FILTERED` if an HDF5 object is stored so, "" for all others."""
+    """Return `STREAM` or `FILTERED` if an HDF5 object is stored so, "" for all others.
+
+    The mark of a filtered variable must state the bound of its filter: tools that apply the filter
+    again, with another bound, copy the old mark.
+    """
     if STREAM in item.attrs and _holds_bytes(item):
         return STREAM
-    return FILTERED if FILTERED in item.attrs and has_filter(item) else ""
+    bound = filter_bound(item)
+    if FILTERED not in item.attrs or bound is None:
+        return ""
+    try:
+        stated = float(json.loads(item.attrs[FILTERED])["error_bound"])
+    except (ValueError, TypeError, KeyError):
+        return FILTERED  # damaged, which its reader reports
+    return FILTERED if stated == bound else ""
 
 
 def _holds_bytes(item: Any) -> bool:

@@ -117,6 +117,7 @@ def _dim(name: str, role: Role, size: int, coordinate: xr.DataArray | None) -> D
         period,
         repeats,
         _positions(numbers, step),
+        str(coordinate.attrs.get("positive", "")).strip().lower(),
     )
 
 

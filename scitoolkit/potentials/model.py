@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -34,7 +34,10 @@ class Potential(nn.Module, ABC):
         interaction: mean interaction energy added to the learned energy, or None.
         is_pinned: whether `shift` is the energy of a lone atom, so that the network's energy of
             a lone atom is subtracted at every call; see `pin` and `unpin`.
+        not_compiled: why `training.compile` is refused.
     """
+
+    not_compiled: ClassVar[str] = "it differentiates its energy, and the loss its forces again"
 
     def __init__(
         self, type_map: Sequence[str], cutoff: float, zbl: ZblConfig | None = None

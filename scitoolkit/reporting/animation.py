@@ -24,7 +24,7 @@ DPI = 100
 """Low resolution, because the images are embedded in the report."""
 
 
-def animated_maps(spec: Maps, fields: xr.Dataset) -> bytes:
+def animated_maps(spec: Maps, fields: xr.Dataset, *, narrow: bool = False) -> bytes:
     """Return an animated PNG of maps along `spec.animate`, with one colour scale for all frames.
 
     If the dim has more than `MOST_FRAMES` entries, that many are drawn, evenly spaced.
@@ -44,7 +44,7 @@ def animated_maps(spec: Maps, fields: xr.Dataset) -> bytes:
     every = spec.model_copy(update={"panels": [panel for f in frames for panel in f.panels]})
     norms = scale_norms(every, fields)
     with style():
-        figure = draw_maps(frames[0], fields, norms)
+        figure = draw_maps(frames[0], fields, norms, narrow=narrow)
         figure.set_dpi(DPI)
         figure.canvas.draw()
         images = [_drawn(figure, frame, fields) for frame in frames]

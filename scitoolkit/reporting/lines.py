@@ -69,18 +69,22 @@ def draw_lines(spec: Lines) -> Figure:
         return figure
 
 
-def draw_multiples(specs: Sequence[Lines], title: str = "", shared: bool = False) -> Figure:
+def draw_multiples(
+    specs: Sequence[Lines], title: str = "", shared: bool = False, *, narrow: bool = False
+) -> Figure:
     """Draw several quantities over one axis as small panels, up to four per row.
 
     Args:
         specs: the panels.
         title: of the figure.
         shared: whether one legend above the panels replaces those of the panels.
+        narrow: for a phone: one panel per row, two of many.
     """
     columns = max(1, min(len(specs), 3 if len(specs) in (5, 6, 9) else MOST_PANELS_A_ROW))
+    columns = min(columns, 1 if len(specs) <= MOST_PANELS_A_ROW else 2) if narrow else columns
     rows = max(1, -(-len(specs) // columns))
     with style():
-        width = {1: 4.6, 2: 7.6, 3: 10.4}.get(columns, 12.0)
+        width = 4.6 if narrow else {1: 4.6, 2: 7.6, 3: 10.4}.get(columns, 12.0)
         height = 1.03 * width / columns if any(spec.equal for spec in specs) else 2.0
         figure = new_figure(width, height * rows + 0.45 * bool(title) + 0.25 * shared)
         if title:
@@ -103,7 +107,7 @@ def draw_multiples(specs: Sequence[Lines], title: str = "", shared: bool = False
                 found.values(),
                 found.keys(),
                 loc="outside lower center",
-                ncols=min(6, len(found)),
+                ncols=min(2 if narrow else 6, len(found)),
                 markerscale=2.0,
             )
         return figure

@@ -7,6 +7,7 @@ a figure have the same size; colour bars are placed next to them.
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -36,6 +37,8 @@ _NAMES = {
 # Lengths in inches.
 _WIDTH, _TALL = 11.6, 4.6  # of a figure with many columns, of all its rows of panels
 _WIDEST = 4.4  # panel
+_TITLE_SIGNS = 11  # characters of a title in an inch
+_NARROW = 4.6  # of a figure for a phone, whose panels are at most that high
 _LEFT, _BOTTOM, _TOP, _RIGHT = 0.62, 0.48, 0.58, 0.12
 _BAR, _BAR_PAD, _BAR_LABELS = 0.11, 0.07, 0.48
 
@@ -69,9 +72,15 @@ def scale_norms(spec: Maps, fields: xr.Dataset) -> dict[str, Normalize]:
 
 
 def draw_maps(
-    spec: Maps, fields: xr.Dataset, norms: Mapping[str, Normalize] | None = None
+    spec: Maps,
+    fields: xr.Dataset,
+    norms: Mapping[str, Normalize] | None = None,
+    *,
+    narrow: bool = False,
 ) -> Figure:
     """Draw panels of `results.nc` in rows of `spec.columns`, with a colour bar for each scale.
+
+    If `narrow`, for a phone, the panels are below each other, each with its colour bar.
 
     North is up regardless of the order of latitude in the file; a 1-D selection becomes a line.
     Without `norms`, the scales span the values of the panels.
@@ -85,7 +94,7 @@ def draw_maps(
             say_empty(figure.add_subplot())
             return figure
         norms = norms or scale_norms(spec, fields)
-        layout = _Layout.of(spec, fields)
+        layout = _Layout.of(spec, fields, narrow=narrow)
         figure = new_figure(layout.width, layout.height)
         figure.set_layout_engine("none")
         diverging = {panel.scale for panel in spec.panels if panel.diverging}
@@ -111,7 +120,8 @@ def draw_maps(
 def title_maps(figure: Figure, text: str) -> None:
     """Write or replace the title of a figure of maps."""
     top = 1 - 0.07 / figure.get_figheight()
-    figure.suptitle(plain(text), x=0.008, y=top, ha="left", va="top", weight="bold", size=10.5)
+    lines = textwrap.wrap(plain(text), max(20, round(_TITLE_SIGNS * figure.get_figwidth())))[:2]
+    figure.suptitle("\n".join(lines), x=0.008, y=top, ha="left", va="top", weight="bold", size=10.5)
 
 
 @dataclass(frozen=True)
@@ -135,10 +145,10 @@ class _Layout:
     shared: bool
 
     @classmethod
-    def of(cls, spec: Maps, fields: xr.Dataset) -> _Layout:
+    def of(cls, spec: Maps, fields: xr.Dataset, *, narrow: bool = False) -> _Layout:
         """Return the layout of a figure: bars beside a row, or below where a scale spans rows."""
         count = len(spec.panels)
-        columns = max(1, min(spec.columns, count))
+        columns = 1 if narrow else max(1, min(spec.columns, count))
         rows = math.ceil(count / columns)
         chosen = [_select(fields, panel) for panel in spec.panels]
         flat = [_oriented(field) for field in chosen if field.ndim == 2]
@@ -154,12 +164,15 @@ class _Layout:
             if beside
             else set()
         )
+        if narrow and places:
+            slots = {0}
         used = [{p % columns for p in slots_used} for slots_used in places.values()]
         apart = sum(map(len, used)) == len(set().union(*used))
         aspect = next((a for a in map(_aspect, flat) if a), 0.62)
         layout = cls(columns, count, 1.0, 1.0, frozenset(slots), apart, shared)
-        width = min((_WIDTH - layout.width + columns) / columns, _WIDEST)
-        width = max(min(width, _TALL / rows / aspect), 1.1)
+        across, down = (_NARROW, _NARROW) if narrow else (_WIDTH, _TALL / rows)
+        width = min((across - layout.width + columns) / columns, _WIDEST)
+        width = max(min(width, down / aspect), 1.1)
         return cls(columns, count, width, width * aspect, frozenset(slots), apart, shared)
 
     @property
@@ -208,7 +221,8 @@ class _Layout:
         columns = [place % self.columns for place in places]
         if self.slots:
             left = self._left(max(columns)) + self.panel_width + _BAR_PAD
-            return self._box(left, self._top(places[0]), _BAR, self.panel_height)
+            top, last = self._top(places[0]), self._top(places[-1])
+            return self._box(left, top, _BAR, last - top + self.panel_height)
         left, right = self._left(min(columns)), self._left(max(columns)) + self.panel_width
         if not self.apart:
             start, end = self._left(0), self._left(self.columns - 1) + self.panel_width

@@ -108,6 +108,7 @@ class Image:
     note: str = ""
     is_training: bool = False
     has_panels: bool = False
+    narrow: bytes = b""  # PNG with the panels below each other, for phones
 
     @property
     def is_wide(self) -> bool:
@@ -119,6 +120,11 @@ class Image:
     def data(self) -> str:
         """The PNG in base64."""
         return base64.b64encode(self.png).decode("ascii")
+
+    @property
+    def narrow_data(self) -> str:
+        """The narrow PNG in base64, "" without one."""
+        return base64.b64encode(self.narrow).decode("ascii")
 
 
 def _curves(run: RunDirectory) -> list[Lines]:
@@ -158,28 +164,37 @@ def _draw(path: Path, curves: list[Lines], figures: list[Figure]) -> list[Image]
             _alternative(f),
             display_text(f.note),
             has_panels=isinstance(f, Maps | Multiples),
+            narrow=_png(f, fields, narrow=True) if len(getattr(f, "panels", [])) > 1 else b"",
         )
         for i, f in enumerate(figures)
     ]
     if curves:
         name, alt = f"{len(figures) + 1:02d}-training.png", "; ".join(map(_alternative, curves))
         images.append(
-            Image(name, to_png(draw_multiples(curves)), alt, is_training=True, has_panels=True)
+            Image(
+                name,
+                to_png(draw_multiples(curves)),
+                alt,
+                is_training=True,
+                has_panels=True,
+                narrow=to_png(draw_multiples(curves, narrow=True)) if len(curves) > 1 else b"",
+            )
         )
     return images
 
 
-def _png(spec: Figure, fields: xr.Dataset) -> bytes:
+def _png(spec: Figure, fields: xr.Dataset, *, narrow: bool = False) -> bytes:
+    """Return a figure as PNG, with its panels below each other if `narrow`."""
     from scitoolkit.reporting.animation import animated_maps
     from scitoolkit.reporting.maps import draw_maps
     from scitoolkit.reporting.plots import draw_plot
     from scitoolkit.reporting.style import to_png
 
     if not isinstance(spec, Maps):
-        return to_png(draw_plot(spec))
+        return to_png(draw_plot(spec, narrow=narrow))
     if spec.animate and spec.panels:
-        return animated_maps(spec, fields)
-    return to_png(draw_maps(spec, fields))
+        return animated_maps(spec, fields, narrow=narrow)
+    return to_png(draw_maps(spec, fields, narrow=narrow))
 
 
 def _read_fields(path: Path) -> xr.Dataset:
@@ -207,7 +222,7 @@ def _page(run: RunDirectory, results: Results, images: list[Image]) -> str:
         verdict=_prose(results.verdict.sentence) if results.verdict else "",
         summary=[_prose(line) for line in results.summary],
         lead=figures[0] if figures else None,
-        tables=[_table(table) for table in results.tables],
+        tables=[shown_table(table) for table in results.tables],
         figures=figures[1 : 1 + MOST_FIGURES],
         more=figures[1 + MOST_FIGURES :],
         training=next((image for image in images if image.is_training), None),
@@ -239,10 +254,10 @@ def _metrics(results: Results) -> dict[str, Any] | None:
         [name, format_column([value])[0], display_unit(results.units.get(name, ""))]
         for name, value in results.metrics.items()
     ]
-    return _table(Table(title="Metrics", columns=["name", "value", "unit"], rows=rows))
+    return shown_table(Table(title="Metrics", columns=["name", "value", "unit"], rows=rows))
 
 
-def _table(table: Table) -> dict[str, Any]:
+def shown_table(table: Table) -> dict[str, Any]:
     """Return the template variables of a table: headers and cells as text, with alignment."""
     best = best_rows(table)
     numbers = [is_numeric_column(table, j) for j in range(len(best))]

@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 _MOST_ROWS = 400
 
 
-def draw_plot(spec: Lines | Multiples | Points | Bars | Parallel | Diagram) -> Figure:
-    """Draw a figure that is not a map.
+def draw_plot(
+    spec: Lines | Multiples | Points | Bars | Parallel | Diagram, *, narrow: bool = False
+) -> Figure:
+    """Draw a figure that is not a map, with its panels below each other if `narrow`.
 
     Raises:
         DataError: labels, x and y values differ in length.
@@ -29,7 +31,7 @@ def draw_plot(spec: Lines | Multiples | Points | Bars | Parallel | Diagram) -> F
     if isinstance(spec, Lines):
         return draw_lines(spec)
     if isinstance(spec, Multiples):
-        return draw_multiples(spec.panels, spec.title, shared=True)
+        return draw_multiples(spec.panels, spec.title, shared=True, narrow=narrow)
     draw: Any = {Points: _points, Bars: _bars, Parallel: _parallel, Diagram: _diagram}
     with style.style():
         figure = style.new_figure(*_size(spec))

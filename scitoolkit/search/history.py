@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from scitoolkit.core.errors import CheckpointError
+from scitoolkit.core.notebook import html_page, html_table
 from scitoolkit.search.pareto import pareto_front
 from scitoolkit.search.trial import Objective, Trial
 
@@ -64,6 +65,13 @@ class History:
         self.workers = 1
         self.best_known: Trial | None = None
         self.num_done = self.num_failed = self.num_searched = 0
+
+    def _repr_html_(self) -> str:
+        """Return counts, and the trials with the best first objective, for a notebook."""
+        counts = f"{self.num_done} trials done, {self.num_failed} failed, {self.clock:.0f} s"
+        names = [objective.name for objective in self.limits]
+        rows = [[t.id, *(t.metrics.get(name) for name in names)] for t in self.ranked()]
+        return html_page("Search", [counts], html_table(["trial", *names], rows))
 
     @classmethod
     def from_events(cls, events: Iterable[Event]) -> History:

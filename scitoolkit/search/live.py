@@ -1,4 +1,4 @@
-"""Progress of a running search: a live table on a terminal, else a log line every 30 s."""
+"""Progress of a running search: a live table, a line in a notebook, else a log line every 30 s."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from logging import Logger
 from typing import TYPE_CHECKING, Any
 
 from scitoolkit.core.log import get_logger
+from scitoolkit.core.notebook import in_notebook
 
 if TYPE_CHECKING:
     from scitoolkit.search.manager import Search
@@ -21,6 +22,8 @@ class LiveTable:
 
     def __init__(self) -> None:
         self._terminal = sys.stderr.isatty()
+        self._notebook = in_notebook()
+        self._width = 0
         self._live: Any = None
         self._next = 0.0
         self._begin: tuple[float, int] | None = None
@@ -33,13 +36,16 @@ class LiveTable:
 
             self._live = Live(console=Console(stderr=True), auto_refresh=False, transient=True)
             self._live.start()
-        self._next = time.monotonic() + (0.0 if self._terminal else _LINE_EVERY)
+        at_once = self._terminal or self._notebook
+        self._next = time.monotonic() + (0.0 if at_once else _LINE_EVERY)
         return self
 
     def __exit__(self, *_: object) -> None:
         """Stop the live display and restore the terminal."""
         if self._live is not None:
             self._live.stop()
+        elif self._notebook and self._width:
+            sys.stderr.write("\n")
 
     def update(self, search: Search) -> None:
         """Redraw or log the progress, unless the last update is too recent."""
@@ -49,6 +55,13 @@ class LiveTable:
         if now < self._next:
             return
         rows = facts(search, now - self._begin[0], self._begin[1])
+        if self._notebook:
+            self._next = now + _REFRESH
+            text = ", ".join(f"{name} {value}" for name, value in rows.items())
+            self._width = max(self._width, len(text))
+            sys.stderr.write(f"\r{text:<{self._width}}")
+            sys.stderr.flush()
+            return
         if self._live is None:
             self._next = now + _LINE_EVERY
             log.info("%s", ", ".join(f"{name} {value}" for name, value in rows.items()))

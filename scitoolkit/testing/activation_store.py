@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from scitoolkit.core.errors import ConfigError, NumericalError
+from scitoolkit.testing.device import check_near, require_gpu
 from scitoolkit.training.memory.config import MemoryConfig, activation_stores
 from scitoolkit.training.memory.live_bytes import peak_live_bytes
 from scitoolkit.training.memory.store import ActivationMemory
@@ -99,13 +100,20 @@ NETWORKS: dict[str, tuple[type[nn.Module], Callable[[], Tensor]]] = {
 class Steps:
     """Steps of a network with an activation store, or without one, as the trainer runs them."""
 
-    def __init__(self, network: str, config: MemoryConfig | None, *, training: bool = True) -> None:
+    def __init__(
+        self,
+        network: str,
+        config: MemoryConfig | None,
+        *,
+        training: bool = True,
+        device: torch.device = CPU,
+    ) -> None:
         torch.manual_seed(0)
         build, data = NETWORKS[network]
-        self.model: nn.Module = build().train(training)
-        self.batch = {"x": data()}
+        self.model: nn.Module = build().train(training).to(device)
+        self.batch = {"x": data().to(device)}
         named = list(self.model.named_parameters())
-        self.memory = ActivationMemory(self.model, config, SingleStrategy(CPU), named)
+        self.memory = ActivationMemory(self.model, config, SingleStrategy(device), named)
         self.loss, self.count = torch.empty(()), 0
 
     def backward(self) -> None:
@@ -201,6 +209,22 @@ class ActivationStoreContract:
             assert coarser is not None
             named = dict(zip(found, (g for g in coarser if g is not None), strict=True))
             assert error(named, exact) > 1.2 * off
+
+    @pytest.mark.device
+    @pytest.mark.parametrize("network", NETWORKS)
+    def test_gradients_on_a_gpu(self, config: MemoryConfig, network: str) -> None:
+        """They are those of a step without a store, exactly or within three times the target."""
+        device = require_gpu()
+        if getattr(config, "folder", None) is not None:  # of activations of the CPU
+            config = config.model_copy(update={"folder": None})
+        plain = Steps(network, None, training=False, device=device).gradients()
+        steps = Steps(network, config, training=False, device=device).adapted()
+        gradients = steps.gradients()
+        assert all(gradient.device.type == "cuda" for gradient in gradients.values())
+        if steps.memory.measures(0):
+            assert error(gradients, plain) <= 3 * config.gradient_error
+        else:
+            check_near(gradients, {name: g.cpu() for name, g in plain.items()}, device)
 
     @pytest.mark.parametrize("network", NETWORKS)
     def test_nothing_is_kept_after_a_step(self, config: MemoryConfig, network: str) -> None:

@@ -15,6 +15,8 @@ from torch import Tensor, nn
 
 from scitoolkit.core.devices import CPU, device_of
 
+PRETENDED = "Pretended"
+"""Name of a pretended GPU."""
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 2e-4}
 """Of values and gradients, relative to the largest value of a tensor."""
 
@@ -24,6 +26,18 @@ def require_gpu() -> torch.device:
     if not torch.cuda.is_available():
         pytest.skip("needs a GPU")
     return torch.device("cuda", 0)
+
+
+def require_real_gpu(why: str) -> torch.device:
+    """Return the GPU; skip the test where there is none or a pretended one.
+
+    Args:
+        why: property of real tensors that the test needs.
+    """
+    device = require_gpu()
+    if torch.cuda.get_device_name(device) == PRETENDED:
+        pytest.skip(f"needs a real GPU: {why}")
+    return device
 
 
 def check_module(

@@ -14,8 +14,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from scitoolkit.core.devices import CPU
 from scitoolkit.emulation.guards.axes import Grid
 from scitoolkit.emulation.guards.base import GuardConfig, guards
+from scitoolkit.testing.device import check_near, require_gpu
 from scitoolkit.testing.member import check_registered, check_settings
 
 NX, NZ = 16, 12
@@ -82,6 +84,25 @@ class GuardContract:
         out = guard.build(grid)(dict(leaves), old)
         torch.stack([v.square().mean() for v in out.values()]).sum().backward()
         assert all(v.grad is None or bool(v.grad.isfinite().all()) for v in leaves.values())
+
+    @pytest.mark.device
+    def test_a_gpu_gives_the_same_numbers(self, guard, grid, states):
+        """States and gradients are those of the CPU, and the guard can be moved back."""
+        new, old = states
+        module = guard.build(grid)
+
+        def call(device):
+            moved = {name: v.to(device) for name, v in new.items()}
+            out = module(moved, {name: v.to(device) for name, v in old.items()})
+            return [out[name] for name in sorted(out)]
+
+        expected, computed = call(CPU), []
+        device = require_gpu()
+        module.to(device)
+        computed = call(device)
+        module.to(CPU)
+        named = (dict(zip("bpuw", values, strict=False)) for values in (computed, expected))
+        check_near(*named, device)
 
     def test_nothing_is_saved_with_the_weights(self, guard, grid):
         """Its matrices follow from the grid and are not part of the state."""

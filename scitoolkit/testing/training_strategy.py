@@ -22,9 +22,11 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from scitoolkit.core.config import Config
+from scitoolkit.core.devices import CPU, device_of
 from scitoolkit.core.errors import ConfigError, DataError, NumericalError, ScitoolkitError
 from scitoolkit.core.plugins import kinds
 from scitoolkit.core.run_directory import RunDirectory
+from scitoolkit.testing.device import check_near, require_gpu, require_real_gpu
 from scitoolkit.testing.loaders import TensorLoader
 from scitoolkit.testing.member import check_registered
 from scitoolkit.training.config import TrainingConfig
@@ -201,6 +203,28 @@ class TrainingStrategyContract:
         """The name is registered, and each field is a key of the section, which sets it."""
         check_registered(training_strategies, strategy)
         assert training(strategy).named_strategy() == strategy
+
+    @pytest.mark.device
+    def test_one_process_on_a_gpu(self, strategy: StrategyConfig) -> None:
+        """Weights, buffers and losses are those of the CPU, and are on the CPU after the training.
+
+        The model is there also after an error.
+        """
+        if strategy.shards_parameters:
+            require_real_gpu("FSDP2 keeps parameters on the meta device")
+        require_gpu()
+        tasks = [Regression(), Regression()]
+        expected, computed = (
+            fit(training(strategy, device=device), task)
+            for device, task in zip(("cpu", "cuda"), tasks, strict=True)
+        )
+        check_near(computed, expected, CPU)
+        assert device_of(tasks[1].model).type == "cpu"
+        failing = Regression(failure="nan")
+        with pytest.raises(NumericalError):
+            fit(training(strategy, device="cuda"), failing)
+        if not any(isinstance(p, DTensor) for p in failing.model.parameters()):
+            assert device_of(failing.model).type == "cpu"
 
     def test_results_do_not_depend_on_the_number_of_processes(
         self, strategy: StrategyConfig, tmp_path: Path

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from scitoolkit.core.log import get_logger
+from scitoolkit.core.notebook import in_notebook
 from scitoolkit.core.run_directory import write_atomic
 from scitoolkit.training.loggers import Logger
 from scitoolkit.training.view import TrainingView
@@ -81,16 +82,17 @@ class ScalarLog(Callback):
 
 
 class ProgressLine(Callback):
-    """Progress display: one updated line on a terminal, otherwise a line every 10 seconds.
+    """Progress display: one updated line on a terminal or in a notebook, else one every 10 s.
 
     Args:
         stream: output stream; stderr by default.
-        interval: seconds between lines; by default 0.2 on a terminal, else 10.
+        interval: seconds between lines; by default 0.2 for an updated line, else 10.
     """
 
     def __init__(self, stream: TextIO | None = None, interval: float | None = None) -> None:
         self._stream = stream or sys.stderr
-        self._live = self._stream.isatty()
+        self._live = self._stream.isatty() or in_notebook()
+        self._width = 0
         self._interval = (0.2 if self._live else 10.0) if interval is None else interval
         self._validation = ""
 
@@ -112,7 +114,9 @@ class ProgressLine(Callback):
             f"  loss {values['loss']:.4g}{self._validation}"
             f"  {rate:.1f} steps/s  {_duration(left)} left"
         )
-        self._stream.write(f"\r{text}\x1b[K" if self._live else f"{text}\n")
+        # Spaces and no control sequence erase the last line, which notebooks understand as well.
+        self._width = max(self._width, len(text))
+        self._stream.write(f"\r{text:<{self._width}}" if self._live else f"{text}\n")
         self._stream.flush()
 
     def on_validation(self, trainer: TrainingView, values: Mapping[str, float]) -> None:

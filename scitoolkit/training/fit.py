@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
 
 from scitoolkit.core.contracts import ResidualTask, Task
-from scitoolkit.core.errors import CheckpointError, ConfigError
+from scitoolkit.core.errors import CheckpointError, ConfigError, DataError
 from scitoolkit.core.resume import changed_settings, identity
 from scitoolkit.core.seeds import derive_seed, rng_state, seed_everything, set_rng_state
 from scitoolkit.training.averaging import WeightAverage
 from scitoolkit.training.checkpoint import Reader, Snapshot
+from scitoolkit.training.compiled import CompiledModel, check_traceable
 from scitoolkit.training.config import TrainingConfig
 from scitoolkit.training.memory.store import ActivationMemory
 from scitoolkit.training.optim.groups import grouped
@@ -45,6 +47,7 @@ class Fit:
 
     Raises:
         ConfigError: the model has no trainable parameters, or does not fit the optimizer.
+        DataError: the loader has no batch.
     """
 
     def __init__(
@@ -61,14 +64,14 @@ class Fit:
         self.loader: Any = loader
         self.position: Position = position
         self.best: BestLoss = BestLoss(config.early_stopping)
+        if config.compile:
+            check_traceable(task.model)
         seed_everything(config.seed, rank=strategy.seed_rank)
         task.model = strategy.prepare(task.model, config.seed)
         # A module that was put in eval mode within a model in training mode stays so.
         if not task.model.training:
             task.model.train()
         self._modes = [(module, module.training) for module in task.model.modules()]
-        if config.compile:
-            task.model.compile()
         named = [(n, p) for n, p in task.model.named_parameters() if p.requires_grad]
         if not named:
             raise ConfigError("the model has no parameters to train", where="model")
@@ -101,6 +104,13 @@ class Fit:
         optimizer = config.optimizer.build(given)
         self._optimizer_state = OptimizerState(optimizer, [n for names, _ in groups for n in names])
         self._optimizer_state.pack()  # raises now if the state cannot be saved
+        if not len(loader):
+            raise DataError(
+                "the training set has no batch",
+                where="training.batch_size",
+                allowed="at least one batch",
+                fix="a smaller batch_size, or drop_last=False",
+            )
         self.steps_per_epoch: int = -(-len(loader) // config.accumulate)
         position.step, position.epoch = 0, 0
         position.total_steps = config.steps or config.epochs * self.steps_per_epoch
@@ -114,6 +124,11 @@ class Fit:
         self.stepper: OptimizerStep = OptimizerStep(
             task, config, strategy, optimizer, named, moved, self.memory, self._publish
         )
+        self._compiled = CompiledModel(task.model) if config.compile else None
+
+    def compiling(self) -> contextlib.AbstractContextManager[None]:
+        """Return the context of a training step, the first of which may compile the model."""
+        return self._compiled.told() if self._compiled else contextlib.nullcontext()
 
     def train_mode(self) -> None:
         """Put the modules into the modes that they had at the start of the training."""
@@ -122,6 +137,8 @@ class Fit:
 
     def close(self) -> None:
         """Remove hooks from the model, so that it can be used and trained further."""
+        if self._compiled is not None:
+            self._compiled.detach()
         if self._kept is not None:
             self._kept.detach()
 
@@ -136,6 +153,7 @@ class Fit:
         state = {
             "identity": self._identity(),
             "step": self.position.step,
+            "total_steps": self.position.total_steps,
             "epoch": self.position.epoch,
             "best": self.best.found,
             "bad_epochs": self.best.bad_epochs,
@@ -161,7 +179,8 @@ class Fit:
             CheckpointError: an entry is missing or does not fit.
         """
         self._check_identity(reader)
-        load_tensors(self._weights(), reader)
+        self._check_length(reader)
+        load_tensors(self._stored_in(reader), reader)
         state = reader.state
         try:
             self._optimizer_state.unpack(state["optimizer"], reader)
@@ -187,6 +206,12 @@ class Fit:
         kept = self._kept.tensors() if self._kept is not None else {}
         return {**model_tensors(self.task.model), **averages, **self.strategy.tensors(), **kept}
 
+    def _stored_in(self, reader: Reader) -> dict[str, Tensor]:
+        """Return the tensors to read; earlier checkpoints have no averages of buffers."""
+        buffers = {f"ema.{name}" for name, _ in self.task.model.named_buffers()}
+        missing = buffers - set(reader.shapes)
+        return {n: t for n, t in self._weights().items() if n not in missing}
+
     def _publish(self) -> None:
         """Copy the parameters that the optimizer has updated into the model."""
         self.strategy.publish()
@@ -206,6 +231,22 @@ class Fit:
         """Return settings and shapes that must be the same in a resumed run."""
         shapes = {n: list(p.shape) for n, p in self.task.model.named_parameters()}
         return {"training": identity(self.config), "model": shapes}
+
+    def _check_length(self, reader: Reader) -> None:
+        """Refuse another length of the training if the rates or averages depend on it."""
+        now = self.position.total_steps
+        before = int(reader.state.get("total_steps", now))  # not in older checkpoints
+        averages = self.config.swa_start is not None
+        if before == now or not (averages or self.rate.changes_with(before)):
+            return
+        reads = "training.swa_start" if averages else f"schedule {self.config.schedule.name}"
+        length = "" if averages else f", or training.schedule.length={before} (or another number)"
+        raise ConfigError(
+            f"{reads} depends on the length of the training, which was {before} steps and is {now}",
+            where=str(reader.path),
+            allowed=f"{before} steps",
+            fix=f"the former training.epochs or training.steps{length}",
+        )
 
     def _check_identity(self, reader: Reader) -> None:
         changed = changed_settings(reader.state.get("identity", {}), self._identity())

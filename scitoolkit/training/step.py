@@ -54,6 +54,19 @@ class LossScale:
             self.good_steps = 0
 
 
+def read(numbers: list[Tensor]) -> list[float]:
+    """Return the values of tensors of one element; for those on a GPU the host waits once.
+
+    Example:
+        >>> read([torch.tensor(1.5), torch.tensor([2.0])])
+        [1.5, 2.0]
+    """
+    if all(number.device.type == "cpu" for number in numbers):
+        return [number.item() for number in numbers]
+    home = next(number.device for number in numbers if number.device.type != "cpu")
+    return torch.stack([n.detach().reshape(()).to(home, torch.float64) for n in numbers]).tolist()
+
+
 class OptimizerStep:
     """Runs optimizer steps: gradients of all micro-batches, checks, clipping, update.
 
@@ -234,13 +247,13 @@ class OptimizerStep:
         gradients = [local(p.grad) for _, p in self._moved if p.grad is not None]
         if self._scaler is not None:
             torch._foreach_mul_(gradients, 1.0 / self._scaler.scale)
-        if not needed and self._strategy.world == 1:
-            norm = self._cheap_check(gradients)
+        alone = self._strategy.world == 1
+        if alone and not needed:
+            measured = self._cheap_check(gradients)
         else:
-            norm = self._strategy.norm(gradients).item() if gradients else 0.0
-        finite = math.isfinite(norm) and all(
-            math.isfinite(loss.item()) for _, loss, _ in parts if self._strategy.world == 1
-        )
+            measured = self._strategy.norm(gradients) if gradients else self._found.zero_()
+        norm, *losses = read([measured, *(loss for _, loss, _ in parts if alone)])
+        finite = math.isfinite(norm) and all(map(math.isfinite, losses))
         if self._scaler is not None:
             self._scaler.update(finite)
             if not finite and self._scaler.scale >= 1.0:
@@ -256,11 +269,11 @@ class OptimizerStep:
             torch._foreach_mul_(gradients, limit / (norm + 1e-6))
         return norm
 
-    def _cheap_check(self, gradients: list[Tensor]) -> float:
-        """Return 0 if all gradients are finite, else NaN; cheaper than the norm."""
+    def _cheap_check(self, gradients: list[Tensor]) -> Tensor:
+        """Return 0 if all gradients are finite, else infinity; cheaper than the norm."""
         found = self._found.zero_()
         torch._amp_foreach_non_finite_check_and_unscale_(gradients, found, self._one)
-        return math.nan if found.item() else 0.0
+        return found / (1 - found)
 
     def _mean_loss(self, parts: list[tuple[int, Tensor, Any]]) -> float:
         return self._means(parts)["loss"]

@@ -1,8 +1,10 @@
 /* Coding of one chunk of an HDF5 or Zarr array: any rank and byte order, special values (NaN, Inf,
  * fill values) restored bit for bit, framed with checksums. See docs/format/chunk.md.
  */
-enum { CHUNK_HEAD = 20, CHUNK_VERSION = 1, VERBATIM = 0, CODED = 1, MAX_RANK = 32 };
-enum { PARAMETERS = 0x53434b01, FIXED_WORDS = 7 };
+enum { CHUNK_HEAD = 20, VERBATIM = 0, CODED = 1, CONSTANT = 2, LOSSLESS = 3, MAX_RANK = 32 };
+/* The oldest version of the format that has a kind of chunk. */
+static const uint8_t VERSION_OF[4] = {1, 1, 2, 2};
+enum { PROBED = 1 << 13, PARAMETERS = 0x53434b01, FIXED_WORDS = 7 };
 enum { IS_DOUBLE = 1, IS_BIG = 2, HAS_FILL = 4 };
 /* netCDF's default fill value as float32 and float64. */
 static const uint32_t FILL_32 = 0x7cf00000u;
@@ -55,7 +57,7 @@ static int read_parameters(chunk *c, const unsigned *words, size_t num) {
         const int d = 3 - num_kept + i;
         c->shape[d < 0 ? 0 : d] *= kept[i];
     }
-    return c->bound > 0 && c->bound <= 1.7976931348623157e308;
+    return c->bound >= 0 && c->bound <= 1.7976931348623157e308;
 }
 
 static uint64_t raw_at(const chunk *c, const uint8_t *p) {
@@ -69,17 +71,13 @@ static void put_raw(const chunk *c, uint8_t *p, uint64_t v) {
         p[c->big ? c->size - 1 - i : i] = (uint8_t)(v >> (8 * i));
 }
 static int is_special(const chunk *c, uint64_t raw) {
-    if (c->has_fill && raw == c->fill) return 1;
+    const uint64_t sign = 1ull << (8 * c->size - 1);
+    if (c->has_fill && (raw == c->fill || !((raw | c->fill) & ~sign))) return 1;  /* -0 equals 0 */
     if (c->size == 4) return raw == FILL_32 || (raw & 0x7f800000u) == 0x7f800000u;
     return raw == FILL_64 || (raw & 0x7ff0000000000000ull) == 0x7ff0000000000000ull;
 }
 
 /* ---- positions and bits of special values ---- */
-static int code_adaptive(coder *c, uint16_t *p, int bit) {
-    bit = code_bit(c, bit, *p);
-    *p = (uint16_t)(bit ? *p + ((65535 - *p) >> 5) : *p - ((*p - 1) >> 5));
-    return bit;
-}
 static int64_t code_specials(const chunk *k, uint8_t *mask, uint64_t *raw, uint8_t *buf,
                              int64_t cap, int decoding) {
     coder c = start_coder(buf, cap, decoding);
@@ -147,20 +145,39 @@ static void store_chunk(const work *w, const chunk *c, uint8_t *out) {
     }
 }
 
+/* Flag and section of the special points. */
+static void write_specials(writer *to, const chunk *c, const work *w) {
+    write_byte(to, w->specials > 0);
+    if (!w->specials) return;
+    const int64_t room = c->count * 9 + 64;
+    uint8_t *buf = malloc((size_t)room);
+    const int64_t used = buf ? code_specials(c, w->mask, w->raw, buf, room, 0) : SCK_MEMORY;
+    if (used >= 0) write_varint(to, (uint64_t)used);
+    if (used < 0 || to->bad || used > to->end - to->at) {
+        to->bad = 1;
+    } else {
+        memcpy(to->at, buf, (size_t)used);
+        to->at += used;
+    }
+    free(buf);
+}
+static void read_specials(reader *r, const chunk *c, work *w) {
+    const int special = read_byte(r);
+    if (special > 1) r->bad = 1;
+    if (r->bad || !special) return;
+    const uint64_t used = read_varint(r);
+    if (r->bad || used > (uint64_t)(r->end - r->at) ||
+        code_specials(c, w->mask, w->raw, (uint8_t *)r->at, (int64_t)used, 1) < 0) {
+        r->bad = 1;
+        return;
+    }
+    r->at += used;
+    w->specials = 1;
+}
+
 static int64_t encode_coded(const chunk *c, work *w, uint8_t *out, int64_t cap) {
     writer head = {out, out + cap, 0};
-    uint8_t *buf = NULL;
-    write_byte(&head, w->specials > 0);
-    if (w->specials) {
-        const int64_t room = c->count * 9 + 64;
-        if (!(buf = malloc((size_t)room))) return SCK_MEMORY;
-        const int64_t used = code_specials(c, w->mask, w->raw, buf, room, 0);
-        if (used >= 0) write_varint(&head, (uint64_t)used);
-        if (used < 0 || head.bad || used > head.end - head.at) { free(buf); return SCK_SPACE; }
-        memcpy(head.at, buf, (size_t)used);
-        head.at += used;
-        free(buf);
-    }
+    write_specials(&head, c, w);
     const uint8_t *mask = w->specials ? w->mask : NULL;
     if (head.bad) return SCK_SPACE;
     const int64_t used = c->size == 4
@@ -172,19 +189,45 @@ static int64_t encode_coded(const chunk *c, work *w, uint8_t *out, int64_t cap) 
 }
 static int64_t decode_coded(const chunk *c, work *w, const uint8_t *data, int64_t size) {
     reader r = {data, data + size, 0};
-    const int special = read_byte(&r);
-    if (special > 1) return SCK_DAMAGED;
-    if (special) {
-        const uint64_t used = read_varint(&r);
-        if (r.bad || used > (uint64_t)(r.end - r.at)) return SCK_DAMAGED;
-        if (code_specials(c, w->mask, w->raw, (uint8_t *)r.at, (int64_t)used, 1) < 0)
-            return SCK_DAMAGED;
-        r.at += used;
-    }
+    read_specials(&r, c, w);
     if (r.bad) return SCK_DAMAGED;
-    const uint8_t *mask = special ? w->mask : NULL;
+    const uint8_t *mask = w->specials ? w->mask : NULL;
     return c->size == 4 ? sck_decode_32(c->shape, mask, c->bound, r.at, r.end - r.at, w->decoded)
                         : sck_decode_64(c->shape, mask, c->bound, r.at, r.end - r.at, w->decoded);
+}
+
+/* ---- chunks of one value besides special ones ---- */
+static int64_t encode_constant(const chunk *c, work *w, uint8_t *out, int64_t cap) {
+    writer to = {out, out + cap, 0};
+    uint64_t value = 0;
+    int64_t others = 0;
+    for (int64_t i = 0; i < c->count; i++) {
+        if (w->mask[i]) continue;
+        if (!others++) value = w->raw[i];
+        if (w->raw[i] != value) return SCK_SPACE;
+    }
+    write_specials(&to, c, w);
+    write_word(&to, value, c->size);
+    return to.bad ? SCK_SPACE : to.at - out;
+}
+static int64_t decode_constant(const chunk *c, work *w, const uint8_t *data, int64_t size) {
+    reader r = {data, data + size, 0};
+    read_specials(&r, c, w);
+    const uint64_t value = read_word(&r, c->size);
+    for (int64_t i = 0; i < c->count; i++) set_value(c, w->decoded, i, value);
+    return r.bad || r.at != r.end ? SCK_DAMAGED : 0;
+}
+
+/* ---- all bits of all values ---- */
+static int64_t encode_lossless(const chunk *c, work *w, const uint8_t *in, uint8_t *out,
+                               int64_t cap) {
+    for (int64_t i = 0; i < c->count; i++) w->raw[i] = raw_at(c, in + i * c->size);
+    return code_lossless(c->shape, c->size, w->raw, out, cap, 0);
+}
+static int64_t decode_lossless(const chunk *c, work *w, const uint8_t *data, int64_t size) {
+    const int64_t used = code_lossless(c->shape, c->size, w->raw, (uint8_t *)data, size, 1);
+    memset(w->mask, 1, (size_t)c->count);
+    return used;
 }
 
 /* Mark points whose decoded value is a special value as special; return their number. */
@@ -210,7 +253,7 @@ int64_t sck_chunk_decode(const unsigned *words, size_t num, const uint8_t *data,
     chunk c;
     work w = {0};
     if (!read_parameters(&c, words, num) || nbytes != c.count * c.size || size < CHUNK_HEAD ||
-        memcmp(data, "SciK", 4) || data[4] != CHUNK_VERSION || data[5] > CODED ||
+        memcmp(data, "SciK", 4) || data[5] > LOSSLESS || data[4] != VERSION_OF[data[5]] ||
         data[6] || data[7] || word_at(data + 8) != (uint32_t)nbytes ||
         word_at(data + 12) != frame_crc(data, size)) return SCK_DAMAGED;
     int64_t status = 0;
@@ -218,8 +261,12 @@ int64_t sck_chunk_decode(const unsigned *words, size_t num, const uint8_t *data,
         if (size != CHUNK_HEAD + nbytes) return SCK_DAMAGED;
         memcpy(out, data + CHUNK_HEAD, (size_t)nbytes);
     } else {
-        status = make_work(&w, &c) ? decode_coded(&c, &w, data + CHUNK_HEAD, size - CHUNK_HEAD)
-                                   : SCK_MEMORY;
+        const uint8_t *const body = data + CHUNK_HEAD;
+        const int64_t left = size - CHUNK_HEAD;
+        status = !make_work(&w, &c) ? SCK_MEMORY
+            : data[5] == CODED ? decode_coded(&c, &w, body, left)
+            : data[5] == CONSTANT ? decode_constant(&c, &w, body, left)
+            : decode_lossless(&c, &w, body, left);
         if (status >= 0) store_chunk(&w, &c, out);
         free_work(&w);
     }
@@ -227,41 +274,85 @@ int64_t sck_chunk_decode(const unsigned *words, size_t num, const uint8_t *data,
     return crc_of(0, out, nbytes) == word_at(data + 16) ? 0 : SCK_DAMAGED;
 }
 
-/* Encode a chunk and verify it by decoding, or store it verbatim if that is smaller; return the
- * bytes written. */
+/* Encode a chunk as `kind`; return the size of the frame's body or a negative SCK_ code. */
+static int64_t encode_as(int kind, const chunk *c, work *w, const uint8_t *in, uint8_t *out,
+                         int64_t cap) {
+    if (kind == LOSSLESS) return encode_lossless(c, w, in, out, cap);
+    memset(w->mask, 0, (size_t)c->count);
+    for (int round = 0; round < 3; round++) {
+        w->specials = 0;
+        load_chunk(w, c, in);
+        const int64_t used = kind == CONSTANT ? encode_constant(c, w, out, cap)
+                                              : encode_coded(c, w, out, cap);
+        if (used < 0 || kind == CONSTANT || !turned_special(c, w)) return used;
+    }
+    return SCK_SPACE;
+}
+static void put_head(uint8_t *out, int kind, int64_t nbytes) {
+    const uint8_t head[8] = {'S', 'c', 'i', 'K', VERSION_OF[kind], (uint8_t)kind, 0, 0};
+    memcpy(out, head, sizeof head);
+    put_word(out + 8, (uint32_t)nbytes);
+}
+/* Complete a frame with the checksums of its values, which are decoded once more. */
+static int64_t verified(const chunk *c, work *w, int kind, const unsigned *words, size_t num,
+                        const uint8_t *in, int64_t nbytes, uint8_t *out, int64_t used,
+                        uint8_t *check) {
+    put_head(out, kind, nbytes);
+    if (kind == CODED) store_chunk(w, c, check);
+    put_word(out + 16, crc_of(0, kind == CODED ? check : in, nbytes));
+    put_word(out + 12, frame_crc(out, CHUNK_HEAD + used));
+    return sck_chunk_decode(words, num, out, CHUNK_HEAD + used, check, nbytes) < 0 ? SCK_SPACE : used;
+}
+
+/* Return whether lossless coding may be smaller than `best` bytes, from a part of the chunk. */
+static int may_gain(const chunk *c, work *w, const uint8_t *in, int64_t best) {
+    const int64_t nbytes = c->count * c->size, part = c->count < PROBED ? c->count : PROBED;
+    if (best < 0 || c->count <= PROBED) return best < 0 || best > nbytes / 8;
+    if (best <= nbytes / 8) return 0;
+    const int64_t shape[3] = {1, 1, part}, from = (c->count - part) / 2, room = part * c->size;
+    for (int64_t i = 0; i < part; i++) w->raw[i] = raw_at(c, in + (from + i) * c->size);
+    uint8_t *buf = malloc((size_t)room);
+    const int64_t used = buf ? code_lossless(shape, c->size, w->raw, buf, room, 0) : SCK_MEMORY;
+    free(buf);
+    /* The part codes a little worse than the whole, which has more to learn from. */
+    return used >= 0 && (double)used / (double)room < 1.25 * (double)best / (double)nbytes;
+}
+
+/* Encode a chunk and verify it by decoding; return the bytes written. A chunk that takes more than
+ * an eighth of its bytes within the bound is also coded losslessly if a part of it promises less,
+ * and the smaller is kept; one that nothing makes smaller is stored verbatim. */
 int64_t sck_chunk_encode(const unsigned *words, size_t num, const uint8_t *in, int64_t nbytes,
                          uint8_t *out, int64_t cap) {
     chunk c;
     work w = {0};
     if (!read_parameters(&c, words, num) || nbytes != c.count * c.size) return SCK_DAMAGED;
     if (cap < CHUNK_HEAD + nbytes) return SCK_SPACE;
-    int64_t used = SCK_MEMORY;
-    const uint8_t head[8] = {'S', 'c', 'i', 'K', CHUNK_VERSION, CODED, 0, 0};
-    memcpy(out, head, sizeof head);
-    put_word(out + 8, (uint32_t)nbytes);
-    uint8_t *check = malloc((size_t)nbytes);
-    if (check && make_work(&w, &c))
-        for (int round = 0; round < 3; round++) {
-            w.specials = 0;
-            load_chunk(&w, &c, in);
-            used = encode_coded(&c, &w, out + CHUNK_HEAD, cap - CHUNK_HEAD);
-            if (used < 0 || !turned_special(&c, &w)) break;
-            used = SCK_SPACE;
+    uint8_t *check = malloc((size_t)nbytes), *other = NULL;
+    int64_t best = SCK_MEMORY;
+    if (check && make_work(&w, &c)) {
+        int kind = CONSTANT;
+        best = encode_as(CONSTANT, &c, &w, in, out + CHUNK_HEAD, nbytes);
+        if (best < 0 && c.bound > 0)
+            best = encode_as(kind = CODED, &c, &w, in, out + CHUNK_HEAD, cap - CHUNK_HEAD);
+        if (best >= nbytes) best = SCK_SPACE;
+        if (best >= 0) best = verified(&c, &w, kind, words, num, in, nbytes, out, best, check);
+        if (may_gain(&c, &w, in, best) && (other = malloc((size_t)(CHUNK_HEAD + nbytes)))) {
+            const int64_t room = best < 0 ? nbytes : best;
+            int64_t used = encode_as(LOSSLESS, &c, &w, in, other + CHUNK_HEAD, room);
+            if (used >= 0 && used < room)
+                used = verified(&c, &w, LOSSLESS, words, num, in, nbytes, other, used, check);
+            if (used >= 0 && used < room) memcpy(out, other, (size_t)(CHUNK_HEAD + (best = used)));
         }
-    if (used >= 0 && used < nbytes) {
-        store_chunk(&w, &c, check);
-        put_word(out + 16, crc_of(0, check, nbytes));
-        put_word(out + 12, frame_crc(out, CHUNK_HEAD + used));
-        if (sck_chunk_decode(words, num, out, CHUNK_HEAD + used, check, nbytes) < 0) used = SCK_SPACE;
     }
     free_work(&w);
     free(check);
-    if (used < 0 || used >= nbytes) {
-        used = nbytes;
-        out[5] = VERBATIM;
+    free(other);
+    if (best < 0) {
+        best = nbytes;
+        put_head(out, VERBATIM, nbytes);
         memcpy(out + CHUNK_HEAD, in, (size_t)nbytes);
         put_word(out + 16, crc_of(0, in, nbytes));
-        put_word(out + 12, frame_crc(out, CHUNK_HEAD + used));
+        put_word(out + 12, frame_crc(out, CHUNK_HEAD + best));
     }
-    return CHUNK_HEAD + used;
+    return CHUNK_HEAD + best;
 }

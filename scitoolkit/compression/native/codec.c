@@ -119,9 +119,28 @@ static int64_t NAME(encode_by)(NAME(state) *f, NAME(samples) *s, int method, int
     return used < 0 ? used : head + used;
 }
 
-/* Return a block from the middle of a large field, on which methods are compared. */
-static REAL *NAME(middle)(const grid *g, const REAL *values, const uint8_t *mask, int64_t *shape,
-                          uint8_t **block_mask) {
+/* Return the range of the values in a block. */
+static double NAME(range_of)(const grid *g, const REAL *values, const uint8_t *mask,
+                             const int64_t *from, const int64_t *shape) {
+    double low = 0, high = 0;
+    int any = 0;
+    for (int64_t z = 0; z < shape[0]; z++)
+        for (int64_t y = 0; y < shape[1]; y++) {
+            const int64_t at = ((from[0] + z) * g->n[1] + from[1] + y) * g->n[2] + from[2];
+            for (int64_t i = at; i < at + shape[2]; i++) {
+                if (mask && mask[i]) continue;
+                if (!any || values[i] < low) low = values[i];
+                if (!any || values[i] > high) high = values[i];
+                any = 1;
+            }
+        }
+    return high - low;
+}
+
+/* Return a block from the middle of a large field, on which methods are compared; of 27 places the
+ * one with the largest range if the middle says nothing, being within the bound of one value. */
+static REAL *NAME(middle)(const grid *g, const REAL *values, const uint8_t *mask, double bound,
+                          int64_t *shape, uint8_t **block_mask) {
     const int dims = (g->n[0] > 1) + (g->n[1] > 1) + (g->n[2] > 1);
     const int64_t side = dims == 3 ? 48 : dims == 2 ? 320 : 1 << 17;
     int64_t from[3], count = 1;
@@ -129,6 +148,14 @@ static REAL *NAME(middle)(const grid *g, const REAL *values, const uint8_t *mask
         shape[d] = g->n[d] < side ? g->n[d] : side;
         from[d] = (g->n[d] - shape[d]) / 2;
         count *= shape[d];
+    }
+    double widest = NAME(range_of)(g, values, mask, from, shape);
+    for (int place = 0; widest <= 2 * bound && place < 27; place++) {
+        int64_t other[3];
+        for (int d = 0, rest = place; d < 3; d++, rest /= 3)
+            other[d] = (g->n[d] - shape[d]) * (rest % 3) / 2;
+        const double range = NAME(range_of)(g, values, mask, other, shape);
+        if (range > widest) { widest = range; memcpy(from, other, sizeof from); }
     }
     REAL *block = malloc(sizeof(REAL) * (size_t)count), *to = block;
     uint8_t *m = *block_mask = mask ? malloc((size_t)count) : NULL;
@@ -181,7 +208,7 @@ int64_t NAME(sck_encode)(const int64_t *shape, const REAL *values, const uint8_t
     if (thorough) {
         found = NAME(best_method)(shape, values, mask, bound, out, cap, decoded, &method);
     } else {
-        REAL *block = NAME(middle)(&f.g, values, mask, block_shape, &block_mask);
+        REAL *block = NAME(middle)(&f.g, values, mask, bound, block_shape, &block_mask);
         found = block ? NAME(best_method)(block_shape, block, block_mask, bound, out, cap, decoded,
                                           &method) : SCK_MEMORY;
         free(block);

@@ -10,7 +10,8 @@
 typedef int64_t hid_t;
 typedef unsigned long long hsize_t;
 enum { FILTER_ID = 33793, REVERSE = 0x100, FLOAT_CLASS = 1, LITTLE = 0, BIG = 1, USER_FILL = 2 };
-enum { MOST_WORDS = FIXED_WORDS + MAX_RANK };
+/* PASSED: the only parameter of datasets of other types, whose chunks pass unchanged. */
+enum { MOST_WORDS = FIXED_WORDS + MAX_RANK, PASSED = 0x53434b00 };
 
 static void *caller_symbol(void *address, const char *name) {
     Dl_info info;
@@ -40,9 +41,23 @@ static int takes_type(void *caller, hid_t type) {
     const int order = get_order(type);
     return (get_size(type) == 4 || get_size(type) == 8) && (order == LITTLE || order == BIG);
 }
+/* Read the parameters of a dataset; return their number, or -1. */
+static int parameters_of(void *caller, hid_t dcpl, unsigned *flags, unsigned *words) {
+    int (*get_filter)(hid_t, int, unsigned *, size_t *, unsigned *, size_t, char *, unsigned *)
+        = caller_symbol(caller, "H5Pget_filter_by_id2");
+    unsigned config;
+    size_t num = 64;
+    if (!get_filter || get_filter(dcpl, FILTER_ID, flags, &num, words, 0, NULL, &config) < 0)
+        return -1;
+    return (int)num;
+}
+/* NCO copies the filter of one variable to all others, of any type, with one parameter instead of
+ * ours. No bound is known then: floats are coded losslessly, and other types pass unchanged. */
 static int can_apply(hid_t dcpl, hid_t type, hid_t space) {
-    (void)dcpl; (void)space;
-    return takes_type(__builtin_return_address(0), type);
+    void *caller = __builtin_return_address(0);
+    unsigned flags = 0, words[64] = {0};
+    (void)space;
+    return takes_type(caller, type) || parameters_of(caller, dcpl, &flags, words) == 1;
 }
 
 /* Write type, bound, fill value and the chunk's extents into the filter's parameters, which contain
@@ -50,8 +65,6 @@ static int can_apply(hid_t dcpl, hid_t type, hid_t space) {
  * result of can_apply, so all conditions are checked here again. */
 static int set_local(hid_t dcpl, hid_t type, hid_t space) {
     void *caller = __builtin_return_address(0);
-    int (*get_filter)(hid_t, int, unsigned *, size_t *, unsigned *, size_t, char *, unsigned *)
-        = caller_symbol(caller, "H5Pget_filter_by_id2");
     int (*modify)(hid_t, int, unsigned, size_t, const unsigned *)
         = caller_symbol(caller, "H5Pmodify_filter");
     int (*num_dims)(hid_t) = caller_symbol(caller, "H5Sget_simple_extent_ndims");
@@ -60,17 +73,20 @@ static int set_local(hid_t dcpl, hid_t type, hid_t space) {
     int (*get_order)(hid_t) = caller_symbol(caller, "H5Tget_order");
     int (*fill_state)(hid_t, int *) = caller_symbol(caller, "H5Pfill_value_defined");
     int (*get_fill)(hid_t, hid_t, void *) = caller_symbol(caller, "H5Pget_fill_value");
+    unsigned flags = 0, given[64] = {0}, words[MOST_WORDS] = {0};
+    const int num = parameters_of(caller, dcpl, &flags, given);
+    if (!modify || num < 0) return -1;
     if (!takes_type(caller, type)) {
+        words[0] = PASSED;
+        if (num == 1) return modify(dcpl, FILTER_ID, flags, 1, words);
         complain(caller, "only float32 and float64 can be compressed");
         return -1;
     }
-    if (!get_filter || !modify || !num_dims || !get_dims) return -1;
-
-    unsigned flags = 0, given[64] = {0}, config, words[MOST_WORDS] = {0};
-    size_t num = 64;
-    if (get_filter(dcpl, FILTER_ID, &flags, &num, given, 0, NULL, &config) < 0) return -1;
+    if (!num_dims || !get_dims) return -1;
     /* h5repack and nccopy pass the parameters written here. */
-    const unsigned *bound = num > FIXED_WORDS && given[0] == PARAMETERS ? given + 2 : given;
+    const unsigned lossless[2] = {0, 0};
+    const unsigned *bound = num > FIXED_WORDS && given[0] == PARAMETERS ? given + 2
+        : num == 1 ? lossless : given;
     if (num != 2 && bound == given) {
         complain(caller, "give the absolute bound as one double in two words, low first");
         return -1;
@@ -103,7 +119,7 @@ static int set_local(hid_t dcpl, hid_t type, hid_t space) {
     }
     chunk c;
     if (!read_parameters(&c, words, FIXED_WORDS + (size_t)rank)) {
-        complain(caller, "the bound must be a positive number, a chunk below 2^31 values");
+        complain(caller, "the bound must be a positive number or 0, a chunk below 2^31 values");
         return -1;
     }
     return modify(dcpl, FILTER_ID, flags, FIXED_WORDS + (size_t)rank, words);
@@ -117,6 +133,7 @@ static size_t filter(unsigned flags, size_t num, const unsigned words[], size_t 
     void *(*allocate)(size_t, int) = caller_symbol(caller, "H5allocate_memory");
     int (*release)(void *) = caller_symbol(caller, "H5free_memory");
     chunk c;
+    if (num == 1 && words[0] == PASSED) return nbytes;
     if (!read_parameters(&c, words, num)) {
         complain(caller, "the filter's parameters are damaged");
         return 0;

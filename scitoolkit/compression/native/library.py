@@ -49,7 +49,7 @@ def source() -> str:
         parts += [f"#define LANES_OF_REAL {lanes}\n"]
         parts += [read(__file__, f"{name}.c") for name in ("predict", "codec", "wavelet", "blocks")]
         parts += ["#undef REAL\n#undef NAME\n#undef LANES_OF_REAL\n"]
-    return "\n".join([*parts, read(__file__, "chunk.c")])
+    return "\n".join([*parts, *(read(__file__, f"{name}.c") for name in ("lossless", "chunk"))])
 
 
 @functools.cache
@@ -139,7 +139,7 @@ def chunk_parameters(
     Args:
         shape: of a chunk, at least one dim.
         dtype: float32 or float64, either byte order.
-        bound: absolute error bound.
+        bound: absolute error bound; 0 is lossless.
         fill: a value that is restored bit for bit wherever it occurs.
 
     Raises:
@@ -147,8 +147,8 @@ def chunk_parameters(
     """
     if dtype.kind != "f" or dtype.itemsize not in (4, 8):
         raise ConfigError(f"a chunk of {dtype}", allowed="float32 or float64")
-    if not (bound > 0 and np.isfinite(bound)):
-        raise ConfigError(f"bound {bound!r}", allowed="a positive number")
+    if not (bound >= 0 and np.isfinite(bound)):
+        raise ConfigError(f"bound {bound!r}", allowed="a positive number, or 0 for lossless")
     flags = _DOUBLE * (dtype.itemsize == 8) | _BIG * (dtype.byteorder == ">")
     flags |= _FILL * (fill is not None)
     little = dtype.newbyteorder("<")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from scitoolkit.core.errors import DataError
+from scitoolkit.core.notebook import html_facts, html_page, html_table
 from scitoolkit.io.campaign.cache import IndexCache
-from scitoolkit.io.campaign.channels import Channel, Coordinate, coordinates_of
+from scitoolkit.io.campaign.channels import Channel, Coordinate, Part, coordinates_of
 from scitoolkit.io.campaign.files import find_files, of_known_formats
 from scitoolkit.io.campaign.headers import Header
 from scitoolkit.io.campaign.index import SampleIndex
@@ -30,8 +31,9 @@ from scitoolkit.io.campaign.layouts import (
 from scitoolkit.io.campaign.mask import Mask
 from scitoolkit.io.campaign.more_layouts import layout_of
 from scitoolkit.io.campaign.segments import Segments, find_segments
+from scitoolkit.io.campaign.turns import find_turns
 from scitoolkit.io.fields import PathLike
-from scitoolkit.io.roles import role_by_metadata, role_by_name
+from scitoolkit.io.roles import role_by_metadata
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -65,6 +67,19 @@ class Campaign:
     parameters: dict[str, np.ndarray] = field(default_factory=dict)
     mask: Mask | None = None
 
+    def _repr_html_(self) -> str:
+        """Return numbers of simulations, rows and files, and the channels, for a notebook."""
+        facts = {
+            "layout": self.layout,
+            "simulations": self.index.num_simulations,
+            "rows": self.index.num_rows,
+            "files": len(self.files),
+            "skipped": len(self.skipped),
+        }
+        channels = [[c.name, c.array.path, c.array.units] for c in self.channels.values()]
+        table = html_table(["channel", "array", "unit"], channels)
+        return html_page("Campaign", (), html_facts(facts), table)
+
     @property
     def files(self) -> list[Path]:
         """The files, in the order of the segments."""
@@ -90,7 +105,16 @@ class Campaign:
     def coordinates_of(self, simulation: int) -> dict[str, Coordinate]:
         """Return the coordinates of a simulation; see `coordinates`."""
         segment = int(np.searchsorted(self.index.simulation, simulation))
-        return coordinates_of(self.segments, segment, self.channels.values())
+        found = coordinates_of(self.segments, segment, self.channels.values())
+        turned = {dim for dim, *_ in self.segments.turns.get(segment, ())}
+        # Rows of turned dims are read in the order of the first simulation.
+        return (
+            found
+            if not turned
+            else {
+                dim: self.coordinates[dim] if dim in turned else one for dim, one in found.items()
+            }
+        )
 
     def other_grids(self) -> Iterator[tuple[int, dict[str, Coordinate]]]:
         """Yield (simulation, coordinates) where the coordinates differ from the first ones."""
@@ -158,6 +182,7 @@ class Campaign:
             "rows_of_a_simulation": [int(rows.min()), int(rows.max())],
             "first_simulations": list(self.labels[:5]),
             **({"left_out": self.skipped} if self.skipped else {}),
+            **({"gaps": len(self.index.breaks)} if len(self.index.breaks) else {}),
             **(
                 {
                     "parameters": {
@@ -232,21 +257,28 @@ def open_campaign(
     if fresh:
         used = {c.array.path: c.array for c in channels.values()}
         segments = find_segments(segments, first, layout, used, options)
+        if several:
+            turned = find_turns(segments, channels.values())
+            tuples = {k: [astuple(t) for t in v] for k, v in turned.items()}
+            segments = replace(segments, turns=tuples)
         if keep:
             store.save(found, segments)
-    campaign = Campaign(
+    return Campaign(
         options,
         names,
         channels,
-        SampleIndex(segments.simulation, segments.count),
+        SampleIndex(segments.simulation, segments.count, _breaks(segments)),
         segments,
         tuple(segments.labels),
         layout.name,
         segments.skipped,
     )
-    if fresh and several:
-        _require_one_direction(campaign)
-    return campaign
+
+
+def _breaks(segments: Segments) -> list[int]:
+    """Return the rows of the campaign before which times are missing."""
+    starts = np.concatenate([[0], np.cumsum(segments.count)])
+    return [int(starts[k]) + row for k, rows in segments.breaks.items() for row in rows]
 
 
 def _require_grid(header: Header, channel: Channel, options: Options) -> None:
@@ -280,33 +312,10 @@ def _has_both_angles(header: Header, dim: str) -> bool:
     return {"latitude", "longitude"} <= set(along)
 
 
-def _require_one_direction(campaign: Campaign) -> None:
-    """Refuse simulations that store a dim in the opposite direction, or from another longitude.
-
-    A batch would mix them as stored, upside down.
-
-    Raises:
-        DataError: with the dim, both ranges and the simulations.
-    """
-    first = {dim: np.asarray(x) for dim, (_, x, _) in campaign.coordinates.items()}
-    for simulation, coordinates in campaign.other_grids():
-        for dim, (_, x, _) in coordinates.items():
-            own, other = first.get(dim), np.asarray(x)
-            if own is None or len(own) < 2 or len(other) < 2 or own.dtype.kind not in "iuf":
-                continue
-            turned = (own[-1] - own[0]) * (other[-1] - other[0]) < 0
-            width = abs(float(own[1] - own[0]))
-            circle = abs(abs(float(own[-1] - own[0])) + width - 360) < 1e-2 * width
-            shifted = len(own) == len(other) and abs(float(own[0] - other[0])) > 1e-2 * width
-            if not turned and not (circle and shifted and role_by_name(dim) == "longitude"):
-                continue
-            labels = campaign.labels
-            raise DataError(
-                f"{dim} runs from {other[0]:g} to {other[-1]:g}",
-                where=f"simulation {labels[simulation]}",
-                allowed=f"{own[0]:g} to {own[-1]:g}, as in simulation {labels[0]}",
-                fix=f"ds.sortby({dim!r}) in all files",
-            )
+def _is_complex(header: Header, layout: type[Layout], array: Array) -> bool:
+    group = layout.groups(header)[0]
+    stored = header.variables.get(f"{group}/{array.path}" if group else array.path)
+    return stored is not None and np.dtype(stored.dtype).kind == "c"
 
 
 def _channels(
@@ -325,7 +334,10 @@ def _channels(
             fix="scitoolkit inspect FILE",
         )
     auxiliary = auxiliary_names(header)
-    expanded = {name: _components(name, array) for name, array in arrays.items()}
+    expanded = {
+        name: _components(name, array, _is_complex(header, layout, array))
+        for name, array in arrays.items()
+    }
     single = {c.name: (c,) for found in expanded.values() for c in found}
     if wanted is None:
         most = max((len(a.shape) for a in arrays.values()), default=0)
@@ -339,11 +351,10 @@ def _channels(
     names: dict[str, tuple[str, ...]] = {}
     channels: dict[str, Channel] = {}
     for name in dict.fromkeys(wanted):
-        found = expanded.get(name) or single.get(name)
-        if found is None:
+        found = expanded.get(name) or single.get(name) or _pair(name, arrays)
+        if not found:
             raise missing_field(name, header, arrays)
         for channel in found:
-            _require_real(header, channel)
             _require_grid(header, channel, options)
         names[name] = tuple(c.name for c in found)
         channels |= {c.name: c for c in found}
@@ -351,27 +362,36 @@ def _channels(
     return names, channels
 
 
-def _require_real(header: Header, channel: Channel) -> None:
-    """Refuse complex numbers, of which a cast to real numbers keeps one part only."""
-    stored = header.variables.get(channel.array.path)
-    if stored is not None and np.dtype(stored.dtype).kind == "c":
-        name = channel.array.path
-        raise DataError(
-            "complex numbers",
-            where=f"{header.path}: variable {name}",
-            allowed="real numbers",
-            fix=f"write {name}.real and {name}.imag as two variables",
-        )
-
-
-def _components(name: str, array: Array) -> tuple[Channel, ...]:
-    """Return a channel for each component, named by its indices."""
+def _components(name: str, array: Array, is_complex: bool) -> tuple[Channel, ...]:
+    """Return a channel for each component and part, named by its indices: `u_0`, `u_real`."""
     sizes = [n for r, n in zip(array.roles, array.shape, strict=True) if r == COMPONENT]
     short = name.replace("/", "_")
     return tuple(
-        Channel("_".join([short, *map(str, numbers)]), array, numbers)
+        Channel(
+            "_".join([short, *map(str, numbers), *([part] if part else [])]), array, numbers, part
+        )
         for numbers in itertools.product(*map(range, sizes))
+        for part in (_PARTS if is_complex else ("",))
     )
+
+
+_PARTS: tuple[Part, ...] = ("real", "imag")
+_PAIRS = (("_real", "_imag"), ("_re", "_im"), (".real", ".imag"), ("/real", "/imag"))
+"""Endings by which files store the two parts of complex numbers."""
+
+
+def _pair(name: str, arrays: Mapping[str, Array]) -> tuple[Channel, ...]:
+    """Return the channels of complex numbers that a file stores as two real variables."""
+    for endings in _PAIRS:
+        both = [a for ending in endings if (a := arrays.get(name + ending)) is not None]
+        if len(both) == 2 and len({(a.roles, a.shape, a.units) for a in both}) == 1:
+            short = [_components(f"{name}@", array, False) for array in both]
+            return tuple(
+                replace(channel, name=f"{channel.name.replace('@', '')}_{part}")
+                for pair in zip(*short, strict=True)
+                for part, channel in zip(_PARTS, pair, strict=True)
+            )
+    return ()
 
 
 def _require_samples(

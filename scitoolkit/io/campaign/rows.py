@@ -20,6 +20,7 @@ from scitoolkit.io.campaign.headers import Stored
 from scitoolkit.io.campaign.layouts import COMPONENT, SIMULATION, TIME, Array
 from scitoolkit.io.campaign.parameters import ParameterRows
 from scitoolkit.io.campaign.segments import Segments
+from scitoolkit.io.campaign.turns import Turn
 from scitoolkit.io.coordinates import READ_ERRORS
 from scitoolkit.io.formats.base import Format, formats
 from scitoolkit.io.loader.file_source import RowSet
@@ -41,12 +42,22 @@ class SegmentReader:
         layout: of the segment: rows first, then the space dims.
         static: whether the variable has no time axis; `reader` returns its frame as rows.
         boxed: whether rows are parts of the file's rows, with gaps between them.
+        picks: {axis of a row: cells of the file in the order of the campaign} of turned dims.
+        stored_shape: shape of a row as `reader` returns it; that of `layout` by default.
     """
 
     def __init__(
-        self, reader: RowReader, layout: Layout, static: bool, boxed: bool = False
+        self,
+        reader: RowReader,
+        layout: Layout,
+        static: bool,
+        boxed: bool = False,
+        picks: Mapping[int, np.ndarray] | None = None,
+        stored_shape: tuple[int, ...] | None = None,
     ) -> None:
         self.reader, self.layout, self.static, self.boxed = reader, layout, static, boxed
+        self.picks = dict(picks or {})
+        self.stored_shape = layout.row_shape if stored_shape is None else stored_shape
         self.unit_rows = 1 if static else reader.unit_rows
         self.counter = reader.counter
 
@@ -57,18 +68,20 @@ class SegmentReader:
 
     def read(self, first: int, last: int) -> np.ndarray:
         """Return rows `first` ... `last` - 1 of the segment."""
-        shape = self.layout.row_shape
+        shape = self.stored_shape
         if not self.static:
             read = _read_apart if self.boxed else type(self.reader).read
-            return read(self.reader, first, last).reshape(last - first, *shape)
+            values = read(self.reader, first, last).reshape(last - first, *shape)
+            return _picked(values, self.picks)
         along = self.reader.layout
         rows = along.crop[along.axis]
         frame = np.moveaxis(self.reader.read(rows.start, rows.stop), 0, along.axis)
-        return np.broadcast_to(frame.reshape(shape), (last - first, *shape))
+        frame = _picked(frame.reshape(1, *shape), self.picks)[0]
+        return np.broadcast_to(frame, (last - first, *frame.shape))
 
     def read_into(self, first: int, last: int, out: np.ndarray) -> None:
         """Read the rows `first` ... `last` - 1 into `out`."""
-        if self.static or self.boxed:
+        if self.static or self.boxed or self.picks:
             out[...] = self.read(first, last)
         else:
             self.reader.read_into(first, last, out.reshape(len(out), *self.reader.layout.row_shape))
@@ -88,6 +101,13 @@ class SegmentReader:
     def check(self) -> None:
         """Raise DataError if the file changed since it was opened."""
         self.reader.check()
+
+
+def _picked(values: np.ndarray, picks: Mapping[int, np.ndarray]) -> np.ndarray:
+    """Return rows (n, ...) with the cells of turned dims in the order of the campaign."""
+    for axis, cells in picks.items():
+        values = np.take(values, cells, axis + 1)
+    return values
 
 
 def _read_apart(reader: RowReader, first: int, last: int) -> np.ndarray:
@@ -324,7 +344,25 @@ class CampaignRows(RowSet):
             tuple(slice(0, n) for n in shape),
             stored.attrs,
         )
-        return SegmentReader(reader, seen, self.axis is None, bool(self.box))
+        picks, stored_shape = self._picks(segment), list(self.row_shape)
+        for at in picks:
+            stored_shape[at] = self._turns(segment)[dims[at]].size
+        return SegmentReader(
+            reader, seen, self.axis is None, bool(self.box), picks, tuple(stored_shape)
+        )
+
+    def _turns(self, segment: int) -> dict[str, Turn]:
+        turned = [Turn(*turn) for turn in self.files.segments.turns.get(segment, ())]
+        return {turn.dim: turn for turn in turned if turn.dim in self.array.roles}
+
+    def _picks(self, segment: int) -> dict[int, np.ndarray]:
+        """Return {axis of a row: cells of the file} of turned dims, within the box."""
+        dims = [r for r in self.array.roles if r not in (TIME, SIMULATION)]
+        whole = slice(None)
+        return {
+            dims.index(dim): turn.order[self.box.get(dim, whole)]
+            for dim, turn in self._turns(segment).items()
+        }
 
     @cached_property
     def members_together(self) -> int:
@@ -356,7 +394,10 @@ class CampaignRows(RowSet):
         crop[at] = slice(int(numbers[0]), int(numbers[-1]) + 1)
         reader = whole.with_layout(replace(whole.layout, axis=self.axis, crop=tuple(crop)))
         values = np.moveaxis(reader.read(first, last), at if at > self.axis else at + 1, 0)
-        return packing.unpack(values[numbers - numbers[0]])
+        values = values[numbers - numbers[0]]
+        if picks := self._picks(segments[0]):
+            values = _picked(values, {axis + 1: cells for axis, cells in picks.items()})
+        return packing.unpack(values)
 
     def part(self, first: int, last: int, box: Sequence[slice]) -> np.ndarray:
         """Read a part of neighbouring rows of one segment.
@@ -371,7 +412,7 @@ class CampaignRows(RowSet):
         """
         segment, begin = self._locate(first)
         packing = self.packing_of(segment)
-        if self.axis is None:
+        if self.axis is None or self._turns(segment):
             values = self.reader(segment).read(first - begin, last - begin)
             return packing.unpack(values[(slice(None), *box)])
         whole = self.files.entry(segment).arrays[self.name]
@@ -389,8 +430,9 @@ class CampaignRows(RowSet):
     def _crop(self, segment: int, shape: Sequence[int]) -> tuple[slice, ...]:
         """Return the slices of the whole array that belong to a segment."""
         member, parts, crop = int(self.files.segments.member[segment]), iter(self.parts), []
+        turned = self._turns(segment)
         for role, size in zip(self.array.roles, shape, strict=True):
-            one = self.box.get(role, slice(0, size))
+            one = slice(0, size) if role in turned else self.box.get(role, slice(0, size))
             one = slice(member, member + 1) if role == SIMULATION else one
             crop.append(next(parts) if role == COMPONENT else one)
         return tuple(crop)
@@ -420,7 +462,7 @@ class CampaignRows(RowSet):
         return [self.files.counter]
 
     def channel(self, values: np.ndarray, channel: Channel) -> np.ndarray:
-        """Return one channel of rows with all components.
+        """Return one channel of rows with all components and both parts of complex numbers.
 
         Args:
             values: (..., *row_shape).
@@ -428,7 +470,8 @@ class CampaignRows(RowSet):
         """
         roles = [r for r in self.array.roles if r not in (TIME, SIMULATION)]
         numbers = iter(n - f for n, f in zip(channel.components, self.first, strict=True))
-        return values[(..., *(next(numbers) if r == COMPONENT else slice(None) for r in roles))]
+        at = (..., *(next(numbers) if r == COMPONENT else slice(None) for r in roles))
+        return channel.part_of(values[at])
 
 
 Rows = CampaignRows | ParameterRows

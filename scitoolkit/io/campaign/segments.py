@@ -12,6 +12,7 @@ import numpy as np
 from scitoolkit.core.errors import DataError, ScitoolkitError
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.units import same_unit
+from scitoolkit.io.campaign.constants import constants_of
 from scitoolkit.io.campaign.copies import without_copies
 from scitoolkit.io.campaign.files import Found
 from scitoolkit.io.campaign.headers import Header, Stored
@@ -49,6 +50,8 @@ class Segments:
         simulation: (segments,) number of the simulation, non-decreasing.
         labels: name of each simulation.
         skipped: {skipped simulation or file: reason}.
+        breaks: {segment: rows of it before which times are missing}.
+        turns: {segment: (dim, flip, shift, size) of dims in another order, see `turns.Turn`}.
     """
 
     files: Found
@@ -61,6 +64,8 @@ class Segments:
     simulation: np.ndarray
     labels: list[str]
     skipped: dict[str, str] = field(default_factory=dict)
+    breaks: dict[int, list[int]] = field(default_factory=dict)
+    turns: dict[int, list[tuple[str, bool, int, int]]] = field(default_factory=dict)
 
     @classmethod
     def empty(cls, files: Found, table: HeaderTable) -> Segments:
@@ -158,6 +163,8 @@ class Segments:
             "groups": self.groups,
             "labels": self.labels,
             "skipped": self.skipped,
+            "breaks": {str(k): v for k, v in self.breaks.items()},
+            "turns": {str(k): v for k, v in self.turns.items()},
         }
 
     @classmethod
@@ -177,6 +184,8 @@ class Segments:
             **columns,
             labels=found["labels"],
             skipped=found["skipped"],
+            breaks={int(k): v for k, v in found.get("breaks", {}).items()},
+            turns={int(k): [tuple(t) for t in v] for k, v in found.get("turns", {}).items()},
         )
 
 
@@ -256,6 +265,7 @@ def _columns(
     files: Segments, grouped: Mapping[str, Sequence[Series]], skipped: dict[str, str]
 ) -> Segments:
     ordered = [s for members in grouped.values() for s in members]
+    breaks = {k: list(s.breaks) for k, s in enumerate(ordered) if s.breaks}
     groups = list(dict.fromkeys(s.group for s in ordered))
     numbers = {name: i for i, name in enumerate(groups)}
     return replace(
@@ -263,6 +273,7 @@ def _columns(
         groups=groups,
         labels=list(grouped),
         skipped=skipped,
+        breaks=breaks,
         file=np.array([s.file for s in ordered], np.int64),
         group=np.array([numbers[s.group] for s in ordered], np.int64),
         member=np.array([s.member for s in ordered], np.int64),
@@ -292,9 +303,19 @@ class _Rows:
             if times is not None and times.values is not None and written is not None:
                 times = replace(times, values=times.values[..., :count])
             step = self.layout.step(header, group)
+            constants = constants_of(header) if len(files.files.paths) > 1 else {}
             for member in range(members) if members is not None else [-1]:
                 yield Series.of(
-                    path, number, group, member, count, times, self.layout, self.options, step
+                    path,
+                    number,
+                    group,
+                    member,
+                    count,
+                    times,
+                    self.layout,
+                    self.options,
+                    step,
+                    constants,
                 )
 
     def _extents(self, header: Header, group: str) -> tuple[int | None, int | None]:

@@ -6,8 +6,8 @@ import itertools
 import os
 import re
 import statistics
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,10 @@ import numpy as np
 
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.log import get_logger
-from scitoolkit.io.calendar_steps import with_cf_calendar
+from scitoolkit.core.unit_conversion import conversion
+from scitoolkit.core.units import same_unit
+from scitoolkit.io.calendar_steps import months_as_days
+from scitoolkit.io.campaign.constants import Constants, differing
 from scitoolkit.io.campaign.files import natural_key
 from scitoolkit.io.campaign.headers import Stored
 from scitoolkit.io.campaign.layouts import Layout, Options, Plain
@@ -42,6 +45,8 @@ class Series:
         calendar: attributes of the times: units, calendar, ...
         single: whether the file has no time axis and contains one sample.
         step: simulation and step of a sample, if the file states them.
+        constants: numbers and names that hold for the whole file, see `constants_of`.
+        breaks: rows before which times are missing.
     """
 
     path: str
@@ -53,6 +58,8 @@ class Series:
     calendar: dict[str, Any]
     single: bool
     step: tuple[str, int] | None = None
+    constants: Constants = field(default_factory=dict)
+    breaks: tuple[int, ...] = ()
 
     @classmethod
     def of(
@@ -66,14 +73,17 @@ class Series:
         layout: type[Layout],
         options: Options,
         step: tuple[str, int] | None = None,
+        constants: Constants | None = None,
     ) -> Series:
         """Return the rows with their times.
 
         Raises:
-            DataError: the number of times differs from that of rows, or times do not increase.
+            DataError: the number of times differs from that of rows, or times are missing or do
+                not increase.
         """
         rows = 1 if count is None else count
         times, calendar = None, {}
+        breaks: tuple[int, ...] = ()
         if stored is not None and stored.values is not None:
             values = np.asarray(stored.values)
             values = values[max(member, 0)] if values.ndim == 2 else np.atleast_1d(values)
@@ -94,13 +104,16 @@ class Series:
                     where=where,
                     fix="write as many times as rows",
                 )
-            times = values
+            times = _unpacked(values, stored.attrs)
             calendar = {k: stored.attrs[k] for k in _CALENDAR if k in stored.attrs}
-            if options.lead and rows > 1:
+            if options.lead:
                 _require_increasing(times, where)
-                if not options.gaps:
-                    _require_no_gap(times, where)
-        return cls(path, file, group, member, rows, times, calendar, count is None, step)
+                if options.gaps != "allow":
+                    breaks = _gaps(times, where, options.gaps == "split")
+        single = count is None
+        return cls(
+            path, file, group, member, rows, times, calendar, single, step, constants or {}, breaks
+        )
 
     def times(self, dim: str) -> xr.Variable | None:
         """Return the times decoded according to their attributes; None without times."""
@@ -108,7 +121,8 @@ class Series:
             return None
         import xarray as xr
 
-        raw = xr.Dataset(coords={dim: (dim, self.stored, with_cf_calendar(self.calendar))})
+        stored, attributes = months_as_days(self.stored, self.calendar, self.path)
+        raw = xr.Dataset(coords={dim: (dim, stored, attributes)})
         try:
             return xr.decode_cf(raw, decode_timedelta=False)[dim].variable.to_base_variable()
         except (ValueError, OverflowError) as error:
@@ -133,9 +147,25 @@ def _stem(path: str) -> str:
     return os.path.splitext(os.path.basename(path))[0]
 
 
+def _unpacked(values: np.ndarray, attrs: Mapping[str, Any]) -> np.ndarray:
+    """Return stored times as numbers: NaN for fill values, scale and offset in float64."""
+    fills = [np.ravel(attrs[k]) for k in ("_FillValue", "missing_value") if k in attrs]
+    numbers = [f for f in fills if f.dtype.kind in "iuf"]
+    missing = np.isin(values, np.concatenate(numbers)) if numbers else np.zeros(len(values), bool)
+    packed = {k: attrs[k] for k in ("scale_factor", "add_offset") if k in attrs}
+    if packed:
+        values = values * float(packed.get("scale_factor", 1)) + float(packed.get("add_offset", 0))
+    return np.where(missing, np.nan, values) if missing.any() else values
+
+
 def _require_increasing(values: np.ndarray, where: str) -> None:
-    if values.dtype.kind == "f" and bool(np.isnan(values).any()):
-        raise DataError("a time is missing (NaN)", where=where)
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
+        row = int(np.argmin(np.isfinite(values)))
+        raise DataError(
+            f"the time of row {row} is missing (NaN, infinite or the fill value)",
+            where=where,
+            fix="write a time for every row",
+        )
     ahead = values[1:] > values[:-1]
     if not ahead.all():
         i = int(np.argmin(ahead)) + 1
@@ -152,25 +182,32 @@ _GAP = 1.5
 """A step of more median steps is a gap; months and leap years differ by less."""
 
 
-def _require_no_gap(values: np.ndarray, where: str) -> None:
-    """Refuse times of which some are missing: a window across a gap is no step of the solution.
+def _gaps(values: np.ndarray, where: str, split: bool) -> tuple[int, ...]:
+    """Return the rows before which times are missing: a window across a gap is no step.
 
     Steps that vary everywhere, such as those of a CFL condition, are no gaps.
+
+    Raises:
+        DataError: with the first gap, unless simulations are to be split there.
     """
     if len(values) < 3 or values.dtype.kind not in "iuf":
-        return
+        return ()
     steps = np.diff(values.astype(np.float64))
     typical = float(np.median(steps))
     longer = steps > _GAP * typical
     if not longer.any() or not (np.abs(steps[~longer] - typical) <= 0.2 * typical).all():
-        return
-    i = int(np.argmax(longer)) + 1
+        return ()
+    rows = tuple((np.flatnonzero(longer) + 1).tolist())
+    if split:
+        _logger.info("%s: times are missing before rows %s", where, ", ".join(map(str, rows)))
+        return rows
+    i = rows[0]
     raise DataError(
         f"times are missing between rows {i - 1} and {i} ({values[i - 1]} then {values[i]}, "
         f"with steps of {typical:g})",
         where=where,
         allowed="the same step within a simulation",
-        fix="write a file for each stretch without a gap",
+        fix="data.gaps=split, so that no window crosses them, or a file for each stretch",
     )
 
 
@@ -188,7 +225,7 @@ def simulations(series: Sequence[Series], options: Options) -> dict[str, list[Se
     if all(s.single for s in series) and len(series) > 1 and (options.lead or options.pattern):
         return _by_names(series, options)
     if options.files == "parts":
-        return {series[0].name: _in_time(series, required=True) or list(series)}
+        return {series[0].name: _in_time(series, options, required=True) or list(series)}
     return _by_times(series, options)
 
 
@@ -204,12 +241,20 @@ def _by_steps(series: Sequence[Series]) -> dict[str, list[Series]]:
 def _by_times(series: Sequence[Series], options: Options) -> dict[str, list[Series]]:
     one_each = len({s.path for s in series}) == len(series)
     if options.files == "auto" and one_each and len(series) > 1:
-        whole = _in_time(series)
-        if whole is not None:
+        whole = _in_time(series, options)
+        names = [] if whole is None else _parameters(whole)
+        if whole is not None and not names:
             _logger.info("%d files are parts of one simulation: their times continue", len(series))
             return {whole[0].name: whole}
+        if names:
+            _logger.warning(
+                "the times of %d files continue, but %s differ: files with other values are other "
+                "simulations (data.files=parts joins them)",
+                len(series),
+                ", ".join(names),
+            )
         sets = _sets(series)
-        joined = {key: _in_time(members) for key, members in sets.items()}
+        joined = {key: _in_time(members, options) for key, members in sets.items()}
         if len(sets) < len(series) and all(joined.values()):
             return {key: members or [] for key, members in joined.items()}
         for members in sets.values():
@@ -217,8 +262,14 @@ def _by_times(series: Sequence[Series], options: Options) -> dict[str, list[Seri
     return _named(series)
 
 
+def _parameters(series: Sequence[Series]) -> list[str]:
+    """Return the names of the constants in which files differ, none where times are unknown."""
+    times = [None if s.stored is None else s.stored for s in series]
+    return differing([s.constants for s in series], times)
+
+
 def _require_no_repeated_row(series: Sequence[Series]) -> None:
-    """Refuse files that each begin with the last row of the one before, as restarts write them.
+    """Refuse files that each begin within the one before, as restarts write them.
 
     As separate simulations they would put one solution into training and test.
 
@@ -230,14 +281,16 @@ def _require_no_repeated_row(series: Sequence[Series]) -> None:
     numbers = _clocks(series)
     order = sorted(range(len(series)), key=lambda i: numbers[i][0])
     pairs = list(itertools.pairwise(order))
-    if not all(numbers[b][0] == numbers[a][-1] for a, b in pairs):
+    if not all(numbers[a][0] < numbers[b][0] <= numbers[a][-1] for a, b in pairs):
         return
     before, after = series[pairs[0][0]], series[pairs[0][1]]
+    last = numbers[pairs[0][1]][0] == numbers[pairs[0][0]][-1]
     raise DataError(
-        f"begins at the last time of {before.path} ({_stored(after)[0]}), as a restart does",
+        f"begins at {_stored(after)[0]}, {'the last time of' if last else 'a time within'} "
+        f"{before.path}, as a restart does",
         where=after.path,
         allowed="parts of a simulation that continue without a repeated row",
-        fix="drop the first row of each continuation, or data.files=simulations",
+        fix="drop the repeated rows of each continuation, or data.files=simulations",
     )
 
 
@@ -252,22 +305,31 @@ def _named(series: Sequence[Series]) -> dict[str, list[Series]]:
 
 
 def _sets(series: Sequence[Series]) -> dict[str, list[Series]]:
-    """Group files whose names differ only in the last number."""
-    found: dict[str, list[Series]] = {}
+    """Group files whose names differ only in the last number, and with the same parameters."""
+    by_name: dict[str, list[Series]] = {}
     for one in series:
         # CMIP and ERA5 end names with the first and last date of a file.
         stem = re.sub(r"\d{4,14}-\d{4,14}(?=\D*$)", "", _stem(one.path))
         stem = stem if stem != _stem(one.path) else re.sub(r"\d+(?=\D*$)", "", stem)
         key = os.path.join(os.path.dirname(one.path), stem)
-        found.setdefault(key, []).append(one)
-    return found
+        by_name.setdefault(key, []).append(one)
+    sets: dict[str, list[Series]] = {}
+    for key, members in by_name.items():
+        names = _parameters(members)
+        for one in members:
+            values = [f"{n}={one.constants.get(n)}" for n in names]
+            sets.setdefault(" ".join([key, *values]), []).append(one)
+    return sets
 
 
-def _in_time(series: Sequence[Series], required: bool = False) -> list[Series] | None:
+def _in_time(
+    series: Sequence[Series], options: Options, required: bool = False
+) -> list[Series] | None:
     """Return parts in the order of their times; None if the times do not continue evenly.
 
     Raises:
-        DataError: the times of two parts overlap, with `required`.
+        DataError: the times of two parts overlap, with `required`; or some parts continue and
+            others are missing, unless simulations are to be split there.
     """
     if any(s.stored is None or not s.count for s in series):
         return None
@@ -277,8 +339,8 @@ def _in_time(series: Sequence[Series], required: bool = False) -> list[Series] |
     order = sorted(range(len(series)), key=lambda i: numbers[i][0])
     ordered, numbers = [series[i] for i in order], [numbers[i] for i in order]
     gaps = np.array([b[0] - a[-1] for a, b in itertools.pairwise(numbers)])
-    if required and (gaps <= 0).any():
-        at = int(np.argmax(gaps <= 0))
+    if required and not (gaps > 0).all():
+        at = int(np.argmin(gaps > 0))
         before, after = ordered[at], ordered[at + 1]
         raise DataError(
             f"its times begin at {_stored(after)[0]}, before the end of {before.path} "
@@ -286,7 +348,35 @@ def _in_time(series: Sequence[Series], required: bool = False) -> list[Series] |
             where=after.path,
             fix="data.files=simulations, if each file is a simulation",
         )
-    return ordered if required or _is_even(numbers, gaps) else None
+    if _is_even(numbers, gaps):
+        return ordered
+    lost = _missing_parts(numbers, gaps)
+    if options.gaps != "allow" and len(lost) and (required or len(lost) < len(gaps)):
+        at = int(lost[0])
+        if options.gaps == "split":
+            return [
+                replace(one, breaks=(0, *one.breaks)) if k - 1 in lost else one
+                for k, one in enumerate(ordered)
+            ]
+        raise DataError(
+            f"times are missing between {_stored(ordered[at])[-1]}, the last of "
+            f"{ordered[at].path}, and {_stored(ordered[at + 1])[0]}",
+            where=ordered[at + 1].path,
+            allowed="parts of a simulation without a gap",
+            fix="restore the file between them, data.gaps=split, or data.files=simulations",
+        )
+    return ordered if required else None
+
+
+def _missing_parts(numbers: Sequence[np.ndarray], gaps: np.ndarray) -> np.ndarray:
+    """Return the parts after which times are missing, if all others continue evenly."""
+    inner = np.concatenate([np.diff(n) for n in numbers])
+    if not len(inner) or not (gaps > 0).all():
+        return np.empty(0, np.int64)
+    longer = gaps > _GAP * inner.max()
+    rest = gaps[~longer]
+    even = (rest >= inner.min() * (1 - _TOLERANCE)) & (rest <= inner.max() * (1 + _TOLERANCE))
+    return np.flatnonzero(longer) if even.all() else np.empty(0, np.int64)
 
 
 def _is_even(numbers: Sequence[np.ndarray], gaps: np.ndarray) -> bool:
@@ -294,7 +384,7 @@ def _is_even(numbers: Sequence[np.ndarray], gaps: np.ndarray) -> bool:
     inner = np.concatenate([np.diff(n) for n in numbers])
     if not len(inner) and len(gaps) > 1:
         inner = gaps[:1]
-    if not len(inner) or gaps.min() <= 0:
+    if not len(inner) or not (gaps > 0).all():
         return False
     low, high = inner.min() * (1 - _TOLERANCE), inner.max() * (1 + _TOLERANCE)
     return bool((gaps >= low).all() and (gaps <= high).all())
@@ -306,12 +396,55 @@ def _stored(series: Series) -> np.ndarray:
 
 
 def _clocks(series: Sequence[Series]) -> list[np.ndarray]:
-    """Return the times of several parts on a common clock, as float64; dates in nanoseconds."""
+    """Return the times of several parts on a common clock, as float64; dates in nanoseconds.
+
+    Raises:
+        DataError: units or calendars that cannot be converted into each other.
+    """
     if len({s.clock for s in series}) <= 1:
         return [_stored(s).astype(np.float64) for s in series]
+    first = series[0]
+    if not any(_is_date(s) for s in series):
+        return [_in_unit_of(s, first) for s in series]
+    for one in series:
+        if _is_date(one) != _is_date(first):
+            raise _other_clock(one, first)
     decoded = [_decoded(s) for s in series]
     origin = decoded[0][0]
-    return [np.array([_difference(v, origin) for v in values]) for values in decoded]
+    try:
+        return [np.array([_difference(v, origin) for v in values]) for values in decoded]
+    except TypeError:  # dates of two calendars have no difference
+        other = next(s for s in series if s.clock[1] != first.clock[1])
+        raise _other_clock(other, first) from None
+
+
+def _is_date(series: Series) -> bool:
+    return " since " in str(series.clock[0] or "")
+
+
+def _in_unit_of(series: Series, first: Series) -> np.ndarray:
+    """Return plain times in the unit of the first part."""
+    own, unit = (str(s.clock[0] or "") for s in (series, first))
+    values = _stored(series).astype(np.float64)
+    if same_unit(own, unit):
+        return values
+    line = conversion(own, unit) if own and unit else None
+    if line is None or line[1]:
+        raise _other_clock(series, first)
+    return values * line[0]
+
+
+def _other_clock(series: Series, first: Series) -> DataError:
+    def text(one: Series) -> str:
+        unit, calendar = one.clock
+        return f"unit {unit or 'unknown'}" + (f", calendar {calendar}" if calendar else "")
+
+    return DataError(
+        f"times in {text(series)}",
+        where=series.path,
+        allowed=f"{text(first)}, as in {first.path}",
+        fix="write the times of all files in one unit and calendar",
+    )
 
 
 def _decoded(series: Series) -> np.ndarray:
@@ -340,14 +473,14 @@ def require_same_step(
     clocks = iter(_clocks([s for members in timed.values() for s in members]))
     steps = {}
     for name, members in timed.items():
-        found = np.diff(np.concatenate([next(clocks) for _ in members]))
-        if len(found):
-            steps[name] = float(np.median(found))
+        gaps = np.diff(np.concatenate([next(clocks) for _ in members]))
+        if len(gaps):
+            steps[name] = float(np.median(gaps))
     if not steps:
         return
     typical = statistics.median_low(steps.values())
     for name, step in steps.items():
-        if abs(step - typical) > 1e-2 * abs(typical):
+        if not abs(step - typical) <= 1e-2 * abs(typical):
             usual = next(n for n, other in steps.items() if other == typical)
             refuse(
                 name,
@@ -371,7 +504,7 @@ def _by_names(series: Sequence[Series], options: Options) -> dict[str, list[Seri
         members = [s for _, s in sorted(found[name], key=lambda pair: pair[0])]
         timed = [s for s in members if s.stored is not None]
         times = np.array([c[0] for c in _clocks(timed)])
-        if (np.diff(times) <= 0).any():
+        if not (np.diff(times) > 0).all():
             raise DataError(
                 f"the numbers in the names of simulation {name} are not in the order of its times",
                 where=members[0].path,

@@ -24,6 +24,7 @@ from scitoolkit.core.log import get_logger
 from scitoolkit.io.loader import filters
 from scitoolkit.io.loader.descriptors import descriptors, limit_reached, too_many_open
 from scitoolkit.io.loader.files import Counter, DataFile
+from scitoolkit.io.loader.mapped import require_mapped
 from scitoolkit.io.loader.packing import ATTRIBUTES
 from scitoolkit.io.loader.rows import (
     ChunkReader,
@@ -187,7 +188,7 @@ def _reader(
     through_library = LibraryReader(layout, file, _files_behind(dataset, layout))
     codes = [code for code, *_ in _filters(dataset)]
     if dataset.is_virtual and not allow_unwritten:
-        _refuse_unmapped(dataset, layout)
+        require_mapped(dataset, layout)
     if dataset.is_virtual or dataset.external:
         return through_library
     fill = dataset.fillvalue if allow_unwritten else None
@@ -274,55 +275,6 @@ def _files_behind(dataset: h5py.Dataset, layout: Layout) -> list[Path]:
                 fix="restore the file; HDF5 would return fill values instead",
             )
     return list(needed)
-
-
-def _refuse_unmapped(dataset: h5py.Dataset, layout: Layout) -> None:
-    """Raise if rows of a virtual dataset have cells that no source provides.
-
-    HDF5 returns fill values for them without an error. Sources that overlap count twice, so that a
-    hole beside an overlap in the same row may pass.
-
-    Raises:
-        DataError: with the first stretch of such rows.
-    """
-    axis = layout.axis
-    cells = np.zeros(dataset.shape[axis], np.int64)
-    for source in dataset.virtual_sources():
-        rows, points = _mapped_rows(source.vspace, axis, dataset.shape)
-        np.add.at(cells, rows, points)
-    needed = int(np.prod(dataset.shape, dtype=np.int64)) // max(1, dataset.shape[axis])
-    empty = np.flatnonzero(cells < needed)
-    if not len(empty):
-        return
-    last = empty[np.append(np.diff(empty) != 1, True)][0]
-    raise DataError(
-        f"rows {empty[0]} to {last} of the virtual dataset are not mapped to a source",
-        where=layout.where,
-        allowed="virtual datasets whose sources cover every row",
-        fix="map all rows, or allow_unwritten=True to read fill values there",
-    )
-
-
-def _mapped_rows(
-    space: h5py.h5s.SpaceID, axis: int, shape: tuple[int, ...]
-) -> tuple[np.ndarray, int]:
-    """Return the rows that a source of a virtual dataset provides, and its cells of each row."""
-    if space.get_select_type() == h5py.h5s.SEL_ALL:
-        rows = np.arange(shape[axis])
-        return rows, int(np.prod(shape, dtype=np.int64)) // max(1, len(rows))
-    if not space.is_regular_hyperslab():
-        low, high = (bound[axis] for bound in space.get_select_bounds())
-        rows = np.arange(low, high + 1)
-        return rows, space.get_select_npoints() // len(rows)
-    positions = []
-    for start, stride, count, block, size in zip(
-        *space.get_regular_hyperslab(), shape, strict=True
-    ):
-        # An unlimited count or block ends with the dataset.
-        count, block = min(count, -(-size // max(1, stride))), min(block, size)
-        at = (start + stride * np.arange(count)[:, None] + np.arange(block)).ravel()
-        positions.append(at[at < size])
-    return positions[axis], int(np.prod([len(p) for n, p in enumerate(positions) if n != axis]))
 
 
 class _Handle:

@@ -1,6 +1,6 @@
 """Row readers of Zarr v2 and v3 through tensorstore if installed, else through zarr.
 
-Missing chunks are not errors, because writers omit chunks that contain only fill values.
+Both read a missing chunk as fill values; `_holes` names them before.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import importlib.util
-import math
 import os
 import struct
 import threading
@@ -22,6 +21,7 @@ from scitoolkit.core.errors import DataError, missing_extra
 from scitoolkit.io.loader.files import Counter, DataFile
 from scitoolkit.io.loader.packing import ATTRIBUTES
 from scitoolkit.io.loader.rows import CopyingReader, Layout, RowReader, missing_variable
+from scitoolkit.io.loader.zarr_shards import ShardIndex
 
 
 def zarr_readers(
@@ -69,30 +69,41 @@ def zarr_readers(
 
 
 def _holes(array: Any, folder: Path) -> tuple[tuple[slice, ...], ...]:
-    """Return the regions of an array whose chunk or shard is not in the store.
+    """Return the regions of an array whose chunk is not in the store, or not in its shard.
 
     A store answers for them with its fill value. With NaN these are missing values; any other
     number would be a value that nobody wrote. An array with the attribute `sparse` states that
     its writer left chunks of fill values out.
+
+    Raises:
+        DataError: shards whose index cannot be read.
     """
     fill = array.fill_value
     if (fill is not None and np.isnan(fill)) or array.attrs.get("sparse") or not folder.is_dir():
         return ()
-    outer = getattr(array, "shards", None) or array.chunks
+    outer = _outer_chunks(array)
     grid = [-(-size // chunk) for size, chunk in zip(array.shape, outer, strict=True)]
-    described = {"zarr.json", ".zarray", ".zattrs", ".zmetadata"}
-    stored = sum(len(set(files) - described) for _, _, files in os.walk(folder))
-    if stored >= math.prod(grid):
-        return ()
-    absent = (at for at in np.ndindex(*grid) if not _chunk_file(array, folder, at).exists())
-    return tuple(
-        tuple(slice(n * size, (n + 1) * size) for n, size in zip(at, outer, strict=True))
-        for at in absent
-    )
+    stored = {
+        os.path.relpath(os.path.join(parent, name), folder).replace(os.sep, "/")
+        for parent, _, names in os.walk(folder)
+        for name in names
+    }
+    shards = ShardIndex.of(array, folder)
+    holes: list[tuple[slice, ...]] = []
+    for at in np.ndindex(*grid):
+        key = array.metadata.encode_chunk_key(at)
+        start = [n * size for n, size in zip(at, outer, strict=True)]
+        if key not in stored:
+            holes.append(tuple(slice(a, a + n) for a, n in zip(start, outer, strict=True)))
+        elif shards is not None:
+            holes += shards.absent(folder / key, start, array.shape)
+    return tuple(holes)
 
 
-def _chunk_file(array: Any, folder: Path, at: tuple[int, ...]) -> Path:
-    return folder / array.metadata.encode_chunk_key(at)
+def _outer_chunks(array: Any) -> tuple[int, ...]:
+    """Return the shape of what one file holds: a shard or a chunk."""
+    grid = getattr(array.metadata, "chunk_grid", None)
+    return tuple(getattr(grid, "chunk_shape", None) or array.chunks)
 
 
 def _dims(array: Any) -> tuple[str, ...]:
@@ -186,8 +197,8 @@ class ZarrReader(CopyingReader):
             rows = hole[self.layout.axis]
             last = min(rows.stop, self.layout.shape[self.layout.axis]) - 1
             raise DataError(
-                f"rows {rows.start} to {last} have no chunk in the store, which would be read as "
-                "its fill value",
+                f"rows {rows.start} to {last} have no chunk in the store or shard, which would be "
+                "read as its fill value",
                 where=self.layout.where,
                 allowed="stores of which every chunk was written",
                 fix="restore the file, write with write_empty_chunks=True, or state that chunks of "

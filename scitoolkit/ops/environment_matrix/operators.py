@@ -21,6 +21,7 @@ from torch import Tensor
 from scitoolkit.core.errors import BackendError
 from scitoolkit.ops.codegen import differentiable, eager, is_eager, refusing
 from scitoolkit.ops.environment_matrix.environment import Environment
+from scitoolkit.ops.environment_matrix.gpu_environment import GpuEnvironment
 from scitoolkit.ops.environment_matrix.spec import EnvironmentSpec
 
 
@@ -41,6 +42,11 @@ def moments(weights: Tensor, environment: Environment) -> Tensor:
     if is_eager(weights, environment.vectors):
         return _moments(weights, environment)
     return traced_moments(weights, *traced_arguments(environment))
+
+
+def gpu_moments(weights: Tensor, environment: Environment) -> Tensor:
+    """Return the moments, differentiable in the weights, by the kernels of GPUs."""
+    return moments(weights, GpuEnvironment.of(environment))
 
 
 def edge_gradients(cotangent: Tensor, weights: Tensor, environment: Environment) -> Tensor:
@@ -127,7 +133,8 @@ def _filled(
     spec = EnvironmentSpec(cutoff, smooth, tuple(sel), tuple(widths), type_one_side)
     graph = (atoms, segments, types, vectors, mean, deviation)
     atoms, segments, types, vectors, mean, deviation = (each.contiguous() for each in graph)
-    environment = Environment(spec, atoms, segments, types, vectors, mean, deviation, training)
+    kind = GpuEnvironment if vectors.is_cuda else Environment
+    environment = kind(spec, atoms, segments, types, vectors, mean, deviation, training)
     return environment, environment.moments(weights.contiguous())
 
 

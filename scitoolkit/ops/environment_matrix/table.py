@@ -160,7 +160,7 @@ def tabulate(
     Raises:
         NumericalError: a step of 1e-3 does not meet the tolerance.
     """
-    dtype = weights.dtype
+    dtype, device = weights.dtype, weights.device
     exact = [
         [tuple(None if p is None else p.double() for p in layer) for layer in layers]
         for layers in networks
@@ -170,19 +170,19 @@ def tabulate(
     step = FIRST_STEP
     while step >= LEAST_STEP:
         pieces = int((upper - lower) / step) + 1
-        nodes = lower + step * torch.arange(pieces + 1, dtype=torch.float64)[:, None]
+        nodes = lower + step * torch.arange(pieces + 1, dtype=torch.float64, device=device)[:, None]
         middle = nodes[:-1] + 0.5 * step
         tables, errors = [], []
         for layers in exact:
             coefficients = quintic_pieces(*jets(nodes, layers), step)  # type: ignore[arg-type]
-            powers = (0.5 * step) ** torch.arange(6, dtype=torch.float64)
+            powers = (0.5 * step) ** torch.arange(6, dtype=torch.float64, device=device)
             found = torch.einsum("pkm,k->pm", coefficients, powers)
             wanted = jets(middle, layers)[0]  # type: ignore[arg-type]
             errors.append(float((found - wanted).abs().max() / wanted.abs().max()))
             tables.append(coefficients)
         if max(errors) <= max(tolerance, 4 * torch.finfo(dtype).eps):
             values = torch.stack([_grouped(t, dtype) for t in tables])
-            bounds = torch.tensor([lower, step], dtype=dtype)
+            bounds = torch.tensor([lower, step], dtype=dtype, device=device)
             return Table(
                 spec, values, bounds, weights, mean.to(dtype), deviation.to(dtype), max(errors)
             )

@@ -13,7 +13,7 @@ from scitoolkit.core.errors import BackendError
 from scitoolkit.ops.codegen import REAL, call, differentiable, load_library
 from scitoolkit.ops.fitting_network import cpu
 from scitoolkit.ops.fitting_network.reference import Layer
-from scitoolkit.ops.fitting_network.spec import NONE, FittingSpec, shortcut
+from scitoolkit.ops.fitting_network.spec import NONE, SAME, TWICE, FittingSpec, shortcut
 
 
 def refusal(spec: FittingSpec) -> str:
@@ -85,6 +85,63 @@ def network(
 
     def run(moments: Tensor) -> tuple[Tensor, Tensor]:
         return _fitting(moments.contiguous(), packed, spec.basis, spec.axis, widths)
+
+    return run
+
+
+@differentiable(
+    "fitting_network_products",
+    fake=lambda moments, weights, biases, steps, axis: (
+        moments.new_empty(moments.shape[0]),
+        torch.empty_like(moments),
+    ),
+)
+def _products(
+    moments: Tensor,
+    weights: list[Tensor],
+    biases: list[Tensor],
+    steps: list[Tensor],
+    axis: int,
+) -> tuple[Tensor, Tensor]:
+    """Return energies (n,) and their derivatives with respect to the moments (n, basis, 4)."""
+    leading = moments[:, :axis]
+    h = (moments @ leading.transpose(1, 2)).flatten(1)
+    tanhs, kinds = [], [shortcut(*weight.shape) for weight in weights[:-1]]
+    for weight, bias, step, kind in zip(weights, biases, steps, kinds, strict=False):
+        t = torch.tanh(torch.addmm(bias, h, weight))
+        tanhs.append(t)
+        if kind == NONE:
+            h = t * step
+        else:
+            h = torch.addcmul(h if kind == SAME else torch.cat([h, h], 1), t, step)
+    energy = torch.addmm(biases[-1], h, weights[-1]).squeeze(1)
+    slope = weights[-1].T.expand(len(moments), -1)
+    layers = list(zip(weights, tanhs, steps, kinds, strict=False))
+    for weight, t, step, kind in reversed(layers):
+        below = (slope * step * (1 - t * t)) @ weight.T
+        if kind == SAME:
+            below += slope
+        elif kind == TWICE:
+            below += slope.unflatten(1, (2, -1)).sum(1)
+        slope = below
+    table = slope.unflatten(1, (-1, axis))
+    out = table @ leading
+    out[:, :axis] += table.transpose(1, 2) @ moments
+    return energy, out
+
+
+def network_by_products(
+    spec: FittingSpec, layers: Sequence[Layer]
+) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+    """Return the same function for GPUs: products of torch's libraries, without a kernel for it.
+
+    The derivatives are written out, so that autograd records and stores nothing.
+    """
+    weights, biases, steps = (list(part) for part in zip(*layers, strict=True))
+    scales = [torch.ones_like(b) if s is None else s for b, s in zip(biases, steps, strict=True)]
+
+    def run(moments: Tensor) -> tuple[Tensor, Tensor]:
+        return _products(moments, weights, biases, scales, spec.axis)
 
     return run
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from scitoolkit.core.errors import DataError
-from scitoolkit.ops.codegen import GeneratedC, Operation
+from scitoolkit.ops.codegen import GeneratedC, Operation, Triton
 from scitoolkit.ops.fitting_network import operators, reference
 from scitoolkit.ops.fitting_network.reference import Layer
 from scitoolkit.ops.fitting_network.spec import FittingSpec
@@ -23,6 +23,7 @@ OPERATION = Operation(
 GeneratedC.serve(OPERATION.name, prepare=operators.kernels, source=operators.source)(
     operators.network
 )
+Triton.serve(OPERATION.name)(operators.network_by_products)
 
 
 def available(spec: FittingSpec, like: Tensor) -> bool:

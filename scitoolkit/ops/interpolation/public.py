@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from scitoolkit.ops.codegen import GeneratedC, Operation, check_tensor
-from scitoolkit.ops.interpolation import operators, reference
+from scitoolkit.ops.codegen import GeneratedC, Operation, Triton, check_tensor
+from scitoolkit.ops.interpolation import operators, reference, triton_source
 from scitoolkit.ops.interpolation.grid import NUM_COEFFICIENTS, Placement
 
 OPERATION = Operation(
@@ -17,6 +17,7 @@ OPERATION = Operation(
 GeneratedC.serve("interpolation", prepare=operators.kernels, source=operators.source)(
     operators.piecewise_polynomial
 )
+Triton.serve("interpolation", prepare=triton_source.gpu_kernels)(operators.gpu_piecewise_polynomial)
 
 
 def piecewise_polynomial(
@@ -30,7 +31,7 @@ def piecewise_polynomial(
         coefficients: shape (intervals + 1, 8, W), float32 or float64, from `Grid.coefficients`.
         place: the distances, from `Placement.build` on the same grid.
         backend: auto (the kernel if it can run, else the reference, with one warning), cpu,
-            reference, or the name of an installed kernel backend.
+            triton, reference, or the name of an installed kernel backend.
 
     Returns:
         Values, shape (E, W), in the dtype of the coefficients; zero beyond the end of the grid.

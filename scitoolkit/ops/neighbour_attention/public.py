@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from torch import Tensor
 
-from scitoolkit.ops.codegen import GeneratedC, Operation, refusing
-from scitoolkit.ops.neighbour_attention import cpu, reference
+from scitoolkit.ops.codegen import GeneratedC, Operation, Triton, refusing
+from scitoolkit.ops.neighbour_attention import cpu, reference, segments, triton_source
 from scitoolkit.ops.neighbour_attention.spec import (
     NeighbourAttentionSpec,
     Neighbours,
@@ -20,29 +22,45 @@ OPERATION = Operation(
     "scitoolkit.ops.neighbour_attention.examples:examples",
 )
 
-_run = refusing(
-    OPERATION.name,
-    lambda vectors, cotangent, spec, weights, pointer, types, pair, atoms: cpu.moments_and_slopes(
-        spec, weights, Neighbours(pointer, types, pair, vectors), atoms, cotangent
-    ),
+
+def _refusing(run: Callable[..., tuple[Tensor, Tensor]]) -> Callable[..., tuple[Tensor, Tensor]]:
+    """Return an implementation whose derivatives are refused by name."""
+    once = refusing(
+        OPERATION.name,
+        lambda vectors, cotangent, spec, weights, pointer, types, pair, atoms: run(
+            spec, weights, Neighbours(pointer, types, pair, vectors), atoms, cotangent
+        ),
+    )
+
+    def implementation(
+        spec: NeighbourAttentionSpec,
+        weights: Weights,
+        neighbours: Neighbours,
+        atoms: Tensor,
+        cotangent: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        e = neighbours
+        return once(e.vectors, cotangent, spec, weights, e.pointer, e.types, e.pair, atoms)
+
+    return implementation
+
+
+GeneratedC.serve(OPERATION.name, prepare=cpu.kernels, traceable=False, source=cpu.source)(
+    _refusing(cpu.moments_and_slopes)
 )
-
-
-@GeneratedC.serve(OPERATION.name, prepare=cpu.kernels, traceable=False, source=cpu.source)
-def _kernel(
-    spec: NeighbourAttentionSpec,
-    weights: Weights,
-    neighbours: Neighbours,
-    atoms: Tensor,
-    cotangent: Tensor,
-) -> tuple[Tensor, Tensor]:
-    e = neighbours
-    return _run(e.vectors, cotangent, spec, weights, e.pointer, e.types, e.pair, atoms)
+Triton.serve(OPERATION.name, prepare=triton_source.gpu_kernels, traceable=False)(
+    _refusing(segments.moments_and_slopes)
+)
 
 
 def available(spec: NeighbourAttentionSpec, like: Tensor) -> bool:
     """Return whether kernels support the dtype and device of `like`; if not, log why once."""
     return OPERATION.has_kernel(spec, like)
+
+
+def runs_by_segments(spec: NeighbourAttentionSpec, like: Tensor) -> bool:
+    """Return whether `segments` has the kernels for a tensor; if not, log the reason once."""
+    return OPERATION.backend(spec, like) == Triton.name
 
 
 class KeptMoments:

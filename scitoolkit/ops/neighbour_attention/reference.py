@@ -14,13 +14,12 @@ from torch import Tensor
 from scitoolkit.ops.environment_matrix import EnvironmentSpec
 from scitoolkit.ops.environment_matrix import reference as environment
 from scitoolkit.ops.neighbour_attention.spec import (
+    LOGIT_SHIFT,
     LayerWeights,
     NeighbourAttentionSpec,
     Neighbours,
     Weights,
 )
-
-LOGIT_SHIFT = 20.0  # as in deepmd-kit: a neighbour at the cutoff has the logit -20
 
 
 class Slots:
@@ -69,10 +68,7 @@ def attention(
         cosines: (N, K, K) between the directions of neighbours, None without the gate.
         slots: mapping of edges to (N, K).
     """
-    parts = (basis @ layer.project + layer.project_bias).chunk(3, dim=1)
-    if spec.normalize:
-        parts = tuple(part / part.norm(dim=1, keepdim=True) for part in parts)
-    query, key, value = (slots.spread(part) for part in parts)
+    query, key, value = (slots.spread(part) for part in projected(spec, layer, basis))
     logits = torch.bmm(query * spec.scale, key.transpose(1, 2))
     if spec.smooth:
         pair = fade[:, :, None] * fade[:, None, :]
@@ -89,7 +85,24 @@ def attention(
         weights = weights.softmax(2) * there[:, :, None] * there[:, None, :]
     if cosines is not None:
         weights = weights * cosines
-    out = slots.gather(torch.bmm(weights, value)) @ layer.mix + layer.mix_bias
+    return mixed(spec, layer, basis, slots.gather(torch.bmm(weights, value)))
+
+
+def projected(
+    spec: NeighbourAttentionSpec, layer: LayerWeights, basis: Tensor
+) -> tuple[Tensor, ...]:
+    """Return queries, keys and values (E, H) of basis functions (E, M)."""
+    parts = (basis @ layer.project + layer.project_bias).chunk(3, dim=1)
+    if not spec.normalize:
+        return parts
+    return tuple(part / part.norm(dim=1, keepdim=True) for part in parts)
+
+
+def mixed(
+    spec: NeighbourAttentionSpec, layer: LayerWeights, basis: Tensor, attended: Tensor
+) -> Tensor:
+    """Return the normalised sum of basis functions (E, M) and attended values (E, H)."""
+    out = attended @ layer.mix + layer.mix_bias
     return torch.nn.functional.layer_norm(
         basis + out, basis.shape[1:], layer.norm_weight, layer.norm_bias, spec.norm_epsilon
     )
@@ -142,10 +155,20 @@ def gate_directions(spec: NeighbourAttentionSpec, vectors: Tensor, lengths: Tens
 
 def moments(spec: NeighbourAttentionSpec, weights: Weights, neighbours: Neighbours) -> Tensor:
     """Return the moments (N, M, 4) of all atoms."""
+    types = neighbours.types
+    centre, basis, rows, fade, directions = edge_inputs(spec, weights, neighbours)
+    slots = Slots(centre, len(types), spec.sel)
+    return refined_moments(spec, weights.layers, basis, rows, fade, directions, slots)
+
+
+def edge_inputs(
+    spec: NeighbourAttentionSpec, weights: Weights, neighbours: Neighbours
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Return the centre, basis functions, row, switching function and direction of each edge."""
     vectors, types = neighbours.vectors, neighbours.types
-    centre = torch.repeat_interleave(
-        torch.arange(len(types), device=types.device), neighbours.pointer.diff()
-    )
+    atoms = torch.arange(len(types), device=types.device)
+    counts = neighbours.pointer.diff()
+    centre = torch.repeat_interleave(atoms, counts, output_size=len(vectors))
     distance = vectors.norm(dim=1)
     fade = environment.switch(distance, spec.cutoff_smooth, spec.cutoff)
     of_rows = EnvironmentSpec(spec.cutoff, spec.cutoff_smooth, (spec.sel,), spec.widths)
@@ -156,8 +179,7 @@ def moments(spec: NeighbourAttentionSpec, weights: Weights, neighbours: Neighbou
     directions = gate_directions(spec, vectors, rows[:, 0] / deviation[:, 1])
     rows = rows / deviation
     basis = _basis(spec, weights, neighbours.pair, rows[:, :1], fade)
-    slots = Slots(centre, len(types), spec.sel)
-    return refined_moments(spec, weights.layers, basis, rows, fade, directions, slots)
+    return centre, basis, rows, fade, directions
 
 
 def _basis(

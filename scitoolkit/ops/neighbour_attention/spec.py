@@ -10,6 +10,8 @@ from torch import Tensor
 
 from scitoolkit.ops.environment_matrix.reference import Layer
 
+LOGIT_SHIFT = 20.0  # as in deepmd-kit: a neighbour at the cutoff has the logit -20
+
 
 @dataclass(frozen=True)
 class NeighbourAttentionSpec:

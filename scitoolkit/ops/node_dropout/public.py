@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from scitoolkit.core.errors import ConfigError, DataError
-from scitoolkit.ops.codegen import GeneratedC, Operation
-from scitoolkit.ops.node_dropout import cpu, reference
+from scitoolkit.ops.codegen import GeneratedC, Operation, Triton
+from scitoolkit.ops.node_dropout import cpu, reference, triton_source
 
 OPERATION = Operation(
     "node_dropout",
@@ -17,6 +17,7 @@ OPERATION = Operation(
     "scitoolkit.ops.node_dropout.examples:examples",
 )
 GeneratedC.serve("node_dropout", prepare=cpu.kernels, source=cpu.source)(cpu.node_dropout)
+Triton.serve("node_dropout", prepare=triton_source.gpu_kernels)(triton_source.gpu_node_dropout)
 
 
 def node_dropout(x: Tensor, rows: Tensor, p: float, seed: int, *, backend: str = "auto") -> Tensor:

@@ -64,6 +64,10 @@ class DeepPotential(Potential):
             self.register_buffer(f"{name}_scale", torch.ones(number, dtype=torch.float64))
         self.register_load_state_dict_pre_hook(_former_state)
 
+    @property
+    def _far_is_absent(self) -> bool:
+        return all(part.far_is_absent for part in self.descriptors)
+
     def _given(self) -> dict[str, int]:
         """Return the numbers of frame and atom parameters by name."""
         return {name: getattr(self.config, name) for name in PARAMETERS}
@@ -164,6 +168,8 @@ class DeepPotential(Potential):
 
     def _part(self, graph: Batch, vectors: Tensor, cutoff: float) -> tuple[Batch, Tensor | None]:
         """Return the graph with the edges within `cutoff`, and their indices, None if all are."""
+        if vectors.device.type != "cpu" and self._far_is_absent:
+            return graph, None  # which edges are near would be known only after a wait
         near = vectors.square().sum(1) <= cutoff**2
         if bool(near.all()):
             return graph, None
@@ -186,6 +192,9 @@ class DeepPotential(Potential):
         networks = self.fitting.networks()
         if len(networks) == 1:
             return out + linear_output(networks[0], self._inputs(values, types, given)).double()
+        if types.device.type != "cpu":
+            inputs = self._inputs(values, types, given)
+            return out + self.fitting.outputs_by_type(inputs, types).squeeze(1).double()
         for kind, layers in enumerate(networks):
             chosen = (types == kind).nonzero().squeeze(1)
             of_kind = [each.index_select(0, chosen) for each in values]

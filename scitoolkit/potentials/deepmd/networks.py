@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from scitoolkit.ops.environment_matrix.reference import Layer, embedding
+from scitoolkit.ops.fitting_network.by_type import outputs_by_type
 
 
 class StackedNetworks(nn.Module):
@@ -77,6 +78,15 @@ class StackedNetworks(nn.Module):
             for w, b, s in zip(self.weight, self.bias, steps, strict=True)
         ]
         return [[column[network] for column in columns] for network in range(self.count)]
+
+    def outputs_by_type(self, inputs: Tensor, types: Tensor) -> Tensor:
+        """Return the outputs (N, K) of the networks `types` (N,), without a loop over these."""
+        return outputs_by_type(self.stacked(), inputs, types)
+
+    def stacked(self) -> list[Layer]:
+        """Return the layers of all networks at once, with the networks as first dimension."""
+        steps = [self.step[str(k)] if str(k) in self.step else None for k in range(len(self.bias))]
+        return list(zip(self.weight, self.bias, steps, strict=True))
 
 
 def linear_output(layers: Sequence[Layer], inputs: Tensor) -> Tensor:

@@ -89,6 +89,8 @@ class PropertyModel(nn.Module):
         networks = self.base.fitting.networks()
         if len(networks) == 1:
             return linear_outputs(networks[0], inputs).double()
+        if inputs.device.type != "cpu":
+            return self.base.fitting.outputs_by_type(inputs, types).double()
         out = torch.zeros_like(self.shift[types])
         for kind, layers in enumerate(networks):
             chosen = (types == kind).nonzero().squeeze(1)

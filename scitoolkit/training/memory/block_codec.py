@@ -138,8 +138,13 @@ def decode(blocks: PackedBlocks) -> Tensor:
 
 def has_kernels(x: Tensor) -> bool:
     """Return whether the codec of a tensor runs in Triton, and not in torch."""
+    return _runs_triton(x.device.type)
+
+
+@functools.cache
+def _runs_triton(device: str) -> bool:
     try:
-        check_triton(x.device.type)
+        check_triton(device)
     except BackendError:
         return False
     return True

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 from small_disk import files_up_to
 
 import scitoolkit
@@ -21,6 +22,7 @@ from scitoolkit.cli.main import run_cli
 from scitoolkit.core import uncaught
 from scitoolkit.core.content import KINDS, content_root
 from scitoolkit.core.plugins import kind_names, kinds
+from scitoolkit.ops.codegen import operations
 
 ROOT = Path(scitoolkit.__file__).parents[1]
 
@@ -69,6 +71,10 @@ def test_doctor_names_every_package_and_why_a_fast_path_is_off(capsys):
         assert check["detail"]
         assert check["status"] in ("ok", "off")
     assert _optional_packages() <= checks.keys()
+    on_gpu = {name: checks[f"{name} on gpu"] for name in operations}
+    assert "no backend has a kernel" in on_gpu["tabulated_convolution"]["detail"]
+    if checks["triton"]["status"] == "ok" and not torch.cuda.is_available():
+        assert on_gpu["environment_matrix"]["detail"] == "kernels of triton"
     plugins = json.loads(out)["plugins"]
     assert plugins.keys() == set(kind_names())
     for kind, members in plugins.items():

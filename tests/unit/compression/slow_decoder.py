@@ -472,23 +472,103 @@ def decode_chunk(
     reader, little = Reader(data), np.dtype(dtype).newbyteorder("<")
     assert data[:4] == b"SciK"
     reader.at = 4
-    version, coded, zero, size = reader.word(), reader.word(), reader.word(2), reader.word(4)
-    assert (version, zero, size) == (1, 0, math.prod(shape) * little.itemsize)
+    version, kind, zero, size = reader.word(), reader.word(), reader.word(2), reader.word(4)
+    assert (version, zero, size) == (2 if kind > 1 else 1, 0, math.prod(shape) * little.itemsize)
     crc, values_crc = reader.word(4), reader.word(4)
     assert zlib.crc32(data[20:], zlib.crc32(data[16:20], zlib.crc32(data[:12]))) == crc
-    if not coded:
+    if not kind:
         return np.frombuffer(data[20:], dtype).reshape(shape)
+    if kind == 3:
+        values = decode_lossless(data[20:], shape, little).astype(dtype)
+        assert zlib.crc32(values.tobytes()) == values_crc
+        return values
     mask = raw = None
     if reader.word():
         length = reader.varint()
         mask, raw = read_specials(data[reader.at : reader.at + length], shape, little, fill)
         reader.at += length
-    values = decode(data[reader.at :], shape, little, bound, mask)
+    if kind == 2:
+        value = reader.word(little.itemsize).to_bytes(little.itemsize, "little")
+        assert reader.at == len(data)
+        values = np.full(shape, np.frombuffer(value, little)[0], little)
+    else:
+        values = decode(data[reader.at :], shape, little, bound, mask)
     if mask is not None:
         values[mask] = raw
     values = values.astype(dtype)
     assert zlib.crc32(values.tobytes()) == values_crc
     return values
+
+
+def upper(a: int, b: int) -> int:
+    h = (a + 0x9E3779B97F4A7C15 * (b + 1)) * 0xBF58476D1CE4E5B9
+    return (h & (2**64 - 1)) >> 32
+
+
+def decode_lossless(data: bytes, shape: tuple[int, ...], little: np.dtype) -> np.ndarray:
+    """Return the values of a lossless chunk, see docs/format/chunk.md."""
+    n, w = three(shape), little.itemsize
+    count, row, slab = math.prod(n), n[2], n[1] * n[2]
+    T = next((t for t in range(10, 18) if 2**t >= count * w), 18)
+    model, odds, table = Model(Coder(data)), {}, {}
+    v: list[int] = []
+    at = length = 0
+    for i in range(count):
+        z, y, x = i // slab, i // row % n[1], i % row
+        west = v[i - 1] if i else 0
+        north = i - row if y else i - slab if z else i - 1
+        line = west
+        if x and (y or z):
+            line = west + v[north] - v[north - 1]
+        elif i > 1:
+            line = 2 * west - v[i - 2]
+        line %= 2 ** (8 * w)
+        M, expected = (min(length + 1, 7), v[at]) if at else (0, 0)
+        value = None
+        if length >= 2:
+            p = odds.get(lg(length), 32768)
+            bit = model.coder.bit(p)
+            odds[lg(length)] = p + ((65535 - p) >> 5) if bit else p - ((p - 1) >> 5)
+            value = expected if bit else None
+        if value is None:
+            around = (west, v[north] if i else 0, line, expected)
+            value = lossless_value(model, w, T, around, M)
+        v.append(value)
+        length = length + 1 if M and value == expected else 0
+        at = at + 1 if length else 0
+        if i >= 2:
+            s = upper((v[i] ^ v[i - 1] << 1) & (2**64 - 1), v[i - 2]) >> (32 - T)
+            at = at if length else table.get(s, 0)
+            table[s] = i + 1
+    sign, whole = 1 << (8 * w - 1), (1 << 8 * w) - 1
+    raw = [a ^ sign if a & sign else a ^ whole for a in v]
+    return np.array(raw, f"<u{w}").view(little).reshape(shape)
+
+
+def lossless_value(model: Model, w: int, T: int, around: tuple[int, ...], M: int) -> int:
+    g = 0
+    for b in range(w - 1, -1, -1):
+        W, N, L, E = (a >> 8 * b for a in around)
+        same = (g == W >> 8) + 2 * (g == N >> 8)
+        side = 0 if g < L >> 8 else 1 if g == L >> 8 else 2
+        m = M if g == E >> 8 else 0
+        bases = [
+            upper(g, b),
+            upper(b << 16 | same << 8 | W & 255, 11),
+            upper(b << 16 | side << 8 | L & 255, 12),
+            upper(b << 24 | same << 16 | (N & 255) << 8 | W & 255, 13),
+            upper(around[0], (g << 3 | b) & (2**64 - 1)),
+            upper(b << 16 | m << 8 | (E & 255 if m else 0), 14),
+        ]
+        which, half = 3 * b + (0 if not m else 1 if m <= 3 else 2), 0
+        for _ in range(2):
+            spread = [(base + half * 0x9E3779B1) * 0x85EBCA6B & 0xFFFFFFFF for base in bases]
+            node = 1
+            for _ in range(4):
+                contexts = [s >> (36 - T) << 4 | node for s in spread]
+                node = node << 1 | model.bit(contexts, which, 1000)
+            g, half = g << 4 | node & 15, node
+    return g
 
 
 def read_specials(data, shape, little, fill) -> tuple[np.ndarray, np.ndarray]:

@@ -7,6 +7,7 @@ import sys
 import h5py
 import numpy as np
 import pytest
+import xarray as xr
 
 from scitoolkit import api
 from scitoolkit.core.content import content_root
@@ -14,7 +15,9 @@ from scitoolkit.core.content import content_root
 
 def test_the_workflow_verifies_and_compares(tmp_path):
     config = content_root("workflows") / "compress_snapshot" / "train.yaml"
-    run = api.run(config, [f"run.root={tmp_path}", "data.variables=[native_fields/velocity_x]"])
+    nyx = content_root("datasets") / "nyx_small" / "nyx_z255_32.h5"
+    settings = [f"data.path={nyx}", "data.variables=[native_fields/velocity_x]"]
+    run = api.run(config, [f"run.root={tmp_path}", *settings])
     results = api.evaluate(run.path)
     assert results.metrics["broken"] == 0
     assert results.metrics["largest_error_over_bound"] <= 1
@@ -34,6 +37,24 @@ def test_the_workflow_verifies_and_compares(tmp_path):
     assert sorted(ours.x) == ours.x
     assert sorted(ours.y) == ours.y
     assert (run.path / "report" / "index.html").is_file()
+    panels = results.figures[0].panels
+    best = results.verdict.rival_name
+    assert panels[-1].label == f"{best} at equal bytes: error / bound"
+    fields = xr.open_dataset(run.path / "results.nc").load()
+    ours, beside = (float((fields[panel.variable] ** 2).mean()) for panel in panels[-2:])
+    assert ours < beside  # the panel shows what the verdict tells
+
+
+def test_the_slice_has_the_names_and_the_unit_of_the_file(tmp_path):
+    field = np.sin(np.linspace(0, 20, 4096, dtype="f4")).reshape(16, 16, 16)
+    data = xr.Dataset({"t": (("time", "height", "x"), field, {"units": "K"})})
+    data.to_netcdf(tmp_path / "in.nc", engine="h5netcdf")
+    config = content_root("workflows") / "compress_snapshot" / "train.yaml"
+    run = api.run(config, [f"run.root={tmp_path}", f"data.path={tmp_path / 'in.nc'}"])
+    (maps, *_) = api.evaluate(run.path).figures
+    assert maps.panels[0].unit == "K"
+    shown = xr.open_dataset(run.path / "results.nc")
+    assert shown["t: original"].dims == ("height", "x")
 
 
 def test_predict_compresses_another_file(tmp_path):

@@ -74,8 +74,8 @@ def test_h5py_reads_what_it_wrote_and_special_values_are_kept(file):
         (np.arange(100), filter_options(BOUND), "only float32 and float64"),
         (np.ones(100, "f2"), filter_options(BOUND), "only float32 and float64"),
         (np.ones(100), {"compression": FILTER_ID}, "give the absolute bound"),
-        (np.ones(100), filter_options(-1.0), "positive number"),
-        (np.ones(100), filter_options(float("nan")), "positive number"),
+        (np.ones(100), filter_options(-1.0), "positive number or 0"),
+        (np.ones(100), filter_options(float("nan")), "positive number or 0"),
     ],
 )
 def test_what_cannot_be_coded_is_refused_when_a_dataset_is_made(
@@ -120,6 +120,47 @@ def test_h5repack_copies_removes_and_applies_the_filter(plugins, file, tmp_path)
     for name, bound in ((copied, 1e-3), (bare, 1e-3), (again, 1.1e-2)):
         with h5py.File(name) as stored:
             assert np.abs(stored["plain"][()].astype("f8") - x).max() <= bound
+
+
+@pytest.mark.parametrize("dtype", ["f4", ">f8", "i2", "u8", "S3"])
+def test_a_tool_that_passes_one_parameter_loses_nothing(plugins, tmp_path, dtype):
+    """NCO applies the filter of one variable to all variables, with another number as parameter."""
+    values = np.random.default_rng(0).integers(0, 9, (30, 40)).astype(dtype)
+    how = {"compression": FILTER_ID, "compression_opts": (50,)}
+    for name in "ab":
+        with h5py.File(tmp_path / f"{name}.h5", "w") as out:
+            out.create_dataset("v", data=values, chunks=(15, 40), **how)
+            assert (out["v"].id.get_storage_size() < values.nbytes) == (values.dtype.kind == "f")
+        with h5py.File(tmp_path / f"{name}.h5") as stored:
+            assert stored["v"][()].tobytes() == values.tobytes()
+            # As nccopy and h5repack: the parameters of the first file for the second.
+            words = stored["v"].id.get_create_plist().get_filter(0)[2]
+            how = {"compression": FILTER_ID, "compression_opts": words}
+
+
+def test_a_mark_states_the_bound_of_its_filter(plugins, tmp_path):
+    from scitoolkit.compression import Bound, Options
+    from scitoolkit.compression.files import FilePlan, compress_file
+    from scitoolkit.io.compressed import holds_streams
+
+    a, b, c, d = (tmp_path / f"{n}.h5" for n in "abcd")
+    plan = FilePlan(Bound("abs", BOUND), {}, Options())
+    with h5py.File(a, "w") as out:
+        out["v"] = np.random.default_rng(0).normal(size=(40, 50)).cumsum(1)
+    compress_file(a, b, plan)
+    for how, compressible in (
+        ({"compression": FILTER_ID, "compression_opts": (50,)}, True),
+        (filter_options(1.0), False),
+    ):
+        with h5py.File(b) as small, h5py.File(c, "w") as out:
+            out.create_dataset("v", data=small["v"][()], chunks=(40, 50), **how)
+            out["v"].attrs.update(small["v"].attrs)
+        assert not holds_streams(c)
+        if compressible:
+            assert len(compress_file(c, d, plan)) == 1
+        else:
+            with pytest.raises(DataError, match="already compressed"):
+                compress_file(c, d, plan)
 
 
 def test_damaged_chunks_are_errors(file):

@@ -47,3 +47,60 @@ def test_prefixes_that_differ_in_case_are_other_units():
     assert not same_unit("MPa", "mPa")
     assert not same_unit("MeV", "meV")
     assert same_unit("M", "m")
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        *[
+            ("mS", "ms"),
+            ("S/m", "s/m"),
+            ("mS cm-1", "ms/cm"),
+            ("pA", "Pa"),
+            ("nM", "nm"),
+            ("A", "a"),
+        ],
+        *[
+            ("mM", "mm"),
+            ("T", "t"),
+            ("H", "h"),
+            ("Pg", "pg"),
+            ("Mm", "mm"),
+            ("Ma", "mA"),
+            ("G", "g"),
+        ],
+        *[
+            ("PW", "pW"),
+            ("kG", "kg"),
+            ("mG", "mg"),
+            ("PHz", "pHz"),
+            ("Gm", "gm"),
+            ("W S-2", "W s-2"),
+        ],
+    ],
+)
+def test_symbols_that_differ_in_case_are_other_units(first, second):
+    assert not same_unit(first, second)
+    assert conversion(first, second) is None or conversion(first, second)[0] != 1
+    assert same_unit(first, first)
+    assert same_unit(second, second)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        *[("PA", "Pa"), ("M/S", "m/s"), ("KG M-3", "kg/m3"), ("µS/cm", "uS cm-1"), ("HPA", "hPa")],
+        *[("MM", "mm"), ("Kelvin", "K"), ("Pascals", "Pa"), ("SEC", "s"), ("DEG C", "degC")],
+        *[("PSU", "psu"), ("Degrees_North", "degrees_north"), ("siemens m-1", "S/m")],
+    ],
+)
+def test_words_and_capitals_are_the_same_unit(first, second):
+    assert same_unit(first, second)
+
+
+@pytest.mark.parametrize(
+    ("found", "wanted", "factor"), [("mS/cm", "S/m", 0.1), ("mT", "T", 1e-3), ("T", "Wb m-2", None)]
+)
+def test_electric_units(found, wanted, factor):
+    line = conversion(found, wanted)
+    assert line is None if factor is None else line == (pytest.approx(factor), 0.0)

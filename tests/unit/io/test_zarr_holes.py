@@ -1,5 +1,7 @@
 """Chunks that are not in a store are refused by rows; they are never read as fill values."""
 
+import itertools
+
 import numpy as np
 import pytest
 import xarray as xr
@@ -49,3 +51,91 @@ def test_whole_stores_and_declared_sparse_ones_are_read(tmp_path):
 def test_stores_of_xarray_are_read(tmp_path):
     xr.Dataset({"u": (("time", "y", "x"), VALUES)}).to_zarr(tmp_path / "x.zarr", consolidated=False)
     assert len(list(open_campaign(tmp_path / "x.zarr", ["u"]).loader(batch_size=4)))
+
+
+def shards(path, shape, shard, chunk, written, **settings):
+    """Write parts of a sharded array; all else was never written."""
+    group = zarr.open_group(path, mode="w", zarr_format=3)
+    names = ["time", "y", "x"][: len(shape)]
+    array = group.create_array(
+        "u", shape=shape, dtype="f4", chunks=chunk, shards=shard, dimension_names=names, **settings
+    )
+    for part in written:
+        array[part] = 3.0
+
+
+WHOLE = (slice(None),) * 3
+
+
+@pytest.mark.parametrize("shard", [(10, 8, 10), (20, 8, 10), (10, 16, 20)])
+@pytest.mark.parametrize("fill", [0, 7])
+@pytest.mark.parametrize("compressors", [None, "auto"])
+@pytest.mark.parametrize("rows", [(0, 5), (5, 10), (15, 20)])
+def test_an_inner_chunk_that_was_never_written_is_named(tmp_path, shard, fill, compressors, rows):
+    at = slice(*rows)
+    rest = [(slice(0, rows[0]), *WHOLE[:2]), (slice(rows[1], 20), *WHOLE[:2])]
+    written = [*(p for p in rest if p[0].start < p[0].stop), (at, slice(0, 4))]
+    settings = {"fill_value": fill, "compressors": compressors}
+    shards(tmp_path / "a.zarr", (20, 8, 10), shard, (5, 4, 5), written, **settings)
+    with pytest.raises(DataError, match=f"rows {rows[0]} to {rows[1] - 1}"):
+        list(open_campaign(tmp_path / "a.zarr", ["u"]).loader(batch_size=4))
+
+
+@pytest.mark.parametrize("shape", [(20, 8, 10), (17, 7, 9), (21, 9, 3)])
+@pytest.mark.parametrize("location", ["start", "end"])
+def test_shards_that_end_beyond_the_array_are_whole(tmp_path, shape, location):
+    from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec
+
+    group = zarr.open_group(tmp_path / "a.zarr", mode="w", zarr_format=3)
+    codec = ShardingCodec(
+        chunk_shape=(5, 4, 5),
+        index_location=location,
+        index_codecs=[BytesCodec(), *([Crc32cCodec()] if location == "end" else [])],
+    )
+    array = group.create_array(
+        "u",
+        shape=shape,
+        dtype="f4",
+        chunks=(10, 8, 10),
+        serializer=codec,
+        compressors=None,
+        fill_value=0,
+        dimension_names=["time", "y", "x"],
+    )
+    array[:] = 3.0
+    found = list(open_campaign(tmp_path / "a.zarr", ["u"]).loader(batch_size=4))
+    assert all((batch["x"] == 3).all() for batch in found)
+
+
+def test_other_files_in_a_store_hide_no_hole(tmp_path):
+    files = store(tmp_path / "a.zarr", 3, fill_value=0)
+    files[2].unlink()
+    for name in (".DS_Store", "notes.txt", "c.tmp"):
+        (tmp_path / "a.zarr" / "u" / name).write_text("x")
+    with pytest.raises(DataError, match="no chunk in the store"):
+        list(open_campaign(tmp_path / "a.zarr", ["u"]).loader(batch_size=4))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_random_holes_in_shards_are_all_told(tmp_path, seed):
+    from scitoolkit.io.loader.zarr_shards import ShardIndex
+
+    draw = np.random.default_rng(seed)
+    grid = list(itertools.product(range(4), range(2), range(2)))
+    lost = {grid[i] for i in draw.choice(len(grid), 5, replace=False)}
+    written = [
+        tuple(slice(n * c, (n + 1) * c) for n, c in zip(at, (5, 4, 5), strict=True))
+        for at in grid
+        if at not in lost
+    ]
+    path = tmp_path / "a.zarr"
+    shards(path, (20, 8, 10), (10, 8, 10), (5, 4, 5), written, fill_value=0)
+    array = zarr.open_group(path, mode="r")["u"]
+    index = ShardIndex.of(array, path / "u")
+    found = {
+        tuple(part.start // c for part, c in zip(hole, (5, 4, 5), strict=True))
+        for n in range(2)
+        if (path / "u" / f"c/{n}/0/0").exists()
+        for hole in index.absent(path / "u" / f"c/{n}/0/0", (10 * n, 0, 0), array.shape)
+    }
+    assert found == lost

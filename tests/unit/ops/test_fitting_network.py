@@ -9,7 +9,14 @@ import torch
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.ops.environment_matrix.reference import embedding
-from scitoolkit.ops.fitting_network import FittingNetwork, FittingSpec, available
+from scitoolkit.ops.fitting_network import (
+    FittingNetwork,
+    FittingSpec,
+    available,
+    operators,
+    reference,
+)
+from scitoolkit.ops.fitting_network.by_type import TypeTiles, outputs_by_type
 
 LIMIT = {torch.float64: 1e-13, torch.float32: 2e-5}
 
@@ -96,3 +103,63 @@ def test_refuses_other_shapes():
 def test_a_shortcut_past_the_descriptor_is_left_to_the_reference():
     assert not available(FittingSpec(6, 2, (12,)), torch.zeros(1, dtype=torch.float64))
     assert not available(FittingSpec(6, 2, (24,)), torch.zeros(1, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("counts", [(70, 1, 0), (0, 5, 40), (3, 0, 0)])
+def test_networks_by_type_are_the_loop_over_types_in_all_derivatives(counts):
+    """The form for devices on which no size may depend on the numbers of atoms of each type."""
+    generator = torch.manual_seed(0)
+    types = torch.cat([torch.full((n,), kind) for kind, n in enumerate(counts)])
+    types = types[torch.randperm(len(types), generator=generator)]
+
+    def normal(*shape):
+        numbers = torch.randn(*shape, generator=generator, dtype=torch.float64)
+        return numbers.requires_grad_()
+
+    sizes = (5, 8, 8, 16, 2)
+    layers = [
+        (normal(3, a, b), normal(3, b), normal(3, b) if a == b else None)
+        for a, b in pairwise(sizes)
+    ]
+    inputs, leaves = normal(len(types), 5), [p for layer in layers for p in layer if p is not None]
+    want = inputs.new_zeros(len(types), 2)
+    for kind in range(3):
+        chosen = (types == kind).nonzero().squeeze(1)
+        *hidden, last = [[p if p is None else p[kind] for p in layer] for layer in layers]
+        out = embedding(inputs[chosen], hidden) @ last[0] + last[1]
+        want = want.index_copy(0, chosen, out)
+    found = outputs_by_type(layers, inputs, types)
+    firsts, seconds = [], []
+    for out in (found, want):
+        torch.testing.assert_close(out, want, rtol=1e-12, atol=1e-12)
+        (first,) = torch.autograd.grad(out.sin().sum(), inputs, create_graph=True)
+        firsts.append(first)
+        seconds.append(torch.autograd.grad(first.square().sum(), [*leaves, inputs]))
+    torch.testing.assert_close(*firsts, rtol=1e-11, atol=1e-11)
+    torch.testing.assert_close(*seconds, rtol=1e-11, atol=1e-11)
+
+
+def test_tiles_cover_every_atom_once_and_no_tile_has_two_types():
+    generator = torch.manual_seed(0)
+    for atoms, kinds in ((0, 2), (1, 1), (15, 4), (16, 1), (1000, 3), (200, 90)):
+        types = torch.randint(0, kinds, (atoms,), generator=generator)
+        tiles = TypeTiles.build(types, kinds, torch.float32)
+        assert len(set(tiles.place.tolist())) == atoms
+        of_atom = tiles.of_type[tiles.place // tiles.size]
+        assert torch.equal(of_atom, torch.nn.functional.one_hot(types, kinds).float())
+
+
+@pytest.mark.parametrize("widths", [(20, 20), (12, 24, 24, 7), (40,), (80, 5)])
+@pytest.mark.parametrize("dtype", LIMIT, ids=str)
+def test_the_form_for_gpus_is_autograd_through_the_plain_network(dtype, widths):
+    """Shortcuts around the first layer too, which the C kernel does not have."""
+    spec = FittingSpec(10, 4, widths)
+    layers = layers_of(spec, dtype)
+    moments = torch.randn(13, 10, 4, generator=torch.manual_seed(0), dtype=torch.float64).to(dtype)
+    for rows in (moments, moments[:0]):
+        found = operators.network_by_products(spec, layers)(rows)
+        exact = [[p if p is None else p.double() for p in layer] for layer in layers]
+        for one, other in zip(found, reference.network(spec, exact)(rows.double()), strict=True):
+            assert one.shape == other.shape
+            if len(rows):
+                assert (one - other).abs().max() <= LIMIT[dtype] * other.abs().max()

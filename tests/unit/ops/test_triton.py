@@ -91,6 +91,67 @@ for module, names, real in (
 """
 
 
+# Kernels whose sizes are constants.
+COMPILE_SIZED = """
+import re, torch, triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from scitoolkit.ops.interpolation import triton_source as interpolation
+from scitoolkit.ops.neighbour_attention import triton_source as attention
+
+table, among = interpolation.gpu_kernels("", torch.float32), attention.module()
+shapes = {"W": 300, "H": 24, "LANES": 32, "EDGES": 8, "OWN": 16, "OTHER": 32, "PARTS": 4}
+shapes |= {"SMOOTH": True, "ANGULAR": True}
+for module, names, real in (
+    (table, ("slopes_gradient",), "*fp64"),
+    (table, ("values", "values_gradient"), "*fp32"),
+    (among, ("forward", "edges"), "*fp32"),
+    (among, ("keys",), "*fp64"),
+):
+    for name in names:
+        kernel = getattr(module, name)
+        sizes = {each: shapes[each] for each in kernel.arg_names if each in shapes}
+        types = {each: "i64" if each == "N" else real for each in kernel.arg_names}
+        types |= {each: "*i64" for each in ("ptr", "order", "pointer") if each in types}
+        source = ASTSource(kernel, types | dict.fromkeys(sizes, "constexpr"), sizes)
+        options = {"enable_fp_fusion": True}
+        done = triton.compile(source, GPUTarget("cuda", 80, 32), options)
+        assert not re.search(r"\\b(atom|red)[.]", done.asm["ptx"])
+        print("compiled", name, real)
+"""
+
+
+# The environment matrix: small kernels, or with "slow" the largest ones of the default widths.
+COMPILE_ENVIRONMENT = """
+import re, sys, torch, triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from scitoolkit.ops.environment_matrix import EnvironmentSpec, gpu_environment, triton_source
+
+slow = sys.argv[1] == "slow"
+widths = (25, 50, 100) if slow else (5, 10)
+spec = EnvironmentSpec(6.0, 0.5, (46, 92), widths)
+module = gpu_environment.gpu_kernels(spec, torch.float32)
+indices = {"N": "i64", "pieces": "i64", "PLACES": "*i32"}
+indices |= dict.fromkeys(("atoms", "segments", "types"), "*i64")
+options = {"num_warps": gpu_environment.WARPS, "num_stages": 1, "enable_fp_fusion": True}
+for name, real in (
+    ("force_weight_gradients", "*fp32"),
+    *((("moments", "*fp64"), ("moments_jvp", "*fp32")) if slow else ()),
+    *(() if slow else (("edge_gradients", "*fp64"), ("table_edge_gradients", "*fp32"))),
+):
+    kernel = getattr(module, name)
+    sizes = {each: 8 for each in kernel.arg_names if each in ("GROUP", "GROUPS")}
+    types = {each: indices.get(each, real) for each in kernel.arg_names}
+    types |= dict.fromkeys(sizes, "constexpr")
+    source = ASTSource(kernel, types, sizes)
+    done = triton.compile(source, GPUTarget("cuda", 90, 32), options)
+    assert done.metadata.shared <= triton_source.shared_bytes(spec) <= 232448
+    assert not re.search(r"\\b(atom|red)[.]", done.asm["ptx"])
+    print("compiled", name, real)
+"""
+
+
 def _python(*arguments, **environment):
     root = Path(__file__).parents[3]
     inherited = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root), *sys.path])}
@@ -103,7 +164,15 @@ def _python(*arguments, **environment):
 @needs_triton
 @pytest.mark.parametrize("kept", ["not slow", pytest.param("slow", marks=pytest.mark.slow)])
 def test_kernels_under_the_interpreter(kept):
-    kinds = ("kernels", "harmonics", "radial", "contraction", "graphs")
+    kinds = (
+        "kernels",
+        "harmonics",
+        "radial",
+        "contraction",
+        "graphs",
+        "environment",
+        "interpolation",
+    )
     files = [str(Path(__file__).with_name(f"test_triton_{kind}.py")) for kind in kinds]
     options = ("-q", "-x", "-p", "no:cacheprovider", "-m", kept)
     done = _python("-m", "pytest", *options, *files, TRITON_INTERPRET="1")
@@ -130,6 +199,25 @@ def test_kernels_on_sparse_rows_compile_for_a_gpu_without_atomics(tmp_path):
     done = _python("-W", "error", "-c", COMPILE_SEGMENTS, TRITON_CACHE_DIR=str(tmp_path))
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.count("compiled") == 6
+
+
+@needs_triton
+def test_kernels_of_constant_sizes_compile_for_a_gpu_without_atomics(tmp_path):
+    done = _python("-W", "error", "-c", COMPILE_SIZED, TRITON_CACHE_DIR=str(tmp_path))
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.count("compiled") == 6
+
+
+@needs_triton
+@pytest.mark.parametrize(
+    ("size", "count"), [("small", 3), pytest.param("slow", 3, marks=pytest.mark.slow)]
+)
+def test_kernels_of_the_environment_matrix_compile_and_fit_into_shared_memory(
+    tmp_path, size, count
+):
+    done = _python("-W", "error", "-c", COMPILE_ENVIRONMENT, size, TRITON_CACHE_DIR=str(tmp_path))
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.count("compiled") == count
 
 
 @needs_triton

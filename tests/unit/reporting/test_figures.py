@@ -202,7 +202,7 @@ def test_animated_maps_are_one_image_of_all_frames_under_one_scale(monkeypatch):
     seen = []
     draw = map_plots.draw_maps
     monkeypatch.setattr(
-        animation, "draw_maps", lambda s, f, norms: seen.append(norms) or draw(s, f, norms)
+        animation, "draw_maps", lambda s, f, n, **k: seen.append(n) or draw(s, f, n, **k)
     )
     panels = [Panel(variable=v, label=v) for v in ("truth", "mean")]
     spec = Maps(title="u", panels=panels, animate="t")

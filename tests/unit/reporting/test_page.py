@@ -5,6 +5,7 @@ import io
 import json
 import re
 import shutil
+import struct
 import subprocess
 import sys
 
@@ -14,7 +15,7 @@ import xarray as xr
 
 from scitoolkit.core.config import Config
 from scitoolkit.core.errors import DataError, ScitoolkitError
-from scitoolkit.core.results import Lines, Maps, Panel, Results, Series, Table, Verdict
+from scitoolkit.core.results import Lines, Maps, Multiples, Panel, Results, Series, Table, Verdict
 from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.reporting import page as report_page
 from scitoolkit.reporting import write_report
@@ -219,3 +220,24 @@ def test_a_browser_shows_the_verdict_first_and_nothing_overflows(run, tmp_path, 
     if width == 1280:
         assert found["height"] <= 4000
         assert found["lead"] <= 900
+
+
+def test_panels_are_below_each_other_on_a_phone(run):
+    write_fields(run)
+    maps = MAPS.model_copy(update={"panels": MAPS.panels * 3})
+    multiples = Multiples(title="Many", panels=[LINES] * 3)
+    Results(title="A run", figures=[maps, multiples, LINES]).write(run.path)
+    for step in range(1, 4):
+        run.log_metrics({f"train/{name}": 1 / step for name in "ab"}, step=step)
+    page = write_report(run.path).read_text(encoding="utf-8")
+    sources = re.findall(
+        r'<source media="\(max-width:40rem\)" srcset="data:image/png;base64,(.*?)"', page
+    )
+    wide = re.findall(
+        r'<picture>.*?<img alt=".*?" src="data:image/png;base64,(.*?)"', page, re.DOTALL
+    )
+    assert len(sources) == len(wide) == 3  # maps, small multiples and learning curves; not `LINES`
+    for narrow, beside in zip(sources, wide, strict=True):
+        sizes = [struct.unpack(">II", base64.b64decode(png)[16:24]) for png in (narrow, beside)]
+        assert sizes[0][0] <= 720  # 4.8 inches
+        assert sizes[0][1] / sizes[0][0] > sizes[1][1] / sizes[1][0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -14,6 +15,8 @@ from hypothesis import strategies as st
 
 from scitoolkit.ops.codegen import triton_version
 from scitoolkit.training.memory.block_codec import DTYPES, SLOT, WIDTHS, Encoding, decode, matrix
+from scitoolkit.training.memory.comet import Comet
+from scitoolkit.training.memory.config import MemoryConfig
 
 needs_triton = pytest.mark.skipif(not triton_version(), reason="triton is not installed")
 
@@ -116,3 +119,26 @@ def test_smooth_fields_and_zeros_take_few_bytes():
     blocks = Encoding(torch.zeros(100, 64), 0.1).finish()
     assert blocks.num_bytes == 104 + 8
     assert not decode(blocks).any()
+
+
+@pytest.mark.device
+def test_gradients_on_a_device_with_compressed_activations():
+    """On a GPU that is pretended as well: in torch, with tensors of that device."""
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.ReLU(), torch.nn.Linear(32, 1))
+    net.to("cuda")
+    x = torch.linspace(-2, 2, 80).reshape(10, 8).to("cuda")
+    store = Comet(net, MemoryConfig(activations="comet", smallest=1))
+    found = []
+    for context in (contextlib.nullcontext(), store.saving({"x": x}, 1.0)):
+        net.zero_grad()
+        with context:
+            loss = net(x).square().mean()
+        loss.backward()
+        found.append(torch.cat([p.grad.flatten() for p in net.parameters()]).cpu())
+    assert torch.allclose(*found, rtol=0.3, atol=0.05)
+    blocks = Encoding(x, 0.1).finish()
+    y = decode(blocks)
+    assert {y.device.type, blocks.data.device.type} == {"cuda"}
+    assert float((y - x).abs().max()) < 0.5
+    assert torch.equal(y.cpu(), decode(Encoding(x.cpu(), 0.1).finish()))

@@ -492,3 +492,56 @@ def test_settings_that_need_a_validation_set_warn_without_one(settings, key, cap
     trainer, loader = make(**settings)
     trainer.fit(loader)
     assert f"training.{key} has no effect without a validation set" in caplog.text
+
+
+WITHOUT_CUDNN = pytest.mark.filterwarnings("ignore:PyTorch was compiled without cuDNN")
+
+
+class Fetch(Callback):
+    """Counts, for each step, how often the host read a number."""
+
+    wants_every_step = True
+
+    def __init__(self, counted) -> None:
+        self.counted, self.steps = counted, []
+
+    def on_step(self, trainer) -> None:
+        self.steps.append(len(self.counted))
+        self.counted.clear()
+
+
+@WITHOUT_CUDNN
+@pytest.mark.device
+@pytest.mark.parametrize("settings", [{}, {"clip_norm": 1.0}, {"batch_size": 4, "accumulate": 3}])
+def test_a_step_on_a_device_waits_for_it_once(settings, monkeypatch):
+    counted = []
+
+    def counting(usual):
+        def read(tensor):
+            if tensor.device.type != "cpu":
+                counted.append(usual)
+            return usual(tensor)
+
+        return read
+
+    kind: type = type(torch.zeros(1).to("cuda"))
+    for name in ("item", "tolist", "__float__", "__bool__", "__int__"):
+        monkeypatch.setattr(kind, name, counting(getattr(kind, name)))
+    trainer, loader = make(
+        device="cuda", log_every=1000, callbacks=[steps := Fetch(counted)], **settings
+    )
+    trainer.fit(loader)
+    assert len(steps.steps) == trainer.step > 4
+    assert steps.steps[1:] == [1] * (trainer.step - 1), steps.steps
+
+
+@WITHOUT_CUDNN
+@pytest.mark.device
+def test_not_finite_values_on_a_device_are_named_before_the_weights_change():
+    for where in ("x", "y"):
+        trainer, loader = make(device="cuda", optimizer={"name": "sgd", "lr": 0.1})
+        before = weights(trainer)
+        loader._tensors[where][:] = float("inf")
+        with pytest.raises(NumericalError, match=rf"NaN or Inf in batch tensor.*{where}"):
+            trainer.fit(loader)
+        assert torch.equal(weights(trainer).cpu(), before)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import nn
 
@@ -19,7 +21,12 @@ class AttentionLayer(nn.Module):
         width: number of basis functions.
         generator: of the initial weights.
         dtype: of the weights.
+
+    Attributes:
+        not_compiled: why `training.compile` is refused.
     """
+
+    not_compiled: ClassVar[str] = "the kernels of neighbour_attention cannot be traced"
 
     def __init__(
         self, config: AttentionFields, width: int, generator: torch.Generator, dtype: torch.dtype

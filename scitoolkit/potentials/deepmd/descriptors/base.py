@@ -65,11 +65,13 @@ class Descriptor(nn.Module, ABC):
         cutoff: Å; graphs must not have longer edges.
         width: number of inputs of the fitting net.
         num_vectors: number of vectors that `rotation` returns for an atom.
+        far_is_absent: whether an edge beyond the cutoff is the same as an absent neighbour.
     """
 
     cutoff: float
     width: int
     num_vectors: int = 0
+    far_is_absent: bool = False
 
     def values(self, graph: Batch, vectors: Tensor) -> Tensor:
         """Return the moments (N, ...) of edge vectors (E, 3), Å, differentiable by autograd."""

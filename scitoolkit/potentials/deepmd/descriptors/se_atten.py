@@ -25,7 +25,9 @@ from scitoolkit.ops.neighbour_attention import (
     Neighbours,
     Weights,
     available,
+    segments,
 )
+from scitoolkit.ops.neighbour_attention.public import runs_by_segments
 from scitoolkit.ops.neighbour_attention.reference import Slots, gate_directions, refined_moments
 from scitoolkit.potentials.deepmd.descriptors.attention_layer import AttentionLayer
 from scitoolkit.potentials.deepmd.descriptors.base import Descriptor
@@ -72,6 +74,7 @@ class SeAttenDescriptor(Descriptor):
         self.config: SeAttenDescriptorConfig = config
         self.dtype = dtype
         self.cutoff: float = config.cutoff
+        self.far_is_absent = config.smooth
         self.use_kernels = True
         self._packed: tuple[Any, KeptMoments] | None = None
         # The statistics depend only on the sum of `sel`.
@@ -148,15 +151,21 @@ class SeAttenDescriptor(Descriptor):
         directions = gate_directions(self.attention, vectors, rows[:, 0] / deviation[:, 1])
         rows = rows / deviation
         basis = self._basis(rows[:, :1], switch, types[centre], types[neighbour])
-        return refined_moments(
-            self.attention,
-            self._layers(),
-            basis,
-            rows,
-            switch,
-            directions,
-            Slots(centre, len(types), self.attention.sel),
-        )
+        layers = self._layers()
+        if self._by_segments(vectors):
+            atoms = torch.arange(len(types) + 1, device=types.device)
+            pointer = torch.searchsorted(centre.contiguous(), atoms)
+            return segments.refined_moments(
+                self.attention, layers, basis, rows, switch, directions, pointer
+            )
+        slots = Slots(centre, len(types), self.attention.sel)
+        return refined_moments(self.attention, layers, basis, rows, switch, directions, slots)
+
+    def _by_segments(self, vectors: Tensor) -> bool:
+        """Return whether to use the kernels of GPUs, which are differentiable once."""
+        if self.training or not self.use_kernels or vectors.device.type == "cpu":
+            return False
+        return is_eager(vectors) and runs_by_segments(self.attention, vectors)
 
     def _layers(self) -> list[LayerWeights]:
         return [each.weights() for each in self.layers]  # type: ignore[operator]
@@ -228,7 +237,7 @@ class SeAttenDescriptor(Descriptor):
     def kept_moments(self) -> KeptMoments:
         """Return the kernels with packed weights, repacked when a parameter has changed."""
         tensors = [*self.parameters(), self.deviation]
-        key = tuple((t.data_ptr(), t._version) for t in tensors)
+        key = tuple((t.device, t.data_ptr(), t._version) for t in tensors)
         if self._packed is None or self._packed[0] != key:
             self._packed = (key, KeptMoments(self.attention, self.weights()))
         return self._packed[1]

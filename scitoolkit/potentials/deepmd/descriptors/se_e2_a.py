@@ -6,6 +6,7 @@ whose activations fit in the cache; with a tabulated embedding no activations ar
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,8 +18,9 @@ from scitoolkit.core.contracts import Batch
 from scitoolkit.core.errors import BackendError
 from scitoolkit.ops.environment_matrix import operators
 from scitoolkit.ops.environment_matrix.environment import Environment
-from scitoolkit.ops.environment_matrix.public import available
-from scitoolkit.ops.environment_matrix.table import Table, tabulate
+from scitoolkit.ops.environment_matrix.gpu_environment import table_of
+from scitoolkit.ops.environment_matrix.public import available, environment_kind
+from scitoolkit.ops.environment_matrix.table import Table
 from scitoolkit.ops.fitting_network import FittingSpec
 from scitoolkit.potentials.deepmd.descriptors.base import Moments
 from scitoolkit.potentials.deepmd.descriptors.environment import PairDescriptor, without_excluded
@@ -83,14 +85,11 @@ class SeE2ADescriptor(PairDescriptor):
 
     def chunked(self, vectors: Tensor) -> bool:
         """Return whether the fused kernels support these edge vectors."""
-        # Chunks fit a processor's cache; other devices evaluate all atoms at once, which is not a
-        # fallback, so the dispatch is not asked, which would warn that a kernel is missing.
-        return (
-            self.use_kernels
-            and vectors.device.type == "cpu"
-            and not self.embedding.step
-            and available(self.spec, vectors)
-        )
+        # Chunks fit a processor's cache; other devices evaluate all atoms at once.
+        return vectors.device.type == "cpu" and self._fused(vectors)
+
+    def _fused(self, vectors: Tensor) -> bool:
+        return self.use_kernels and not self.embedding.step and available(self.spec, vectors)
 
     def fused_fitting(self, widths: Sequence[int]) -> FittingSpec | None:
         """Return the spec of the kernel that computes D and applies the fitting net."""
@@ -104,11 +103,13 @@ class SeE2ADescriptor(PairDescriptor):
 
     def moments_of_all(self, graph: Batch, vectors: Tensor) -> Moments:
         """Return the moments of a graph without excluded pairs, by the kernels if available."""
-        if not self.chunked(vectors):
+        if not self._fused(vectors):
             return super().moments_of_all(graph, vectors)
         table = None if self.training else self.constants().table
         if table is not None:
             return self._tabulated(table, graph, vectors)
+        if vectors.device.type != "cpu":
+            return self._in_any_order(graph, vectors)
         types, spec = graph["types"], self.spec
         order = types.argsort(stable=True)
         environment = Environment(
@@ -129,9 +130,33 @@ class SeE2ADescriptor(PairDescriptor):
             lambda cotangent: operators.edge_gradients(cotangent[order], weights, environment),
         )
 
+    def _in_any_order(self, graph: Batch, vectors: Tensor) -> Moments:
+        """Return the moments without sorting atoms: no size depends on the numbers of types."""
+        types = graph["types"]
+        atoms = torch.arange(len(types), device=types.device)
+        kind = environment_kind(self.spec, vectors)
+        mean, deviation = self.statistics()
+        graph_tensors = (atoms, graph["segments"], types, vectors.contiguous())
+        environment = kind(self.spec, *graph_tensors, mean, deviation, self.training)
+        weights = self.flat_weights()
+        values = operators.moments(weights, environment) + self._absent_of(graph)
+        return Moments(
+            values, lambda cotangent: operators.edge_gradients(cotangent, weights, environment)
+        )
+
+    def _absent_of(self, graph: Batch) -> Tensor:
+        """Return the part of the absent neighbours in the moments, (N, M, 4)."""
+        absent = self.absent() if self.training else self.constants().absent
+        # One matrix product instead of a copy of `absent` for every atom.
+        kinds = torch.arange(self.spec.num_types, device=absent.device)
+        numbers = (graph["types"][:, None] == kinds)[:, :, None] * self.num_absent(graph)[
+            :, None, :
+        ]
+        return (numbers.flatten(1) @ absent.flatten(0, 1).flatten(1)).unflatten(1, absent.shape[2:])
+
     def _tabulated(self, table: Table, graph: Batch, vectors: Tensor) -> Moments:
         types, segments = graph["types"], graph["segments"]
-        atoms = torch.arange(len(types))
+        atoms = torch.arange(len(types), device=types.device)
         values = table.moments(atoms, segments, types, vectors)
         absent = self.constants().absent[types]
         values = values + torch.einsum("nt,ntmc->nmc", self.num_absent(graph), absent)
@@ -152,11 +177,11 @@ class SeE2ADescriptor(PairDescriptor):
     def num_absent(self, graph: Batch) -> Tensor:
         """Return `sel` minus the number of neighbours of each type, (N, types)."""
         counts = graph["segments"].diff().view(-1, self.spec.num_types)
-        return (torch.tensor(self.spec.sel) - counts).to(self.dtype)
+        return (_numbers(self.spec.sel, counts.device) - counts).to(self.dtype)
 
     def compress(self, *, shortest: float, tolerance: float) -> None:
         """Tabulate the embedding as quintic splines; see `Potential.compress`."""
-        if not self.chunked(self.embedding.weight[0]):
+        if not self._fused(self.embedding.weight[0]):
             raise BackendError(
                 "a table requires the compiled kernels", fix="scitoolkit doctor --kernels"
             )
@@ -166,7 +191,7 @@ class SeE2ADescriptor(PairDescriptor):
     def constants(self) -> Constants:
         """Return the constants of the kernels, recomputed when a parameter has changed."""
         tensors = [*self.parameters(), self.mean, self.deviation]
-        key = tuple((t.data_ptr(), t._version) for t in tensors)
+        key = tuple((t.device, t.data_ptr(), t._version) for t in tensors)
         if self._constants is None or self._constants[0] != key:
             self._constants = (key, self._new_constants())
         return self._constants[1]
@@ -175,7 +200,7 @@ class SeE2ADescriptor(PairDescriptor):
     def _new_constants(self) -> Constants:
         weights, table = self.flat_weights(), None
         if self._compression is not None:
-            table = tabulate(
+            table = table_of(
                 self.spec,
                 self.embedding.networks(),
                 weights,
@@ -193,6 +218,18 @@ class SeE2ADescriptor(PairDescriptor):
         """Return the tree of a `.dp` file."""
         axis = {"axis_neuron": self.config.axis_neurons}
         return pair_tree(self, type_map, precision) | axis
+
+
+@functools.lru_cache(maxsize=64)
+def _on_device(numbers: tuple[int, ...], device: torch.device) -> Tensor:
+    return torch.tensor(numbers, device=device)
+
+
+def _numbers(numbers: tuple[int, ...], device: torch.device) -> Tensor:
+    """Return integers on a device, copied to it once: a copy waits for the device."""
+    if device.type == "cpu":
+        return torch.tensor(numbers)
+    return _on_device(numbers, device)
 
 
 class SeE2AChunks:

@@ -1,0 +1,169 @@
+"""Files are joined to one simulation only where their clocks and parameters agree."""
+
+import h5py
+import numpy as np
+import pytest
+import xarray as xr
+
+import scitoolkit
+from scitoolkit.core.errors import DataError
+from scitoolkit.io.campaign import Options, open_campaign
+
+
+def files(folder, times, units=(), attrs=(), scalars=(), calendars=()):
+    for i, t in enumerate(times):
+        values = np.random.default_rng(i).random((len(t), 4))
+        found = xr.Dataset({"u": (("time", "x"), values)}, {"time": ("time", np.asarray(t))})
+        if units:
+            found.time.attrs["units"] = units[i]
+        if calendars:
+            found.time.attrs["calendar"] = calendars[i]
+        found.attrs.update(attrs[i] if attrs else {})
+        found = found.assign(scalars[i] if scalars else {})
+        found.to_netcdf(folder / f"part{i}.nc", engine="h5netcdf")
+    return folder
+
+
+def simulations(folder, **options):
+    return open_campaign(folder, ["u"], Options(**options)).index.num_simulations
+
+
+FIRST, SECOND = np.arange(10.0), np.arange(10.0, 20.0)
+
+
+@pytest.mark.parametrize("units", [("s", "ms"), ("days", "hours"), ("min", "s"), ("fs", "ps")])
+def test_times_in_another_unit_do_not_continue(tmp_path, units):
+    files(tmp_path, [FIRST, SECOND], units)
+    with pytest.raises(DataError, match=r"time step|restart"):
+        simulations(tmp_path)
+
+
+@pytest.mark.parametrize(("units", "scale"), [(("s", "ms"), 1e3), (("day", "hours"), 24.0)])
+def test_times_in_another_unit_are_converted(tmp_path, units, scale):
+    files(tmp_path, [FIRST, SECOND * scale], units)
+    assert simulations(tmp_path) == 1
+
+
+@pytest.mark.parametrize(
+    "units", [("s", "m"), ("s", ""), ("days since 2000-01-01", "days"), ("orbits", "turns")]
+)
+def test_times_in_units_without_a_conversion_are_refused(tmp_path, units):
+    files(tmp_path, [FIRST, SECOND], units)
+    with pytest.raises(DataError, match="times in unit"):
+        simulations(tmp_path)
+
+
+@pytest.mark.parametrize("calendars", [("noleap", "360_day"), ("standard", "noleap")])
+def test_times_in_two_calendars_are_refused(tmp_path, calendars):
+    files(tmp_path, [FIRST, SECOND], ["days since 2000-01-01"] * 2, calendars=calendars)
+    with pytest.raises(DataError, match="calendar"):
+        simulations(tmp_path)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("row", [0, 4, 9])
+def test_missing_times_are_refused(tmp_path, bad, row):
+    times = FIRST.copy()
+    times[row] = bad
+    files(tmp_path, [FIRST, times])
+    with pytest.raises(DataError, match="missing"):
+        simulations(tmp_path)
+
+
+def test_fill_values_of_times_are_missing(tmp_path):
+    files(tmp_path, [np.array([0, 1, 2, 9999])])
+    with h5py.File(tmp_path / "part0.nc", "a") as file:
+        file["time"].attrs["missing_value"] = np.int64(9999)
+    with pytest.raises(DataError, match="row 3 is missing"):
+        simulations(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["nu", "Re", "amplitude", "seed"])
+@pytest.mark.parametrize("values", [(0.1, 0.2), (1.0, 2.0), (1, 2), (100, 300)])
+@pytest.mark.parametrize("how", ["attrs", "scalars"])
+def test_files_with_other_parameters_are_other_simulations(tmp_path, name, values, how):
+    files(tmp_path, [FIRST, SECOND], **{how: [{name: v} for v in values]})
+    assert simulations(tmp_path) == 2
+    assert simulations(tmp_path, files="parts") == 1
+
+
+def test_parts_with_equal_parameters_are_joined(tmp_path):
+    times = [FIRST + 10 * i for i in range(4)]
+    files(tmp_path, times, attrs=[{"nu": nu} for nu in (0.1, 0.1, 0.2, 0.2)])
+    assert simulations(tmp_path) == 2
+
+
+@pytest.mark.parametrize(
+    "attrs",
+    [
+        [{"set_number": 1}, {"set_number": 2}],
+        [{"history": "a"}, {"history": "b"}],
+        [{"writes": 10}, {"writes": 12}],
+        [{"start": 0.0}, {"start": 10.0}],
+        [{"nu": 0.1, "part": 0}, {"nu": 0.1, "part": 1}],
+    ],
+)
+def test_counters_and_times_are_no_parameters(tmp_path, attrs):
+    files(tmp_path, [FIRST, SECOND], attrs=attrs)
+    assert simulations(tmp_path) == 1
+
+
+@pytest.mark.parametrize("key", ["variant_label", "experiment_id"])
+def test_names_of_simulations_keep_files_apart(tmp_path, key):
+    files(tmp_path, [FIRST, SECOND], attrs=[{key: "r1"}, {key: "r2"}])
+    assert simulations(tmp_path) == 2
+
+
+GAPS = [
+    [(0, 8), (12, 20)],
+    [(0, 3), (5, 9), (20, 30)],
+    [(0, 10), (11, 20)],
+    [(0, 6), (7, 8), (9, 20)],
+]
+
+
+@pytest.mark.parametrize("stretches", GAPS)
+@pytest.mark.parametrize("history", [1, 3])
+@pytest.mark.parametrize("runs", [1, 2])
+def test_simulations_are_split_where_times_are_missing(tmp_path, stretches, history, runs):
+    times = np.concatenate([np.arange(*s, dtype=float) for s in stretches])
+    files(tmp_path, [times] * runs)
+    with pytest.raises(DataError, match=r"data.gaps=split"):
+        simulations(tmp_path)
+    campaign = scitoolkit.open_campaign(tmp_path, ["u"], gaps="split", cache=tmp_path / "cache")
+    again = scitoolkit.open_campaign(tmp_path, ["u"], gaps="split", cache=tmp_path / "cache")
+    assert again.found.index.breaks.tolist() == campaign.found.index.breaks.tolist()
+    source = campaign.windows(history=history)
+    spans = [range(start, start + history + 1) for start in source.starts.tolist()]
+    every = np.tile(times, runs)
+    assert all((np.diff(every[list(span)]) == 1).all() for span in spans)
+    assert len(spans) == runs * sum(max(0, b - a - history) for a, b in stretches)
+    assert campaign.found.index.num_simulations == runs
+    for ranges in campaign.split(by="time").values():
+        assert all((np.diff(every[list(part)]) == 1).all() for part in ranges)
+
+
+@pytest.mark.parametrize("lost", [1, 2, 4])
+def test_a_missing_part_is_told_or_splits(tmp_path, lost):
+    parts = [FIRST + 10 * k for k in range(6) if k != lost]
+    files(tmp_path, parts)
+    with pytest.raises(DataError, match="times are missing between"):
+        simulations(tmp_path)
+    campaign = open_campaign(tmp_path, ["u"], Options(gaps="split"))
+    assert campaign.index.num_simulations == 1
+    assert campaign.index.breaks.tolist() == [10 * lost]
+    assert simulations(tmp_path, files="simulations") == 5
+
+
+@pytest.mark.parametrize("overlap", [1, 3, 9])
+@pytest.mark.parametrize("parts", [2, 3])
+def test_restarts_that_repeat_rows_are_refused(tmp_path, overlap, parts):
+    files(tmp_path, [FIRST + (10 - overlap) * k for k in range(parts)])
+    with pytest.raises(DataError, match="as a restart does"):
+        simulations(tmp_path)
+    assert simulations(tmp_path, files="simulations") == parts
+
+
+def test_simulations_far_apart_in_time_stay_apart(tmp_path):
+    files(tmp_path, [FIRST, FIRST + 1000, FIRST + 5000])
+    assert simulations(tmp_path) == 3
