@@ -40,7 +40,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 FIGURES = "FIGURES "  # begins a line of a rung that holds figures, see `_gpu_timing.tell`
 GROUPS = ("floors", "tests", "jobs", "kernels", "fields")
-BESIDE = max(1, min(5, (os.cpu_count() or 1) // 3))  # processes beside those that are measured
+BESIDE = max(1, min(12, (os.cpu_count() or 1) - 4))  # processes beside those that are measured
 # Not timed against the CPU: what they show is that they run, end and keep the loss.
 WITHOUT_CPU = ("comet", "sharded", "compile")
 
@@ -49,7 +49,11 @@ LONGER = ("mesh_diffusion", "silicon_mace")
 
 @dataclass
 class Rung:
-    """One process and its limit, seconds; `beside` rungs run while others are measured."""
+    """One process and its limit, seconds.
+
+    Rungs `beside` run together: tests, jobs, and the compilation of kernels. What is `measured`
+    starts when all of them have ended, and runs alone.
+    """
 
     name: str
     group: str
@@ -57,6 +61,7 @@ class Rung:
     seconds: float
     peers: bool = False
     beside: bool = False
+    measured: bool = False
     environment: dict[str, str] = field(default_factory=dict)
 
 
@@ -64,6 +69,7 @@ def rungs(folder: str) -> Iterator[Rung]:
     """Yield all rungs in order."""
     from_here = {"SCITOOLKIT_BENCH_WARM": "1"}
     yield Rung("floors", "floors", [str(HERE / "_gpu_floors.py")], 40)
+    yield Rung("device tests", "tests", _tests(), 150, beside=True)
     for kind, name in (("float32", n) for n in PRODUCTS):
         command = [str(HERE / "_gpu_products.py"), kind, name]
         yield Rung(f"warm {name}", "kernels", command, 150, True, True, from_here)
@@ -73,25 +79,25 @@ def rungs(folder: str) -> Iterator[Rung]:
     for name in jobs:
         if name not in WITHOUT_CPU:
             yield _job(name, "cpu", folder, 120)
-    yield Rung("device tests", "tests", _tests(), 130)
+    for name, group, command, most in MEASURED:
+        whole = [str(HERE / command[0]), *command[1:]]
+        yield Rung(name, group, whole, most, peers=group == "kernels", measured=True)
     for name in (each for each in jobs if each not in WITHOUT_CPU):
         yield _job(name, "cuda", folder, 50 if name in LONGER else 35)
-    kernels: list[tuple[str, list[str], float]] = [
-        ("mace float32", ["_gpu_potentials.py", "mace", "float32"], 60),
-        ("se_e2_a float64", ["_gpu_potentials.py", "deepmd", "float64"], 45),
-        ("products float32", ["_gpu_products.py", "float32"], 100),
-        ("gcn", ["_gpu_graphs.py", "gcn"], 45),
-        ("gat", ["_gpu_graphs.py", "gat"], 45),
-        ("mace float64", ["_gpu_potentials.py", "mace", "float64"], 60),
-        ("se_e2_a float32", ["_gpu_potentials.py", "deepmd", "float32"], 45),
-    ]
-    for name, command, most in kernels[:5]:
-        yield Rung(name, "kernels", [str(HERE / command[0]), *command[1:]], most, True)
-    for name in ("comet", "feed"):
-        command = [str(HERE / "_gpu_fields.py"), name]
-        yield Rung(f"fields {name}", "fields", command, 60)
-    for name, command, most in kernels[5:]:
-        yield Rung(name, "kernels", [str(HERE / command[0]), *command[1:]], most, True)
+
+
+MEASURED: tuple[tuple[str, str, tuple[str, ...], float], ...] = (
+    ("products float32", "kernels", ("_gpu_products.py", "float32"), 100),
+    ("mace float32", "kernels", ("_gpu_potentials.py", "mace", "float32"), 100),
+    ("gcn", "kernels", ("_gpu_graphs.py", "gcn"), 45),
+    ("gat", "kernels", ("_gpu_graphs.py", "gat"), 45),
+    ("fields comet", "fields", ("_gpu_fields.py", "comet"), 60),
+    ("se_e2_a float64", "kernels", ("_gpu_potentials.py", "deepmd", "float64"), 45),
+    ("fields feed", "fields", ("_gpu_fields.py", "feed"), 60),
+    ("mace float64", "kernels", ("_gpu_potentials.py", "mace", "float64"), 80),
+    ("se_e2_a float32", "kernels", ("_gpu_potentials.py", "deepmd", "float32"), 45),
+)
+"""Name, group, command and limit in seconds of what is measured alone, by worth per second."""
 
 
 PRODUCTS = (
@@ -183,17 +189,17 @@ class Ladder:
         """Run the rungs, those `beside` in their threads; return all results by name."""
         todo = [r for r in all_rungs if self.results.get(r.name, {}).get("state") != "passed"]
         with ThreadPoolExecutor(BESIDE) as pool:
-            started = False
             for rung in todo:
-                if rung.beside:
-                    continue
-                if not started and rung.group != "floors":
-                    started = True
-                    futures = [pool.submit(self._run, r) for r in todo if r.beside]
-                self._run(rung)
-            if not started:
-                futures = [pool.submit(self._run, r) for r in todo if r.beside]
-            for future in futures:
+                if rung.group == "floors":
+                    self._run(rung)
+            together = [pool.submit(self._run, rung) for rung in todo if rung.beside]
+            for rung in todo:
+                if rung.measured:
+                    for future in together:
+                        future.result()
+                if not rung.beside and rung.group != "floors":
+                    self._run(rung)
+            for future in together:
                 future.result()
         return self.results
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from scitoolkit.api import load_surrogate as load_surrogate
     from scitoolkit.api import predict as predict
     from scitoolkit.api import publish as publish
+    from scitoolkit.api import publish_to as publish_to
     from scitoolkit.api import report as report
     from scitoolkit.api import run as run
     from scitoolkit.api import run_search as run_search
@@ -51,6 +52,7 @@ __all__ = [
     "open_fields",
     "predict",
     "publish",
+    "publish_to",
     "report",
     "run",
     "run_search",

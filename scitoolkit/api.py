@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from logging import Logger
@@ -23,6 +25,7 @@ from scitoolkit.core.job_config import JobConfig
 from scitoolkit.core.jobs import checked_job, domain_schema, job_of
 from scitoolkit.core.log import get_logger, log_to_file
 from scitoolkit.core.memory import memory_errors
+from scitoolkit.core.model_index import add_model, is_reference, open_model
 from scitoolkit.core.notebook import html_facts, html_page, html_table
 from scitoolkit.core.plugins import Kind
 from scitoolkit.core.processes import current_rank, world_size
@@ -386,6 +389,47 @@ def _export_searched(functions: Sequence[Any], output: Path, config: Any) -> Map
     return export_chosen(functions, output, config, found)
 
 
+def publish_to(directory: Path | str, index: Path | str, reference: str, *, licence: str) -> Path:
+    """Add an evaluated run or a surrogate to an index folder, with its card.
+
+    Args:
+        directory: the run directory or the surrogate.
+        index: folder of the index; see `scitoolkit.core.model_index`.
+        reference: `NAME@VERSION`.
+        licence: SPDX identifier of the licence of the weights.
+
+    Returns:
+        The folder of the version.
+
+    Raises:
+        ConfigError: not `NAME@VERSION`, or a version that exists.
+        DataError: the run was not evaluated.
+    """
+    from scitoolkit.core.model_card import card_of
+    from scitoolkit.core.publish import publish as publish_run
+
+    name, _, version = reference.partition("@")
+    if not is_reference(reference) or not version:
+        raise ConfigError(f"{reference!r} names no version", allowed="NAME@VERSION")
+    job, path = _job_of(directory)
+    config = read_document(path / "config.yaml").validate(job.config_class)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = path
+        if (path / "model").is_dir():
+            folder = publish_run(path, Path(scratch) / name, config, job.artifacts(path))
+            facts = path / "model" / "facts.json"
+            if facts.is_file():
+                shutil.copyfile(facts, folder / facts.name)
+        staged = Path(scratch) / "staged"
+        shutil.copytree(folder, staged)
+        card = staged / "README.md"
+        if not card.is_file():
+            card.write_text(card_of(path, folder, reference, licence, config.domain), "utf-8")
+        return add_model(
+            index, staged, name, version, licence=licence, facts={"domain": config.domain}
+        )
+
+
 def publish(directory: Path | str, destination: Path | str) -> Path:
     """Turn an evaluated run into a shipped surrogate, with its metrics in the card.
 
@@ -445,7 +489,11 @@ class Surrogate:
 
 
 def load_surrogate(name: Path | str) -> Surrogate:
-    """Return a shipped surrogate by name, or the one in a run directory.
+    """Return a shipped surrogate by name, one of an index, or the one in a run directory.
+
+    Args:
+        name: name of a shipped surrogate, a run directory, or `NAME@VERSION` of the index in the
+            environment variable `SCITOOLKIT_INDEX`, a folder or an https address.
 
     Example:
         >>> load_surrogate("sst_forecast").path.name
@@ -533,6 +581,8 @@ def _together(job: Job, path: Path, command: str, steps: int | None = None) -> I
 
 def _job_of(directory: Path | str) -> tuple[Job, Path]:
     path = Path(directory)
+    if not path.exists() and is_reference(str(directory)):
+        path = open_model(str(directory))
     if not path.exists():
         try:
             path = find_content("surrogates", str(directory))

@@ -16,15 +16,27 @@ NAME = "publish"
 def command(
     directory: Annotated[Path, typer.Argument(metavar="RUN", help="An evaluated run directory.")],
     destination: Annotated[
-        Path, typer.Argument(metavar="NAME", help="Name in surrogates/, or a folder.")
+        Path,
+        typer.Argument(
+            metavar="NAME", help="Name in surrogates/, a folder, or NAME@VERSION with --to."
+        ),
     ],
+    to: Annotated[
+        Path | None, typer.Option("--to", metavar="INDEX", help="Folder of an index of models.")
+    ] = None,
+    licence: Annotated[
+        str, typer.Option("--licence", help="With --to: licence of the weights (SPDX).")
+    ] = "",
     as_json: options.Json = False,
 ) -> None:
-    """Turn an evaluated run into a shipped surrogate, with its metrics in the card."""
+    """Turn an evaluated run into a shipped surrogate or a version in an index, with its card."""
     from scitoolkit import api
 
     setup_logging()
-    path = api.publish(directory, destination)
+    if to is None:
+        path = api.publish(directory, destination)
+    else:
+        path = api.publish_to(directory, to, str(destination), licence=licence)
     if as_json:
         options.print_json({"surrogate": str(path)})
     else:

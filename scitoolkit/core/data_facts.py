@@ -42,6 +42,8 @@ STEP_TOLERANCE = 1e-2
 """Relative difference of steps that counts as the same step: times stored with few digits."""
 CELL_TOLERANCE = 1e-2
 """Distance of coordinates, in cells, that counts as the same grid."""
+ENTRY_TOLERANCE = 1e-6
+"""Relative distance of the only entries of two dims that counts as none."""
 SPACINGS = 50
 """A typical change below so many float32 spacings of the values is lost in the cast."""
 
@@ -635,6 +637,8 @@ def _space(trained: Dim, found: Dim, accepts: Accepts) -> list[Difference]:
         out.append(Difference(level, key, texts[0], texts[1], fix))
         if stated:
             return out
+    if trained.size == found.size == 1 and trained.kind == "numbers":
+        return out + _one_entry(key, trained, found, (scale, offset), accepts)
     if trained.direction * found.direction < 0:
         names = ["increasing" if d.direction > 0 else "decreasing" for d in (trained, found)]
         level = "convert" if accepts.convert else "error"
@@ -647,6 +651,19 @@ def _space(trained: Dim, found: Dim, accepts: Accepts) -> list[Difference]:
         out.append(Difference("error", key, texts[0], texts[1], "the domain of the training"))
         return out
     return out + _grid(key, trained, found, (scale, offset), accepts)
+
+
+def _one_entry(
+    key: str, trained: Dim, found: Dim, line: tuple[float, float], accepts: Accepts
+) -> list[Difference]:
+    """Compare the only positions along a dim: another level is another field on any grid."""
+    if accepts.grid != "same" and trained.role != "vertical":
+        return []
+    distance = abs(found.first * line[0] + line[1] - trained.first)
+    if distance <= ENTRY_TOLERANCE * abs(trained.first):
+        return []
+    before, here = (f"{d.first:g} {d.units}".strip() for d in (trained, found))
+    return [Difference("error", key, before, here, f"the entry at {before}")]
 
 
 def _grid(

@@ -62,6 +62,8 @@ class DataConfig(Config):
         units: {name: unit that the file must have}.
         files: `simulations` (one per file), `parts` of one simulation, or detected by their times.
         pattern: names of files that hold one sample each, as in `run{simulation}_t{step}.h5`.
+        gaps: missing times within a simulation are refused, or `split` it into stretches that no
+            window crosses.
         on_error: `skip` leaves out simulations that cannot be read, that differ from the others in
             variables, units, grid or time step, or that are copies, and logs their names.
         allow_suspect: train even if values look like unflagged fill values or unwritten frames.
@@ -86,6 +88,7 @@ class DataConfig(Config):
     units: dict[str, str] = Field(default_factory=dict)
     files: Literal["auto", "simulations", "parts"] = "auto"
     pattern: str | None = None
+    gaps: Literal["refuse", "split"] = "refuse"
     on_error: Literal["raise", "skip"] = "raise"
     allow_suspect: bool = False
 
@@ -110,6 +113,7 @@ class DataConfig(Config):
             "files",
             "dims",
             "parameter_table",
+            "gaps",
             "on_error",
             "mask",
         )

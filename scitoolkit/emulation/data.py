@@ -68,6 +68,11 @@ class Data:
         return self.campaign.index.blocks
 
     @property
+    def stretches(self) -> list[range]:
+        """The samples of each simulation, divided where times are missing."""
+        return self.campaign.index.stretches
+
+    @property
     def constant(self) -> set[str]:
         """Names of the channels that do not change within a simulation."""
         arrays = {n: c.array for n, c in self.campaign.channels.items()}
@@ -198,6 +203,7 @@ def open_data(
         config.pattern,
         config.lead,
         config.on_error,
+        config.gaps,
     )
     variables = [*config.inputs, *config.outputs]
     stated = [] if config.mask in (None, MISSING) else [config.mask]
@@ -239,7 +245,10 @@ def open_data(
         valid = campaign.mask.along(tuple(layout.grid))
         assert valid is not None  # `with_mask` took the same grid
         layout = replace(layout, mask=pack(valid))
-    facts = _facts(dataset, layout)
+    breaks = campaign.index.breaks
+    # The step is that of the first stretch: windows cross no gap.
+    end = int(min([campaign.index.bounds[1], *breaks]))
+    facts = _facts(dataset.isel({config.sample_dim: slice(end)}), layout)
     accepts = Accepts(
         grid="any",
         step="any" if config.lead == 0 else "same",
@@ -375,7 +384,14 @@ def _require_like(
         DataError: other dims, another mask on the same grid, or another step.
     """
     for name, variable in expected.variables.items():
-        other = found.variables[name]
+        other = found.variables.get(name)
+        if other is None:
+            parts = {f"{name}_real", f"{name}_imag"} <= set(found.variables)
+            raise DataError(
+                f"variable {name}: complex numbers" if parts else f"no variable {name}",
+                where=where,
+                allowed="real numbers, as in the training" if parts else "the trained variables",
+            )
         if other.dims != variable.dims or (not variable.is_field and other.shape != variable.shape):
             raise DataError(
                 f"dims {dict(zip(other.dims, other.shape, strict=True))}",

@@ -210,7 +210,7 @@ def evaluate(directory: Path, data: Path | None = None) -> Results:
     emulator = placed(surrogate.load(model.path, config))
     path = data if data is not None else config.data.test
     opened = open_data(config.data, path, like=emulator.layout, trained=model.facts())
-    blocks = opened.blocks
+    blocks = opened.stretches
     if path is None:
         edges = model.record()["parts"]["test"]
         blocks = [range(a, b) for a, b in zip(edges[::2], edges[1::2], strict=True)]

@@ -80,6 +80,13 @@ def predict_file(
             where=data.where,
             fix="predict from the file of one simulation",
         )
+    if len(data.stretches) > 1:
+        raise DataError(
+            f"times are missing before sample {data.stretches[1].start}; a prediction continues "
+            "one stretch",
+            where=data.where,
+            fix=f"predict from a file of one stretch: ds.isel({data.layout.sample_dim}=slice(...))",
+        )
     if data.num_samples <= config.data.samples_before:
         raise DataError(
             f"{data.num_samples} samples",

@@ -178,11 +178,14 @@ def scaled(codes: Sequence[VariableCode], values: Array) -> tuple[VariableCode, 
     found, first = [], 0
     for code in codes:
         part = code.encode(values[:, first : first + code.cells])
-        deviation = float((part - part.mean(axis=0)).std())
+        # A sum of float32 along time loses the digits of a large mean.
+        deviation = float((part - part.mean(axis=0, dtype=np.float64)).std())
         if not deviation > 0:
             raise DataError("does not vary on the train part", where=f"variable {code.name}")
         seen = None if code.seen is None else (float(part.min()), float(part.max()))
-        found.append(replace(code, center=float(part.mean()), scale=deviation, seen=seen))
+        found.append(
+            replace(code, center=float(part.mean(dtype=np.float64)), scale=deviation, seen=seen)
+        )
         first += code.cells
     return tuple(found)
 
@@ -202,7 +205,8 @@ def with_drivers(coding: Coding, names: Sequence[str], train: Series, drivers: A
     Raises:
         DataError: a driver is constant.
     """
-    mean, deviation = drivers.mean(axis=0), drivers.std(axis=0)
+    mean = drivers.mean(axis=0, dtype=np.float64)
+    deviation = drivers.std(axis=0, dtype=np.float64)
     for name, spread in zip(names, deviation, strict=True):
         if not spread > 0:
             raise DataError("does not vary on the train part", where=f"driver {name}")

@@ -28,7 +28,7 @@ def fields_of(config: FieldConfig) -> Iterator[tuple[str, xr.DataArray]]:
     """
     files = campaign_files(config.path)
     header = read_header(files[0])
-    layout, options = layout_of(header), Options(dims=config.dims, files=config.files, gaps=True)
+    layout, options = layout_of(header), Options(dims=config.dims, files=config.files, gaps="allow")
     if len(files) == 1 and not _holds_several(config, layout.arrays(header, options), layout):
         units = {config.variable: config.units} if config.units else None
         with open_fields(files[0], [config.variable], units=units, dims=config.dims) as dataset:
@@ -60,7 +60,7 @@ def simulation_parameters(config: FieldConfig, name: str) -> np.ndarray:
         DataError: a simulation lacks the parameter or has an unusable value.
     """
     variable = config.variable or config.variables[0]
-    options = Options(dims=config.dims, files=config.files, gaps=True)
+    options = Options(dims=config.dims, files=config.files, gaps="allow")
     campaign = open_campaign(_given(config.path), [variable], options)
     return parameter_values(campaign, name, config.parameter_table)
 

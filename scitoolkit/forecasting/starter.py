@@ -38,7 +38,7 @@ def starter(data: DataToStart) -> str:
     length = min(_LONGEST, steps // 16)
     if length < 1:
         raise DataError(f"{steps} time steps", where=f"{first}: variable {name}", allowed="16")
-    options = Options(dims=list(data.dims) or None, gaps=True)
+    options = Options(dims=list(data.dims) or None, gaps="allow")
     count = open_campaign(given, [name], options).index.num_simulations
     lines = Lines(f"A forecast of {name}: {steps} steps, {length} in, {length} out.")
     lines.key("domain", "forecasting")

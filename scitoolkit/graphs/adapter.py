@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from scitoolkit.core.errors import ConfigError
+from scitoolkit.graphs.call_sites import CallSites
 from scitoolkit.graphs.fast_layers import use_fast_forward
 from scitoolkit.graphs.graph import GraphInputs
 from scitoolkit.graphs.interception import Distributed
@@ -28,14 +29,15 @@ from scitoolkit.graphs.part import Part
 _SEED: ContextVar[int | None] = ContextVar("seed of dropout", default=None)
 
 
-def edge_inputs(model: nn.Module, inputs: GraphInputs) -> list[str]:
-    """Return which of `edge_weight` and `edge_attr` a graph has.
+def named_inputs(model: nn.Module, inputs: GraphInputs) -> list[str]:
+    """Return which inputs besides features and edges a graph has, by name, those of edges first.
 
     Raises:
         ConfigError: the model's forward does not accept one of them.
     """
     accepted = inspect.signature(type(model).forward).parameters
-    for name in inputs.of_edges:
+    every = [*inputs.of_edges, *inputs.of_nodes]
+    for name in every:
         if name not in accepted:
             raise ConfigError(
                 f"the graph has {name}, which {type(model).__name__}.forward does not accept",
@@ -43,11 +45,16 @@ def edge_inputs(model: nn.Module, inputs: GraphInputs) -> list[str]:
                 allowed=f"models called as model(x, edge_index, {name}={name})",
                 fix="data.edge_inputs=ignore",
             )
-    return inputs.of_edges
+    return every
 
 
 def distribute(
-    model: nn.Module, part: Part, fast: Collection[str] = (), *, dropout: bool = True
+    model: nn.Module,
+    part: Part,
+    fast: Collection[str] = (),
+    *,
+    check_seed: int | None = None,
+    sites: CallSites | None = None,
 ) -> nn.Module:
     """Make a model run on this process's part of the graph, without the check of `proof.attach`.
 
@@ -58,7 +65,8 @@ def distribute(
         model: any torch-geometric model; modified in place, and restored by `detach`.
         part: this process's part.
         fast: names of the layers that run as sparse products, from `prove`.
-        dropout: False disables dropout.
+        check_seed: disables dropout and seeds other random numbers, as for the plain model.
+        sites: records or checks the places in the user's code that call torch; None does neither.
     """
     detach(model)
     for name, module in model.named_modules():
@@ -71,14 +79,16 @@ def distribute(
         del edge_index
         seed = _SEED.get()
         seed = next(calls) if seed is None else seed
-        mode = Distributed(part_on(part, x.device), seed if dropout else None)
-        given = {
-            name: mode.edges(_edge_rows(part, name, x)) for name in edge_inputs(model, part.inputs)
-        }
+        drops = seed if check_seed is None else None
+        draws = seed if check_seed is None else check_seed
+        mode = Distributed(part_on(part, x.device), drops, draws, sites)
+        rows = {name: _rows(part, name, x) for name in named_inputs(model, part.inputs)}
+        of_edges = part.inputs.of_edges
+        named = {n: (mode.edges if n in of_edges else mode.nodes)(r) for n, r in rows.items()}
         edges = mode.edge_index() if reads_edges else mode.unread_edges()
         x = mode.nodes(x)
         with mode:
-            return inner(x, edges, **given)
+            return inner(x, edges, **named)
 
     model.forward = forward
     return model
@@ -102,16 +112,25 @@ def use_whole_graph(model: nn.Module, part: Part) -> nn.Module:
     def forward(x: Tensor, edge_index: Any = None) -> Tensor:
         del edge_index
         here, order, edges = whole(x.device)
-        inputs = {n: _edge_rows(part, n, x)[order] for n in edge_inputs(model, part.inputs)}
-        rows = torch.empty_like(x).index_copy(0, here.nodes, x)
-        return inner(rows, edges, **inputs)[here.nodes]
+
+        def in_order(name: str, rows: Tensor) -> Tensor:
+            if name in part.inputs.of_edges:
+                return rows[order]
+            return torch.empty_like(rows).index_copy(0, here.nodes, rows)
+
+        names = named_inputs(model, part.inputs)
+        named = {name: in_order(name, _rows(part, name, x)) for name in names}
+        return inner(in_order("x", x), edges, **named)[here.nodes]
 
     model.forward = forward
     return model
 
 
-def _edge_rows(part: Part, name: str, like: Tensor) -> Tensor:
-    return torch.from_numpy(part.edge_input(name)).to(like)
+def _rows(part: Part, name: str, like: Tensor) -> Tensor:
+    """Return a named input of local nodes or edges; integers stay integers."""
+    of_edges = name in part.inputs.of_edges
+    rows = torch.from_numpy(part.edge_input(name) if of_edges else part.node_input(name))
+    return rows.to(like) if rows.is_floating_point() else rows.to(like.device)
 
 
 def detach(model: nn.Module) -> nn.Module:

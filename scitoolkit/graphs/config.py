@@ -23,8 +23,8 @@ class GraphDataConfig(Config):
         normalise: `rows` divides each node's features by their sum, as is usual for bags of
             words; `standard` subtracts the mean and divides by the standard deviation of the
             training nodes; `none`.
-        edge_inputs: `use` passes the file's `edge_weight` and `edge_attr` to the model, which must
-            accept them; `ignore` trains without them.
+        edge_inputs: `use` passes the file's `edge_weight`, `edge_attr`, `edge_type`, `node_type`
+            and `pos` to the model, which must accept them; `ignore` trains without them.
         target: meaning of the file's `y`: `classes`, (N,); `labels`, (N, L) of 0
             and 1; `values`, (N,) or (N, D), standardised for training.
     """

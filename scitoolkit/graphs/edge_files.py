@@ -106,6 +106,12 @@ class EdgeArrays(EdgeFile):
         self._pointer: Array | None = None
         self._weights = "edge_weight"
         if not single:
+            if "edge_type" in self._file:
+                self._refuse(
+                    "edge_type, which is not kept in partitioned graphs",
+                    "edge_weight and edge_attr",
+                    "edge_attr with a column per type, or training from the file",
+                )
             if "edge_attr" in self._file:
                 self.attr_shape = self._file.shape("edge_attr")[1:]
             for pointer, columns in (("adj_indptr", "adj_indices"), ("indptr", "indices")):

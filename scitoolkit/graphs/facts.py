@@ -27,11 +27,17 @@ def node_facts(inputs: GraphInputs, target: TargetName, num_outputs: int | None)
         arrays["edge_weight"] = np.empty(0, np.float32)
     if inputs.edge_attr is not None:
         arrays["edge_attr"] = np.empty((0, *inputs.edge_attr), np.float32)
+    for name, present in (("edge_type", inputs.edge_types), ("node_type", inputs.node_types)):
+        if present:
+            arrays[name] = np.empty(0, np.int64)
+    if inputs.dimensions:
+        arrays["pos"] = np.empty((0, inputs.dimensions), np.float32)
     if num_outputs is not None:
         one = target == "classes"
         shape = (0,) if one else (0, num_outputs)
         arrays[target] = np.empty(shape, np.int64 if one else np.float32)
-    roles = {"edge_weight": "edge", "edge_attr": "edge", target: "label"}
+    roles = {name: "edge" for name in ("edge_weight", "edge_attr", "edge_type")}
+    roles |= {target: "label"}
     return of_graph(arrays, roles)
 
 

@@ -12,6 +12,7 @@ import scipy.sparse as sp
 
 from scitoolkit.core.content import shipped_path
 from scitoolkit.core.errors import DataError
+from scitoolkit.graphs.hetero import merged
 from scitoolkit.graphs.targets import TARGETS, Target, TargetName, whole_numbers
 from scitoolkit.io.numpy_file import DAMAGED
 
@@ -26,17 +27,33 @@ class GraphInputs:
         num_features: number of node features.
         edge_weight: whether edges have weights.
         edge_attr: shape of an edge's features; None without features.
+        edge_types: number of types of edges, from 0; 0 without types.
+        node_types: number of types of nodes, from 0; 0 without types.
+        dimensions: number of coordinates of a node; 0 without positions.
     """
 
     num_features: int
     edge_weight: bool = False
     edge_attr: tuple[int, ...] | None = None
+    edge_types: int = 0
+    node_types: int = 0
+    dimensions: int = 0
 
     @property
     def of_edges(self) -> list[str]:
         """Names of the edge inputs."""
-        given = {"edge_weight": self.edge_weight, "edge_attr": self.edge_attr is not None}
-        return [name for name, present in given.items() if present]
+        stored = {
+            "edge_weight": self.edge_weight,
+            "edge_attr": self.edge_attr is not None,
+            "edge_type": self.edge_types > 0,
+        }
+        return [name for name, present in stored.items() if present]
+
+    @property
+    def of_nodes(self) -> list[str]:
+        """Names of the node inputs besides the features."""
+        stored = {"node_type": self.node_types, "pos": self.dimensions}
+        return [name for name, size in stored.items() if size]
 
 
 @dataclass
@@ -55,6 +72,9 @@ class Graph:
         edge_weight: shape (E,), float32 or float64; or None.
         edge_attr: features of each edge, shape (E,) or (E, D), float32 or float64; or None.
         target_name: `classes`, `labels` or `values`.
+        edge_type: type of each edge, shape (E,), int64 from 0; or None.
+        node_type: type of each node, shape (N,), int64 from 0; or None.
+        pos: coordinates of each node, shape (N, D), float32 or float64; or None.
 
     Raises:
         DataError: an index out of range, different lengths, NaN, or a part with unlabelled nodes.
@@ -75,6 +95,9 @@ class Graph:
     edge_weight: Array | None = None
     edge_attr: Array | None = None
     target_name: TargetName = "classes"
+    edge_type: Array | None = None
+    node_type: Array | None = None
+    pos: Array | None = None
 
     def __post_init__(self) -> None:
         where = self.where or "graph"
@@ -118,6 +141,21 @@ class Graph:
             if not np.isfinite(values).all():
                 self._refuse(f"{name} has NaN or Inf", "finite numbers")
             setattr(self, name, values)
+        for name, count in (("edge_type", self.num_edges), ("node_type", self.num_nodes)):
+            if getattr(self, name) is not None:
+                setattr(self, name, self._checked_types(name, count))
+        if self.pos is not None:
+            self.pos = _real(self.pos)
+            if self.pos.ndim != 2 or len(self.pos) != self.num_nodes:
+                self._refuse(f"pos of shape {self.pos.shape}", f"({self.num_nodes}, dimensions)")
+            if not np.isfinite(self.pos).all():
+                self._refuse("pos has NaN or Inf", "finite numbers")
+
+    def _checked_types(self, name: str, count: int) -> Array:
+        types = whole_numbers(name, getattr(self, name), self.where or "graph")
+        if types.shape != (count,) or (count and types.min() < 0):
+            self._refuse(f"{name} of shape {types.shape}", f"({count},), numbers from 0")
+        return types
 
     def _check_parts_apart(self) -> None:
         for a, b in itertools.combinations(self.parts, 2):
@@ -171,7 +209,13 @@ class Graph:
     def inputs(self) -> GraphInputs:
         """Shapes of the graph's inputs to a model."""
         attr = None if self.edge_attr is None else tuple(self.edge_attr.shape[1:])
-        return GraphInputs(int(self.features.shape[1]), self.edge_weight is not None, attr)
+        edges, nodes = (
+            0 if types is None or not len(types) else int(types.max()) + 1
+            for types in (self.edge_type, self.node_type)
+        )
+        dimensions = 0 if self.pos is None else self.pos.shape[1]
+        width = int(self.features.shape[1])
+        return GraphInputs(width, self.edge_weight is not None, attr, edges, nodes, dimensions)
 
     @property
     def known_labels(self) -> Array:
@@ -229,8 +273,9 @@ def read_graph(path: Path, target: TargetName = "classes") -> Graph:
 
     Keys: `adj_indptr` and `adj_indices` (CSR: row = target, column = source) or `edge_index`
     (2, E); `x`, or `x_indptr`, `x_indices`, `x_data` and `n_feat` for sparse features; optional
-    `y`, `labelled`, `edge_weight` (or `adj_data`) and `edge_attr` in the order of the edges, and
-    the parts `train`, `val` (or `validation`), `test`.
+    `y`, `labelled`, `edge_weight` (or `adj_data`), `edge_attr` and `edge_type` in the order of the
+    edges, `node_type` and `pos` of the nodes, and the parts `train`, `val` (or `validation`) and
+    `test`.
 
     Args:
         path: the file.
@@ -279,6 +324,7 @@ def graph_from_arrays(
         weight,
         arrays.get("edge_attr"),
         target,
+        *(arrays.get(name) for name in ("edge_type", "node_type", "pos")),
     )
 
 
@@ -348,6 +394,9 @@ _READ_OF_DATA = (
     "y",
     "edge_weight",
     "edge_attr",
+    "edge_type",
+    "node_type",
+    "pos",
     "train_mask",
     "val_mask",
     "test_mask",
@@ -356,15 +405,21 @@ _READ_OF_DATA = (
 
 
 def from_data(data: Any, target: TargetName = "classes") -> Graph:
-    """Return the graph of a torch-geometric `Data` with x, edge_index and optionally y and masks.
+    """Return the graph of a torch-geometric `Data` or `HeteroData`.
+
+    A `Data` has x, edge_index and optionally y, masks, edge_weight, edge_attr, edge_type, node_type
+    and pos. Nodes of a `HeteroData` are numbered type by type in its order; see `hetero.merged`.
 
     Args:
-        data: the `Data`.
+        data: the data; of a `HeteroData` one node type has y and masks.
         target: meaning of `y`: classes, labels or values.
 
     Raises:
         DataError: no x or edge_index, inconsistent contents, or an entry that is not read.
     """
+    if hasattr(data, "node_types"):
+        arrays = merged(data, TARGETS[target].unknown)
+        return graph_from_arrays(arrays, where="torch_geometric.data.HeteroData", target=target)
     arrays = {}
     unread = [key for key in data.keys() if key not in _READ_OF_DATA and data[key] is not None]
     if unread:
@@ -374,7 +429,16 @@ def from_data(data: Any, target: TargetName = "classes") -> Graph:
             allowed=", ".join(_READ_OF_DATA),
             fix=f"del data[{unread[0]!r}], or concatenate it to x or edge_attr",
         )
-    for key in ("x", "edge_index", "y", "edge_weight", "edge_attr"):
+    for key in (
+        "x",
+        "edge_index",
+        "y",
+        "edge_weight",
+        "edge_attr",
+        "edge_type",
+        "node_type",
+        "pos",
+    ):
         if getattr(data, key, None) is not None:
             arrays[key] = getattr(data, key).numpy()
     for key, name in (("train_mask", "train"), ("val_mask", "validation"), ("test_mask", "test")):
@@ -399,9 +463,12 @@ def write_graph(graph: Graph, path: Path) -> None:
         known = graph.learned.known(graph.labels)
         kept = known.reshape(-1, *[1] * (graph.labels.ndim - 1))
         arrays |= {"y": np.where(kept, graph.labels, 0), "labelled": known}
-    for name in ("edge_weight", "edge_attr"):
+    for name in ("edge_weight", "edge_attr", "edge_type"):
         if getattr(graph, name) is not None:
             arrays[name] = getattr(graph, name)[order]
+    for name in ("node_type", "pos"):
+        if getattr(graph, name) is not None:
+            arrays[name] = getattr(graph, name)
     names = {"train": "train", "validation": "val", "test": "test"}
     arrays |= {names[part]: nodes for part, nodes in graph.parts.items()}
     np.savez_compressed(path, **arrays)

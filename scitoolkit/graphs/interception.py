@@ -23,7 +23,14 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from scitoolkit.graphs import gather_rules, layer_rules, reduction_rules, shape_rules
+from scitoolkit.graphs import (
+    gather_rules,
+    layer_rules,
+    random_rules,
+    reduction_rules,
+    shape_rules,
+)
+from scitoolkit.graphs.call_sites import CallSites
 from scitoolkit.graphs.local_rows import LocalRows, Rule
 from scitoolkit.graphs.part import Part
 from scitoolkit.graphs.recomputation import repeated_by
@@ -34,6 +41,7 @@ _RULES: dict[str, Rule] = {
     **gather_rules.RULES,
     **reduction_rules.RULES,
     **layer_rules.RULES,
+    **random_rules.RULES,
 }
 
 
@@ -44,12 +52,17 @@ class Distributed(TorchFunctionMode):
         part: this rank's nodes and edges.
         seed: seed of the dropout masks, which depend on it and on node and edge numbers only; None
             disables dropout.
+        draw_seed: seed of other random numbers of rows.
+        sites: records or checks the places in the user's code that call torch; None does neither.
     """
 
-    def __init__(self, part: Part, seed: int | None) -> None:
+    def __init__(
+        self, part: Part, seed: int | None, draw_seed: int, sites: CallSites | None = None
+    ) -> None:
         super().__init__()
+        self._sites = sites
         self._part = part
-        self._local = LocalRows(part, seed)
+        self._local = LocalRows(part, seed, draw_seed)
         self._replaces: bool = False
         self._read_edges: Tensor | None = None
 
@@ -64,15 +77,17 @@ class Distributed(TorchFunctionMode):
 
     def _repeat(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return a function that computes in the backward pass what `function` computes now."""
-        calls = self._local.calls
+        local = self._local
+        calls = local.calls, local.draws
 
         def again(*args: Any, **kwargs: Any) -> Any:
-            before, self._local.calls = self._local.calls, calls
+            before = local.calls, local.draws
+            local.calls, local.draws = calls
             try:
                 with self:
                     return function(*args, **kwargs)
             finally:
-                self._local.calls = before
+                local.calls, local.draws = before
 
         return again
 
@@ -116,6 +131,8 @@ class Distributed(TorchFunctionMode):
         name = getattr(func, "__name__", "")
         if name == "__get__":
             name = getattr(func.__self__, "__name__", "")
+        if self._sites is not None:
+            self._sites.visit(name)
         rule = _RULES.get(name)
         if rule is not None:
             return rule(self._local, func, name, args, kwargs)

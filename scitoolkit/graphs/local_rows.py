@@ -62,16 +62,19 @@ class LocalRows:
     Args:
         part: this rank's nodes and edges.
         seed: seed of the dropout; None disables dropout.
+        draw_seed: seed of other random numbers of rows.
 
     Attributes:
-        calls: number of dropout layers so far.
+        calls, draws: number of dropout layers and of other random draws so far.
     """
 
-    def __init__(self, part: Part, seed: int | None) -> None:
+    def __init__(self, part: Part, seed: int | None, draw_seed: int) -> None:
         self.part, self.ranks = part, part.ranks
         self.num_own: int = len(part.nodes)
         self.seed = seed
         self.calls: int = 0
+        self.draws: int = 0
+        self._draw_seed = draw_seed
         self._totals: dict[int, tuple[Any, int]] = {}
 
     def next_seed(self) -> int:
@@ -79,6 +82,11 @@ class LocalRows:
         assert self.seed is not None
         self.calls += 1
         return self.seed * 1_000_003 + self.calls
+
+    def next_draw(self) -> int:
+        """Return the number of the next draw of random numbers, the same on all ranks."""
+        self.draws += 1
+        return self._draw_seed * 1_000_003 + self.draws
 
     def passed(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
         """Call a function that acts on rows independently, and propagate the tag."""

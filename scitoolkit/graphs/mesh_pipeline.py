@@ -15,7 +15,7 @@ from scitoolkit.core.devices import placed
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.model_folder import ModelFolder
-from scitoolkit.core.results import Lines, Multiples, Results, Series, Table, Verdict
+from scitoolkit.core.results import FIELDS_NAME, Lines, Multiples, Results, Series, Table, Verdict
 from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.core.traced import TracedFunction
 from scitoolkit.graphs import mesh_baselines, mesh_traced, sharing
@@ -24,6 +24,7 @@ from scitoolkit.graphs.grid import Grid
 from scitoolkit.graphs.mesh_config import MeshConfig
 from scitoolkit.graphs.mesh_data import MeshFile, MeshSet, read_meshes
 from scitoolkit.graphs.mesh_model import MeshTransport
+from scitoolkit.graphs.mesh_pictures import final_maps
 from scitoolkit.graphs.mesh_task import FlowLoader, MeshDynamics
 from scitoolkit.graphs.part import GraphPart
 from scitoolkit.io.fields import write_fields
@@ -84,12 +85,22 @@ def evaluate(directory: Path, data: Path | None = None) -> Results:
     require_trained_mesh(folder.facts(), mesh_facts(path, whole.geometry.names), str(path))
     count = whole.geometry.num_flows
     flows = np.arange(count - config.split.test if data is None else 0, count)
-    found = {}
+    errors, last = {}, {}
     for name in whole.geometry.names:
         meshes = read_meshes(path, [name])
-        found[name] = _errors(_on_one_process(config, folder, meshes), meshes, flows)
-    results = _results(found, record["meshes"] if data is None else [], Path(path).name)
-    folder.write_results(results, data)
+        states = _rollouts(_on_one_process(config, folder, meshes), meshes, flows)
+        errors[name] = _errors(states, meshes, flows)
+        # Only the last step of the first trajectory is drawn.
+        truth = meshes.tracer[flows[0], -1]
+        last[name] = {"truth": truth, **{m: values[-1, 0] for m, values in states.items()}}
+    results = _results(errors, record["meshes"] if data is None else [], Path(path).name)
+    worst = _worst(errors)
+    rival = results.verdict.rival_name if results.verdict else "interpolation"
+    shape = read_meshes(path, [worst]).geometry
+    maps, fields = final_maps(shape, last[worst], rival, whole.geometry.num_times - 1)
+    results.figures.insert(0, maps)
+    if folder.write_results(results, data):
+        write_fields(fields, folder.directory / FIELDS_NAME)
     return results
 
 
@@ -185,16 +196,33 @@ def _on_one_process(config: MeshConfig, folder: ModelFolder, meshes: MeshSet) ->
     return MeshDynamics(model, meshes, GraphPart(meshes.graph, owner, Grid(1), SingleProcess()))
 
 
-def _errors(task: MeshDynamics, meshes: MeshSet, flows: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the RMSE at each step over nodes and trajectories, by method."""
+def _rollouts(task: MeshDynamics, meshes: MeshSet, flows: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the states (steps, K, N) of every method."""
     steps = meshes.tracer.shape[1] - 1
-    truth = meshes.tracer[flows, 1:].swapaxes(0, 1)
-    methods = {
+    return {
         "surrogate": task.rollout(flows, steps).numpy(),
         "persistence": mesh_baselines.persistence(meshes, flows, steps),
         "interpolation": mesh_baselines.interpolation(meshes, flows, steps),
     }
-    return {name: np.sqrt(((states - truth) ** 2).mean((1, 2))) for name, states in methods.items()}
+
+
+def _errors(
+    states: Mapping[str, np.ndarray], meshes: MeshSet, flows: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Return the RMSE at each step over nodes and trajectories, by method."""
+    truth = meshes.tracer[flows, 1:].swapaxes(0, 1)
+    return {name: np.sqrt(((s - truth) ** 2).mean((1, 2))) for name, s in states.items()}
+
+
+def _ratio(errors: Mapping[str, np.ndarray]) -> float:
+    """Return the surrogate's mean error over that of the best baseline at each step."""
+    best = np.minimum(errors["persistence"], errors["interpolation"])
+    return float(errors["surrogate"].mean() / best.mean())
+
+
+def _worst(errors: Mapping[str, Mapping[str, np.ndarray]]) -> str:
+    """Return the mesh with the largest ratio, which the verdict is about."""
+    return max(errors, key=lambda mesh: _ratio(errors[mesh]))
 
 
 def _results(found: dict[str, dict[str, np.ndarray]], seen: list[str], file: str) -> Results:
@@ -204,9 +232,8 @@ def _results(found: dict[str, dict[str, np.ndarray]], seen: list[str], file: str
     for mesh, errors in found.items():
         label = f"{mesh} ({'seen' if mesh in seen else 'unseen'})" if seen else mesh
         rows.append([label, *(float(e.mean()) for e in errors.values())])
-        best = np.minimum(errors["persistence"], errors["interpolation"])
-        metrics[f"error_ratio_{mesh}"] = float(errors["surrogate"].mean() / best.mean())
-        x = [float(s) for s in range(1, len(best) + 1)]
+        metrics[f"error_ratio_{mesh}"] = _ratio(errors)
+        x = [float(s) for s in range(1, len(errors["surrogate"]) + 1)]
         lines = [
             Series(label=n, y=e.tolist(), role="main" if n == "surrogate" else "baseline")
             for n, e in errors.items()
@@ -214,15 +241,14 @@ def _results(found: dict[str, dict[str, np.ndarray]], seen: list[str], file: str
         panels.append(
             Lines(title=label, x=x, x_label="step", y_label="RMSE", series=lines, log_y=True)
         )
-    ratios = {mesh: metrics[f"error_ratio_{mesh}"] for mesh in found}
-    metrics["rollout_error_ratio"] = max(ratios.values())
-    worst = max(ratios, key=lambda mesh: ratios[mesh])
+    worst = _worst(found)
+    metrics["rollout_error_ratio"] = metrics[f"error_ratio_{worst}"]
     return Results(
-        title=f"Rollouts on meshes: {file}",
+        title=f"Transport of a tracer on {len(found)} meshes ({file})",
         verdict=Verdict.among(
             {name: float(errors.mean()) for name, errors in found[worst].items()},
             "surrogate",
-            f"rollout RMSE on {worst}",
+            f"rollout RMSE on {worst}, the worst of {len(found)} meshes",
         ),
         summary=["Errors are over all nodes and test trajectories, from the first state alone."],
         metrics=metrics,

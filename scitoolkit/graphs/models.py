@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field, PositiveInt
 
 from scitoolkit.core.config import Config
-from scitoolkit.core.errors import missing_extra
+from scitoolkit.core.errors import ConfigError, missing_extra
 from scitoolkit.core.plugins import Choice, Kind
 
 if TYPE_CHECKING:
@@ -38,6 +38,10 @@ class NodeModelConfig(Config):
 
         network = WeightedNodeModel if self.weighted_edges else NodeModel
         return network(self._layers(inputs, outputs), self.dropout, self.activation())
+
+    def for_graph(self, edge_types: int) -> NodeModelConfig:
+        """Return the model for a graph with a number of types of edges, 0 without types."""
+        return self
 
     def activation(self) -> nn.Module:
         """Return the activation after every layer but the last."""
@@ -107,6 +111,46 @@ class GIN(NodeModelConfig):
             nn.Linear(inputs, self.hidden), nn.ReLU(), nn.Linear(self.hidden, outputs)
         )
         return _pyg().GINConv(perceptron, train_eps=True)
+
+
+class RGCN(NodeModelConfig):
+    """Graph convolutions with weights for each type of edges (Schlichtkrull et al. 2018).
+
+    Attributes:
+        relations: number of types of edges; None for that of the training graph.
+        bases: number of matrices whose combinations are the weights; None for a matrix per type.
+    """
+
+    name: Literal["rgcn"] = "rgcn"
+    relations: PositiveInt | None = None
+    bases: PositiveInt | None = None
+
+    def for_graph(self, edge_types: int) -> NodeModelConfig:
+        """Return the model with a relation per type of edges.
+
+        Raises:
+            ConfigError: the graph has no types of edges, or more than `relations`.
+        """
+        if not edge_types:
+            raise ConfigError(
+                "rgcn needs types of edges",
+                where="model.name",
+                allowed="a graph with a key `edge_type`, and data.edge_inputs=use",
+                fix="model.name=gcn",
+            )
+        if self.relations is not None and edge_types > self.relations:
+            raise ConfigError(f"{edge_types} types of edges", where="model.relations")
+        return self.model_copy(update={"relations": self.relations or edge_types})
+
+    def build(self, inputs: int, outputs: int) -> nn.Module:
+        """Return the model for `inputs` features and `outputs` outputs."""
+        from scitoolkit.graphs.networks import TypedNodeModel
+
+        return TypedNodeModel(self._layers(inputs, outputs), self.dropout, self.activation())
+
+    def layer(self, inputs: int, outputs: int) -> nn.Module:
+        """Return one layer."""
+        return _pyg().RGCNConv(inputs, outputs, self.relations or 1, num_bases=self.bases)
 
 
 class GAT(NodeModelConfig):

@@ -67,6 +67,10 @@ class MovedPart(Part):
         """Return `edge_weight` or `edge_attr` of local edges."""
         return self._part.edge_input(name)
 
+    def node_input(self, name: str) -> np.ndarray:
+        """Return `node_type` or `pos` of local nodes."""
+        return self._part.node_input(name)
+
     def aggregate(self, x: Tensor, weighting: str) -> Tensor:
         """Return the weighted sums over in-neighbours of local nodes."""
         return self._part.aggregate(x, weighting)

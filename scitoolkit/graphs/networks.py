@@ -39,3 +39,13 @@ class WeightedNodeModel(NodeModel):
     def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
         """Return logits, shape (N, outputs)."""
         return self._through(x, edge_index, edge_weight)
+
+
+class TypedNodeModel(NodeModel):
+    """A `NodeModel` whose layers also receive the types of the edges."""
+
+    def forward(self, x: Tensor, edge_index: Tensor, *, edge_type: Tensor | None = None) -> Tensor:
+        """Return logits, shape (N, outputs); without `edge_type` all edges are of one type."""
+        if edge_type is None:
+            edge_type = edge_index.new_zeros(edge_index.size(1))
+        return self._through(x, edge_index, edge_type)

@@ -44,6 +44,13 @@ class NodeFile:
 
         self._file, self.num_nodes = ArrayFile(path), num_nodes
         self.path: Path = Path(path)
+        unread = [name for name in ("node_type", "pos") if name in self._file]
+        if unread:
+            raise DataError(
+                f"{unread[0]}, which is not kept in partitioned graphs",
+                where=str(path),
+                fix=f"{unread[0]} as columns of x, or training from the file",
+            )
         self._sparse: bool = all(name in self._file for name in SPARSE)
         self.width, self.dtype = self._shape()
         named = {s: self._file.read(n) for n, s in SPLIT_NAMES.items() if n in self._file}

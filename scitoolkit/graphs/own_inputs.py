@@ -74,7 +74,8 @@ def read_whole(config: GraphDataConfig, path: Path) -> Graph:
     else:
         graph = read_graph(path, config.target)
     if config.edge_inputs == "ignore":
-        graph.edge_weight = graph.edge_attr = None
+        graph.edge_weight = graph.edge_attr = graph.edge_type = None
+        graph.node_type = graph.pos = None
     return graph
 
 

@@ -98,7 +98,15 @@ class Part(ABC):
 
     @abstractmethod
     def edge_input(self, name: str) -> Array:
-        """Return `edge_weight` or `edge_attr` of local edges."""
+        """Return `edge_weight`, `edge_attr` or `edge_type` of local edges."""
+
+    def node_input(self, name: str) -> Array:
+        """Return `node_type` or `pos` of local nodes.
+
+        Raises:
+            KeyError: the part has no such input.
+        """
+        raise KeyError(name)
 
     @abstractmethod
     def aggregate(self, x: Tensor, weighting: str) -> Tensor:
@@ -193,8 +201,12 @@ class GraphPart(Part):
         return len(self.edge_ids)
 
     def edge_input(self, name: str) -> Array:
-        """Return `edge_weight` or `edge_attr` of local edges."""
+        """Return `edge_weight`, `edge_attr` or `edge_type` of local edges."""
         return getattr(self.graph, name)[self.edge_ids.numpy()]
+
+    def node_input(self, name: str) -> Array:
+        """Return `node_type` or `pos` of local nodes."""
+        return getattr(self.graph, name)[self.nodes.numpy()]
 
     @property
     def edges(self) -> Tensor:

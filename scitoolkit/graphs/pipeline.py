@@ -77,7 +77,8 @@ def train(config: GraphConfig, run: RunDirectory, *, resume: bool = False) -> No
     shape: dict[str, Any] = {
         "features": part.inputs.num_features,
         "outputs": own.num_outputs,
-        "edge_inputs": part.inputs.of_edges,
+        "edge_inputs": [*part.inputs.of_edges, *part.inputs.of_nodes],
+        "edge_types": part.inputs.edge_types,
     }
     if own.moments is not None:
         shape |= {"mean": own.moments[0].tolist(), "deviation": own.moments[1].tolist()}
@@ -130,7 +131,8 @@ def _task(config: GraphConfig, own: OwnInputs, model: nn.Module) -> NodeTask:
 def _model(config: GraphConfig, own: OwnInputs) -> nn.Module:
     """Return the model, equal on all processes."""
     torch.manual_seed(config.seed)
-    return config.model.build(own.part.inputs.num_features, own.num_outputs)
+    inputs = own.part.inputs
+    return config.model.for_graph(inputs.edge_types).build(inputs.num_features, own.num_outputs)
 
 
 @torch.no_grad()
@@ -144,6 +146,12 @@ def _infer(
     target = config.data.target
     outputs = None if graph.labels is None else graph.num_classes
     _check_inputs(config, folder, record, node_facts(graph.inputs, target, outputs), graph.where)
+    if graph.inputs.edge_types > record.get("edge_types", 0):
+        raise DataError(
+            f"{graph.inputs.edge_types} types of edges",
+            where=graph.where,
+            allowed=f"at most the {record.get('edge_types', 0)} of training",
+        )
     model = placed(_trained(config, folder, record))
     part = GraphPart(graph, np.zeros(graph.num_nodes, np.int64), Grid(1), SingleProcess())
     nodes = part.nodes.numpy()
@@ -177,7 +185,8 @@ def _infer_by_parts(
 
 
 def _trained(config: GraphConfig, folder: ModelFolder, record: dict[str, Any]) -> nn.Module:
-    model = config.model.build(record["features"], record["outputs"]).eval()
+    typed = config.model.for_graph(record.get("edge_types", 0))
+    model = typed.build(record["features"], record["outputs"]).eval()
     model.load_state_dict(folder.load_weights())
     return model
 

@@ -29,11 +29,13 @@ from torch.overrides import TorchFunctionMode
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.seeds import rng_state, seed_everything, set_rng_state
-from scitoolkit.graphs.adapter import detach, distribute, edge_inputs, use_whole_graph
+from scitoolkit.graphs.adapter import detach, distribute, named_inputs, use_whole_graph
+from scitoolkit.graphs.call_sites import CallSites
 from scitoolkit.graphs.fast_layers import fast_forward
 from scitoolkit.graphs.graph import Graph, GraphInputs
 from scitoolkit.graphs.grid import Grid
 from scitoolkit.graphs.part import GraphPart, Part
+from scitoolkit.graphs.random_rules import by_position
 from scitoolkit.graphs.recomputation import repeated_by
 from scitoolkit.training.ranks.collectives import gather_counts
 from scitoolkit.training.ranks.communicator import Communicator, SingleProcess
@@ -44,6 +46,7 @@ log: Logger = get_logger(__name__)
 
 NODES, EDGES = 41, 160
 LIMIT = 1e-10  # relative error in float64
+OTHER_SEEDS = 3  # with which a model that draws random numbers is compared again
 REAL_GRAPH = 400_000  # nodes and edges up to which the real graph is compared as well
 _EXCLUSIVE = threading.Lock()  # the default dtype and generator belong to the whole process
 
@@ -89,6 +92,7 @@ class Trace:
         buffers: running statistics and other buffers, equal on all ranks.
         inside: stack of the running modules, innermost last.
         error: the exception that the run raised, or None.
+        drew: whether the run changed the state of a random generator.
     """
 
     outputs: list[tuple[str, Tensor]] = field(default_factory=list)
@@ -97,6 +101,7 @@ class Trace:
     buffers: dict[str, Tensor] = field(default_factory=dict)
     inside: list[str] = field(default_factory=list)
     error: Exception | None = None
+    drew: bool = False
 
 
 @dataclass(frozen=True)
@@ -110,6 +115,8 @@ class Proof:
         seconds: duration of the check.
         unchanged: whether the model runs on the whole graph without any change, on one process,
             because it could not be checked.
+        sites: places in the user's code that the check reached, to which the model is held; None
+            if it was compared on the real graph.
     """
 
     fast: tuple[str, ...]
@@ -117,12 +124,13 @@ class Proof:
     error: float
     seconds: float
     unchanged: bool = False
+    sites: CallSites | None = None
 
     def attach(self, model: nn.Module, part: Part) -> nn.Module:
         """Make the model run on this process's part; return it."""
         if self.unchanged:
             return use_whole_graph(model, part)
-        return distribute(model, part, self.fast)
+        return distribute(model, part, self.fast, sites=self.sites)
 
 
 def prove(model: nn.Module, part: Part) -> Proof:
@@ -144,21 +152,22 @@ def prove(model: nn.Module, part: Part) -> Proof:
     _materialise(model, part.inputs)
     with _EXCLUSIVE, _random_state_restored():
         try:
-            fast, size, off = _prove(model, part)
+            proof = _prove(model, part)
         except ConfigError as error:
             failure = error
     if any(gather_counts(part.ranks, int(failure is not None))) and failure is None:
         failure = ConfigError("the model differs on another process", where="model")
     if failure is None:
-        failure = _without_edges(model, part, fast)
+        failure = _without_edges(model, part, proof.fast)
     seconds = time.perf_counter() - begin
     if failure is not None:
         if part.grid.size > 1 or not isinstance(failure, _Unproven):
             raise failure
         log.warning("the model runs on one process only: %s", failure.what)
         return Proof((), 1, 0.0, seconds, unchanged=True)
+    off, size = proof.error, proof.ranks
     log.info("model checked on %d rank(s): largest difference %.1e, %.2f s", size, off, seconds)
-    return Proof(fast, size, off, seconds)
+    return replace(proof, seconds=seconds)
 
 
 def _without_edges(model: nn.Module, part: Part, fast: tuple[str, ...]) -> ConfigError | None:
@@ -199,38 +208,44 @@ def _materialise(model: nn.Module, inputs: GraphInputs) -> None:
     graph = proof_graph(inputs)
     pair = torch.from_numpy(np.stack([graph.source, graph.target]))
     dtype = torch.get_default_dtype()
-    rest = {
-        n: torch.from_numpy(getattr(graph, n)).to(dtype) for n in edge_inputs(model, graph.inputs)
-    }
+    rest = {n: _tensor(getattr(graph, n), dtype) for n in named_inputs(model, graph.inputs)}
     with torch.no_grad():
         model.eval()(torch.from_numpy(graph.features).to(dtype), pair, **rest)
     for module, training in modes:
         module.training = training
 
 
-def _prove(model: nn.Module, part: Part) -> tuple[tuple[str, ...], int, float]:
+def _prove(model: nn.Module, part: Part) -> Proof:
     grid = _small(part.grid)
     owner = _owners(grid.size)
     model = _copied(model)
     refusal: ConfigError | None = None
     for precision, graph in _attempts(part):
         with precision.as_default():
-            plain = detach(_copied(model)).to(precision.dtype).train()
-            reference, fast = _plain(plain, graph, precision)
+            check = _Check(model, precision)
+            reference, fast = check.plain(graph)
             if reference.error is not None:
                 refusal = refusal or _refused(reference.inside, reference.error, 1)
                 continue
-            check = _Check(model, precision)
             # First with sparse products; if these differ, without any.
             problem, off = check.compare(graph, owner, grid, fast, reference)
             if problem is not None and fast and part.has_whole_rows:
                 fast = ()
                 problem, off = check.compare(graph, owner, grid, fast, reference)
-            if problem is None and part.ranks.rank == 0:
-                problem = check.compare_on_real_graph(part, fast)
+            # Random numbers may choose another path in each pass.
+            for seed in range(1, OTHER_SEEDS + 1) if reference.drew else ():
+                if problem is None:
+                    other, _ = check.plain(graph, seed=seed)
+                    problem, _ = check.compare(graph, owner, grid, fast, other, seed=seed)
+            real = check.real_graph(part)
+            if problem is None and part.ranks.rank == 0 and real is not None:
+                assert isinstance(part, GraphPart)
+                problem = check.compare_on_real_graph(part, real, fast)
         if problem is not None:
             raise problem
-        return fast, grid.size, off
+        check.sites.closed = True
+        held = part.ranks.size > 1 and real is None
+        return Proof(fast, grid.size, off, 0.0, sites=check.sites if held else None)
     assert refusal is not None
     raise refusal
 
@@ -288,6 +303,14 @@ def proof_graph(inputs: GraphInputs, features: np.ndarray | None = None) -> Grap
         graph.edge_weight = r.uniform(0.5, 1.5, EDGES)
     if inputs.edge_attr is not None:
         graph.edge_attr = r.normal(size=(EDGES, *inputs.edge_attr))
+    if inputs.edge_types:
+        graph.edge_type = r.permutation(np.arange(EDGES) % inputs.edge_types)
+        graph.edge_type[-1] = inputs.edge_types - 1
+    if inputs.node_types:
+        graph.node_type = r.permutation(np.arange(NODES) % inputs.node_types)
+        graph.node_type[-1] = inputs.node_types - 1
+    if inputs.dimensions:
+        graph.pos = r.normal(size=(NODES, inputs.dimensions))
     return graph
 
 
@@ -309,14 +332,28 @@ def _copied(model: nn.Module) -> nn.Module:
 
 
 class _NoDropout(TorchFunctionMode):
-    """Mode that disables dropout."""
+    """Mode that disables dropout; other random numbers are those of the position of their row."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self._seed, self.draws = seed, 0
+
+    def _next_draw(self) -> int:
+        self.draws += 1
+        return self._seed * 1_000_003 + self.draws
 
     def repeat(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return a function that runs another one in this mode, in the backward pass."""
 
+        draws = self.draws
+
         def again(*args: Any, **kwargs: Any) -> Any:
-            with self:
-                return function(*args, **kwargs)
+            before, self.draws = self.draws, draws
+            try:
+                with self:
+                    return function(*args, **kwargs)
+            finally:
+                self.draws = before
 
         return again
 
@@ -331,11 +368,16 @@ class _NoDropout(TorchFunctionMode):
             args = (*args[:10], 0.0, *args[11:])
         elif name == "scaled_dot_product_attention" and len(args) > 4:
             args = (*args[:4], 0.0, *args[5:])
-        return func(*args, **kwargs)
+        return by_position(self._next_draw, func, name, args, kwargs)
 
 
 def _plain(
-    model: nn.Module, graph: Graph, precision: _Precision, *, gradients: bool = True
+    model: nn.Module,
+    graph: Graph,
+    precision: _Precision,
+    *,
+    gradients: bool = True,
+    seed: int = 0,
 ) -> tuple[Trace, tuple[str, ...]]:
     """Run the plain model, and determine which layers equal their sparse form."""
     calls: dict[str, tuple[Any, ...]] = {}
@@ -344,21 +386,30 @@ def _plain(
             module.register_forward_hook(_recorder(calls, name))
     pair = torch.from_numpy(np.stack([graph.source, graph.target]))
     given = {
-        n: torch.from_numpy(getattr(graph, n)).to(precision.dtype)
-        for n in edge_inputs(model, graph.inputs)
+        n: _tensor(getattr(graph, n), precision.dtype) for n in named_inputs(model, graph.inputs)
     }
     nodes = torch.arange(graph.num_nodes)
 
     def call(x: Tensor) -> Any:
-        with _NoDropout() as mode, repeated_by(mode.repeat):
-            return model(x, pair, **given)
+        with _NoDropout(seed) as mode, repeated_by(mode.repeat):
+            out = model(x, pair, **given)
+        drawn.append(mode.draws)
+        return out
 
-    trace = _trace(model, call, graph, nodes, precision, gradients=gradients)
+    drawn: list[int] = []
+
+    trace = _trace(model, call, graph, nodes, precision, gradients=gradients, seed=seed)
+    trace.drew |= any(drawn)
     part = GraphPart(graph, np.zeros(graph.num_nodes, np.int64), Grid(1), SingleProcess())
     fast = tuple(
         name for name in calls if _is_exact(model, name, calls[name], part, precision.limit)
     )
     return trace, fast
+
+
+def _tensor(array: np.ndarray, dtype: torch.dtype) -> Tensor:
+    tensor = torch.from_numpy(array)
+    return tensor.to(dtype) if tensor.is_floating_point() else tensor
 
 
 def _recorder(calls: dict[str, tuple[Any, ...]], name: str) -> Any:
@@ -393,6 +444,7 @@ def _trace(
     precision: _Precision,
     *,
     gradients: bool = True,
+    seed: int = 0,
 ) -> Trace:
     """Run a model with a loss, and record the results."""
     trace = Trace()
@@ -411,7 +463,8 @@ def _trace(
         module.register_forward_hook(leave)
     x = torch.from_numpy(graph.features).to(precision.dtype)[nodes].requires_grad_(gradients)
     try:
-        seed_everything(0)
+        seed_everything(seed)
+        state = rng_state()
         with torch.set_grad_enabled(gradients):
             out = call(x)
         _need_rows(out, len(nodes))
@@ -429,6 +482,7 @@ def _trace(
     except Exception as error:  # a user's model may raise anything; reported with the module
         trace.error = error
         return trace
+    trace.drew = _differ(state, rng_state())
     trace.tensors["loss"] = loss.detach()
     trace.rows = {"output": out.detach(), "output in eval": evaluated.detach()}
     if gradients:
@@ -463,13 +517,31 @@ class _Check:
     Args:
         model: not modified.
         precision: of the comparison.
+
+    Attributes:
+        sites: places in the user's code that the distributed model has reached.
     """
 
     def __init__(self, model: nn.Module, precision: _Precision) -> None:
         self._model, self._precision = model, precision
+        self.sites: CallSites = CallSites()
+
+    def plain(
+        self, graph: Graph, *, gradients: bool = True, seed: int = 0
+    ) -> tuple[Trace, tuple[str, ...]]:
+        """Run the plain model; return its trace and the layers that equal their sparse form."""
+        copied = detach(_copied(self._model)).to(self._precision.dtype).train()
+        return _plain(copied, graph, self._precision, gradients=gradients, seed=seed)
 
     def compare(
-        self, graph: Graph, owner: np.ndarray, grid: Grid, fast: Any, reference: Trace
+        self,
+        graph: Graph,
+        owner: np.ndarray,
+        grid: Grid,
+        fast: Any,
+        reference: Trace,
+        *,
+        seed: int = 0,
     ) -> tuple[ConfigError | None, float]:
         """Run on simulated ranks; return an error or None, and the largest difference."""
         failed: list[tuple[Trace, Exception]] = []
@@ -481,10 +553,16 @@ class _Check:
         def work(ranks: Communicator) -> tuple[Trace, Tensor]:
             part = GraphPart(graph, owner, grid, ranks, order)
             copied = _copied(self._model).to(self._precision.dtype).train()
-            distributed = distribute(copied, part, fast, dropout=False)
+            distributed = distribute(copied, part, fast, check_seed=seed, sites=self.sites)
             nodes = part.nodes
             trace = _trace(
-                distributed, distributed, graph, nodes, self._precision, gradients=gradients
+                distributed,
+                distributed,
+                graph,
+                nodes,
+                self._precision,
+                gradients=gradients,
+                seed=seed,
             )
             if trace.error is not None:
                 failed.append((trace, trace.error))
@@ -508,8 +586,8 @@ class _Check:
         module = self._first_difference(done, reference)
         return _refusal([module], what, grid.size), errors[worst]
 
-    def compare_on_real_graph(self, part: Part, fast: Any) -> ConfigError | None:
-        """Compare outputs on the real graph, if it is small and in memory on every process."""
+    def real_graph(self, part: Part) -> Graph | None:
+        """Return the real graph if it is small and in memory, on every process of several."""
         if not isinstance(part, GraphPart) or part.ranks.size == 1:
             return None
         real = part.graph
@@ -518,12 +596,14 @@ class _Check:
         if not np.bincount(part.owner[real.target], minlength=part.ranks.size).all():
             return None  # `_without_edges` decides
         features = real.dense_features(np.arange(real.num_nodes))
-        graph = replace(real, features=features, labels=None, parts={})
-        plain = detach(_copied(self._model)).to(self._precision.dtype).train()
-        reference, _ = _plain(plain, graph, self._precision, gradients=False)
+        return replace(real, features=features, labels=None, parts={})
+
+    def compare_on_real_graph(self, part: GraphPart, real: Graph, fast: Any) -> ConfigError | None:
+        """Compare outputs on the real graph, with its partition."""
+        reference, _ = self.plain(real, gradients=False)
         if reference.error is not None:
             return _refused(reference.inside, reference.error, 1)
-        problem, _ = self.compare(graph, part.owner, part.grid, fast, reference)
+        problem, _ = self.compare(real, part.owner, part.grid, fast, reference)
         if problem is None:
             return None
         return _Unproven(f"{problem.what}, on the real graph", where="model", fix=problem.fix)
@@ -594,6 +674,11 @@ def _refusal(
     module = f"module {inside[-1]}: " if inside and inside[-1] else ""
     on = f", on {ranks} simulated ranks" if ranks > 1 else ""
     return _Unproven(f"{module}{what}{on}", where="model", allowed=allowed, fix=fix)
+
+
+def _differ(before: dict[str, Any], after: dict[str, Any]) -> bool:
+    numbers = any(before[name] != after[name] for name in ("python", "numpy"))
+    return numbers or not torch.equal(before["torch"], after["torch"])
 
 
 @contextmanager

@@ -7,11 +7,14 @@ again each year.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+
+from scitoolkit.core.errors import DataError
 
 _MONTH_DAYS, _DRIFT = 27.0, 3
 """Steps above so many days may be months, whose days of the month differ by at most `_DRIFT`."""
@@ -65,6 +68,9 @@ class _Civil:
 
 
 _DAY = np.timedelta64(1, "D")
+_MONTHS = re.compile(r"(?P<unit>months?|years?)\s+since\s+(?P<begin>.+)", re.IGNORECASE)
+_WHOLE = 1e-6
+"""Rounding of a number of months that is meant to be whole."""
 _CALENDARS = {"360": "360_day", "365": "365_day", "366": "366_day"}
 """Names of calendars that other programs write, and those of CF."""
 
@@ -80,6 +86,60 @@ def with_cf_calendar(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """
     calendar = str(attributes.get("calendar", ""))
     return {**attributes, **({"calendar": _CALENDARS[calendar]} if calendar in _CALENDARS else {})}
+
+
+def months_as_days(
+    values: np.ndarray, attributes: Mapping[str, Any], where: str = ""
+) -> tuple[np.ndarray, dict[str, Any]]:
+    """Return times in `months since` or `years since` as days, with the attributes of days.
+
+    Months have no fixed length in most calendars, so that readers of CF refuse them. Archives mean
+    whole months, or the same part of each month: 0.5 is its middle. Other units, and the calendar
+    with months of 30 days, are returned as they are.
+
+    Args:
+        values: times of any shape; NaN stays NaN.
+        attributes: of the stored variable, with `units` and `calendar`.
+        where: file and variable, for messages.
+
+    Raises:
+        DataError: the times are at different parts of their months, or begin after the 28th.
+
+    Example:
+        >>> months_as_days(np.array([0.0, 1.0, 2.0]), {"units": "months since 2001-01-01"})
+        (array([ 0., 31., 59.]), {'units': 'days since 2001-01-01'})
+    """
+    named = with_cf_calendar(attributes)
+    unit = _MONTHS.fullmatch(str(named.get("units", "")).strip())
+    if unit is None or named.get("calendar") == "360_day":
+        return values, named
+    import cftime
+
+    days = f"days since {unit['begin']}"
+    calendar = str(named.get("calendar", "standard"))
+    try:
+        first = cftime.num2date(0, days, calendar)
+    except ValueError as error:
+        raise DataError(f"unit {named['units']!r} ({error})", where=where) from None
+    months = np.asarray(values, np.float64) * (12 if unit["unit"].lower().startswith("y") else 1)
+    whole = np.floor(months + _WHOLE)
+    part = months - whole
+    finite = np.isfinite(months)
+    if first.day > 28 or (finite.any() and np.ptp(part[finite]) > 2 * _WHOLE):
+        raise DataError(
+            f"times in {named['units']!r} that are not the same day of each month",
+            where=where,
+            allowed="whole months, or the same part of each month",
+            fix=f"write the times as `{days}`",
+        )
+    out = np.full(months.shape, np.nan)
+    for place in zip(*np.nonzero(finite), strict=True):
+        year, month = divmod(first.month - 1 + int(whole[place]), 12)
+        begin = first.replace(year=first.year + year, month=month + 1)
+        after = first.replace(year=first.year + year + month // 11, month=(month + 1) % 12 + 1)
+        number, end = cftime.date2num([begin, after], days, calendar)
+        out[place] = number + max(part[place], 0.0) * (end - number)
+    return out, {**named, "units": days}
 
 
 def calendar_steps(times: np.ndarray) -> CalendarSteps | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -27,6 +28,7 @@ from scitoolkit.search.space import Space
 from scitoolkit.search.trial import Trial
 
 _BEST, _BINS = 10, 40
+_SPREAD = 6.0  # losses shown: to so many times the distance of the median from the best
 _AXES = 8  # of parallel coordinates
 # Below this number of trials a ranking of parameters is mostly noise.
 _RELIABLE = 30
@@ -177,7 +179,9 @@ def _summary(history: History, space: Space, best: Trial | None, tested: bool) -
     if finalists and best is not None:
         name, first = _spoken(history.objectives[0].name), finalists[0]
         noise = first["spread"]
-        text = f"Trial {best.id} won: {name} {_sign(history) * first['mean']:.5g}, "
+        text = f"Trial {best.id} won: {name} {_sign(history) * first['mean']:.5g} "
+        if best.values:
+            text += f"({_sign(history) * best.values[0]:.5g} in the search, by its seed), "
         text += (
             "retrained with one new seed, so the noise of seeds is unknown"
             if noise is None
@@ -335,17 +339,33 @@ def configuration_text(configuration: dict[str, Any]) -> str:
 
 
 def trajectory_figures(history: History) -> list[Figure]:
-    """Return the first objective of each trial by completion, the best so far and the baseline."""
+    """Return the first objective over the trial's number, the best so far and the baseline.
+
+    The finalists are also drawn at the mean over their new seeds, which decides. Trials so far from
+    the best that they would flatten the others are left out, and counted in the note.
+    """
     objective, sign = history.objectives[0], _sign(history)
-    trials = sorted((t for t in history.done if t.spans), key=lambda t: t.spans[-1][1])
-    order = [float(place) for place in range(1, len(trials) + 1)]
+    trials = sorted((t for t in history.done if t.spans), key=lambda t: t.id)
+    order = [float(t.id) for t in trials]
     values = [t.values[0] for t in trials]
     best = np.minimum.accumulate(values)
     name = _spoken(objective.name)
+    worst_shown = _worst_shown(values)
+    far = [t for t, value in zip(trials, values, strict=True) if value > worst_shown]
+    shown = [None if v > worst_shown else sign * v for v in values]
+    steps = [None if v > worst_shown else sign * float(v) for v in best]
     series = [
-        Series(label="trial", x=order, y=[sign * v for v in values], role="baseline"),
-        Series(label="best so far", x=order, y=[sign * float(v) for v in best]),
+        Series(label="trial", x=order, y=shown, role="baseline"),
+        Series(label="best so far", x=order, y=steps),
     ]
+    if finalists := history.finalists():
+        series.append(
+            Series(
+                label="finalist, mean over new seeds",
+                x=[float(one["trial"]) for one in finalists],
+                y=[sign * one["mean"] for one in finalists],
+            )
+        )
     baselines = [m for t in trials if (m := t.metrics.get(f"{objective.name}_base")) is not None]
     if baselines:
         ends = [order[0], order[-1]]
@@ -361,12 +381,24 @@ def trajectory_figures(history: History) -> list[Figure]:
     return [
         Points(
             title=f"{_capital(name)} of each trial",
-            x_label="completed trial",
+            x_label="number of the trial",
             y_label=name,
             series=series,
             joined=joined,
+            note=f"Not shown: {_counted(len(far), 'trial')} with values beyond "
+            f"{sign * worst_shown:.4g}, up to {sign * max(t.values[0] for t in far):.4g}."
+            if far
+            else "",
         )
     ]
+
+
+def _worst_shown(values: Sequence[float]) -> float:
+    """Return the largest loss that the figure of trials shows."""
+    if len(values) < 4:
+        return math.inf
+    best, middle = min(values), float(np.median(values))
+    return best + _SPREAD * (middle - best) if middle > best else math.inf
 
 
 def busy_figure(history: History) -> Figure:

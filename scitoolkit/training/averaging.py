@@ -27,7 +27,8 @@ class WeightAverage:
         strategy: the strategy that shards the weights.
 
     Attributes:
-        tensors: the averages by parameter name; each rank holds its shard.
+        tensors: the averages by name of parameter or buffer (running statistics); each rank holds
+            its shard.
         count: number of steps in the equal average.
     """
 
@@ -40,7 +41,12 @@ class WeightAverage:
         strategy: TrainingStrategy,
     ) -> None:
         self._model, self._strategy = model, strategy
-        kept = named if decay or start is not None else []
+        kept: list[tuple[str, Tensor]] = list(named) if decay or start is not None else []
+        # Running statistics belong to the weights with which they were computed.
+        kept = [
+            *kept,
+            *((n, b) for n, b in model.named_buffers() if kept and b.is_floating_point()),
+        ]
         self._parameters = [p for _, p in kept]
         self._decay, self._start = decay, start
         self.count: int = 0

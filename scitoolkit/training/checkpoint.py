@@ -308,8 +308,7 @@ def model_weights(reader: Reader) -> dict[str, Tensor]:
         kind, _, key = name.partition(".")
         if kind in ("model", "buffer"):
             averaged = f"ema.{key}"
-            use_average = kind == "model" and averaged in reader.shapes
-            out[key] = reader.tensor(averaged if use_average else name)
+            out[key] = reader.tensor(averaged if averaged in reader.shapes else name)
     return out
 
 

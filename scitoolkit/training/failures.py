@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from scitoolkit.core.contracts import Batch
-from scitoolkit.core.errors import NumericalError, ScitoolkitError
+from scitoolkit.core.errors import ConfigError, NumericalError, ScitoolkitError
 from scitoolkit.training.config import TrainingConfig
 from scitoolkit.training.rank_reports import LostRank
 from scitoolkit.training.sharding import local
@@ -37,6 +37,14 @@ def explained(config: TrainingConfig, step: Callable[[], int]) -> Iterator[None]
                 fix=f"training.batch_size={max(1, config.batch_size // 2)} with "
                 f"training.accumulate={config.accumulate * 2} (the same training), "
                 "training.strategy=sharded on more processes, or training.precision=bf16",
+            ) from error
+        if "mixed torch.Tensor and DTensor" in str(error):
+            raise ConfigError(
+                "the task computes with parts of the model, which are gathered only while the "
+                "whole model runs",
+                where="training.sharding.stage",
+                allowed="tasks that call task.model(...)",
+                fix="training.sharding.stage=2",
             ) from error
         if dist.is_initialized() and any(s in str(error).lower() for s in _LOST):
             raise LostRank(

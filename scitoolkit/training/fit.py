@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from scitoolkit.core.contracts import ResidualTask, Task
-from scitoolkit.core.errors import CheckpointError, ConfigError
+from scitoolkit.core.errors import CheckpointError, ConfigError, DataError
 from scitoolkit.core.resume import changed_settings, identity
 from scitoolkit.core.seeds import derive_seed, rng_state, seed_everything, set_rng_state
 from scitoolkit.training.averaging import WeightAverage
@@ -48,6 +48,7 @@ class Fit:
 
     Raises:
         ConfigError: the model has no trainable parameters, or does not fit the optimizer.
+        DataError: the loader has no batch.
     """
 
     def __init__(
@@ -104,6 +105,13 @@ class Fit:
         optimizer = config.optimizer.build(given)
         self._optimizer_state = OptimizerState(optimizer, [n for names, _ in groups for n in names])
         self._optimizer_state.pack()  # raises now if the state cannot be saved
+        if not len(loader):
+            raise DataError(
+                "the training set has no batch",
+                where="training.batch_size",
+                allowed="at least one batch",
+                fix="a smaller batch_size, or drop_last=False",
+            )
         self.steps_per_epoch: int = -(-len(loader) // config.accumulate)
         position.step, position.epoch = 0, 0
         position.total_steps = config.steps or config.epochs * self.steps_per_epoch
@@ -150,6 +158,7 @@ class Fit:
         state = {
             "identity": self._identity(),
             "step": self.position.step,
+            "total_steps": self.position.total_steps,
             "epoch": self.position.epoch,
             "best": self.best.found,
             "bad_epochs": self.best.bad_epochs,
@@ -175,7 +184,8 @@ class Fit:
             CheckpointError: an entry is missing or does not fit.
         """
         self._check_identity(reader)
-        load_tensors(self._weights(), reader)
+        self._check_length(reader)
+        load_tensors(self._stored_in(reader), reader)
         state = reader.state
         try:
             self._optimizer_state.unpack(state["optimizer"], reader)
@@ -201,6 +211,12 @@ class Fit:
         kept = self._kept.tensors() if self._kept is not None else {}
         return {**model_tensors(self.task.model), **averages, **self.strategy.tensors(), **kept}
 
+    def _stored_in(self, reader: Reader) -> dict[str, Tensor]:
+        """Return the tensors to read; earlier checkpoints have no averages of buffers."""
+        buffers = {f"ema.{name}" for name, _ in self.task.model.named_buffers()}
+        missing = buffers - set(reader.shapes)
+        return {n: t for n, t in self._weights().items() if n not in missing}
+
     def _publish(self) -> None:
         """Copy the parameters that the optimizer has updated into the model."""
         self.strategy.publish()
@@ -220,6 +236,22 @@ class Fit:
         """Return settings and shapes that must be the same in a resumed run."""
         shapes = {n: list(p.shape) for n, p in self.task.model.named_parameters()}
         return {"training": identity(self.config), "model": shapes}
+
+    def _check_length(self, reader: Reader) -> None:
+        """Refuse another length of the training if the rates or averages depend on it."""
+        now = self.position.total_steps
+        before = int(reader.state.get("total_steps", now))  # not in older checkpoints
+        averages = self.config.swa_start is not None
+        if before == now or not (averages or self.rate.changes_with(before)):
+            return
+        reads = "training.swa_start" if averages else f"schedule {self.config.schedule.name}"
+        length = "" if averages else f", or training.schedule.length={before} (or another number)"
+        raise ConfigError(
+            f"{reads} depends on the length of the training, which was {before} steps and is {now}",
+            where=str(reader.path),
+            allowed=f"{before} steps",
+            fix=f"the former training.epochs or training.steps{length}",
+        )
 
     def _check_identity(self, reader: Reader) -> None:
         changed = changed_settings(reader.state.get("identity", {}), self._identity())

@@ -13,7 +13,7 @@ from scitoolkit.training.batches import ORDER_BITS
 from scitoolkit.training.callbacks import Callback
 from scitoolkit.training.checkpoint import Checkpoints
 from scitoolkit.training.fit import Fit
-from scitoolkit.training.processes import raise_together
+from scitoolkit.training.processes import gather_objects, raise_together
 from scitoolkit.training.signals import StopSignals
 from scitoolkit.training.step import StepBatches
 from scitoolkit.training.validation import agree_on
@@ -84,8 +84,15 @@ class TrainingLoop:
                 )
                 return
             fit.train_mode()
-            before = position.step
+            before, begins = position.step, position.step % fit.steps_per_epoch == 0
             finished = self._epoch()
+            if finished and begins and position.step == before:
+                raise DataError(
+                    f"epoch {position.epoch} has no batch, though the loader's length is "
+                    f"{len(fit.loader)}",
+                    where="the training loader",
+                    allowed="as many batches as its length in every epoch",
+                )
             ended = self._end_cursor is not None
             # Before the validation, which moves a loader that serves for both.
             cursor = self._end_cursor or fit.loader.state_dict()
@@ -162,7 +169,8 @@ class TrainingLoop:
                 batches = self._fit.stepper.fetch(iterator)
         except Exception as caught:
             error = caught
-        order = getattr(self._fit.loader, "order_digest", 0)
+        # Ranks with other numbers of batches would wait for each other.
+        order = getattr(self._fit.loader, "order_digest", 0) ^ len(batches.batches) * 40503
         bits = [bool(order >> k & 1) for k in range(ORDER_BITS)]
         samples, (stop, end, failed, *flags) = self._fit.strategy.agree(
             int(batches.samples),
@@ -175,6 +183,14 @@ class TrainingLoop:
         if failed:
             raise_together(error)
         if any(a and b for a, b in zip(flags[:ORDER_BITS], flags[ORDER_BITS:], strict=True)):
+            numbers = gather_objects(len(batches.batches))
+            if len(set(numbers)) > 1:
+                raise DataError(
+                    f"the processes have {', '.join(map(str, numbers))} batches for one step",
+                    where="the training loader",
+                    allowed="as many batches on every process",
+                    fix="fillers with num_valid=0 on processes without samples",
+                )
             raise DataError(
                 "the DataLoader has another order on another process, so that rows would be left "
                 "out and others drawn twice",

@@ -50,7 +50,8 @@ def test_listing_and_checking_import_no_torch():
 def test_validate_imports_no_torch():
     files = sorted((ROOT / "workflows").glob("*/*.yaml"))
     checked = [str(f) for f in files if f.parent.name not in MEASURED]
-    assert first_to_import_torch([["validate", file] for file in checked]) == []
+    commands = [["validate", file, "--no-data"] for file in checked]  # some data are generated
+    assert first_to_import_torch(commands) == []
 
 
 def test_inspect_imports_neither_torch_nor_xarray():

@@ -62,6 +62,8 @@ class ErrorBoundedCodec(NeedsPackages, Config):
         automatic: `codec: auto` tries it; reading such streams requires its packages.
         monotone: a larger bound never gives more bytes, so that two bounds measure the gain in dB
             per byte.
+        adaptive: its entropy coder learns from all values, so that large fields take fewer bytes
+            per value than blocks of them.
         fast: used by `objective: speed`.
         fills_bound: errors fill the bound everywhere, which gives a low PSNR for the size;
             `objective: quality` does not try it.
@@ -81,6 +83,7 @@ class ErrorBoundedCodec(NeedsPackages, Config):
     pointwise: ClassVar[bool] = True
     automatic: ClassVar[bool] = False
     monotone: ClassVar[bool] = False
+    adaptive: ClassVar[bool] = False
     fast: ClassVar[bool] = False
     fills_bound: ClassVar[bool] = False
     checked: ClassVar[bool] = False

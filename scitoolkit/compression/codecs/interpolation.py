@@ -28,6 +28,7 @@ class Interpolation(NativeCodec):
     name: Literal["interpolation"] = "interpolation"
     automatic: ClassVar[bool] = True
     fills_bound: ClassVar[bool] = True
+    adaptive: ClassVar[bool] = True
 
     def encode(self, values: np.ndarray, error_bound: float) -> bytes:
         """Return the coded field."""

@@ -71,7 +71,8 @@ static void put_raw(const chunk *c, uint8_t *p, uint64_t v) {
         p[c->big ? c->size - 1 - i : i] = (uint8_t)(v >> (8 * i));
 }
 static int is_special(const chunk *c, uint64_t raw) {
-    if (c->has_fill && raw == c->fill) return 1;
+    const uint64_t sign = 1ull << (8 * c->size - 1);
+    if (c->has_fill && (raw == c->fill || !((raw | c->fill) & ~sign))) return 1;  /* -0 equals 0 */
     if (c->size == 4) return raw == FILL_32 || (raw & 0x7f800000u) == 0x7f800000u;
     return raw == FILL_64 || (raw & 0x7ff0000000000000ull) == 0x7ff0000000000000ull;
 }

@@ -14,7 +14,7 @@ import numpy as np
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.notebook import html_facts, html_page, html_table
 from scitoolkit.io.campaign.cache import IndexCache
-from scitoolkit.io.campaign.channels import Channel, Coordinate, coordinates_of
+from scitoolkit.io.campaign.channels import Channel, Coordinate, Part, coordinates_of
 from scitoolkit.io.campaign.files import find_files, of_known_formats
 from scitoolkit.io.campaign.headers import Header
 from scitoolkit.io.campaign.index import SampleIndex
@@ -182,6 +182,7 @@ class Campaign:
             "rows_of_a_simulation": [int(rows.min()), int(rows.max())],
             "first_simulations": list(self.labels[:5]),
             **({"left_out": self.skipped} if self.skipped else {}),
+            **({"gaps": len(self.index.breaks)} if len(self.index.breaks) else {}),
             **(
                 {
                     "parameters": {
@@ -266,12 +267,18 @@ def open_campaign(
         options,
         names,
         channels,
-        SampleIndex(segments.simulation, segments.count),
+        SampleIndex(segments.simulation, segments.count, _breaks(segments)),
         segments,
         tuple(segments.labels),
         layout.name,
         segments.skipped,
     )
+
+
+def _breaks(segments: Segments) -> list[int]:
+    """Return the rows of the campaign before which times are missing."""
+    starts = np.concatenate([[0], np.cumsum(segments.count)])
+    return [int(starts[k]) + row for k, rows in segments.breaks.items() for row in rows]
 
 
 def _require_grid(header: Header, channel: Channel, options: Options) -> None:
@@ -305,6 +312,12 @@ def _has_both_angles(header: Header, dim: str) -> bool:
     return {"latitude", "longitude"} <= set(along)
 
 
+def _is_complex(header: Header, layout: type[Layout], array: Array) -> bool:
+    group = layout.groups(header)[0]
+    stored = header.variables.get(f"{group}/{array.path}" if group else array.path)
+    return stored is not None and np.dtype(stored.dtype).kind == "c"
+
+
 def _channels(
     header: Header,
     layout: type[Layout],
@@ -321,7 +334,10 @@ def _channels(
             fix="scitoolkit inspect FILE",
         )
     auxiliary = auxiliary_names(header)
-    expanded = {name: _components(name, array) for name, array in arrays.items()}
+    expanded = {
+        name: _components(name, array, _is_complex(header, layout, array))
+        for name, array in arrays.items()
+    }
     single = {c.name: (c,) for found in expanded.values() for c in found}
     if wanted is None:
         most = max((len(a.shape) for a in arrays.values()), default=0)
@@ -335,11 +351,10 @@ def _channels(
     names: dict[str, tuple[str, ...]] = {}
     channels: dict[str, Channel] = {}
     for name in dict.fromkeys(wanted):
-        found = expanded.get(name) or single.get(name)
-        if found is None:
+        found = expanded.get(name) or single.get(name) or _pair(name, arrays)
+        if not found:
             raise missing_field(name, header, arrays)
         for channel in found:
-            _require_real(header, channel)
             _require_grid(header, channel, options)
         names[name] = tuple(c.name for c in found)
         channels |= {c.name: c for c in found}
@@ -347,27 +362,36 @@ def _channels(
     return names, channels
 
 
-def _require_real(header: Header, channel: Channel) -> None:
-    """Refuse complex numbers, of which a cast to real numbers keeps one part only."""
-    stored = header.variables.get(channel.array.path)
-    if stored is not None and np.dtype(stored.dtype).kind == "c":
-        name = channel.array.path
-        raise DataError(
-            "complex numbers",
-            where=f"{header.path}: variable {name}",
-            allowed="real numbers",
-            fix=f"write {name}.real and {name}.imag as two variables",
-        )
-
-
-def _components(name: str, array: Array) -> tuple[Channel, ...]:
-    """Return a channel for each component, named by its indices."""
+def _components(name: str, array: Array, is_complex: bool) -> tuple[Channel, ...]:
+    """Return a channel for each component and part, named by its indices: `u_0`, `u_real`."""
     sizes = [n for r, n in zip(array.roles, array.shape, strict=True) if r == COMPONENT]
     short = name.replace("/", "_")
     return tuple(
-        Channel("_".join([short, *map(str, numbers)]), array, numbers)
+        Channel(
+            "_".join([short, *map(str, numbers), *([part] if part else [])]), array, numbers, part
+        )
         for numbers in itertools.product(*map(range, sizes))
+        for part in (_PARTS if is_complex else ("",))
     )
+
+
+_PARTS: tuple[Part, ...] = ("real", "imag")
+_PAIRS = (("_real", "_imag"), ("_re", "_im"), (".real", ".imag"), ("/real", "/imag"))
+"""Endings by which files store the two parts of complex numbers."""
+
+
+def _pair(name: str, arrays: Mapping[str, Array]) -> tuple[Channel, ...]:
+    """Return the channels of complex numbers that a file stores as two real variables."""
+    for endings in _PAIRS:
+        both = [a for ending in endings if (a := arrays.get(name + ending)) is not None]
+        if len(both) == 2 and len({(a.roles, a.shape, a.units) for a in both}) == 1:
+            short = [_components(f"{name}@", array, False) for array in both]
+            return tuple(
+                replace(channel, name=f"{channel.name.replace('@', '')}_{part}")
+                for pair in zip(*short, strict=True)
+                for part, channel in zip(_PARTS, pair, strict=True)
+            )
+    return ()
 
 
 def _require_samples(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from scitoolkit.io.campaign.segments import Segments
 Coordinate = tuple[tuple[str, ...], np.ndarray, dict[str, Any]]
 """Arguments of `xarray.Variable`; `inspect` describes a campaign without importing xarray."""
 
+Part = Literal["", "real", "imag"]
 _ATTRIBUTES = ("units", "long_name", "period", "positive", "standard_name", "axis")
 
 
@@ -27,11 +28,19 @@ class Channel:
         name: of the variable, followed by the component's indices: `velocity_0`.
         array: the variable's array.
         components: index along each COMPONENT axis.
+        part: `real` or `imag` of complex numbers, "" of others.
     """
 
     name: str
     array: Array
     components: tuple[int, ...] = ()
+    part: Part = ""
+
+    def part_of(self, values: np.ndarray) -> np.ndarray:
+        """Return the part of values of the array that this channel holds, as a view."""
+        if not self.part:
+            return values
+        return values.real if self.part == "real" else values.imag
 
     @property
     def dims(self) -> tuple[str, ...]:

@@ -18,10 +18,12 @@ class SampleIndex:
     Args:
         simulation: (segments,) non-decreasing number of each segment's simulation.
         count: (segments,) number of rows of each segment.
+        breaks: rows before which times are missing within a simulation.
 
     Attributes:
         rows: (segments + 1,) int64, first row of each segment, and the total number of rows.
         bounds: (simulations + 1,) int64, first row of each simulation, and the total.
+        breaks: (gaps,) int64, ascending.
 
     Raises:
         DataError: no segments, or segments that are not sorted.
@@ -33,7 +35,10 @@ class SampleIndex:
     """
 
     def __init__(
-        self, simulation: Sequence[int] | np.ndarray, count: Sequence[int] | np.ndarray
+        self,
+        simulation: Sequence[int] | np.ndarray,
+        count: Sequence[int] | np.ndarray,
+        breaks: Sequence[int] | np.ndarray = (),
     ) -> None:
         self.simulation: np.ndarray = np.asarray(simulation, np.int64)
         if len(self.simulation) != len(count) or not len(count):
@@ -43,6 +48,7 @@ class SampleIndex:
         self.rows: np.ndarray = np.concatenate([[0], np.cumsum(np.asarray(count, np.int64))])
         first = np.flatnonzero(np.concatenate([[True], np.diff(self.simulation) != 0]))
         self.bounds: np.ndarray = self.rows[np.concatenate([first, [len(count)]])]
+        self.breaks: np.ndarray = np.unique(np.asarray(breaks, np.int64))
 
     @property
     def num_rows(self) -> int:
@@ -60,6 +66,11 @@ class SampleIndex:
         bounds = self.bounds.tolist()
         return [range(a, b) for a, b in itertools.pairwise(bounds)]
 
+    @property
+    def stretches(self) -> list[range]:
+        """The rows of each simulation, divided where times are missing."""
+        return self.within_simulations(range(self.num_rows))
+
     def simulation_of(self, rows: np.ndarray) -> np.ndarray:
         """Return the number of the simulation of each row, int64."""
         return np.searchsorted(self.bounds, rows, side="right") - 1
@@ -74,7 +85,7 @@ class SampleIndex:
         """Return the first row (int64) of every window of `span` rows within the blocks.
 
         Args:
-            blocks: ranges of rows; windows do not cross the ends of simulations.
+            blocks: ranges of rows; windows cross neither the ends of simulations nor missing times.
             span: number of rows from the first to the last of a window, inclusive.
         """
         parts = [
@@ -85,7 +96,8 @@ class SampleIndex:
         return np.concatenate([np.empty(0, np.int64), *parts])
 
     def within_simulations(self, block: range) -> list[range]:
-        """Split a range of rows at the bounds of simulations."""
-        cuts = self.bounds[(self.bounds > block.start) & (self.bounds < block.stop)].tolist()
+        """Split a range of rows at the bounds of simulations, and where times are missing."""
+        ends = np.union1d(self.bounds, self.breaks)
+        cuts = ends[(ends > block.start) & (ends < block.stop)].tolist()
         edges = [block.start, *cuts, block.stop]
         return [range(a, b) for a, b in itertools.pairwise(edges) if b > a]

@@ -40,7 +40,8 @@ class Options:
         pattern: pattern of the names of single-sample files, `run{simulation}_t{step}.h5`.
         lead: number of samples from input to output; with 0, samples need no order.
         on_error: `skip` skips simulations that cannot be read or do not match the others.
-        gaps: whether times may be missing within a simulation, for a reader that knows where.
+        gaps: what missing times within a simulation do: `refuse` it, `split` it into stretches
+            that no window crosses, or nothing (`allow`), for a reader that knows where they are.
     """
 
     sample_dim: str = "time"
@@ -50,7 +51,7 @@ class Options:
     pattern: str | None = None
     lead: int = 1
     on_error: Literal["raise", "skip"] = "raise"
-    gaps: bool = False
+    gaps: Literal["refuse", "split", "allow"] = "refuse"
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,8 @@ from scitoolkit.io.campaign.windows import NAN_FIX, CampaignWindows
 
 BLOCK_BYTES = 64 * 2**20
 SUSPECT_FIX = "mark them in the file, leave them out, or data.allow_suspect=true"
-_VERSION = 2
+_VERSION = 3
+_LARGEST = float(np.finfo(np.float32).max)
 """Increment when the same file gives other values, to invalidate cached moments."""
 
 
@@ -267,16 +268,17 @@ class _Measuring:
         return self._finite(values, channel.name, row)
 
     def _finite(self, values: np.ndarray, name: str, row: int) -> np.ndarray:
-        self._refuse_lost_changes(values, name, row)
-        values = _single(values)
-        good = np.isfinite(values).reshape(len(values), -1)
+        stored, values = values, values.astype(np.float64, copy=False)
+        # The network receives float32, in which larger values are infinite; NaN fails as well.
+        good = (np.abs(values) <= _LARGEST).reshape(len(values), -1)
         if not good.all():
             at = int(np.argmin(good.all(axis=1)))
             raise DataError(
-                f"{int((~good[at]).sum())} values are NaN or Inf",
+                f"{int((~good[at]).sum())} values are NaN or Inf in float32",
                 where=f"{self.campaign.where(row + at)}, variable {name}",
                 fix=NAN_FIX,
             )
+        self._refuse_lost_changes(stored, name, row)
         return values
 
     def _refuse_lost_changes(self, values: np.ndarray, name: str, row: int) -> None:
@@ -348,7 +350,7 @@ class _Measuring:
             return tail
         source = CampaignWindows(self.campaign, self.sets, np.arange(first, piece.first), [0])
         read = source.read(np.arange(piece.first - first))
-        tail = {n: _single(read[n][:, 0]) for n in names}
+        tail = {n: read[n][:, 0].astype(np.float64) for n in names}
         if self.campaign.mask is None:
             return tail
         valid = {n: self.campaign.mask.along(self.campaign.channels[n].dims) for n in names}
@@ -393,9 +395,3 @@ def merged(
             for name, moments in found.items():
                 into[name] = into[name].merge(moments) if name in into else moments
     return out
-
-
-def _single(values: np.ndarray) -> np.ndarray:
-    """Return values in float64 as the float32 of the batches holds them."""
-    single = values.astype(np.float32)
-    return single.astype(np.float64)

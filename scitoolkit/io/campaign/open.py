@@ -167,6 +167,8 @@ class OpenCampaign:
                 numbers = iter(number - first for number, first in pairs)
                 at = {d: next(numbers) for d in whole.dims if d not in (dim, *channel.dims)}
                 one = whole.isel(at)
+                if channel.part:
+                    one = one.real if channel.part == "real" else one.imag
                 one.attrs = {"units": rows.units} if rows.units else {}
                 variables[channel.name] = one
         made = self._dataset(simulation, variables)

@@ -352,8 +352,8 @@ class CampaignRows(RowSet):
         )
 
     def _turns(self, segment: int) -> dict[str, Turn]:
-        found = [Turn(*turn) for turn in self.files.segments.turns.get(segment, ())]
-        return {turn.dim: turn for turn in found if turn.dim in self.array.roles}
+        turned = [Turn(*turn) for turn in self.files.segments.turns.get(segment, ())]
+        return {turn.dim: turn for turn in turned if turn.dim in self.array.roles}
 
     def _picks(self, segment: int) -> dict[int, np.ndarray]:
         """Return {axis of a row: cells of the file} of turned dims, within the box."""
@@ -462,7 +462,7 @@ class CampaignRows(RowSet):
         return [self.files.counter]
 
     def channel(self, values: np.ndarray, channel: Channel) -> np.ndarray:
-        """Return one channel of rows with all components.
+        """Return one channel of rows with all components and both parts of complex numbers.
 
         Args:
             values: (..., *row_shape).
@@ -470,7 +470,8 @@ class CampaignRows(RowSet):
         """
         roles = [r for r in self.array.roles if r not in (TIME, SIMULATION)]
         numbers = iter(n - f for n, f in zip(channel.components, self.first, strict=True))
-        return values[(..., *(next(numbers) if r == COMPONENT else slice(None) for r in roles))]
+        at = (..., *(next(numbers) if r == COMPONENT else slice(None) for r in roles))
+        return channel.part_of(values[at])
 
 
 Rows = CampaignRows | ParameterRows

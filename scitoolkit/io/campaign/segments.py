@@ -50,6 +50,7 @@ class Segments:
         simulation: (segments,) number of the simulation, non-decreasing.
         labels: name of each simulation.
         skipped: {skipped simulation or file: reason}.
+        breaks: {segment: rows of it before which times are missing}.
         turns: {segment: (dim, flip, shift, size) of dims in another order, see `turns.Turn`}.
     """
 
@@ -63,6 +64,7 @@ class Segments:
     simulation: np.ndarray
     labels: list[str]
     skipped: dict[str, str] = field(default_factory=dict)
+    breaks: dict[int, list[int]] = field(default_factory=dict)
     turns: dict[int, list[tuple[str, bool, int, int]]] = field(default_factory=dict)
 
     @classmethod
@@ -161,6 +163,7 @@ class Segments:
             "groups": self.groups,
             "labels": self.labels,
             "skipped": self.skipped,
+            "breaks": {str(k): v for k, v in self.breaks.items()},
             "turns": {str(k): v for k, v in self.turns.items()},
         }
 
@@ -181,6 +184,7 @@ class Segments:
             **columns,
             labels=found["labels"],
             skipped=found["skipped"],
+            breaks={int(k): v for k, v in found.get("breaks", {}).items()},
             turns={int(k): [tuple(t) for t in v] for k, v in found.get("turns", {}).items()},
         )
 
@@ -261,6 +265,7 @@ def _columns(
     files: Segments, grouped: Mapping[str, Sequence[Series]], skipped: dict[str, str]
 ) -> Segments:
     ordered = [s for members in grouped.values() for s in members]
+    breaks = {k: list(s.breaks) for k, s in enumerate(ordered) if s.breaks}
     groups = list(dict.fromkeys(s.group for s in ordered))
     numbers = {name: i for i, name in enumerate(groups)}
     return replace(
@@ -268,6 +273,7 @@ def _columns(
         groups=groups,
         labels=list(grouped),
         skipped=skipped,
+        breaks=breaks,
         file=np.array([s.file for s in ordered], np.int64),
         group=np.array([numbers[s.group] for s in ordered], np.int64),
         member=np.array([s.member for s in ordered], np.int64),

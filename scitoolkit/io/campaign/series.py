@@ -7,7 +7,7 @@ import os
 import re
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.unit_conversion import conversion
 from scitoolkit.core.units import same_unit
-from scitoolkit.io.calendar_steps import with_cf_calendar
+from scitoolkit.io.calendar_steps import months_as_days
 from scitoolkit.io.campaign.constants import Constants, differing
 from scitoolkit.io.campaign.files import natural_key
 from scitoolkit.io.campaign.headers import Stored
@@ -46,6 +46,7 @@ class Series:
         single: whether the file has no time axis and contains one sample.
         step: simulation and step of a sample, if the file states them.
         constants: numbers and names that hold for the whole file, see `constants_of`.
+        breaks: rows before which times are missing.
     """
 
     path: str
@@ -58,6 +59,7 @@ class Series:
     single: bool
     step: tuple[str, int] | None = None
     constants: Constants = field(default_factory=dict)
+    breaks: tuple[int, ...] = ()
 
     @classmethod
     def of(
@@ -81,6 +83,7 @@ class Series:
         """
         rows = 1 if count is None else count
         times, calendar = None, {}
+        breaks: tuple[int, ...] = ()
         if stored is not None and stored.values is not None:
             values = np.asarray(stored.values)
             values = values[max(member, 0)] if values.ndim == 2 else np.atleast_1d(values)
@@ -105,10 +108,12 @@ class Series:
             calendar = {k: stored.attrs[k] for k in _CALENDAR if k in stored.attrs}
             if options.lead:
                 _require_increasing(times, where)
-                if not options.gaps:
-                    _require_no_gap(times, where)
+                if options.gaps != "allow":
+                    breaks = _gaps(times, where, options.gaps == "split")
         single = count is None
-        return cls(path, file, group, member, rows, times, calendar, single, step, constants or {})
+        return cls(
+            path, file, group, member, rows, times, calendar, single, step, constants or {}, breaks
+        )
 
     def times(self, dim: str) -> xr.Variable | None:
         """Return the times decoded according to their attributes; None without times."""
@@ -116,7 +121,8 @@ class Series:
             return None
         import xarray as xr
 
-        raw = xr.Dataset(coords={dim: (dim, self.stored, with_cf_calendar(self.calendar))})
+        stored, attributes = months_as_days(self.stored, self.calendar, self.path)
+        raw = xr.Dataset(coords={dim: (dim, stored, attributes)})
         try:
             return xr.decode_cf(raw, decode_timedelta=False)[dim].variable.to_base_variable()
         except (ValueError, OverflowError) as error:
@@ -176,25 +182,32 @@ _GAP = 1.5
 """A step of more median steps is a gap; months and leap years differ by less."""
 
 
-def _require_no_gap(values: np.ndarray, where: str) -> None:
-    """Refuse times of which some are missing: a window across a gap is no step of the solution.
+def _gaps(values: np.ndarray, where: str, split: bool) -> tuple[int, ...]:
+    """Return the rows before which times are missing: a window across a gap is no step.
 
     Steps that vary everywhere, such as those of a CFL condition, are no gaps.
+
+    Raises:
+        DataError: with the first gap, unless simulations are to be split there.
     """
     if len(values) < 3 or values.dtype.kind not in "iuf":
-        return
+        return ()
     steps = np.diff(values.astype(np.float64))
     typical = float(np.median(steps))
     longer = steps > _GAP * typical
     if not longer.any() or not (np.abs(steps[~longer] - typical) <= 0.2 * typical).all():
-        return
-    i = int(np.argmax(longer)) + 1
+        return ()
+    rows = tuple((np.flatnonzero(longer) + 1).tolist())
+    if split:
+        _logger.info("%s: times are missing before rows %s", where, ", ".join(map(str, rows)))
+        return rows
+    i = rows[0]
     raise DataError(
         f"times are missing between rows {i - 1} and {i} ({values[i - 1]} then {values[i]}, "
         f"with steps of {typical:g})",
         where=where,
         allowed="the same step within a simulation",
-        fix="write a file for each stretch without a gap",
+        fix="data.gaps=split, so that no window crosses them, or a file for each stretch",
     )
 
 
@@ -212,7 +225,7 @@ def simulations(series: Sequence[Series], options: Options) -> dict[str, list[Se
     if all(s.single for s in series) and len(series) > 1 and (options.lead or options.pattern):
         return _by_names(series, options)
     if options.files == "parts":
-        return {series[0].name: _in_time(series, required=True) or list(series)}
+        return {series[0].name: _in_time(series, options, required=True) or list(series)}
     return _by_times(series, options)
 
 
@@ -228,7 +241,7 @@ def _by_steps(series: Sequence[Series]) -> dict[str, list[Series]]:
 def _by_times(series: Sequence[Series], options: Options) -> dict[str, list[Series]]:
     one_each = len({s.path for s in series}) == len(series)
     if options.files == "auto" and one_each and len(series) > 1:
-        whole = _in_time(series)
+        whole = _in_time(series, options)
         names = [] if whole is None else _parameters(whole)
         if whole is not None and not names:
             _logger.info("%d files are parts of one simulation: their times continue", len(series))
@@ -241,7 +254,7 @@ def _by_times(series: Sequence[Series], options: Options) -> dict[str, list[Seri
                 ", ".join(names),
             )
         sets = _sets(series)
-        joined = {key: _in_time(members) for key, members in sets.items()}
+        joined = {key: _in_time(members, options) for key, members in sets.items()}
         if len(sets) < len(series) and all(joined.values()):
             return {key: members or [] for key, members in joined.items()}
         for members in sets.values():
@@ -256,7 +269,7 @@ def _parameters(series: Sequence[Series]) -> list[str]:
 
 
 def _require_no_repeated_row(series: Sequence[Series]) -> None:
-    """Refuse files that each begin with the last row of the one before, as restarts write them.
+    """Refuse files that each begin within the one before, as restarts write them.
 
     As separate simulations they would put one solution into training and test.
 
@@ -268,14 +281,16 @@ def _require_no_repeated_row(series: Sequence[Series]) -> None:
     numbers = _clocks(series)
     order = sorted(range(len(series)), key=lambda i: numbers[i][0])
     pairs = list(itertools.pairwise(order))
-    if not all(numbers[b][0] == numbers[a][-1] for a, b in pairs):
+    if not all(numbers[a][0] < numbers[b][0] <= numbers[a][-1] for a, b in pairs):
         return
     before, after = series[pairs[0][0]], series[pairs[0][1]]
+    last = numbers[pairs[0][1]][0] == numbers[pairs[0][0]][-1]
     raise DataError(
-        f"begins at the last time of {before.path} ({_stored(after)[0]}), as a restart does",
+        f"begins at {_stored(after)[0]}, {'the last time of' if last else 'a time within'} "
+        f"{before.path}, as a restart does",
         where=after.path,
         allowed="parts of a simulation that continue without a repeated row",
-        fix="drop the first row of each continuation, or data.files=simulations",
+        fix="drop the repeated rows of each continuation, or data.files=simulations",
     )
 
 
@@ -307,11 +322,14 @@ def _sets(series: Sequence[Series]) -> dict[str, list[Series]]:
     return sets
 
 
-def _in_time(series: Sequence[Series], required: bool = False) -> list[Series] | None:
+def _in_time(
+    series: Sequence[Series], options: Options, required: bool = False
+) -> list[Series] | None:
     """Return parts in the order of their times; None if the times do not continue evenly.
 
     Raises:
-        DataError: the times of two parts overlap, with `required`.
+        DataError: the times of two parts overlap, with `required`; or some parts continue and
+            others are missing, unless simulations are to be split there.
     """
     if any(s.stored is None or not s.count for s in series):
         return None
@@ -330,7 +348,35 @@ def _in_time(series: Sequence[Series], required: bool = False) -> list[Series] |
             where=after.path,
             fix="data.files=simulations, if each file is a simulation",
         )
-    return ordered if required or _is_even(numbers, gaps) else None
+    if _is_even(numbers, gaps):
+        return ordered
+    lost = _missing_parts(numbers, gaps)
+    if options.gaps != "allow" and len(lost) and (required or len(lost) < len(gaps)):
+        at = int(lost[0])
+        if options.gaps == "split":
+            return [
+                replace(one, breaks=(0, *one.breaks)) if k - 1 in lost else one
+                for k, one in enumerate(ordered)
+            ]
+        raise DataError(
+            f"times are missing between {_stored(ordered[at])[-1]}, the last of "
+            f"{ordered[at].path}, and {_stored(ordered[at + 1])[0]}",
+            where=ordered[at + 1].path,
+            allowed="parts of a simulation without a gap",
+            fix="restore the file between them, data.gaps=split, or data.files=simulations",
+        )
+    return ordered if required else None
+
+
+def _missing_parts(numbers: Sequence[np.ndarray], gaps: np.ndarray) -> np.ndarray:
+    """Return the parts after which times are missing, if all others continue evenly."""
+    inner = np.concatenate([np.diff(n) for n in numbers])
+    if not len(inner) or not (gaps > 0).all():
+        return np.empty(0, np.int64)
+    longer = gaps > _GAP * inner.max()
+    rest = gaps[~longer]
+    even = (rest >= inner.min() * (1 - _TOLERANCE)) & (rest <= inner.max() * (1 + _TOLERANCE))
+    return np.flatnonzero(longer) if even.all() else np.empty(0, np.int64)
 
 
 def _is_even(numbers: Sequence[np.ndarray], gaps: np.ndarray) -> bool:
@@ -427,9 +473,9 @@ def require_same_step(
     clocks = iter(_clocks([s for members in timed.values() for s in members]))
     steps = {}
     for name, members in timed.items():
-        found = np.diff(np.concatenate([next(clocks) for _ in members]))
-        if len(found):
-            steps[name] = float(np.median(found))
+        gaps = np.diff(np.concatenate([next(clocks) for _ in members]))
+        if len(gaps):
+            steps[name] = float(np.median(gaps))
     if not steps:
         return
     typical = statistics.median_low(steps.values())

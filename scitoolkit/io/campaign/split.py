@@ -67,7 +67,7 @@ def split_campaign(
     own_test: bool,
     parameter: np.ndarray | None = None,
 ) -> SplitRows:
-    """Return the rows of each part as disjoint ranges, each within one simulation.
+    """Return the rows of each part as disjoint ranges of one simulation without missing times.
 
     Args:
         index: of the campaign.
@@ -84,6 +84,20 @@ def split_campaign(
         >>> split_campaign(index, 2, CampaignSplit(), own_test=True)["test"]
         [range(15, 20)]
     """
+    parts = _split(index, window, config, own_test, parameter)
+    return {
+        name: [piece for block in blocks for piece in index.within_simulations(block)]
+        for name, blocks in parts.items()
+    }
+
+
+def _split(
+    index: SampleIndex,
+    window: int,
+    config: CampaignSplit,
+    own_test: bool,
+    parameter: np.ndarray | None,
+) -> SplitRows:
     if not own_test and config.test:
         config = config.model_copy(update={"test": 0})
     by_simulation = index.num_simulations > 1 if config.by == "auto" else config.by == "simulation"

@@ -24,6 +24,10 @@ _TOLERANCE = 1e-2
 """Distance, in cells, of points that count as the same: coordinates are stored in float32."""
 
 
+_ONE = 1e-6
+"""Relative distance of the only points of two dims that counts as none."""
+
+
 @dataclass(frozen=True)
 class Turn:
     """Order of a dim of a file.
@@ -64,12 +68,12 @@ def find_turns(segments: Segments, channels: Iterable[Channel]) -> dict[int, lis
     for segment in range(len(segments)):
         place = int(segments.file[segment]), int(segments.group[segment])
         if place not in places:
-            found = coordinates_of(segments, segment, channels)
-            places[place] = _turns(segments, segment, first, found)
+            coordinates = coordinates_of(segments, segment, channels)
+            places[place] = _turns(segments, segment, first, coordinates)
         if places[place]:
             turns[segment] = places[place]
-    for dim in sorted({t.dim for found in turns.values() for t in found}):
-        count = sum(any(t.dim == dim for t in found) for found in turns.values())
+    for dim in sorted({t.dim for dims in turns.values() for t in dims}):
+        count = sum(any(t.dim == dim for t in dims) for dims in turns.values())
         _logger.info(
             "%d of %d files or parts store %s in another order than %s: read in the order of the "
             "latter",
@@ -85,14 +89,14 @@ def _turns(
     segments: Segments,
     segment: int,
     first: Mapping[str, Coordinate],
-    found: Mapping[str, Coordinate],
+    coordinates: Mapping[str, Coordinate],
 ) -> list[Turn]:
     turns = []
-    for dim, coordinate in found.items():
+    for dim, coordinate in coordinates.items():
         if dim not in first:
             continue
         own, other = (np.asarray(c[1]) for c in (first[dim], coordinate))
-        if own.dtype.kind not in "iuf" or other.dtype.kind not in "iuf" or len(own) < 2:
+        if own.dtype.kind not in "iuf" or other.dtype.kind not in "iuf" or not len(own):
             continue
         if not np.isfinite(own).all() or not np.isfinite(other).all():
             raise DataError(
@@ -138,6 +142,8 @@ def _period(dim: str, coordinate: Coordinate) -> float | None:
     longitude = "longitude" in (role_by_metadata(attrs), role_by_name(dim))
     period = float(attrs.get("period", 360.0 if longitude else 0.0))
     steps = np.abs(np.diff(np.asarray(points, np.float64)))
+    if not len(steps):
+        return None
     closed = abs(float(steps.sum() + np.median(steps)) - period) <= _TOLERANCE * len(steps) * (
         float(np.median(steps))
     )
@@ -149,6 +155,12 @@ def _turn(dim: str, own: np.ndarray, other: np.ndarray, period: float | None) ->
 
     Other points in the same direction, such as those of a box of another length, are no turn.
     """
+    if len(own) == 1 == len(other):
+        # One level or section: another position is another field.
+        same = abs(float(other[0] - own[0])) <= _ONE * max(1e-300, abs(float(own[0])))
+        return Turn(dim, False, 0, 1) if same else None
+    if len(own) == 1:
+        return Turn(dim, False, 0, 1)  # other sizes are refused with the shapes
     limit = _TOLERANCE * float(np.abs(np.diff(own)).min())
     if len(other) == len(own):
         for flip in (False, True):

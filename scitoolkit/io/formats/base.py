@@ -7,7 +7,7 @@ provide row readers for the planned loader, and a blockwise writer.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
@@ -16,7 +16,7 @@ import numpy as np
 
 from scitoolkit.core.errors import BackendError, ConfigError, DataError, missing_extra
 from scitoolkit.core.plugins import Kind, NeedsPackages
-from scitoolkit.io.calendar_steps import with_cf_calendar
+from scitoolkit.io.calendar_steps import months_as_days
 from scitoolkit.io.loader.descriptors import limit_reached, too_many_open
 
 if TYPE_CHECKING:
@@ -291,15 +291,37 @@ def open_lazily(
         if not decode or "decode time" not in str(error):
             raise
         raw = xr.open_dataset(path, decode_cf=False, **options)
-        attributes = {name: with_cf_calendar(v.attrs) for name, v in raw.variables.items()}
-        if all(raw[name].attrs == attrs for name, attrs in attributes.items()):
+        readable = _readable_times(raw, path)
+        if not readable:
             raw.close()
             raise
-        for name, attrs in attributes.items():
-            raw[name].attrs.update(attrs)
-        decoded = xr.decode_cf(raw, decode_timedelta=False)
+        decoded = xr.decode_cf(raw.assign(readable), decode_timedelta=False)
         decoded.set_close(raw.close)
         return decoded
+
+
+def _readable_times(raw: xr.Dataset, path: Path) -> dict[Hashable, xr.Variable]:
+    """Return the times that xarray decodes once calendar and unit are written as CF has them."""
+    changed: dict[Hashable, xr.Variable] = {}
+    for name, stored in raw.variables.items():
+        if "since" not in str(stored.attrs.get("units", "")):
+            continue
+        where = f"{path}: {name}"
+        values, attributes = months_as_days(stored.values, stored.attrs, where)
+        if attributes == stored.attrs:
+            continue
+        changed[name] = stored.copy(data=values)
+        changed[name].attrs = attributes
+        bounds = stored.attrs.get("bounds", stored.attrs.get("climatology"))
+        if bounds in raw.variables:  # CF: they have the unit and the calendar of their variable
+            edges = raw.variables[bounds]
+            inherited = {k: stored.attrs[k] for k in ("units", "calendar") if k in stored.attrs}
+            values, _ = months_as_days(edges.values, {**edges.attrs, **inherited}, where)
+            changed[bounds] = edges.copy(data=values)
+            changed[bounds].attrs = {
+                k: v for k, v in edges.attrs.items() if k not in ("units", "calendar")
+            }
+    return changed
 
 
 def unreadable(path: Path, error: BaseException) -> DataError:

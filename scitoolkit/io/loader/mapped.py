@@ -117,10 +117,10 @@ def _require_written(dataset: h5py.Dataset, sources: Sequence[Any], layout: Layo
 
 def _require_sources(file: h5py.File, sources: Iterator[Any], layout: Layout) -> None:
     for source in sources:
-        found = file.get(source.dset_name)
+        stored = file.get(source.dset_name)
         fault = "has no such dataset"
-        if isinstance(found, h5py.Dataset):
-            fault = _fault(found, source)
+        if isinstance(stored, h5py.Dataset):
+            fault = _fault(stored, source)
         if fault:
             raise DataError(
                 f"its values are in {file.filename}: {source.dset_name}, which {fault}",

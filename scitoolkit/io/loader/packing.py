@@ -61,6 +61,8 @@ class Packing:
     @property
     def result(self) -> np.dtype:
         """Dtype of the physical values."""
+        if self.dtype.kind == "c":
+            return self.dtype.newbyteorder("=")
         if self.scale is not None or (self.missing and self.dtype.kind in "biu"):
             return np.dtype(np.float32 if self._fits_float32 else np.float64)
         return (self.integers or self.dtype).newbyteorder("=")

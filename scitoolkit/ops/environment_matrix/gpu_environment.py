@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from scitoolkit.core.errors import BackendError
-from scitoolkit.ops.codegen import load_triton, on_device
-from scitoolkit.ops.environment_matrix import triton_source
+from scitoolkit.ops.codegen import load_triton, on_device, warn_once
+from scitoolkit.ops.environment_matrix import reference, triton_source
 from scitoolkit.ops.environment_matrix.environment import Environment
 from scitoolkit.ops.environment_matrix.reference import Layer
 from scitoolkit.ops.environment_matrix.spec import EnvironmentSpec
@@ -105,6 +105,8 @@ class GpuEnvironment(Environment):
         self, weights: Tensor, cotangent: Tensor, pending: tuple[Tensor, Tensor] | None
     ) -> Tensor:
         """Return the gradient of <cotangent, T> + <pending[0], JVP of T along pending[1]>."""
+        if not _gradients_fit(self.spec, self.vectors):
+            return self._weight_gradients_by_torch(weights, cotangent, pending)
         count, programs = len(self.atoms), min(len(self.atoms), triton_source.PROGRAMS)
         graph = self._filled
         parts = weights.new_empty(programs, len(weights), graph[-1].shape[1])
@@ -112,6 +114,36 @@ class GpuEnvironment(Environment):
         arguments = (count, *graph, cotangent, *(pending or ()), parts)
         launch(name, self.spec, (programs, len(weights)), self.vectors, *arguments)
         return parts.sum(0)[:, _places(self.spec.widths, weights.device)[2]]
+
+    def _weight_gradients_by_torch(
+        self, weights: Tensor, cotangent: Tensor, pending: tuple[Tensor, Tensor] | None
+    ) -> Tensor:
+        """Return the same, for GPUs whose shared memory is too small for the kernels."""
+        with torch.enable_grad():
+            weights, vectors = weights.detach().requires_grad_(), self.vectors.detach()
+            graph = (vectors.requires_grad_(), self.segments, self.types, self.mean, self.deviation)
+            out = reference.present_moments(self.spec, *graph, weights)[self.atoms]
+            total = (out * cotangent).sum()
+            if pending is not None:
+                (slopes,) = torch.autograd.grad(out, vectors, pending[0], create_graph=True)
+                total = total + (slopes * pending[1]).sum()
+            return torch.autograd.grad(total, weights, materialize_grads=True)[0]
+
+
+def _gradients_fit(spec: EnvironmentSpec, like: Tensor) -> bool:
+    """Return whether the kernels of weights' gradients fit into a GPU's shared memory."""
+    return not like.is_cuda or _fit(spec, like.device)
+
+
+@functools.lru_cache(maxsize=64)
+def _fit(spec: EnvironmentSpec, device: torch.device) -> bool:
+    properties: Any = torch.cuda.get_device_properties(device)
+    room = getattr(properties, "shared_memory_per_block_optin", properties.shared_memory_per_block)
+    need = triton_source.shared_bytes(spec)
+    if room < need:
+        reason = f"gradients of weights need {need} bytes of shared memory, not {room}"
+        warn_once("environment_matrix", reason)
+    return room >= need
 
 
 class GpuTable(Table):

@@ -121,6 +121,11 @@ def refusal(spec: EnvironmentSpec) -> str:
     return ""
 
 
+def shared_bytes(spec: EnvironmentSpec) -> int:
+    """Return a bound on the shared memory of a program for the gradients of weights."""
+    return 14_000 + 20 * len(Padding.of(spec.widths).parameters)  # measured, compute capability 9
+
+
 class _Generator:
     """Lines of the kernels of a spec."""
 

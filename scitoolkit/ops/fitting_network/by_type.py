@@ -83,13 +83,28 @@ def outputs_by_type(
         types: (N,) int64.
     """
     tiles = TypeTiles.build(types, len(layers[0][0]), inputs.dtype)
-    h = tiles.spread(inputs)
-    for number, (weight, bias, step) in enumerate(layers):
-        at = torch.baddbmm(tiles.parameters(bias)[:, None], h, tiles.parameters(weight))
-        if number == len(layers) - 1:
-            return tiles.gather(at)
-        t = torch.tanh(at)
-        t = t if step is None else t * tiles.parameters(step)[:, None]
+    of_tiles = [
+        tuple(None if part is None else tiles.parameters(part) for part in layer)
+        for layer in layers
+    ]
+    h = stacked_embedding(of_tiles[:-1], tiles.spread(inputs))  # type: ignore[arg-type]
+    weight, bias, _ = of_tiles[-1]
+    return tiles.gather(torch.baddbmm(bias[:, None], h, weight))  # type: ignore[index, arg-type]
+
+
+def stacked_embedding(
+    layers: Sequence[tuple[Tensor, Tensor, Tensor | None]], inputs: Tensor
+) -> Tensor:
+    """Return the outputs (networks, n, K) of hidden layers with a batch of n inputs each.
+
+    Args:
+        layers: stacked weights (networks, in, out), biases (networks, out), and steps or None.
+        inputs: (networks, n, in).
+    """
+    h = inputs
+    for weight, bias, step in layers:
+        t = torch.tanh(torch.baddbmm(bias[:, None], h, weight))
+        t = t if step is None else t * step[:, None]
         kind = shortcut(*weight.shape[1:])
         h = t + h if kind == SAME else t + torch.cat([h, h], dim=2) if kind == TWICE else t
-    raise AssertionError("a network has an output layer")
+    return h

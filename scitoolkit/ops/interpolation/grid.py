@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from scitoolkit.core.errors import ConfigError, DataError
-from scitoolkit.ops.codegen import check_tensor
+from scitoolkit.ops.codegen import check_tensor, is_eager
 
 NUM_COEFFICIENTS = 8
 
@@ -44,9 +44,10 @@ class Grid:
         """Length of an interval."""
         return self.end / self.num_intervals
 
-    def nodes(self) -> Tensor:
-        """Return the nodes, shape (num_intervals + 1,), float64."""
-        return torch.arange(self.num_intervals + 1, dtype=torch.float64) * self.step
+    def nodes(self, device: torch.device | None = None) -> Tensor:
+        """Return the nodes, shape (num_intervals + 1,), float64, made on a device."""
+        count = self.num_intervals + 1
+        return torch.arange(count, dtype=torch.float64, device=device) * self.step
 
     def coefficients(self, values: Tensor, dtype: torch.dtype) -> Tensor:
         """Return the coefficients of the polynomials in the local coordinate of each interval.
@@ -68,7 +69,8 @@ class Grid:
                 f"expected values of shape ({self.num_intervals + 1}, W) in float64, got "
                 f"{tuple(values.shape)} {values.dtype}"
             )
-        first, middle, last = (matrix.to(values.device) for matrix in _matrices())
+        matrices = _matrices_on if is_eager(values) else _copied_matrices
+        first, middle, last = matrices(values.device)
         half = NUM_COEFFICIENTS // 2 - 1
         inner = values.unfold(0, NUM_COEFFICIENTS, 1).transpose(1, 2)  # (stencils, 8, W)
         parts = [first @ inner[0], middle @ inner, last @ inner[-1]]
@@ -81,14 +83,28 @@ class Grid:
 def _matrices() -> tuple[Tensor, Tensor, Tensor]:
     """Return the matrices from eight values to coefficients: first, inner and last intervals.
 
-    On the CPU: tables are rare enough to copy 3 kB for each.
+    On the CPU; `_matrices_on` has the copy of each device.
     """
+    with torch.inference_mode(False):  # such tensors could not be saved for a later gradient
+        return _made_matrices()
+
+
+def _made_matrices() -> tuple[Tensor, Tensor, Tensor]:
     found = []
     for interval in range(NUM_COEFFICIENTS - 1):
         nodes = torch.arange(NUM_COEFFICIENTS, dtype=torch.float64) - interval - 0.5
         found.append(torch.linalg.inv(torch.vander(nodes, increasing=True)))
     middle = NUM_COEFFICIENTS // 2 - 1
     return torch.stack(found[:middle]), found[middle], torch.stack(found[middle + 1 :])
+
+
+def _copied_matrices(device: torch.device) -> list[Tensor]:
+    with torch.inference_mode(False):
+        return [matrix.to(device) for matrix in _matrices()]
+
+
+# A copy to a GPU waits for it, and every step of training makes tables.
+_matrices_on = functools.lru_cache(maxsize=16)(_copied_matrices)
 
 
 @dataclass(frozen=True)

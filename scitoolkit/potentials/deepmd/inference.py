@@ -57,7 +57,7 @@ class Fitting:
             return None
         tensors = list(self._networks.parameters())
         key = (
-            tuple((t.data_ptr(), t._version) for t in tensors),
+            tuple((t.device, t.data_ptr(), t._version) for t in tensors),
             None if given is None else tuple(given.tolist()),
         )
         if kind not in self._packed or self._packed[kind][0] != key:

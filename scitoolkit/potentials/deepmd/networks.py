@@ -81,8 +81,12 @@ class StackedNetworks(nn.Module):
 
     def outputs_by_type(self, inputs: Tensor, types: Tensor) -> Tensor:
         """Return the outputs (N, K) of the networks `types` (N,), without a loop over these."""
+        return outputs_by_type(self.stacked(), inputs, types)
+
+    def stacked(self) -> list[Layer]:
+        """Return the layers of all networks at once, with the networks as first dimension."""
         steps = [self.step[str(k)] if str(k) in self.step else None for k in range(len(self.bias))]
-        return outputs_by_type(list(zip(self.weight, self.bias, steps, strict=True)), inputs, types)
+        return list(zip(self.weight, self.bias, steps, strict=True))
 
 
 def linear_output(layers: Sequence[Layer], inputs: Tensor) -> Tensor:

@@ -57,7 +57,7 @@ class EdgeGeometry:
         if grid is None or (training and len(distances) < TABLE_PAYS * grid.num_intervals):
             basis = self._basis(distances, graph)
             return Geometry(edges, harmonics, centre, lambda network: network(basis), factor)
-        nodes = self.radial(grid.nodes().to(vectors.device))
+        nodes = self.radial(grid.nodes(vectors.device))
         place = Placement.build(grid, distances)
         return Geometry(
             edges,

@@ -23,6 +23,7 @@ from pydantic import (
 from scitoolkit.core.config import Config
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.plugins import Choice, Kind
+from scitoolkit.core.resume import FREE_ON_RESUME
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
@@ -33,6 +34,9 @@ class ScheduleConfig(Config):
 
     name: str
     warmup_steps: NonNegativeInt = Field(default=0, description="steps of linear warm-up")
+    length: Annotated[PositiveInt | None, FREE_ON_RESUME] = Field(
+        default=None, description="steps of the whole schedule, if not those of the training"
+    )
 
     def factor(self, step: int, total_steps: int) -> float:
         """Return the factor of the learning rate in step number `step` (from 0)."""
@@ -236,7 +240,8 @@ class LearningRate:
     """
 
     def __init__(self, schedule: ScheduleConfig, optimizer: Optimizer, total_steps: int) -> None:
-        self._schedule, self._optimizer, self._total_steps = schedule, optimizer, total_steps
+        self._schedule, self._optimizer = schedule, optimizer
+        self._total_steps = schedule.length or total_steps
         self._base = [float(group["lr"]) for group in optimizer.param_groups]
         self._memory: dict[str, Any] = {"scale": 1.0, "best": math.inf, "bad_epochs": 0}
         self._last = 1.0
@@ -249,6 +254,17 @@ class LearningRate:
                 group["lr"] = base * factor
             self._last = factor
         return self._base[0] * factor
+
+    def changes_with(self, total_steps: int) -> bool:
+        """Return whether a training of another length has other rates up to its end.
+
+        Without `length` a schedule may read the length of the training.
+        """
+        if self._schedule.length is not None:
+            return False
+        steps = range(0, max(total_steps, self._total_steps), max(1, total_steps // 256))
+        rate = self._schedule.factor
+        return any(rate(k, total_steps) != rate(k, self._total_steps) for k in steps)
 
     def see_validation(self, loss: float) -> None:
         """Pass the validation loss of an epoch to the schedule."""

@@ -19,6 +19,7 @@ from scitoolkit.training.exchange.config import ExchangeConfig
 from scitoolkit.training.sharding import local, shard_offset, whole
 from scitoolkit.training.strategies.data_parallel import DataParallelStrategy
 from scitoolkit.training.strategies.in_place import copy_from_first
+from scitoolkit.training.strategies.reached import ReachedParameters
 
 SMALLEST_SHARE = 1 / 16  # of the group size; smaller modules are gathered with the root
 GROUPS, SMALLEST_GROUP_MIB = 24, 1.0
@@ -63,7 +64,7 @@ class ShardedStrategy(DataParallelStrategy):
         from torch.distributed.fsdp import fully_shard
 
         check_gathered_precision(model, self._bf16)
-        check_untied(model)
+        check_shardable(model)
         # Otherwise freed layers stay in the heap and the memory peak does not decrease.
         return_freed_memory()
         deferred = is_deferred(model)
@@ -85,6 +86,7 @@ class ShardedStrategy(DataParallelStrategy):
             self._copy_parts(model, sharded)
         self._whole = model.to("meta")
         self._synchronise(sharded)
+        self._reached = ReachedParameters(sharded)
         return sharded
 
     def _policies(self) -> dict[str, Any]:
@@ -126,7 +128,8 @@ class ShardedStrategy(DataParallelStrategy):
         return list(named)
 
     def reduce_gradients(self, failed: bool) -> bool:
-        """Do nothing: FSDP2 reduces gradients in the backward pass."""
+        """Remove gradients of unreached parameters; FSDP2 has reduced the others already."""
+        self._reached.remove_unreached()
         return failed
 
     def loss_scale(self) -> float:
@@ -150,12 +153,20 @@ class ShardedStrategy(DataParallelStrategy):
             part.copy_(value)
 
 
-def check_untied(model: nn.Module) -> None:
-    """Check that no parameter has two names: FSDP2 would train each of them as a parameter.
+def check_shardable(model: nn.Module) -> None:
+    """Check that parameters have rows to shard, and one name: FSDP2 would train each name apart.
 
     Raises:
-        ConfigError: two names share a parameter.
+        ConfigError: a parameter is a single number, or two names share one.
     """
+    scalar = next((n for n, p in model.named_parameters() if not p.dim()), None)
+    if scalar is not None:
+        raise ConfigError(
+            f"parameter {scalar} is a single number, which stage 3 does not support",
+            where="training.sharding.stage",
+            allowed="1, 2",
+            fix="training.sharding.stage=2, or a parameter of shape (1,)",
+        )
     if pair := tied(model):
         raise ConfigError(
             f"parameters {pair[0]} and {pair[1]} are tied, which stage 3 does not support",

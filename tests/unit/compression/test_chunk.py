@@ -133,6 +133,20 @@ def test_the_smaller_of_both_is_stored():
     assert coded_and_back(x, 1e-2)[1][5] == KINDS["coded"]
 
 
+@pytest.mark.parametrize("dtype", ["f4", ">f8"])
+@pytest.mark.parametrize("fill", [0.0, -0.0])
+def test_both_zeros_equal_a_fill_value_of_zero(dtype, fill):
+    """Readers compare values, not bits."""
+    x = smooth_field((20, 30), "f8").astype(dtype)
+    x[::3] = 0.0
+    x[::7] = -0.0
+    x[4] = 1e-5 * x[4]
+    y, data = coded_and_back(x, 1e-2, fill)
+    assert data[5] == KINDS["coded"]
+    assert ((y == 0) == (x == 0)).all()
+    assert y[x == 0].tobytes() == x[x == 0].tobytes()
+
+
 def test_damaged_chunks_of_all_kinds_are_errors():
     chance = np.random.default_rng(0)
     for x in (np.full((30, 40), 7.0), whole_numbers((9, 10, 11), "f8")):

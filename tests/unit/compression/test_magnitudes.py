@@ -62,6 +62,18 @@ def test_psnr_at_any_magnitude(magnitude: float, wanted: float) -> None:
     assert psnr(x, decompress(compress(x, psnr=wanted))) >= wanted
 
 
+@pytest.mark.parametrize("codec", sorted(codecs))
+@pytest.mark.parametrize("shape", [(224,), (9, 13), (5, 9, 13)])
+def test_quality_with_any_codec_is_decoded(codec: str, shape: tuple[int, ...]) -> None:
+    """An enhancer with a margin needs the tighter bound of its codec to decode."""
+    x = np.random.default_rng(2).normal(size=shape).astype("f4")
+    if codecs.get(codec)().refusal(x, 1e-2):
+        return
+    for bound in ({"psnr": 50.0}, {"rel": 1e-2, "objective": "quality"}):
+        decoded = decompress(compress(x, codec=codec, **bound))
+        assert psnr(x, decoded) >= 35
+
+
 @pytest.mark.parametrize("bound", [{"psnr": 30}, {"rel": 0.1}])
 def test_values_over_600_decades(bound: dict[str, float]) -> None:
     rng = np.random.default_rng(0)

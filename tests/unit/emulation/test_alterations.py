@@ -220,3 +220,17 @@ def test_a_resumed_run_has_the_same_rows_and_content(run, tmp_path):
     field(3).isel(time=slice(None, -1)).to_netcdf(path, engine="h5netcdf")
     with pytest.raises(ScitoolkitError, match=r"simulation run3 has \d+ rows"):
         scitoolkit.train(job, resume=True, run_dir=first)
+
+
+def test_windows_cross_no_missing_times(run, tmp_path):
+    def with_gap(seed):
+        return field(seed).isel(time=[*range(7), *range(10, 16)])
+
+    job = job_on(tmp_path, run, with_gap)
+    with pytest.raises(ScitoolkitError, match=r"data.gaps=split"):
+        scitoolkit.train(job)
+    trained = scitoolkit.run(job, overrides=["data.gaps=split"]).path
+    assert (trained / "results.json").is_file()
+    field(9).isel(time=[0, 1, 2, 6, 7, 8, 9]).to_netcdf(tmp_path / "a.nc", engine="h5netcdf")
+    with pytest.raises(ScitoolkitError, match="one stretch"):
+        scitoolkit.predict(trained, tmp_path / "a.nc", tmp_path / "b.nc", steps=2)

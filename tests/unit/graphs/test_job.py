@@ -227,3 +227,35 @@ def test_the_plan_of_a_random_partition_depends_on_the_seed(file, capsys):
         rows = json.loads(capsys.readouterr().out)["algorithms"]
         answers.append({row["algorithm"]: row["words"] for row in rows})
     assert answers[0] == answers[2] != answers[1]
+
+
+def test_types_of_edges_from_a_file_of_heterogeneous_data(file, tmp_path):
+    """What one type of edges says about the group, the other denies."""
+    plain = read_graph(file)
+    r = np.random.default_rng(3)
+    other = r.integers(plain.num_nodes, size=(2, plain.num_edges))
+    other = other[:, plain.labels[other[0]] != plain.labels[other[1]]]
+    graph = Graph(
+        np.concatenate([plain.source, other[0]]),
+        np.concatenate([plain.target, other[1]]),
+        plain.num_nodes,
+        plain.features,
+        plain.labels,
+        plain.parts,
+        edge_type=np.repeat([0, 1], [plain.num_edges, other.shape[1]]),
+    )
+    path = tmp_path / "types.npz"
+    write_graph(graph, path)
+    with pytest.raises(ConfigError, match="edge_type, which Weighted"):
+        api.run(settings(path, tmp_path))
+    run = api.run(settings(path, tmp_path, model={"name": "rgcn", "hidden": 8}))
+    results = json.loads((run.path / "results.json").read_text())["metrics"]
+    assert results["test_accuracy"] > 0.6
+    api.predict(run.path, path, tmp_path / "classes.nc")
+    with pytest.raises(DataError, match="edge_type"):
+        api.predict(run.path, file, tmp_path / "without.nc")
+    graph.edge_type[0] = 2
+    write_graph(graph, tmp_path / "more.npz")
+    with pytest.raises(DataError, match="3 types of edges"):
+        api.predict(run.path, tmp_path / "more.npz", tmp_path / "more.nc")
+    assert run_cli(["graphs", "partition", str(path), str(tmp_path / "p"), "--parts", "2"]) == 3

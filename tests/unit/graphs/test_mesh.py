@@ -16,6 +16,7 @@ from scitoolkit.graphs.grid import Grid
 from scitoolkit.graphs.mesh_baselines import interpolation, persistence
 from scitoolkit.graphs.mesh_data import MeshFile, read_meshes
 from scitoolkit.graphs.mesh_model import MeshTransport
+from scitoolkit.graphs.mesh_pictures import on_grid
 from scitoolkit.graphs.mesh_task import FlowLoader, MeshDynamics
 from scitoolkit.graphs.part import GraphPart
 from scitoolkit.testing.device import check_module, require_gpu
@@ -213,9 +214,19 @@ def test_the_job_learns_and_predicts(file, tmp_path):
     assert results["metrics"]["error_ratio_circle"] < 0.8
     assert {"error_ratio_square", "rollout_error_ratio"} <= results["metrics"].keys()
     assert [row[0] for row in results["tables"][0]["rows"]] == ["circle (seen)", "square (unseen)"]
-    out = api.predict(run.path, file, tmp_path / "rollout.nc")
     import xarray as xr
 
+    first = results["figures"][0]
+    assert first["kind"] == "maps"
+    labels = [panel["label"] for panel in first["panels"]]
+    assert labels[:3] == ["truth", "surrogate", "error of surrogate"]
+    with xr.open_dataset(run.path / "results.nc") as fields:
+        assert np.isfinite(fields["truth"]).mean() > 0.7
+        np.testing.assert_allclose(
+            fields["error of surrogate"], fields["surrogate"] - fields["truth"], atol=1e-5
+        )
+    assert (run.path / "report" / "index.html").is_file()
+    out = api.predict(run.path, file, tmp_path / "rollout.nc")
     with xr.open_dataset(out) as found:
         assert found["tracer"].dims == ("step", "trajectory", "node")
         assert np.isfinite(found["tracer"]).all()
@@ -257,3 +268,18 @@ def test_bad_files(file, tmp_path):
         read_meshes(changed("triangles", lambda m: m - 1))
     with pytest.raises(DataError, match="velocity holds NaN"):
         read_meshes(changed("velocity", lambda v: v * np.nan))
+
+
+def test_fields_on_a_mesh_are_drawn_inside_it_only(file):
+    shape = read_meshes(file, ["circle"]).geometry
+    plane = shape.positions @ np.array([2.0, -1.0])
+    fields = on_grid(shape, {"plane": plane})
+    x, y = np.meshgrid(fields["x"], fields["y"])
+    inside = np.isfinite(fields["plane"].values)
+    np.testing.assert_allclose(fields["plane"].values[inside], (2 * x - y)[inside], atol=1e-4)
+    centre = shape.positions.mean(0)
+    radius = np.hypot(*(shape.positions - centre).T).max()
+    far = np.hypot(x - centre[0], y - centre[1]) > radius
+    assert far.any()
+    assert not inside[far].any()
+    assert inside[np.hypot(x - centre[0], y - centre[1]) < 0.95 * radius].all()

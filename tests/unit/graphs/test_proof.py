@@ -1,6 +1,7 @@
 """Models are proven equal to plain torch-geometric before training, or refused with a reason."""
 
 import copy
+import random
 
 import numpy as np
 import pytest
@@ -9,6 +10,8 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from scitoolkit.core.errors import ConfigError
+from scitoolkit.core.seeds import seed_everything
+from scitoolkit.graphs.adapter import dropout_by_node
 from scitoolkit.graphs.grid import Grid
 from scitoolkit.graphs.part import GraphPart
 from scitoolkit.graphs.proof import LIMIT, attach, prove
@@ -18,6 +21,7 @@ from scitoolkit.training.ranks.simulated import run_ranks
 from scitoolkit.training.traffic import Traffic
 
 pyg = pytest.importorskip("torch_geometric.nn", exc_type=ImportError)
+from torch_geometric import utils as pyg_utils  # noqa: E402
 from torch_geometric.nn import norm as norms  # noqa: E402
 from torch_geometric.utils import add_self_loops, degree  # noqa: E402
 
@@ -178,7 +182,11 @@ class Embedding(nn.Module):
 
 REFUSED = {
     "first rows": (lambda: Between(Function(lambda x: x - x[:1])), r"module middle \(Function\)"),
-    "random": (lambda: Between(Function(lambda x: x + torch.rand_like(x))), r"middle \(Function\)"),
+    "gumbel": (lambda: Between(Function(nn.functional.gumbel_softmax)), "random numbers of gumbel"),
+    "permutation": (
+        lambda: Between(Function(lambda x: x + x[torch.randperm(x.size(0))])),
+        "random numbers of randperm",
+    ),
     "order": (lambda: Between(Function(lambda x: x[x[:, 0].argsort()])), r"middle \(Function\)"),
     "one row": (lambda: Function(lambda x, edges: x.mean(0, keepdim=True)), "one per node"),
     "embedding": (lambda: Embedding(50), "on a graph of 41 nodes.*a graph of any size"),
@@ -423,3 +431,84 @@ class Dropped(nn.Module):
 
     def forward(self, x, edge_index):
         return nn.functional.dropout(self.conv(x, edge_index), 0.5, self.training)
+
+
+class Drawn(nn.Module):
+    """Random numbers for nodes, edges, and the choice of a path."""
+
+    def __init__(self, draw):
+        super().__init__()
+        self.first, self.last, self.draw = pyg.SAGEConv(6, 6), pyg.SAGEConv(6, 3), draw
+
+    def forward(self, x, edge_index):
+        x, edge_index = self.draw(self.first(x, edge_index), edge_index)
+        return self.last(x, edge_index)
+
+
+def pathed(h, e):
+    return (h if random.random() < 0.5 else 2 * h), e
+
+
+DRAWS = {
+    "rand_like": lambda h, e: (h + torch.rand_like(h), e),
+    "rand": lambda h, e: (h * torch.rand(h.size(0), 1), e),
+    "rand of a shape": lambda h, e: (h + torch.rand(h.shape), e),
+    "randn_like": lambda h, e: (h + 0.1 * torch.randn_like(h), e),
+    "exponential": lambda h, e: (h + torch.empty_like(h).exponential_(2.0), e),
+    "bernoulli": lambda h, e: (h * torch.bernoulli(torch.full_like(h, 0.5)), e),
+    "uniform": lambda h, e: (h + torch.empty_like(h).uniform_(-1, 2), e),
+    "edges": lambda h, e: (h, pyg_utils.dropout_edge(e, 0.3)[0]),
+    "one number": lambda h, e: (h * torch.rand(1), e),
+    "path by torch": lambda h, e: (2 * h if torch.rand(1) < 0.5 else h, e),
+    "path by python": pathed,
+    "path by numpy": lambda h, e: (2 * h if np.random.rand() < 0.5 else h, e),
+}
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_random_numbers_do_not_depend_on_the_ranks(graph, name):
+    torch.manual_seed(0)
+    model = Drawn(DRAWS[name])
+    x, owner = torch.from_numpy(graph.features), np.arange(graph.num_nodes) % 3
+
+    def work(ranks):
+        part = GraphPart(graph, owner % ranks.size, Grid(ranks.size), ranks)
+        own = attach(copy.deepcopy(model), part).train()
+        seed_everything(5)
+        with torch.no_grad(), dropout_by_node(7):
+            out = own(x[part.nodes])
+        return torch.zeros(50, 3).index_copy(0, part.nodes, out)
+
+    one = work(SingleProcess())
+    assert torch.allclose(sum(run_ranks(3, work, Traffic)), one, atol=1e-5)
+
+
+def reached(h, many):
+    if (h.abs() > many).any():
+        h = 2 * h
+    return h
+
+
+@pytest.mark.parametrize(("many", "refused"), [(1e-9, False), (1e9, False), (50.0, True)])
+def test_code_that_the_check_did_not_reach_is_refused_on_large_graphs(
+    graph, monkeypatch, many, refused
+):
+    """Values of the real graph take another path than those of the check, on every rank."""
+    monkeypatch.setattr("scitoolkit.graphs.proof.REAL_GRAPH", 10)
+    graph.features[3] = 1e4
+    torch.manual_seed(0)
+    model = Between(Function(lambda h: reached(h, many)))
+    x, owner = torch.from_numpy(graph.features), np.arange(graph.num_nodes) % 2
+
+    def work(ranks):
+        part = GraphPart(graph, owner, Grid(2), ranks)
+        own = attach(copy.deepcopy(model), part)
+        with torch.no_grad():
+            own(x[part.nodes])
+            own.eval()(x[part.nodes])
+
+    if refused:
+        with pytest.raises(ConfigError, match=r"mul at test_proof.py:\d+ is reached on this graph"):
+            run_ranks(2, work, Traffic)
+    else:
+        run_ranks(2, work, Traffic)

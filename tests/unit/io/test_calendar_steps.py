@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from scitoolkit.io.calendar_steps import calendar_steps, times_after
+from scitoolkit.core.errors import DataError
+from scitoolkit.io.calendar_steps import calendar_steps, months_as_days, times_after
 from scitoolkit.io.facts import step_of
 from scitoolkit.io.fields import open_fields
 from scitoolkit.io.time_axis import read_time_axis
@@ -114,3 +115,95 @@ def test_calendars_of_other_names_are_read(tmp_path, calendar, unit):
         assert opened["T"].values[0].calendar == {"360": "360_day", "365": "noleap"}[calendar]
         assert opened["T"].values[0].day == 16
         assert np.isnan(opened["u"].values[3])
+
+
+def monthly(path, times, units="months since 1960-01-01", calendar="standard", bounds=False):
+    attributes = {"units": units, **({"calendar": calendar} if calendar else {})}
+    values = np.random.default_rng(0).random((len(times), 4, 5), "f4")
+    variables = {"t": (("time", "lat", "lon"), values, {"units": "K"})}
+    if bounds:
+        attributes["bounds"] = "time_bnds"
+        floor = np.floor(times)
+        variables["time_bnds"] = (("time", "edge"), np.stack([floor, floor + 1], 1))
+    coords = {
+        "time": ("time", times, attributes),
+        "lat": ("lat", np.linspace(-10, 10, 4), {"units": "degrees_north"}),
+        "lon": ("lon", np.arange(5.0), {"units": "degrees_east"}),
+    }
+    xr.Dataset(variables, coords).to_netcdf(path, engine="h5netcdf")
+    return path
+
+
+@pytest.mark.parametrize("calendar", ["standard", "", "gregorian", "noleap", "365", "julian"])
+@pytest.mark.parametrize("part", [0.0, 0.5])
+def test_months_since_are_months_of_the_calendar(tmp_path, calendar, part):
+    from scitoolkit import open_campaign
+
+    times = np.arange(26.0) + part
+    path = monthly(tmp_path / "a.nc", times, calendar=calendar, bounds=True)
+    dates = open_fields(path)["time"].values
+    assert calendar_steps(dates).unit == "month"
+    assert calendar_steps(dates).step == 1
+    first, last = (str(dates[i])[:10] for i in (0, -1))
+    assert (first, last) == (
+        ("1960-01-01", "1962-02-01") if part == 0 else ("1960-01-16", "1962-02-15")
+    )
+    bounds = open_fields(path)["time_bnds"].values
+    assert str(bounds[1, 0])[:10] == "1960-02-01"
+    assert str(bounds[1, 1])[:10] == "1960-03-01"
+    series = open_campaign(path, ["t"]).dataset(0)["time"].values
+    assert (series == dates).all()
+
+
+@pytest.mark.parametrize(
+    ("values", "units", "days"),
+    [
+        ([0, 1, 2], "months since 2001-01-01", [0, 31, 59]),
+        ([-1, 0], "month since 2001-01-15 06:00", [-31, 0]),
+        ([0, 1, 2], "Years since 2000-01-01", [0, 366, 731]),
+        ([0, np.nan, 2], "months since 2001-01-01", [0, np.nan, 59]),
+        ([0, 0.5], "years since 2001-01-01", [0, 181]),
+        ([0.0, 1 + 1e-9, 2 - 1e-9], "months since 2001-01-01", [0, 31, 59]),
+    ],
+)
+def test_months_and_years_as_days(values, units, days):
+    out, attributes = months_as_days(np.array(values, float), {"units": units})
+    np.testing.assert_allclose(out, days, atol=1e-6)
+    assert attributes["units"] == "days since" + units.partition("since")[2]
+
+
+@pytest.mark.parametrize(
+    ("values", "units"),
+    [
+        ([0, 1.3, 2.6], "months since 2001-01-01"),
+        ([0, 1, 2.5], "months since 2001-01-01"),
+        ([0, 1], "months since 2001-01-31"),
+        ([0, 1], "months since yesterday"),
+    ],
+)
+def test_months_that_are_no_dates_are_refused(values, units):
+    with pytest.raises(DataError, match=r"in\.nc"):
+        months_as_days(np.array(values, float), {"units": units}, "in.nc")
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"units": "days since 2001-01-01"},
+        {"units": "months"},
+        {"units": "months since 2001-01-01", "calendar": "360_day"},
+        {},
+    ],
+)
+def test_other_units_are_left_as_they_are(attributes):
+    values = np.array([0.0, 1.3])
+    out, same = months_as_days(values, attributes)
+    assert out is values
+    assert same == attributes
+
+
+def test_an_uneven_file_is_refused_by_name(tmp_path):
+
+    path = monthly(tmp_path / "a.nc", np.arange(24) * 1.3)
+    with pytest.raises(DataError, match=r"a\.nc: time.*same day of each month.*Fix: write"):
+        open_fields(path)

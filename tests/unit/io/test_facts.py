@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from scitoolkit.core.data_facts import compare, problems
+from scitoolkit.core.data_facts import Accepts, compare, problems
 from scitoolkit.io.facts import convert, of_dataset
 
 
@@ -134,3 +134,19 @@ def test_heights_are_no_depths(trained, found):
     assert {d.level for d in compare(levels(trained), levels(""))} == {"note"}
     stored = levels(trained)
     assert type(stored).from_json(stored.to_json()) == stored
+
+
+@pytest.mark.parametrize("dim", ["lev", "plev", "depth"])
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i4"])
+def test_another_level_is_another_field(dim, dtype):
+    def level(value, units="hPa"):
+        position = (dim, np.array([value], dtype), {"units": units, "axis": "Z"})
+        values = (("t", dim), np.zeros((3, 1)))
+        return of_dataset(xr.Dataset({"u": values}, {dim: position, "t": [0, 1, 2]}), ["u"])
+
+    for grid in ("same", "any"):
+        accepts = Accepts(grid=grid)
+        assert compare(level(500), level(500), accepts) == []
+        assert compare(level(500), level(50000, "Pa"), accepts) == []
+        for other in (level(850), level(500, "Pa"), level(0)):
+            assert compare(level(500), other, accepts)[0].level == "error"

@@ -65,14 +65,58 @@ def test_members_of_an_ensemble_are_simulations(tmp_path, name):
     assert open_campaign(path).describe()["simulations"] == 4
 
 
-@pytest.mark.parametrize("kind", ["complex64", "complex128"])
-def test_complex_numbers_are_refused_by_name(tmp_path, kind):
-    import h5py
+COMPLEX = wave() + 1j * wave(seed=0.3)
 
-    with h5py.File(tmp_path / "psi.h5", "w") as file:
-        file["psi"] = (wave() + 1j * wave(seed=1)).astype(kind)
-    with pytest.raises(DataError, match="complex"):
-        open_campaign(tmp_path / "psi.h5", ["psi"], Options(dims=["time", "y", "x"]))
+
+@pytest.mark.parametrize("kind", ["<c8", "<c16", ">c8"])
+@pytest.mark.parametrize("chunks", [None, (4, 5, 3)])
+@pytest.mark.parametrize("suffix", ["h5", "npy", "zarr"])
+def test_complex_numbers_are_two_channels(tmp_path, kind, chunks, suffix):
+    values = COMPLEX.astype(kind)
+    path = tmp_path / f"psi.{suffix}"
+    if suffix == "h5":
+        with h5py.File(path, "w") as file:
+            file.create_dataset("psi", data=values, chunks=chunks)
+    elif suffix == "npy":
+        np.save(path, values)
+    else:
+        import zarr
+
+        little, dims = values.astype(kind.replace(">", "<")), ["time", "y", "x"]
+        zarr.open_group(path, mode="w").create_array(
+            "psi", data=little, chunks=chunks or "auto", dimension_names=dims
+        )
+    dims = {"dims": ["time", "y", "x"]}
+    campaign = scitoolkit.open_campaign(path, **dims)
+    name = next(iter(campaign.found.names))
+    assert list(campaign.found.channels) == [f"{name}_real", f"{name}_imag"]
+    read = np.concatenate([b["x"] for b in campaign.loader(batch_size=5, shuffle=False)])[:, 0]
+    assert np.array_equal(read[:, 0] + 1j * read[:, 1], values[:-1])
+    assert np.array_equal(campaign.dataset(0)[name].values, values)
+    assert np.array_equal(campaign.channels(0)[f"{name}_imag"].values, values.imag)
+    one = scitoolkit.open_campaign(path, [f"{name}_imag"], **dims)
+    assert np.array_equal(one.windows().read(np.arange(11))["x"][:, 0, 0], values.imag[:-1])
+
+
+@pytest.mark.parametrize("endings", [("_real", "_imag"), ("_re", "_im"), (".real", ".imag")])
+@pytest.mark.parametrize("order", [1, -1])
+def test_pairs_of_real_variables_are_the_channels_of_complex_numbers(tmp_path, endings, order):
+    parts = {f"psi{e}": p for e, p in zip(endings, (COMPLEX.real, COMPLEX.imag), strict=True)}
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        for name, values in list(parts.items())[::order]:
+            file[name] = values
+    campaign = scitoolkit.open_campaign(tmp_path / "a.h5", ["psi"], dims=["time", "y", "x"])
+    assert list(campaign.found.channels) == ["psi_real", "psi_imag"]
+    read = campaign.windows().read(np.arange(11))["x"][:, 0]
+    assert np.array_equal(read[:, 0] + 1j * read[:, 1], COMPLEX[:-1])
+
+
+def test_half_of_a_pair_is_no_complex_number(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["psi_real"] = wave()
+        file["psi_imag"] = wave(x=4)
+    with pytest.raises(DataError, match="'psi' not found"):
+        open_campaign(tmp_path / "a.h5", ["psi"], Options(dims=["time", "y", "x"]))
 
 
 @pytest.mark.parametrize("at", [3, 8])

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.ops.interpolation import Grid, Placement, piecewise_polynomial
+from scitoolkit.ops.interpolation.grid import _matrices, _matrices_on
 
 GRID = Grid(5.0, 40)
 
@@ -88,3 +89,14 @@ def test_distances_of_another_shape_or_dtype_are_refused():
     for distances in (torch.ones(3, 1), torch.ones(3, dtype=torch.int64)):
         with pytest.raises(DataError, match="expected distances"):
             Placement.build(Grid(2.0, 10), distances)
+
+
+def test_a_table_first_made_in_inference_mode_can_be_trained_later():
+    grid = Grid(3.0, 9)
+    _matrices.cache_clear()
+    _matrices_on.cache_clear()
+    with torch.inference_mode():
+        grid.coefficients(torch.ones(10, 2, dtype=torch.float64), torch.float64)
+    values = torch.ones(10, 2, dtype=torch.float64, requires_grad=True)
+    grid.coefficients(values, torch.float64).sum().backward()
+    assert values.grad is not None

@@ -103,10 +103,10 @@ table, among = interpolation.gpu_kernels("", torch.float32), attention.module()
 shapes = {"W": 300, "H": 24, "LANES": 32, "EDGES": 8, "OWN": 16, "OTHER": 32, "PARTS": 4}
 shapes |= {"SMOOTH": True, "ANGULAR": True}
 for module, names, real in (
-    (table, ("values_gradient", "slopes_gradient"), "*fp64"),
-    (table, ("values", "slopes"), "*fp32"),
-    (among, ("forward", "queries", "edges"), "*fp32"),
-    (among, ("keys", "moments"), "*fp64"),
+    (table, ("slopes_gradient",), "*fp64"),
+    (table, ("values", "values_gradient"), "*fp32"),
+    (among, ("forward", "edges"), "*fp32"),
+    (among, ("keys",), "*fp64"),
 ):
     for name in names:
         kernel = getattr(module, name)
@@ -126,18 +126,19 @@ COMPILE_ENVIRONMENT = """
 import re, sys, torch, triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from scitoolkit.ops.environment_matrix import EnvironmentSpec, gpu_environment
+from scitoolkit.ops.environment_matrix import EnvironmentSpec, gpu_environment, triton_source
 
 slow = sys.argv[1] == "slow"
 widths = (25, 50, 100) if slow else (5, 10)
-module = gpu_environment.gpu_kernels(EnvironmentSpec(6.0, 0.5, (46, 92), widths), torch.float32)
+spec = EnvironmentSpec(6.0, 0.5, (46, 92), widths)
+module = gpu_environment.gpu_kernels(spec, torch.float32)
 indices = {"N": "i64", "pieces": "i64", "PLACES": "*i32"}
 indices |= dict.fromkeys(("atoms", "segments", "types"), "*i64")
 options = {"num_warps": gpu_environment.WARPS, "num_stages": 1, "enable_fp_fusion": True}
 for name, real in (
     ("force_weight_gradients", "*fp32"),
-    *(() if slow else (("moments", "*fp64"), ("edge_gradients", "*fp32"))),
-    *(() if slow else (("table_edge_gradients", "*fp32"), ("moments_jvp", "*fp64"))),
+    *((("moments", "*fp64"), ("moments_jvp", "*fp32")) if slow else ()),
+    *(() if slow else (("edge_gradients", "*fp64"), ("table_edge_gradients", "*fp32"))),
 ):
     kernel = getattr(module, name)
     sizes = {each: 8 for each in kernel.arg_names if each in ("GROUP", "GROUPS")}
@@ -145,7 +146,7 @@ for name, real in (
     types |= dict.fromkeys(sizes, "constexpr")
     source = ASTSource(kernel, types, sizes)
     done = triton.compile(source, GPUTarget("cuda", 90, 32), options)
-    assert done.metadata.shared <= 232448
+    assert done.metadata.shared <= triton_source.shared_bytes(spec) <= 232448
     assert not re.search(r"\\b(atom|red)[.]", done.asm["ptx"])
     print("compiled", name, real)
 """
@@ -204,12 +205,12 @@ def test_kernels_on_sparse_rows_compile_for_a_gpu_without_atomics(tmp_path):
 def test_kernels_of_constant_sizes_compile_for_a_gpu_without_atomics(tmp_path):
     done = _python("-W", "error", "-c", COMPILE_SIZED, TRITON_CACHE_DIR=str(tmp_path))
     assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.count("compiled") == 9
+    assert done.stdout.count("compiled") == 6
 
 
 @needs_triton
 @pytest.mark.parametrize(
-    ("size", "count"), [("small", 5), pytest.param("slow", 1, marks=pytest.mark.slow)]
+    ("size", "count"), [("small", 3), pytest.param("slow", 3, marks=pytest.mark.slow)]
 )
 def test_kernels_of_the_environment_matrix_compile_and_fit_into_shared_memory(
     tmp_path, size, count

@@ -8,7 +8,13 @@ import torch
 
 from scitoolkit.core.errors import BackendError
 from scitoolkit.ops.codegen import triton_version
-from scitoolkit.ops.environment_matrix import EnvironmentSpec, operators, public, reference
+from scitoolkit.ops.environment_matrix import (
+    EnvironmentSpec,
+    gpu_environment,
+    operators,
+    public,
+    reference,
+)
 from scitoolkit.ops.environment_matrix.environment import Environment
 from scitoolkit.ops.environment_matrix.gpu_environment import GpuEnvironment, GpuTable
 from scitoolkit.ops.environment_matrix.table import tabulate
@@ -30,7 +36,7 @@ CASES = {
 }
 
 
-def _problem(widths, one_sided, *, centres=5):
+def _problem(widths, one_sided, *, centres=3):
     """Edges in float64, some beyond the cutoff or near zero; a centre has none of type 0."""
     spec = EnvironmentSpec(4.0, 1.0, (12, 24), widths, one_sided)
     generator = torch.Generator().manual_seed(0)
@@ -90,7 +96,9 @@ def _check(got, want, tolerance):
         assert (one - other).abs().max() <= tolerance * other.abs().max()
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=LONG) if "other" in name else name for name in CASES]
+)
 def test_moments_and_all_derivatives_are_the_references(name):
     spec, *tensors = _problem(*CASES[name])
     centres, edges = len(tensors[1]), len(tensors[2])
@@ -103,7 +111,16 @@ def test_moments_and_all_derivatives_are_the_references(name):
     _check(_fused(spec, *single, [each.float() for each in probes]), want, 2e-5)
 
 
-@pytest.mark.parametrize("one_sided", [True, False])
+def test_a_gpu_of_small_shared_memory_has_the_weights_gradients_of_torch(monkeypatch):
+    spec, *tensors = _problem((5, 10), True)
+    edges, rows = len(tensors[2]), (len(tensors[1]), 10, 4)
+    probes = [torch.ones(s, dtype=torch.float64, device=DEVICE) for s in (rows, rows, (edges, 3))]
+    want = _fused(spec, *tensors, probes)
+    monkeypatch.setattr(gpu_environment, "_gradients_fit", lambda *_: False)
+    _check(_fused(spec, *tensors, probes), want, 1e-12)
+
+
+@pytest.mark.parametrize("one_sided", [pytest.param(True, marks=LONG), False])
 def test_tables_and_the_network_beyond_their_end(one_sided):
     spec, segments, types, vectors, mean, deviation, weights = _problem((5, 10), one_sided)
     vectors = vectors.clone()

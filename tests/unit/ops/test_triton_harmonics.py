@@ -5,9 +5,7 @@ import os
 import pytest
 import torch
 
-from scitoolkit.core.errors import ConfigError
 from scitoolkit.ops.codegen import triton_version
-from scitoolkit.ops.interpolation import Grid, Placement, piecewise_polynomial
 from scitoolkit.ops.spherical_harmonics import spherical_harmonics
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -51,11 +49,3 @@ def test_no_rows_and_degree_zero():
     assert spherical_harmonics([0, 1], _rows(0), True, backend="triton").shape == (0, 4)
     ones = spherical_harmonics([0], _rows(3), True, "norm", backend="triton")
     assert torch.equal(ones, torch.ones_like(ones))
-
-
-def test_an_operation_without_gpu_kernels_says_so():
-    grid = Grid(2.0, 10)
-    values = grid.coefficients(grid.nodes()[:, None], torch.float64)
-    place = Placement.build(grid, grid.nodes())
-    with pytest.raises(ConfigError, match="auto, cpu, reference"):
-        piecewise_polynomial(values, place, backend="triton")

@@ -22,10 +22,22 @@ pytestmark = [
     pytest.mark.skipif(not triton_version(), reason="triton is not installed"),
     *([] if INTERPRETED else [pytest.mark.gpu]),
 ]
+LONG = pytest.mark.slow if INTERPRETED else pytest.mark.gpu
 EXAMPLES = list(OPERATION.iterate_examples(Numbers(torch.float64, DEVICE)))
 
 
-@pytest.mark.parametrize("number", range(len(EXAMPLES)), ids=[each.label for each in EXAMPLES])
+@pytest.fixture(autouse=True)
+def one_program_per_atom(monkeypatch):
+    """The interpreter takes its time for every program."""
+    if INTERPRETED:
+        monkeypatch.setattr(segments, "PARTS", 1)
+
+
+@pytest.mark.parametrize(
+    "number",
+    [0, 1, 4, *(pytest.param(number, marks=LONG) for number in (2, 3, 5))],
+    ids=lambda number: EXAMPLES[number].label,
+)
 def test_moments_and_slopes_are_the_references(number):
     example = EXAMPLES[number]
     run = OPERATION.choose(example.spec, example.tensors[0], "triton")
@@ -43,10 +55,11 @@ def test_float32_is_as_near_as_the_reference():
         assert (one - other).abs().max() <= 1e-4 * other.abs().max()
 
 
-@pytest.mark.parametrize("counts", [(40, 0, 17), (1,), (0,), ()])
+@pytest.mark.parametrize("counts", [(40, 0, 17), (1,), ()])
 @pytest.mark.parametrize(("smooth", "angular"), [(True, True), (False, False)])
-def test_gradients_of_attention_with_several_tiles(counts, smooth, angular):
+def test_gradients_of_attention_with_several_tiles(monkeypatch, counts, smooth, angular):
     """Every input has the gradient of the dense formula, also for more edges than a tile."""
+    monkeypatch.setattr(segments, "PARTS", 2)
     spec = NeighbourAttentionSpec(4.0, 1.0, 30, (4,), 5, 0.7, 1e-5, True, smooth, angular)
     numbers, edges = Numbers(torch.float64, DEVICE), sum(counts)
     inputs = [numbers.normal(edges, 5) for _ in range(3)]
@@ -90,7 +103,7 @@ def test_second_derivatives_and_wide_features_are_refused_by_name():
         OPERATION.choose(wide, vectors, "triton")
 
 
-@pytest.mark.parametrize("type_input", ["concat", "strip"])
+@pytest.mark.parametrize("type_input", ["concat", pytest.param("strip", marks=LONG)])
 def test_a_potential_has_the_energies_and_forces_of_the_reference(monkeypatch, type_input):
     attention = {
         "name": "se_atten",

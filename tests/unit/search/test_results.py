@@ -234,3 +234,32 @@ def test_the_winner_is_compared_with_the_forecast_without_a_network():
     )
     trials = results.figures[0]
     assert [s.label for s in trials.series][-1] == "without a searched network"
+
+
+@pytest.mark.parametrize("direction", ["min", "max"])
+def test_the_figure_of_trials_shows_what_the_text_tells(direction):
+    from scitoolkit.search import Objective
+
+    sign = 1 if direction == "min" else -1
+    values = iter([1.0, 1.3, 1.2, 1.4, 50.0, 1.1, 1.6, 1.7])
+
+    def evaluate(configuration):
+        return {"score": sign * next(values)}
+
+    search = Search(
+        Space({"lr": real(1e-4, 1e-1, log=True)}),
+        evaluate,
+        strategy=RandomSearch(),
+        objectives=[Objective(name="score", direction=direction)],
+    )
+    history = search.run(trials=6, retrain=(1, 2))
+    results = search_results(history, search.space)
+    trials, best, finalist = results.figures[0].series
+    assert trials.x == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]  # the numbers of the text and of the tables
+    assert trials.y[4] is None
+    assert "1 trial " in results.figures[0].note
+    assert f"up to {sign * 50.0:.4g}" in results.figures[0].note
+    assert best.y[0] == sign * 1.0
+    assert (finalist.x, finalist.y) == ([0.0], [pytest.approx(sign * 1.65)])
+    (won,) = [line for line in results.summary if line.startswith("Trial 0 won")]
+    assert f"{sign * 1.65:.5g} ({sign * 1.0:.5g} in the search, by its seed)" in won

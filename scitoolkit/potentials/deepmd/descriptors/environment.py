@@ -10,6 +10,7 @@ from torch import Tensor
 from scitoolkit.core.contracts import Batch
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.ops.environment_matrix import EnvironmentSpec, reference
+from scitoolkit.ops.fitting_network.by_type import stacked_embedding
 from scitoolkit.potentials.deepmd.descriptors.base import Descriptor, Moments, vjp_by_autograd
 from scitoolkit.potentials.deepmd.descriptors.fields import (
     PairDescriptorConfig,
@@ -128,8 +129,24 @@ class PairDescriptor(Descriptor):
 
     def absent(self) -> Tensor:
         """Return the part of an absent neighbour in the moments, (types, types, M, columns)."""
+        if self.mean.device.type != "cpu":
+            return self._stacked_absent()
         rows = reference.absent_rows(self.spec, *self.statistics(), self.embedding.networks())
         return rows / sum(self.spec.sel)
+
+    def _stacked_absent(self) -> Tensor:
+        """Return the same with all networks in one product per layer: few launches on a GPU."""
+        mean, deviation = self.statistics()
+        zero, types, spec = -mean / deviation, len(mean), self.spec
+        if spec.type_one_side:
+            inputs = zero[None, :, :1].expand(types, -1, -1)
+        else:
+            inputs = zero[:, None, :1].expand(-1, types, -1).reshape(-1, 1, 1)
+        basis = stacked_embedding(self.embedding.stacked(), inputs).flatten(0, 1)
+        basis = basis.unflatten(0, (types, types))
+        basis = basis.transpose(0, 1) if spec.type_one_side else basis
+        factor = torch.full_like(zero, reference.RADIAL_FACTOR) if spec.radial else zero
+        return basis[:, :, :, None] * factor[:, None, None, :] / sum(spec.sel)
 
     def empty(self) -> Tensor:
         """Return the difference of the moments between an excluded and an absent neighbour.

@@ -74,6 +74,7 @@ class SeAttenDescriptor(Descriptor):
         self.config: SeAttenDescriptorConfig = config
         self.dtype = dtype
         self.cutoff: float = config.cutoff
+        self.far_is_absent = config.smooth
         self.use_kernels = True
         self._packed: tuple[Any, KeptMoments] | None = None
         # The statistics depend only on the sum of `sel`.
@@ -236,7 +237,7 @@ class SeAttenDescriptor(Descriptor):
     def kept_moments(self) -> KeptMoments:
         """Return the kernels with packed weights, repacked when a parameter has changed."""
         tensors = [*self.parameters(), self.deviation]
-        key = tuple((t.data_ptr(), t._version) for t in tensors)
+        key = tuple((t.device, t.data_ptr(), t._version) for t in tensors)
         if self._packed is None or self._packed[0] != key:
             self._packed = (key, KeptMoments(self.attention, self.weights()))
         return self._packed[1]

@@ -191,7 +191,7 @@ class SeE2ADescriptor(PairDescriptor):
     def constants(self) -> Constants:
         """Return the constants of the kernels, recomputed when a parameter has changed."""
         tensors = [*self.parameters(), self.mean, self.deviation]
-        key = tuple((t.data_ptr(), t._version) for t in tensors)
+        key = tuple((t.device, t.data_ptr(), t._version) for t in tensors)
         if self._constants is None or self._constants[0] != key:
             self._constants = (key, self._new_constants())
         return self._constants[1]

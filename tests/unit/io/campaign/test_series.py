@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
+import scitoolkit
 from scitoolkit.core.errors import DataError
 from scitoolkit.io.campaign import Options, open_campaign
 
@@ -33,7 +34,7 @@ FIRST, SECOND = np.arange(10.0), np.arange(10.0, 20.0)
 @pytest.mark.parametrize("units", [("s", "ms"), ("days", "hours"), ("min", "s"), ("fs", "ps")])
 def test_times_in_another_unit_do_not_continue(tmp_path, units):
     files(tmp_path, [FIRST, SECOND], units)
-    with pytest.raises(DataError, match="time step"):
+    with pytest.raises(DataError, match=r"time step|restart"):
         simulations(tmp_path)
 
 
@@ -111,3 +112,58 @@ def test_counters_and_times_are_no_parameters(tmp_path, attrs):
 def test_names_of_simulations_keep_files_apart(tmp_path, key):
     files(tmp_path, [FIRST, SECOND], attrs=[{key: "r1"}, {key: "r2"}])
     assert simulations(tmp_path) == 2
+
+
+GAPS = [
+    [(0, 8), (12, 20)],
+    [(0, 3), (5, 9), (20, 30)],
+    [(0, 10), (11, 20)],
+    [(0, 6), (7, 8), (9, 20)],
+]
+
+
+@pytest.mark.parametrize("stretches", GAPS)
+@pytest.mark.parametrize("history", [1, 3])
+@pytest.mark.parametrize("runs", [1, 2])
+def test_simulations_are_split_where_times_are_missing(tmp_path, stretches, history, runs):
+    times = np.concatenate([np.arange(*s, dtype=float) for s in stretches])
+    files(tmp_path, [times] * runs)
+    with pytest.raises(DataError, match=r"data.gaps=split"):
+        simulations(tmp_path)
+    campaign = scitoolkit.open_campaign(tmp_path, ["u"], gaps="split", cache=tmp_path / "cache")
+    again = scitoolkit.open_campaign(tmp_path, ["u"], gaps="split", cache=tmp_path / "cache")
+    assert again.found.index.breaks.tolist() == campaign.found.index.breaks.tolist()
+    source = campaign.windows(history=history)
+    spans = [range(start, start + history + 1) for start in source.starts.tolist()]
+    every = np.tile(times, runs)
+    assert all((np.diff(every[list(span)]) == 1).all() for span in spans)
+    assert len(spans) == runs * sum(max(0, b - a - history) for a, b in stretches)
+    assert campaign.found.index.num_simulations == runs
+    for ranges in campaign.split(by="time").values():
+        assert all((np.diff(every[list(part)]) == 1).all() for part in ranges)
+
+
+@pytest.mark.parametrize("lost", [1, 2, 4])
+def test_a_missing_part_is_told_or_splits(tmp_path, lost):
+    parts = [FIRST + 10 * k for k in range(6) if k != lost]
+    files(tmp_path, parts)
+    with pytest.raises(DataError, match="times are missing between"):
+        simulations(tmp_path)
+    campaign = open_campaign(tmp_path, ["u"], Options(gaps="split"))
+    assert campaign.index.num_simulations == 1
+    assert campaign.index.breaks.tolist() == [10 * lost]
+    assert simulations(tmp_path, files="simulations") == 5
+
+
+@pytest.mark.parametrize("overlap", [1, 3, 9])
+@pytest.mark.parametrize("parts", [2, 3])
+def test_restarts_that_repeat_rows_are_refused(tmp_path, overlap, parts):
+    files(tmp_path, [FIRST + (10 - overlap) * k for k in range(parts)])
+    with pytest.raises(DataError, match="as a restart does"):
+        simulations(tmp_path)
+    assert simulations(tmp_path, files="simulations") == parts
+
+
+def test_simulations_far_apart_in_time_stay_apart(tmp_path):
+    files(tmp_path, [FIRST, FIRST + 1000, FIRST + 5000])
+    assert simulations(tmp_path) == 3

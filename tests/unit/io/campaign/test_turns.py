@@ -131,3 +131,16 @@ def test_statistics_are_those_of_one_order(tmp_path):
     rows = row_sets(campaign, {"lat": slice(1, 3), "lon": slice(2, 5)})["u"]
     read = rows.members([1], 0, 6)[0]
     assert np.array_equal(read, values(1)[:, :, 1:3, 2:5])
+
+
+@pytest.mark.parametrize("dim", ["lev", "lat", "lon"])
+@pytest.mark.parametrize("same", [True, False])
+def test_the_only_entry_of_a_dim_is_compared(tmp_path, dim, same):
+    for run in range(3):
+        at = 0 if same or run != 1 else 1
+        truth(run).isel({dim: [at]}).to_netcdf(tmp_path / f"run{run}.nc", engine="h5netcdf")
+    if same:
+        assert open_campaign(tmp_path, ["u"]).found.index.num_rows == 18
+        return
+    with pytest.raises(DataError, match=f"{dim} runs from"):
+        open_campaign(tmp_path, ["u"])

@@ -1,0 +1,182 @@
+"""Types of nodes and edges, positions, and heterogeneous data on one and several ranks."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from scitoolkit.core.errors import ConfigError, DataError
+from scitoolkit.graphs.graph import Graph, from_data, read_graph, write_graph
+from scitoolkit.graphs.grid import Grid
+from scitoolkit.graphs.models import GCN, RGCN
+from scitoolkit.graphs.part import GraphPart
+from scitoolkit.graphs.proof import attach
+from scitoolkit.training.ranks.communicator import SingleProcess
+from scitoolkit.training.ranks.simulated import run_ranks
+from scitoolkit.training.traffic import Traffic
+
+pyg = pytest.importorskip("torch_geometric.nn", exc_type=ImportError)
+from torch_geometric.data import Data, HeteroData  # noqa: E402
+
+
+class Everything(nn.Module):
+    """Reads types of nodes and edges, positions and features of edges by name."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.kind, self.first = nn.Embedding(4, 6), layer
+        self.last = nn.Linear(8, 3)
+
+    def forward(self, x, edge_index, edge_type, node_type, pos):
+        a, b = edge_index
+        stretched = (pos[a] - pos[b]).square().sum(-1, keepdim=True)
+        h = self.first(x + self.kind(node_type), edge_index, edge_type)
+        far = torch.zeros_like(pos[:, :1]).index_add(0, b, stretched)
+        return self.last(torch.cat([h, pos, far.sqrt()], -1))
+
+
+def typed(seed=0, nodes=50, edges=220):
+    r = np.random.default_rng(seed)
+    source, target = r.integers(nodes, size=(2, edges))
+    graph = Graph(source, target, nodes, r.normal(size=(nodes, 6)))
+    graph.edge_type = r.integers(3, size=edges)
+    graph.node_type = r.integers(4, size=nodes)
+    graph.pos = r.normal(size=(nodes, 2)).astype(np.float32)
+    graph.__post_init__()
+    return graph
+
+
+LAYERS = {
+    "RGCN": lambda: pyg.RGCNConv(6, 5, 3),
+    "RGCN bases": lambda: pyg.RGCNConv(6, 5, 3, num_bases=2, aggr="add"),
+    "RGCN blocks": lambda: pyg.RGCNConv(6, 6, 3, num_blocks=3),
+    "FastRGCN": lambda: pyg.FastRGCNConv(6, 5, 3),
+    "RGAT": lambda: pyg.RGATConv(6, 5, 3),
+    "FiLM": lambda: pyg.FiLMConv(6, 5, 3),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_inputs_by_name_reach_every_rank(name):
+    graph, layer = typed(), LAYERS[name]
+    torch.manual_seed(0)
+    model = Everything(layer())
+    if name == "RGCN blocks":
+        model.last = nn.Linear(9, 3)
+    names = ("edge_type", "node_type", "pos")
+    inputs = [torch.from_numpy(getattr(graph, n)) for n in names]
+    x = torch.from_numpy(graph.features).float()
+    pair = torch.from_numpy(np.stack([graph.source, graph.target]))
+    plain = model(x, pair, *inputs).detach()
+
+    def work(ranks):
+        part = GraphPart(graph, np.arange(graph.num_nodes) % ranks.size, Grid(ranks.size), ranks)
+        with torch.no_grad():
+            return attach(copy.deepcopy(model), part)(x[part.nodes]) - plain[part.nodes]
+
+    for size in (1, 3):
+        offs = [work(SingleProcess())] if size == 1 else run_ranks(size, work, Traffic)
+        assert max(float(off.abs().max()) for off in offs) < 1e-5
+
+
+def test_a_model_that_reads_no_types_is_refused():
+    graph = typed()
+    part = GraphPart(graph, np.zeros(50, int), Grid(1), SingleProcess())
+    with pytest.raises(ConfigError, match="edge_type, which"):
+        attach(GCN().build(6, 3), part)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "message"),
+    [
+        ("edge_type", np.zeros(3, int), r"edge_type of shape \(3,\)"),
+        ("edge_type", np.full(220, -1), "edge_type"),
+        ("edge_type", np.full(220, 0.5), "edge_type"),
+        ("node_type", np.zeros(3, int), r"node_type of shape \(3,\)"),
+        ("pos", np.zeros(50), r"pos of shape \(50,\)"),
+        ("pos", np.full((50, 2), np.nan), "pos has NaN"),
+    ],
+)
+def test_inputs_that_do_not_fit_are_refused(name, values, message):
+    graph = typed()
+    setattr(graph, name, values)
+    with pytest.raises(DataError, match=message):
+        graph.__post_init__()
+
+
+def papers():
+    """Papers cite papers, authors write papers; venues have no features."""
+    r = np.random.default_rng(0)
+    data = HeteroData()
+    data["paper"].x = torch.from_numpy(r.normal(size=(30, 4)).astype(np.float32))
+    data["author"].x = torch.from_numpy(r.normal(size=(20, 3)).astype(np.float32))
+    data["venue"].num_nodes = 5
+    data["paper"].y = torch.from_numpy(r.integers(3, size=30))
+    mask = torch.arange(30) % 3
+    data["paper"].train_mask, data["paper"].val_mask = mask == 0, mask == 1
+    data["paper"].test_mask = mask == 2
+    for kind, (a, b) in {
+        ("paper", "cites", "paper"): (30, 30),
+        ("author", "writes", "paper"): (20, 30),
+        ("paper", "in", "venue"): (30, 5),
+    }.items():
+        ends = np.stack([r.integers(a, size=60), r.integers(b, size=60)])
+        data[kind].edge_index = torch.from_numpy(ends)
+    return data
+
+
+def test_heterogeneous_data_as_one_graph(tmp_path):
+    data = papers()
+    graph = from_data(data)
+    assert graph.num_nodes == 55
+    assert graph.inputs.edge_types == 3
+    assert graph.inputs.num_features == 4 + 3 + 3
+    x = graph.dense_features(np.arange(55))
+    assert np.array_equal(x[:30, :4], data["paper"].x.numpy())
+    assert np.array_equal(x[30:50, 5:8], data["author"].x.numpy())
+    assert (x[50:, :9] == 0).all()
+    assert (x[50:, 9] == 1).all()
+    writes = graph.edge_type == 1
+    pair = data["author", "writes", "paper"].edge_index.numpy()
+    assert np.array_equal(graph.source[writes], pair[0] + 30)
+    assert np.array_equal(graph.target[writes], pair[1])
+    assert np.array_equal(graph.labels[:30], data["paper"].y.numpy())
+    assert (graph.labels[30:] == -1).all()
+    assert np.array_equal(graph.parts["train"], np.arange(0, 30, 3))
+    write_graph(graph, tmp_path / "papers.npz")
+    again = read_graph(tmp_path / "papers.npz")
+    order = np.lexsort((graph.source, graph.target))
+    assert np.array_equal(again.edge_type, graph.edge_type[order])
+    assert np.array_equal(again.labels, graph.labels)
+
+
+def test_entries_of_heterogeneous_data_that_are_not_read_are_refused():
+    data = papers()
+    data["author", "writes", "paper"].edge_attr = torch.zeros(60, 1)
+    with pytest.raises(DataError, match="has edge_attr, which are not read"):
+        from_data(data)
+    data = papers()
+    data["author"].y = torch.zeros(20)
+    with pytest.raises(DataError, match="node types paper, author have y"):
+        from_data(data)
+
+
+def test_data_with_types_and_positions():
+    graph = typed()
+    pair = torch.from_numpy(np.stack([graph.source, graph.target]))
+    names = ("edge_type", "node_type", "pos")
+    inputs = {n: torch.from_numpy(getattr(graph, n)) for n in names}
+    read = from_data(Data(x=torch.from_numpy(graph.features), edge_index=pair, **inputs))
+    for name in names:
+        assert np.array_equal(getattr(read, name), getattr(graph, name))
+
+
+def test_relations_follow_from_the_graph():
+    assert RGCN().for_graph(3).build(6, 2).layers[0].num_relations == 3
+    assert RGCN(relations=5).for_graph(3).build(6, 2).layers[0].num_relations == 5
+    with pytest.raises(ConfigError, match="needs types of edges"):
+        RGCN().for_graph(0)
+    with pytest.raises(ConfigError, match="3 types of edges"):
+        RGCN(relations=2).for_graph(3)
