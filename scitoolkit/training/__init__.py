@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from scitoolkit.training.job import TrainingJob as TrainingJob
     from scitoolkit.training.launch import current_rank as current_rank
     from scitoolkit.training.launch import world_size as world_size
+    from scitoolkit.training.supervised import fit_model as fit_model
     from scitoolkit.training.trainer import Trainer as Trainer
 
 _HOMES = {
@@ -28,6 +29,7 @@ _HOMES = {
     "TrainingConfig": "config",
     "TrainingJob": "job",
     "best_weights": "checkpoint",
+    "fit_model": "supervised",
     "load_best": "checkpoint",
     "current_rank": "launch",
     "world_size": "launch",
@@ -40,6 +42,7 @@ __all__ = [
     "TrainingJob",
     "best_weights",
     "current_rank",
+    "fit_model",
     "load_best",
     "world_size",
 ]
