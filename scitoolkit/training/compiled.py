@@ -76,8 +76,7 @@ class CompiledModel:
         if self._is_told:
             yield
             return
-        whole = self.parts[0] if len(self.parts) == 1 else None
-        what = "the model" if whole is not None else f"{len(self.parts)} blocks"
+        what = "the model" if len(self.parts) == 1 else f"{len(self.parts)} blocks"
         log.info("compiling %s of %s in the first step", what, self._name)
         begin = time.perf_counter()
         try:
@@ -102,7 +101,6 @@ def check_traceable(model: nn.Module) -> None:
             raise ConfigError(
                 f"{type(module).__name__}{where} cannot be compiled: {reason}",
                 where="training.compile",
-                allowed="false",
                 fix="training.compile=false",
             )
 
