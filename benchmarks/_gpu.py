@@ -144,7 +144,7 @@ def device_files(*marks: str) -> list[str]:
 
 def _tests() -> list[str]:
     files = device_files("gpu")
-    options = ["-v", "-rfE", "--tb=line", "-p", "no:cacheprovider"]
+    options = ["-v", "-rfE", "--tb=line", "-p", "no:cacheprovider", "-p", "no:benchmark"]
     options += ["-m", "gpu or (device and not slow)"]
     if importlib.util.find_spec("xdist"):
         options += ["-n", str(min(6, max(1, (os.cpu_count() or 1) // 2)))]
@@ -286,7 +286,8 @@ def parsed(text: str, *, keep_text: bool) -> dict[str, Any]:
     if ends:
         result["counts"] = {kind: int(n) for n, kind in re.findall(r"(\d+) (\w+)", ends[-1])}
     if keep_text:
-        result["said"] = text[-3000:]
+        # Without the folders of the machine, since results are committed.
+        result["said"] = re.sub(r"/[\w./-]*?/(?=site-packages/|python3)", "", text[-3000:])
     return result
 
 
