@@ -178,7 +178,8 @@ class Trainer:
         fit, loader = self._prepared(), self._as_loader(loader)
         # After `fit` the model is back where it was found, which need not be the training device.
         lending = lent(self.task.model, self.strategy.device)
-        with contextlib.nullcontext() if self._is_fitting else lending:
+        # The ranks have left their group, too; within `fit` joining does nothing.
+        with contextlib.nullcontext() if self._is_fitting else lending, process_group(self.config):
             weights = fit.average.swapped()
             return validate(self.task, loader, fit.stepper, self.strategy, weights, self.step)
 
