@@ -68,10 +68,10 @@ def field() -> np.ndarray:
     return x
 
 
-def within(x: np.ndarray, y: np.ndarray) -> bool:
+def within(x: np.ndarray, y: np.ndarray, bound: float = BOUND) -> bool:
     """Whether every value is within the bound, and missing ones are equal bit for bit."""
     missing = x == np.float32(1e20)
-    near = np.abs(x[~missing].astype(np.float64) - y[~missing]) <= BOUND
+    near = np.abs(x[~missing].astype(np.float64) - y[~missing]) <= bound
     return bool(near.all() and (y[missing] == x[missing]).all())
 
 
@@ -114,6 +114,30 @@ def by_nccopy(plugins: Path, path: Path, x: np.ndarray) -> bool:
     copy = path.with_suffix(".copy.nc")
     tool(plugins, "nccopy", "-F", "none", path, copy)
     return by_h5py(plugins, copy, x)
+
+
+def by_ncks(plugins: Path, path: Path, x: np.ndarray) -> bool:
+    """Cut with NCO without the filter; with it, cut values are coded once more."""
+    bare, cut = path.with_suffix(".bare.nc"), path.with_suffix(".cut.nc")
+    tool(plugins, "ncks", "-O", "-L", "0", "-d", "z,2,5", path, bare)
+    tool(plugins, "ncks", "-O", "-d", "z,2,5", path, cut)
+    with h5py.File(cut) as file:
+        twice = within(x[2:6], file["t"][...], 2 * BOUND)
+    return by_h5py(plugins, bare, x[2:6]) and twice
+
+
+def by_cdo(plugins: Path, path: Path, x: np.ndarray) -> bool:
+    """Copy with CDO; it takes missing values from the attribute."""
+    copy = path.with_suffix(".cdo.nc")
+    tool(plugins, "cdo", "-s", "-O", "-f", "nc4", "copy", path, copy)
+    return by_h5py(plugins, copy, x)
+
+
+def by_h5netcdf(plugins: Path, path: Path, x: np.ndarray) -> bool:
+    import h5netcdf
+
+    with h5netcdf.File(path) as file:
+        return within(x, file["t"][...])
 
 
 def by_netcdf4(plugins: Path, path: Path, x: np.ndarray) -> bool:
@@ -183,6 +207,9 @@ READERS: dict[str, Callable[[Path, Path, np.ndarray], bool]] = {
     "h5repack": by_h5repack,
     "ncdump": by_ncdump,
     "nccopy": by_nccopy,
+    "ncks": by_ncks,
+    "cdo": by_cdo,
+    "h5netcdf": by_h5netcdf,
     "netCDF4": by_netcdf4,
     "a C program": by_c,
     "a Fortran program": by_fortran,

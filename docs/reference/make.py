@@ -1,12 +1,13 @@
 """Write the pages that follow from the code: `python docs/reference/make.py`.
 
-plugins.md comes from the registries, api/*.md from the public names of every package.
+plugins.md and operators.md come from the registries, api/*.md from the public names of packages.
 """
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Iterable
 from pathlib import Path
 
 import scitoolkit
@@ -17,6 +18,14 @@ KINDS_HEAD = """# Plug-in kinds
 
 Written by `python docs/reference/make.py` from the registries; `scitoolkit ls KIND` prints the same
 with what each member lacks on this machine.
+"""
+OPERATORS_HEAD = """# Operators that are exported to C
+
+Written by `python docs/reference/make.py`. Modules are traced by `torch.export`, which takes most
+operators of torch apart into these of its core (ATen). Any other is refused by name.
+
+| lowering | operators |
+|---|---|
 """
 API_HEAD = """# {title}
 
@@ -37,6 +46,24 @@ def plugin_page() -> str:
         parts += [f"| `{row.name}` | {row.summary or '-'} |" for row in rows]
         parts[-1] += "\n"
     return "\n".join(parts)
+
+
+def operators_page() -> str:
+    """Return operators.md: the ATen operators that are exported, by lowering."""
+    from scitoolkit.deploy.kinds import lowerings
+    from scitoolkit.deploy.lowering.complex_numbers import LINEAR, OTHER
+    from scitoolkit.deploy.taken_apart import FROM_TORCH, TABLE
+
+    def names(targets: Iterable[str]) -> str:
+        return ", ".join(f"`{n}`" for n in sorted({t.removeprefix("aten.") for t in targets}))
+
+    rows = [
+        (f"`{name}`", (t.rsplit(".", 1)[0] for t in lowerings.get(name).targets))
+        for name in lowerings
+    ]
+    rows.append(("written with others", [*FROM_TORCH, *(op._schema.name[6:] for op in TABLE)]))
+    rows.append(("of complex numbers", [*LINEAR, *OTHER]))
+    return OPERATORS_HEAD + "".join(f"| {kind} | {names(own)} |\n" for kind, own in rows)
 
 
 def how_to_add(group: str) -> str:
@@ -66,7 +93,11 @@ def api_pages() -> dict[str, str]:
 def pages() -> dict[Path, str]:
     """Return the text of every page that follows from the code."""
     api = {FOLDER / "api" / f"{title}.md": text for title, text in api_pages().items()}
-    return {FOLDER / "plugins.md": plugin_page(), **api}
+    return {
+        FOLDER / "plugins.md": plugin_page(),
+        FOLDER / "operators.md": operators_page(),
+        **api,
+    }
 
 
 if __name__ == "__main__":

@@ -32,6 +32,10 @@ def command(
         str,
         typer.Option(help="Dim names for files that store none, e.g. simulation,time,y,x."),
     ] = "",
+    sample_dim: Annotated[
+        str,
+        typer.Option(help="The dim that counts samples, where the files do not say which."),
+    ] = "",
     as_json: options.Json = False,
 ) -> None:
     """Inspect data and write a short commented configuration for them, ready to run."""
@@ -58,7 +62,7 @@ def command(
         for named, file in zip(files, sources, strict=True)
     ]
     names = [d for d in dims.split(",") if d]
-    text = job_for_task(what).starter(DataToStart(sources, written, names))
+    text = job_for_task(what).starter(DataToStart(sources, written, names, sample_dim))
     if as_json:
         options.print_json({"path": str(output) if output else None, "text": text})
     if output is None:

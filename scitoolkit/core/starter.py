@@ -20,11 +20,13 @@ class DataToStart:
         files: paths or patterns relative to the current folder.
         written: the same relative to the configuration file.
         dims: dim names for files that do not store any.
+        sample_dim: the dim that counts samples, "" to read it from the files.
     """
 
     files: Sequence[str]
     written: Sequence[str]
     dims: Sequence[str] = ()
+    sample_dim: str = ""
 
     @property
     def path(self) -> str | list[str]:

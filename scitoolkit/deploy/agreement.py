@@ -132,6 +132,12 @@ def _declared(result: Any, spec: ArraySpec, samples: int, name: str) -> np.ndarr
             if isinstance(shape, tuple)
             else "return tensors",
         )
+    if result.is_complex():
+        raise ConfigError(
+            f"output {spec.name} has complex numbers",
+            where=f"function {name!r}",
+            fix="torch.view_as_real(y), with a dim of 2 more",
+        )
     return result.detach().numpy()
 
 

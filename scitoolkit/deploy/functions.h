@@ -77,6 +77,54 @@ static inline double stk_gelu_double(double x) { return 0.5 * x * (1 + erf(x * 0
 static inline double stk_gelu_tanh_double(double x) {
   return x * stk_sigmoid_double(1.5957691216057308 * (x + 0.044715 * x * x * x));
 }
+static inline double stk_erfinv(double x) {
+  /* Winitzki's approximation and Newton steps. */
+  if (!(fabs(x) < 1)) return fabs(x) == 1 ? copysign(INFINITY, x) : NAN;
+  const double l = log1p(-x * x), m = 4.3307467508 + l / 2;
+  double y = copysign(sqrt(sqrt(m * m - l / 0.147) - m), x);
+  for (int k = 0; k < 4; k++) y -= (erf(y) - x) * 0.88622692545275801 * exp(y * y);
+  return y;
+}
+static inline double stk_digamma(double x) {
+  /* Reflection, recurrence to 10 and an asymptotic series. */
+  double more = 0;
+  if (x == 0) return copysign(INFINITY, -x);
+  if (x < 0) {
+    if (x == floor(x)) return NAN;
+    more = -3.14159265358979324 / tan(3.14159265358979324 * (x - floor(x)));
+    x = 1 - x;
+  }
+  for (; x < 10; x++) more -= 1 / x;
+  const double s = 1 / (x * x);
+  return more + log(x) - 0.5 / x
+       - s * (1. / 12 - s * (1. / 120 - s * (1. / 252 - s * (1. / 240 - s / 132))));
+}
+/* Order of n numbers, stable, NaN as the largest; spare has n entries. */
+#define STK_SORT(type)                                                                             \
+  static inline int stk_before_##type(type a, type b, int falling) {                               \
+    return falling ? a > b || (a != a && b == b) : a < b || (b != b && a == a);                    \
+  }                                                                                                \
+  static inline void stk_sort_##type(const type *x, int64_t n, int falling, int64_t *order,        \
+                                     int64_t *spare) {                                             \
+    for (int64_t k = 0; k < n; k++) order[k] = k;                                                  \
+    for (int64_t width = 1; width < n; width *= 2) {                                               \
+      for (int64_t start = 0; start < n; start += 2 * width) {                                     \
+        const int64_t middle = start + width < n ? start + width : n;                              \
+        const int64_t end = start + 2 * width < n ? start + 2 * width : n;                         \
+        int64_t a = start, b = middle;                                                             \
+        for (int64_t k = start; k < end; k++) {                                                    \
+          const int right = a == middle ||                                                         \
+            (b < end && stk_before_##type(x[order[b]], x[order[a]], falling));                     \
+          spare[k] = right ? order[b++] : order[a++];                                              \
+        }                                                                                          \
+      }                                                                                            \
+      for (int64_t k = 0; k < n; k++) order[k] = spare[k];                                         \
+    }                                                                                              \
+  }
+STK_SORT(float)
+STK_SORT(double)
+STK_SORT(int64_t)
+STK_SORT(int32_t)
 #define stk_exp(x) _Generic((x), float: stk_exp_float, default: exp)(x)
 #define stk_tanh(x) _Generic((x), float: stk_tanh_float, default: tanh)(x)
 #define stk_erf(x) _Generic((x), float: stk_erf_float, default: erf)(x)

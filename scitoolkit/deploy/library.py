@@ -162,11 +162,14 @@ class Library:
                 or array.dtype != np.float32
                 or not array.flags.c_contiguous
             ):
+                one = shape != np.shape(array) == tuple(want["shape"][1:])
                 raise DataError(
                     f"{want['name']} is {_told(array)}",
                     where=about["symbol"],
-                    allowed=f"float32 {shape} in C order",
-                    fix="np.ascontiguousarray(x, dtype=np.float32)",
+                    allowed=f"float32 {('samples', *shape[1:]) if one else shape} in C order",
+                    fix="x[None]: the first dim counts samples"
+                    if one
+                    else "np.ascontiguousarray(x, dtype=np.float32)",
                 )
         return samples
 

@@ -51,7 +51,13 @@ RESERVED = frozenset(
     "creal erf erfc exp exp2 expm1 fabs fdim floor fma fmax fmin fmod frexp hypot ilogb ldexp "
     "lgamma llrint llround log log10 log1p log2 logb lrint lround nearbyint nextafter "
     "nexttoward pow remainder remquo rint round scalbln scalbn sin sinh sqrt tan tanh tgamma trunc "
-    "abort abs calloc free malloc memcmp memcpy memmove memset realloc".split()
+    "abort abs atexit atof atoi atol bsearch calloc clock exit fclose feof fflush fgets fopen "
+    "fprintf fputc fputs fread free fscanf fseek ftell fwrite getc getchar getenv getline gets "
+    "labs ldiv main malloc memchr memcmp memcpy memmove memset mktime perror printf putc "
+    "putchar puts qsort raise rand random read realloc remove rename rewind scanf select send "
+    "signal sleep snprintf sprintf srand sscanf strcat strchr strcmp strcpy strdup strlen "
+    "strncmp strncpy strstr strtod strtok strtol system time tmpfile ungetc "
+    "vprintf wait write".split()
 )
 
 
@@ -111,6 +117,14 @@ def generate(
         raise ConfigError(
             f"{name!r} is not a name for a C function",
             allowed="letters, digits and _; no name of C or its library",
+            fix="-o model.c",
+        )
+    # Fortran limits names, of which the longest are NAME_NOT_FINITE and SYMBOL_WORKSPACE, to 63.
+    longest = max([len(name) + 11, *(len(interface.symbol(name, f)) + 10 for f in functions)])
+    if longest > 63:
+        raise ConfigError(
+            f"{name!r} is too long: Fortran needs names of {longest} letters",
+            allowed=f"{len(name) - longest + 63} letters",
             fix="-o model.c",
         )
     parts = [_function(name, f, target, coded or {}, apart, bare) for f in functions]

@@ -15,6 +15,8 @@ from torch.utils._pytree import tree_unflatten
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.deploy.builder import Builder
 from scitoolkit.deploy.kinds import Lowering, lowerings
+from scitoolkit.deploy.lowering.complex_numbers import Complex, is_complex, lower_complex
+from scitoolkit.deploy.taken_apart import decompositions
 from scitoolkit.deploy.values import C_TYPES, Expr, View
 
 _KEPT = (
@@ -28,21 +30,13 @@ _KEPT = (
     "hardtanh",
     "native_",
 )
-_TAKEN_APART = (
-    "grid_sampler_2d",
-    "_softmax",
-    "_log_softmax",
-    "addcmul",
-    "lerp",
-    "mish",
-    "hardswish",
-    "hardsigmoid",
-)
 _EMPTY = ("full_like", "zeros_like", "ones_like", "new_zeros", "new_full", "new_ones")
 _IGNORED = (
     "aten._assert_tensor_metadata.default",
     "aten.sym_size.int",
     "aten._assert_scalar.default",
+    "aten._assert_async.default",
+    "aten._assert_async.msg",
 )
 
 
@@ -56,47 +50,13 @@ def program(module: nn.Module, examples: Sequence[Tensor]) -> torch.export.Expor
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             exported = torch.export.export(module, tuple(examples), strict=False)
-            return exported.run_decompositions(_decompositions())
+            return exported.run_decompositions(decompositions(_KEPT))
     except Exception as error:
         text = " ".join(str(error).split())[:200]
         raise ConfigError(
             f"{type(module).__name__} cannot be traced ({type(error).__name__}: {text})",
             where="export to C",
         ) from error
-
-
-def _decompositions() -> dict[Any, Any]:
-    table = dict(torch.export.default_decompositions())
-    for op in list(table):
-        if op.name().removeprefix("aten::").startswith(_KEPT):
-            table.pop(op)
-    packets = [
-        getattr(torch.ops.aten, name) for name in _TAKEN_APART if hasattr(torch.ops.aten, name)
-    ]
-    table.update(torch._decomp.get_decompositions(packets))
-    table[torch.ops.aten._native_batch_norm_legit_no_training.default] = _batch_norm
-    return table
-
-
-def _batch_norm(
-    x: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    mean: Tensor,
-    variance: Tensor,
-    momentum: float,
-    eps: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return batch normalisation in evaluation mode; torch's own decomposition is not functional.
-
-    The second and third result, statistics for a backward pass, are empty.
-    """
-    scale = torch.rsqrt(variance + eps)
-    scale = scale if weight is None else scale * weight
-    shift = -mean * scale if bias is None else bias - mean * scale
-    shape = (1, -1, *[1] * (x.ndim - 2))
-    empty = x.new_zeros(0)
-    return x * scale.view(shape) + shift.view(shape), empty, empty
 
 
 def lower(
@@ -148,6 +108,10 @@ def lower(
     assert out_spec is not None
     results = order(tree_unflatten(own, out_spec))
     for result, into in zip(results, outputs, strict=True):
+        if isinstance(result, Complex):
+            raise ConfigError(
+                "an output of complex numbers", where="export to C", fix="torch.view_as_real(y)"
+            )
         builder.store(builder.value(result), into)
 
 
@@ -170,7 +134,7 @@ def _result(node: Any, known: dict, builder: Builder, by_target: dict[str, type[
             where="export to C",
             fix="pass them as an input",
         )
-    like = node.meta["val"]
+    like = node.meta.get("val")
     _require_result(target, like)
     args = [_argument(a, known) for a in node.args]
     if target.split(".")[1] in _EMPTY or not _mentions_values(args):
@@ -179,6 +143,44 @@ def _result(node: Any, known: dict, builder: Builder, by_target: dict[str, type[
             fill = args[-1] if "full" in target else (1 if "ones" in target else 0)
             return torch.full(tuple(like.shape), fill, dtype=like.dtype)
         return node.target(*args, **named)
+    arguments = _all_arguments(node, args, known)
+    if is_complex(target, args, like):
+
+        def run(other: str, own: Sequence[Any], fake: Any) -> Any:
+            if not _mentions_values(own):  # constants are folded
+                return _folded(other, own)
+            return _lowered(node, other, own, fake, builder, by_target)
+
+        made = lower_complex(run, target, arguments, like)
+        if not isinstance(made, Complex):
+            return made
+        return Complex(*(builder.view(part) for part in (made.real, made.imag)))
+    result = _lowered(node, target, arguments, like, builder, by_target)
+    several = isinstance(like, tuple | list)
+    if several or not isinstance(result, Expr) or len(node.users) < 2:
+        return result
+    return builder.store(result)
+
+
+def _folded(target: str, args: Sequence[Any]) -> Any:
+    """Return the result of an ATen operator on constants."""
+    _, name, overload = target.split(".")
+    function = getattr(getattr(torch.ops.aten, name), overload)
+    pairs = list(zip(function._schema.arguments, args, strict=False))
+    return function(
+        *(value for argument, value in pairs if not argument.kwarg_only),
+        **{argument.name: value for argument, value in pairs if argument.kwarg_only},
+    )
+
+
+def _lowered(
+    node: Any,
+    target: str,
+    arguments: Sequence[Any],
+    like: Any,
+    builder: Builder,
+    by_target: dict[str, type[Lowering]],
+) -> Any:
     member = by_target.get(target)
     if member is None:
         raise ConfigError(
@@ -188,17 +190,13 @@ def _result(node: Any, known: dict, builder: Builder, by_target: dict[str, type[
             fix="write it with other operators, or add a lowering for it",
         )
     try:
-        result = member.lower(builder, target, _all_arguments(node, args, known), like)
+        return member.lower(builder, target, arguments, like)
     except (ArithmeticError, AssertionError, LookupError, RuntimeError, TypeError) as error:
         raise ConfigError(
             f"operator {target} in a form without lowering ({type(error).__name__}: {error})",
             where=f"export to C, {_origin(node)}",
             fix="write it with other operators",
         ) from error
-    several = isinstance(like, tuple | list)
-    if several or not isinstance(result, Expr) or len(node.users) < 2:
-        return result
-    return builder.store(result)
 
 
 def _require_result(target: str, like: Any) -> None:
@@ -245,7 +243,8 @@ def _argument(given: Any, known: dict) -> Any:
 
 def _mentions_values(args: Sequence[Any]) -> bool:
     return any(
-        isinstance(a, View | Expr) or (isinstance(a, list) and _mentions_values(a)) for a in args
+        isinstance(a, Complex | View | Expr) or (isinstance(a, list) and _mentions_values(a))
+        for a in args
     )
 
 

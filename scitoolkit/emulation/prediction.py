@@ -96,6 +96,14 @@ def predict_file(
         )
     steps = config.rollout.predict if steps is None else steps
     rolled = is_rolled(config, emulator.layout, steps)
+    if rolled and (held := _held_forcings(config, emulator.layout, data)):
+        log.warning(
+            "%s: the file has no values of %s after its last sample, and they change in time; they "
+            "are held at their last values for all %d steps",
+            data.where,
+            ", ".join(held),
+            steps,
+        )
     try:
         emulator = on_grid(emulator, config, data.layout, data.where)
         if config.training.divides_fields:
@@ -149,6 +157,23 @@ def is_rolled(config: EmulationConfig, layout: Layout, steps: int | None) -> boo
     """Return whether a prediction is a rollout."""
     steps = config.rollout.predict if steps is None else steps
     return bool(layout.state) and config.data.lead > 0 and steps > 0
+
+
+def _held_forcings(config: EmulationConfig, layout: Layout, data: Data) -> list[str]:
+    """Return the inputs that no step computes, no parameters, that change in time in the data."""
+    computed = {v.name for v in layout.outputs} | set(config.data.parameters)
+    names = [
+        v.name for v in layout.inputs if v.name not in computed and v.name in data.layout.variables
+    ]
+    if not names:
+        return []
+    samples = sorted({0, data.num_samples // 2, data.num_samples - 1})
+    first, *others = (data.frame(sample) for sample in samples)
+    return [
+        name
+        for name in names
+        if any(not np.array_equal(first[name], frame[name], equal_nan=True) for frame in others)
+    ]
 
 
 def _variables(layout: Layout) -> dict[str, StreamedVariable]:

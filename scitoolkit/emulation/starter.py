@@ -15,7 +15,7 @@ _SMALL = 64
 
 def starter(data: DataToStart) -> str:
     """Return a short commented configuration of an emulator that runs without changes."""
-    found = survey(data.files, data.dims)
+    found = survey(data.files, data.dims, data.sample_dim)
     campaign, options = found.campaign, found.options
     rows = np.diff(campaign.index.bounds)
     grid = next(iter(campaign.channels.values())).shape
@@ -33,6 +33,8 @@ def starter(data: DataToStart) -> str:
         inputs=inputs,
         outputs=found.moving,
         dims=list(options.dims) if options.dims else None,
+        sample_dim=None if options.sample_dim == "time" else options.sample_dim,
+        gaps="split" if len(campaign.index.breaks) else None,
         pattern=options.pattern,
         lead=None if options.lead else 0,
         mask=MISSING if missing_cells(campaign) else None,

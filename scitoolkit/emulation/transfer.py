@@ -6,7 +6,7 @@ Spectral layers depend on the length of the box: they apply to finer or coarser 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,6 +15,7 @@ from scitoolkit.core.errors import DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.emulation.config import EmulationConfig
 from scitoolkit.emulation.ensemble import AnyEmulator, build_any, members_of
+from scitoolkit.emulation.models.spectral import modes_per_dim
 from scitoolkit.emulation.normalized_network import MEASURED
 from scitoolkit.emulation.variables import Layout, Variable, cell_widths
 from scitoolkit.io.campaign import Campaign
@@ -83,7 +84,7 @@ def on_grid(
     changes = list(_changes(trained, found))
     if not changes:
         return emulator
-    problems = [p for change in changes for p in _problems(change, config)]
+    problems = [p for change in changes for p in _problems(change, config, list(trained.grid))]
     if trained.mask:
         problems.append("data.mask: the mask belongs to the cells of the training")
     if problems:
@@ -131,7 +132,7 @@ def checked_widths(
     for simulation, found in campaign.other_grids():
         coordinates = {d: found[d][1].tolist() for d in layout.coordinates if d in found}
         for change in _changes(layout, on_cells(layout, layout.grid, coordinates)):
-            if problems := list(_problems(change.as_known(), config)):
+            if problems := list(_problems(change.as_known(), config, list(layout.grid))):
                 raise _other_cells(campaign, simulation, f"{change}; {'; '.join(problems)}")
             if change.widths is not None:
                 widths[change.dim][simulation] = change.widths[1]
@@ -186,6 +187,11 @@ def _on(variable: Variable, grid: Mapping[str, int]) -> Variable:
     return replace(variable, shape=tuple(grid[d] for d in variable.dims))
 
 
+def _modes_of(cells: int, circular: bool) -> int:
+    """Return the number of modes that a grid holds, the constant included."""
+    return (cells + 1) // 2 if circular else cells
+
+
 def _changes(trained: Layout, found: Layout) -> Iterator[_Change]:
     for dim, cells in trained.grid.items():
         here = found.grid[dim]
@@ -206,8 +212,8 @@ def _changes(trained: Layout, found: Layout) -> Iterator[_Change]:
         yield _Change(dim, (cells, here), (min(max(width, low), high), width), even)
 
 
-def _problems(change: _Change, config: EmulationConfig) -> Iterator[str]:
-    """Yield the reasons against a change of one dim."""
+def _problems(change: _Change, config: EmulationConfig, dims: Sequence[str]) -> Iterator[str]:
+    """Yield the reasons against a change of one dim, one of all `dims` of the grid."""
     dim = change.dim
     before, here = change.lengths
     if not change.even:
@@ -227,6 +233,16 @@ def _problems(change: _Change, config: EmulationConfig) -> Iterator[str]:
             yield f"{name}: its convolutions were trained on points {width} apart"
         if model.tied_to_box and not change.same_length:
             yield f"{name}: its modes are those of a box of length {before:.4g}, not {here:.4g}"
+        if modes := getattr(model, "modes", None):
+            wanted = modes_per_dim(modes, len(dims))[dims.index(dim)]
+            circular = config.boundary.get(dim) == "circular"
+            learned, used = (min(wanted, _modes_of(n, circular)) for n in change.cells)
+            if used > learned:
+                yield (
+                    f"{name}: of its {wanted} modes along {dim}, the {change.cells[0]} cells of "
+                    f"the training hold {learned}, so that {used - learned} were never trained; "
+                    f"train with {key}.modes: [{learned}]"
+                )
         whole = model.whole_cells()
         if change.cells[0] % whole == 0 and change.cells[1] % whole:
             yield f"{name}: multiples of {whole} cells, as in training, halve evenly"

@@ -284,14 +284,13 @@ def _results(
 
 
 def _verdict(check: Check, sample: str) -> Verdict:
-    """Return the error of a quantity compared with its tolerance, in percent where possible."""
+    """Return the error of a quantity in percent where possible; its tolerance is no rival."""
     scale, unit = (100 / abs(check.exact), "%") if check.exact else (1.0, check.unit)
-    values = f"{sample}{check.found:.4g}; exact {check.exact:.4g}"
+    allowed = f"{scale * check.tolerance:.3g} {unit}".strip()
+    values = f"{sample}{check.found:.4g}; exact {check.exact:.4g}; tolerance {allowed}"
     return Verdict(
         quantity=f"error of the {check.quantity} ({values})",
         ours=scale * abs(check.found - check.exact),
-        rival=scale * check.tolerance,
-        rival_name="the tolerance",
         unit=unit,
     )
 

@@ -15,6 +15,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from scitoolkit.core.content import shipped_path
 from scitoolkit.core.errors import (
     ConfigError,
@@ -35,6 +37,7 @@ from scitoolkit.io.coordinates import (
 )
 from scitoolkit.io.formats.base import format_of, recognised, unreadable
 from scitoolkit.io.netcdf_writer import write_netcdf
+from scitoolkit.io.roles import role_by_metadata, role_by_name
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -224,6 +227,7 @@ def _open_many(paths: Sequence[Path], dims: Dims | None, chunks: Any) -> xr.Data
             parts.append(_open_one(path, dims, {} if chunks is None else chunks))
         dim = _shared_time_dim(parts[0], str(paths[0]))
         _require_same_units(parts, paths)
+        _require_same_scalars(parts, paths)
         if all(dim in part.coords for part in parts):
             parts.sort(key=lambda part: part[dim].values[0])
         joined = xr.concat(
@@ -235,7 +239,7 @@ def _open_many(paths: Sequence[Path], dims: Dims | None, chunks: Any) -> xr.Data
             join="exact",
             combine_attrs="override",
         )
-    except (ValueError, KeyError, IndexError) as error:
+    except (ValueError, KeyError, IndexError, TypeError) as error:
         for part in parts:
             part.close()
         raise DataError(
@@ -256,15 +260,37 @@ def _open_many(paths: Sequence[Path], dims: Dims | None, chunks: Any) -> xr.Data
 
 
 def _require_same_units(parts: Sequence[xr.Dataset], paths: Sequence[Path]) -> None:
-    """Raise DataError if files state different units for a variable."""
+    """Raise DataError if files state different units for a variable or coordinate."""
     for part, path in zip(parts[1:], paths[1:], strict=True):
-        for name, first in parts[0].data_vars.items():
-            units = [str(a.attrs.get("units", "")) for a in (first, part.get(name, first))]
+        for name, first in parts[0].variables.items():
+            other = part.variables.get(name, first)
+            units = [str(a.attrs.get("units", "")) for a in (first, other)]
             if all(units) and not same_unit(*units):
                 raise DataError(
                     f"unit {units[1]!r}, but {units[0]!r} in {paths[0]}",
                     where=f"{path}: variable {name}",
                     fix="convert the files to one unit",
+                )
+
+
+def _require_same_scalars(parts: Sequence[xr.Dataset], paths: Sequence[Path]) -> None:
+    """Raise DataError if a number differs that a join along time would take from the first file.
+
+    A member, a height or a parameter tells files apart; the times of a file do not.
+    """
+    for part, path in zip(parts[1:], paths[1:], strict=True):
+        for name, first in parts[0].variables.items():
+            other = part.variables.get(name)
+            if first.ndim or other is None or other.ndim or first.dtype.kind not in "biuf":
+                continue
+            if role_by_name(str(name)) == "time" or role_by_metadata(first.attrs) == "time":
+                continue
+            if not np.array_equal(first.values, other.values, equal_nan=first.dtype.kind == "f"):
+                raise DataError(
+                    f"{name} is {other.values}, but {first.values} in {paths[0]}",
+                    where=str(path),
+                    allowed="parts of one record",
+                    fix="join files of one record only",
                 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -126,9 +127,13 @@ class Fit:
         )
         self._compiled = CompiledModel(task.model) if config.compile else None
 
-    def compiling(self) -> contextlib.AbstractContextManager[None]:
-        """Return the context of a training step, the first of which may compile the model."""
-        return self._compiled.told() if self._compiled else contextlib.nullcontext()
+    def compiling(self, stop: Callable[[], str]) -> contextlib.AbstractContextManager[None]:
+        """Return the context of a training step, the first of which may compile the model.
+
+        Args:
+            stop: returns the name of a received signal, or an empty string.
+        """
+        return self._compiled.told(stop) if self._compiled else contextlib.nullcontext()
 
     def train_mode(self) -> None:
         """Put the modules into the modes that they had at the start of the training."""

@@ -133,7 +133,7 @@ class TrainingLoop:
                 self._task.at(self._progress())
             rate = fit.rate.apply(position.step)
             logged = (position.step + 1) % config.log_every == 0
-            with fit.compiling():
+            with fit.compiling(lambda: signals.received):
                 outcome = stepper.run(batches, position.step, logged)
             position.step += 1
             if averages:

@@ -103,9 +103,8 @@ class _Watch:
                     os.write(self._before, numbers)
             if signal.SIGTERM not in numbers:
                 continue
-            now = time.monotonic()
-            first = now if first is None else first
-            if now - first > SAME_REQUEST_SECONDS:
+            first = first or time.monotonic()
+            if time.monotonic() - first > SAME_REQUEST_SECONDS:
                 os.write(2, b"ended at once by a second SIGTERM; nothing more is saved\n")
                 os._exit(ENDED)
 

@@ -26,7 +26,7 @@ MOST_GROUPS = 16
 
 
 class Convolution(Lowering):
-    """Convolutions with constant kernels: any stride, dilation and zero padding; groups."""
+    """Convolutions with constant kernels: stride, dilation, zero padding, groups; transposed."""
 
     targets: ClassVar[Sequence[str]] = ("aten.convolution.default",)
 
@@ -34,13 +34,16 @@ class Convolution(Lowering):
     def lower(cls, builder: Builder, target: str, args: Sequence[Any], like: Any) -> Value:
         """Return the convolved view (B, C, *space), channels last in memory."""
         x, weight, bias, stride, padding, dilation, transposed, _, groups = args
-        if transposed or not isinstance(weight, torch.Tensor):
-            kind = "that is transposed" if transposed else "with a computed kernel"
+        if not isinstance(weight, torch.Tensor):
             raise ConfigError(
-                f"a convolution {kind}", where="export to C", fix="upsample and convolve"
+                "a convolution with a computed kernel", where="export to C", fix="x.unfold and sums"
             )
-        padded = _padded(builder, x, padding)
         kernel = weight.numpy()
+        if transposed:
+            padded = _spread(builder, x, kernel.shape, args)
+            kernel, stride = _turned(kernel, groups), [1] * len(stride)
+        else:
+            padded = _padded(builder, x, padding)
         added = None if bias is None else bias.numpy()
         geometry = (list(stride), list(dilation), list(like.shape[2:]))
         if groups == 1:
@@ -54,6 +57,37 @@ class Convolution(Lowering):
                 allowed=f"{MOST_GROUPS} groups",
             )
         return _grouped(builder, padded, kernel, added, groups, like, *geometry)
+
+
+def _spread(builder: Builder, x: Any, kernel: Sequence[int], args: Sequence[Any]) -> View:
+    """Return the input of a transposed convolution with zeros between its cells and around them.
+
+    A convolution by the turned kernel without stride then has the results of the transposed one.
+    """
+    _, _, _, stride, padding, dilation, _, more, _ = args
+    value = builder.view(x)
+    shape, places = list(value.shape[:2]), []
+    for n, k, s, p, d, m in zip(
+        value.shape[2:], kernel[2:], stride, padding, dilation, more, strict=True
+    ):
+        low = d * (k - 1) - p
+        size = (n - 1) * s + 1 + 2 * low + m
+        shape.append(size)
+        places.append([(i, low + i * s) for i in range(n) if 0 <= low + i * s < size])
+    into = builder.new(shape, value.dtype, [0, *range(2, len(shape)), 1])
+    builder.store(Expr("0", (), tuple(shape), value.dtype), into)
+    inner = into
+    for dim, pairs in enumerate(places, 2):
+        value = value.take(dim, [i for i, _ in pairs])
+        inner = inner.take(dim, [i for _, i in pairs])
+    builder.store(value, inner)
+    return into
+
+
+def _turned(kernel: np.ndarray, groups: int) -> np.ndarray:
+    """Return the kernel (in, out of a group, *) of a transposed convolution for a plain one."""
+    parts = np.split(np.flip(kernel, tuple(range(2, kernel.ndim))), groups)
+    return np.ascontiguousarray(np.concatenate([np.swapaxes(part, 0, 1) for part in parts]))
 
 
 def _padded(builder: Builder, x: Any, padding: Sequence[int]) -> View:

@@ -37,6 +37,17 @@ _UNARY = {
     "expm1": "expm1({0})",
     "logical_not": "!{0}",
     "sign": "({0} > 0) - ({0} < 0)",
+    **{
+        name: f"{name}({{0}})"
+        for name in (
+            "tan asin acos atan sinh cosh asinh acosh atanh ceil trunc exp2 log2 log10 erfc lgamma"
+        ).split()
+    },
+    "erfinv": "stk_erfinv({0})",
+    "digamma": "stk_digamma({0})",
+    "isnan": "{0} != {0}",
+    "isinf": "fabs({0}) == INFINITY",
+    "signbit": "{0} < 0 || 1 / {0} < 0",
 }
 _BINARY = {
     "mul": "{0} * {1}",
@@ -54,7 +65,12 @@ _BINARY = {
     "logical_or": "{0} || {1}",
     "bitwise_and": "{0} & {1}",
     "bitwise_or": "{0} | {1}",
+    "bitwise_xor": "{0} ^ {1}",
     "remainder": "{0} - floor((double){0} / {1}) * {1}",
+    **{
+        name: f"{name}({{0}}, {{1}})"
+        for name in ("atan2", "hypot", "fmod", "fmax", "fmin", "copysign")
+    },
 }
 _POWERS = {
     2: "{0} * {0}",
@@ -101,10 +117,6 @@ class Elementwise(Lowering):
         *(f"aten.{name}.default" for name in _UNARY),
         *(f"aten.{name}.Tensor" for name in _BINARY),
         *(f"aten.{name}.Scalar" for name in _BINARY),
-        "aten.maximum.default",
-        "aten.minimum.default",
-        "aten.logical_and.default",
-        "aten.logical_or.default",
         "aten.pow.Tensor_Tensor",
         "aten.pow.Tensor_Scalar",
         "aten.add.Tensor",
@@ -114,6 +126,11 @@ class Elementwise(Lowering):
         "aten.rsub.Scalar",
         "aten.gelu.default",
         "aten.clamp.default",
+        "aten.clamp.Tensor",
+        "aten.div.Tensor_mode",
+        "aten.div.Scalar_mode",
+        "aten.bitwise_not.default",
+        *(f"aten.{name}.default" for name in _BINARY if not name.startswith("bitwise")),
         "aten.where.self",
         "aten._to_copy.default",
         "aten.leaky_relu.default",
@@ -126,6 +143,8 @@ class Elementwise(Lowering):
     def lower(cls, builder: Builder, target: str, args: Sequence[Any], like: Any) -> Value:
         """Return the expression."""
         name, dtype = target.split(".")[1], dtype_of(like)
+        if target == "aten.clamp.Tensor":
+            return _clamped(builder, args, dtype, tuple(like.shape))
         values: list[Value] = []
         computing = _computing(args, dtype)
         given = [operand(builder, a, values, computing) for a in args[: _arity(name, args)]]
@@ -137,6 +156,15 @@ class Elementwise(Lowering):
         if dtype not in C_TYPES:
             raise_dtype(target, dtype)
         return Expr(text, tuple(values), tuple(like.shape), dtype)
+
+
+def _clamped(builder: Builder, args: Sequence[Any], dtype: str, shape: tuple[int, ...]) -> Value:
+    """Return x between two arrays, of which one may be None."""
+    x = builder.value(args[0])
+    for limit, name in zip(args[1:3], ("stk_larger", "stk_smaller"), strict=True):
+        if limit is not None:
+            x = Expr(f"{name}({{0}}, {{1}})", (x, builder.value(limit)), shape, dtype)
+    return x
 
 
 def raise_dtype(target: str, dtype: str) -> None:
@@ -169,6 +197,7 @@ def _computing(args: Sequence[Any], dtype: str) -> str:
 
 def _arity(name: str, args: Sequence[Any]) -> int:
     if name in _UNARY or name in (
+        "bitwise_not",
         "gelu",
         "clamp",
         "_to_copy",
@@ -199,6 +228,11 @@ def _text(
             given = given[::-1]
         second = given[1] if alpha == 1 else f"{literal(alpha, dtype)} * {given[1]}"
         return f"{given[0]} {'+' if name == 'add' else '-'} {second}"
+    if name == "div" and len(args) > 2:
+        whole = {"floor": "floor((double)", "trunc": "trunc((double)", None: "("}[args[2]]
+        return f"{whole}{given[0]} / {given[1]})"
+    if name == "bitwise_not":
+        return f"!{given[0]}" if bool_result else f"~{given[0]}"
     if name == "pow" and isinstance(args[1], int | float) and args[1] in _POWERS:
         return _POWERS[args[1]].format(given[0])
     if name == "gelu":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from scitoolkit.core.errors import ConfigError
@@ -12,7 +12,7 @@ from scitoolkit.deploy.kinds import Lowering
 from scitoolkit.deploy.loops import Body, loop_text
 from scitoolkit.deploy.lowering.reductions import reduced
 from scitoolkit.deploy.lowering.views import reshaped
-from scitoolkit.deploy.values import Expr, Value, View
+from scitoolkit.deploy.values import Expr, Value, View, numel
 
 if TYPE_CHECKING:
     import torch
@@ -119,33 +119,148 @@ def _loaded(builder: Builder, x: View, indices: Sequence[Any], shape: tuple[int,
 
 
 class SumAt(Lowering):
-    """index_add along the first dim at constant indices, in order."""
+    """Sums and assignments at computed and constant indices, in order."""
 
-    targets: ClassVar[Sequence[str]] = ("aten.index_add.default", "aten.index_put.default")
+    targets: ClassVar[Sequence[str]] = (
+        "aten.index_add.default",
+        "aten.index_put.default",
+        "aten.scatter.src",
+        "aten.scatter.value",
+        "aten.scatter_add.default",
+        "aten.scatter_reduce.two",
+    )
 
     @classmethod
     def lower(cls, builder: Builder, target: str, args: Sequence[Any], like: Any) -> Value:
-        """Return the sums."""
+        """Return the array after the sums or assignments."""
+        shape = tuple(like.shape)
         if target == "aten.index_put.default":
-            base, (index,), source = args[0], args[1][:1], args[2]
-            if len(args[1]) != 1 or len(args) < 4 or not args[3]:
-                raise ConfigError(
-                    "index_put that does not add along the first dim", where="export to C"
-                )
+            return _put(builder, args, shape)
+        if target == "aten.index_add.default":
+            base, dim, index, source, alpha = args
+            dim %= len(shape)
+            if alpha == 1 and isinstance(index, torch.Tensor):
+                return _added(builder, base, dim, index, source)
+            own = builder.value(source)
+            source = Expr(f"{alpha} * {{0}}", (own,), own.shape, own.dtype)
+            line = tuple(n if d == dim else 1 for d, n in enumerate(own.shape))
+            index = reshaped(builder, builder.value(index), line)
+            return _scattered(builder, base, {dim: index}, source, "{0} + {1}", own.shape)
+        base, dim, index, source = args[:4]
+        way = {"scatter_add": "sum", "scatter": None}.get(target.split(".")[1], "two")
+        if way == "two":
+            way = args[4]
+            if not args[5]:
+                raise ConfigError("scatter_reduce without include_self", where="export to C")
+        if way not in _WAYS:
+            raise ConfigError(
+                f"scatter_reduce by {way}", where="export to C", allowed="sum, prod, amax, amin"
+            )
+        where = tuple(index.shape)
+        if isinstance(source, int | float):
+            source = torch.full((1,) * len(shape), source, dtype=like.dtype)
         else:
-            base, dim, index, source = args[:4]
-            if dim:
-                raise ConfigError("index_add along another dim than the first", where="export to C")
-        if not isinstance(index, torch.Tensor):
-            raise ConfigError(f"{target} with computed indices", where="export to C")
-        start = builder.value(base)
-        into = builder.store(start, builder.new(start.shape, start.dtype))
-        added = builder.view(source)
-        target_rows = into.take(0, index.tolist())
-        rows = View(into.buffer, target_rows.shape, target_rows.strides, target_rows.offset)
-        body = Body(rows)
-        line = f"{{into}} = {{into}} + {body.load(added)};"
-        builder.emit(
-            loop_text(rows, body.lines, line, body.leaves, builder.table, serial=True), into, added
+            source = _first(builder.view(source), where)
+        return _scattered(builder, base, {dim % len(shape): index}, source, _WAYS[way], where)
+
+
+_WAYS = {
+    None: "{1}",
+    "sum": "{0} + {1}",
+    "prod": "{0} * {1}",
+    "amax": "stk_larger({0}, {1})",
+    "amin": "stk_smaller({0}, {1})",
+}
+"""New value of an element by its old one and the scattered one."""
+
+
+def _first(view: View, shape: Sequence[int]) -> View:
+    for dim, size in enumerate(shape):
+        view = view.take(dim, range(size))
+    return view
+
+
+def _added(builder: Builder, base: Any, dim: int, index: torch.Tensor, source: Any) -> View:
+    """Return sums at constant indices of a dim."""
+    start = builder.value(base)
+    into = builder.store(start, builder.new(start.shape, start.dtype))
+    added = builder.view(source)
+    rows = into.take(dim, [i % start.shape[dim] for i in index.tolist()])
+    body = Body(rows)
+    line = f"{{into}} = {{into}} + {body.load(added)};"
+    builder.emit(
+        loop_text(rows, body.lines, line, body.leaves, builder.table, serial=True), into, added
+    )
+    return into
+
+
+def _put(builder: Builder, args: Sequence[Any], shape: tuple[int, ...]) -> View:
+    """Return index_put: assignments, or sums, at indices of neighbouring dims."""
+    base, indices, source = args[:3]
+    adds = len(args) > 3 and bool(args[3])
+    used = [d for d, index in enumerate(indices) if index is not None]
+    first, constant = used[0], isinstance(indices[used[0]], torch.Tensor)
+    if used == [0] and adds and constant and indices[0].ndim == 1:
+        return _added(builder, base, 0, indices[0], source)
+    if used != list(range(first, used[-1] + 1)):
+        raise ConfigError("an index with slices between index tensors", where="export to C")
+    block = torch.broadcast_shapes(*(tuple(indices[d].shape) for d in used))
+    after = shape[used[-1] + 1 :]
+    where = (*shape[:first], *block, *after)
+    own = {}
+    for d in used:
+        value, wide = indices[d], (*indices[d].shape, *[1] * len(after))
+        own[d] = (
+            value.reshape(wide)
+            if isinstance(value, torch.Tensor)
+            else reshaped(builder, value, wide)
         )
-        return into
+    ramps = {d: d for d in range(first)} | {
+        used[-1] + 1 + k: first + len(block) + k for k in range(len(after))
+    }
+    way = _WAYS["sum" if adds else None]
+    return _scattered(builder, base, own, source, way, where, ramps)
+
+
+def _scattered(
+    builder: Builder,
+    base: Any,
+    indices: Mapping[int, Any],
+    source: Any,
+    way: str,
+    where: tuple[int, ...],
+    ramps: Mapping[int, int] | None = None,
+) -> View:
+    """Return an array with elements replaced one after the other.
+
+    Args:
+        builder: the program.
+        base: the array.
+        indices: {dim: indices that broadcast to `where`}; clamped to the array.
+        source: values that broadcast to `where`.
+        way: text of the new value by the old and the scattered one.
+        where: shape of the indices and the values.
+        ramps: {other dim: dim of `where` that runs along it}; the same dim unless given.
+    """
+    start = builder.value(base)
+    into = builder.store(start, builder.new(start.shape, start.dtype))
+    values: list[Value] = []
+    places = []
+    for dim, size in enumerate(start.shape):
+        index = indices.get(dim)
+        if index is None:
+            index = _ramp(dim if ramps is None else ramps[dim], where)
+        values.append(builder.value(index))
+        places.append(f"stk_within({{{dim}}}, {size}) * {into.strides[dim]}")
+    flat = Expr(" + ".join(places) or "0", tuple(values), where, "int64")
+    place = builder.store(flat, builder.new(where, "int64"))
+    own = builder.value(source)
+    if isinstance(own, Expr):
+        own = builder.store(own)
+    entries = builder.store(own.expand(where), builder.new(where, start.dtype))
+    at = f"{into.buffer.name}[{place.buffer.name}[i]]"
+    text = way.format(at, f"{entries.buffer.name}[i]")
+    builder.emit(
+        f"for (int64_t i = 0; i < {numel(where)}; i++) {at} = {text};", into, place, entries
+    )
+    return into

@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Sequence
 from typing import Any, ClassVar
+
+import numpy as np
 
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.deploy.builder import Builder
 from scitoolkit.deploy.kinds import Lowering
 from scitoolkit.deploy.loops import Body, loop_text
-from scitoolkit.deploy.lowering.elementwise import literal
+from scitoolkit.deploy.lowering.along import ALONG, along
+from scitoolkit.deploy.lowering.elementwise import dtype_of, literal
+from scitoolkit.deploy.lowering.padding import padded
 from scitoolkit.deploy.values import Expr, Value, View, contiguous, numel
 
-_START = {"sum": "0", "amax": "-INFINITY", "amin": "INFINITY"}
+_START = {"sum": "0", "prod": "1", "any": "0", "amax": "-INFINITY", "amin": "INFINITY"}
 _NEXT = {
     "sum": "{total} + {x}",
+    "prod": "{total} * {x}",
+    "any": "{total} | ({x} != 0)",
     "amax": "stk_larger({x}, {total})",
     "amin": "stk_smaller({x}, {total})",
 }
 
 
 class Reductions(Lowering):
-    """sum, mean, amax, amin, var over constant dims."""
+    """sum, mean, prod, any, amax, amin, var over constant dims, and operators along one dim."""
 
     targets: ClassVar[Sequence[str]] = (
         "aten.sum.dim_IntList",
@@ -33,11 +40,19 @@ class Reductions(Lowering):
         "aten.amin.default",
         "aten.var.correction",
         "aten.var_mean.correction",
+        "aten.prod.default",
+        "aten.prod.dim_int",
+        "aten.any.default",
+        "aten.any.dim",
+        "aten.any.dims",
+        *ALONG,
     )
 
     @classmethod
     def lower(cls, builder: Builder, target: str, args: Sequence[Any], like: Any) -> Any:
         """Return the reduced value."""
+        if target in ALONG:
+            return along(builder, target, args, like)
         name, x = target.split(".")[1], builder.value(args[0])
         requested = args[1] if len(args) > 1 and args[1] is not None else range(len(x.shape))
         dims = sorted(
@@ -54,6 +69,9 @@ class Reductions(Lowering):
             total = reduced(builder, square, dims, "sum", shape)
             variance = _scaled(total, max(count - correction, 0))
             return (variance, contiguous(mean.buffer, shape)) if name == "var_mean" else variance
+        if name == "any" or (name in ("sum", "prod") and x.dtype != dtype_of(like)):
+            text = "{0} != 0" if name == "any" else "{0}"
+            x = Expr(text, (x,), x.shape, dtype_of(like))
         total = reduced(builder, x, dims, "sum" if name == "mean" else name, tuple(like.shape))
         return _scaled(total, count) if name == "mean" else total
 
@@ -114,37 +132,66 @@ class Pooling(Lowering):
         average = target.startswith("aten.avg")
         size, stride, padding = (_each(a, space) for a in args[1:4])
         stride = stride or size
-        dilation, ceil_mode = (
-            ([1] * space, args[4]) if average else (_each(args[4], space), args[5])
-        )
-        beyond = ceil_mode and any(
-            (n - k) % s for n, k, s in zip(x.shape[-space:], size, stride, strict=True)
-        )
-        divisor = args[6] if average and len(args) > 6 else None
-        if any(padding) or any(d != 1 for d in dilation) or beyond or divisor is not None:
-            raise ConfigError(
-                f"{target} with padding, dilation, divisor_override or windows beyond the end",
-                where="export to C",
-                fix="pad before it, and pool whole windows",
-            )
+        dilation = [1] * space if average else _each(args[4], space)
         result = like[0] if isinstance(like, tuple | list) else like
+        divisor = args[6] if average and len(args) > 6 else None
+        if not average and builder.view(args[0]).dtype not in ("float32", "float64"):
+            raise ConfigError(f"{target} of integers", where="export to C", fix="x.float()")
+        wide, counts = _windows(
+            x.shape[-space:], list(result.shape[-space:]), size, stride, padding, dilation
+        )
+        inside = not average or not args[5]
+        if any(any(pair) for pair in wide):
+            fill = "0" if average else "-INFINITY"
+            x = padded(builder, x, [(0, 0)] * (len(x.shape) - space) + wide, fill)
         views = []
         for place in itertools.product(*map(range, size)):
             view = x
             for axis, start in enumerate(place):
                 dim = len(x.shape) - space + axis
-                at = [start + stride[axis] * i for i in range(result.shape[dim])]
+                at = [dilation[axis] * start + stride[axis] * i for i in range(result.shape[dim])]
                 view = view.take(dim, at)
             views.append(view)
-        if target.startswith("aten.avg"):
+        if average:
             text = " + ".join(f"{{{i}}}" for i in range(len(views)))
-            text = f"({text}) * {literal(1 / len(views), x.dtype)}"
-            return Expr(text, tuple(views), tuple(result.shape), x.dtype)
+            shares = np.full(1, 1 / (divisor or len(views)))
+            if divisor is None:
+                shares = 1 / functools.reduce(np.multiply.outer, [c[inside] for c in counts])
+            if np.ptp(shares) == 0:
+                text = f"({text}) * {literal(float(shares.flat[0]), x.dtype)}"
+                return Expr(text, tuple(views), tuple(result.shape), x.dtype)
+            factor = builder.constant(np.asarray(shares, x.dtype)).expand(tuple(result.shape))
+            text = f"({text}) * {{{len(views)}}}"
+            return Expr(text, (*views, factor), tuple(result.shape), x.dtype)
         # A variable for each step: nested macros would double the text with every place.
         largest: Value = views[0]
         for view in views[1:]:
             largest = Expr("stk_larger({1}, {0})", (largest, view), tuple(result.shape), x.dtype)
         return (largest, None)
+
+
+def _windows(
+    cells: Sequence[int],
+    windows: Sequence[int],
+    size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+) -> tuple[list[tuple[int, int]], list[tuple[np.ndarray, np.ndarray]]]:
+    """Return the cells to add at both ends, and the cells of each window, with and without them.
+
+    Cells beyond the padding, which windows of `ceil_mode` have, do not count.
+    """
+    wide, counts = [], []
+    for n, count, k, step, pad, gap in zip(
+        cells, windows, size, stride, padding, dilation, strict=True
+    ):
+        places = np.arange(count)[:, None] * step + gap * np.arange(k) - pad
+        wide.append((pad, max(0, int(places.max()) - n + 1)))
+        counts.append(
+            ((places < n + pad).sum(1), ((places >= 0) & (places < n)).sum(1)),
+        )
+    return wide, counts
 
 
 def _each(value: Any, count: int) -> list[Any]:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from scitoolkit.core.lazy import LazyModule
 from scitoolkit.deploy.builder import Builder
 from scitoolkit.deploy.kinds import Lowering
-from scitoolkit.deploy.lowering.elementwise import dtype_of
+from scitoolkit.deploy.lowering.elementwise import dtype_of, literal
+from scitoolkit.deploy.lowering.padding import padded
 from scitoolkit.deploy.values import Expr, Stride, Value, View, contiguous, memory_order
 
 if TYPE_CHECKING:
@@ -151,17 +152,23 @@ class Cat(Lowering):
 
 
 class Assign(Lowering):
-    """Assignments to slices of a tensor: a copy with the slice replaced."""
+    """Assignments to slices of a tensor, and borders: a copy with the slice replaced."""
 
     targets: ClassVar[Sequence[str]] = (
         "aten.copy.default",
         "aten.select_scatter.default",
         "aten.slice_scatter.default",
+        "aten.constant_pad_nd.default",
     )
 
     @classmethod
     def lower(cls, builder: Builder, target: str, args: Sequence[Any], like: Any) -> Value:
         """Return the assigned view."""
+        if target == "aten.constant_pad_nd.default":
+            x = builder.view(args[0])
+            pairs = list(zip(args[1][::2], args[1][1::2], strict=True))[::-1]
+            fill = literal(args[2] or 0, x.dtype)
+            return padded(builder, x, [(0, 0)] * (len(x.shape) - len(pairs)) + pairs, fill)
         source, shape = builder.value(args[1]), tuple(like.shape)
         if target == "aten.copy.default":
             return _apply(builder, source, lambda v: v.expand(shape))

@@ -16,6 +16,7 @@ from scitoolkit.core.errors import ScitoolkitError
 from scitoolkit.io.coordinates import READ_ERRORS
 from scitoolkit.io.formats.base import Format, format_of, formats, unreadable
 from scitoolkit.io.loader.hdf5 import hdf5_dims, open_hdf5
+from scitoolkit.io.loader.mapped import unwritten
 
 MAX_COORDINATE = 2**20
 _REFERENCES = ("DIMENSION_LIST", "REFERENCE_LIST")
@@ -190,11 +191,22 @@ def _hdf5_header(path: Path, kind: type[Format]) -> Header:
                     *_placed(item, shape, in_place),
                 )
                 if is_small(shape):
-                    values[name] = np.asarray(dataset[()])
+                    values[name] = _written(dataset, variables[name])
+                    if values[name].dtype != dtype:  # integers hold no NaN
+                        variables[name] = replace(variables[name], dtype=values[name].dtype.str)
             attrs = {**found, **_attributes(file.attrs)}
         except READ_ERRORS as error:
             raise unreadable(path, error) from None
     return Header(path, Schema(kind.name, variables, attrs), values)
+
+
+def _written(dataset: h5py.Dataset, stored: Stored) -> np.ndarray:
+    """Return the values of a scalar or vector, NaN for what HDF5 would fill in."""
+    values = np.asarray(dataset[()])
+    if stored.complete and not stored.virtual:
+        return values
+    absent = unwritten(dataset)
+    return np.where(absent, np.nan, values) if absent.any() else values
 
 
 def _group_attributes(name: str, item: Any) -> dict[str, Any]:

@@ -12,7 +12,15 @@ from scitoolkit.core.errors import DataError
 from scitoolkit.io.campaign.campaign import Campaign, open_campaign
 from scitoolkit.io.campaign.files import campaign_files
 from scitoolkit.io.campaign.headers import Header, read_header
-from scitoolkit.io.campaign.layouts import COMPONENT, TIME, Array, Options, Plain, auxiliary_names
+from scitoolkit.io.campaign.layouts import (
+    COMPONENT,
+    TIME,
+    Array,
+    Options,
+    Plain,
+    auxiliary_names,
+    named_dims,
+)
 from scitoolkit.io.campaign.more_layouts import layout_of
 
 _STEP = ("t", "time", "step", "it", "iter", "frame", "snap", "snapshot", "dump", "plt", "n")
@@ -38,12 +46,13 @@ class Survey:
     remarks: list[str] = field(default_factory=list)
 
 
-def survey(paths: Sequence[str], dims: Sequence[str] = ()) -> Survey:
+def survey(paths: Sequence[str], dims: Sequence[str] = (), sample_dim: str = "") -> Survey:
     """Detect the options and variables of a campaign.
 
     Args:
         paths: a file, a folder, a glob, or several files.
         dims: names of the dims, for files without names.
+        sample_dim: the dim that counts samples, "" to read it from the files.
 
     Raises:
         DataError: the files are ambiguous, or have no field that changes in time.
@@ -52,6 +61,8 @@ def survey(paths: Sequence[str], dims: Sequence[str] = ()) -> Survey:
     files = campaign_files(path)
     header = read_header(files[0])
     options, remarks = _named(header, len(files), dims)
+    options = replace(options, sample_dim=sample_dim or options.sample_dim, gaps="split")
+    _require_dim(header, sample_dim, options)
     single = _is_single(header, options)
     pattern = _pattern([os.path.basename(f) for f in files]) if single and len(files) > 1 else None
     if pattern:
@@ -70,7 +81,23 @@ def survey(paths: Sequence[str], dims: Sequence[str] = ()) -> Survey:
             where=str(files[0]),
             fix="data.lead=0 with inputs and outputs, for a map within a sample",
         )
+    if (gaps := len(campaign.index.breaks)) and options.lead:
+        remarks.append(f"gaps in the times: {gaps}, which no window crosses (data.gaps)")
     return Survey(campaign, options, moving, still, remarks)
+
+
+def _require_dim(header: Header, name: str, options: Options) -> None:
+    """Raise if a named dim is none of the file's.
+
+    Raises:
+        DataError: with the dims there are.
+    """
+    stored = header.variables.values()
+    dims = list(dict.fromkeys(d for v in stored for d in named_dims(header, v, options)))
+    if name and name not in dims:
+        raise DataError(
+            f"no dim {name!r}", where=str(header.path), allowed=", ".join(dims), fix="--sample-dim"
+        )
 
 
 def _named(header: Header, files: int, dims: Sequence[str]) -> tuple[Options, list[str]]:

@@ -43,6 +43,35 @@ def require_mapped(dataset: h5py.Dataset, layout: Layout) -> None:
     _require_written(dataset, sources, layout)
 
 
+def unwritten(dataset: h5py.Dataset) -> np.ndarray:
+    """Return the entries of a scalar or vector that were never written, same shape, bool.
+
+    A virtual vector lacks what no source maps, and what is in a file that does not exist.
+    """
+    absent = np.zeros(dataset.shape, bool)
+    if dataset.is_virtual:
+        folder = Path(dataset.file.filename).parent
+        sources = [
+            s
+            for s in dataset.virtual_sources()
+            if s.file_name == "." or (folder / s.file_name).exists()
+        ]
+        runs = [part for s in sources for part in _selected(s.vspace, dataset.shape)]
+        absent[_uncovered(runs, dataset.shape, 0)] = True
+    elif dataset.chunks is not None:
+        absent[...] = True
+        size = dataset.chunks[0]
+
+        def note(info: Any) -> None:
+            absent[info.chunk_offset[0] : info.chunk_offset[0] + size] = False
+
+        dataset.id.chunk_iter(note)
+    elif dataset.size and not dataset.external:
+        compact = dataset.id.get_create_plist().get_layout() == h5py.h5d.COMPACT
+        absent[...] = not compact and dataset.id.get_offset() is None
+    return absent
+
+
 def _selected(space: h5py.h5s.SpaceID, shape: Sequence[int]) -> Iterator[Runs]:
     """Yield the boxes, or products of stretches, that a selection consists of."""
     if space.get_select_type() == h5py.h5s.SEL_ALL:

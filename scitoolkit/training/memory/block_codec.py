@@ -35,7 +35,6 @@ WIDTHS = (*range(13), 14, 17, 21)
 """Numbers of bit planes of a group; the greatest holds MAX_STEPS with a sign."""
 GROUPS, SLOT = 8, 184  # groups of a block, and bytes of the largest block
 DEAD = 0.6  # coefficients below this fraction of a step are dropped
-LEAST_STEP = torch.finfo(torch.float32).tiny * 256
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -189,7 +188,7 @@ def _encode(
     """Return step and sign, a slot of SLOT bytes for each block, and the bytes used of each."""
     norm, low, high = (number.float() for number in about)
     largest = torch.maximum(-low, high)
-    step = torch.maximum(norm * factor, largest * (SIDE / MAX_STEPS)).clamp(min=LEAST_STEP)
+    step = torch.maximum(norm * factor, largest * (SIDE / MAX_STEPS)).clamp(min=256 * 2.0**-126)
     values = _blocks(x, planes).float()
     t = _product(values, matrix) / step
     q = (t + 0.5).floor().clamp(-2 * MAX_STEPS, 2 * MAX_STEPS)

@@ -220,7 +220,7 @@ class Comet:
             return unattached(tensor)
         storage = tensor.untyped_storage()
         size = tensor.numel() * tensor.element_size()
-        exact = tensor.numel() < self._config.smallest or size > storage.nbytes()
+        exact = tensor.numel() < max(self._config.smallest, 1) or size > storage.nbytes()
         if exact or storage_id(tensor) in current.untouched:
             return SavedTensor(Unchanged.of(tensor), tensor.dtype, tensor.stride())
         key = (
@@ -275,8 +275,6 @@ class Comet:
         left to do.
         """
         self._finish()
-        if not values.numel():
-            return SavedTensor(Unchanged.of(tensor), tensor.dtype, tensor.stride())
         if values.dtype not in DTYPES:
             values = values.float()
         entry = SavedTensor(Unchanged.of(tensor), tensor.dtype, tensor.stride())

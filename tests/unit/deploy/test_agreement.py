@@ -311,3 +311,9 @@ def test_flags_that_drop_nan_are_refused_and_others_keep_the_status(compiler, fl
     x[3, 1], x[18, 0] = np.nan, np.inf
     (_,), status = CompiledSurrogate(tmp_path / "m.so")(x)
     assert np.flatnonzero(status).tolist() == [3, 18]
+
+
+@pytest.mark.parametrize("name", ["printf", "random", "time", "a" * 53, "float"])
+def test_names_that_clash_or_are_too_long_for_fortran_are_refused(name, tmp_path):
+    with pytest.raises(ConfigError, match=r"-o model\.c"):
+        export([traced(nn.Linear(2, 2), (2,))], tmp_path / f"{name}.c")

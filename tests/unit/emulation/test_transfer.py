@@ -106,3 +106,23 @@ def test_a_trained_emulator_is_evaluated_and_rolled_out_in_a_longer_box(trained,
     api.predict(trained, path, tmp_path / "long.nc")
     with xr.open_dataset(tmp_path / "long.nc") as made:
         assert made.sizes["x"] == 64
+
+
+@pytest.mark.parametrize("name", ["fno", "factorised_fno"])
+@pytest.mark.parametrize(
+    ("modes", "refused"),
+    [([16], "were never trained"), ([8], ""), ([9, 4], "1 were never"), ([8, 12], "")],
+)
+def test_modes_that_the_training_grid_does_not_hold_are_refused_on_a_finer_one(
+    name, modes, refused
+):
+    settings = config({"name": name, "width": 8, "layers": 1, "modes": modes})
+    emulator = stirred(settings, layout(16, 2.0))  # circular along x: 8 modes of 16 cells
+    finer = layout(32, 2.0)
+    if not refused:
+        on_grid(emulator, settings, finer)
+        return
+    with pytest.raises(DataError, match=rf"modes along x.*hold 8.*{refused}.*modes: \[8\]"):
+        on_grid(emulator, settings, finer)
+    on_grid(emulator, settings, layout(16, 2.0))
+    assert on_grid(emulator, settings, layout(12, 2.0)) is not None  # fewer cells need no new mode

@@ -278,3 +278,37 @@ leave(1)
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (1, "told\n"), done.stderr
     assert not list(tmp_path.iterdir())
+
+
+def part(first, units="s", **scalars):
+    times = ("time", first + np.arange(4.0), {"units": units} if units else {})
+    values = ("time", "x"), np.zeros((4, 3))
+    return xr.Dataset({"u": values, **scalars}, {"time": times, "x": ("x", [1.0, 2.0, 3.0])})
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        (lambda d: d.assign_coords(time=("time", d.time.values, {"units": "ms"})), "unit 'ms'"),
+        (lambda d: d.assign_coords(x=("x", d.x.values, {"units": "km"})), "unit 'km'"),
+        (lambda d: d.assign(nu=0.2), "nu is 0.2"),
+        (lambda d: d.assign_coords(number=3), "number is 3"),
+        (lambda d: d.isel(x=slice(None, None, -1)), "do not fit together"),
+        (
+            lambda d: d.assign_coords(time=np.datetime64("2001-01-01", "ns") + np.arange(4)),
+            "do not fit together",
+        ),
+    ],
+)
+def test_only_parts_of_one_record_are_joined(tmp_path, change, match):
+    pytest.importorskip("dask")
+    first, second = (part(t, nu=0.1).assign_coords(number=2) for t in (0.0, 4.0))
+    first.x.attrs["units"] = second.x.attrs["units"] = "m"
+    paths = [tmp_path / "a.nc", tmp_path / "b.nc"]
+    first.to_netcdf(paths[0], engine="h5netcdf")
+    second.to_netcdf(paths[1], engine="h5netcdf")
+    with open_fields(paths) as whole:
+        assert whole.sizes["time"] == 8
+    change(second).to_netcdf(paths[1], engine="h5netcdf")
+    with pytest.raises(DataError, match=match):
+        open_fields(paths)

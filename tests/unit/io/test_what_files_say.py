@@ -278,3 +278,29 @@ def test_random_unmapped_rows_are_named(tmp_path, seed):
             dataset.dims[axis].label = name
     with pytest.raises(DataError, match=f"rows {first} to {last - 1} of the virtual dataset"):
         list(scitoolkit.open_campaign(path, ["u"]).loader(batch_size=4))
+
+
+@pytest.mark.parametrize("name", ["n", "lev", "q"])
+def test_init_takes_the_dim_that_counts_samples(tmp_path, name):
+    from scitoolkit.core.starter import DataToStart
+    from scitoolkit.emulation.starter import starter
+
+    path = str(save(tmp_path / "a.nc", wave(times=40), (name, "yy", "xx")))
+    with pytest.raises(DataError):
+        starter(DataToStart([path], [path]))
+    text = starter(DataToStart([path], [path], sample_dim=name))
+    assert f"sample_dim: {name}" in text
+    assert "40 rows, grid 5 x 6" in text
+    with pytest.raises(DataError, match="no dim 'other'"):
+        starter(DataToStart([path], [path], sample_dim="other"))
+
+
+def test_init_splits_where_times_are_missing_and_says_so(tmp_path):
+    from scitoolkit.core.starter import DataToStart
+    from scitoolkit.emulation.starter import starter
+
+    times = np.r_[0:20, 25:45].astype(float)
+    path = str(save(tmp_path / "a.nc", wave(times=40), coords={"time": times}))
+    text = starter(DataToStart([path], [path]))
+    assert "gaps: split" in text
+    assert "gaps in the times: 1" in text

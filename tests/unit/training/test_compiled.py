@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import nn
 
-from scitoolkit.core.errors import ConfigError
+from scitoolkit.core.errors import ConfigError, Interrupted
 from scitoolkit.ops.codegen import kernel_backends, operations
 from scitoolkit.potentials.deepmd.descriptors.attention_layer import AttentionLayer
 from scitoolkit.potentials.model import Potential
@@ -90,7 +90,6 @@ def trained(model, **settings):
 def test_equal_blocks_are_compiled_once_for_all_batch_sizes_and_the_weights_are_the_same(
     graphs, caplog
 ):
-    limit = torch._dynamo.config.recompile_limit
     with caplog.at_level(logging.INFO, logger="scitoolkit"):
         found = trained(model := Deep(), compile=True)
     # One more where gradients are not needed: the validation.
@@ -101,7 +100,6 @@ def test_equal_blocks_are_compiled_once_for_all_batch_sizes_and_the_weights_are_
     assert told[0] == "compiling 10 blocks of Deep in the first step"
     assert told[1].startswith("compiled; the first step took ")
     assert all(module._compiled_call_impl is None for module in model.modules())
-    assert torch._dynamo.config.recompile_limit == limit
 
 
 def test_blocks_of_different_widths_are_all_compiled(graphs):
@@ -127,6 +125,35 @@ def test_a_model_without_blocks_is_compiled_whole(model, graphs):
     parts = compiled.CompiledModel(model)
     parts.detach()
     assert parts.parts == [model]
+
+
+def test_levels_of_a_u_net_are_compiled_for_their_sizes(graphs):
+    levels = [
+        nn.Sequential(nn.Conv2d(2**n, 2 ** (n + 1), 3, padding=1), nn.MaxPool2d(2))
+        for n in range(3)
+    ]
+    parts = compiled.CompiledModel(model := nn.Sequential(*levels))
+    for batch in (3, 2, 5):
+        model(torch.ones(batch, 1, 16, 24, requires_grad=True))
+    parts.detach()
+    assert len(graphs) == 3
+    for graph in graphs:
+        shapes = [
+            n.meta["example_value"].shape
+            for n in graph.graph.nodes
+            if n.op == "placeholder" and isinstance(n.meta["example_value"], torch.Tensor)
+        ]
+        free = [sum(not isinstance(size, int) for size in shape) for shape in shapes]
+        assert sorted(free)[-1] == sum(free) == 1, shapes
+
+
+def test_a_compiler_that_a_signal_ends_is_an_interruption(graphs):
+    parts = compiled.CompiledModel(nn.Linear(2, 2))
+    with pytest.raises(Interrupted, match="SIGTERM"), parts.told(lambda: "SIGTERM"):
+        raise RuntimeError("g++ was killed")
+    with pytest.raises(RuntimeError, match="wrong code"), parts.told(str):
+        raise RuntimeError("wrong code")
+    parts.detach()
 
 
 class Twice(nn.Module):
@@ -179,7 +206,7 @@ trained(Deep(2), compile=True)
 """
 
 
-@pytest.mark.parametrize("in_c", [False, True])
+@pytest.mark.parametrize("in_c", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_second_sigterm_ends_a_step_that_compiles(tmp_path, in_c):
     folder = str(Path(__file__).parent)
     source = ENDLESS.format(folder=folder, in_c=in_c)

@@ -1,0 +1,225 @@
+"""Operators written with others, which have lowerings; used when a module is traced."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+aten = torch.ops.aten
+FROM_TORCH = (
+    "grid_sampler_2d",
+    "_softmax",
+    "_log_softmax",
+    "addcmul",
+    "lerp",
+    "mish",
+    "hardswish",
+    "hardsigmoid",
+    "upsample_bicubic2d",
+)
+"""Operators that are written with others by torch."""
+
+
+def batch_norm(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    mean: Tensor,
+    variance: Tensor,
+    momentum: float,
+    eps: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return batch normalisation in evaluation mode; torch's own decomposition is not functional.
+
+    The second and third result, statistics for a backward pass, are empty.
+    """
+    scale = torch.rsqrt(variance + eps)
+    scale = scale if weight is None else scale * weight
+    shift = -mean * scale if bias is None else bias - mean * scale
+    shape = (1, -1, *[1] * (x.ndim - 2))
+    empty = x.new_zeros(0)
+    return x * scale.view(shape) + shift.view(shape), empty, empty
+
+
+def own_statistics(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return batch normalisation by the statistics of x, of which an instance norm consists."""
+    dims = [0, *range(2, x.ndim)]
+    variance, mean = torch.var_mean(x, dims, correction=0)
+    return batch_norm(x, weight, bias, mean, variance, momentum, eps)
+
+
+def repeat(x: Tensor, repeats: Sequence[int]) -> Tensor:
+    """Return copies of x along each dim."""
+    x = x.reshape(*[1] * (len(repeats) - x.ndim), *x.shape)
+    for dim, count in enumerate(repeats):
+        x = torch.cat([x] * count, dim) if count != 1 else x
+    return x
+
+
+def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    """Return the diagonal of two dims as the last dim."""
+    x = x.movedim((dim1, dim2), (-2, -1))
+    x = x[..., max(-offset, 0) :, max(offset, 0) :]
+    size = min(x.shape[-2:])
+    x = x[..., :size, :size]
+    return x.reshape(*x.shape[:-2], size * size)[..., :: size + 1]
+
+
+def unfold(x: Tensor, dim: int, size: int, step: int) -> Tensor:
+    """Return windows along a dim; their places are the last dim."""
+    starts = range(0, x.shape[dim] - size + 1, step)
+    windows = [x.narrow(dim, start, size).movedim(dim, -1) for start in starts]
+    return torch.stack(windows, dim % x.ndim)
+
+
+def vector_norm(
+    x: Tensor,
+    order: float = 2,
+    dim: Any = None,
+    keepdim: bool = False,
+    *,
+    dtype: Any = None,
+) -> Tensor:
+    """Return the norm over dims."""
+    x = (x if dtype is None else x.to(dtype)).abs()
+    dims = list(range(x.ndim)) if dim is None or dim == [] else dim
+    if order == math.inf:
+        return x.amax(dims, keepdim)
+    if order == -math.inf:
+        return x.amin(dims, keepdim)
+    if order == 0:
+        return (x != 0).to(x.dtype).sum(dims, keepdim)
+    if order == 1:
+        return x.sum(dims, keepdim)
+    if order == 2:
+        return (x * x).sum(dims, keepdim).sqrt()
+    return (x**order).sum(dims, keepdim) ** (1 / order)
+
+
+def distances(x: Tensor, y: Tensor, order: float, mode: int | None = None) -> Tensor:
+    """Return the distances of all pairs of rows."""
+    change = x.unsqueeze(-2) - y.unsqueeze(-3)
+    return torch.linalg.vector_norm(change, order, dim=-1)
+
+
+def trilinear(
+    a: Tensor,
+    b: Tensor,
+    c: Tensor,
+    expand_a: Sequence[int],
+    expand_b: Sequence[int],
+    expand_c: Sequence[int],
+    sums: Sequence[int],
+    unroll_dim: int = 1,
+) -> Tensor:
+    """Return the sum of the product of three tensors over dims, with new dims in each of them."""
+    parts = []
+    for tensor, dims in ((a, expand_a), (b, expand_b), (c, expand_c)):
+        for dim in sorted(dims):
+            tensor = tensor.unsqueeze(dim)
+        parts.append(tensor)
+    product = parts[0] * parts[1] * parts[2]
+    return product.sum(list(sums)) if sums else product
+
+
+def adaptive_mean(x: Tensor, sizes: Sequence[int]) -> Tensor:
+    """Return the means over windows that divide each of the last dims."""
+    return _adaptive(x, sizes, lambda part, dim: part.mean(dim, keepdim=True))
+
+
+def adaptive_max(x: Tensor, sizes: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """Return the maxima over windows that divide each of the last dims; no indices."""
+    made = _adaptive(x, sizes, lambda part, dim: part.amax(dim, keepdim=True))
+    return made, torch.full_like(made, -1, dtype=torch.int64)
+
+
+def _adaptive(x: Tensor, sizes: Sequence[int], reduced: Callable[[Tensor, int], Tensor]) -> Tensor:
+    for dim, size in enumerate(sizes, x.ndim - len(sizes)):
+        count = x.shape[dim]
+        ends = [(i * count // size, -(-(i + 1) * count // size)) for i in range(size)]
+        x = torch.cat([reduced(x.narrow(dim, a, b - a), dim) for a, b in ends], dim)
+    return x
+
+
+def topk(
+    x: Tensor, count: int, dim: int = -1, largest: bool = True, ordered: bool = True
+) -> tuple[Tensor, Tensor]:
+    """Return the first entries of the sorted values."""
+    values, places = torch.sort(x, dim=dim, descending=largest)
+    return values.narrow(dim, 0, count), places.narrow(dim, 0, count)
+
+
+def kth_value(x: Tensor, place: int, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    """Return an entry of the sorted values."""
+    found = [t.narrow(dim, place - 1, 1) for t in torch.sort(x, dim=dim)]
+    values, places = found if keepdim else [t.squeeze(dim) for t in found]
+    return values, places
+
+
+def median(x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    """Return the lower median; NaN if one value is NaN, which is sorted last."""
+    values, places = torch.sort(x, dim=dim)
+    middle, last = (x.shape[dim] - 1) // 2, x.shape[dim] - 1
+    wrong = values.narrow(dim, last, 1).isnan()
+    made = [
+        torch.where(wrong, t.narrow(dim, last, 1), t.narrow(dim, middle, 1))
+        for t in (values, places)
+    ]
+    first, second = made if keepdim else [t.squeeze(dim) for t in made]
+    return first, second
+
+
+def bucketize(x: Tensor, limits: Tensor, *, out_int32: bool = False, right: bool = False) -> Tensor:
+    """Return the number of limits below each value, or not above it."""
+    value = x.unsqueeze(-1)
+    above = value < limits if right else value <= limits
+    return (
+        (~above)
+        .to(torch.int32 if out_int32 else torch.int64)
+        .sum(-1)
+        .to(torch.int32 if out_int32 else torch.int64)
+    )
+
+
+TABLE: Mapping[Any, Callable[..., Any]] = {
+    aten._native_batch_norm_legit_no_training.default: batch_norm,
+    aten._native_batch_norm_legit.no_stats: own_statistics,
+    aten.repeat.default: repeat,
+    aten.diagonal.default: diagonal,
+    aten.unfold.default: unfold,
+    aten.linalg_vector_norm.default: vector_norm,
+    aten._cdist_forward.default: distances,
+    aten._trilinear.default: trilinear,
+    aten._adaptive_avg_pool2d.default: adaptive_mean,
+    aten._adaptive_avg_pool3d.default: adaptive_mean,
+    aten.adaptive_max_pool2d.default: adaptive_max,
+    aten.adaptive_max_pool3d.default: adaptive_max,
+    aten.topk.default: topk,
+    aten.kthvalue.default: kth_value,
+    aten.median.dim: median,
+    aten.bucketize.Tensor: bucketize,
+}
+"""Operators that are written with others here."""
+
+
+def decompositions(left: Sequence[str]) -> dict[Any, Any]:
+    """Return the operators to take apart, without those whose names start as in `left`."""
+    table = dict(torch.export.default_decompositions())
+    for op in list(table):
+        if op.name().removeprefix("aten::").startswith(tuple(left)):
+            table.pop(op)
+    packets = [getattr(aten, name) for name in FROM_TORCH if hasattr(aten, name)]
+    table.update(torch._decomp.get_decompositions(packets))
+    table.update(TABLE)
+    return table

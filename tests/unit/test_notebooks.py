@@ -1,0 +1,53 @@
+"""The notebooks of the tutorials are their pages: the same text, code and commands."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+sys.path.insert(0, str(DOCS))
+
+import notebooks  # noqa: E402
+
+PAGES = notebooks.pages()
+
+
+def test_every_tutorial_is_a_notebook():
+    assert len(PAGES) >= 13
+    assert {p.stem for p in PAGES} == {p.stem for p in (DOCS / "tutorials").glob("*.ipynb")}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
+def test_a_notebook_is_its_page(page):
+    text = page.read_text(encoding="utf-8")
+    stored = page.with_suffix(".ipynb").read_text(encoding="utf-8")
+    assert stored == notebooks.notebook(text), "run: python docs/notebooks.py"
+    book = json.loads(stored)
+    assert (book["nbformat"], book["nbformat_minor"]) == (4, 5)
+    identities = [cell["id"] for cell in book["cells"]]
+    assert len(set(identities)) == len(identities)
+    code = ["".join(c["source"]) for c in book["cells"] if c["cell_type"] == "code"]
+    blocks = re.findall(r"^```python[^\n]*\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    assert [c for c in code if not c.startswith("%%bash")] == [b.rstrip("\n") for b in blocks]
+    for cell in code:
+        if not cell.startswith("%%bash"):
+            ast.parse(cell)
+
+
+def test_text_commands_code_and_other_blocks():
+    page = (
+        "# A\n\n```\nscitoolkit ls\n```\ntext\n```yaml\na: 1\n```\n\n```python\nx = 1\n```\nend\n"
+    )
+    assert list(notebooks.cells(page)) == [
+        ("markdown", "# A"),
+        ("code", "%%bash\nscitoolkit ls"),
+        ("markdown", "text\n```yaml\na: 1\n```"),
+        ("code", "x = 1"),
+        ("markdown", "end"),
+    ]
