@@ -25,11 +25,13 @@ class CallSites:
     Attributes:
         sites: code and position within it of every call so far.
         closed: whether other sites are refused.
+        counts_rows: whether the user's code calls `len` of a tensor.
     """
 
     def __init__(self) -> None:
         self.sites: set[Site] = set()
         self.closed: bool = False
+        self.counts_rows: bool = False
 
     def visit(self, name: str) -> None:
         """Record the innermost place in the user's code that calls a function, or refuse it.
@@ -40,6 +42,7 @@ class CallSites:
         frame: FrameType | None = sys._getframe(2)
         while frame is not None and (owner := _owner(frame.f_code)) != "user":
             frame = None if owner == "package" else frame.f_back
+        self.counts_rows |= frame is not None and name == "__len__"
         if frame is None or (frame.f_code, frame.f_lasti) in self.sites:
             return
         if self.closed:

@@ -60,6 +60,15 @@ def _matmul(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> A
     return put_tag(out, right and replace(right, dim=out.dim() - 1, role=None))
 
 
+def _addmm(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+    rest = {k: v for k, v in kwargs.items() if k not in ("beta", "alpha")}
+    if len(args) != 3 or rest:
+        return local.passed(func, name, args, kwargs)
+    product = _matmul(local, torch.matmul, "matmul", args[1:], {})
+    total = kwargs.get("beta", 1) * args[0] + kwargs.get("alpha", 1) * product
+    return put_tag(total, tag_of(product))
+
+
 def _einsum(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> Any:
     equation, operands = args[0], list(flat(args[1:]))
     if not isinstance(equation, str) or "." in equation:
@@ -164,6 +173,7 @@ def _dropout(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> 
 
 RULES: dict[str, Rule] = {
     **dict.fromkeys(("matmul", "__matmul__", "__rmatmul__", "mm", "bmm", "mv"), _matmul),
+    "addmm": _addmm,
     "einsum": _einsum,
     "batch_norm": _batch_norm,
     **dict.fromkeys(_ATTENTION, _attention),

@@ -584,7 +584,9 @@ class _Check:
             return None, errors[worst]
         what = f"{worst} is {errors[worst]:.1e} off that of the plain model"
         module = self._first_difference(done, reference)
-        return _refusal([module], what, grid.size), errors[worst]
+        fix = "x.size(0) instead of len(x), the number of local rows; or train on one process"
+        fix = fix if self.sites.counts_rows else "train on one process"
+        return _refusal([module], what, grid.size, fix=fix), errors[worst]
 
     def real_graph(self, part: Part) -> Graph | None:
         """Return the real graph if it is small and in memory, on every process of several."""

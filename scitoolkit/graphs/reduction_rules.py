@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from scitoolkit.graphs.indexing import reduced_dims
-from scitoolkit.graphs.local_rows import LocalRows, Rule
+from scitoolkit.graphs.local_rows import LocalRows, Rule, Unsupported, arguments
 from scitoolkit.graphs.shape_rules import divide
-from scitoolkit.graphs.tags import Tag, put_tag, tag_of
+from scitoolkit.graphs.tags import Tag, flat, put_tag, tag_of
 from scitoolkit.training.ranks.collectives import GatherRows, SumOverRanks, gather_counts
 
 
@@ -88,7 +88,66 @@ def _along(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> An
     return local.own_rows(func(local.whole(x), *args[1:], **kwargs), tag)
 
 
+def _gathered(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+    """Call a function on the rows of all ranks; the result is the same on each."""
+    tags = [tag for a in flat((args, tuple(kwargs.values()))) if (tag := tag_of(a)) is not None]
+    # Counts of local node indices are rows of local nodes.
+    if local.ranks.size == 1 or not tags or any(tag.role is not None for tag in tags):
+        return local.passed(func, name, args, kwargs)
+
+    def whole(a: Any) -> Any:
+        return local.whole(a) if tag_of(a) is not None else a
+
+    return func(*map(whole, args), **{key: whole(value) for key, value in kwargs.items()})
+
+
+_LAST_DIM = {"kthvalue": 2, "mode": 1, "topk": 2}  # by default; position of the argument `dim`
+
+
+def _gathered_along(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+    """Gather all rows, unless the function acts along another dimension."""
+    x = args[0] if args else kwargs.get("input")
+    tag = tag_of(x)
+    if name in _LAST_DIM and tag is not None:
+        place = _LAST_DIM[name]
+        dim = kwargs.get("dim", args[place] if len(args) > place else -1)
+        if dim % x.dim() != tag.dim:
+            out = func(*args, **kwargs)
+            for part in out:
+                put_tag(part, replace(tag, role=None) if part.dim() == x.dim() else None)
+            return local.tagged(out, name, args, kwargs) if out[0].dim() != x.dim() else out
+    return _gathered(local, func, name, args, kwargs)
+
+
+def _layer_norm(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+    x, shape, weight, bias, eps = arguments(
+        ("input", "normalized_shape", "weight", "bias", "eps"), args, kwargs, {"eps": 1e-5}
+    )
+    tag, normalised = tag_of(x), (shape,) if isinstance(shape, int) else tuple(shape)
+    if tag is None or local.ranks.size == 1 or tag.dim < x.dim() - len(normalised):
+        return local.passed(func, name, args, kwargs)
+    if weight is not None or bias is not None:
+        raise Unsupported("layer_norm with weights for each node")
+    rows = local.whole(x)
+    return local.own_rows(func(rows, rows.shape[-len(normalised) :], eps=eps), tag)
+
+
 RULES: dict[str, Rule] = {
+    "layer_norm": _layer_norm,
+    **dict.fromkeys(
+        (
+            "aminmax",
+            "bincount",
+            "corrcoef",
+            "cov",
+            "histc",
+            "kthvalue",
+            "mode",
+            "tensordot",
+            "topk",
+        ),
+        _gathered_along,
+    ),
     **dict.fromkeys(
         (
             "sum",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -22,6 +23,16 @@ def _size(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> Any
         return torch.Size([rows if d == tag.dim else n for d, n in enumerate(out)])
     dim = args[1] if len(args) > 1 else kwargs["dim"]
     return rows if dim % x.dim() == tag.dim else out
+
+
+def _elements(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+    out, x = func(*args, **kwargs), args[0] if args else kwargs["input"]
+    tag = tag_of(x)
+    if tag is None:
+        return out
+    size = x.size(tag.dim)
+    others = math.prod(n for dim, n in enumerate(x.shape) if dim != tag.dim)
+    return DistributedCount.with_total(out, lambda: local.total(size, tag) * others)
 
 
 def divide(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> Any:
@@ -86,6 +97,8 @@ def _unbound(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> 
 RULES: dict[str, Rule] = {
     "size": _size,
     "shape": _size,
+    "numel": _elements,
+    "nelement": _elements,
     **dict.fromkeys(
         ("div", "div_", "true_divide", "__truediv__", "__rtruediv__", "__rdiv__"), divide
     ),

@@ -92,6 +92,7 @@ class Trainer:
         self._fit: Fit | None = None
         self._is_fitting = False
         self._best_in_memory: dict[str, Tensor] = {}
+        self._has_best = False
 
     @property
     def step(self) -> int:
@@ -178,8 +179,11 @@ class Trainer:
         fit, loader = self._prepared(), self._as_loader(loader)
         # After `fit` the model is back where it was found, which need not be the training device.
         lending = lent(self.task.model, self.strategy.device)
-        with contextlib.nullcontext() if self._is_fitting else lending:
-            weights = fit.average.swapped()
+        # The ranks have left their group, too; within `fit` joining does nothing.
+        with contextlib.nullcontext() if self._is_fitting else lending, process_group(self.config):
+            # `load_best` has loaded averages already.
+            loaded = self._has_best and not self._is_fitting
+            weights = contextlib.nullcontext() if loaded else fit.average.swapped()
             return validate(self.task, loader, fit.stepper, self.strategy, weights, self.step)
 
     def load_best(self) -> None:
@@ -196,6 +200,7 @@ class Trainer:
             weights = model_weights(kept.open(path)) if path else {}
         else:
             weights = self._best_in_memory
+        self._has_best = True
         if weights:
             targets: dict[str, Tensor] = dict(self.task.model.named_parameters())
             targets.update(dict(self.task.model.named_buffers()))
@@ -225,6 +230,7 @@ class Trainer:
 
     def _prepare(self, train_loader: Any) -> Fit:
         """Return the initial state of a new training run."""
+        self._has_best = False
         world = process_environment().world_size
         self.strategy = self.config.strategy_on(world).build(
             choose_device(self.config.device, "training.device")

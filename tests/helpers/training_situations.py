@@ -362,6 +362,7 @@ def outcome(name: str, settings: dict) -> dict:
             "text": str(error),
             "seconds": time.monotonic() - begin,
         }
+    seen.on_validation(trainer, trainer.validate(DataLoader(data, 14)))
     return {"state": state, "best": trainer.best, "validations": seen.validations}
 
 
