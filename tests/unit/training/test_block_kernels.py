@@ -100,9 +100,13 @@ def test_gradients_of_a_network_on_the_device(monkeypatch):
     monkeypatch.setattr(comet_module, "has_c_codec", lambda tensor: False)
     torch.manual_seed(0)
     net = nn.Sequential(
-        nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Conv2d(4, 1, 3), nn.GELU(),
-    )  # fmt: skip
+        nn.Conv2d(1, 4, 3, padding=1),
+        nn.BatchNorm2d(4),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(4, 1, 3),
+        nn.GELU(),
+    )
     net.to(DEVICE)
     x = torch.linspace(0, 9, 16 * 24, device=DEVICE).sin().reshape(1, 1, 16, 24)
     store = Comet(net, MemoryConfig(activations="comet", smallest=64))
