@@ -147,7 +147,7 @@ def cp(
 ) -> None:
     """Copy a dataset, surrogate or workflow to a new folder."""
     folder = _find(name)
-    from scitoolkit.core.run_directory import disk_error, making_folder
+    from scitoolkit.core.files import disk_error, making_folder
 
     def copy(source: str, target: str) -> str:
         try:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from scitoolkit.cli import _options as options
+from scitoolkit.cli.jobs import job_command
 from scitoolkit.cli.run import print_outcome
 
 NAME = "generate"
@@ -23,7 +23,7 @@ def settings(
     return [f"{key}={value}" for key, value in given.items() if value]
 
 
-command = options.job_command(
+command = job_command(
     "generate",
     "Generate training data with a solver; --resume completes an interrupted run.",
     print_outcome,

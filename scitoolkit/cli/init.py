@@ -40,8 +40,8 @@ def command(
 ) -> None:
     """Inspect data and write a short commented configuration for them, ready to run."""
     from scitoolkit.core.content import shipped_path
+    from scitoolkit.core.files import write_atomic
     from scitoolkit.core.jobs import job_for_task, tasks
-    from scitoolkit.core.run_directory import write_atomic
     from scitoolkit.core.starter import DataToStart
 
     if not files:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from scitoolkit.cli import _options as options
+from scitoolkit.cli.jobs import job_command
 
 NAME = "run"
 
@@ -38,7 +39,7 @@ def print_results(results: Any) -> None:
     print()
 
 
-command = options.job_command(
+command = job_command(
     "run",
     "Train, evaluate and report in one command.",
     print_outcome,

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from scitoolkit.cli import _options as options
+from scitoolkit.cli.jobs import job_command
 from scitoolkit.cli.run import print_outcome
 from scitoolkit.core.errors import EXIT_FAILURE, EXIT_OK
 
@@ -43,7 +43,7 @@ def settings(
     return [f"budget.workers={workers}"] if workers else []
 
 
-command = options.job_command(
+command = job_command(
     "search",
     "Search architectures, train the best one and report; --resume continues after a kill.",
     print_search,

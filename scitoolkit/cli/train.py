@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from scitoolkit.cli import _options as options
+from scitoolkit.cli.jobs import job_command
 
 NAME = "train"
 
@@ -17,7 +18,7 @@ def print_directory(path: Path, as_json: bool) -> None:
         print(path)
 
 
-command = options.job_command(
+command = job_command(
     "train",
     "Train into a new run directory, or continue one with --resume.",
     print_directory,

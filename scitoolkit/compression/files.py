@@ -46,8 +46,8 @@ from scitoolkit.compression.zarr_files import (
     wanted_arrays,
 )
 from scitoolkit.core.errors import ConfigError, DataError, damage_named, file_named
+from scitoolkit.core.files import move_into_place, temporary_name
 from scitoolkit.core.log import get_logger
-from scitoolkit.core.run_directory import move_into_place, temporary_name
 from scitoolkit.io.compressed import (
     FILTERED,
     STREAM,

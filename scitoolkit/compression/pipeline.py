@@ -19,8 +19,9 @@ from scitoolkit.compression.missing import MissingValues
 from scitoolkit.compression.report import results_of
 from scitoolkit.compression.series import Series
 from scitoolkit.core.config import load_config
+from scitoolkit.core.files import write_atomic
 from scitoolkit.core.results import FIELDS_NAME, Results
-from scitoolkit.core.run_directory import RunDirectory, write_atomic
+from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.io.compressed import is_store
 from scitoolkit.io.fields import write_fields
 

@@ -19,7 +19,7 @@ from scitoolkit.compression.container import unpack
 from scitoolkit.compression.enhancers.network import Network
 from scitoolkit.compression.stored import Stored
 from scitoolkit.core.errors import ConfigError, DataError
-from scitoolkit.core.run_directory import write_atomic
+from scitoolkit.core.files import write_atomic
 
 SUFFIX = ".network"
 ACCOUNT = "series.json"

@@ -29,8 +29,8 @@ from scitoolkit.compression.plan import Candidate, FilePlan, wanted
 from scitoolkit.compression.slabs import compress_slabs, iterate_slabs
 from scitoolkit.compression.stored import Stored, about_chunks, record
 from scitoolkit.core.errors import ConfigError, DataError, missing_extra
+from scitoolkit.core.files import flush_file, temporary_name
 from scitoolkit.core.log import get_logger
-from scitoolkit.core.run_directory import flush_file, temporary_name
 from scitoolkit.io.compressed import (
     CODEC,
     FILTERED,

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from scitoolkit.core.config import Config, load_config
 from scitoolkit.core.data_facts import DataFacts
 from scitoolkit.core.errors import CheckpointError, DataError
+from scitoolkit.core.files import replacing, write_atomic
 from scitoolkit.core.results import Results
-from scitoolkit.core.run_directory import RunDirectory, replacing, write_atomic
+from scitoolkit.core.run_directory import RunDirectory
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from scitoolkit.core.errors import ConfigError, DataError
+from scitoolkit.core.files import write_atomic
 from scitoolkit.core.log import get_logger
-from scitoolkit.core.run_directory import write_atomic
 from scitoolkit.core.suggest import nearest_name
 
 log = get_logger(__name__)

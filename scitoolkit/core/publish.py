@@ -17,10 +17,10 @@ from typing import Any
 from scitoolkit.core.config import dump_config
 from scitoolkit.core.content import content_root
 from scitoolkit.core.errors import DataError
+from scitoolkit.core.files import write_atomic
 from scitoolkit.core.job import Artifacts
 from scitoolkit.core.job_config import JobConfig
 from scitoolkit.core.model_folder import CONFIG, FOLDER, METRICS
-from scitoolkit.core.run_directory import write_atomic
 
 _TABLE = re.compile(r"<!-- measured -->.*<!-- /measured -->", re.DOTALL)
 

@@ -16,8 +16,8 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from scitoolkit.core.errors import DataError
+from scitoolkit.core.files import write_atomic
 from scitoolkit.core.notebook import html_page, html_table
-from scitoolkit.core.run_directory import write_atomic
 
 FILE_NAME = "results.json"
 FIELDS_NAME = "results.nc"

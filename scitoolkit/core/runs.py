@@ -9,10 +9,11 @@ from pathlib import Path
 
 from scitoolkit.core.config import Config, dump_config, read_document
 from scitoolkit.core.errors import BackendError, ConfigError, DataError
+from scitoolkit.core.files import write_atomic
 from scitoolkit.core.job_config import JobConfig
 from scitoolkit.core.processes import launch_name, was_restarted
 from scitoolkit.core.resume import changed_settings, free_keys, identity
-from scitoolkit.core.run_directory import RunDirectory, write_atomic
+from scitoolkit.core.run_directory import RunDirectory
 
 _FAILED_START = (ConfigError, DataError, BackendError)
 

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from scitoolkit.core.errors import ConfigError
+from scitoolkit.core.files import making_folder
 from scitoolkit.core.plugins import Kind
-from scitoolkit.core.run_directory import making_folder
 
 _PYPROJECT = """\
 [build-system]

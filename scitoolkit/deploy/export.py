@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from scitoolkit.core.errors import NumericalError
-from scitoolkit.core.run_directory import write_atomic
+from scitoolkit.core.files import write_atomic
 from scitoolkit.core.traced import TracedFunction
 from scitoolkit.deploy import interface
 from scitoolkit.deploy.agreement import (
@@ -75,6 +75,7 @@ def export(
 
     Example:
         >>> import tempfile
+        >>> import torch
         >>> from scitoolkit.core.traced import ArraySpec
         >>> spec = ArraySpec("x", ("feature",), (3,), low=-4.0, high=4.0)
         >>> layer = TracedFunction(torch.nn.Linear(3, 3), [spec], [spec])

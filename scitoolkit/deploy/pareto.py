@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from scitoolkit.core.errors import ConfigError, NumericalError
+from scitoolkit.core.files import replacing, write_atomic
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.results import Points, Series
-from scitoolkit.core.run_directory import replacing, write_atomic
 from scitoolkit.core.traced import TracedFunction
 from scitoolkit.deploy.config import ExportConfig
 from scitoolkit.deploy.differences import differences

@@ -19,8 +19,8 @@ import numpy as np
 from scipy.optimize import nnls
 
 from scitoolkit.core.errors import CheckpointError, DataError
+from scitoolkit.core.files import write_atomic
 from scitoolkit.core.log import get_logger
-from scitoolkit.core.run_directory import write_atomic
 from scitoolkit.emulation.config import EmulationConfig, UncertaintyConfig
 from scitoolkit.emulation.data import Data
 from scitoolkit.emulation.ensemble import AnyEmulator

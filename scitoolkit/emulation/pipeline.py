@@ -17,11 +17,12 @@ import torch
 from scitoolkit.core.data_facts import Accepts, compare, refuse
 from scitoolkit.core.devices import placed
 from scitoolkit.core.errors import ConfigError, DataError
+from scitoolkit.core.files import write_atomic
 from scitoolkit.core.job import Finding
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.model_folder import ModelFolder
 from scitoolkit.core.results import Results
-from scitoolkit.core.run_directory import RunDirectory, write_atomic
+from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.emulation import report, surrogate
 from scitoolkit.emulation.checks import check_mask, check_symmetries
 from scitoolkit.emulation.config import EmulationConfig

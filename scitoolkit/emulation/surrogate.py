@@ -10,7 +10,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
 from scitoolkit.core.errors import CheckpointError
-from scitoolkit.core.run_directory import replacing
+from scitoolkit.core.files import replacing
 from scitoolkit.emulation.config import EmulationConfig
 from scitoolkit.emulation.ensemble import AnyEmulator, build_any
 from scitoolkit.emulation.variables import Layout

@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from scitoolkit.core.errors import CheckpointError
-from scitoolkit.core.run_directory import replacing
+from scitoolkit.core.files import replacing
 from scitoolkit.forecasting.coding import Coding, VariableCode
 from scitoolkit.forecasting.conformal import width_factors
 from scitoolkit.forecasting.data import to_grid

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from scitoolkit.core.errors import DataError
+from scitoolkit.core.files import move_into_place, temporary_name
 from scitoolkit.core.results import Figure, Points, Series
-from scitoolkit.core.run_directory import move_into_place, temporary_name
 from scitoolkit.generators.base import ORIGIN, Generator, Origin, Sample
 
 DECIMALS = 8  # of extxyz, so that the written structure is the labelled one

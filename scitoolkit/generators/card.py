@@ -11,7 +11,7 @@ import yaml
 
 from scitoolkit.core.dataset_card import FILE_NAME, DatasetCard, FileEntry, Provenance, sha256
 from scitoolkit.core.draw import Prior
-from scitoolkit.core.run_directory import write_atomic
+from scitoolkit.core.files import write_atomic
 from scitoolkit.generators.config import GenerateConfig
 from scitoolkit.generators.workers import Record
 

@@ -10,11 +10,12 @@ from typing import Any, ClassVar
 
 from scitoolkit.core.config import dump_config, load_config
 from scitoolkit.core.errors import ConfigError, DataError, NumericalError
+from scitoolkit.core.files import write_atomic
 from scitoolkit.core.job import Job
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.results import FIELDS_NAME, Results, Table, Verdict, number
 from scitoolkit.core.resume import changed_settings, identity
-from scitoolkit.core.run_directory import RunDirectory, write_atomic
+from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.core.seeds import derive_seed
 from scitoolkit.generators.base import Check, Generator, generators
 from scitoolkit.generators.card import worst_invariants, write_cards

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from scitoolkit.core.errors import CheckpointError, DataError
-from scitoolkit.core.run_directory import write_atomic
+from scitoolkit.core.files import write_atomic
 
 
 @dataclass(frozen=True)

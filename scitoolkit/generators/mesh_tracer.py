@@ -15,7 +15,7 @@ from pydantic import Field, PositiveFloat, PositiveInt
 
 from scitoolkit.core.config import DataPath
 from scitoolkit.core.errors import DataError, ScitoolkitError, missing_extra
-from scitoolkit.core.run_directory import move_into_place, temporary_name
+from scitoolkit.core.files import move_into_place, temporary_name
 from scitoolkit.generators.base import ORIGIN, Generator, Origin, Sample
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scitoolkit.core.errors import EXIT_DATA, ScitoolkitError
+from scitoolkit.core.files import write_atomic
 from scitoolkit.core.log import get_logger
-from scitoolkit.core.run_directory import write_atomic
 from scitoolkit.core.uncaught import install_hooks
 from scitoolkit.generators.base import Generator, Origin, generators
 from scitoolkit.generators.executors import Pool

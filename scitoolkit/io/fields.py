@@ -25,7 +25,7 @@ from scitoolkit.core.errors import (
     file_named,
     missing_extra,
 )
-from scitoolkit.core.run_directory import move_into_place, temporary_name
+from scitoolkit.core.files import move_into_place, temporary_name
 from scitoolkit.core.suggest import nearest_name
 from scitoolkit.core.units import same_unit
 from scitoolkit.io.coordinates import (

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from scitoolkit.core.errors import DataError
+from scitoolkit.core.files import disk_error, replacing, write_atomic
 from scitoolkit.core.log import get_logger
-from scitoolkit.core.run_directory import disk_error, replacing, write_atomic
 
 Array = np.ndarray
 PART_BYTES = 8 << 20

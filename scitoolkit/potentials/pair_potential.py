@@ -10,7 +10,7 @@ import numpy as np
 
 from scitoolkit.core.contracts import Batch
 from scitoolkit.core.errors import DataError
-from scitoolkit.core.run_directory import write_atomic
+from scitoolkit.core.files import write_atomic
 from scitoolkit.potentials.pair_splines import PairSplines
 
 FILE = "pair_potential.json"

@@ -11,7 +11,7 @@ import xarray as xr
 
 from scitoolkit.core.devices import apply
 from scitoolkit.core.errors import ConfigError
-from scitoolkit.core.run_directory import replacing
+from scitoolkit.core.files import replacing
 from scitoolkit.io.atoms import AtomsCollection, Configuration, ase
 from scitoolkit.io.parts import Parts, by_size
 from scitoolkit.io.stream import StreamedVariable, open_writer

@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 
 from scitoolkit.core.config import dump_config, load_config
 from scitoolkit.core.errors import CheckpointError, DataError
-from scitoolkit.core.run_directory import replacing, write_atomic
+from scitoolkit.core.files import replacing, write_atomic
 from scitoolkit.potentials.config import PotentialConfig
 from scitoolkit.potentials.model import Potential
 

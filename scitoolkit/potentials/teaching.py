@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 
 from scitoolkit.core.errors import ConfigError, DataError
+from scitoolkit.core.files import write_atomic
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.results import Lines, Results, Series, Table
-from scitoolkit.core.run_directory import write_atomic
 from scitoolkit.core.seeds import derive_seed
 from scitoolkit.io.atoms import checked
 from scitoolkit.io.atoms_formats import from_ase

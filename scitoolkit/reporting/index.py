@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
+from scitoolkit.core.files import write_atomic
 from scitoolkit.core.results import FILE_NAME, Results, Table, Verdict
-from scitoolkit.core.run_directory import write_atomic
 from scitoolkit.reporting.page import shown_table, template
 from scitoolkit.reporting.style import display_text
 

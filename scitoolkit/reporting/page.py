@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scitoolkit.core.errors import DataError
+from scitoolkit.core.files import disk_error, write_atomic
 from scitoolkit.core.results import (
     FIELDS_NAME,
     FILE_NAME,
@@ -32,7 +33,7 @@ from scitoolkit.core.results import (
     Table,
     display_unit,
 )
-from scitoolkit.core.run_directory import RUN_ROOT, RunDirectory, disk_error, write_atomic
+from scitoolkit.core.run_directory import RUN_ROOT, RunDirectory
 from scitoolkit.reporting.style import display_text
 from scitoolkit.reporting.tables import (
     best_rows,

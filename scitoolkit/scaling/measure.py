@@ -18,8 +18,8 @@ from typing import Any
 import torch
 
 from scitoolkit.core.config import load_config
+from scitoolkit.core.files import write_atomic
 from scitoolkit.core.processes import current_rank, leave, world_size
-from scitoolkit.core.run_directory import write_atomic
 from scitoolkit.scaling.config import ScalingConfig, case_settings
 from scitoolkit.scaling.machine import averaged, measured
 from scitoolkit.scaling.memory_classes import by_class, live_storages

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from scitoolkit.core.errors import BackendError, ConfigError
+from scitoolkit.core.files import write_atomic
 from scitoolkit.core.processes import available_cores, world_size
-from scitoolkit.core.run_directory import RunDirectory, write_atomic
+from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.scaling.config import ScalingConfig
 from scitoolkit.scaling.prediction import predicted
 from scitoolkit.scaling.report import results_of

@@ -13,11 +13,12 @@ from typing import Any, ClassVar
 
 from scitoolkit.core.config import dump_config, load_config, read_document
 from scitoolkit.core.errors import DataError
+from scitoolkit.core.files import write_atomic
 from scitoolkit.core.job import Job
 from scitoolkit.core.jobs import job_of
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.results import Results
-from scitoolkit.core.run_directory import RunDirectory, write_atomic
+from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.search.config import SearchConfig, make_space
 from scitoolkit.search.history import History, load_history
 from scitoolkit.search.live import LiveTable

@@ -11,10 +11,11 @@ from typing import Any
 
 from scitoolkit.core.config import Config, Document, config_keys, dump_config, read_document
 from scitoolkit.core.errors import EXIT_FAILURE, EXIT_INTERRUPTED, ConfigError
+from scitoolkit.core.files import write_atomic
 from scitoolkit.core.job import Job, Searchable
 from scitoolkit.core.jobs import checked_job, job_of
 from scitoolkit.core.processes import current_rank, leave
-from scitoolkit.core.run_directory import RunDirectory, write_atomic
+from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.search.trial import INTERRUPTED, TrialContext
 from scitoolkit.search.worker import ProcessesFailed, failure_kind
 

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scitoolkit.core.run_directory import replacing
+from scitoolkit.core.files import replacing
 from scitoolkit.search.history import History
 
 if TYPE_CHECKING:

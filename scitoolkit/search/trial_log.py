@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from scitoolkit.core.errors import CheckpointError, ScitoolkitError
-from scitoolkit.core.run_directory import disk_error
+from scitoolkit.core.files import disk_error
 
 FILE_NAME = "trials.jsonl"
 Event = dict[str, Any]

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from scitoolkit.core.errors import CheckpointError, ConfigError
-from scitoolkit.core.run_directory import write_atomic
+from scitoolkit.core.files import write_atomic
 
 Array = np.ndarray
 FILE = "spectrum.json"

@@ -18,8 +18,8 @@ from torch import Tensor
 
 from scitoolkit.core.devices import device_of, to_host
 from scitoolkit.core.errors import CheckpointError, DataError
+from scitoolkit.core.files import replacing, write_atomic
 from scitoolkit.core.log import get_logger
-from scitoolkit.core.run_directory import replacing, write_atomic
 from scitoolkit.ops import taylor
 from scitoolkit.superresolution.config import EncoderConfig, ModelConfig
 from scitoolkit.superresolution.crops import Layout

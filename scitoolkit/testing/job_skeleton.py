@@ -17,7 +17,8 @@ from scitoolkit.core.job import Job
 from scitoolkit.core.job_config import JobConfig
 from scitoolkit.core.model_folder import ModelFolder
 from scitoolkit.core.results import Results, Table
-from scitoolkit.core.run_directory import RunDirectory, write_atomic
+from scitoolkit.core.files import write_atomic
+from scitoolkit.core.run_directory import RunDirectory
 
 if TYPE_CHECKING:
     import xarray as xr

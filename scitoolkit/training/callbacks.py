@@ -16,9 +16,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from scitoolkit.core.files import write_atomic
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.notebook import in_notebook
-from scitoolkit.core.run_directory import write_atomic
 from scitoolkit.training.loggers import Logger
 from scitoolkit.training.view import TrainingView
 

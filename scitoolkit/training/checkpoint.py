@@ -26,7 +26,8 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from scitoolkit.core.errors import CheckpointError
-from scitoolkit.core.run_directory import RUN_ROOT, disk_error, flush_file, write_atomic
+from scitoolkit.core.files import disk_error, flush_file, write_atomic
+from scitoolkit.core.run_directory import RUN_ROOT
 from scitoolkit.training.processes import gather_objects, raise_together
 from scitoolkit.training.sharding import local, shard_offset
 from scitoolkit.training.strategies.base import SingleStrategy, TrainingStrategy

@@ -14,8 +14,9 @@ from typing import Annotated, Any, ClassVar, Literal, Protocol
 
 from scitoolkit.core.config import Config
 from scitoolkit.core.errors import missing_extra
+from scitoolkit.core.files import append_lines, disk_error
 from scitoolkit.core.plugins import Choice, Kind, NeedsPackages
-from scitoolkit.core.run_directory import RUN_ROOT, RunDirectory, append_lines, disk_error
+from scitoolkit.core.run_directory import RUN_ROOT, RunDirectory
 
 
 class Logger(Protocol):

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from scitoolkit.core.errors import BackendError
-from scitoolkit.core.run_directory import RUN_ROOT, RunDirectory, disk_error, write_atomic
+from scitoolkit.core.files import disk_error, write_atomic
+from scitoolkit.core.run_directory import RUN_ROOT, RunDirectory
 from scitoolkit.training.loggers import Logger, LoggerConfig
 
 RUN_ID = "run_id"

@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from scitoolkit.core.files import temporary_name
 from scitoolkit.core.log import get_logger
-from scitoolkit.core.run_directory import temporary_name
 from scitoolkit.io.campaign.files import Found
 from scitoolkit.io.campaign.layouts import Options
 from scitoolkit.io.campaign.segments import Segments

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
+from scitoolkit.core.files import temporary_name
 from scitoolkit.core.log import get_logger
-from scitoolkit.core.run_directory import temporary_name
 from scitoolkit.core.yaml_file import read_yaml
 from scitoolkit.io.campaign.campaign import Campaign
 from scitoolkit.io.campaign.layouts import Well

@@ -10,7 +10,7 @@ import h5py
 import numpy as np
 
 from scitoolkit.core.errors import DataError
-from scitoolkit.core.run_directory import move_into_place, temporary_name
+from scitoolkit.core.files import move_into_place, temporary_name
 from scitoolkit.io.formats.base import (
     Block,
     Format,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from scitoolkit.core.errors import missing_extra
-from scitoolkit.core.run_directory import temporary_name
+from scitoolkit.core.files import temporary_name
 from scitoolkit.io.compressed import STORE_FILES
 from scitoolkit.io.formats.base import Block, Format, StreamedVariable, open_lazily
 from scitoolkit.io.loader.zarr import zarr_readers

@@ -21,7 +21,7 @@ import platform
 from collections.abc import Mapping
 from pathlib import Path
 
-from scitoolkit.core.run_directory import write_atomic
+from scitoolkit.core.files import write_atomic
 
 PREBUILT = Path(__file__).with_name("_prebuilt")
 # Variable that names the folder to which every requested C source is written with its flags, for

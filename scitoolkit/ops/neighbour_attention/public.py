@@ -71,6 +71,7 @@ class KeptMoments:
         weights: parameters, which are packed once.
 
     Example:
+        >>> import torch
         >>> from scitoolkit.ops.codegen.examples import Numbers
         >>> example = next(OPERATION.iterate_examples(Numbers(torch.float64)))
         >>> [part.shape[-1] for part in example.call(OPERATION.reference, *example.tensors)]

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from scitoolkit.core.errors import DataError
-from scitoolkit.core.run_directory import replacing
+from scitoolkit.core.files import replacing
 from scitoolkit.potentials.deepmd.networks import StackedNetworks
 
 Tree = dict[str, Any]

@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from scitoolkit.core.errors import BackendError
+from scitoolkit.core.files import write_atomic
 from scitoolkit.core.processes import available_cores
-from scitoolkit.core.run_directory import write_atomic
 from scitoolkit.ops.codegen.compile import WIDE, find_compiler, load_built, read
 from scitoolkit.ops.neighbours import lists
 from scitoolkit.potentials.export import weights_file

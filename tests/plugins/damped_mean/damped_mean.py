@@ -11,11 +11,12 @@ import xarray as xr
 
 from scitoolkit.core.config import DataPath, load_config
 from scitoolkit.core.errors import DataError
+from scitoolkit.core.files import write_atomic
 from scitoolkit.core.job import Finding, Job
 from scitoolkit.core.job_config import JobConfig
 from scitoolkit.core.model_folder import ModelFolder
 from scitoolkit.core.results import Results, Table
-from scitoolkit.core.run_directory import RunDirectory, write_atomic
+from scitoolkit.core.run_directory import RunDirectory
 
 
 class DampedMeanConfig(JobConfig):

@@ -13,8 +13,9 @@ from scitoolkit.cli.main import run_cli
 from scitoolkit.core import run_directory
 from scitoolkit.core.config import Config
 from scitoolkit.core.errors import ConfigError, DataError
+from scitoolkit.core.files import replacing, write_atomic
 from scitoolkit.core.results import Results, Table
-from scitoolkit.core.run_directory import RunDirectory, replacing, write_atomic
+from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.io.fields import write_fields
 
 

@@ -12,7 +12,8 @@ import pytest
 import search_cases as cases
 
 from scitoolkit.core.errors import CheckpointError, ConfigError, Interrupted, ScitoolkitError
-from scitoolkit.core.run_directory import RunDirectory, disk_error
+from scitoolkit.core.files import disk_error
+from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.search import (
     AgingEvolution,
     Objective,

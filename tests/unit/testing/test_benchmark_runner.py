@@ -22,6 +22,7 @@ def runner(monkeypatch, tmp_path):
             raise RuntimeError("the peer is not installed")
         return {"benchmark": name, "ratio": 2.0}
 
+    monkeypatch.syspath_prepend(str(RUN.parent))
     (tmp_path / "results").mkdir()
     monkeypatch.setattr(module, "run", run)
     monkeypatch.setattr(module, "HERE", tmp_path)

@@ -1,0 +1,129 @@
+"""Files that are complete or absent: written under another name, flushed, and renamed."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from scitoolkit.core.errors import ConfigError, ScitoolkitError
+
+
+def temporary_name(path: Path) -> Path:
+    """Return the hidden name in the same folder under which this process writes a file.
+
+    Raises:
+        ConfigError: the path is a device, pipe or socket, which the file would replace.
+    """
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise ConfigError(
+            "a device, pipe or socket, which the output file would replace",
+            where=str(path),
+            allowed="the name of a regular file",
+        )
+    return path.with_name(f".{path.name}.{os.getpid()}.tmp")
+
+
+def write_atomic(path: Path, text: str | bytes) -> None:
+    """Write a file under a temporary name, flush it to disk, then rename it into place."""
+    data = text.encode() if isinstance(text, str) else text
+    temporary = temporary_name(path)
+    try:
+        temporary.write_bytes(data)
+        move_into_place(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def move_into_place(temporary: Path, path: Path) -> None:
+    """Flush a file to disk, then rename it: after a power cut `path` is the old or the new file."""
+    flush_file(temporary)
+    temporary.replace(path)
+
+
+def flush_file(path: Path) -> None:
+    """Wait until a file, which a library may have written, is on disk."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def append_lines(path: Path, text: str) -> None:
+    """Append whole lines to a file, after the end of a last line that a crash has truncated."""
+    with path.open("ab+") as file:
+        if file.tell():
+            file.seek(-1, os.SEEK_END)
+            text = text if file.read(1) == b"\n" else f"\n{text}"
+        file.write(text.encode())
+
+
+@contextlib.contextmanager
+def making_folder(path: Path) -> Iterator[Path]:
+    """Yield an empty temporary folder; rename it to `path` at the end, or delete it on failure.
+
+    Args:
+        path: a folder that does not exist yet; its parents are made.
+
+    Raises:
+        ConfigError: the folder exists.
+        ScitoolkitError: the disk is full, or the folder cannot be written.
+    """
+    taken = ConfigError("already exists", where=str(path), fix="choose another folder")
+    if path.exists():
+        raise taken
+    temporary = temporary_name(path)
+    try:
+        temporary.mkdir(parents=True)
+        yield temporary
+        temporary.replace(path)
+    except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST):  # another process made it meanwhile
+            raise taken from None
+        raise disk_error(error, path) from None
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def replacing(path: Path, *also: type[Exception]) -> Iterator[Path]:
+    """Yield a temporary name; the file written there is flushed and replaces `path` at the end.
+
+    Args:
+        path: file to create or replace; its folder is created.
+        also: exceptions of the writer to treat like an `OSError`.
+
+    Raises:
+        ScitoolkitError: the disk is full or the folder cannot be written; `path` is unchanged.
+    """
+    temporary = temporary_name(path)
+    failures: tuple[type[Exception], ...] = (OSError, *also)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield temporary
+        temporary.chmod(0o644)
+        move_into_place(temporary, path)
+    except failures as error:
+        cause = error if isinstance(error, OSError) else OSError(str(error))
+        raise disk_error(cause, path) from None
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+
+
+def disk_error(error: OSError, path: Path, setting: str = "") -> ScitoolkitError:
+    """Return the error for a failed write: disk full, quota, permission.
+
+    Args:
+        error: as caught.
+        path: the file or folder.
+        setting: how the user chooses another folder, such as `RUN_ROOT`.
+    """
+    by = f" with {setting}" if setting else ""
+    return ScitoolkitError(
+        f"cannot be written ({error.strerror or error})",
+        where=str(path),
+        fix=f"free space, or another folder{by}; files saved before are intact",
+    )
