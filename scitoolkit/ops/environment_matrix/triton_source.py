@@ -67,8 +67,8 @@ class Padding:
 
     Example:
         >>> padding = Padding.of((10, 20))
-        >>> padding.widths, padding.functions[1][9:18], padding.functions[1][25:27]
-        ((16, 32), (9, -1, -1, -1, -1, -1, -1, 10, 11), (19, -1))
+        >>> padding.widths, padding.functions[1][9:11], padding.functions[1][31:34]
+        ((32, 64), (9, -1), (-1, 10, 11))
     """
 
     widths: tuple[int, ...]

@@ -24,6 +24,9 @@ FREE = (
     "sharding",
     "count_traffic",
     "noise_scale",
+    "schedule.length",
+    "schedule.after.length",
+    "schedule.after.after.length",
 )
 
 
