@@ -22,6 +22,7 @@ import runpy
 import sys
 import warnings
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch.utils import _pytree as pytree
@@ -162,6 +163,14 @@ class _Any(Generator, metaclass=_Made):
     """Stands for torch.Generator."""
 
 
+def _tensors_of_lists(index):
+    """Return an index whose lists and arrays are tensors: C++ would put them on meta, without values."""
+    if isinstance(index, tuple):
+        return tuple(map(_tensors_of_lists, index))
+    is_values = isinstance(index, list) or (isinstance(index, np.ndarray) and index.ndim > 0)
+    return torch.tensor(index, device=CUDA) if is_values else index
+
+
 class Pretended(torch.Tensor):
     """Tensor that reports cuda:0 and holds its numbers in a CPU tensor."""
 
@@ -212,6 +221,12 @@ class Pretended(torch.Tensor):
     def new_tensor(self, data, *, dtype=None, device=CUDA, requires_grad=False):
         made = torch.tensor(data, dtype=dtype or self.dtype, device=device)
         return made.requires_grad_(requires_grad)
+
+    def __getitem__(self, index):
+        return super().__getitem__(_tensors_of_lists(index))
+
+    def __setitem__(self, index, value):
+        super().__setitem__(_tensors_of_lists(index), value)
 
     def tolist(self):
         return self.real_values.tolist()
