@@ -164,7 +164,7 @@ class _Any(Generator, metaclass=_Made):
 
 
 def _tensors_of_lists(index):
-    """Return an index whose lists and arrays are tensors: C++ would put them on meta, without values."""
+    """Return an index whose lists and arrays are tensors: on meta, C++ gives them no values."""
     if isinstance(index, tuple):
         return tuple(map(_tensors_of_lists, index))
     is_values = isinstance(index, list) or (isinstance(index, np.ndarray) and index.ndim > 0)
