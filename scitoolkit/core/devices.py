@@ -24,6 +24,7 @@ DeviceName = Literal["auto", "cpu", "cuda"]
 DEVICE_NAMES: tuple[DeviceName, ...] = ("auto", "cpu", "cuda")
 CPU = torch.device("cpu")
 _INFERENCE: ContextVar[str] = ContextVar("inference_device", default="auto")
+_PLACED: ContextVar[torch.device | None] = ContextVar("placed_device", default=None)
 M = TypeVar("M", bound=nn.Module)
 
 
@@ -61,11 +62,12 @@ def inference_on(name: str) -> Iterator[torch.device]:
         name: see `choose_device`.
     """
     device = choose_device(name)
-    token = _INFERENCE.set(name)
+    tokens = _INFERENCE.set(name), _PLACED.set(None)
     try:
         yield device
     finally:
-        _INFERENCE.reset(token)
+        _INFERENCE.reset(tokens[0])
+        _PLACED.reset(tokens[1])
 
 
 def inference_device() -> torch.device:
@@ -76,15 +78,16 @@ def inference_device() -> torch.device:
 def placed(model: M) -> M:
     """Return a trained model after moving it to the `inference_device`, which is logged."""
     device = inference_device()
+    _PLACED.set(device)
     for line in device_notes():
         get_logger(__name__).info(line)
     return model.to(device)
 
 
 def device_notes() -> list[str]:
-    """Return a sentence for reports that names the `inference_device`; none for the CPU."""
-    device = inference_device()
-    return [] if device.type == "cpu" else [f"Applied on {describe(device)}."]
+    """Return a sentence for reports that names the GPU of a `placed` model; none for the CPU."""
+    device = _PLACED.get()
+    return [] if device is None or device.type == "cpu" else [f"Applied on {describe(device)}."]
 
 
 @contextlib.contextmanager

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from scitoolkit.core.errors import ConfigError, NumericalError
-from scitoolkit.testing.device import check_near, require_gpu
+from scitoolkit.testing.device import check_near, device_part, require_gpu
 from scitoolkit.training.memory.config import MemoryConfig, activation_stores
 from scitoolkit.training.memory.live_bytes import peak_live_bytes
 from scitoolkit.training.memory.store import ActivationMemory
@@ -210,7 +210,7 @@ class ActivationStoreContract:
             named = dict(zip(found, (g for g in coarser if g is not None), strict=True))
             assert error(named, exact) > 1.2 * off
 
-    @pytest.mark.device
+    @device_part
     @pytest.mark.parametrize("network", NETWORKS)
     def test_gradients_on_a_gpu(self, config: MemoryConfig, network: str) -> None:
         """They are those of a step without a store, exactly or within three times the target."""

@@ -18,7 +18,7 @@ from torch import Tensor
 from scitoolkit.ops import taylor
 from scitoolkit.superresolution.config import DecoderConfig, decoders
 from scitoolkit.superresolution.decoder import Decoder
-from scitoolkit.testing.device import check_module
+from scitoolkit.testing.device import check_module, device_part
 from scitoolkit.testing.member import check_registered, check_settings
 
 DIMS, LATENT, FIELDS = 3, 6, 2
@@ -100,7 +100,7 @@ class DecoderContract:
         assert (latent.grad != 0).any(0).all()
         assert not [n for n, p in network.named_parameters() if p.grad is None]
 
-    @pytest.mark.device
+    @device_part
     def test_a_gpu_gives_the_same_numbers(self, decoder: DecoderConfig) -> None:
         """Outputs and gradients are those of the CPU, and the network can be moved back."""
         network, (coordinates, latent) = _network(decoder, 2), _points(2)

@@ -1,13 +1,13 @@
 """The device part of the contract suites: equal numbers on a GPU, and back on the CPU.
 
-Its tests have the mark `device`. They run where torch has a GPU, and in a process whose GPU is
-pretended; elsewhere they are skipped.
+Its tests run where torch has a GPU, and in a process whose GPU is pretended; elsewhere they are
+skipped.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 import torch
@@ -15,10 +15,21 @@ from torch import Tensor, nn
 
 from scitoolkit.core.devices import CPU, device_of
 
+T = TypeVar("T", bound=Callable[..., Any])
 PRETENDED = "Pretended"
 """Name of a pretended GPU."""
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 2e-4}
 """Of values and gradients, relative to the largest value of a tensor."""
+
+
+def device_part(test: T) -> T:
+    """Return a test of a contract suite after noting that it needs a GPU, real or pretended.
+
+    An attribute instead of a mark of pytest, which every package with a contract test would have
+    to register.
+    """
+    test.needs_device = True  # type: ignore[attr-defined]
+    return test
 
 
 def require_gpu() -> torch.device:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from scitoolkit.emulation.models.config import FieldModelConfig, models
 from scitoolkit.emulation.models.padding import AnyPadding
-from scitoolkit.testing.device import check_module
+from scitoolkit.testing.device import check_module, device_part
 from scitoolkit.testing.member import check_registered, check_settings
 
 INPUTS, OUTPUTS, CONDITION = 2, 3, 5
@@ -108,7 +108,7 @@ class FieldModelContract:
         unused = [n for n, p in network.named_parameters() if p.requires_grad and p.grad is None]
         assert not unused
 
-    @pytest.mark.device
+    @device_part
     def test_a_gpu_gives_the_same_numbers(self, model: FieldModelConfig) -> None:
         """Outputs and gradients are those of the CPU, and the network can be moved back."""
         x = _fields(2, INPUTS, *self._size())

@@ -18,7 +18,7 @@ import pytest
 from scitoolkit.core.errors import DataError
 from scitoolkit.forecasting.forecasters import ForecasterConfig, Setting, forecasters
 from scitoolkit.forecasting.windows import Array, Series, all_windows
-from scitoolkit.testing.device import require_gpu
+from scitoolkit.testing.device import device_part, require_gpu
 from scitoolkit.testing.member import check_registered, check_settings
 
 INPUTS, LEADS, CELLS = 6, 4, 12
@@ -86,7 +86,7 @@ class ForecasterContract:
         again = config.build(setting).fit(moved).predict(windows.with_values(3 * rest.values + 50))
         np.testing.assert_allclose(again, 3 * forecast + 50, rtol=0.01, atol=0.3)
 
-    @pytest.mark.device
+    @device_part
     def test_a_gpu_gives_a_forecast_of_equal_quality(self, config: ForecasterConfig) -> None:
         """Networks are trained there; the forecast is an array of the host."""
         require_gpu()

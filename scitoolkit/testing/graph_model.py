@@ -21,7 +21,7 @@ from scitoolkit.graphs.grid import Grid
 from scitoolkit.graphs.models import NodeModelConfig, models
 from scitoolkit.graphs.part import GraphPart
 from scitoolkit.graphs.proof import LIMIT, prove
-from scitoolkit.testing.device import check_module
+from scitoolkit.testing.device import check_module, device_part
 from scitoolkit.testing.member import check_registered, check_settings
 from scitoolkit.training.ranks.communicator import SingleProcess
 
@@ -127,7 +127,7 @@ class GraphModelContract:
         network(*_graph()).square().sum().backward()
         assert not [n for n, p in network.named_parameters() if p.requires_grad and p.grad is None]
 
-    @pytest.mark.device
+    @device_part
     def test_a_gpu_gives_the_same_numbers(self, network: nn.Module) -> None:
         """Outputs and gradients are those of the CPU, and the network can be moved back."""
         x, edges = _graph()

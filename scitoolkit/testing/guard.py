@@ -17,7 +17,7 @@ from torch import Tensor
 from scitoolkit.core.devices import CPU
 from scitoolkit.emulation.guards.axes import Grid
 from scitoolkit.emulation.guards.base import GuardConfig, guards
-from scitoolkit.testing.device import check_near, require_gpu
+from scitoolkit.testing.device import check_near, device_part, require_gpu
 from scitoolkit.testing.member import check_registered, check_settings
 
 NX, NZ = 16, 12
@@ -85,7 +85,7 @@ class GuardContract:
         torch.stack([v.square().mean() for v in out.values()]).sum().backward()
         assert all(v.grad is None or bool(v.grad.isfinite().all()) for v in leaves.values())
 
-    @pytest.mark.device
+    @device_part
     def test_a_gpu_gives_the_same_numbers(self, guard, grid, states):
         """States and gradients are those of the CPU, and the guard can be moved back."""
         new, old = states

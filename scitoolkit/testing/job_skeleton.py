@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from scitoolkit.core.config import DataPath
 from scitoolkit.core.errors import DataError
+from scitoolkit.core.files import write_atomic
 from scitoolkit.core.job import Job
 from scitoolkit.core.job_config import JobConfig
 from scitoolkit.core.model_folder import ModelFolder
 from scitoolkit.core.results import Results, Table
-from scitoolkit.core.files import write_atomic
 from scitoolkit.core.run_directory import RunDirectory
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from scitoolkit.core.config import Config
 from scitoolkit.core.devices import CPU
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.run_directory import RunDirectory
-from scitoolkit.testing.device import check_near, require_gpu
+from scitoolkit.testing.device import check_near, device_part, require_gpu
 from scitoolkit.testing.loaders import TensorLoader
 from scitoolkit.training.config import TrainingConfig
 from scitoolkit.training.optim.optimizers import OptimizerConfig
@@ -144,7 +144,7 @@ class OptimizerContract:
         assert torch.isfinite(weight).all()
         assert not torch.equal(weight.detach(), torch.ones(20, 20))
 
-    @pytest.mark.device
+    @device_part
     def test_a_gpu_gives_the_same_weights(self, optimizer: OptimizerConfig) -> None:
         """Three steps on a GPU are three steps on the CPU, and the model is back where it was."""
         require_gpu()

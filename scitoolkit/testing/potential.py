@@ -25,7 +25,7 @@ from scitoolkit.potentials.model import Potential
 from scitoolkit.potentials.model_config import ModelConfig, models
 from scitoolkit.potentials.prediction import to_ase
 from scitoolkit.potentials.saved import load_model, save_model
-from scitoolkit.testing.device import check_module, require_gpu
+from scitoolkit.testing.device import check_module, device_part, require_gpu
 
 Array = NDArray[Any]
 STEP = 1e-4  # Å, of finite differences
@@ -282,7 +282,7 @@ class PotentialContract:
         found = self.evaluate(copy.deepcopy(model), self.frame())
         np.testing.assert_array_equal(found["forces"], expected["forces"])
 
-    @pytest.mark.device
+    @device_part
     def test_a_gpu_gives_the_same_numbers(self, case: Mapping[str, Any]) -> None:
         """Energies, forces and the gradients of a force loss are those of the CPU."""
         model = self.make(case)
@@ -291,7 +291,7 @@ class PotentialContract:
             model.train(is_training)
             check_module(model, lambda device: tuple(model(to_device(graph, device)).values()))
 
-    @pytest.mark.device
+    @device_part
     def test_the_calculator_runs_on_a_gpu(self, model: Potential) -> None:
         """It leaves the model of its user alone, and gives the CPU's numbers as NumPy arrays."""
         from scitoolkit.potentials.calculator import Calculator

@@ -26,7 +26,7 @@ from scitoolkit.core.devices import CPU, device_of
 from scitoolkit.core.errors import ConfigError, DataError, NumericalError, ScitoolkitError
 from scitoolkit.core.plugins import kinds
 from scitoolkit.core.run_directory import RunDirectory
-from scitoolkit.testing.device import check_near, require_gpu, require_real_gpu
+from scitoolkit.testing.device import check_near, device_part, require_gpu, require_real_gpu
 from scitoolkit.testing.loaders import TensorLoader
 from scitoolkit.testing.member import check_registered
 from scitoolkit.training.config import TrainingConfig
@@ -204,7 +204,7 @@ class TrainingStrategyContract:
         check_registered(training_strategies, strategy)
         assert training(strategy).named_strategy() == strategy
 
-    @pytest.mark.device
+    @device_part
     def test_one_process_on_a_gpu(self, strategy: StrategyConfig) -> None:
         """Weights, buffers and losses are those of the CPU, and are on the CPU after the training.
 
