@@ -18,6 +18,14 @@ settings.register_profile("scitoolkit", deadline=None)
 settings.load_profile("scitoolkit")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Give the device part of the contract suites the mark by which it is selected."""
+    for item in items:
+        if getattr(getattr(item, "function", None), "needs_device", False):
+            item.add_marker(pytest.mark.device)
+
+
 @pytest.fixture(autouse=True)
 def hdf5_is_intact():
     """Forget failed writes: after one, the command line would end the process of the tests."""

@@ -23,7 +23,11 @@ pytestmark = [
     *([] if INTERPRETED else [pytest.mark.gpu]),
 ]
 LONG = pytest.mark.slow if INTERPRETED else pytest.mark.gpu
-EXAMPLES = list(OPERATION.iterate_examples(Numbers(torch.float64, DEVICE)))
+LABELS = [example.label for example in OPERATION.iterate_examples(Numbers(torch.float64))]
+
+
+def _example(number):
+    return list(OPERATION.iterate_examples(Numbers(torch.float64, DEVICE)))[number]
 
 
 @pytest.fixture(autouse=True)
@@ -36,10 +40,10 @@ def one_program_per_atom(monkeypatch):
 @pytest.mark.parametrize(
     "number",
     [0, 1, 4, *(pytest.param(number, marks=LONG) for number in (2, 3, 5))],
-    ids=lambda number: EXAMPLES[number].label,
+    ids=lambda number: LABELS[number],
 )
 def test_moments_and_slopes_are_the_references(number):
-    example = EXAMPLES[number]
+    example = _example(number)
     run = OPERATION.choose(example.spec, example.tensors[0], "triton")
     want = example.call(OPERATION.reference, *example.tensors)
     for one, other in zip(example.call(run, *example.tensors), want, strict=True):
@@ -49,7 +53,8 @@ def test_moments_and_slopes_are_the_references(number):
 def test_float32_is_as_near_as_the_reference():
     single = next(OPERATION.iterate_examples(Numbers(torch.float32, DEVICE)))
     run = OPERATION.choose(single.spec, single.tensors[0], "triton")
-    want = EXAMPLES[0].call(OPERATION.reference, *EXAMPLES[0].tensors)
+    example = _example(0)
+    want = example.call(OPERATION.reference, *example.tensors)
     for one, other in zip(single.call(run, *single.tensors), want, strict=True):
         assert one.dtype == torch.float32
         assert (one - other).abs().max() <= 1e-4 * other.abs().max()
@@ -92,7 +97,7 @@ def _dense(spec, q, k, v, fade, directions, atom):
 
 
 def test_second_derivatives_and_wide_features_are_refused_by_name():
-    example = EXAMPLES[0]
+    example = _example(0)
     vectors = example.tensors[0].clone().requires_grad_()
     run = OPERATION.choose(example.spec, vectors, "triton")
     out, _ = example.call(run, vectors, example.tensors[1])
