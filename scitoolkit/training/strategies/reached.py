@@ -35,7 +35,8 @@ class ReachedParameters:
         """Remove the gradients of parameters that no rank has reached since the last call."""
         flags = torch.tensor([float(n in self._reached) for n, _ in self._named])
         self._reached.clear()
-        dist.all_reduce(flags)
+        if dist.get_world_size() > 1:
+            dist.all_reduce(flags)
         for (_, parameter), count in zip(self._named, flags.tolist(), strict=True):
             if not count:
                 parameter.grad = None

@@ -5,7 +5,8 @@ import os
 import pytest
 import torch
 
-from scitoolkit.ops.codegen import triton_version
+from scitoolkit.core.errors import ConfigError
+from scitoolkit.ops.codegen import operations, triton_version
 from scitoolkit.ops.spherical_harmonics import spherical_harmonics
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -49,3 +50,9 @@ def test_no_rows_and_degree_zero():
     assert spherical_harmonics([0, 1], _rows(0), True, backend="triton").shape == (0, 4)
     ones = spherical_harmonics([0], _rows(3), True, "norm", backend="triton")
     assert torch.equal(ones, torch.ones_like(ones))
+
+
+def test_an_operation_without_gpu_kernels_says_so():
+    operation = operations.get("tabulated_convolution")
+    with pytest.raises(ConfigError, match="auto, cpu, reference"):
+        operation.choose("any", _rows(1), "triton")
