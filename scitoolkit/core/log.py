@@ -26,11 +26,29 @@ def setup_logging(*, verbose: bool = False, rank: int | None = None) -> None:
         logger.removeHandler(old)
         old.close()
     logger.propagate = False
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _ToStderr()
     prefix = f"[rank {rank}] " if rank else ""
     handler.setFormatter(logging.Formatter(f"{prefix}%(message)s"))
     logger.addHandler(handler)
     logger.setLevel(logging.WARNING if rank else logging.DEBUG if verbose else logging.INFO)
+
+
+class _ToStderr(logging.Handler):
+    """Write records to what is stderr at that moment.
+
+    Notebooks and test runners replace `sys.stderr` by a stream that they close afterwards, so a
+    stream that is remembered from the set-up may be closed at the next record.
+    """
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record; without a stderr (a program without a console) it is dropped."""
+        if sys.stderr is None:
+            return
+        try:
+            sys.stderr.write(self.format(record) + "\n")
+            sys.stderr.flush()
+        except Exception:  # as the handlers of logging: a log never ends a program
+            self.handleError(record)
 
 
 class _RunLog(logging.FileHandler):

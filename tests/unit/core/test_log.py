@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import shutil
 import subprocess
@@ -67,7 +68,6 @@ log.warning("after")
 
 def test_a_full_disk_ends_the_log_and_not_the_program(tmp_path, capsys, monkeypatch):
     logger = logging.getLogger(LOGGER_NAME)
-    monkeypatch.setattr(logger, "handlers", [])  # others write to what pytest has closed
     with log_to_file(tmp_path / "run.log"):
         handler = logger.handlers[-1]
         get_logger(f"{LOGGER_NAME}.test").warning("one")
@@ -96,3 +96,17 @@ def test_ranks_that_srun_started_log_warnings_alone(monkeypatch, capsys):
     get_logger(LOGGER_NAME).info("progress")
     get_logger(LOGGER_NAME).warning("trouble")
     assert capsys.readouterr().err == "[rank 3] trouble\n"
+
+
+def test_the_log_goes_to_the_stderr_of_the_moment(monkeypatch):
+    first, second = io.StringIO(), io.StringIO()
+    monkeypatch.setattr("sys.stderr", first)
+    setup_logging(rank=0)
+    get_logger(LOGGER_NAME).info("one")
+    first_text = first.getvalue()
+    first.close()  # what a notebook's cell or a test runner does at its end
+    monkeypatch.setattr("sys.stderr", second)
+    get_logger(LOGGER_NAME).info("two")
+    monkeypatch.setattr("sys.stderr", None)  # a program without a console
+    get_logger(LOGGER_NAME).info("three")
+    assert (first_text, second.getvalue()) == ("one\n", "two\n")
