@@ -33,22 +33,14 @@ def setup_logging(*, verbose: bool = False, rank: int | None = None) -> None:
     logger.setLevel(logging.WARNING if rank else logging.DEBUG if verbose else logging.INFO)
 
 
-class _ToStderr(logging.Handler):
+class _ToStderr(logging.StreamHandler):
     """Write records to what is stderr at that moment.
 
     Notebooks and test runners replace `sys.stderr` by a stream that they close afterwards, so a
     stream that is remembered from the set-up may be closed at the next record.
     """
 
-    def emit(self, record: logging.LogRecord) -> None:
-        """Write a record; without a stderr (a program without a console) it is dropped."""
-        if sys.stderr is None:
-            return
-        try:
-            sys.stderr.write(self.format(record) + "\n")
-            sys.stderr.flush()
-        except Exception:  # as the handlers of logging: a log never ends a program
-            self.handleError(record)
+    stream = property(lambda _: sys.stderr, lambda *_: None)
 
 
 class _RunLog(logging.FileHandler):
