@@ -12,7 +12,7 @@ from scitoolkit.core.config import load_config
 from scitoolkit.core.errors import ConfigError, ScitoolkitError
 from scitoolkit.emulation.config import EmulationConfig
 from scitoolkit.emulation.leads import Leads, offsets_of
-from scitoolkit.emulation.pipeline import prepare
+from scitoolkit.emulation.stages import prepare
 from scitoolkit.emulation.traced import traced
 from scitoolkit.io.fields import write_fields
 
@@ -89,7 +89,7 @@ def test_batches_hold_all_leads_and_losses_count_them_alike(drift):
         assert torch.allclose(moved, expected, atol=1e-5)
         assert chosen["lead"].tolist() == [[float(lead)] * 3] * len(moved)
     # Without weights it returns its input: every lead's first step has an error of 1.
-    for parameter in prepared.emulator.parameters():
+    for parameter in prepared.model.parameters():
         torch.nn.init.zeros_(parameter)
     single = {"u": batch["u"][:, [0, 1, 2, 3]]}
     with torch.no_grad():
