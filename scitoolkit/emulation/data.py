@@ -44,6 +44,8 @@ class Data:
         facts: what the files say about the variables.
         lines: {variable: (factor, offset)} into the units of a trained emulator.
         reversed_dims: dims that are read from their end, as a trained emulator requires.
+        own_simulations: number of the first simulations, which are divided into parts; all if None.
+        replayed: further simulations, of a former training, that are trained on.
     """
 
     campaign: Campaign
@@ -53,6 +55,8 @@ class Data:
     facts: DataFacts
     lines: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     reversed_dims: tuple[str, ...] = ()
+    own_simulations: int | None = None
+    replayed: tuple[int, ...] = ()
 
     def close(self) -> None:
         """Close the files."""

@@ -38,9 +38,17 @@ def training_part(config: EmulationConfig, data: Data) -> SplitRows:
     if name is not None:
         values = parameter_values(campaign, name, config.data.parameter_table)
     window = config.data.samples_before + config.data.lead + 1
-    return split_campaign(
-        campaign.index, window, split, own_test=config.data.test is None, parameter=values
+    own, index = data.own_simulations, campaign.index
+    parts = split_campaign(
+        index if own is None else index.first(own),
+        window,
+        split,
+        own_test=config.data.test is None,
+        parameter=None if values is None else values[:own],
     )
+    for simulation in data.replayed:
+        parts["train"] += index.within_simulations(index.blocks[simulation])
+    return parts
 
 
 def refuse_broken_guards(config: EmulationConfig, data: Data, blocks: Sequence[range]) -> None:

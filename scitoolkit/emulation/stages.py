@@ -39,6 +39,7 @@ from scitoolkit.emulation.loading import make_loader
 from scitoolkit.emulation.low_rank import begin_from_trained
 from scitoolkit.emulation.spatial.joined import over_processes
 from scitoolkit.emulation.spatial.slab_training import Slab
+from scitoolkit.emulation.starting import open_with_replay, start_from, trained_members
 from scitoolkit.emulation.statistics import Found, find_leads, find_statistics, guarded_scales
 from scitoolkit.emulation.streaming import drawn_ranges, files_of, make_files, stream_loader
 from scitoolkit.emulation.symmetries import Symmetries
@@ -66,7 +67,7 @@ class EmulationStages(Stages):
 
     def open_indexed(self, config: EmulationConfig, path: Any, keep: bool) -> Data:
         """Open a campaign with the index that is cached next to the runs."""
-        return open_data(config.data, path, cache=_cache(config), keep=keep)
+        return open_with_replay(config, path, _cache(config), keep)
 
     def files(self, config: EmulationConfig, directory: Path) -> Path | None:
         """Return the folder of the simulations of a generator."""
@@ -149,6 +150,9 @@ class EmulationStages(Stages):
         model.set_statistics(self._statistics(config, opened).statistics)
         if config.low_rank is not None:
             begin_from_trained(model, config, data, rows)
+        if config.start is not None:
+            sources = opened.once("sources", lambda: iter(trained_members(config, data)))
+            start_from(model, next(sources), config)
 
     def _check(
         self, config: EmulationConfig, data: Data, rows: list[range], model: Emulator

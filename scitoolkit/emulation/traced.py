@@ -100,6 +100,7 @@ def _box(
         samples = np.concatenate(
             [np.arange(a, b) for a, b in zip(edges[::2], edges[1::2], strict=True)]
         )
+        samples = samples[samples < data.num_samples]  # others were replayed from other files
         oldest = max((v.age for v in layout.earlier), default=0) * config.data.lead
         chosen = samples[:: -(-len(samples) // MOST_FRAMES)]
         for sample in chosen[chosen >= oldest]:
@@ -131,6 +132,7 @@ def _frames(
     try:
         oldest = max((v.age for v in layout.earlier), default=0) * config.data.lead
         samples = [k for a, b in zip(edges[::2], edges[1::2], strict=True) for k in range(a, b)]
+        samples = [k for k in samples if k < data.num_samples]
         samples = [k for k in samples[:: -(-len(samples) // most) or 1] if k >= oldest]
         frames = [data.inputs(k, layout, config.data.lead) for k in samples]
         return (

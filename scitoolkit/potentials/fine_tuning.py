@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from scitoolkit.core.contracts import Batch
 from scitoolkit.core.data_facts import DataFacts
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.model_folder import ModelFolder
-from scitoolkit.core.suggest import nearest_name
 from scitoolkit.io.atoms import AtomsCollection
 from scitoolkit.potentials.data import GraphSet
 from scitoolkit.potentials.deepmd.config import DeepPotentialConfig
@@ -117,30 +115,6 @@ def adopt(model: Potential, source: Potential) -> None:
         model.extend(source)
 
 
-def freeze(model: Potential, patterns: Sequence[str]) -> int:
-    """Freeze the parameters that match a pattern; return the number of trainable values left.
-
-    Raises:
-        ConfigError: a pattern matches no parameter, or no trainable parameter is left.
-    """
-    names = dict(model.named_parameters())
-    for pattern in patterns:
-        matched = fnmatch.filter(names, pattern)
-        if not matched:
-            raise ConfigError(
-                f"no parameter is called {pattern!r}",
-                where="start.frozen",
-                allowed=", ".join(sorted({_group(name) for name in names})),
-                fix=nearest_name(pattern, list(names)) or "",
-            )
-        for name in matched:
-            names[name].requires_grad_(False)
-    left = sum(p.numel() for p in names.values() if p.requires_grad)
-    if not left:
-        raise ConfigError("all parameters are frozen, none is left to train", where="start.frozen")
-    return left
-
-
 @torch.no_grad()
 def perturb(model: Potential, relative: float, seed: int) -> None:
     """Add Gaussian noise to the trainable parameters, in place.
@@ -156,12 +130,6 @@ def perturb(model: Potential, relative: float, seed: int) -> None:
             noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
             scale = relative * parameter.double().square().mean().sqrt()
             parameter.add_((scale * noise).to(parameter))
-
-
-def _group(name: str) -> str:
-    """Return the pattern of a parameter's module: `layers.0.*` of `layers.0.convolution.up.0`."""
-    parts = name.split(".")
-    return name if len(parts) == 1 else f"{'.'.join(parts[:2])}*"
 
 
 def drawn_replay(frames: AtomsCollection, number: int | None, seed: int) -> list[int]:
