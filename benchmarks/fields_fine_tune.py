@@ -31,7 +31,7 @@ from scitoolkit.io.fields import write_fields
 CELLS, FRAMES, STEP, BETWEEN, SPINUP = 32, 24, 0.01, 20, 5
 VISCOSITY, OTHER = 1.5e-3, 6e-3
 LEARNING, FEW, HELD, TEST = 24, 8, 2, 6
-STEPS, FEW_STEPS, RATES = 1000, 300, (1e-3, 3e-3)
+STEPS, FEW_STEPS, RATES = 800, 300, (1e-3, 3e-3)
 JOB = f"""
 domain: emulation
 data: {{path: PATH, test: TEST, inputs: [vorticity], outputs: [vorticity]}}
@@ -40,7 +40,7 @@ boundary: {{x: circular, y: circular}}
 symmetries: {{shift: [x, y]}}
 model: {{name: unet, widths: [16, 32]}}
 rollout: {{long: 0, evaluate: 8}}
-training: {{batch_size: 8, progress: false, log_every: 100, optimizer: {{name: adamw}}}}
+training: {{batch_size: 4, progress: false, log_every: 100, optimizer: {{name: adamw}}}}
 """
 CASES = {
     "viscosity": (OTHER, []),
