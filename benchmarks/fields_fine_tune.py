@@ -122,8 +122,8 @@ def write(folder: Path, viscosity: float, seed: int, count: int) -> None:
 def _frames(viscosity: float, seed: int, count: int) -> Iterator[np.ndarray]:
     """Yield (simulations, (u, tracer), x): RK4 with the linear terms as an integrating factor.
 
-    u_t + u u_x + u_xx + viscosity u_xxxx = 0; tracer_t + u tracer_x = MIXING tracer_xx - DECAY tracer
-    + source, one wave of amplitude 1/2 in the box.
+    u_t + u u_x + u_xx + viscosity u_xxxx = 0; the tracer moves with u, spreads with MIXING, decays
+    with DECAY and has a source, one wave of amplitude 1/2 in the box.
     """
     k = 2 * np.pi / LENGTH * np.arange(CELLS // 2 + 1)
     resolved = np.arange(CELLS // 2 + 1) < CELLS / 3
