@@ -1,10 +1,11 @@
 """Write every tutorial also as a Jupyter notebook: `python docs/notebooks.py`.
 
 `docs/tutorials/NAME.ipynb` has the text of NAME.md; its Python blocks are cells, and so are blocks
-of commands (`%%bash -e`) and files, which have a title (`%%writefile TITLE`). The pages are the
-source, and their blocks run in the tests; a test fails when a notebook differs from its page.
-`--execute NAME` runs the cells of one in a kernel, for which nbclient and ipykernel must be
-installed, and stores the outputs in the current folder.
+of commands marked as bash (`%%bash -e`; commands with places to fill in are not marked) and files,
+which have a title (`%%writefile TITLE`). The pages are the source, and their blocks run in the
+tests; a test fails when a notebook differs from its page. `--execute NAME` runs the cells of one in
+a kernel, for which nbclient and ipykernel must be installed, and stores the outputs in the current
+folder.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 FOLDER = Path(__file__).parent / "tutorials"
-COMMANDS = ("scitoolkit ", "python ", "pip ", "make ", "mpirun ", "torchrun ", "cc ", "gcc ")
 _FENCE = re.compile(
     r'^```(?P<language>[\w+-]*)(?: title="(?P<file>[^"\n]+)")?[^\n]*\n(?P<code>.*?)^```[ ]*$\n?',
     re.DOTALL | re.M,
@@ -31,9 +31,7 @@ def cells(page: str) -> Iterator[tuple[str, str]]:
         text += page[end : block.start()]
         end = block.end()
         code = block["code"].rstrip("\n")
-        is_shell = block["language"] == "bash" or (
-            block["language"] in ("", "console") and code.startswith(COMMANDS)
-        )
+        is_shell = block["language"] == "bash"
         if block["file"]:
             code = f"%%writefile {block['file']}\n{code}"
         elif block["language"] != "python" and not is_shell:

@@ -42,7 +42,7 @@ def test_a_notebook_is_its_page(page):
 
 def test_text_commands_code_and_other_blocks():
     page = (
-        "# A\n\n```\nscitoolkit ls\n```\ntext\n```yaml\na: 1\n```\n\n"
+        "# A\n\n```bash\nscitoolkit ls\n```\ntext\n```yaml\na: 1\n```\n\n"
         '```c title="a.c"\nint a;\n```\n```python\nx = 1\n```\nend\n'
     )
     assert list(notebooks.cells(page)) == [
