@@ -47,13 +47,13 @@ class NetCDF3(Format):
     @classmethod
     def unwritten(cls, path: Path, variables: Mapping[str, xr.Variable]) -> dict[str, Refusal]:
         """Return what refuses the library's value of cells that were never written."""
-        found = {}
+        refusals = {}
         for name, variable in variables.items():
             stated = {**variable.attrs, **variable.encoding}
             fill = default_fill(variable.dtype, stated)
             if fill is not None and variable.ndim and "scale_factor" not in stated:
-                found[name] = _refusal(fill, f"{path}: variable {name}")
-        return found
+                refusals[name] = _refusal(fill, f"{path}: variable {name}")
+        return refusals
 
     @classmethod
     def unwritten_entries(
