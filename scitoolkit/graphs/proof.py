@@ -360,7 +360,7 @@ class _NoDropout(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
         name = getattr(func, "__name__", "")
-        if name in ("dropout", "dropout_"):
+        if name in ("dropout", "dropout_", "dropout1d", "alpha_dropout"):
             return args[0] if args else kwargs["input"]
         if "dropout_p" in kwargs:
             kwargs["dropout_p"] = 0.0
@@ -380,10 +380,11 @@ def _plain(
     seed: int = 0,
 ) -> tuple[Trace, tuple[str, ...]]:
     """Run the plain model, and determine which layers equal their sparse form."""
-    calls: dict[str, tuple[Any, ...]] = {}
+    part = GraphPart(graph, np.zeros(graph.num_nodes, np.int64), Grid(1), SingleProcess())
+    exact: dict[str, bool] = {}
     for name, module in model.named_modules():
         if fast_forward(module) is not None:
-            module.register_forward_hook(_recorder(calls, name))
+            module.register_forward_hook(_comparison(exact, name, part, precision.limit))
     pair = torch.from_numpy(np.stack([graph.source, graph.target]))
     given = {
         n: _tensor(getattr(graph, n), precision.dtype) for n in named_inputs(model, graph.inputs)
@@ -400,11 +401,7 @@ def _plain(
 
     trace = _trace(model, call, graph, nodes, precision, gradients=gradients, seed=seed)
     trace.drew |= any(drawn)
-    part = GraphPart(graph, np.zeros(graph.num_nodes, np.int64), Grid(1), SingleProcess())
-    fast = tuple(
-        name for name in calls if _is_exact(model, name, calls[name], part, precision.limit)
-    )
-    return trace, fast
+    return trace, tuple(name for name, is_exact in exact.items() if is_exact)
 
 
 def _tensor(array: np.ndarray, dtype: torch.dtype) -> Tensor:
@@ -412,18 +409,21 @@ def _tensor(array: np.ndarray, dtype: torch.dtype) -> Tensor:
     return tensor.to(dtype) if tensor.is_floating_point() else tensor
 
 
-def _recorder(calls: dict[str, tuple[Any, ...]], name: str) -> Any:
-    def record(module: nn.Module, args: Any, out: Any) -> None:
-        calls.setdefault(name, (args, out))
+def _comparison(exact: dict[str, bool], name: str, part: GraphPart, limit: float) -> Any:
+    """Return a hook that compares the first call of a layer with its sparse form.
 
-    return record
+    At once, because an invertible layer frees its input after the call.
+    """
+
+    def compare(module: nn.Module, args: Any, out: Any) -> None:
+        if name not in exact:
+            exact[name] = _is_exact(module, args, out, part, limit)
+
+    return compare
 
 
-def _is_exact(
-    model: nn.Module, name: str, call: tuple[Any, ...], part: GraphPart, limit: float
-) -> bool:
-    """Return whether a layer's sparse form reproduces the recorded output."""
-    (args, out), layer = call, model.get_submodule(name)
+def _is_exact(layer: nn.Module, args: Any, out: Any, part: GraphPart, limit: float) -> bool:
+    """Return whether a layer's sparse form reproduces an output."""
     x = args[0] if args else None
     form = fast_forward(layer)
     if form is None or not isinstance(x, Tensor) or any(a is not None for a in args[2:]):
@@ -468,6 +468,7 @@ def _trace(
         with torch.set_grad_enabled(gradients):
             out = call(x)
         _need_rows(out, len(nodes))
+        output = out.detach().clone()  # an invertible layer frees its output in the backward pass
         width = out.numel() // max(1, len(out))
         generator = torch.Generator().manual_seed(2)
         weight = torch.randn(graph.num_nodes, width, generator=generator)
@@ -484,7 +485,7 @@ def _trace(
         return trace
     trace.drew = _differ(state, rng_state())
     trace.tensors["loss"] = loss.detach()
-    trace.rows = {"output": out.detach(), "output in eval": evaluated.detach()}
+    trace.rows = {"output": output, "output in eval": evaluated.detach()}
     if gradients:
         trace.rows["gradient of the input"] = _grad(x)
         for name, p in model.named_parameters():
