@@ -73,7 +73,7 @@ def distribute(
     for name, module in model.named_modules():
         if name in fast:
             use_fast_forward(module, part)
-        if part.ranks.size > 1 and getattr(module, "num_bwd_passes", 0):
+        if part.ranks.size > 1 and hasattr(module, "num_bwd_passes"):
             # An invertible layer computes in an autograd function, where tags are lost, and frees
             # its input. Without that it keeps its activations.
             module.__dict__[_INVERTIBLE], module.disable = module.disable, True

@@ -380,11 +380,10 @@ def _plain(
     seed: int = 0,
 ) -> tuple[Trace, tuple[str, ...]]:
     """Run the plain model, and determine which layers equal their sparse form."""
-    part = GraphPart(graph, np.zeros(graph.num_nodes, np.int64), Grid(1), SingleProcess())
-    exact: dict[str, bool] = {}
+    calls: dict[str, tuple[Any, Any]] = {}
     for name, module in model.named_modules():
         if fast_forward(module) is not None:
-            module.register_forward_hook(_comparison(exact, name, part, precision.limit))
+            module.register_forward_hook(_recorder(calls, name))
     pair = torch.from_numpy(np.stack([graph.source, graph.target]))
     given = {
         n: _tensor(getattr(graph, n), precision.dtype) for n in named_inputs(model, graph.inputs)
@@ -401,7 +400,10 @@ def _plain(
 
     trace = _trace(model, call, graph, nodes, precision, gradients=gradients, seed=seed)
     trace.drew |= any(drawn)
-    return trace, tuple(name for name, is_exact in exact.items() if is_exact)
+    part = GraphPart(graph, np.zeros(graph.num_nodes, np.int64), Grid(1), SingleProcess())
+    limit = precision.limit
+    fast = [n for n, call in calls.items() if _is_exact(model.get_submodule(n), *call, part, limit)]
+    return trace, tuple(fast)
 
 
 def _tensor(array: np.ndarray, dtype: torch.dtype) -> Tensor:
@@ -409,17 +411,19 @@ def _tensor(array: np.ndarray, dtype: torch.dtype) -> Tensor:
     return tensor.to(dtype) if tensor.is_floating_point() else tensor
 
 
-def _comparison(exact: dict[str, bool], name: str, part: GraphPart, limit: float) -> Any:
-    """Return a hook that compares the first call of a layer with its sparse form.
+def _recorder(calls: dict[str, tuple[Any, Any]], name: str) -> Any:
+    """Return a hook that records the first call of a layer: copies of its arguments and output.
 
-    At once, because an invertible layer frees its input after the call.
+    An invertible layer frees them after the call.
     """
 
-    def compare(module: nn.Module, args: Any, out: Any) -> None:
-        if name not in exact:
-            exact[name] = _is_exact(module, args, out, part, limit)
+    def record(module: nn.Module, args: Any, out: Any) -> None:
+        if name not in calls:
+            copies = (a.detach().clone() if isinstance(a, Tensor) else a for a in (*args, out))
+            *inputs, output = copies
+            calls[name] = tuple(inputs), output
 
-    return compare
+    return record
 
 
 def _is_exact(layer: nn.Module, args: Any, out: Any, part: GraphPart, limit: float) -> bool:
