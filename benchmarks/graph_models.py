@@ -5,7 +5,7 @@ models after the library's examples, the leaderboards of OGB and published netwo
 of processes the check at start runs, then three steps of training on another graph, whose loss,
 gradients and gradient of the input are compared with those of the plain library.
 
-A model is equal if both hold on 2 and 4 processes, refused if the check says so, and wrong if it
+A model is equal if both hold on 2 and 4 processes, refused if the check raises, and wrong if it
 passes the check and its training differs, or if processes end. On one process nothing may be
 refused that the plain library runs.
 """
