@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from scitoolkit.io import roles, variable_roles
-from scitoolkit.io.campaign.layouts import Plain
+from scitoolkit.io.campaign.layouts import AUXILIARY, NEVER_LEARNED, Plain
 from scitoolkit.io.campaign.more_layouts import LAYOUTS, Blocks
 from scitoolkit.io.formats.base import formats
 
@@ -61,8 +61,8 @@ by the attributes {references} of any object of the file, by their own CF attrib
 coordinate, or by number where there is none. `--level channels` writes `data.levels: channels`: each level is a channel
 named by its value, `t_500`, instead of a position on the grid. Files whose levels differ are refused.
 
-*When not.* As channels, levels have no order for the network; for deep columns (more than some 20 levels) a dim of the
-grid costs fewer weights. Staggered fields are not moved to the centres of cells.
+*When not.* As channels, levels have no order for the network and no weights in common; as a dim of the grid they do.
+Staggered fields are not moved to the centres of cells.
 
 ## What was never written
 
@@ -98,6 +98,9 @@ def reading_page() -> str:
         if how.startswith("trained")
     ]
     refused = [name for name, how in outcomes.items() if how == "refused by name"]
+    naming = [
+        a for a, r in variable_roles.REFERENCES.items() if a in AUXILIARY or r in NEVER_LEARNED
+    ]
     names = {role: tuple(known) for known, role in roles.ROLE_NAMES}
     return PAGE.format(
         formats=_rows(f"`{name}`: {_summary(formats.get(name))}" for name in formats),
@@ -106,11 +109,11 @@ def reading_page() -> str:
             for layout in (*LAYOUTS, Plain)
             if not issubclass(layout, Blocks)
         ),
-        latitude_units=_codes(sorted(roles.LATITUDE_UNITS)[:1]),
-        longitude_units=_codes(sorted(roles.LONGITUDE_UNITS)[:1]),
+        latitude_units=_codes(u for u in sorted(roles.LATITUDE_UNITS) if u.endswith("_north")),
+        longitude_units=_codes(u for u in sorted(roles.LONGITUDE_UNITS) if u.endswith("_east")),
         standard_names=_codes(roles.STANDARD_NAMES),
         names="\n".join(f"| {role} | {_codes(known)} |" for role, known in names.items()),
-        references=_codes(variable_roles.REFERENCES),
+        references=_codes(naming),
         holes=f"Of {holes['holes']} random holes, {holes['delivered']} were delivered and "
         f"{holes['not_named']} not named; of {holes['whole']} whole files, "
         f"{holes['whole_refused']} were refused (`benchmarks/run.py holes`).",

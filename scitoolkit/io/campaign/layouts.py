@@ -413,7 +413,7 @@ def _with_time(header: Header, options: Options) -> Options:
 
 AUXILIARY = ("bounds", "climatology", "coordinates", "grid_mapping", "cell_measures")
 """CF attributes that name variables which describe others: never fields to learn."""
-_NEVER_LEARNED = ("coordinate", "bounds", "climatology bounds", "grid mapping", "mesh")
+NEVER_LEARNED = ("coordinate", "bounds", "climatology bounds", "grid mapping", "mesh")
 
 
 def auxiliary_names(header: Header) -> set[str]:
@@ -425,7 +425,7 @@ def auxiliary_names(header: Header) -> set[str]:
         {path: stored.attrs for path, stored in header.variables.items()},
         {path: len(stored.shape) for path, stored in header.variables.items()},
     )
-    own = {path for path, role in roles.items() if role in _NEVER_LEARNED}
+    own = {path for path, role in roles.items() if role in NEVER_LEARNED}
     words = {
         word.rstrip(":")
         for stored in header.variables.values()
