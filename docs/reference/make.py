@@ -1,7 +1,8 @@
 """Write the pages that follow from the code: `python docs/reference/make.py`.
 
 plugins.md and operators.md come from the registries, features.md from configurations, jobs and
-imports of the domains, reading.md from the tables that decide what is read, api/*.md from the public names of packages.
+imports of the domains, reading.md from the tables that decide what is read, api/*.md from the
+public names of packages.
 """
 
 from __future__ import annotations
