@@ -16,7 +16,7 @@ from scitoolkit.core.memory import return_freed_memory
 from scitoolkit.training.deferred import check_deferred, draw, is_deferred, tied
 from scitoolkit.training.exchange.buckets import Watch, on_gradient
 from scitoolkit.training.exchange.config import ExchangeConfig
-from scitoolkit.training.sharding import local, shard_offset, whole
+from scitoolkit.training.sharding import cut, local, whole
 from scitoolkit.training.strategies.data_parallel import DataParallelStrategy
 from scitoolkit.training.strategies.in_place import copy_from_first
 from scitoolkit.training.strategies.reached import ReachedParameters
@@ -149,7 +149,7 @@ class ShardedStrategy(DataParallelStrategy):
             copy_from_first(value)
             part = local(target)
             if isinstance(target, DTensor):
-                value = value[shard_offset(target) :][: part.shape[0]]
+                value = cut(value, target)
             part.copy_(value)
 
 
