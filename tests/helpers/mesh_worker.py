@@ -14,10 +14,13 @@ from scitoolkit.core.config import Config
 from scitoolkit.core.errors import ScitoolkitError
 from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.emulation.models.config import models
+from scitoolkit.emulation.models.mlp import MLP
+from scitoolkit.emulation.models.transformer import FieldTransformer
 from scitoolkit.testing.loaders import TensorLoader
 from scitoolkit.training import Trainer, TrainingConfig
 from scitoolkit.training.launch import current_rank, leave
 from scitoolkit.training.processes import process_group
+from scitoolkit.training.strategies.mesh.division import Division, Stage
 
 SAMPLES, INPUTS, OUTPUTS = 16, 2, 2
 
@@ -40,6 +43,66 @@ class TwoSteps:
 
     def batch_size(self, batch: dict[str, Tensor]) -> int:
         return len(batch["x"])
+
+
+class FusedHeads(nn.Module):
+    """A network whose declaration divides the rows of one matrix of several parts."""
+
+    def __init__(self):
+        super().__init__()
+        self.fused, self.last = nn.Linear(2, 8), nn.Linear(4, 2)
+
+    def forward(self, x, condition=None):
+        one, two = self.fused(x).chunk(2, -1)
+        return self.last(one * two.sin())
+
+    def division(self):
+        return {"fused": Division(outputs="y"), "last": Division(inputs="y")}
+
+
+class PartialGain(nn.Module):
+    """A network that does not declare that a gain is applied to a part of the values."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(2, 8), nn.Linear(8, 2)
+        self.gain = nn.Linear(1, 1)
+
+    def forward(self, x, condition=None):
+        return self.last(self.gain(self.first(x).unsqueeze(-1)).squeeze(-1).sin())
+
+    def division(self):
+        return {"first": Division(outputs="y"), "last": Division(inputs="y")}
+
+
+class OneStage(FusedHeads):
+    def stages(self):
+        return [Stage(("fused", "last"), lambda h, x, condition: self(x))]
+
+
+def refusal(name: str) -> dict[str, str]:
+    """Train a network that does not fit two processes; return the error."""
+    torch.manual_seed(0)
+    model: nn.Module = nn.Sequential(nn.Linear(2, 2))
+    if name == "heads":
+        model = FieldTransformer(2, 2, ["circular"], width=24, heads=3, blocks=1, patch=1)
+    elif name != "undeclared":
+        networks = {"fused": FusedHeads, "partial": PartialGain, "stages": OneStage}
+        model = networks.get(name, lambda: MLP(2, 2))()
+    mesh = {"no grid": {"tensor": [2, 1, 1]}, "stages": {"pipeline": 2}}.get(name, {"tensor": 2})
+    if name == "no grid":
+        model = FusedHeads()
+    x = torch.randn(8, 2, 6) if name == "heads" else torch.randn(8, 2)
+    config = TrainingConfig(
+        strategy="mesh", mesh=mesh, steps=1, batch_size=8, device="cpu", progress=False
+    )
+    rank, shares = (current_rank(), 2) if name == "shares" else config.share_of_batch()
+    loader = TensorLoader({"x": x, "y": x}, 8, rank=rank, world_size=shares)
+    try:
+        Trainer(TwoSteps(model, noise=0.0), config).fit(loader)
+    except ScitoolkitError as error:
+        return {"error": str(error)}
+    return {"error": ""}
 
 
 def trained(case: dict[str, Any]) -> dict[str, Tensor]:
@@ -92,7 +155,8 @@ def main() -> int:
     folder, cases = Path(sys.argv[1]), json.loads(sys.argv[2])
     try:
         for number, case in enumerate(cases):
-            torch.save(trained(case), folder / f"{number}-{current_rank()}.pt")
+            result = refusal(case["refused"]) if "refused" in case else trained(case)
+            torch.save(result, folder / f"{number}-{current_rank()}.pt")
     except ScitoolkitError as error:
         (folder / f"error-{current_rank()}").write_text(str(error))
         return error.exit_code

@@ -213,7 +213,6 @@ class MeshConfig(Config):
 class Mesh(StrategyConfig):
     """Pipeline stages, shares of the batch and parts of the products, each over processes."""
 
-    divides_networks: ClassVar[bool] = True
     shards_parameters: ClassVar[bool] = True
     name: Literal["mesh"] = "mesh"
     mesh: MeshConfig = MeshConfig()

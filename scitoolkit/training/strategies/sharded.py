@@ -70,7 +70,7 @@ class ShardedStrategy(DataParallelStrategy):
         deferred = is_deferred(model)
         if deferred:
             check_deferred(model)
-        sharded = _without_memory(model)
+        sharded = without_memory(model)
         mesh = init_device_mesh(self.device.type, (self.world,))
         policies = self._policies()
         for module in gathered_together(sharded, self._group_mib):
@@ -229,7 +229,7 @@ def _mebibytes(module: nn.Module) -> float:
     return sum(p.numel() * p.element_size() for p in module.parameters()) / 2**20
 
 
-def _without_memory(model: nn.Module) -> nn.Module:
+def without_memory(model: nn.Module) -> nn.Module:
     """Return a copy on the meta device; FSDP2 demands that its parameters are contiguous."""
     memo: dict[int, object] = {}
     for parameter in model.parameters():

@@ -9,7 +9,7 @@ the modules compute with the parts themselves, as plain tensors of the same memo
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
@@ -42,6 +42,7 @@ from scitoolkit.training.strategies.mesh.products import (
     is_divisible,
     linear_layers,
 )
+from scitoolkit.training.strategies.sharded import without_memory
 
 if TYPE_CHECKING:
     from scitoolkit.training.strategies.config import MeshConfig
@@ -87,6 +88,68 @@ class PlacedParameter:
         return not _sharding(self.placed)[1][STAGE_AXES.index("z")].is_replicate()
 
 
+class ComparedCall:
+    """The divided network as a function; its first call is compared with the whole network.
+
+    A declaration may be wrong without an error: the rows of one fused matrix of queries, keys and
+    values are not those of one process's heads, for example.
+
+    Args:
+        computed: the divided network.
+        reference: returns the whole network of one process; called once, by all ranks together.
+        groups: ranks by the name of their axis that hold parts of one network.
+    """
+
+    def __init__(
+        self,
+        computed: Callable[..., Tensor],
+        reference: Callable[[], nn.Module],
+        groups: Mapping[str, dist.ProcessGroup],
+    ) -> None:
+        self._computed, self._groups = computed, dict(groups)
+        self._reference: Callable[[], nn.Module] | None = reference
+
+    def __call__(self, *arguments: Any) -> Tensor:
+        """Return the output of the divided network.
+
+        Raises:
+            ConfigError: it is not that of the whole network, or ranks have other samples.
+        """
+        if self._reference is not None:
+            self._check_inputs(arguments)
+        out = self._computed(*arguments)
+        if self._reference is not None:
+            whole = self._reference()
+            with torch.no_grad():
+                expected = whole(*arguments)
+            error = float((out.detach() - expected).abs().max() / expected.abs().max())
+            allowed = torch.finfo(out.dtype).eps ** 0.5
+            # A loss that is not finite has its own message.
+            if bool(expected.isfinite().all()) and not error <= allowed and expected.any():
+                raise ConfigError(
+                    f"{type(whole).__name__} computes other outputs when it is divided, "
+                    f"by {error:.1g} of their largest",
+                    where=WHERE,
+                    fix="training.strategy=ddp, or correct its `division()` and `stages()`",
+                )
+            self._reference = None
+        return out
+
+    def _check_inputs(self, arguments: Sequence[Any]) -> None:
+        tensors = [a.detach().double() for a in arguments if isinstance(a, Tensor)]
+        sums = [number for t in tensors for number in (t.sum(), t.square().sum())]
+        digest = torch.stack([n.nan_to_num() for n in sums])
+        for axis, group in self._groups.items():
+            bounds = torch.stack([digest, -digest])
+            dist.all_reduce(bounds, dist.ReduceOp.MAX, group=group)
+            if not torch.equal(bounds[0], -bounds[1]):
+                raise ConfigError(
+                    f"other samples on the ranks of axis {axis}, which hold parts of one network",
+                    where=WHERE,
+                    allowed="loaders that read the share of `training.share_of_batch()`",
+                )
+
+
 class MeshStrategy(TrainingStrategy):
     """Strategy of a mesh of processes, of which several hold parts of one network.
 
@@ -111,6 +174,7 @@ class MeshStrategy(TrainingStrategy):
         self.seed_rank = self._samples.get_local_rank()
         self._parameters: list[PlacedParameter] = []
         self._replaced: list[nn.Module] = []
+        self._buffers: dict[str, Tensor] = {}
         self._partial: dict[str, str] = {}
         self._checked = False
 
@@ -122,17 +186,28 @@ class MeshStrategy(TrainingStrategy):
         """
         model = super().prepare(model, seed)
         check_supported(model, self._config)
-        divisions = self._divisions(model)
-        stages = self._stage_of_parameters(model)
+        path, network = self._declared(model)
+        divisions = self._divisions(path, network)
         for tensor in [*model.parameters(), *model.buffers()]:
             copy_from_first(tensor)
+        empty = without_memory(network)
+        self._buffers = dict(model.named_buffers())
+        computed, stages = self._staged(model, path, network)
         for name, division in divisions.items():
             module = model.get_submodule(name)
             self._replace(module, divided_forward(module, self._groups(division)))
-        for path, module in [*model.named_modules()]:
+        groups = {
+            axis: self._mesh.get_group(axis)
+            for axis in ("pipeline", "x", "y")
+            if self._size(axis) > 1
+        }
+        self._replace(
+            network, ComparedCall(computed, lambda: self._whole_network(path, empty), groups)
+        )
+        for owner, module in [*model.named_modules()]:
             for key, parameter in [*module._parameters.items()]:
                 if parameter is not None:
-                    name = f"{path}.{key}" if path else key
+                    name = f"{owner}.{key}" if owner else key
                     places = self._placements(name, module, key, divisions)
                     self._place(name, module, key, parameter, places, stages.get(name, 0))
         return model
@@ -166,6 +241,18 @@ class MeshStrategy(TrainingStrategy):
             group = self._mesh.get_group("pipeline")
             dist.broadcast(value, group=group, group_src=stage)
         return value
+
+    def _whole_network(self, path: str, empty: nn.Module) -> nn.Module:
+        """Return the network with the current weights of all ranks, in its present mode."""
+        whole = empty.to_empty(device=self.device)
+        prefix = f"{path}." if path else ""
+        placed = {item.name: item.placed for item in self._parameters}
+        with torch.no_grad():
+            for name, parameter in whole.named_parameters():
+                parameter.copy_(self.whole(placed[prefix + name]))
+            for name, buffer in whole.named_buffers():
+                buffer.copy_(self._buffers[prefix + name])
+        return whole
 
     def agree(self, samples: int, *flags: bool) -> tuple[float, list[bool]]:
         """Agree by one small all-reduce on the CPU; samples that several ranks read count once."""
@@ -272,19 +359,36 @@ class MeshStrategy(TrainingStrategy):
     def _size(self, axis: str) -> int:
         return self._mesh.size(self._mesh.mesh_dim_names.index(axis))  # type: ignore[union-attr]
 
-    def _divisions(self, model: nn.Module) -> dict[str, Division]:
+    def _declared(self, model: nn.Module) -> tuple[str, nn.Module]:
+        """Return the network that declares what the mesh needs, and its name in the model.
+
+        Raises:
+            ConfigError: no network does, or several.
+        """
+        networks = []
+        if math.prod(self._config.grid) > 1:
+            networks.append(divided_network(model, DivisibleNetwork))
+        if self._config.pipeline > 1:
+            networks.append(divided_network(model, StagedNetwork))
+        first = networks[0]
+        if first is None or networks[-1] is None or networks[-1][1] is not first[1]:
+            what = ("division()", "tensor") if first is None else ("stages()", "pipeline")
+            raise ConfigError(
+                f"{type(model).__name__} has no network, or several, with `{what[0]}`",
+                where=f"{WHERE}.{what[1]}",
+                allowed="networks that declare it, such as field_transformer, mlp and resnet",
+                fix=f"{WHERE}.{what[1]}=1",
+            )
+        return first
+
+    def _divisions(self, path: str, module: nn.Module) -> dict[str, Division]:
         """Return the divisions by the names of modules, if there is a grid of products.
 
         Raises:
-            ConfigError: no or several networks declare divisions, or one does not fit the grid.
+            ConfigError: the network does not fit the grid.
         """
-        if math.prod(self._config.grid) == 1:
+        if not isinstance(module, DivisibleNetwork) or math.prod(self._config.grid) == 1:
             return {}
-        network = divided_network(model, DivisibleNetwork)
-        if network is None:
-            raise _undeclared(model, "division", "tensor")
-        path, module = network
-        assert isinstance(module, DivisibleNetwork), "what `divided_network` asks for"
         patterns = module.division()
         out: dict[str, Division] = {}
         for name, child in module.named_modules():
@@ -381,20 +485,17 @@ class MeshStrategy(TrainingStrategy):
             PlacedParameter(name, module, key, parameter, wrapped, part, stage, partial)
         )
 
-    def _stage_of_parameters(self, model: nn.Module) -> dict[str, int]:
-        """Build the pipeline, if there is one; return the stages by the names of parameters.
+    def _staged(
+        self, model: nn.Module, path: str, module: nn.Module
+    ) -> tuple[Callable[..., Tensor], dict[str, int]]:
+        """Return the network as a function, and the place of its parameters in the pipeline.
 
         Raises:
-            ConfigError: no or several networks declare stages, or parameters belong to none.
+            ConfigError: there are too few stages, or parameters belong to none.
         """
         count = self._config.pipeline
-        if count == 1:
-            return {}
-        network = divided_network(model, StagedNetwork)
-        if network is None:
-            raise _undeclared(model, "stages", "pipeline")
-        path, module = network
-        assert isinstance(module, StagedNetwork), "what `divided_network` asks for"
+        if count == 1 or not isinstance(module, StagedNetwork):
+            return module.forward, {}
         stages: list[Stage] = list(module.stages())
         if len(stages) < count:
             raise ConfigError(
@@ -418,8 +519,7 @@ class MeshStrategy(TrainingStrategy):
             )
         own = [stages[k] for k in ranges[self._stage]]
         group = self._mesh.get_group("pipeline")
-        self._replace(module, Pipeline(own, group, self._config.microbatches or 2 * count))
-        return out
+        return Pipeline(own, group, self._config.microbatches or 2 * count), out
 
     def _replace(self, module: nn.Module, forward: Any) -> None:
         module.__dict__["forward"] = forward
@@ -480,13 +580,3 @@ def _like(placed: Tensor, part: Tensor) -> DTensor:
 
 def _sharding(placed: Any) -> tuple[DeviceMesh, Any]:
     return placed.device_mesh, placed.placements
-
-
-def _undeclared(model: nn.Module, method: str, axis: str) -> ConfigError:
-    return ConfigError(
-        f"{type(model).__name__} has no network, or several, with `{method}()`, which {axis} "
-        "parallelism needs",
-        where=f"{WHERE}.{axis}",
-        allowed="the networks that the page of strategy mesh names",
-        fix=f"{WHERE}.{axis}=1",
-    )
