@@ -260,7 +260,7 @@ def test_networks_that_declare_or_fit_wrongly_are_refused_by_name(start):
     expected = {
         "fused": "FusedHeads computes other outputs when it is divided",
         "partial": "the gradient of gain.* differs between the processes of axis y",
-        "heads": "24 outputs of blocks.0.into do not divide among 2 processes in units of 8",
+        "heads": "blocks.0.into does not divide: 24 outputs among 2 processes in units of 8",
         "no grid": "has no product to divide over x",
         "undeclared": r"Sequential has no network, or several, with `division\(\)`",
         "stages": "2 processes for the 1 stages",

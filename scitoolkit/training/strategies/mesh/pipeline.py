@@ -28,7 +28,7 @@ def balanced_stages(costs: Sequence[float], parts: int) -> list[range]:
 
     Example:
         >>> balanced_stages([1, 4, 4, 1, 1], 3)
-        [range(0, 1), range(1, 2), range(2, 5)]
+        [range(0, 2), range(2, 3), range(3, 5)]
         >>> balanced_stages([1, 1, 1, 1], 2)
         [range(0, 2), range(2, 4)]
     """

@@ -4,9 +4,8 @@ Symbols: a product ``Y = X W^T`` with X (m, k), W (n, k), Y (m, n) on a grid x, 
 W are divided over its axis `inputs`, rows n over its axis `outputs`, and the rows of that part once
 more over z, which also divides the samples m. Forward: all-gather W over z, multiply, all-reduce Y
 over `inputs`. Backward: all-gather W again, multiply, all-reduce dX over `outputs` while dW is
-computed, reduce-scatter dW over z. Singh and Bhatele 2022 (arXiv:2203.00253), algorithm 1;
-Singh et al. 2024 (arXiv:2305.13525), section 4, for the overlap. With x = z = 1 it is the tensor
-parallelism of Megatron-LM (Shoeybi et al. 2019, arXiv:1909.08053, figure 3).
+computed, reduce-scatter dW over z (Tensor3D: Singh, Sating and Bhatele 2023, arXiv:2305.13525).
+With x = z = 1 it is the tensor parallelism of Megatron-LM (Shoeybi et al. 2019, arXiv:1909.08053).
 """
 
 from __future__ import annotations

@@ -35,12 +35,11 @@ from scitoolkit.training.strategies.mesh.division import (
     divided_network,
 )
 from scitoolkit.training.strategies.mesh.pipeline import Pipeline, balanced_stages
+from scitoolkit.training.strategies.mesh.plan import divided_products, indivisible
 from scitoolkit.training.strategies.mesh.products import (
     Convolution,
     ProductGroups,
     divided_forward,
-    is_divisible,
-    linear_layers,
 )
 from scitoolkit.training.strategies.sharded import without_memory
 
@@ -389,16 +388,23 @@ class MeshStrategy(TrainingStrategy):
         """
         if not isinstance(module, DivisibleNetwork) or math.prod(self._config.grid) == 1:
             return {}
-        patterns = module.division()
+        prefix = f"{path}." if path else ""
         out: dict[str, Division] = {}
-        for name, child in module.named_modules():
-            division = next((d for p, d in patterns.items() if fnmatchcase(name, p)), None)
-            full = f"{path}.{name}" if path else name
-            if division is not None and division.partial is not None:
-                self._partial[full] = division.partial
-            elif division is not None and is_divisible(child):
-                out[full] = division
-                self._check_divisible(full, child, division)
+        for name, (child, division) in divided_products(module).items():
+            if what := indivisible(child, division, self._config.grid):
+                raise ConfigError(
+                    f"{prefix}{name} does not divide: {what}",
+                    where=f"{WHERE}.tensor",
+                    fix="another width of the model, or another grid",
+                )
+            out[prefix + name] = division
+        for pattern, division in module.division().items():
+            if division.partial is not None:
+                self._partial.update(
+                    (prefix + name, division.partial)
+                    for name, _ in module.named_modules()
+                    if fnmatchcase(name, pattern)
+                )
         used = {axis for d in out.values() for axis in (d.inputs, d.outputs)}
         for axis in ("x", "y"):
             if self._size(axis) > 1 and axis not in used:
@@ -408,27 +414,6 @@ class MeshStrategy(TrainingStrategy):
                     fix=f"one process on the axis {axis}",
                 )
         return out
-
-    def _check_divisible(self, name: str, module: nn.Module, division: Division) -> None:
-        layers = linear_layers(module)
-        weights = [module.weight] if layers is None else [layer.weight for layer in layers]
-        z = 1 if layers is None else self._size("z")
-        for weight in weights:
-            assert isinstance(weight, Tensor), "a product has a weight"
-            for what, axis, size in (
-                ("outputs", division.outputs, weight.shape[0]),
-                ("inputs", division.inputs, weight.shape[1]),
-            ):
-                ranks = self._size(axis) if axis else 1
-                units = division.unit if axis == "y" else 1
-                if size % (ranks * units) or (what == "outputs" and size // ranks % z):
-                    parts = f"{ranks} processes" + (f" in units of {units}" if units > 1 else "")
-                    over_z = f", and by {z} on the axis z" if what == "outputs" and z > 1 else ""
-                    raise ConfigError(
-                        f"{size} {what} of {name} do not divide among {parts}{over_z}",
-                        where=f"{WHERE}.tensor",
-                        fix="another width of the model, or another grid",
-                    )
 
     def _placements(
         self, name: str, module: nn.Module, key: str, divisions: dict[str, Division]
