@@ -253,9 +253,9 @@ class Reader:
             for name, entry in _read_json(file)["index"].items():
                 self.shapes[name] = tuple(entry["shape"])
                 tensors = file.with_suffix(".safetensors")
-                given = entry["offset"]
-                offset = given if isinstance(given, list) else [given, *[0] * len(entry["shape"])]
-                corner = [int(number) for number in offset][: len(entry["shape"])]
+                dims, start = len(entry["shape"]), entry["offset"]
+                offset = start if isinstance(start, list) else [start, *[0] * dims]
+                corner = [int(number) for number in offset[:dims]]
                 self._parts.setdefault(name, []).append((tensors, corner))
 
     def tensor(self, name: str) -> Tensor:

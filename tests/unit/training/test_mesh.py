@@ -15,13 +15,13 @@ from scitoolkit.emulation.models.transformer import FieldTransformer
 from scitoolkit.training import TrainingConfig
 from scitoolkit.training.launch import launch
 from scitoolkit.training.strategies.config import Mesh, MeshConfig
+from scitoolkit.training.strategies.mesh.checks import ComparedCall, check_supported
 from scitoolkit.training.strategies.mesh.division import (
     DivisibleNetwork,
     StagedNetwork,
     divided_network,
 )
 from scitoolkit.training.strategies.mesh.pipeline import balanced_stages
-from scitoolkit.training.strategies.mesh.strategy import ComparedCall, check_supported
 
 HELPERS = Path(__file__).resolve().parents[2] / "helpers"
 
@@ -204,14 +204,14 @@ def test_stages_are_divided_with_the_least_largest_cost(costs, parts):
 )
 def test_layers_that_a_mesh_would_change_are_refused(layer, words):
     with pytest.raises(ConfigError, match=words):
-        check_supported(nn.Sequential(nn.Linear(4, 4), layer), MeshConfig(tensor=2))
+        check_supported(nn.Sequential(nn.Linear(4, 4), layer))
 
 
 def test_tied_weights_are_refused():
     one, two = nn.Linear(4, 4), nn.Linear(4, 4)
     two.weight = one.weight
     with pytest.raises(ConfigError, match="tied"):
-        check_supported(nn.Sequential(one, two), MeshConfig(tensor=2))
+        check_supported(nn.Sequential(one, two))
 
 
 @pytest.mark.parametrize("kind", [DivisibleNetwork, StagedNetwork])

@@ -18,7 +18,7 @@ from scitoolkit.training.strategies.mesh.division import Division
 
 
 @dataclass(frozen=True)
-class Product:
+class DividedProduct:
     """One product of a network; several of one input, or with one sum, count as one.
 
     Attributes:
@@ -53,14 +53,16 @@ def ring(processes: int) -> float:
     return (processes - 1) / processes
 
 
-def part_numbers(product: Product, grid: Sequence[int]) -> float:
+def part_numbers(product: DividedProduct, grid: Sequence[int]) -> float:
     """Return the numbers of a matrix that a rank stores."""
     over_inputs, over_outputs = _processes(product, grid)
     over_z = grid[2] if product.taps == 1 else 1
     return product.numbers / (over_inputs * over_outputs * over_z)
 
 
-def product_numbers(product: Product, samples: float, data: int, grid: Sequence[int]) -> float:
+def product_numbers(
+    product: DividedProduct, samples: float, data: int, grid: Sequence[int]
+) -> float:
     """Return the numbers that a rank receives for a product in a step.
 
     Args:
@@ -70,7 +72,7 @@ def product_numbers(product: Product, samples: float, data: int, grid: Sequence[
         grid: sizes of the axes x, y, z.
 
     Example:
-        >>> both = Product(Division(inputs="x", outputs="y"), 32, 48, rows=1)
+        >>> both = DividedProduct(Division(inputs="x", outputs="y"), 32, 48, rows=1)
         >>> product_numbers(both, 64, 1, (2, 2, 2))
         1856.0
     """
@@ -86,6 +88,6 @@ def product_numbers(product: Product, samples: float, data: int, grid: Sequence[
     return numbers + 2 * part * ring(data * grid[2])
 
 
-def _processes(product: Product, grid: Sequence[int]) -> tuple[int, int]:
+def _processes(product: DividedProduct, grid: Sequence[int]) -> tuple[int, int]:
     sizes: dict[str | None, int] = {None: 1, **dict(zip("xyz", grid, strict=True))}
     return sizes[product.division.inputs], sizes[product.division.outputs]

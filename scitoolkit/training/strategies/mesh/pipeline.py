@@ -45,7 +45,7 @@ def balanced_stages(costs: Sequence[float], parts: int) -> list[range]:
     return best[parts, total][1]
 
 
-class Pipeline:
+class PipelinedNetwork:
     """The stages of this rank and its neighbours.
 
     Args:
@@ -121,7 +121,7 @@ class _PipelineCall(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, pipe: Pipeline, anchor: Tensor, x: Tensor, condition: Tensor | None
+        ctx: Any, pipe: PipelinedNetwork, anchor: Tensor, x: Tensor, condition: Tensor | None
     ) -> Tensor:
         recorded = any(ctx.needs_input_grad)
         # An input without a gradient keeps the stages from computing one for it.
@@ -156,7 +156,7 @@ class _PipelineCall(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> Any:
-        pipe: Pipeline = ctx.pipe
+        pipe: PipelinedNetwork = ctx.pipe
         sent: list[tuple[Any, Tensor]] = []
         pieces = gradient.tensor_split(len(ctx.passes))
         # In the order of the forward pass, so that a stage waits for the earliest micro-batch.

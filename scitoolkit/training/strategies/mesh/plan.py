@@ -15,7 +15,12 @@ import torch
 from torch import Tensor, nn
 
 from scitoolkit.training.strategies.mesh.division import DivisibleNetwork, Division, SummedLinear
-from scitoolkit.training.strategies.mesh.grid import Product, part_numbers, product_numbers, ring
+from scitoolkit.training.strategies.mesh.grid import (
+    DividedProduct,
+    part_numbers,
+    product_numbers,
+    ring,
+)
 from scitoolkit.training.strategies.mesh.products import Convolution, is_divisible, linear_layers
 
 
@@ -49,14 +54,14 @@ def divided_products(network: nn.Module) -> dict[str, tuple[nn.Module, Division]
     return out
 
 
-def measured_products(network: nn.Module, *sample: Tensor) -> dict[str, Product]:
+def measured_products(network: nn.Module, *sample: Tensor) -> dict[str, DividedProduct]:
     """Return the products of a network, whose rows are counted in one call.
 
     Args:
         network: the whole network of one process.
         sample: its arguments for one sample.
     """
-    products: dict[str, Product] = {}
+    products: dict[str, DividedProduct] = {}
     hooks = []
 
     def record(name: str, module: Any, division: Division) -> Any:
@@ -65,14 +70,14 @@ def measured_products(network: nn.Module, *sample: Tensor) -> dict[str, Product]
             if layers is None:
                 taps = math.prod(module.weight.shape[2:])
                 rows = output.numel() // module.out_channels
-                products[name] = Product(
+                products[name] = DividedProduct(
                     division, module.in_channels, module.out_channels, rows, taps, inner
                 )
                 return
             summed = isinstance(module, SummedLinear)
             columns = [layer.in_features for layer in layers]
             outputs = [layer.out_features for layer in layers]
-            products[name] = Product(
+            products[name] = DividedProduct(
                 division,
                 sum(columns) if summed else columns[0],
                 outputs[0] if summed else sum(outputs),
@@ -94,7 +99,7 @@ def measured_products(network: nn.Module, *sample: Tensor) -> dict[str, Product]
 
 
 def mesh_plans(
-    network: nn.Module, products: Mapping[str, Product], samples: int, processes: int
+    network: nn.Module, products: Mapping[str, DividedProduct], samples: int, processes: int
 ) -> list[MeshPlan]:
     """Return the meshes without a pipeline on a number of processes, fewest received numbers first.
 

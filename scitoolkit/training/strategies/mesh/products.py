@@ -18,10 +18,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+from torch.nn import functional
 
 from scitoolkit.training.strategies.mesh.division import JointLinear, SummedLinear
 
 Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d
+_CONVOLUTIONS = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
 
 
 @dataclass(frozen=True)
@@ -179,8 +181,9 @@ def linear_layers(module: nn.Module) -> list[nn.Linear] | None:
 
 def is_divisible(module: nn.Module) -> bool:
     """Return whether a module is a product that can be divided."""
-    convolution = isinstance(module, Convolution) and module.groups == 1
-    return convolution or linear_layers(module) is not None
+    if isinstance(module, Convolution):
+        return module.groups == 1 and module.padding_mode == "zeros"
+    return linear_layers(module) is not None
 
 
 def divided_forward(module: nn.Module, groups: ProductGroups) -> Callable[..., Any]:
@@ -209,10 +212,12 @@ def divided_forward(module: nn.Module, groups: ProductGroups) -> Callable[..., A
 
 
 def _divided_convolution(module: Any, groups: ProductGroups) -> Callable[..., Any]:
+    convolve: Any = _CONVOLUTIONS[module.weight.ndim - 2]
+
     def forward(x: Tensor) -> Tensor:
         if groups.outputs is not None:
             x = _Entered.apply(x, groups.outputs)
-        y = module._conv_forward(x, module.weight, None)
+        y = convolve(x, module.weight, None, module.stride, module.padding, module.dilation)
         if groups.inputs is not None:
             y = _Summed.apply(y, groups.inputs)
         return y if module.bias is None else y + module.bias.view(-1, *[1] * (y.ndim - 2))

@@ -9,8 +9,7 @@ the modules compute with the parts themselves, as plain tensors of the same memo
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
@@ -21,12 +20,12 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
 from scitoolkit.core.errors import ConfigError
-from scitoolkit.training.deferred import tied
 from scitoolkit.training.exchange.buckets import Watch, on_gradient
 from scitoolkit.training.exchange.config import ExchangeConfig
 from scitoolkit.training.sharding import own_part
 from scitoolkit.training.strategies.base import TrainingStrategy
 from scitoolkit.training.strategies.in_place import copy_from_first
+from scitoolkit.training.strategies.mesh.checks import WHERE, ComparedCall, check_supported
 from scitoolkit.training.strategies.mesh.division import (
     DivisibleNetwork,
     Division,
@@ -34,7 +33,14 @@ from scitoolkit.training.strategies.mesh.division import (
     StagedNetwork,
     divided_network,
 )
-from scitoolkit.training.strategies.mesh.pipeline import Pipeline, balanced_stages
+from scitoolkit.training.strategies.mesh.pipeline import PipelinedNetwork, balanced_stages
+from scitoolkit.training.strategies.mesh.placed import (
+    STAGE_AXES,
+    PlacedParameter,
+    placed_like,
+    sharding_of,
+    sum_gradients,
+)
 from scitoolkit.training.strategies.mesh.plan import divided_products, indivisible
 from scitoolkit.training.strategies.mesh.products import (
     Convolution,
@@ -45,108 +51,6 @@ from scitoolkit.training.strategies.sharded import without_memory
 
 if TYPE_CHECKING:
     from scitoolkit.training.strategies.config import MeshConfig
-
-STAGE_AXES = ("data", "x", "y", "z")
-WHERE = "training.mesh"
-
-
-@dataclass
-class PlacedParameter:
-    """A parameter of the model: its place, and the tensor with which the module computes.
-
-    Attributes:
-        name: name in the model.
-        module, key: the module and its attribute.
-        original: the user's parameter, empty during the training.
-        placed: the parameter on the mesh of its stage.
-        part: this rank's part, a leaf of the autograd graph; None for another stage's parameter.
-        stage: place of its stage in the pipeline.
-        partial: axis over which its gradient is summed first, or an empty string.
-    """
-
-    name: str
-    module: nn.Module
-    key: str
-    original: nn.Parameter
-    placed: nn.Parameter
-    part: Tensor | None
-    stage: int
-    partial: str = ""
-
-    @property
-    def copies(self) -> int:
-        """Number of ranks of a stage that hold the same part."""
-        mesh, placements = _sharding(self.placed)
-        return math.prod(
-            mesh.size(dim) for dim, place in enumerate(placements) if place.is_replicate()
-        )
-
-    @property
-    def divided_over_z(self) -> bool:
-        """Whether its gradient is already summed over the axis z."""
-        return not _sharding(self.placed)[1][STAGE_AXES.index("z")].is_replicate()
-
-
-class ComparedCall:
-    """The divided network as a function; its first call is compared with the whole network.
-
-    A declaration may be wrong without an error: the rows of one fused matrix of queries, keys and
-    values are not those of one process's heads, for example.
-
-    Args:
-        computed: the divided network.
-        reference: returns the whole network of one process; called once, by all ranks together.
-        groups: ranks by the name of their axis that hold parts of one network.
-    """
-
-    def __init__(
-        self,
-        computed: Callable[..., Tensor],
-        reference: Callable[[], nn.Module],
-        groups: Mapping[str, dist.ProcessGroup],
-    ) -> None:
-        self._computed, self._groups = computed, dict(groups)
-        self._reference: Callable[[], nn.Module] | None = reference
-
-    def __call__(self, *arguments: Any) -> Tensor:
-        """Return the output of the divided network.
-
-        Raises:
-            ConfigError: it is not that of the whole network, or ranks have other samples.
-        """
-        if self._reference is not None:
-            self._check_inputs(arguments)
-        out = self._computed(*arguments)
-        if self._reference is not None:
-            whole = self._reference()
-            with torch.no_grad():
-                expected = whole(*arguments)
-            error = float((out.detach() - expected).abs().max() / expected.abs().max())
-            allowed = torch.finfo(out.dtype).eps ** 0.5
-            # A loss that is not finite has its own message.
-            if bool(expected.isfinite().all()) and not error <= allowed and expected.any():
-                raise ConfigError(
-                    f"{type(whole).__name__} computes other outputs when it is divided, "
-                    f"by {error:.1g} of their largest",
-                    where=WHERE,
-                    fix="training.strategy=ddp, or correct its `division()` and `stages()`",
-                )
-            self._reference = None
-        return out
-
-    def _check_inputs(self, arguments: Sequence[Any]) -> None:
-        tensors = [a.detach().double() for a in arguments if isinstance(a, Tensor)]
-        sums = [number for t in tensors for number in (t.sum(), t.square().sum())]
-        digest = torch.stack([n.nan_to_num() for n in sums])
-        for axis, group in self._groups.items():
-            bounds = torch.stack([digest, -digest])
-            dist.all_reduce(bounds, dist.ReduceOp.MAX, group=group)
-            if not torch.equal(bounds[0], -bounds[1]):
-                raise ConfigError(
-                    f"other samples on the ranks of axis {axis}, which hold parts of one network",
-                    where=WHERE,
-                    allowed="loaders that read the share of `training.share_of_batch()`",
-                )
 
 
 class MeshStrategy(TrainingStrategy):
@@ -164,13 +68,15 @@ class MeshStrategy(TrainingStrategy):
         self._config = config
         sizes = (config.pipeline, config.shares(self.world), *config.grid)
         self._mesh = init_device_mesh(device.type, sizes, mesh_dim_names=("pipeline", *STAGE_AXES))
-        self._samples = self._mesh["data", "z"]._flatten("samples")
+        # Ranks that have other samples and the same part of a parameter that z does not divide.
+        others = self._mesh.mesh.permute(0, 2, 3, 1, 4).reshape(-1, sizes[1] * sizes[4]).tolist()
+        self._samples, _ = dist.new_subgroups_by_enumeration(others)
         # Every process knows the meshes of all stages, so that it can name parameters of others.
         self._stages = [
             DeviceMesh(device.type, ranks, mesh_dim_names=STAGE_AXES) for ranks in self._mesh.mesh
         ]
         self._stage: int = self._mesh.get_local_rank("pipeline")
-        self.seed_rank = self._samples.get_local_rank()
+        self.seed_rank = dist.get_rank(self._samples)
         self._parameters: list[PlacedParameter] = []
         self._replaced: list[nn.Module] = []
         self._buffers: dict[str, Tensor] = {}
@@ -184,7 +90,7 @@ class MeshStrategy(TrainingStrategy):
             ConfigError: the model cannot be divided as configured.
         """
         model = super().prepare(model, seed)
-        check_supported(model, self._config)
+        check_supported(model)
         path, network = self._declared(model)
         divisions = self._divisions(path, network)
         for tensor in [*model.parameters(), *model.buffers()]:
@@ -275,18 +181,18 @@ class MeshStrategy(TrainingStrategy):
             item for item in self._parameters if item.part is not None and item.part.requires_grad
         ]
         for axis in sorted({item.partial for item in own} - {""}):
-            _sum_gradients([i for i in own if i.partial == axis], self._mesh.get_group(axis))
+            sum_gradients([i for i in own if i.partial == axis], self._mesh.get_group(axis))
         if not self._checked:
             self._check_copies(own)
             self._checked = True
         for divided in (False, True):
             items = [item for item in own if item.divided_over_z == divided]
-            group = self._mesh.get_group("data") if divided else self._samples.get_group()
+            group = self._mesh.get_group("data") if divided else self._samples
             for dtype in sorted({item.original.dtype for item in items}, key=str):
-                _sum_gradients([i for i in items if i.original.dtype == dtype], group)
+                sum_gradients([i for i in items if i.original.dtype == dtype], group)
         for item in own:
             gradient = item.part.grad if item.part is not None else None
-            item.placed.grad = None if gradient is None else _like(item.placed, gradient)
+            item.placed.grad = None if gradient is None else placed_like(item.placed, gradient)
             if item.part is not None:
                 item.part.grad = None
         return failed
@@ -312,7 +218,10 @@ class MeshStrategy(TrainingStrategy):
             dist.all_reduce(bounds, dist.ReduceOp.MAX, group=self._mesh.get_group(axis))
             largest, least = bounds[0], -bounds[1]
             for item, low, high in zip(items, least.tolist(), largest.tolist(), strict=True):
-                if _sharding(item.placed)[1][dim].is_replicate() and not high - low <= 1e-3 * high:
+                if (
+                    sharding_of(item.placed)[1][dim].is_replicate()
+                    and not high - low <= 1e-3 * high
+                ):
                     raise ConfigError(
                         f"the gradient of {item.name} differs between the processes of axis {axis}",
                         where=f"{WHERE}.tensor",
@@ -504,64 +413,8 @@ class MeshStrategy(TrainingStrategy):
             )
         own = [stages[k] for k in ranges[self._stage]]
         group = self._mesh.get_group("pipeline")
-        return Pipeline(own, group, self._config.microbatches or 2 * count), out
+        return PipelinedNetwork(own, group, self._config.microbatches or 2 * count), out
 
     def _replace(self, module: nn.Module, forward: Any) -> None:
         module.__dict__["forward"] = forward
         self._replaced.append(module)
-
-
-def check_supported(model: nn.Module, config: MeshConfig) -> None:
-    """Check that a model computes the same on a mesh.
-
-    Raises:
-        ConfigError: two names share a parameter, samples are mixed, or random numbers are drawn in
-            layers of which each rank computes a part.
-    """
-    if pair := tied(model):
-        raise ConfigError(
-            f"parameters {pair[0]} and {pair[1]} are tied",
-            where=WHERE,
-            fix="training.strategy=ddp",
-        )
-    for name, module in model.named_modules():
-        what = ""
-        if isinstance(module, nn.modules.batchnorm._BatchNorm):
-            what = "mixes the samples of a batch"
-        elif isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0:
-            what = "draws random numbers, other ones for each part of the network"
-        if what:
-            raise ConfigError(
-                f"{name or 'the model'} ({type(module).__name__}) {what}",
-                where=WHERE,
-                fix="training.strategy=ddp",
-            )
-
-
-def _sum_gradients(items: Sequence[PlacedParameter], group: dist.ProcessGroup) -> None:
-    """Sum the gradients of parts over a group; None where no rank has one."""
-    parts = [item.part for item in items if item.part is not None]
-    if not parts:
-        return
-    reached = [part.grad is not None for part in parts]
-    gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parts]
-    if group.size() > 1:
-        flags = torch.tensor(reached, dtype=parts[0].dtype, device=parts[0].device)
-        flat = torch.cat([*(g.flatten() for g in gradients), flags])
-        dist.all_reduce(flat, group=group)
-        *pieces, flags = flat.split([*(p.numel() for p in parts), len(parts)])
-        gradients = [g.view(p.shape) for g, p in zip(pieces, parts, strict=True)]
-        reached = [number > 0 for number in flags.tolist()]
-    for part, gradient, has in zip(parts, gradients, reached, strict=True):
-        part.grad = gradient if has else None
-
-
-def _like(placed: Tensor, part: Tensor) -> DTensor:
-    mesh, placements = _sharding(placed)
-    return DTensor.from_local(
-        part, mesh, placements, run_check=False, shape=placed.shape, stride=placed.stride()
-    )
-
-
-def _sharding(placed: Any) -> tuple[DeviceMesh, Any]:
-    return placed.device_mesh, placed.placements
