@@ -94,7 +94,7 @@ def add_start(
     for key, value in entries.items():
         if isinstance(value, float):
             found.metrics[key], found.units[key] = value, "meV/Å"
-    note = "Without a former readout, former energies are on another E0: forces are compared."
+    note = "Energies of the two are on different E0: forces are compared."
     if former is not None and former[1]:
         note = f"{former[1]} {note}"
     columns = ["model", "force RMSE on these frames [meV/Å]", "on former frames [meV/Å]"]

@@ -7,6 +7,7 @@ import torch
 from ase.calculators.singlepoint import SinglePointCalculator
 from ase.io import write
 
+from scitoolkit import api
 from scitoolkit.core.config import load_config
 from scitoolkit.core.errors import ConfigError, DataError, ScitoolkitError
 from scitoolkit.core.run_directory import RunDirectory
@@ -384,3 +385,14 @@ def test_settings_of_heads_and_low_rank_are_refused(start, message, source):
     _, folder, _, new = source
     with pytest.raises((ScitoolkitError, ValueError), match=message):
         prepare(config(new, path=str(folder), **start))
+
+
+def test_the_workflow_takes_a_start_and_files(source, tmp_path, monkeypatch):
+    _, folder, former, new = source
+    monkeypatch.chdir(tmp_path)
+    overrides = [f"start.path={folder}", f"data.path=[{new}]", f"start.former=[{former}]"]
+    run = api.train("fine_tune", [*overrides, "training.steps=2", "training.batch_size=2"])
+    tuned_settings = load_model(run.path)[1]
+    assert tuned_settings.model.channels == 4
+    metrics = api.evaluate(run.path).metrics
+    assert {"start_force_rmse", "former_force_rmse", "former_force_rmse_before"} <= metrics.keys()
