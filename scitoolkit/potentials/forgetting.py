@@ -58,12 +58,16 @@ def former_frames(
 
 
 def add_start(
-    found: Results, config: PotentialConfig, directory: Path, model: Potential, new: AtomsCollection
+    results: Results,
+    config: PotentialConfig,
+    directory: Path,
+    model: Potential,
+    new: AtomsCollection,
 ) -> None:
     """Add the force errors of the start and, on former frames, of the tuned model to results.
 
     Args:
-        found: of the evaluation, changed in place.
+        results: of the evaluation, changed in place.
         config: of the job; without `start`, nothing is added.
         directory: of the run.
         model: fine-tuned.
@@ -82,9 +86,9 @@ def add_start(
     if (directory / FORMER_MODEL).is_dir():
         models["fine-tuned, former readout"] = placed(load_model(directory / FORMER_MODEL)[0])
     rows: list[list[float | int | str | None]] = []
-    for name, each in models.items():
-        on_former = None if former is None else force_rmse(each, former[0])
-        rows.append([name, force_rmse(each, new), on_former])
+    for name, potential in models.items():
+        on_former = None if former is None else force_rmse(potential, former[0])
+        rows.append([name, force_rmse(potential, new), on_former])
     (before, old_before), after = rows[0][1:], rows[-1][2]
     entries = {
         "start_force_rmse": before,
@@ -93,13 +97,13 @@ def add_start(
     }
     for key, value in entries.items():
         if isinstance(value, float):
-            found.metrics[key], found.units[key] = value, "meV/Å"
+            results.metrics[key], results.units[key] = value, "meV/Å"
     note = "Energies of the two are on different E0: forces are compared."
     if former is not None and former[1]:
         note = f"{former[1]} {note}"
     columns = ["model", "force RMSE on these frames [meV/Å]", "on former frames [meV/Å]"]
-    found.tables.append(Table(title="Fine-tuning", columns=columns, rows=rows, note=note))
+    results.tables.append(Table(title="Fine-tuning", columns=columns, rows=rows, note=note))
     if isinstance(after, float) and isinstance(old_before, float):
-        found.summary.append(
+        results.summary.append(
             f"Former frames: force RMSE {old_before:.3g} meV/Å before, {after:.3g} after."
         )

@@ -95,13 +95,13 @@ class EquivariantPotential(Potential):
     @torch.no_grad()
     def extend(self, source: Potential) -> None:
         """Copy the weights of a model with fewer elements; see `Potential.extend`."""
-        known, theirs = len(source.type_map), source.state_dict()
-        factor = math.sqrt(len(self.type_map) / known)
+        number, theirs = len(source.type_map), source.state_dict()
+        factor = math.sqrt(len(self.type_map) / number)
         for name, value in self.state_dict().items():
             if name.rpartition(".")[2] in OF_ELEMENTS:
                 continue
             scaled = any(part in name for part in self.divided)
-            part = value[:known] if value.ndim and len(value) != len(theirs[name]) else value
+            part = value[:number] if value.ndim and len(value) != len(theirs[name]) else value
             part.copy_(theirs[name] * factor if scaled else theirs[name])
 
     @abstractmethod
