@@ -11,7 +11,7 @@ both, and compare outputs.
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 import torch
@@ -31,21 +31,32 @@ def freeze(model: nn.Module, patterns: Sequence[str]) -> int:
         ConfigError: a pattern matches no parameter, or no trainable parameter is left.
     """
     names = dict(model.named_parameters())
+    for name in matched_names(names, patterns, "start.frozen"):
+        names[name].requires_grad_(False)
+    left = sum(p.numel() for p in names.values() if p.requires_grad)
+    if not left:
+        raise ConfigError("all parameters are frozen, none is left to train", where="start.frozen")
+    return left
+
+
+def matched_names(names: Collection[str], patterns: Sequence[str], where: str) -> set[str]:
+    """Return the names of parameters that match a pattern.
+
+    Raises:
+        ConfigError: a pattern matches none; `where` is its key.
+    """
+    out: set[str] = set()
     for pattern in patterns:
         matched = fnmatch.filter(names, pattern)
         if not matched:
             raise ConfigError(
                 f"no parameter is called {pattern!r}",
-                where="start.frozen",
+                where=where,
                 allowed=", ".join(sorted({_group(name) for name in names})),
                 fix=nearest_name(pattern, list(names)) or "",
             )
-        for name in matched:
-            names[name].requires_grad_(False)
-    left = sum(p.numel() for p in names.values() if p.requires_grad)
-    if not left:
-        raise ConfigError("all parameters are frozen, none is left to train", where="start.frozen")
-    return left
+        out.update(matched)
+    return out
 
 
 def _group(name: str) -> str:
