@@ -23,8 +23,8 @@ from scitoolkit.forecasting.fields import (
     coded,
     open_field,
     open_split,
-    read_drivers,
     read_variables,
+    regressors,
     warn_outside,
 )
 from scitoolkit.forecasting.forecasters import Forecaster, forecasters
@@ -32,6 +32,7 @@ from scitoolkit.forecasting.forecasters.lstm import LstmCorrection
 from scitoolkit.forecasting.forecasters.persistence import Persistence
 from scitoolkit.forecasting.parameters import network_cost
 from scitoolkit.forecasting.search_trial import prepared, validation_scores
+from scitoolkit.forecasting.seasons import clock
 from scitoolkit.forecasting.surrogate import ForecastSurrogate, forecast_dataset
 from scitoolkit.forecasting.task import ForecastTask
 from scitoolkit.forecasting.windows import Series, Windows
@@ -178,8 +179,11 @@ def predict(directory: Path, source: Path, output: Path) -> None:
         )
     warn_outside(surrogate.coding, data.series.values)
     valid = times_after(data.times.values, config.leads)
+    seasons = surrogate.coding.seasons
     years = np.concatenate([data.series.years, decimal_years(valid)])
-    field = coded(data, surrogate.coding, read_drivers(given, data.times, valid))
+    if seasons:
+        years = clock(data.times.values, seasons, config.leads)
+    field = coded(data, surrogate.coding, regressors(given, surrogate.coding, data.times, valid))
     series = Series(field.data.series.values, years)
     windows = Windows(series, np.array([start]), config.inputs, config.leads)
     factors: Any = 1.0
