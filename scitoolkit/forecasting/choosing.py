@@ -35,6 +35,8 @@ NEAR = 3.0
 MOST_WORK = 15_000
 """Multiplications per step above which a family is fitted only if selected by name."""
 STACKED = 4
+NEARLY = 1.05
+"""Families whose error exceeds the least error by this factor are not called as good."""
 STACKING_GAIN = 0.001
 
 
@@ -48,6 +50,7 @@ class Entry:
         blocked: out-of-fold RMSE over train + validation; None if not measured.
         stable: whether long rollouts stay bounded.
         seconds: CPU seconds for tuning its settings.
+        cost: number of stored values, by which forecasters are called simpler.
     """
 
     config: ForecasterConfig
@@ -55,6 +58,7 @@ class Entry:
     blocked: float | None
     stable: bool
     seconds: float = 0.0
+    cost: int = 0
 
     @property
     def error(self) -> float:
@@ -224,7 +228,8 @@ class Chooser:
             self._known[chosen.model_dump_json()] = known
         self.validation.forget()
         self.tuning.forget()
-        return Entry(chosen, rmse, None, stable, time.process_time() - begun)
+        cost = self.validation.costs[chosen.model_dump_json()]
+        return Entry(chosen, rmse, None, stable, time.process_time() - begun, cost)
 
     def select(self) -> Selection:
         """Return the best candidate of every family and the winner, possibly a stacking.
@@ -271,18 +276,46 @@ class Chooser:
         if not measured:
             winner = min(sound, key=lambda e: e.error)
             return winner, join_windows(self.validation.errors(winner.config))
-        ranked = sorted(measured, key=lambda e: e.error)[:STACKED]
-        errors = [self._errors(e.config) for e in ranked]
-        stacked = self._stacked(ranked, errors) if len(ranked) > 1 else None
+        ranked = sorted(measured, key=lambda e: e.error)
+        errors = [self._errors(e) for e in ranked[:STACKED]]
+        stacked = self._stacked(ranked[:STACKED], errors) if len(ranked) > 1 else None
+        least, least_errors = ranked[0], join_windows(errors[0])
         if stacked is not None:
             entries.append(stacked[0])
-            return stacked
-        return ranked[0], join_windows(errors[0])
+            least, least_errors = stacked
+        return self._simplest(least, least_errors, ranked)
 
-    def _errors(self, config: ForecasterConfig) -> list[Array]:
-        found = self.blocked.errors(config)
+    def _simplest(
+        self, least: Entry, least_errors: Array, ranked: Sequence[Entry]
+    ) -> tuple[Entry, Array]:
+        """Return the simplest forecaster within one standard error of that with the least error.
+
+        The standard error is that of the mean difference of squared errors between blocks of
+        windows, since errors of neighbouring windows are alike.
+        """
+        reference = self._by_block(least_errors)
+        near = [e for e in ranked if e is not least and e.error <= NEARLY * least.error]
+        for entry in sorted(near, key=lambda e: e.cost):
+            if least.config.closed_form and entry.cost >= least.cost > 0:
+                break
+            errors = join_windows(self._errors(entry))
+            away = self._by_block(errors) - reference
+            if away.mean() <= away.std(ddof=1) / np.sqrt(len(away)):
+                return entry, errors
+        return least, least_errors
+
+    def _by_block(self, errors: Array) -> Array:
+        """Return the mean squared errors (block,) of blocks of windows."""
+        weights = self.setting.weights
+        squares = np.einsum("wlc,c->w", errors**2, weights) / (errors.shape[1] * weights.sum())
+        length = 2 * (self.setting.inputs + self.setting.leads)
+        count = max(2, len(squares) // length)
+        return np.array([part.mean() for part in np.array_split(squares, count)])
+
+    def _errors(self, entry: Entry) -> list[Array]:
+        errors = self.blocked.errors(entry.config)
         self.blocked.forget()
-        return found
+        return errors
 
     def _stacked(
         self, ranked: Sequence[Entry], errors: Sequence[list[Array]]
@@ -305,4 +338,5 @@ class Chooser:
             members=[ranked[k].config for k in used], weights=final[:, used].tolist()
         )
         rmse, _ = self.validation.score(config)
-        return Entry(config, rmse, error, True), join_windows(crossed)
+        cost = sum(ranked[k].cost for k in used)
+        return Entry(config, rmse, error, True, cost=cost), join_windows(crossed)

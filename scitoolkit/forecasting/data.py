@@ -255,7 +255,8 @@ def _stretch(field: xr.DataArray, where: str, memory: int, fill: int = 0) -> _St
         check = check_field(field, where=where)
     if not space:
         # A series without space is a field of one cell; its empty steps are gaps.
-        field = field.drop_isel({time: list(check.empty_steps)}).expand_dims(POINT, axis=1)
+        steps = np.setdiff1d(np.arange(field.sizes[time]), check.empty_steps)
+        field = field.isel({time: steps}).expand_dims(POINT, axis=1)
         check, space = replace(check, empty_steps=()), (POINT,)
     axis = read_time_axis(field)
     _only_time_and_space(field, time, space, where)
