@@ -1,6 +1,7 @@
 """Eight models of statsforecast on the series of `forecast_calendars`.
 
-`python _calendars_peer.py` prints JSON, {series: {model: RMSE over leads and origins}}. Each model
+`python _calendars_peer.py [NAME ...]` prints JSON, {series: {model: RMSE over leads and origins}}.
+Each model
 is fitted once to the steps before the test part, and forecasts from each origin with the values up
 to it (`cross_validation`, refit=False). Missing values are interpolated linearly.
 """
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 import warnings
 
 import numpy as np
@@ -60,11 +62,12 @@ def scores(made) -> dict[str, float]:
         done = StatsForecast([model], freq=1).cross_validation(
             made.leads, frame, step_size=1, test_size=TEST, refit=repr(model) == "RWD"
         )
+        print(f"{made.name}: {model}, {time.process_time():.0f} s", file=sys.stderr, flush=True)
         column = next(c for c in done.columns if c not in ("unique_id", "ds", "cutoff", "y"))
         out[column] = float(np.sqrt(((done[column] - done["y"]) ** 2).mean()))
     return out
 
 
 if __name__ == "__main__":
-    wanted = sys.argv[1:]
-    print(json.dumps({m.name: scores(m) for m in series() if not wanted or m.name in wanted}))
+    wanted = sys.argv[1:] or [m.name for m in series()]
+    print(json.dumps({m.name: scores(m) for m in series() if m.name in wanted}))

@@ -28,6 +28,8 @@ HERE = Path(__file__).resolve().parent
 PEER = HERE.parent / ".venv-peers" / "forecasting" / "bin" / "python"
 VALIDATION = 160
 VARIABLE = "y"
+PARTS = 3
+"""Processes of the peers."""
 
 
 def write(made: Made) -> Path:
@@ -90,25 +92,42 @@ def forecast(made: Made) -> tuple[float, list[float], str]:
     return float(np.sqrt((error**2).mean())), coverage, winner
 
 
-def peers() -> dict[str, dict[str, float]]:
+def begin_peers(names: list[str]) -> list[subprocess.Popen]:
+    """Start the peers on all series, in three processes beside ours."""
+    environment = {**os.environ, "PYTHONPATH": "", "NUMBA_NUM_THREADS": "1"}
+    return [
+        subprocess.Popen(
+            [str(PEER), str(HERE / "_calendars_peer.py"), *names[part::PARTS]],
+            stdout=subprocess.PIPE,
+            env=environment,
+        )
+        for part in range(PARTS)
+    ]
+
+
+def end_peers(processes: list[subprocess.Popen]) -> dict[str, dict[str, float]]:
     """Return {series: {model: RMSE}} of the peers."""
-    command = [str(PEER), str(HERE / "_calendars_peer.py")]
-    environment = {**os.environ, "PYTHONPATH": ""}
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, env=environment)
-    return json.loads(done.stdout)
+    found: dict[str, dict[str, float]] = {}
+    for process in processes:
+        text, _ = process.communicate()
+        if process.returncode:
+            raise RuntimeError(f"a peer ended with {process.returncode}")
+        found |= json.loads(text)
+    return found
 
 
 def run() -> dict:
     """Return the ratios and coverages of all series."""
     figures: dict = {"rmse": {}, "ratios": {}, "coverage_per_lead": {}, "winners": {}, "best": {}}
     made = series()
+    started = begin_peers([item.name for item in made])
     for item in made:
         rmse, coverage, winner = forecast(item)
         figures["rmse"][item.name] = rmse
         figures["coverage_per_lead"][item.name] = coverage
         figures["winners"][item.name] = winner
         print(f"{item.name}: {rmse:.4g}, {winner}", file=sys.stderr, flush=True)
-    theirs = peers()
+    theirs = end_peers(started)
     for name, rmse in figures["rmse"].items():
         best = min(theirs[name], key=lambda model: theirs[name][model])
         figures["best"][name] = best

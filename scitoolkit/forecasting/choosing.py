@@ -16,7 +16,7 @@ from scitoolkit.forecasting.data import FieldData, FieldSplits
 from scitoolkit.forecasting.fields import VARIABLE
 from scitoolkit.forecasting.forecasters.base import ForecasterConfig, Setting, forecasters
 from scitoolkit.forecasting.forecasters.climatology import resolvable_harmonics
-from scitoolkit.forecasting.forecasters.damped_anomaly import MemoryConfig
+from scitoolkit.forecasting.forecasters.damped_anomaly import DampedAnomalyConfig
 from scitoolkit.forecasting.forecasters.stacking import (
     StackingConfig,
     combined,
@@ -120,11 +120,11 @@ def choose_harmonics(
         log.warning("too few training steps for blocked validation: default harmonics are used")
         return replace(setting, harmonics=_default_harmonics(setting, config))
     options = _harmonics(setting, config)
-    start = MemoryConfig(memory=(), folds=1, shrinkage=10.0)
+    start = DampedAnomalyConfig(shrinkage=10.0)
 
     def error(candidate: ForecasterConfig) -> float:
         value = Judge(setting, folds).error(candidate)
-        if tried is not None and isinstance(candidate, MemoryConfig):
+        if tried is not None and isinstance(candidate, DampedAnomalyConfig):
             tried.append((f"harmonics {candidate.harmonics}, {candidate.label()}", value))
         return value
 
@@ -198,14 +198,14 @@ class Chooser:
             family = forecasters.get(name)
             if not (family.closed_form and family.compared):
                 continue
-            config = family(name=name)
-            why = family.unavailable() or config.refuses(self.setting)
-            if not why and (work := config.work(self.setting)) > MOST_WORK:
-                why = f"{work:.2g} multiplications per step; forecaster={name} fits it alone"
-            if why:
-                self.refused[name] = why
-            else:
-                found.append(config)
+            for config in family.variants():
+                why = family.unavailable() or config.refuses(self.setting)
+                if not why and (work := config.work(self.setting)) > MOST_WORK:
+                    why = f"{work:.2g} multiplications per step; forecaster={name} fits it alone"
+                if why:
+                    self.refused[config.titled()] = why
+                else:
+                    found.append(config)
         return found
 
     def entry(self, family: ForecasterConfig) -> Entry:
@@ -217,7 +217,7 @@ class Chooser:
             rmse, stable = self.tuning.score(candidate)
             scores[candidate.model_dump_json()] = rmse, stable
             value = rmse if stable else UNSTABLE * rmse
-            if isinstance(family, MemoryConfig):
+            if isinstance(family, DampedAnomalyConfig) and family.has_memory:
                 self.tried.append((candidate.label(), value))
             return value
 

@@ -16,13 +16,10 @@ from scitoolkit.forecasting.config import ForecastingConfig
 from scitoolkit.forecasting.data import FieldData, FieldSplits
 from scitoolkit.forecasting.fields import CodedField, unit_of
 from scitoolkit.forecasting.forecasters.base import Forecaster, ForecasterConfig
-from scitoolkit.forecasting.forecasters.climatology import (
-    AnomalyPersistenceConfig,
-    Climatology,
-    ClimatologyConfig,
-)
-from scitoolkit.forecasting.forecasters.damped_anomaly import MemoryConfig
+from scitoolkit.forecasting.forecasters.climatology import Climatology, ClimatologyConfig
+from scitoolkit.forecasting.forecasters.damped_anomaly import DampedAnomalyConfig
 from scitoolkit.forecasting.forecasters.lstm import LstmCorrection, LstmCorrectionConfig
+from scitoolkit.forecasting.forecasters.persistence import PersistenceConfig
 from scitoolkit.forecasting.intervals import error_model
 from scitoolkit.forecasting.metrics import rmse_per_lead
 from scitoolkit.forecasting.network_config import FIXED_BASES
@@ -106,9 +103,9 @@ def prepare(
 def _select(chooser: Chooser, config: ForecastingConfig, tuned: bool) -> Selection:
     """Return the selection; a model with a fixed base compares that family only."""
     bases: dict[str, ForecasterConfig] = {
-        "damped_residual_lstm": MemoryConfig(),
+        "damped_residual_lstm": DampedAnomalyConfig.tuned(),
         "pod_lstm": ClimatologyConfig(),
-        "increment_lstm": AnomalyPersistenceConfig(),
+        "increment_lstm": PersistenceConfig(anomalies=True),
     }
     only = bases.get(config.model.name)
     if only is not None:
@@ -268,7 +265,7 @@ def _record(
         "entries": [
             {
                 "label": e.config.label(),
-                "title": e.config.title,
+                "title": e.config.titled(),
                 "validation": e.validation,
                 "blocked": e.blocked,
                 "stable": e.stable,

@@ -27,7 +27,8 @@ from scitoolkit.forecasting.fields import (
     regressors,
     warn_outside,
 )
-from scitoolkit.forecasting.forecasters import Forecaster, forecasters
+from scitoolkit.forecasting.forecasters import Forecaster
+from scitoolkit.forecasting.forecasters.base import stored_config
 from scitoolkit.forecasting.forecasters.lstm import LstmCorrection
 from scitoolkit.forecasting.forecasters.persistence import Persistence
 from scitoolkit.forecasting.parameters import network_cost
@@ -334,7 +335,7 @@ def _baselines(
 
     They are fitted to the surrogate's training steps.
     """
-    winner = next(e["config"]["name"] for e in record["entries"] if e["label"] == record["winner"])
+    winner = next(e["title"] for e in record["entries"] if e["label"] == record["winner"])
     found: dict[str, Forecaster] = {
         "persistence": Persistence(),
         "climatology": surrogate.climatology,
@@ -350,7 +351,7 @@ def _baselines(
     )
     memo: dict[Any, Any] = {}
     for entry in record["entries"]:
-        chosen = forecasters.get(entry["config"]["name"]).model_validate(entry["config"])
+        chosen = stored_config(entry["config"])
         if entry["closed_form"] and entry["label"] != record["winner"] and entry["stable"]:
             found[entry["title"]] = chosen.build(surrogate.setting).fit(segments, memo)
     return found

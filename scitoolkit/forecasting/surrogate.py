@@ -22,8 +22,8 @@ from scitoolkit.forecasting.forecasters.base import (
     Forecaster,
     ForecasterConfig,
     Setting,
-    forecasters,
     prefixed,
+    stored_config,
     within,
 )
 from scitoolkit.forecasting.forecasters.climatology import Climatology
@@ -179,8 +179,7 @@ class ForecastSurrogate:
             weights=stored["weights"].astype(np.float64),
         )
         arrays = unpack(stored, header["shared"])
-        given = header["forecaster"]
-        config = forecasters.get(given["name"]).model_validate(given)
+        config = stored_config(header["forecaster"])
         climatology = Climatology(setting.harmonics).restore(within("climatology", arrays))
         return cls(
             config,

@@ -91,9 +91,15 @@ def _read(path: Path) -> pd.DataFrame:
     try:
         # With semicolons between columns, a comma is the decimal point.
         decimal = "," if separator == ";" else "."
-        return pd.read_csv(path, decimal=decimal, encoding="utf-8-sig", **options)
+        table = pd.read_csv(path, decimal=decimal, encoding="utf-8-sig", **options)
     except (ValueError, OSError) as error:
         raise DataError(f"not a table ({error})", where=str(path)) from None
+    if decimal == ",":  # or a point all the same
+        for name in table.columns:
+            numbers = pd.to_numeric(table[name], errors="coerce")
+            if numbers.notna().sum() == table[name].notna().sum():
+                table[name] = numbers
+    return table
 
 
 def _time_column(table: pd.DataFrame) -> str | None:

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
 from scitoolkit.core.errors import DataError
-from scitoolkit.forecasting.forecasters.base import Forecaster, ForecasterConfig, Memo, Setting
-from scitoolkit.forecasting.forecasters.damped_anomaly import MemoryConfig
+from scitoolkit.core.plugins import Choice
+from scitoolkit.forecasting.forecasters.base import (
+    Forecaster,
+    ForecasterConfig,
+    Memo,
+    Setting,
+    forecasters,
+)
+from scitoolkit.forecasting.forecasters.damped_anomaly import DampedAnomalyConfig
 from scitoolkit.forecasting.forecasters.frames import InFrame, Modes
 from scitoolkit.forecasting.windows import Array, Series, Windows, all_windows, blocked_folds
 
@@ -103,30 +110,31 @@ def _ridge(x: Array, y: Array, alphas: Sequence[float]) -> Any:
 
 
 class PodRidgeConfig(ForecasterConfig):
-    """Ridge autoregression of mode coefficients, and the climatology outside the modes."""
-
-    title: ClassVar[str] = "climatology + POD ridge"
-
-    name: Literal["pod_ridge"] = "pod_ridge"
-
-    def build(self, setting: Setting) -> InFrame:
-        """Return the unfitted model."""
-        return InFrame(Modes(setting), RidgeAutoregression(setting.inputs, setting.leads))
-
-
-class DampedRidgeConfig(ForecasterConfig):
-    """Ridge autoregression of mode coefficients, and the damped anomaly outside the modes.
+    """Ridge autoregression of mode coefficients, with another forecast outside the modes.
 
     Attributes:
-        base: settings of the damped anomaly.
+        base: forecaster outside the modes; None for the climatology.
     """
 
-    title: ClassVar[str] = "damped anomaly with memory + POD ridge"
+    title: ClassVar[str] = "POD ridge"
 
-    name: Literal["damped_pod_ridge"] = "damped_pod_ridge"
-    base: MemoryConfig = MemoryConfig()
+    name: Literal["pod_ridge"] = "pod_ridge"
+    base: Annotated[ForecasterConfig, Choice(forecasters)] | None = None
 
     def build(self, setting: Setting) -> InFrame:
         """Return the unfitted model."""
         ridge = RidgeAutoregression(setting.inputs, setting.leads)
-        return InFrame(Modes(setting), ridge, self.base.build(setting))
+        return InFrame(Modes(setting), ridge, self.base.build(setting) if self.base else None)
+
+    @classmethod
+    def variants(cls) -> list[ForecasterConfig]:
+        """Return the climatology and the damped anomaly outside the modes."""
+        return [cls(base=DampedAnomalyConfig.tuned()), cls()]
+
+    def refuses(self, setting: Setting) -> str:
+        """Return the reason of the base."""
+        return self.base.refuses(setting) if self.base else ""
+
+    def titled(self) -> str:
+        """Return the name in tables."""
+        return f"{self.base.titled() if self.base else 'climatology'} + {self.title}"
