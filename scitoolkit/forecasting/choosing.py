@@ -35,7 +35,7 @@ NEAR = 3.0
 MOST_WORK = 15_000
 """Multiplications per step above which a family is fitted only if selected by name."""
 STACKED = 4
-NEARLY = 1.05
+NEARLY = 1.01
 """Families whose error exceeds the least error by this factor are not called as good."""
 STACKING_GAIN = 0.001
 
@@ -50,7 +50,7 @@ class Entry:
         blocked: out-of-fold RMSE over train + validation; None if not measured.
         stable: whether long rollouts stay bounded.
         seconds: CPU seconds for tuning its settings.
-        cost: number of stored values, by which forecasters are called simpler.
+        cost: complexity, by which forecasters are called simpler.
     """
 
     config: ForecasterConfig
@@ -288,7 +288,7 @@ class Chooser:
     def _simplest(
         self, least: Entry, least_errors: Array, ranked: Sequence[Entry]
     ) -> tuple[Entry, Array]:
-        """Return the simplest forecaster within one standard error of that with the least error.
+        """Return the simplest forecaster within one standard error, and 1 %, of the least error.
 
         The standard error is that of the mean difference of squared errors between blocks of
         windows, since errors of neighbouring windows are alike.

@@ -85,7 +85,7 @@ class Judge:
     Attributes:
         setting: of the candidates.
         folds: training stretches and held-out windows.
-        costs: number of stored values of the scored candidates, by their settings as JSON.
+        costs: complexity of the scored candidates, by their settings as JSON.
     """
 
     setting: Setting
@@ -106,7 +106,7 @@ class Judge:
             squares += float(error.mean()) * len(fold.windows)
             count += len(fold.windows)
             stable = stable and is_stable(model, fold)
-            self.costs[config.model_dump_json()] = model.cost()
+            self.costs[config.model_dump_json()] = model.complexity()
         return float(np.sqrt(squares / count)), stable
 
     def errors(self, config: ForecasterConfig) -> list[Array]:

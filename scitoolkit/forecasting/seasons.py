@@ -32,6 +32,12 @@ FEWEST = 3
 """Periods of a season that a train part has to hold."""
 _YEAR, _WEEK = 365.2425, 7.0
 _PEAKS = 4
+_AROUND = 6
+"""Frequencies on either side with which a peak is compared."""
+_APART = 0.25
+"""Distance in frequencies of the spectrum below which two periods are the same."""
+CHANCE = 1e-4
+"""Probability with which the spectrum of noise has a peak that is taken for a season."""
 _FINEST = 3.0
 """Steps of the shortest period that is looked for."""
 
@@ -161,20 +167,27 @@ def _peak(rest: Array, steps: Array, shortest: float) -> float | None:
     count = round(float(steps[-1] - steps[0])) + 1
     even = np.zeros((count, rest.shape[1]))
     even[np.round(steps - steps[0]).astype(int).clip(0, count - 1)] = rest
+    even *= np.hanning(count)[:, None]  # periods that do not divide the length leak otherwise
     power = (np.abs(np.fft.rfft(even, axis=0)) ** 2).sum(axis=1)
     low, high = FEWEST, int(count / shortest)
     if high - low < 8:
         return None
-    # Red noise has a high power at all low frequencies: a season stands out of its surroundings.
-    width = 15
-    padded = np.pad(power, width, mode="reflect")
-    around = np.median(np.lib.stride_tricks.sliding_window_view(padded, 2 * width + 1), axis=1)
+    # Red noise has a high power at all low frequencies: a season stands out of its neighbours.
+    padded = np.pad(power, _AROUND, mode="reflect")
+    around = np.median(np.lib.stride_tricks.sliding_window_view(padded, 2 * _AROUND + 1), axis=1)
     ratio = power / np.maximum(around, 1e-300)
     place = low + int(np.argmax(ratio[low:high]))
-    # A period of whole steps within the resolution of the spectrum is meant.
-    nearest = round(count / place)
-    resolution = 0.5 * (count / place) ** 2 / count
-    return float(nearest) if abs(nearest - count / place) <= resolution else count / place
+    # Powers of noise are exponential, so that the largest of many exceeds their median by this.
+    if not ratio[place] > np.log((high - low) / CHANCE) / np.log(2):
+        return None
+    fine = (place + np.linspace(-1, 1, 81)) / count
+    waves = np.exp(-2j * np.pi * fine[:, None] * np.arange(count))
+    period = 1 / float(fine[np.argmax((np.abs(waves @ even) ** 2).sum(axis=1))])
+    if period > count / FEWEST:
+        return None
+    # A period of whole steps is meant where the spectrum cannot tell the two apart.
+    whole = round(period)
+    return float(whole) if abs(whole - period) <= _APART * period**2 / count else period
 
 
 def _lowers_error(period: float, others: Sequence[float], steps: Array, values: Array) -> bool:

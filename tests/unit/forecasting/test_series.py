@@ -104,8 +104,10 @@ def test_a_period_of_plain_steps_is_searched(period):
     values = (seasonal(period) + noise())[:, None]
     undated = np.full(COUNT, np.nan)
     assert find_seasons("calendar", np.arange(COUNT), undated, values) == ()
-    (season,) = find_seasons("search", np.arange(COUNT), undated, values)
-    assert abs(season - period) < 0.02 * period
+    seasons = find_seasons("search", np.arange(COUNT), undated, values)
+    # Its second harmonic may be found as a season of its own.
+    assert seasons[-1] == pytest.approx(period, rel=1e-3)
+    assert len(seasons) <= 2
 
 
 def test_named_periods_and_those_that_are_refused():
