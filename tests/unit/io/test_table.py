@@ -95,7 +95,7 @@ def test_what_cannot_be_read_is_refused_by_name(tmp_path):
         with pytest.raises(DataError, match=match) as error:
             open_table(path)
         assert "a.csv" in str(error.value)
-    with pytest.raises(DataError, match="no such|not exist|found"):
+    with pytest.raises(DataError, match=r"no such|not exist|found"):
         open_fields(tmp_path / "none.csv")
 
 
