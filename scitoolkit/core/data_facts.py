@@ -612,8 +612,9 @@ def _time(trained: Dim, found: Dim, accepts: Accepts) -> list[Difference]:
             days = [_day_of_month(dim) for dim in (trained, found)]
             # The middle of a month is day 14 to 16.
             if abs(days[0] - days[1]) > MONTH_TOLERANCE:
-                texts = [f"months dated at day {day}" for day in days]
-                out.append(Difference("warning", key, *texts, "the day of the training's months"))
+                was, is_now = (f"months dated at day {day}" for day in days)
+                fix = "the day of the training's months"
+                out.append(Difference("warning", key, was, is_now, fix))
     return out
 
 
