@@ -35,8 +35,6 @@ NEAR = 3.0
 MOST_WORK = 15_000
 """Multiplications per step above which a family is fitted only if selected by name."""
 STACKED = 4
-NEARLY = 1.01
-"""Families whose error exceeds the least error by this factor are not called as good."""
 STACKING_GAIN = 0.001
 
 
@@ -50,7 +48,6 @@ class Entry:
         blocked: out-of-fold RMSE over train + validation; None if not measured.
         stable: whether long rollouts stay bounded.
         seconds: CPU seconds for tuning its settings.
-        cost: complexity, by which forecasters are called simpler.
     """
 
     config: ForecasterConfig
@@ -58,7 +55,6 @@ class Entry:
     blocked: float | None
     stable: bool
     seconds: float = 0.0
-    cost: int = 0
 
     @property
     def error(self) -> float:
@@ -228,8 +224,7 @@ class Chooser:
             self._known[chosen.model_dump_json()] = known
         self.validation.forget()
         self.tuning.forget()
-        cost = self.validation.costs[chosen.model_dump_json()]
-        return Entry(chosen, rmse, None, stable, time.process_time() - begun, cost)
+        return Entry(chosen, rmse, None, stable, time.process_time() - begun)
 
     def select(self) -> Selection:
         """Return the best candidate of every family and the winner, possibly a stacking.
@@ -276,33 +271,23 @@ class Chooser:
         if not measured:
             winner = min(sound, key=lambda e: e.error)
             return winner, join_windows(self.validation.errors(winner.config))
-        ranked = sorted(measured, key=lambda e: e.error)
-        errors = [self._errors(e) for e in ranked[:STACKED]]
-        stacked = self._stacked(ranked[:STACKED], errors) if len(ranked) > 1 else None
-        least, least_errors = ranked[0], join_windows(errors[0])
-        if stacked is not None:
-            entries.append(stacked[0])
-            least, least_errors = stacked
-        return self._simplest(least, least_errors, ranked)
+        ranked = sorted(measured, key=lambda e: e.error)[:STACKED]
+        errors = [self._errors(e.config) for e in ranked]
+        stacked = self._stacked(ranked, errors) if len(ranked) > 1 else None
+        single = ranked[0], join_windows(errors[0])
+        if stacked is None or not self._proven(stacked[1], single[1]):
+            return single
+        entries.append(stacked[0])
+        return stacked
 
-    def _simplest(
-        self, least: Entry, least_errors: Array, ranked: Sequence[Entry]
-    ) -> tuple[Entry, Array]:
-        """Return the simplest forecaster within one standard error, and 1 %, of the least error.
+    def _proven(self, errors: Array, others: Array) -> bool:
+        """Return whether errors are smaller than others by more than one standard error.
 
         The standard error is that of the mean difference of squared errors between blocks of
         windows, since errors of neighbouring windows are alike.
         """
-        reference = self._by_block(least_errors)
-        near = [e for e in ranked if e is not least and e.error <= NEARLY * least.error]
-        for entry in sorted(near, key=lambda e: e.cost):
-            if least.config.closed_form and entry.cost >= least.cost > 0:
-                break
-            errors = join_windows(self._errors(entry))
-            away = self._by_block(errors) - reference
-            if away.mean() <= away.std(ddof=1) / np.sqrt(len(away)):
-                return entry, errors
-        return least, least_errors
+        gain = self._by_block(others) - self._by_block(errors)
+        return bool(gain.mean() > gain.std(ddof=1) / np.sqrt(len(gain)))
 
     def _by_block(self, errors: Array) -> Array:
         """Return the mean squared errors (block,) of blocks of windows."""
@@ -312,8 +297,8 @@ class Chooser:
         count = max(2, len(squares) // length)
         return np.array([part.mean() for part in np.array_split(squares, count)])
 
-    def _errors(self, entry: Entry) -> list[Array]:
-        errors = self.blocked.errors(entry.config)
+    def _errors(self, config: ForecasterConfig) -> list[Array]:
+        errors = self.blocked.errors(config)
         self.blocked.forget()
         return errors
 
@@ -338,5 +323,4 @@ class Chooser:
             members=[ranked[k].config for k in used], weights=final[:, used].tolist()
         )
         rmse, _ = self.validation.score(config)
-        cost = sum(ranked[k].cost for k in used)
-        return Entry(config, rmse, error, True, cost=cost), join_windows(crossed)
+        return Entry(config, rmse, error, True), join_windows(crossed)

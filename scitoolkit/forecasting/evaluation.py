@@ -200,11 +200,6 @@ class Evaluation:
             return f"Forecaster: {winner['label']}."
         second = min(others, key=lambda e: e[key])
         gain = 100 * (1 - winner[key] / second[key])
-        if gain < 0:
-            return (
-                f"Chosen on validation: {winner['label']}, the simplest within one standard error "
-                f"of {second['title']}, whose error is {abs(gain):.2g} % lower."
-            )
         return (
             f"Chosen on validation: {winner['label']}, with an error {abs(gain):.2g} % "
             f"{'below' if gain >= 0 else 'above'} that of the best alternative, {second['title']}."

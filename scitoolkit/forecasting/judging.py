@@ -85,12 +85,10 @@ class Judge:
     Attributes:
         setting: of the candidates.
         folds: training stretches and held-out windows.
-        costs: complexity of the scored candidates, by their settings as JSON.
     """
 
     setting: Setting
     folds: list[Fold]
-    costs: dict[str, int] = field(default_factory=dict)
 
     def error(self, config: ForecasterConfig) -> float:
         """Return the RMSE over all leads, times `UNSTABLE` if rollouts diverge."""
@@ -106,7 +104,6 @@ class Judge:
             squares += float(error.mean()) * len(fold.windows)
             count += len(fold.windows)
             stable = stable and is_stable(model, fold)
-            self.costs[config.model_dump_json()] = model.complexity()
         return float(np.sqrt(squares / count)), stable
 
     def errors(self, config: ForecasterConfig) -> list[Array]:

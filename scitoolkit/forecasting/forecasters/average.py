@@ -31,10 +31,6 @@ class Average(Forecaster):
         parts = [prefixed(str(i), member.arrays()) for i, member in enumerate(self.members)]
         return {key: value for part in parts for key, value in part.items()}
 
-    def complexity(self) -> int:
-        """Return that of the most complex member: a mean fits the data no closer than these."""
-        return max(member.complexity() for member in self.members)
-
     def restore(self, arrays: Mapping[str, np.ndarray]) -> Average:
         """Restore the fitted state from `arrays`; return self."""
         for i, member in enumerate(self.members):

@@ -104,10 +104,6 @@ class Forecaster(ABC):
         """Return the number of stored values."""
         return sum(a.size for a in self.arrays().values())
 
-    def complexity(self) -> int:
-        """Return the number of values by which forecasters are called simpler: `cost`."""
-        return self.cost()
-
     def subspace(self) -> Subspace | None:
         """Return the subspace outside which the forecast is the climatology; None without one.
 

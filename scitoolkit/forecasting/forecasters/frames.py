@@ -264,10 +264,6 @@ class InFrame(Forecaster):
         coordinates = self.inner.predict(encoded_windows(self.frame, windows))
         return self.frame.decode(coordinates, windows.output_years(), rest)
 
-    def complexity(self) -> int:
-        """Return the number of stored values, with the complexity of the inner model."""
-        return self.cost() - self.inner.cost() + self.inner.complexity()
-
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the arrays of all components."""
         rest = {} if self.rest is None else prefixed("rest", self.rest.arrays())

@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field, PositiveInt, model_validator
 
 from scitoolkit.core.config import refuse_unused
-from scitoolkit.forecasting.forecasters.base import ForecasterConfig, Setting
+from scitoolkit.forecasting.forecasters.base import ForecasterConfig, Setting, forecasters
 from scitoolkit.forecasting.forecasters.frames import Frame, Modes
 from scitoolkit.forecasting.forecasters.recursive import Recursive, lagged_rows
 from scitoolkit.forecasting.forecasters.regression import RidgePath, monomials, num_monomials
@@ -113,6 +113,7 @@ class Delays(PolynomialMap):
         self.weights_ = prepared
 
 
+@forecasters.register("polynomial_map")
 class PolynomialMapConfig(ForecasterConfig):
     """Polynomial map of the last states in the modes, by ridge regression.
 

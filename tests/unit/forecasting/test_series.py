@@ -12,7 +12,7 @@ import xarray as xr
 
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.run_directory import RunDirectory
-from scitoolkit.forecasting.choosing import Chooser, Entry
+from scitoolkit.forecasting.choosing import Chooser, setting_of
 from scitoolkit.forecasting.config import ForecastingConfig
 from scitoolkit.forecasting.fields import open_split
 from scitoolkit.forecasting.forecasters.base import RENAMED, forecasters, stored_config
@@ -206,34 +206,21 @@ def _chooser(tmp_path):
         data={"path": path, "variable": "u"}, inputs=4, leads=3, model={"name": "none"}
     )
     field, parts = open_split(config)
-    from scitoolkit.forecasting.choosing import setting_of
-
     return Chooser(field.data, parts, setting_of(field.data, parts, 1, config), config)
 
 
-def test_the_simplest_within_one_standard_error_is_delivered(tmp_path):
+@pytest.mark.parametrize("seed", range(5))
+def test_a_stacking_must_be_better_by_more_than_one_standard_error(tmp_path, seed):
     chooser = _chooser(tmp_path)
-    rng = np.random.default_rng(1)
-    base = rng.standard_normal((600, 3, 1))
-    errors = {
-        "least": base,
-        "alike": base * (1 + 0.05 * rng.standard_normal(base.shape)),
-        "worse": base * 1.04,
-    }
-    entries = {
-        "least": Entry(stored_config({"name": "dmd"}), 1.0, 1.0, True, cost=100),
-        "alike": Entry(stored_config({"name": "persistence"}), 1.0, 1.001, True, cost=10),
-        "worse": Entry(stored_config({"name": "climatology"}), 1.04, 1.04, True, cost=1),
-    }
-    chooser._errors = lambda entry: [
-        errors[next(name for name, e in entries.items() if e is entry)]
-    ]
-    ranked = list(entries.values())
-    chosen, _ = chooser._simplest(entries["least"], errors["least"], ranked)
-    assert chosen is entries["alike"]
-    entries["alike"].cost = 1000
-    chosen, _ = chooser._simplest(entries["least"], errors["least"], ranked)
-    assert chosen is entries["least"]
+    rng = np.random.default_rng(seed)
+    errors = rng.standard_normal((600, 3, 1))
+    within_noise = errors * (1 + 0.02 * np.sign(np.sin(np.arange(600) / 60))[:, None, None])
+    assert not chooser._proven(within_noise, errors)
+    assert not chooser._proven(errors, within_noise)
+    assert not chooser._proven(errors, errors)
+    assert not chooser._proven(np.full_like(errors, np.nan), errors)
+    assert chooser._proven(0.95 * errors, errors)
+    assert not chooser._proven(errors, 0.95 * errors)
 
 
 @pytest.mark.parametrize("former", RENAMED)
