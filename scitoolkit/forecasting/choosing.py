@@ -195,6 +195,8 @@ class Chooser:
             if not (family.closed_form and family.compared):
                 continue
             for config in family.variants():
+                if not config.compares(self.setting):
+                    continue
                 why = family.unavailable() or config.refuses(self.setting)
                 if not why and (work := config.work(self.setting)) > MOST_WORK:
                     why = f"{work:.2g} multiplications per step; forecaster={name} fits it alone"

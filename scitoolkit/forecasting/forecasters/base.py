@@ -26,6 +26,11 @@ from scitoolkit.core.config import Config
 from scitoolkit.core.plugins import Kind, NeedsPackages
 from scitoolkit.forecasting.windows import Array, Series, Windows
 
+MOST_SERIES = 4
+"""Cells up to which `auto` compares forecasters of wandering levels and trends.
+
+The anomalies of a field's modes are stationary about its climatology, or it has drifting units.
+"""
 Memo = MutableMapping[Any, Any]
 T = TypeVar("T")
 
@@ -61,6 +66,11 @@ class Setting:
         """Number of modes: the rank (at most the number of cells) plus one per parameter."""
         cells = len(self.weights) - sum(self.parameters)
         return min(self.rank, cells) + len(self.parameters)
+
+    @property
+    def few_series(self) -> bool:
+        """Whether the cells are at most `MOST_SERIES` series rather than a field."""
+        return len(self.weights) <= MOST_SERIES
 
 
 class Forecaster(ABC):
@@ -156,6 +166,10 @@ class ForecasterConfig(NeedsPackages, Config):
     def variants(cls) -> list[ForecasterConfig]:
         """Return the configurations that `auto` compares as separate rows."""
         return [cls.model_validate({"name": cls.model_fields["name"].default})]
+
+    def compares(self, setting: Setting) -> bool:
+        """Return whether `auto` compares these settings here."""
+        return True
 
     def titled(self) -> str:
         """Return the name in tables of these settings."""

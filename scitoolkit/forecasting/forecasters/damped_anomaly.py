@@ -20,6 +20,7 @@ from scitoolkit.forecasting.forecasters.base import (
     within,
 )
 from scitoolkit.forecasting.forecasters.climatology import (
+    NO_CALENDAR,
     Climatology,
     cross_fitted_anomalies,
     last_anomaly,
@@ -44,6 +45,7 @@ class DampedAnomaly(Forecaster):
         patterns: largest number of spatial patterns in which factors differ between channels, by
             a truncated SVD; None for no truncation.
         weights: (channel,) area weights for the common factors; None for equal weights.
+        trend: whether the climatology has a linear trend.
 
     Raises:
         DataError: (by `fit`) no stretch is long enough.
@@ -64,8 +66,9 @@ class DampedAnomaly(Forecaster):
         memory: Sequence[int] = (),
         patterns: int | None = None,
         weights: Array | None = None,
+        trend: bool = False,
     ) -> None:
-        self.climatology: Climatology = Climatology(harmonics)
+        self.climatology: Climatology = Climatology(harmonics, trend)
         self.leads: int = leads
         self.shrinkage: float = shrinkage
         self.folds: int = folds
@@ -183,10 +186,11 @@ class DampedAnomalyConfig(ForecasterConfig):
         memory: lengths of the means over the last inputs.
         folds: number of blocks for cross-fitting the climatology.
         shrinkage: of every cell's factors towards the common ones; `common` for these alone.
+        trend: whether the climatology has a linear trend.
     """
 
     title: ClassVar[str] = "damped anomaly"
-    in_title: ClassVar[tuple[str, ...]] = ("average",)
+    in_title: ClassVar[tuple[str, ...]] = ("average", "trend")
 
     name: Literal["damped_anomaly"] = "damped_anomaly"
     average: bool = False
@@ -194,11 +198,12 @@ class DampedAnomalyConfig(ForecasterConfig):
     memory: tuple[PositiveInt, ...] | None = ()
     folds: PositiveInt | None = 1
     shrinkage: Annotated[float, Field(ge=0)] | Literal["common"] | None = "common"
+    trend: bool = False
 
     @model_validator(mode="after")
     def _read(self) -> DampedAnomalyConfig:
         if self.average:
-            refuse_unused(self, "average", "harmonics", "memory", "folds", "shrinkage")
+            refuse_unused(self, "average", "harmonics", "memory", "folds", "shrinkage", "trend")
         return self
 
     def build(self, setting: Setting) -> DampedAnomaly | Average:
@@ -219,6 +224,7 @@ class DampedAnomalyConfig(ForecasterConfig):
             self.memory or (),
             patterns,
             setting.weights,
+            self.trend,
         )
 
     def _mean(self, setting: Setting) -> Average:
@@ -232,14 +238,22 @@ class DampedAnomalyConfig(ForecasterConfig):
         return Average([member.build(setting) for member in members])
 
     @classmethod
-    def tuned(cls) -> DampedAnomalyConfig:
+    def tuned(cls, trend: bool = False) -> DampedAnomalyConfig:
         """Return the configuration whose settings are all selected by validation."""
-        return cls(memory=None, folds=None, shrinkage=None)
+        return cls(memory=None, folds=None, shrinkage=None, trend=trend)
 
     @classmethod
     def variants(cls) -> list[ForecasterConfig]:
         """Return the last anomaly with common factors, the average, and the tuned settings."""
-        return [cls(), cls(average=True), cls.tuned()]
+        return [cls(), cls(average=True), cls.tuned(), cls.tuned(trend=True)]
+
+    def compares(self, setting: Setting) -> bool:
+        """Return whether there are few cells, if there is a trend."""
+        return not self.trend or setting.few_series
+
+    def refuses(self, setting: Setting) -> str:
+        """Return a reason if there is a trend and the record has no calendar."""
+        return NO_CALENDAR if self.trend and not setting.harmonics else ""
 
     @property
     def has_memory(self) -> bool:
@@ -250,7 +264,10 @@ class DampedAnomalyConfig(ForecasterConfig):
         """Return the name in tables."""
         if self.average:
             return "average of damped anomalies with memory"
-        return f"{self.title} with memory" if self.has_memory else f"climatology + {self.title}"
+        trend = " about a trend" if self.trend else ""
+        if self.has_memory:
+            return f"{self.title} with memory{trend}"
+        return f"climatology + {self.title}{trend}"
 
     def candidates(self, setting: Setting) -> list[ForecasterConfig]:
         """Return candidates with different memories, cross-fits and shrinkages."""
