@@ -204,8 +204,8 @@ def _lowers_error(period: float, others: Sequence[float], steps: Array, values: 
 
 def _design(periods: Sequence[float], steps: Array) -> Array:
     """Return a constant and the cycles (T, column) of periods."""
-    ahead = [np.ones((len(steps), 1))]
+    columns = [np.ones((len(steps), 1))]
     for period in periods:
         angle = 2 * np.pi * steps[:, None] * np.arange(1, harmonics_of(period) + 1) / period
-        ahead += [np.cos(angle), np.sin(angle)]
-    return np.concatenate(ahead, axis=1)
+        columns += [np.cos(angle), np.sin(angle)]
+    return np.concatenate(columns, axis=1)
