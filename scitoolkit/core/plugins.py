@@ -243,7 +243,7 @@ class Choice:
 
     def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
         """Return the JSON schema of a name or a member; each member is defined once."""
-        names = core_schema.literal_schema([*self.words, *self.kind])
+        names = core_schema.literal_schema([*self.words, *self.kind, *self.kind.renamed])
         members = {_reference(member): member for member in map(self.kind.get, self.kind)}
         entered = _entered.get()
         token = _entered.set(entered | members.keys())
