@@ -208,10 +208,10 @@ def with_cycles(coding: Coding, train: Series, drivers: Array | None, cycles: Ar
         drivers: (time, driver) on the train part; None without drivers.
         cycles: (time, column) on the train part.
     """
-    count = len(coding.drivers)
-    _, mean, deviation = zip(*coding.drivers, strict=True) if count else ((), (), ())
-    standard = (drivers - np.array(mean)) / np.array(deviation) if drivers is not None else None
-    forcing = cycles if standard is None or not count else np.hstack([standard, cycles])
+    forcing = cycles
+    if drivers is not None and coding.drivers:
+        mean, deviation = np.array([row[1:] for row in coding.drivers]).T
+        forcing = np.hstack([(drivers - mean) / deviation, cycles])
     season = _season(train.years)
     both = np.linalg.lstsq(np.hstack([season, forcing]), train.values, rcond=None)[0]
     columns = tuple((f"cycle {k}", 0.0, 1.0) for k in range(cycles.shape[1]))

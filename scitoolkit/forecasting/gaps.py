@@ -50,7 +50,7 @@ def _missing_times(field: xr.DataArray, time: str, longest: int) -> list[np.ndar
         if index < 2:
             continue
         ahead = times_after(times[:index], longest + 1)
-        step = ahead[1] - ahead[0] if longest else None
+        step = ahead[1] - ahead[0]
         close = np.flatnonzero(abs(ahead - times[index]) <= abs(step) * 0.01)
         if len(close) and close[0] > 0:
             inserted.append(ahead[: close[0]])

@@ -211,11 +211,9 @@ class DampedAnomalyConfig(ForecasterConfig):
         if self.average:
             return self._mean(setting)
         harmonics = setting.harmonics if self.harmonics is None else self.harmonics
-        if self.shrinkage == "common":
-            shrinkage, patterns = np.inf, None
-        else:
-            shrinkage = SHRINKAGES[-1] if self.shrinkage is None else self.shrinkage
-            patterns = PATTERNS
+        common = isinstance(self.shrinkage, str)
+        shrinkage = SHRINKAGES[-1] if self.shrinkage is None else self.shrinkage_value
+        patterns = None if common else PATTERNS
         return DampedAnomaly(
             harmonics,
             setting.leads,
@@ -254,6 +252,11 @@ class DampedAnomalyConfig(ForecasterConfig):
     def refuses(self, setting: Setting) -> str:
         """Return a reason if there is a trend and the record has no calendar."""
         return NO_CALENDAR if self.trend and not setting.harmonics else ""
+
+    @property
+    def shrinkage_value(self) -> float:
+        """The shrinkage as a number, infinite for common factors."""
+        return float(self.shrinkage) if isinstance(self.shrinkage, (int, float)) else np.inf
 
     @property
     def has_memory(self) -> bool:
