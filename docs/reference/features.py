@@ -43,7 +43,7 @@ def key(*names: str) -> Probe:
 
 
 def method(*names: str) -> Probe:
-    """Return the probe for the first of some methods that a domain's job has of its own."""
+    """Return the probe for the first of some methods that the class of a job defines."""
 
     def probe(job: type[Job]) -> str:
         own = {name for cls in job.__mro__ if cls is not Job for name in vars(cls)}
@@ -77,6 +77,7 @@ FEATURES: Mapping[str, Probe] = {
     "trial of a search scored by the domain": method("search_trial"),
     "predictions in parts that continue": imports("Parts"),
     "one sample divided over processes": key("spatial_dim", "graph.algorithm"),
+    "one network divided over processes": imports("Division"),
     "export to C": method("traced", "export"),
 }
 # Of which features a domain lacks by reason: (feature, domains): reason.
@@ -92,7 +93,7 @@ REASONS: Mapping[tuple[str, tuple[str, ...]], str] = {
         "All nodes are in one graph by design (transductive); masks that overlap are refused."
     ),
     ("splits that leak are refused", ("mesh_transport",)): (
-        "Simulations are split whole, each in a file of its own."
+        "Simulations are split whole, each in one file."
     ),
     ("units converted at reading", ("superresolution",)): (
         "Constants of the residual equations are in the units of the file, so that a file in other "
@@ -102,7 +103,7 @@ REASONS: Mapping[tuple[str, tuple[str, ...]], str] = {
         "Arrays of graphs have no standard attribute for units."
     ),
     ("fine-tuning from a trained model", ("forecasting",)): (
-        "Closed forms are fitted anew in seconds; nets of POD coefficients depend on the modes."
+        "Closed forms are fitted again in seconds; nets of POD coefficients depend on the modes."
     ),
     ("fine-tuning from a trained model", ("superresolution", "graphs", "mesh_transport")): (
         "Not built; `Trainer.fit` takes a loaded model from Python."
@@ -164,6 +165,10 @@ REASONS: Mapping[tuple[str, tuple[str, ...]], str] = {
     ("one sample divided over processes", ("potentials",)): (
         "LAMMPS divides the atoms at use; training frames are small."
     ),
+    (
+        "one network divided over processes",
+        ("superresolution", "forecasting", "potentials", "graphs", "mesh_transport"),
+    ): "Its networks fit in one process; `strategy: sharded` divides their weights.",
     ("export to C", ("graphs",)): "A C interface has arrays of fixed sizes; graphs have none.",
 }
 

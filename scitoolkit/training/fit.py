@@ -24,7 +24,7 @@ from scitoolkit.training.pruning import KeptEntries
 from scitoolkit.training.state import OptimizerState, load_tensors, model_tensors
 from scitoolkit.training.step import OptimizerStep
 from scitoolkit.training.strategies.base import TrainingStrategy
-from scitoolkit.training.validation import BestLoss
+from scitoolkit.training.validation import BestValidation
 
 
 @dataclass
@@ -64,7 +64,7 @@ class Fit:
         self.strategy: TrainingStrategy = strategy
         self.loader: Any = loader
         self.position: Position = position
-        self.best: BestLoss = BestLoss(config.early_stopping)
+        self.best: BestValidation = BestValidation(config.early_stopping, config.best)
         if config.compile:
             check_traceable(task.model)
         seed_everything(config.seed, rank=strategy.seed_rank)
@@ -154,21 +154,21 @@ class Fit:
             cursor: position of the loader to save instead of its current one.
         """
         tensors, optimizer = self._optimizer_state.pack()
+        optimizer = {**optimizer, "state": self.strategy.merged(optimizer["state"])}
         tensors.update(self._weights())
         state = {
             "identity": self._identity(),
             "step": self.position.step,
             "total_steps": self.position.total_steps,
             "epoch": self.position.epoch,
-            "best": self.best.found,
-            "bad_epochs": self.best.bad_epochs,
-            "reference": self.best.reference,
+            **self.best.state_dict(),
             "averaged": self.average.count,
             "optimizer": optimizer,
             "rate": self.rate.state_dict(),
             "scaler": self.stepper.scaler_state(),
             "memory": self.memory.state_dict(),
             "exchange": self.strategy.state_dict(),
+            "streams": self.strategy.streams(),
             "loader": cursor or self.loader.state_dict(),
         }
         rng = rng_state()
@@ -190,9 +190,7 @@ class Fit:
         try:
             self._optimizer_state.unpack(state["optimizer"], reader)
             self.position.step, self.position.epoch = int(state["step"]), int(state["epoch"])
-            self.best.found, self.best.bad_epochs = state["best"], int(state["bad_epochs"])
-            lowest = (self.best.found or {}).get("loss")
-            self.best.reference = state.get("reference", lowest)  # not in older checkpoints
+            self.best.load_state_dict(state)
             self.average.count = int(state.get("averaged", 0))
             self.rate.load_state_dict(state["rate"])
             self.stepper.load_scaler_state(state["scaler"])
@@ -224,7 +222,9 @@ class Fit:
             self._kept.publish()
 
     def _restore_rng(self, reader: Reader) -> None:
-        if reader.world_size == self.strategy.world:
+        # The ranks that read the same samples must also draw the same random numbers.
+        same_streams = reader.state.get("streams") == self.strategy.streams()
+        if reader.world_size == self.strategy.world and same_streams:
             state, tensors = reader.rank(self.strategy.rank)
             set_rng_state({**state, **tensors})
         else:

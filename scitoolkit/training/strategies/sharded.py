@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,8 +17,9 @@ from scitoolkit.core.memory import return_freed_memory
 from scitoolkit.training.deferred import check_deferred, draw, is_deferred, tied
 from scitoolkit.training.exchange.buckets import Watch, on_gradient
 from scitoolkit.training.exchange.config import ExchangeConfig
-from scitoolkit.training.sharding import local, shard_offset, whole
+from scitoolkit.training.sharding import cut, local, whole
 from scitoolkit.training.strategies.data_parallel import DataParallelStrategy
+from scitoolkit.training.strategies.exchange_order import ExchangeOrder, check_gathers
 from scitoolkit.training.strategies.in_place import copy_from_first
 from scitoolkit.training.strategies.reached import ReachedParameters
 
@@ -70,7 +72,7 @@ class ShardedStrategy(DataParallelStrategy):
         deferred = is_deferred(model)
         if deferred:
             check_deferred(model)
-        sharded = _without_memory(model)
+        sharded = without_memory(model)
         mesh = init_device_mesh(self.device.type, (self.world,))
         policies = self._policies()
         for module in gathered_together(sharded, self._group_mib):
@@ -86,6 +88,9 @@ class ShardedStrategy(DataParallelStrategy):
             self._copy_parts(model, sharded)
         self._whole = model.to("meta")
         self._synchronise(sharded)
+        if self.world > 1 and [*sharded.parameters()]:
+            self._order = ExchangeOrder(_in_order(model))
+            check_gathers(sharded, self._order)
         self._reached = ReachedParameters(sharded)
         return sharded
 
@@ -129,6 +134,7 @@ class ShardedStrategy(DataParallelStrategy):
 
     def reduce_gradients(self, failed: bool) -> bool:
         """Remove gradients of unreached parameters; FSDP2 has reduced the others already."""
+        self._check_end()
         self._reached.remove_unreached()
         return failed
 
@@ -149,7 +155,7 @@ class ShardedStrategy(DataParallelStrategy):
             copy_from_first(value)
             part = local(target)
             if isinstance(target, DTensor):
-                value = value[shard_offset(target) :][: part.shape[0]]
+                value = cut(value, target)
             part.copy_(value)
 
 
@@ -225,11 +231,18 @@ def gathered_together(model: nn.Module, group_mib: float | None) -> list[nn.Modu
     return out
 
 
+def _in_order(model: nn.Module) -> str:
+    """Return what to change if ranks gather layers in different orders."""
+    size = math.ceil(_mebibytes(model))
+    whole = f"training.sharding.group_mib={16 * size + 1}, which gathers the model as a whole"
+    return f"training.sharding.stage=2, or {whole}"
+
+
 def _mebibytes(module: nn.Module) -> float:
     return sum(p.numel() * p.element_size() for p in module.parameters()) / 2**20
 
 
-def _without_memory(model: nn.Module) -> nn.Module:
+def without_memory(model: nn.Module) -> nn.Module:
     """Return a copy on the meta device; FSDP2 demands that its parameters are contiguous."""
     memo: dict[int, object] = {}
     for parameter in model.parameters():
