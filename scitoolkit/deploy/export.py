@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import shlex
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from scitoolkit.core.errors import NumericalError
+from scitoolkit.core.errors import ConfigError, NumericalError
 from scitoolkit.core.files import write_atomic
 from scitoolkit.core.traced import TracedFunction
 from scitoolkit.deploy import interface
@@ -85,10 +87,35 @@ def export(
         >>> y.shape, status.tolist()
         ((2, 3), [0, 0])
     """
+    config, path = config or ExportConfig(), Path(path)
+    functions = in_dtype(functions, config.dtype)
+    if path.suffix == SUFFIX and functions[0].dtype != "float32":
+        raise ConfigError(
+            f"dtype {functions[0].dtype} of {path.name}",
+            where="export to C",
+            allowed="float32 for a pool",
+            fix="-o model.so",
+        )
     with evaluating(functions):
         for function in functions:
             require_separate(function)
-        return _written(functions, Path(path), config or ExportConfig())
+        return _written(functions, path, config)
+
+
+def in_dtype(functions: Sequence[TracedFunction], dtype: str) -> Sequence[TracedFunction]:
+    """Return functions with copies of their modules in a dtype; themselves if they are in it.
+
+    Raises:
+        ConfigError: functions of different dtypes.
+    """
+    dtypes = {f.dtype for f in functions}
+    if dtypes == {"float32"} and dtype == "float64":
+        return [
+            replace(f, module=copy.deepcopy(f.module).double(), dtype="float64") for f in functions
+        ]
+    if len(dtypes) > 1:
+        raise ConfigError("functions of float32 and float64", where="export to C", fix="two files")
+    return functions
 
 
 def _written(
@@ -98,7 +125,7 @@ def _written(
     apart = path.suffix == SUFFIX
     name = SHELL if apart else path.stem
     dense, small = functions, None
-    tolerance = config.tolerance
+    tolerance = config.allowed
     notes: dict[str, Any] = {}
     if config.channels == "remove":
         functions, told = without_dead_channels(functions)

@@ -236,15 +236,18 @@ def _lowered(
     coded: Mapping[bytes, Uniform],
 ) -> Builder:
     builder = Builder(target, f"{prefix}_", coded=coded)
-    examples = [torch.zeros(_shape(spec, samples)) for spec in function.inputs]
+    examples = [
+        torch.zeros(_shape(spec, samples), dtype=getattr(torch, function.dtype))
+        for spec in function.inputs
+    ]
     views = [
-        contiguous(Buffer(f"in{k}", e.numel(), "float32", "input"), tuple(e.shape))
+        contiguous(Buffer(f"in{k}", e.numel(), function.dtype, "input"), tuple(e.shape))
         for k, e in enumerate(examples)
     ]
     outputs = []
     for k, spec in enumerate(function.outputs):
         shape = _shape(spec, samples)
-        buffer = Buffer(f"out{k}", int(np.prod(shape)), "float32", "output")
+        buffer = Buffer(f"out{k}", int(np.prod(shape)), function.dtype, "output")
         outputs.append(contiguous(buffer, shape))
 
     def order(result: Any) -> list[Any]:
@@ -268,7 +271,7 @@ def _names(function: TracedFunction) -> list[tuple[str, int]]:
 
 def _arguments(function: TracedFunction) -> str:
     return ", ".join(
-        f"{'const ' if name.startswith('in') else ''}float *restrict {name}"
+        f"{'const ' if name.startswith('in') else ''}{C_TYPES[function.dtype]} *restrict {name}"
         for name, _ in _names(function)
     )
 
@@ -329,27 +332,27 @@ def _literal(blob: bytes) -> str:
     return "\n".join(f'"{"".join(octal[b] for b in line)}"' for line in lines) or '""'
 
 
-def _guard(name: str, spec: ArraySpec, builder: Builder, apart: bool) -> str:
+def _guard(name: str, spec: ArraySpec, dtype: str, builder: Builder, apart: bool) -> str:
     """Return the C that checks one input of one sample and sets `status`.
 
     If weights are separate, the box is one of them, so that the code does not depend on it.
     """
-    box = []
+    box, real = [], C_TYPES[dtype]
     for bound, sign in ((spec.low, "<"), (spec.high, ">")):
         if bound is None:
             continue
         with np.errstate(over="ignore"):
-            values = np.broadcast_to(np.asarray(bound, np.float32), spec.shape).ravel()
+            values = np.broadcast_to(np.asarray(bound, dtype), spec.shape).ravel()
         if len(np.unique(values)) == 1 and not apart:
-            box.append(f"(x[i] {sign} {literal(float(values[0]), 'float32')})")
+            box.append(f"(x[i] {sign} {literal(float(values[0]), dtype)})")
         else:
             box.append(f"(x[i] {sign} {builder.constant(values).buffer.name}[i])")
-    text = f"  if (stk_wrong_float({name}, {numel(spec.shape)})) return 2;"
+    text = f"  if (stk_wrong_{real}({name}, {numel(spec.shape)})) return 2;"
     if not box:
         return text
     return f"""{text}
   {{
-    const float *x = {name};
+    const {real} *x = {name};
     int outside = 0;
     #pragma omp simd reduction(|:outside)
     for (int64_t i = 0; i < {numel(spec.shape)}; i++) outside |= {" | ".join(box)};
@@ -373,10 +376,12 @@ def _loop(
         return ", ".join(f"{n} + ({first}) * {size}" for n, size in arrays)
 
     guards = "\n".join(
-        _guard(f"in{k}", s, builder, apart) for k, s in enumerate(function.inputs) if not bare
+        _guard(f"in{k}", s, function.dtype, builder, apart)
+        for k, s in enumerate(function.inputs)
+        if not bare
     )
     finite = "\n".join(
-        f"  wrong |= stk_wrong_float({n}, {size});"
+        f"  wrong |= stk_wrong_{C_TYPES[function.dtype]}({n}, {size});"
         for n, size in arrays
         if not bare and n.startswith("out")
     )
@@ -515,6 +520,7 @@ def _about(name: str, function: TracedFunction, part: _Part) -> dict[str, Any]:
     return {
         "name": function.name,
         "symbol": interface.symbol(name, function),
+        "dtype": function.dtype,
         "inputs": [entry(s) for s in function.inputs],
         "outputs": [entry(s) for s in function.outputs],
         "workspace_bytes": part.scratch,
