@@ -26,15 +26,17 @@ from scitoolkit.deploy.agreement import (
     require_separate,
 )
 from scitoolkit.deploy.bits.compress import compress
+from scitoolkit.deploy.build_files import build_files
 from scitoolkit.deploy.builder import Target
 from scitoolkit.deploy.channels import without_dead_channels
 from scitoolkit.deploy.config import ExportConfig
+from scitoolkit.deploy.derivatives import with_derivatives
 from scitoolkit.deploy.differences import Difference, differences
 from scitoolkit.deploy.library import Call, CompiledSurrogate, Library
 from scitoolkit.deploy.packed import SHELL, SUFFIX, aligned, packed
 from scitoolkit.deploy.rank.lowered import Lowered, call_seconds, lowered
 from scitoolkit.deploy.rank.study import with_ranks
-from scitoolkit.deploy.source import BLOCK, FLAGS, Source, generate
+from scitoolkit.deploy.source import BLOCK, FLAGS, Source, generate, weights_file
 from scitoolkit.ops.codegen.compile import WIDE, compile_source, find_compiler, read
 
 SUFFIXES = (".c", ".so", SUFFIX)
@@ -48,7 +50,7 @@ weights: inputs of 16 bits for 8-bit weights, otherwise of 8 bits."""
 def export(
     functions: Sequence[TracedFunction], path: Path, config: ExportConfig | None = None
 ) -> Mapping[str, Any]:
-    """Write functions as `.c` or `.so`, with a C header and a Fortran module.
+    """Write functions as `.c` or `.so`, with a C header, a Fortran module and a CMake package.
 
     As `.weights` for a `Pool`: writes the weights, `shell-KEY.so` with the code, which surrogates
     of one architecture in a folder share, and `scitoolkit_pool.c`, `.h` and `.f90`, the pool for
@@ -88,7 +90,7 @@ def export(
         ((2, 3), [0, 0])
     """
     config, path = config or ExportConfig(), Path(path)
-    functions = in_dtype(functions, config.dtype)
+    functions = with_derivatives(in_dtype(functions, config.dtype), config.derivatives)
     if path.suffix == SUFFIX and functions[0].dtype != "float32":
         raise ConfigError(
             f"dtype {functions[0].dtype} of {path.name}",
@@ -141,7 +143,8 @@ def _written(
         small = compress(functions, [calibration(f) for f in functions], config)
         functions, tolerance = small.functions, max(tolerance, ACTIVATIONS[config.bits])
     coded = small.coded if small else None
-    source = generate(name, functions, target(config), coded, apart=apart)
+    beside = None if config.weights is None else config.weights == "beside"
+    source = generate(name, functions, target(config), coded, apart=apart, beside=beside)
     header = source.header
     path.parent.mkdir(parents=True, exist_ok=True)
     shell = path.with_name(f"{SHELL}-{_key(source)}.so")
@@ -150,7 +153,12 @@ def _written(
         if apart and shell.is_file():
             made = shell.read_bytes()
         else:
-            made = compile_source(find_compiler(), source.code, (*FLAGS, "-march=native", *WIDE))
+            flags = (*FLAGS, "-march=native", *WIDE)
+            if source.weights and not apart:
+                weights = Path(scratch) / f"{name}.bin"
+                weights.write_bytes(source.weights)
+                flags = (*flags, f'-D{weights_file(name)}="{weights}"')
+            made = compile_source(find_compiler(), source.code, flags)
         library.write_bytes(made)
         call = _caller(library, source, apart)
         compared = dense if functions is whole else functions
@@ -194,6 +202,10 @@ def _written(
         write_atomic(path, source.code if path.suffix == ".c" else made)
         write_atomic(path.with_suffix(".h"), header)
         write_atomic(path.with_suffix(".f90"), source.module)
+        for file, text in build_files(path, interface.ABI).items():
+            write_atomic(path.with_name(file), text)
+        if path.suffix == ".c" and source.weights:
+            write_atomic(path.with_suffix(".bin"), source.weights)
     first = source.about["functions"][0]
     return {
         "path": str(path),

@@ -26,6 +26,8 @@ BLOCK = 16
 """Samples of a block, for which each weight is read once."""
 SMALL = 2_000_000
 """Largest number of multiply-adds of a sample for which samples are computed in blocks."""
+LITERAL = 8_000_000
+"""Largest number of bytes of weights in the code; more are in a file beside it."""
 READ_ONCE = 5
 """Largest ratio of multiply-adds to stored numbers for which reading quantised weights dominates
 the time of a sample, so that blocks are faster at any size."""
@@ -73,7 +75,7 @@ class Source:
             boxes, which differ between surrogates of one architecture.
         checksum: of weights and code.
         work: multiply-adds of a call of one sample.
-        weights: the constants, if they are passed with each call.
+        weights: the constants, if they are passed with each call or a file beside the code.
         weight_bytes: size of all constants.
         used: keys of the quantised matrices in use.
     """
@@ -97,6 +99,7 @@ def generate(
     *,
     apart: bool = False,
     bare: bool = False,
+    beside: bool | None = None,
 ) -> Source:
     """Return the source of a surrogate.
 
@@ -107,6 +110,8 @@ def generate(
         coded: {`matrix_key`: codes} of quantised matrices.
         apart: leave the weights out: the first argument of every function is the address of the
             weights, aligned to 64 bytes, so that surrogates of one architecture share the code.
+        beside: read the weights from `NAME.bin` when the code is compiled; by default if they are
+            larger than `LITERAL`.
         bare: generate the operators of one sample only, without checks and blocks, for
             measurements.
 
@@ -129,6 +134,7 @@ def generate(
         )
     parts = [_function(name, f, target, coded or {}, apart, bare) for f in functions]
     blob, offsets = _weights([b for part in parts for b in part.builders])
+    beside = not apart and (len(blob) > LITERAL if beside is None else beside)
     about: dict[str, Any] = {
         "abi": interface.ABI,
         "functions": [_about(name, f, p) for f, p in zip(functions, parts, strict=True)],
@@ -166,7 +172,7 @@ def generate(
             *(tiles.tile_source(*kernel) for kernel in kernels),
             *([read(bit_tiles.__file__, "dots.h")] if bit_kernels else []),
             *(bit_tiles.tile_source(*kernel) for kernel in bit_kernels),
-            *_home(blob, apart),
+            *_home(name, blob, apart, beside),
             *(
                 f"#define {label} ((const {C_TYPES[str(dtype)]} *)(stk_weights + {offset}))"
                 for label, (offset, dtype) in offsets.items()
@@ -185,7 +191,7 @@ def generate(
         about,
         checksum,
         max(part.builders[0].work for part in parts),
-        blob if apart else b"",
+        blob if apart or beside else b"",
         len(blob),
         frozenset(key for part in parts for b in part.builders for key in b.used),
     )
@@ -308,12 +314,39 @@ def _weights(builders: Sequence[Builder]) -> tuple[bytes, dict[str, tuple[int, n
     return bytes(blob), offsets
 
 
-def _home(blob: bytes, apart: bool) -> list[str]:
-    """Return the C definition of the weights: in the file, or at the caller's address."""
+def weights_file(name: str) -> str:
+    """Return the macro of the path of the weights beside the code of a surrogate."""
+    return f"{name.upper()}_WEIGHTS_FILE"
+
+
+def _home(name: str, blob: bytes, apart: bool, beside: bool) -> list[str]:
+    """Return the C definition of the weights: in a file, or at the caller's address."""
     if apart:
         given = [
             "#define STK_GIVEN const char *restrict stk_weights,",
             "#define STK_PASSED stk_weights,",
+        ]
+    elif beside:
+        # In the assembler, as compilers need a minute and gigabytes for large literals.
+        symbol, macro = f"{name}_stk_weights", weights_file(name)
+        given = [
+            "#define STK_GIVEN",
+            "#define STK_PASSED",
+            f"#ifndef {macro}",
+            f'#define {macro} "{name}.bin"',
+            "#endif",
+            "#define STK_TEXT_(x) #x",
+            "#define STK_TEXT(x) STK_TEXT_(x)",
+            "#ifdef __APPLE__",
+            '#define STK_SECTION ".pushsection __TEXT,__const\\n.private_extern "',
+            "#else",
+            '#define STK_SECTION ".pushsection .rodata\\n.hidden "',
+            "#endif",
+            f"#define STK_SYMBOL STK_TEXT(__USER_LABEL_PREFIX__) {json.dumps(symbol)}",
+            'asm(STK_SECTION STK_SYMBOL "\\n.globl " STK_SYMBOL "\\n.balign 64\\n" STK_SYMBOL',
+            f'    ":\\n.incbin \\"" {macro} "\\"\\n.balign 64\\n.popsection\\n");',
+            f'extern const char {symbol}[] __attribute__((visibility("hidden")));',
+            f"#define stk_weights {symbol}",
         ]
     else:
         given = [

@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ from scitoolkit.core.traced import TracedFunction
 from scitoolkit.deploy import CompiledSurrogate, ExportConfig
 from scitoolkit.deploy.agreement import evaluating
 from scitoolkit.deploy.export import export, in_dtype
+from scitoolkit.deploy.source import FLAGS
 
 SAMPLES = 35
 """Two blocks and a remainder."""
@@ -40,8 +42,12 @@ def outcomes(
     config: Callable[[Sequence[TracedFunction]], ExportConfig],
     together: int = 16,
     close: tuple[float, float] | None = None,
+    *,
+    optimised: bool = False,
 ) -> dict[str, str]:
     """Return {name: `equal`, `refused: ...`, `wrong: ...` or `raw: ...`}.
+
+    A compiler needs 20 times longer to optimise the code of many modules than to translate it.
 
     Args:
         functions: of one input and one output each, and of distinct names.
@@ -49,7 +55,20 @@ def outcomes(
         config: options for functions that are exported together.
         together: number of functions that are exported together; halved where one is not equal.
         close: largest differences as in `CLOSE`, for forms that change results.
+        optimised: compile with the flags of an export, instead of without optimisation.
     """
+    flags = FLAGS if optimised else tuple("-O0" if f == "-O3" else f for f in FLAGS)
+    with mock.patch("scitoolkit.deploy.export.FLAGS", flags):
+        return _outcomes(functions, folder, config, together, close)
+
+
+def _outcomes(
+    functions: Sequence[TracedFunction],
+    folder: Path,
+    config: Callable[[Sequence[TracedFunction]], ExportConfig],
+    together: int,
+    close: tuple[float, float] | None,
+) -> dict[str, str]:
     told: dict[str, str] = {}
     for start in range(0, len(functions), together):
         part = functions[start : start + together]
@@ -58,7 +77,7 @@ def outcomes(
             told |= {function.name: text for function in part}
         else:
             half = (len(part) + 1) // 2
-            told |= outcomes(part, folder, config, half, close)
+            told |= _outcomes(part, folder, config, half, close)
     return told
 
 

@@ -133,7 +133,7 @@ class RandomGraph(nn.Module):
             layer.weight.data = torch.randn(width, RANK) @ torch.randn(RANK, width) / width
         self.register_buffer("shift", torch.linspace(-0.5, 0.5, width))
         self.one, self.two = (SMOOTH, TWO) if smooth else (SMOOTH + ROUGH, TWO + ROUGH_TWO)
-        steps = generator.integers(0, 10**6, (generator.integers(2, 8), 4))
+        steps = generator.integers(0, 10**6, (generator.integers(1, 6), 4))
         self.steps = [tuple(int(n) for n in step) for step in steps]
 
     def forward(self, x: Tensor) -> Tensor:
@@ -155,19 +155,16 @@ class RandomGraph(nn.Module):
         return torch.stack([made[-1], made[len(made) // 2]], 1)
 
 
-def graph_outcomes(numbers: Sequence[int], folder: Path, together: int = 16) -> dict[str, str]:
+def graph_outcomes(
+    numbers: Sequence[int], folder: Path, together: int = 16, *, optimised: bool = False
+) -> dict[str, str]:
     """Return {"NUMBER FORM": outcome} of the graphs of some numbers; see `outcomes`."""
     told: dict[str, str] = {}
     for form in dict.fromkeys(FORMS):
         own = [n for n in numbers if FORMS[n % len(FORMS)] == form]
         functions = [_described(n, form) for n in own]
-        told |= outcomes(
-            functions,
-            folder,
-            lambda part, form=form: _config(part, form),
-            together,
-            CLOSE.get(form),
-        )
+        options = (lambda part, form=form: _config(part, form), together, CLOSE.get(form))
+        told |= outcomes(functions, folder, *options, optimised=optimised)
     return told
 
 
