@@ -30,7 +30,6 @@ from scitoolkit.deploy.build_files import build_files
 from scitoolkit.deploy.builder import Target
 from scitoolkit.deploy.channels import without_dead_channels
 from scitoolkit.deploy.config import ExportConfig
-from scitoolkit.deploy.derivatives import with_derivatives
 from scitoolkit.deploy.differences import Difference, differences
 from scitoolkit.deploy.library import Call, CompiledSurrogate, Library
 from scitoolkit.deploy.packed import SHELL, SUFFIX, aligned, packed
@@ -90,7 +89,7 @@ def export(
         ((2, 3), [0, 0])
     """
     config, path = config or ExportConfig(), Path(path)
-    functions = with_derivatives(in_dtype(functions, config.dtype), config.derivatives)
+    functions = in_dtype(functions, config.dtype)
     if path.suffix == SUFFIX and functions[0].dtype != "float32":
         raise ConfigError(
             f"dtype {functions[0].dtype} of {path.name}",

@@ -193,34 +193,6 @@ def bucketize(x: Tensor, limits: Tensor, *, out_int32: bool = False, right: bool
     )
 
 
-def convolution_backward(
-    change: Tensor,
-    x: Tensor,
-    weight: Tensor,
-    bias_sizes: Sequence[int] | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    transposed: bool,
-    output_padding: Sequence[int],
-    groups: int,
-    wanted: Sequence[bool],
-) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """Return the change of the input of a convolution: a convolution transposed the other way."""
-    if wanted[1] or wanted[2] or not wanted[0]:
-        raise NotImplementedError("derivatives by weights")
-    more = [0] * len(stride)
-    if not transposed:  # cells at the end that no window reached
-        sizes = zip(x.shape[2:], change.shape[2:], weight.shape[2:], strict=True)
-        options = zip(stride, padding, dilation, strict=True)
-        more = [
-            n - ((count - 1) * step - 2 * pad + gap * (width - 1) + 1)
-            for (n, count, width), (step, pad, gap) in zip(sizes, options, strict=True)
-        ]
-    own = (change, weight, None, stride, padding, dilation, not transposed, more, groups)
-    return aten.convolution.default(*own), None, None
-
-
 TABLE: Mapping[Any, Callable[..., Any]] = {
     aten._native_batch_norm_legit_no_training.default: batch_norm,
     aten._native_batch_norm_legit.no_stats: own_statistics,
@@ -238,7 +210,6 @@ TABLE: Mapping[Any, Callable[..., Any]] = {
     aten.kthvalue.default: kth_value,
     aten.median.dim: median,
     aten.bucketize.Tensor: bucketize,
-    aten.convolution_backward.default: convolution_backward,
 }
 """Operators that are written with others here."""
 
@@ -253,8 +224,7 @@ def _table(left: tuple[str, ...]) -> dict[Any, Any]:
     # Collecting torch's operators takes longer than the trace of a small module.
     table = dict(torch.export.default_decompositions())
     for op in list(table):
-        name = op.name().removeprefix("aten::").partition(".")[0]
-        if name.startswith(left) and not name.endswith("_backward"):
+        if op.name().removeprefix("aten::").startswith(left):
             table.pop(op)
     packets = [getattr(aten, name) for name in FROM_TORCH if hasattr(aten, name)]
     table.update(torch._decomp.get_decompositions(packets))

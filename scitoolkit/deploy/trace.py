@@ -14,7 +14,6 @@ from torch.utils._pytree import tree_unflatten
 
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.deploy.builder import Builder
-from scitoolkit.deploy.derivatives import Derivative
 from scitoolkit.deploy.kinds import Lowering, lowerings
 from scitoolkit.deploy.lowering.complex_numbers import Complex, is_complex, lower_complex
 from scitoolkit.deploy.taken_apart import decompositions
@@ -51,8 +50,6 @@ def program(module: nn.Module, examples: Sequence[Tensor]) -> torch.export.Expor
     try:
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            if isinstance(module, Derivative):
-                module = module.at(examples)
             exported = torch.export.export(module, tuple(examples), strict=False)
             return exported.run_decompositions(decompositions(_KEPT))
     except Exception as error:
