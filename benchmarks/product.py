@@ -260,6 +260,29 @@ def words(folder: Path) -> dict:
     return {"glossary_violations": len(_failed(_tests(folder, "tests/unit/test_words.py")))}
 
 
+def headlines(folder: Path) -> dict:
+    """Rows of the README that hide a rival, a worse case or a loss (benchmarks/_headlines.py)."""
+    cases = _tests(folder, "tests/unit/test_headlines.py")
+    return {"headline_rules": len(cases), "headline_hidden": len(_failed(cases))}
+
+
+def notebooks(folder: Path) -> dict:
+    """Tutorials whose notebook runs from the first cell to the last, each in an empty folder."""
+    if subprocess.run([sys.executable, "-c", "import nbclient, ipykernel"]).returncode:
+        print("no notebook was run: pip install nbclient ipykernel", file=sys.stderr)
+        return {}
+    names = sorted(page.stem for page in (ROOT / "docs" / "tutorials").glob("*.ipynb"))
+    failed = []
+    for name in names:
+        (folder / name).mkdir()
+        command = [sys.executable, str(ROOT / "docs" / "notebooks.py"), "--execute", name]
+        done = subprocess.run(command, cwd=folder / name, capture_output=True, text=True)
+        if done.returncode:
+            print(f"{name}: {done.stderr[-2000:]}", file=sys.stderr)
+            failed.append(name)
+    return {"notebooks": len(names) - len(failed), "notebooks_that_failed": failed}
+
+
 def documentation(folder: Path) -> dict:
     """Warnings of a strict build of the documentation."""
     if subprocess.run([sys.executable, "-c", "import mkdocs, mkdocstrings"]).returncode:
@@ -305,6 +328,8 @@ PARTS = (
     faults,
     mutants,
     words,
+    headlines,
+    notebooks,
     documentation,
     types,
     size,

@@ -1,9 +1,11 @@
 """Write every tutorial also as a Jupyter notebook: `python docs/notebooks.py`.
 
 `docs/tutorials/NAME.ipynb` has the text of NAME.md; its Python blocks are cells, and so are blocks
-of commands (`%%bash`). The pages are the source, and their blocks run in the tests; a test fails
-when a notebook differs from its page. `--execute NAME` runs the cells of one in a kernel, for which
-nbclient and ipykernel must be installed, and stores the outputs in the current folder.
+of commands marked as bash (`%%bash -e`; commands with places to fill in are not marked) and files,
+which have a title (`%%writefile TITLE`). The pages are the source, and their blocks run in the
+tests; a test fails when a notebook differs from its page. `--execute NAME` runs the cells of one in
+a kernel, for which nbclient and ipykernel must be installed, and stores the outputs in the current
+folder.
 """
 
 from __future__ import annotations
@@ -16,8 +18,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 FOLDER = Path(__file__).parent / "tutorials"
-COMMANDS = ("scitoolkit ", "python ", "pip ", "make ", "mpirun ", "torchrun ", "cc ", "gcc ")
-_FENCE = re.compile(r"^```(?P<language>[\w+-]*)[^\n]*\n(?P<code>.*?)^```[ ]*$\n?", re.DOTALL | re.M)
+_FENCE = re.compile(
+    r'^```(?P<language>[\w+-]*)(?: title="(?P<file>[^"\n]+)")?[^\n]*\n(?P<code>.*?)^```[ ]*$\n?',
+    re.DOTALL | re.M,
+)
 
 
 def cells(page: str) -> Iterator[tuple[str, str]]:
@@ -27,14 +31,16 @@ def cells(page: str) -> Iterator[tuple[str, str]]:
         text += page[end : block.start()]
         end = block.end()
         code = block["code"].rstrip("\n")
-        is_shell = block["language"] in ("", "bash", "console") and code.startswith(COMMANDS)
-        if block["language"] != "python" and not is_shell:
+        is_shell = block["language"] == "bash"
+        if block["file"]:
+            code = f"%%writefile {block['file']}\n{code}"
+        elif block["language"] != "python" and not is_shell:
             text += block[0]
             continue
         if text.strip():
             yield "markdown", text.strip()
         text = ""
-        yield "code", f"%%bash\n{code}" if is_shell else code
+        yield "code", f"%%bash -e\n{code}" if is_shell else code
     text += page[end:]
     if text.strip():
         yield "markdown", text.strip()

@@ -81,9 +81,9 @@ def config_file(path: Path | str) -> Path:
             return folder / name
     if len(files) == 1:
         return files[0]
-    found = ", ".join(f.name for f in files)
+    names = ", ".join(f.name for f in files)
     raise ConfigError(
-        f"several configurations in the folder: {found}" if files else "no YAML file in the folder",
+        f"several configurations in the folder: {names}" if files else "no YAML file in the folder",
         where=str(folder),
         fix=f"name one, such as {folder / files[0].name}" if files else "",
     )
@@ -385,8 +385,8 @@ def _export_searched(functions: Sequence[Any], output: Path, config: Any) -> Map
         objectives: list[str | Objective] = [within, "time", "bytes"]
         search = Search(tried.space, tried, objectives=objectives)
         search.enqueue(*tried.known()).run(trials=config.search, progress=live.update)
-        found = tried.forms()
-    return export_chosen(functions, output, config, found)
+        forms = tried.forms()
+    return export_chosen(functions, output, config, forms)
 
 
 def publish_to(directory: Path | str, index: Path | str, reference: str, *, licence: str) -> Path:

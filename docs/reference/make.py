@@ -1,17 +1,22 @@
 """Write the pages that follow from the code: `python docs/reference/make.py`.
 
-plugins.md and operators.md come from the registries, api/*.md from the public names of packages.
+plugins.md and operators.md come from the registries, features.md from configurations, jobs and
+imports of the domains, api/*.md from the public names of packages.
 """
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
 import scitoolkit
 from scitoolkit.core.plugins import kinds
+
+sys.path.insert(0, str(Path(__file__).parent))
+from features import features_page
 
 FOLDER = Path(__file__).parent
 KINDS_HEAD = """# Plug-in kinds
@@ -96,6 +101,7 @@ def pages() -> dict[Path, str]:
     return {
         FOLDER / "plugins.md": plugin_page(),
         FOLDER / "operators.md": operators_page(),
+        FOLDER / "features.md": features_page(),
         **api,
     }
 

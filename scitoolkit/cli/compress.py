@@ -119,8 +119,8 @@ def compress(
     from scitoolkit.io.inspect import bytes_of
 
     bounds = {"abs": abs_, "rel": rel, "pw_rel": pw_rel, "psnr": psnr}
-    given = not quantity or any(value is not None for value in bounds.values())
-    default = _only_bound(bounds) if given else None
+    has_bound = not quantity or any(value is not None for value in bounds.values())
+    default = _only_bound(bounds) if has_bound else None
     selected = dict(_variable(text) for text in variable or [])
     networks = Path(enhancer) if Path(enhancer).is_dir() else None
     chosen: dict[str, Any] = {

@@ -124,9 +124,11 @@ def _figures(members: dict[str, list[plugins.Member]]) -> dict[str, Any]:
     """Return the plug-ins as data: {kind: {member: problem, "" if none}}."""
     from scitoolkit.core import plugins
 
-    found = {name: dict.fromkeys(plugins.member_names(name), "") for name in plugins.kind_names()}
-    found |= {kind: {row.name: row.problem for row in rows} for kind, rows in members.items()}
-    return {"plugins": found}
+    problems = {
+        name: dict.fromkeys(plugins.member_names(name), "") for name in plugins.kind_names()
+    }
+    problems |= {kind: {row.name: row.problem for row in rows} for kind, rows in members.items()}
+    return {"plugins": problems}
 
 
 def _processors() -> Iterator[Check]:

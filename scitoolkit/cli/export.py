@@ -96,28 +96,28 @@ def command(
     print(record["path"])
 
 
-def _print_forms(found: Mapping[str, Any]) -> None:
+def _print_forms(report: Mapping[str, Any]) -> None:
     """Print all measured forms, and which one was written."""
-    wide = max(16, *(len(row["name"]) for row in found["forms"]))
+    wide = max(16, *(len(row["name"]) for row in report["forms"]))
     print(f"{'form':<{wide}} {'us per call':>11} {'kB':>8} {'error/range':>12}")
-    for row in found["forms"]:
+    for row in report["forms"]:
         note = "" if row["worth"] else " (dominated by another form)"
-        note = " <- written" if row["name"] == found["chosen"] else note
+        note = " <- written" if row["name"] == report["chosen"] else note
         print(
             f"{row['name']:<{wide}} {row['microseconds']:>11.4g} {row['bytes'] / 1e3:>8.4g} "
             f"{row['error']:>12.2g}{note}"
         )
 
 
-def _print_ranks(found: Mapping[str, Any]) -> None:
+def _print_ranks(report: Mapping[str, Any]) -> None:
     """Print the chosen ranks, and the predicted error for other time shares."""
-    ranks = ", ".join(f"{name} {'x'.join(map(str, r))}" for name, r in found["ranks"].items())
+    ranks = ", ".join(f"{name} {'x'.join(map(str, r))}" for name, r in report["ranks"].items())
     print(f"low rank: {ranks}")
     print(f"{'time share':>11} {'us per call':>11} {'kB of layers':>12} {'predicted error':>18}")
-    for row in found["pareto"]:
+    for row in report["pareto"]:
         times = f"{row['time_share']:>11.2f} {row['microseconds']:>11.4g}"
         print(f"{times} {row['bytes'] / 1e3:>12.4g} {row['change']:>18.2g}")
-    times = found["microseconds"]
+    times = report["microseconds"]
     print(
         f"a call takes {times['measured']:.4g} us, predicted {times['predicted']:.4g}, "
         f"uncompressed {times['dense']:.4g}"

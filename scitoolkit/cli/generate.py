@@ -19,8 +19,8 @@ def settings(
     ] = None,
 ) -> list[str]:
     """Return the settings of the options."""
-    given = {"draw.samples": samples, "processes": processes}
-    return [f"{key}={value}" for key, value in given.items() if value]
+    settings_of_options = {"draw.samples": samples, "processes": processes}
+    return [f"{key}={value}" for key, value in settings_of_options.items() if value]
 
 
 command = job_command(

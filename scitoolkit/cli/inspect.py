@@ -81,16 +81,16 @@ def _campaign(path: Path, files: list[Path]) -> dict[str, Any] | None:
     return campaign.describe() if several else None
 
 
-def _print_campaign(path: Path, found: dict[str, Any], as_json: bool) -> None:
+def _print_campaign(path: Path, summary: dict[str, Any], as_json: bool) -> None:
     if as_json:
-        options.print_json({"path": str(path), **found})
+        options.print_json({"path": str(path), **summary})
         return
-    low, high = found["rows_of_a_simulation"]
+    low, high = summary["rows_of_a_simulation"]
     rows = f"{low}" if low == high else f"{low} to {high}"
-    print(f"{path}: campaign, layout {found['layout']}")
-    print(f"  {found['simulations']} simulations of {rows} rows in {found['files']} files")
-    print(f"  first simulations: {', '.join(found['first_simulations'])}")
-    for name, channel in found["channels"].items():
+    print(f"{path}: campaign, layout {summary['layout']}")
+    print(f"  {summary['simulations']} simulations of {rows} rows in {summary['files']} files")
+    print(f"  first simulations: {', '.join(summary['first_simulations'])}")
+    for name, channel in summary["channels"].items():
         units = f" [{channel['units']}]" if channel["units"] else ""
         print(f"  {name}{units}: {channel['variable']}({', '.join(channel['axes'])})")
 
@@ -133,8 +133,8 @@ def _print_atoms(path: Path, as_json: bool) -> None:
         print("  no labels of all frames")
 
 
-def _of(found: AtomsSummary) -> str:
-    return "" if found.read == found.frames else f" (of {found.read} frames)"
+def _of(atoms: AtomsSummary) -> str:
+    return "" if atoms.read == atoms.frames else f" (of {atoms.read} frames)"
 
 
 def _compressed(path: Path) -> list[dict[str, Any]]:

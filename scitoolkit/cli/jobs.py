@@ -38,35 +38,37 @@ def job_command(
     """
     more = inspect.signature(settings, eval_str=True).parameters
 
-    def command(**given: Any) -> int | None:
+    def command(**values: Any) -> int | None:
         from scitoolkit import api
 
-        setup_logging(verbose=given["verbose"])
-        path = given["config"]
-        changes = [*(given["overrides"] or []), *settings(**{name: given[name] for name in more})]
-        if given.get("multirun"):
-            if given["resume"] or given["dry_run"] or given["nproc"] > 1:
+        setup_logging(verbose=values["verbose"])
+        path = values["config"]
+        changes = [*(values["overrides"] or []), *settings(**{name: values[name] for name in more})]
+        if values.get("multirun"):
+            if values["resume"] or values["dry_run"] or values["nproc"] > 1:
                 raise ConfigError(
                     "--multirun together with --resume, --dry-run or --nproc",
                     fix="resume one run with --run-dir; --jobs N runs N at a time",
                 )
             task = array_task(changes)
             if task is None:
-                return sweep(path, changes, given["jobs"], given["as_json"])
+                return sweep(path, changes, values["jobs"], values["as_json"])
             changes = task
-        elif "multirun" in given:
+        elif "multirun" in values:
             _refuse_several(path, changes)
-        if given["dry_run"]:
+        if values["dry_run"]:
             facts = dict(api.check(path, changes))
-            options.print_json(facts) if given["as_json"] else options.print_lines(facts)
+            options.print_json(facts) if values["as_json"] else options.print_lines(facts)
             return None
-        if given.get("nproc", 1) > 1:
+        if values.get("nproc", 1) > 1:
             api.load(path, changes)  # report configuration errors once, not on every rank
-            return options.relaunch(given["nproc"])
+            return options.relaunch(values["nproc"])
         do = getattr(api, action)
-        run = do(path, changes, resume=given["resume"], run_dir=given["run_dir"])
+        run = do(path, changes, resume=values["resume"], run_dir=values["run_dir"])
         return (
-            show(run.path, given["as_json"]) if run is not None and options.is_main_rank() else None
+            show(run.path, values["as_json"])
+            if run is not None and options.is_main_rank()
+            else None
         )
 
     def parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:

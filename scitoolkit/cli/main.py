@@ -180,9 +180,9 @@ def run_cli(arguments: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILURE
     except Exception as error:
-        known = system_error(error) or damaged_file(error)
-        if known is not None:
-            return _fail(known.exit_code, str(known), type(error).__name__, as_json)
+        cause = system_error(error) or damaged_file(error)
+        if cause is not None:
+            return _fail(cause.exit_code, str(cause), type(error).__name__, as_json)
         traceback.print_exc()
         return _fail(EXIT_FAILURE, f"internal error: {error!r}", type(error).__name__, as_json)
 
@@ -209,7 +209,7 @@ def _usage_message(error: typer.BadParameter) -> str:
     command = " ".join(words)
     if "No such command" in message and error.ctx is not None:
         asked = message.split("'")[1]
-        known = error.ctx.command.list_commands(error.ctx)  # type: ignore[attr-defined]
-        near = nearest_name(asked, known) or "--help"
-        return f"no command {asked!r}. Allowed: {', '.join(known)}. Fix: {command} {near}"
+        commands = error.ctx.command.list_commands(error.ctx)  # type: ignore[attr-defined]
+        near = nearest_name(asked, commands) or "--help"
+        return f"no command {asked!r}. Allowed: {', '.join(commands)}. Fix: {command} {near}"
     return f"{message.rstrip('.')}. Fix: {command} --help"

@@ -137,20 +137,21 @@ def _list_table(runs: list[RunSummary]) -> str:
     return text_table(Table(title="", columns=columns, rows=rows))
 
 
-def _comparison(found: Comparison) -> str:
+def _comparison(comparison: Comparison) -> str:
     from scitoolkit.core.results import Table
     from scitoolkit.reporting import text_table
     from scitoolkit.reporting.tables import format_column
 
-    names = [chr(ord("A") + i) if len(found.runs) <= 26 else str(i) for i in range(len(found.runs))]
-    lines = [f"{name}: {path}" for name, path in zip(names, found.runs, strict=True)]
+    count = len(comparison.runs)
+    names = [chr(ord("A") + i) if count <= 26 else str(i) for i in range(count)]
+    lines = [f"{name}: {path}" for name, path in zip(names, comparison.runs, strict=True)]
     settings: list[list[Any]] = [
         [key, *("–" if value is None else str(value) for value in values)]
-        for key, values in found.settings.items()
+        for key, values in comparison.settings.items()
     ]
     metrics: list[list[Any]] = [
-        [_with_unit(name, found.units), *format_column(values)]
-        for name, values in found.metrics.items()
+        [_with_unit(name, comparison.units), *format_column(values)]
+        for name, values in comparison.metrics.items()
     ]
     lines.append("")
     for title, rows in (("Settings that differ", settings), ("Metrics", metrics)):

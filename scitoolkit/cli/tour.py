@@ -186,13 +186,13 @@ def _run(name: str, settings: list[str], root: Path, log: Path) -> tuple[dict[st
         answer.seek(0)
         text = answer.read()
     try:
-        found: dict[str, Any] = json.loads(text.strip().splitlines()[-1])
+        answer_json: dict[str, Any] = json.loads(text.strip().splitlines()[-1])
     except (IndexError, ValueError):
-        found = {}
-    if process.returncode or "run" not in found:
-        reason = found.get("error", {}).get("message", f"exit code {process.returncode}")
+        answer_json = {}
+    if process.returncode or "run" not in answer_json:
+        reason = answer_json.get("error", {}).get("message", f"exit code {process.returncode}")
         return {}, f"{reason} (log: {log})"
-    return found, ""
+    return answer_json, ""
 
 
 def _wait(process: subprocess.Popen[Any], typical: float | None) -> None:

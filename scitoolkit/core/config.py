@@ -116,14 +116,14 @@ class Config(BaseModel, metaclass=_ConfigMeta):
         cls, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
         """Return the JSON schema with the texts of the docstring, which editors display."""
-        found = handler(schema)
-        body = handler.resolve_ref_schema(found)
+        reference = handler(schema)
+        body = handler.resolve_ref_schema(reference)
         if about := summary(cls):
             body["description"] = about
         for name, text in attribute_texts(cls).items():
             if name in body.get("properties", {}):
                 body["properties"][name].setdefault("description", text)
-        return found
+        return reference
 
 
 def refuse_unused(section: Config, reason: str, *keys: str) -> None:
@@ -163,8 +163,8 @@ def _with_our_keys(schema: type[Config], data: Mapping[str, Any]) -> dict[str, A
             raise ValueError(f"{theirs!r} is another name of {key!r}: write one of them only")
         log.info("configuration key %r is read as %r", theirs, key)
     for former, key in _former_keys(schema).items():
-        found, value = _taken(out, former.split("."))
-        if not found:
+        was_set, value = _taken(out, former.split("."))
+        if not was_set:
             continue
         if not _put(out, key.split("."), value):
             raise ValueError(f"{former!r} is the former name of {key!r}: write {key!r} only")
@@ -209,16 +209,16 @@ def _put(tree: dict[str, Any], path: list[str], value: Any) -> bool:
     return True
 
 
-def _overlay(default: Config, given: Mapping[str, Any]) -> dict[str, Any]:
+def _overlay(default: Config, changes: Mapping[str, Any]) -> dict[str, Any]:
     """Merge `given` over the keys set in `default`, unless `given` selects another member."""
     name = getattr(default, "name", None)
-    if given.get("name", name) != name:
-        return dict(given)
+    if changes.get("name", name) != name:
+        return dict(changes)
     merged = {key: getattr(default, key) for key in default.model_fields_set}
     if name is not None:
         merged["name"] = name
-    given = _with_our_keys(type(default), given)
-    for key, value in given.items():
+    changes = _with_our_keys(type(default), changes)
+    for key, value in changes.items():
         below = merged.get(key)
         inner = isinstance(below, Config) and isinstance(value, Mapping)
         merged[key] = _overlay(below, value) if inner else value  # type: ignore[arg-type]
@@ -236,8 +236,8 @@ def resolve_path(value: Any) -> Any:
 
 def _input_text(value: Any) -> Any:
     """Return a path as text, because pydantic's JSON mode accepts strings only."""
-    found = resolve_path(value)
-    return str(found) if isinstance(found, Path) else found
+    resolved = resolve_path(value)
+    return str(resolved) if isinstance(resolved, Path) else resolved
 
 
 def _output_text(value: Any) -> Any:

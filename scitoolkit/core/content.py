@@ -72,11 +72,11 @@ def find_content(kind: str, name: str, *, card: bool = False) -> Path:
     short = name.removeprefix(f"{kind}/").strip("/")
     path = content_root(kind) / short
     if not path.exists():
-        known = list_content(kind)
+        names = list_content(kind)
         raise ConfigError(
             f"no {kind.removesuffix('s')} {name!r}",
-            allowed=", ".join(known),
-            fix=nearest_name(short, known) or "",
+            allowed=", ".join(names),
+            fix=nearest_name(short, names) or "",
         )
     if not card and path.is_relative_to(_CARDS):
         raise _only_card(f"{kind}/{short}")
@@ -117,7 +117,7 @@ def _matches(path: Path) -> bool:
 
 def _is_below(path: Path, folder: Path) -> bool:
     """Return whether a path is, or is below, a folder, whose name may be a pattern."""
-    return any(each.match(str(folder)) for each in (path, *path.parents))
+    return any(parent.match(str(folder)) for parent in (path, *path.parents))
 
 
 def _only_card(where: str) -> DataError:

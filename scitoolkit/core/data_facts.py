@@ -42,6 +42,8 @@ STEP_TOLERANCE = 1e-2
 """Relative difference of steps that counts as the same step: times stored with few digits."""
 CELL_TOLERANCE = 1e-2
 """Distance of coordinates, in cells, that counts as the same grid."""
+MONTH_TOLERANCE = 3
+"""Difference in days of dates of months that say the same part of the month."""
 ENTRY_TOLERANCE = 1e-6
 """Relative distance of the only entries of two dims that counts as none."""
 SPACINGS = 50
@@ -606,7 +608,22 @@ def _time(trained: Dim, found: Dim, accepts: Accepts) -> list[Difference]:
             steps = f"a step of {trained.step}", f"a step of {found.step}"
             fix = f"resample to a step of {trained.step}"
             out.append(Difference("error", key, *steps, fix))
+        elif trained.step.unit == "month" and calendars[0] == calendars[1]:
+            days = [_day_of_month(dim) for dim in (trained, found)]
+            # The middle of a month is day 14 to 16.
+            if abs(days[0] - days[1]) > MONTH_TOLERANCE:
+                was, is_now = (f"months dated at day {day}" for day in days)
+                fix = "the day of the training's months"
+                out.append(Difference("warning", key, was, is_now, fix))
     return out
+
+
+def _day_of_month(times: Dim) -> int:
+    """Return the day of the month of the first date."""
+    import cftime
+
+    calendar = times.calendar or "standard"
+    return cftime.num2date(times.first, "seconds since 1970-01-01", calendar).day
 
 
 def _space(trained: Dim, found: Dim, accepts: Accepts) -> list[Difference]:

@@ -84,8 +84,8 @@ def problems(folder: Path | str) -> Iterator[str]:
                 yield f"{entry.path}: missing"
         elif path.stat().st_size != entry.size:
             yield f"{entry.path}: {path.stat().st_size} bytes, not {entry.size}"
-        elif (found := sha256(path)) != entry.sha256:
-            yield f"{entry.path}: sha256 {found}, not {entry.sha256}"
+        elif (actual := sha256(path)) != entry.sha256:
+            yield f"{entry.path}: sha256 {actual}, not {entry.sha256}"
 
 
 def verify(folder: Path | str) -> DatasetCard:
@@ -95,10 +95,10 @@ def verify(folder: Path | str) -> DatasetCard:
         ConfigError: the card itself is missing or invalid.
         DataError: files are missing or changed; the message lists all of them.
     """
-    found = list(problems(folder))
+    messages = list(problems(folder))
     card = read_card(folder)
-    if found:
-        raise DataError("; ".join(found), where=str(folder), fix=card.make)
+    if messages:
+        raise DataError("; ".join(messages), where=str(folder), fix=card.make)
     return card
 
 

@@ -119,9 +119,9 @@ _HDF5_CAUSE = re.compile(r"\((?:.*?filename = '(.*?)', )?.*?errno = (\d+)", re.D
 
 def _os_error(error: Exception) -> OSError | None:
     """Return the error of the operating system that an error is, or whose text it contains."""
-    found = _HDF5_CAUSE.search(str(error))
-    if found and not getattr(error, "errno", None):
-        return OSError(int(found[2]), os.strerror(int(found[2])), found[1])
+    cause = _HDF5_CAUSE.search(str(error))
+    if cause and not getattr(error, "errno", None):
+        return OSError(int(cause[2]), os.strerror(int(cause[2])), cause[1])
     return error if isinstance(error, OSError) else None
 
 
@@ -175,10 +175,10 @@ def damage_named(path: os.PathLike[str] | str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        found = damaged_file(error, str(path))
-        if found is None:
+        named = damaged_file(error, str(path))
+        if named is None:
             raise
-        raise found from None
+        raise named from None
 
 
 def missing_extra(package: str, extra: str, purpose: str) -> BackendError:

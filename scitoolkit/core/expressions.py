@@ -96,7 +96,7 @@ def parse(text: str, names: Names, where: str = "equation") -> sympy.Expr:
     return _Parser(text, names, where).equation()
 
 
-def evaluate_constant(text: str | float, known: Mapping[str, float], where: str) -> float:
+def evaluate_constant(text: str | float, constants: Mapping[str, float], where: str) -> float:
     """Evaluate a constant expression such as `(rayleigh*prandtl)^-0.5`.
 
     Example:
@@ -105,7 +105,7 @@ def evaluate_constant(text: str | float, known: Mapping[str, float], where: str)
     """
     if not isinstance(text, str):
         return float(text)
-    value = parse(text, Names((), (), known), where)
+    value = parse(text, Names((), (), constants), where)
     # sympy holds numbers beyond the range of a double, such as exp(1000).
     if not (value.is_number and value.is_finite and value.is_real and math.isfinite(value)):
         raise ConfigError(f"{text!r} is {value}, not a finite number", where=where)
@@ -239,8 +239,8 @@ class _Parser:
             return sympy.Float(names.constants[text])
         if text == "pi":
             return sympy.pi
-        known = [*names.fields, *names.dims, *names.constants]
-        near = nearest_name(text, known)
+        names_allowed = [*names.fields, *names.dims, *names.constants]
+        near = nearest_name(text, names_allowed)
         self.fail(
             f"unknown name {text!r}",
             at,
@@ -257,12 +257,12 @@ class _Parser:
         if name in self.names.functions:
             return self.further(name, at)
         if name not in FUNCTIONS:
-            known = ["dif", *FUNCTIONS, *self.names.functions]
-            near = nearest_name(name, known)
+            functions = ["dif", *FUNCTIONS, *self.names.functions]
+            near = nearest_name(name, functions)
             self.fail(
                 f"unknown function {name!r}",
                 at,
-                allowed=", ".join(known),
+                allowed=", ".join(functions),
                 fix=f"did you mean {near}?" if near else "",
             )
         value = self.sum()
@@ -313,7 +313,7 @@ def _listing(names: Names) -> str:
         ("dims", names.dims),
         ("constants", list(names.constants)),
     )
-    return "; ".join(f"{label} {', '.join(found)}" for label, found in parts if found)
+    return "; ".join(f"{label} {', '.join(symbols)}" for label, symbols in parts if symbols)
 
 
 def unknowns(expression: sympy.Expr) -> set[sympy.Expr]:

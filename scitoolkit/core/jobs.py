@@ -32,9 +32,9 @@ def job_of(document: Document) -> Job:
     """
     name = document.raw.get("domain", document.raw.get("surrogate"))
     if name is None:
-        known = ", ".join(domains.names())
+        allowed = ", ".join(domains.names())
         raise ConfigProblems(
-            [Problem("domain", f"missing; it selects one of {known}", document.where("domain"))]
+            [Problem("domain", f"missing; it selects one of {allowed}", document.where("domain"))]
         )
     return domains.get(str(name))()
 

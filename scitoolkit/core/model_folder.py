@@ -75,7 +75,7 @@ class ModelFolder:
         """
         path = self.path / RECORD
         try:
-            found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise DataError(
                 "no trained model in this folder",
@@ -84,7 +84,7 @@ class ModelFolder:
             ) from None
         except ValueError as error:
             raise DataError(f"damaged ({error})", where=str(path)) from None
-        return found
+        return record
 
     def save_facts(self, facts: DataFacts) -> None:
         """Write the facts of the training data."""

@@ -117,8 +117,8 @@ class Kind(Generic[T]):
         """Return a decorator that adds a member under `name`; entry points need no decorator."""
 
         def add(member: T) -> T:
-            known = self._registered.get(name)
-            if known is not None and known is not member:
+            present = self._registered.get(name)
+            if present is not None and present is not member:
                 raise ValueError(f"{self.name} {name!r} is registered twice")
             self._registered[name] = member
             return member
@@ -152,11 +152,11 @@ class Kind(Generic[T]):
             return self._registered[name]
         entry = self._entry_points().get(name)
         if entry is None:
-            known = self.names()
+            names = self.names()
             raise ConfigError(
                 f"unknown {self.name} {name!r}",
-                allowed=", ".join(known) or "nothing; none is installed",
-                fix=nearest_name(name, known) or "",
+                allowed=", ".join(names) or "nothing; none is installed",
+                fix=nearest_name(name, names) or "",
             )
         if entry in self._loaded:
             return self._loaded[entry]
@@ -175,12 +175,12 @@ class Kind(Generic[T]):
         entry = self._entry_points().get(name)
         origin = _origin(entry) if entry else getattr(self._registered[name], "__module__", "")
         try:
-            found = self.get(name)
+            loaded = self.get(name)
         except BackendError as error:
             return Member(name, origin, problem=str(error))
-        missing = tuple(p for p in getattr(found, "requires", ()) if not _importable(p))
-        problem = f"needs {', '.join(missing)}" if missing else _problem(found)
-        return Member(name, origin, _summary(found), missing, problem)
+        missing = tuple(p for p in getattr(loaded, "requires", ()) if not _importable(p))
+        problem = f"needs {', '.join(missing)}" if missing else _problem(loaded)
+        return Member(name, origin, _summary(loaded), missing, problem)
 
     def members(self) -> list[Member]:
         """Return the description of every member."""
@@ -279,7 +279,7 @@ def _reference(member: Any) -> str:
 @cache
 def _installed() -> dict[str, dict[str, EntryPoint]]:
     """Return the entry points of all scitoolkit groups; cached, because reading takes 50 ms."""
-    found: dict[str, dict[str, EntryPoint]] = {}
+    groups: dict[str, dict[str, EntryPoint]] = {}
     seen: set[str] = set()
     for distribution in distributions():
         ours = [e for e in distribution.entry_points if e.group.startswith(GROUP)]
@@ -287,8 +287,8 @@ def _installed() -> dict[str, dict[str, EntryPoint]]:
             continue
         seen.add(distribution.name)
         for entry in ours:
-            found.setdefault(entry.group, {}).setdefault(entry.name, entry)
-    return found
+            groups.setdefault(entry.group, {}).setdefault(entry.name, entry)
+    return groups
 
 
 def refresh() -> None:
@@ -303,8 +303,8 @@ def kinds() -> dict[str, Kind[Any]]:
         >>> kinds()["optimizer"].get("adamw").uses_closure
         False
     """
-    found = _installed().get(GROUP + "kind", {})
-    return {name.replace("_", " "): found[name].load() for name in sorted(found)}
+    entries = _installed().get(GROUP + "kind", {})
+    return {name.replace("_", " "): entries[name].load() for name in sorted(entries)}
 
 
 def kind(name: str) -> Kind[Any]:
@@ -313,13 +313,13 @@ def kind(name: str) -> Kind[Any]:
     Raises:
         ConfigError: there is no such kind.
     """
-    found = _installed().get(GROUP + "kind", {}).get(name.replace(" ", "_"))
-    if found is None:
-        known = kind_names()
+    entry = _installed().get(GROUP + "kind", {}).get(name.replace(" ", "_"))
+    if entry is None:
+        names = kind_names()
         raise ConfigError(
-            f"unknown kind {name!r}", allowed=", ".join(known), fix=nearest_name(name, known) or ""
+            f"unknown kind {name!r}", allowed=", ".join(names), fix=nearest_name(name, names) or ""
         )
-    loaded: Kind[Any] = found.load()
+    loaded: Kind[Any] = entry.load()
     return loaded
 
 

@@ -139,8 +139,8 @@ def node_size() -> int:
         >>> node_size()
         1
     """
-    given = next((os.environ[name] for name in _NODE_SIZES if name in os.environ), "")
-    return int(given) if given.isdigit() else world_size()
+    size = next((os.environ[name] for name in _NODE_SIZES if name in os.environ), "")
+    return int(size) if size.isdigit() else world_size()
 
 
 def launch_name(variables: Mapping[str, str] | None = None) -> str:

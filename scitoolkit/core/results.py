@@ -239,16 +239,16 @@ class Verdict(_Part):
             >>> Verdict.among({"net": 1.0, "mean": 3.0, "last": 2.0}, "net", "RMSE").rival_name
             'last'
         """
-        known = {k: v for k, v in values.items() if v is not None and math.isfinite(v)}
-        if ours not in known:
+        finite = {k: v for k, v in values.items() if v is not None and math.isfinite(v)}
+        if ours not in finite:
             return None
-        value = known.pop(ours)
+        value = finite.pop(ours)
         pick = max if settings.get("better") == "max" else min
-        best = pick(known, key=lambda name: known[name]) if known else None
+        best = pick(finite, key=lambda name: finite[name]) if finite else None
         return cls(
             quantity=quantity,
             ours=value,
-            rival=None if best is None else known[best],
+            rival=None if best is None else finite[best],
             rival_name=best or "",
             **settings,
         )
@@ -325,15 +325,15 @@ def _alike(ours: float, rival: float | None) -> tuple[str, str]:
         >>> _alike(55.0512, 51.3), _alike(0.46921, 0.47004), _alike(0.5, 1.0)
         (('55.05', '51.30'), ('0.4692', '0.4700'), ('0.5', '1.0'))
     """
-    known = [v for v in (ours, rival) if v is not None and math.isfinite(v)]
-    largest = max(map(abs, known), default=0.0)
-    if largest >= 1e6 or largest < 1e-3 or min(map(abs, known)) < 0.1 * largest:
-        texts = [f"{v:.4g}" for v in known]
+    finite = [v for v in (ours, rival) if v is not None and math.isfinite(v)]
+    largest = max(map(abs, finite), default=0.0)
+    if largest >= 1e6 or largest < 1e-3 or min(map(abs, finite)) < 0.1 * largest:
+        texts = [f"{v:.4g}" for v in finite]
     else:
         decimals = max(0, 3 - math.floor(math.log10(largest)))
         while True:
-            texts = [f"{v:.{decimals}f}" for v in known]
-            if len(set(known)) == len(set(texts)) or decimals > 9:
+            texts = [f"{v:.{decimals}f}" for v in finite]
+            if len(set(finite)) == len(set(texts)) or decimals > 9:
                 break
             decimals += 1
         while all("." in t and t.endswith("0") for t in texts):
@@ -353,8 +353,8 @@ def display_unit(unit: str) -> str:
         >>> display_unit("1"), display_unit("degC"), display_unit("m s-1")
         ('', '°C', 'm s-1')
     """
-    known = {"1": "", "degC": "°C", "deg_C": "°C", "celsius": "°C", "degree_Celsius": "°C"}
-    return known.get(unit, known.get(unit.lower(), unit))
+    symbols = {"1": "", "degC": "°C", "deg_C": "°C", "celsius": "°C", "degree_Celsius": "°C"}
+    return symbols.get(unit, symbols.get(unit.lower(), unit))
 
 
 class Results(_Part):

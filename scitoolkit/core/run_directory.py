@@ -124,10 +124,10 @@ class RunDirectory:
     def launch(self) -> str:
         """Identifier of the launch that made the run, see `launch_name`; "" if unknown."""
         try:
-            found = json.loads((self.path / "env.json").read_text(encoding="utf-8"))
+            environment = json.loads((self.path / "env.json").read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return ""
-        return str(found.get("launch", "")) if isinstance(found, dict) else ""
+        return str(environment.get("launch", "")) if isinstance(environment, dict) else ""
 
     def is_empty(self) -> bool:
         """Return whether the run has produced nothing beyond the files of its start."""

@@ -98,18 +98,18 @@ def list_runs(root: Path | str = "runs", workflow: str = "") -> list[RunSummary]
         >>> list_runs("no_such_folder")
         []
     """
-    found = [_summary(path) for path in _run_paths(Path(root))]
+    runs = [_summary(path) for path in _run_paths(Path(root))]
     if workflow:
-        known = sorted({run.workflow for run in found})
-        found = [run for run in found if run.workflow == workflow]
-        if not found:
+        workflows = sorted({run.workflow for run in runs})
+        runs = [run for run in runs if run.workflow == workflow]
+        if not runs:
             raise ConfigError(
                 f"no run of workflow {workflow!r}",
                 where=str(root),
-                allowed=", ".join(known),
-                fix=nearest_name(workflow, known) or "",
+                allowed=", ".join(workflows),
+                fix=nearest_name(workflow, workflows) or "",
             )
-    return sorted(found, key=lambda run: (run.started, str(run.path)), reverse=True)
+    return sorted(runs, key=lambda run: (run.started, str(run.path)), reverse=True)
 
 
 def find_run(name: Path | str, root: Path | str = "runs") -> Path:
@@ -127,12 +127,13 @@ def find_run(name: Path | str, root: Path | str = "runs") -> Path:
     if of_workflow:
         return of_workflow[-1]
     text = str(name)
-    found = [p for p in paths if p.name.startswith(text)] if text else []
-    if len(found) == 1:
-        return found[0]
-    if found:
-        shown = ", ".join(p.name for p in found[:5]) + (", ..." if len(found) > 5 else "")
-        raise ConfigError(f"{len(found)} runs begin with {text!r}", where=str(root), allowed=shown)
+    matches = [p for p in paths if p.name.startswith(text)] if text else []
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        shown = ", ".join(p.name for p in matches[:5]) + (", ..." if len(matches) > 5 else "")
+        what = f"{len(matches)} runs begin with {text!r}"
+        raise ConfigError(what, where=str(root), allowed=shown)
     raise ConfigError(f"no run {text!r}", where=str(root), fix="scitoolkit runs")
 
 
@@ -152,15 +153,15 @@ def compare_runs(names: Sequence[Path | str], root: Path | str = "runs") -> Comp
     paths = tuple(find_run(name, root) for name in names)
     settings = [dict(_flat(read_document(path / "config.yaml").raw)) for path in paths]
     results = [Results.read(path) for path in paths]
-    keys = dict.fromkeys(key for each in settings for key in each)
-    values = {key: [each.get(key) for each in settings] for key in keys}
+    keys = dict.fromkeys(key for one in settings for key in one)
+    values = {key: [one.get(key) for one in settings] for key in keys}
     differing = {k: v for k, v in values.items() if any(value != v[0] for value in v)}
-    metrics = dict.fromkeys(name for each in results for name in each.metrics)
-    units = {name: unit for each in reversed(results) for name, unit in each.units.items()}
+    metrics = dict.fromkeys(name for result in results for name in result.metrics)
+    units = {name: unit for result in reversed(results) for name, unit in result.units.items()}
     return Comparison(
         paths,
         differing,
-        {name: [each.metrics.get(name) for each in results] for name in metrics},
+        {name: [result.metrics.get(name) for result in results] for name in metrics},
         {name: unit for name, unit in units.items() if name in metrics},
     )
 
@@ -194,8 +195,8 @@ def clean_runs(
     """
     if keep is not None and keep < 0:
         raise ConfigError(f"keep {keep}", allowed="0 or more")
-    found = list(_removals(list_runs(root, workflow), keep, checkpoints))
-    for removal in found if remove else ():
+    removals = list(_removals(list_runs(root, workflow), keep, checkpoints))
+    for removal in removals if remove else ():
         try:
             shutil.rmtree(removal.path)
             if removal.path.name == "checkpoints":
@@ -204,7 +205,7 @@ def clean_runs(
             raise DataError(
                 f"cannot be removed ({error.strerror or error})", where=str(removal.path)
             ) from None
-    return found
+    return removals
 
 
 def _removals(runs: Sequence[RunSummary], keep: int | None, checkpoints: bool) -> Iterator[Removal]:

@@ -119,7 +119,7 @@ def _sources(kind: Kind[Any], name: str, cls: str) -> dict[str, str]:
     if example is not None:
         member, test = example(name, cls)
     else:
-        base = common_base([kind.get(known) for known in kind])
+        base = common_base([kind.get(member_name) for member_name in kind])
         template = getattr(suite, "member_template", "")
         member = template.format(name=name, cls=cls) or _member(kind, name, cls, base)
         if hasattr(suite, "skeleton_test"):
@@ -168,9 +168,9 @@ def _member(kind: Kind[Any], name: str, cls: str, base: type) -> str:
 
 def _imports(base: type, methods: str) -> list[str]:
     """Return the imports of the base class and of the names in its methods' signatures."""
-    known = vars(sys.modules[base.__module__])
+    attributes = vars(sys.modules[base.__module__])
     words = dict.fromkeys(re.findall(r"\b[A-Za-z_]\w*\b", re.sub(r'""".*?"""', "", methods)))
-    used = {word: known[word] for word in words if word in known}
+    used = {word: attributes[word] for word in words if word in attributes}
     modules = [
         f"import {value.__name__} as {word}" if word != value.__name__ else f"import {word}"
         for word, value in used.items()
@@ -186,10 +186,10 @@ def _typing_imports(base: type, methods: str) -> list[str]:
     guarded = [
         n for n in tree.body if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING"
     ]
-    found = [node for block in guarded for node in block.body]
+    nodes = [node for block in guarded for node in block.body]
     words = set(re.findall(r"\b[A-Za-z_]\w*\b", re.sub(r'""".*?"""', "", methods)))
     lines = []
-    for node in found:
+    for node in nodes:
         if isinstance(node, ast.Import | ast.ImportFrom):
             node.names = [a for a in node.names if (a.asname or a.name) in words]
             lines += [ast.unparse(node)] if node.names else []
@@ -201,8 +201,8 @@ def _abstract(base: type) -> frozenset[str]:
 
 
 def _method(base: type, name: str) -> str:
-    found = inspect.getattr_static(base, name)
-    function = getattr(found, "__func__", found)
+    attribute = inspect.getattr_static(base, name)
+    function = getattr(attribute, "__func__", attribute)
     head = inspect.getsource(function).partition('"""')[0].rstrip()
     lines = [line for line in textwrap.dedent(head).splitlines() if "abstract" not in line]
     summary = (inspect.getdoc(function) or "").partition("\n")[0]

@@ -137,9 +137,9 @@ def nearest_key(key: str, valid: Iterable[str]) -> str | None:
             return _closest_section(section, leaves[name])
     spelled = difflib.get_close_matches(leaf.lower(), [*leaves, *_SYNONYMS], n=5, cutoff=0.6)
     for name in spelled:
-        for known in (name, *_SYNONYMS.get(name, ())):
-            if known in leaves:
-                return _closest_section(section, leaves[known])
+        for word in (name, *_SYNONYMS.get(name, ())):
+            if word in leaves:
+                return _closest_section(section, leaves[word])
     whole = difflib.get_close_matches(key, valid, n=1, cutoff=0.6)
     return whole[0] if whole else None
 

@@ -141,9 +141,9 @@ def parse_bytes(size: int | float | str, *, key: str = "max_memory") -> int:
         >>> parse_bytes("1GiB"), parse_bytes("2.5 MB"), parse_bytes(4096)
         (1073741824, 2500000, 4096)
     """
-    found = re.fullmatch(r"([0-9.eE+]+)\s*([a-zA-Z]*)", str(size).strip())
+    match = re.fullmatch(r"([0-9.eE+]+)\s*([a-zA-Z]*)", str(size).strip())
     try:
-        count = float(found[1]) * _BYTES[found[2].lower()] if found else 0.0
+        count = float(match[1]) * _BYTES[match[2].lower()] if match else 0.0
     except (KeyError, ValueError):
         count = 0.0
     if not 1 <= count < math.inf:

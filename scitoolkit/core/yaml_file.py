@@ -181,12 +181,12 @@ def _entries(node: yaml.MappingNode, key: str) -> dict[str, tuple[yaml.Node, yam
 
 def _merged(value: yaml.Node, key: str) -> list[tuple[str, tuple[yaml.Node, yaml.Node]]]:
     """Return the entries of the sections under a merge key; the first of two equal keys wins."""
-    found: list[tuple[str, tuple[yaml.Node, yaml.Node]]] = []
+    entries: list[tuple[str, tuple[yaml.Node, yaml.Node]]] = []
     for section in value.value if isinstance(value, yaml.SequenceNode) else [value]:
         if not isinstance(section, yaml.MappingNode):
             raise _refusal("`<<` merges sections only", section.start_mark)
-        found += _entries(section, key).items()
-    return found
+        entries += _entries(section, key).items()
+    return entries
 
 
 def _refusal(text: str, mark: Any) -> yaml.YAMLError:

@@ -118,6 +118,9 @@ def evaluate(directory: Path, data: Path | None = None) -> Results:
     surrogate = ForecastSurrogate.load(model.path)
     field = _field_of(surrogate, config, trained_facts(model, surrogate), data)
     windows = _test_windows(field.data, surrogate, config, training_file=data is None)
+    gaps = set(field.data.breakpoints) - {s.start for s in field.data.simulations}
+    if data is not None and gaps:
+        log.warning("%s: %d gaps in time, which no scored window crosses", data, len(gaps))
     baselines = _baselines(surrogate, record, config)
     found = evaluation.Evaluation(
         surrogate, field, windows, baselines, record, config.intervals == "adaptive"

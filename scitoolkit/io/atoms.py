@@ -24,7 +24,7 @@ from scitoolkit.core.errors import ConfigError, DataError, missing_extra
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.plugins import Kind
 from scitoolkit.core.suggest import nearest_name
-from scitoolkit.io.elements import COVALENT_RADII
+from scitoolkit.io.elements import BONDING_RADII
 
 log = get_logger(__name__)
 Array = np.ndarray[Any, Any]
@@ -35,7 +35,18 @@ ENERGIES = {
     "kcal/mol": 0.0433641042,
     "kJ/mol": 0.0103642697,
 }
+FORCES = {
+    "eV/angstrom": 1.0,
+    "eV/bohr": 1 / LENGTHS["bohr"],
+    "hartree/bohr": ENERGIES["hartree"] / LENGTHS["bohr"],
+    "hartree/angstrom": ENERGIES["hartree"],
+    "kcal/mol/angstrom": ENERGIES["kcal/mol"],
+    "kJ/mol/nm": ENERGIES["kJ/mol"] / LENGTHS["nm"],
+}
+"""eV/Å of units of force."""
 CHECKED_FRAMES = 64
+ISOLATED_RATIO = 3.0
+"""Nearest image / covalent diameter from which the atom of a one-atom cell counts as isolated."""
 LARGEST = 1e10
 """eV, Å or eV/Å; larger values are damaged, and their squares exceed float32."""
 
@@ -47,9 +58,12 @@ class LabelConfig(Config):
         energy_key: key of the total energy (extxyz and ASE databases).
         forces_key: name of the forces column (extxyz and ASE databases).
         virial_key: key of a virial in energy units, -volume * stress.
-        stress_key: key of a stress with ASE's sign, 3 x 3 or the six numbers xx yy zz yz xz xy.
+        stress_key: key of a stress with ASE's sign, 3 x 3 or the six numbers xx yy zz yz xz xy, in
+            energy per volume of the units below.
         length_unit: of positions and cell; if set, distances are not checked against it.
-        energy_unit: of energies and virials, and with `length_unit` of forces.
+        energy_unit: of energies and virials.
+        force_unit: by default `energy_unit` per `length_unit`; programs may mix them (CP2K writes
+            positions in Å and forces in hartree/bohr).
     """
 
     energy_key: str = "energy"
@@ -58,6 +72,17 @@ class LabelConfig(Config):
     stress_key: str = "stress"
     length_unit: Literal["angstrom", "bohr", "nm"] | None = Field(default=None)
     energy_unit: Literal["eV", "hartree", "kcal/mol", "kJ/mol"] = "eV"
+    force_unit: (
+        Literal[
+            "eV/angstrom",
+            "eV/bohr",
+            "hartree/bohr",
+            "hartree/angstrom",
+            "kcal/mol/angstrom",
+            "kJ/mol/nm",
+        ]
+        | None
+    ) = None
 
 
 @dataclass(frozen=True)
@@ -394,14 +419,15 @@ def in_standard_units(frame: Configuration, labels: LabelConfig) -> Configuratio
     """Return the frame in eV and Å."""
     length = LENGTHS[labels.length_unit or "angstrom"]
     energy = ENERGIES[labels.energy_unit]
-    if length == 1.0 and energy == 1.0:
+    force = energy / length if labels.force_unit is None else FORCES[labels.force_unit]
+    if length == energy == force == 1.0:
         return frame
     return replace(
         frame,
         positions=frame.positions * length,
         cell=frame.cell * length,
         energy=None if frame.energy is None else frame.energy * energy,
-        forces=None if frame.forces is None else frame.forces * (energy / length),
+        forces=None if frame.forces is None else frame.forces * force,
         virial=None if frame.virial is None else frame.virial * energy,
     )
 
@@ -516,7 +542,7 @@ def _check_lengths(frames: Sequence[Configuration], where: str) -> None:
         return
     guess = "nm" if ratio < 0.55 else "bohr"
     raise DataError(
-        f"nearest neighbours are at {ratio:.2f} times the sum of covalent radii, "
+        f"nearest neighbours are at {ratio:.2f} times the sum of their radii, "
         f"as if positions were in {guess}",
         where=where,
         allowed="Å by default",
@@ -525,27 +551,58 @@ def _check_lengths(frames: Sequence[Configuration], where: str) -> None:
 
 
 def bond_ratio(frame: Configuration, most: int = 256) -> float | None:
-    """Return the median over atoms of nearest distance / sum of covalent radii.
+    """Return the median over atoms of nearest distance / sum of radii.
+
+    Radii are covalent, those of noble gases van der Waals'.
+    Neighbours are atoms and their periodic images in any cell, so that neither atoms outside the
+    cell nor a primitive cell look as if they were far from all others.
 
     Args:
         frame: positions in Å.
         most: atoms whose nearest neighbours are searched.
 
     Returns:
-        None for fewer than two atoms, and for names that are no elements.
+        None for an isolated atom, and for names that are no elements.
     """
     try:
-        radii = [COVALENT_RADII[str(s)] for s in frame.species]
+        radii = np.array([BONDING_RADII[str(s)] for s in frame.species])
     except KeyError:
         return None  # names of a deepmd type map need not be elements
-    if len(radii) < 2:
+    periodic = np.asarray(frame.pbc, bool)
+    if len(radii) < 2 and not periodic.any():
         return None
     offsets = frame.positions[:most, None] - frame.positions[None]
-    if frame.pbc.all():
-        fractions = offsets @ np.linalg.inv(frame.cell)
-        offsets = (fractions - np.round(fractions)) @ frame.cell
-    distances = np.linalg.norm(offsets, axis=-1)
-    np.fill_diagonal(distances, np.inf)
-    r = np.array(radii)
-    ratios = (distances / (r[:most, None] + r[None])).min(axis=1)
-    return float(np.median(ratios))
+    sums = radii[:most, None] + radii[None]
+    if not periodic.any():
+        distances = np.linalg.norm(offsets, axis=-1)
+        np.fill_diagonal(distances, np.inf)
+        return float(np.median((distances / sums).min(axis=1)))
+    vectors = np.asarray(frame.cell, np.float64)[periodic]
+    inverse = np.linalg.pinv(vectors)
+    offsets = offsets - np.round(offsets @ inverse) @ vectors
+    nearest = _nearest(offsets, np.zeros((1, len(vectors))), vectors, sums)
+    heights = 1 / np.linalg.norm(inverse, axis=0)
+    # Within half a height of the cell the rounded image is the nearest; else more are compared.
+    if not (nearest * sums.max() <= heights.min() / 2).all():
+        images = np.stack(np.meshgrid(*[(-1, 0, 1)] * len(vectors), indexing="ij"), -1)
+        nearest = _nearest(offsets, images.reshape(-1, len(vectors)), vectors, sums)
+    ratio = float(np.median(nearest))
+    return ratio if len(radii) > 1 or ratio < ISOLATED_RATIO else None
+
+
+def _nearest(offsets: Array, images: Array, vectors: Array, sums: Array) -> Array:
+    """Return each atom's least distance / sum of radii over all atoms and images, shape (M,).
+
+    Args:
+        offsets: (M, N, 3) Å.
+        images: (I, D) whole steps along the D vectors; atoms are no neighbours of themselves.
+        vectors: (D, 3) Å.
+        sums: of covalent radii, (M, N) Å.
+    """
+    nearest = np.full(len(offsets), np.inf)
+    for image in images:
+        distances = np.linalg.norm(offsets + image @ vectors, axis=-1)
+        if not image.any():
+            np.fill_diagonal(distances, np.inf)
+        nearest = np.minimum(nearest, (distances / sums).min(axis=1))
+    return nearest

@@ -139,16 +139,16 @@ class DeepmdSystem:
     def _frame(self, folder: Path, row: int, where: str) -> Configuration:
         types = self._types
         if (folder / "real_atom_types.npy").is_file():
-            types = np.asarray(self._array(folder, "real_atom_types")[row]).astype(int)
+            types = self._row(folder, "real_atom_types", row).astype(int)
         kept = types >= 0  # mixed_type pads with -1
         values = {
-            name: np.array(self._array(folder, file)[row], dtype=np.float64)
+            name: self._row(folder, file, row)
             for name, file in self._files.items()
             if (folder / f"{file}.npy").is_file()
         }
-        positions = np.array(self._array(folder, "coord")[row], dtype=np.float64).reshape(-1, 3)
+        positions = self._row(folder, "coord", row).reshape(-1, 3)
         if self._periodic:
-            cell = np.array(self._array(folder, "box")[row], dtype=np.float64).reshape(3, 3)
+            cell = self._row(folder, "box", row).reshape(3, 3)
         else:
             cell = np.zeros((3, 3))
         forces = values["forces"].reshape(-1, 3)[kept] if "forces" in values else None
@@ -172,8 +172,28 @@ class DeepmdSystem:
             raise DataError(f"type {types.max()} has no name in type_map.raw", where=where)
         return self._names[types]
 
+    def _row(self, folder: Path, name: str, row: int) -> Array:
+        """Return the values of one frame, float64.
+
+        Raises:
+            DataError: the array has more or fewer frames than the positions.
+        """
+        array, frames = self._array(folder, name), len(self._array(folder, "coord"))
+        if len(array) != frames:
+            raise DataError(
+                f"{len(array)} frames, coord.npy has {frames}", where=str(folder / f"{name}.npy")
+            )
+        return np.array(array[row], dtype=np.float64)
+
     def _array(self, folder: Path, name: str) -> Array:
-        return load_array(folder / f"{name}.npy", mapped=True)
+        array = load_array(folder / f"{name}.npy", mapped=True)
+        if array.dtype.kind not in "fiu":
+            raise DataError(
+                f"values of dtype {array.dtype}",
+                where=str(folder / f"{name}.npy"),
+                allowed="real numbers",
+            )
+        return array
 
 
 class ExtendedXYZ:
@@ -201,10 +221,12 @@ class ExtendedXYZ:
                 try:
                     atoms = int(line)
                 except ValueError:
+                    atoms = -1
+                if atoms < 0:
                     raise DataError(
-                        f"expected a number of atoms, found {line[:40]!r}",
+                        f"expected a number of atoms of frame {len(sizes)}, found {line[:40]!r}",
                         where=f"{self.path}:{line_number}",
-                    ) from None
+                    )
                 offsets.append(position)
                 sizes.append(atoms)
                 for _ in range(atoms + 1):
@@ -231,7 +253,7 @@ class ExtendedXYZ:
         where = f"{self.path}: frame {index}"
         package = ase("reading extxyz")
         try:
-            text = frame.decode()
+            text = _whole_tensors(frame.decode())
             _check_columns(text)
             atoms = package.io.read(io.StringIO(text), format="extxyz")
         except Exception as error:  # ASE raises many exception types for a damaged frame
@@ -272,6 +294,21 @@ def _labelled(
             if missing.similar or missing.name in elsewhere or missing.name not in names():
                 raise
             elsewhere.add(missing.name)
+
+
+def _whole_tensors(frame: str) -> str:
+    """Return the text with six numbers of a virial or stress as nine: ASE refuses six there."""
+    first, comment, rest = (*frame.split("\n", 2), "")[:3]
+
+    def whole(entry: re.Match[str]) -> str:
+        numbers = entry[2].split()
+        if len(numbers) != 6:
+            return entry[0]
+        xx, yy, zz, yz, xz, xy = numbers
+        return f'{entry[1]}="{" ".join((xx, xy, xz, xy, yy, yz, xz, yz, zz))}"'
+
+    comment = re.sub(r'(?<!\S)(virial|stress)\s*=\s*"([^"]*)"', whole, comment)
+    return "\n".join((first, comment, rest))
 
 
 def _check_columns(frame: str) -> None:
@@ -354,8 +391,17 @@ def from_ase(
         elsewhere: names of labels that other frames have, and this one may lack.
 
     Raises:
-        DataError: energy or forces exist, but under other names than in `labels`.
+        DataError: energy or forces exist, but under other names than in `labels`; a label that is
+            no number; a ghost atom.
     """
+    ghosts = np.flatnonzero(atoms.numbers == 0)
+    if len(ghosts):
+        raise DataError(
+            f"atom {ghosts[0]} is a ghost atom, species X",
+            where=where,
+            allowed="elements",
+            fix="remove ghost atoms",
+        )
     energy, forces, virial = (
         (None,) * 3 if labels is None else _labels_of(atoms, labels, where, elsewhere)
     )
@@ -377,12 +423,17 @@ def _labels_of(
 ) -> tuple[float | None, Array | None, Array | None]:
     """Return energy, forces and virial; `elsewhere` are names that only other frames have."""
     held = dict(atoms.calc.results) if atoms.calc is not None else {}
-    scalars = {k: v for k, v in atoms.info.items() if np.isscalar(v) and not isinstance(v, str)}
+    # A value under the name that was asked for is no other label, of whatever kind it is.
+    scalars = {
+        k: v
+        for k, v in atoms.info.items()
+        if k == labels.energy_key or (np.isscalar(v) and not isinstance(v, str))
+    }
     energy = _found(held, scalars, labels.energy_key, "energy", where, elsewhere)
     columns = {
         k: v
         for k, v in atoms.arrays.items()
-        if np.shape(v)[1:] == (3,) and k not in ("positions", "momenta")
+        if k == labels.forces_key or (np.shape(v)[1:] == (3,) and k not in ("positions", "momenta"))
     }
     # Files of isolated atoms often leave out their forces, which are zero.
     absent = {*elsewhere, labels.forces_key} if len(atoms) == 1 else elsewhere
@@ -390,7 +441,7 @@ def _labels_of(
     virial = _virial_of(atoms, held, labels, where, elsewhere)
     return (
         None if energy is None else float(_numbers(energy, 1, "energy", where)[0]),
-        None if forces is None else np.array(forces, dtype=np.float64),
+        None if forces is None else _real(forces, "forces", where),
         virial,
     )
 
@@ -410,7 +461,12 @@ def _virial_of(
             fix=f"data.labels.stress_key={labels.virial_key}, and virial_key left out",
         )
     solid = bool(np.all(atoms.pbc)) and abs(np.linalg.det(atoms.cell.array)) > 0
-    tensors = {k: v for k, v in atoms.info.items() if np.size(v) in (6, 9) and _is_numeric(v)}
+    wanted = (labels.virial_key, labels.stress_key)
+    tensors = {
+        k: v
+        for k, v in atoms.info.items()
+        if k in wanted or (np.size(v) in (6, 9) and _is_numeric(v))
+    }
     named = {k: v for k, v in held.items() if k in ("stress", "virial")}
     virial = _tensor(
         named | tensors,
@@ -455,7 +511,7 @@ def _tensor(values: dict, key: str, kind: str, solid: bool, where: str) -> Array
             other = "stress" if kind == "virial" else "virial"
             raise MissingLabel(kind, key, [n for n in values if other not in n.lower()], where)
         return None
-    numbers = np.asarray(values[key], np.float64)
+    numbers = _real(values[key], key, where)
     if numbers.size == 6:
         xx, yy, zz, yz, xz, xy = numbers.reshape(6)
         return np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
@@ -477,11 +533,26 @@ def _numbers(value: Any, count: int, name: str, where: str) -> Array:
     Raises:
         DataError: the value is text, or has another size.
     """
-    try:
-        return np.array(value, dtype=np.float64).reshape(count)
-    except (TypeError, ValueError):
+    numbers = _real(value, name, where)
+    if numbers.size != count:
         allowed = "a number" if count == 1 else f"{count} numbers"
-        raise DataError(f"{name} is {value!r:.60}", where=where, allowed=allowed) from None
+        raise DataError(f"{name} is {value!r:.60}", where=where, allowed=allowed)
+    return numbers.reshape(count)
+
+
+def _real(value: Any, name: str, where: str) -> Array:
+    """Return a float64 copy of real numbers.
+
+    Raises:
+        DataError: text, truth values, complex numbers or rows of different lengths.
+    """
+    try:
+        numbers = np.asarray(value)
+    except ValueError:
+        numbers = np.array(None)
+    if numbers.dtype.kind not in "fiu":
+        raise DataError(f"{name} is {value!r:.60}", where=where, allowed="real numbers")
+    return numbers.astype(np.float64)
 
 
 def _found(

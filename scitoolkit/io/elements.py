@@ -105,3 +105,7 @@ COVALENT_RADII = {
 Source: Cordero et al., Dalton Trans. 2008, 2832, doi:10.1039/B801115J; of sp3 carbon and of
 low-spin Mn, Fe and Co.
 """
+NOBLE_GAS_RADII = {"He": 1.40, "Ne": 1.54, "Ar": 1.88, "Kr": 2.02, "Xe": 2.16, "Rn": 2.20}
+"""Van der Waals radii, Å, of the elements that form no bonds (Bondi, J. Phys. Chem. 68, 441, 1964;
+Rn: Mantina et al., J. Phys. Chem. A 113, 5806, 2009)."""
+BONDING_RADII = COVALENT_RADII | NOBLE_GAS_RADII

@@ -38,6 +38,7 @@ from scitoolkit.io.coordinates import (
 from scitoolkit.io.formats.base import format_of, recognised, unreadable
 from scitoolkit.io.netcdf_writer import write_netcdf
 from scitoolkit.io.roles import role_by_metadata, role_by_name
+from scitoolkit.io.written import refusing
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -208,6 +209,7 @@ def _open_one(path: Path, dims: Dims | None, chunks: Any) -> xr.Dataset:
         raise
     except READ_ERRORS as error:
         raise unreadable(path, error) from None
+    dataset = refusing(dataset, found, path)
     for variable in dataset.variables.values():
         # Decoded values hold NaN for both; xarray refuses to encode two different fill values.
         if "_FillValue" in variable.encoding:

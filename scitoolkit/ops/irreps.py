@@ -106,7 +106,7 @@ class Irreps(tuple[MulIrrep, ...]):
     def __new__(cls, irreps: Any = ()) -> Irreps:
         """Parse the terms of `irreps`."""
         if type(irreps) in _PLAIN:
-            terms = [_text(each) for each in irreps]
+            terms = [_text(term) for term in irreps]
         else:
             text = str(irreps)
             terms = text.split("+") if text.strip() else []
@@ -115,7 +115,7 @@ class Irreps(tuple[MulIrrep, ...]):
     @property
     def dim(self) -> int:
         """Number of components of a feature row."""
-        return sum(each.dim for each in self)
+        return sum(term.dim for term in self)
 
     def sort(self) -> Sorted:
         """Return the irreps sorted by irrep; segments of one irrep keep their order.

@@ -218,8 +218,8 @@ def _times(tensor: Tensor, matrix: Tensor, dim: int) -> Tensor:
 def _leading(tensor: Tensor, dim: int, rank: int) -> Tensor:
     """Return the leading left singular vectors (n, rank) of the unfolding along a dim."""
     flat = tensor.movedim(dim, 0).flatten(1)
-    found: Tensor = torch.linalg.eigh(flat @ flat.T)[1].flip(1)[:, :rank]
-    return found
+    vectors: Tensor = torch.linalg.eigh(flat @ flat.T)[1].flip(1)[:, :rank]
+    return vectors
 
 
 def _orthonormal(rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -247,12 +247,12 @@ def _has_window(layer: nn.Module) -> bool:
 def layers_of(root: nn.Module) -> Iterator[tuple[tuple[str, ...], nn.Module]]:
     """Yield each layer that can be factorised once, with all of its names."""
     names: dict[int, list[str]] = {}
-    found: dict[int, nn.Module] = {}
+    modules: dict[int, nn.Module] = {}
     for name, module in root.named_modules(remove_duplicate=False):
         if name and factorable(module):
             names.setdefault(id(module), []).append(name)
-            found[id(module)] = module
-    for key, module in found.items():
+            modules[id(module)] = module
+    for key, module in modules.items():
         yield tuple(names[key]), module
 
 
@@ -271,17 +271,17 @@ def replaced(
     Raises:
         ConfigError: a name without a layer that can be factorised.
     """
-    known = {name: (names, layer) for names, layer in layers_of(root) for name in names}
+    layers = {name: (names, layer) for names, layer in layers_of(root) for name in names}
     for name in ranks:
-        if name not in known:
+        if name not in layers:
             raise ConfigError(
                 f"no linear layer or convolution {name!r}",
                 where="ranks",
-                allowed=", ".join(sorted(known)),
-                fix=nearest_name(name, sorted(known)) or "a name of a layer",
+                allowed=", ".join(sorted(layers)),
+                fix=nearest_name(name, sorted(layers)) or "a name of a layer",
             )
     for name, own in ranks.items():
-        names, layer = known[name]
+        names, layer = layers[name]
         made = make(name, layer, own)
         for other in names:
             root.set_submodule(other, made)

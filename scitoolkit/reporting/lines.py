@@ -98,16 +98,16 @@ def draw_multiples(
             if not shared and len(spec.series) > 1 and axes.lines:
                 axes.legend(fontsize=7)
         if shared:
-            found = {
+            handles = {
                 label: handle
                 for axes in figure.axes
                 for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
             }
             figure.legend(
-                found.values(),
-                found.keys(),
+                handles.values(),
+                handles.keys(),
                 loc="outside lower center",
-                ncols=min(2 if narrow else 6, len(found)),
+                ncols=min(2 if narrow else 6, len(handles)),
                 markerscale=2.0,
             )
         return figure

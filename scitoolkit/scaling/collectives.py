@@ -52,8 +52,8 @@ def networks(work: Callable[[], object]) -> dict[str, Network]:
             seconds = _seconds(work, call)
             if seconds > 0:  # otherwise it is below the noise of the arithmetic
                 points.setdefault(name, []).append((messages, moved, seconds))
-    points[""] = [point for each in points.values() for point in each] or [(1.0, 0.0, 1e-9)]
-    return {name: fitted(each) for name, each in points.items()}
+    points[""] = [point for measured in points.values() for point in measured] or [(1.0, 0.0, 1e-9)]
+    return {name: fitted(measured) for name, measured in points.items()}
 
 
 def _collectives(size: int) -> dict[str, tuple[Callable[[], object], float]]:
@@ -82,7 +82,7 @@ def _seconds(work: Callable[[], object], call: Callable[[], object]) -> float:
         alone.append(_elapsed(work))
         both.append(_elapsed(work, call))
     ranks = gather_objects((alone, both))
-    slowest = [[max(each) for each in zip(*(r[i] for r in ranks), strict=True)] for i in (0, 1)]
+    slowest = [[max(times) for times in zip(*(r[i] for r in ranks), strict=True)] for i in (0, 1)]
     return statistics.median(b - a for a, b in zip(*slowest, strict=True))
 
 

@@ -108,7 +108,7 @@ def averaged(several: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """
     out: dict[str, Any] = {}
     for name, first in several[0].items():
-        values = [each[name] for each in several]
+        values = [rates[name] for rates in several]
         if isinstance(first, Mapping):
             out[name] = averaged(values)
         else:
@@ -134,7 +134,7 @@ def _optimizer_seconds(model: nn.Module, *, small: bool = False, sharded: bool =
         if sharded and dist.is_initialized() and dist.get_world_size() > 1:
             mesh = init_device_mesh("cpu", (dist.get_world_size(),))
             split = [DTensor.from_local(p.data, mesh, [Shard(0)]) for p in parameters]
-            parameters = [nn.Parameter(each) for each in split]
+            parameters = [nn.Parameter(part) for part in split]
         for parameter in parameters:
             parameter.grad = torch.zeros_like(parameter)
     return _slowest(torch.optim.AdamW(parameters).step)

@@ -105,11 +105,11 @@ def one_case(config: ScalingConfig, case: str) -> dict[str, Any]:
     counter = TrafficCounter()
     clock = StepClock(counter)
     seen = trained(config, case, "trivial", config.samples, config.steps, clock)
-    found = gather_objects(
+    by_rank = gather_objects(
         (sum(seen.seconds), clock.seconds, counter.blocked, seen.memory, seen.seconds)
     )
-    wall, phases, blocked, memory, _ = zip(*found, strict=True)
-    slowest = [max(each) for each in zip(*(f[-1] for f in found), strict=True)]
+    wall, phases, blocked, memory, _ = zip(*by_rank, strict=True)
+    slowest = [max(steps) for steps in zip(*(f[-1] for f in by_rank), strict=True)]
     return {
         "step_seconds": statistics.median(slowest),
         "split": {k: v / config.steps for k, v in time_split(wall, phases, blocked).items()},
@@ -159,17 +159,17 @@ def main() -> None:
         cases = config.strategies if ranks > 1 else ("single",)
         # Measure rates before and after each case, because the load of the machine changes.
         record = [measured(model, config.width, config.samples).as_dict()]
-        found: dict[str, Any] = {}
+        of_case: dict[str, Any] = {}
         for case in cases:
-            found[case] = one_case(config, case)
+            of_case[case] = one_case(config, case)
             record.append(measured(model, config.width, config.samples).as_dict())
-            found[case]["rates"] = averaged(record[-2:])
+            of_case[case]["rates"] = averaged(record[-2:])
         rates = averaged(record)
         out: dict[str, Any] = {
             "ranks": ranks,
             "parameters": sum(p.numel() for p in model.parameters()),
             "rates": rates,
-            "cases": found,
+            "cases": of_case,
         }
         patterns = config.patterns if ranks > 1 else ("trivial",)
         if ranks in (1, config.processes):

@@ -66,11 +66,11 @@ def predicted(
     for case in config.strategies:
         seconds = {}
         for ranks in sorted({*powers, *measured}):
-            known = ranks if ranks in measured else base
-            file = files[known]
+            nearest = ranks if ranks in measured else base
+            file = files[nearest]
             rates = file["cases"][case]["rates"] if ranks in measured else file["rates"]
             model = step_model(config, case, file, rates, files[1], cores)
-            networks = _networks(config, rates, model.between, ranks > known)
+            networks = _networks(config, rates, model.between, ranks > nearest)
             seconds[ranks] = model.seconds(ranks, networks)
         out["seconds"][case] = {str(ranks): value for ranks, value in seconds.items()}
         out["efficiency"][case] = {str(ranks): alone / value for ranks, value in seconds.items()}

@@ -180,13 +180,13 @@ def _figures(figures: Mapping[str, Any]) -> list[Figure]:
         y_label="step time of one process / step time",
         log_x=True,
         log_y=True,
-        series=[Series(label=case, y=list(found.values())) for case, found in efficiency.items()],
+        series=[Series(label=case, y=list(line.values())) for case, line in efficiency.items()],
     )
     cases = figures["cases"]
     bars = Bars(
         title="Time per step",
         labels=list(cases),
         x_label="ms",
-        values=[1e3 * found["step_seconds"] for found in cases.values()],
+        values=[1e3 * case["step_seconds"] for case in cases.values()],
     )
     return [lines, bars]

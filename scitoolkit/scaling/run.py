@@ -90,8 +90,8 @@ def _with(lone: dict[str, Any], config: ScalingConfig) -> dict[str, Any]:
     """Add missing patterns to METG of one process, which has only the pattern without messages."""
     none: dict[str, Any] = {"metg50_seconds": None, "samples": [], "seconds": [], "efficiency": []}
     return {
-        case: {pattern: found.get(pattern, none) for pattern in config.patterns}
-        for case, found in lone.items()
+        case: {pattern: by_pattern.get(pattern, none) for pattern in config.patterns}
+        for case, by_pattern in lone.items()
     }
 
 
@@ -101,19 +101,19 @@ def summary(figures: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "processes": figures["processes"],
         "metg50_us": {
-            case: {p: _microseconds(one["metg50_seconds"]) for p, one in found.items()}
-            for case, found in figures["metg"].items()
+            case: {p: _microseconds(one["metg50_seconds"]) for p, one in by_pattern.items()}
+            for case, by_pattern in figures["metg"].items()
         },
-        "memory_bytes_per_rank": {case: found["memory"] for case, found in cases.items()},
+        "memory_bytes_per_rank": {case: measured["memory"] for case, measured in cases.items()},
         "bytes_per_step": {
-            case: {name: traffic["bytes"] for name, traffic in found["traffic"].items()}
-            for case, found in cases.items()
+            case: {name: traffic["bytes"] for name, traffic in measured["traffic"].items()}
+            for case, measured in cases.items()
         },
         "time_split_us": {
-            case: {part: 1e6 * seconds for part, seconds in found["split"].items()}
-            for case, found in cases.items()
+            case: {part: 1e6 * seconds for part, seconds in measured["split"].items()}
+            for case, measured in cases.items()
         },
-        "step_us": {case: 1e6 * found["step_seconds"] for case, found in cases.items()},
+        "step_us": {case: 1e6 * measured["step_seconds"] for case, measured in cases.items()},
         "rates": figures["rates"],
         "predicted_seconds": figures["prediction"]["seconds"],
         "prediction_error": figures["prediction"]["error"],

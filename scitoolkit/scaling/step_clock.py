@@ -63,7 +63,7 @@ class StepClock:
 
         handles = (
             register_optimizer_step_pre_hook(before),
-            register_optimizer_step_post_hook(lambda *given: self.end("optimizer")),
+            register_optimizer_step_post_hook(lambda *_: self.end("optimizer")),
         )
         try:
             with self._counter.counting():

@@ -142,10 +142,10 @@ class Steps:
         return self
 
 
-def error(found: dict[str, Tensor], exact: dict[str, Tensor]) -> float:
+def error(gradients: dict[str, Tensor], exact: dict[str, Tensor]) -> float:
     """Return the relative error of all gradients together."""
-    assert found.keys() == exact.keys()
-    square = sum(float((found[n] - g).double().square().sum()) for n, g in exact.items())
+    assert gradients.keys() == exact.keys()
+    square = sum(float((gradients[n] - g).double().square().sum()) for n, g in exact.items())
     return math.sqrt(square / sum(float(g.double().square().sum()) for g in exact.values()))
 
 
@@ -172,9 +172,9 @@ class ActivationStoreContract:
     def test_a_key_that_an_exact_store_cannot_read_is_refused(self, config: MemoryConfig) -> None:
         """`gradient_error` is refused by an exact store, and read by another."""
         store = activation_stores.get(config.activations)
-        given = config.model_copy(update={"gradient_error": 0.5})
+        changed = config.model_copy(update={"gradient_error": 0.5})
         try:
-            store(Convolutions(), given)
+            store(Convolutions(), changed)
         except ConfigError:
             assert store.exact
         else:
@@ -192,7 +192,7 @@ class ActivationStoreContract:
         steps = Steps(network, config, training=training).adapted()
         for _ in range(steps.count + 1):  # each of which changes the running statistics
             exact = plain.gradients()
-        random, found = torch.rand(3), steps.gradients()
+        random, gradients = torch.rand(3), steps.gradients()
         assert torch.equal(torch.rand(3), random)
         if network != "forces" or not steps.memory.measures(0):
             assert torch.equal(steps.loss, plain.loss)
@@ -200,14 +200,14 @@ class ActivationStoreContract:
             steps.model.named_buffers(), plain.model.buffers(), strict=True
         ):
             assert torch.equal(buffer, expected), name
-        off = error(found, exact)
+        off = error(gradients, exact)
         if not steps.memory.measures(0):
-            assert all(torch.equal(found[name], gradient) for name, gradient in exact.items())
+            assert all(torch.equal(gradients[name], gradient) for name, gradient in exact.items())
         elif off > 0:
             assert off <= 3 * config.gradient_error
             coarser = steps.memory.coarser_gradients(steps.backward)
             assert coarser is not None
-            named = dict(zip(found, (g for g in coarser if g is not None), strict=True))
+            named = dict(zip(gradients, (g for g in coarser if g is not None), strict=True))
             assert error(named, exact) > 1.2 * off
 
     @device_part
@@ -250,8 +250,8 @@ class ActivationStoreContract:
     def test_a_step_needs_less_memory(self, config: MemoryConfig) -> None:
         """The largest number of live bytes in a step decreases."""
         plain, steps = (Steps("convolutions", c) for c in (None, config))
-        for each in (plain, steps.adapted()):
-            each.gradients()
+        for steps_to_warm in (plain, steps.adapted()):
+            steps_to_warm.gradients()
         peak = peak_live_bytes(plain.backward, CPU)
         assert peak_live_bytes(steps.backward, CPU) < 0.95 * peak
 
@@ -264,9 +264,9 @@ class ActivationStoreContract:
         exact = first.gradients()
         second = Steps(network, config)
         second.memory.load_state_dict(json.loads(json.dumps(first.memory.state_dict())))
-        found = second.gradients()
+        gradients = second.gradients()
         assert second.memory.state_dict() == first.memory.state_dict()
-        assert all(torch.equal(found[name], gradient) for name, gradient in exact.items())
+        assert all(torch.equal(gradients[name], gradient) for name, gradient in exact.items())
 
     @pytest.mark.parametrize("count", [8, 2048])
     def test_a_change_in_place_is_found(self, config: MemoryConfig, count: int) -> None:
@@ -287,19 +287,19 @@ class ActivationStoreContract:
 
         expected = gradient(0.0)
         try:
-            found = gradient(1.0)
+            changed = gradient(1.0)
         except (NumericalError, RuntimeError):
             return
-        assert error({"": found}, {"": expected}) < 0.3
+        assert error({"": changed}, {"": expected}) < 0.3
 
 
 def _layout(model: nn.Module) -> dict[str, Any]:
     """Return the attributes, number of hooks and entries of the state of each module."""
-    found: dict[str, Any] = {
+    attributes: dict[str, Any] = {
         name: (sorted(vars(m)), [len(v) for k, v in sorted(vars(m).items()) if "_hooks" in k])
         for name, m in model.named_modules()
     }
-    return {**found, "state": list(model.state_dict())}
+    return {**attributes, "state": list(model.state_dict())}
 
 
 def _live_bytes() -> int:

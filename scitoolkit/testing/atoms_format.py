@@ -95,11 +95,11 @@ class AtomsFormatContract:
     def frames(self) -> list[Configuration]:
         """Return four frames of different size, composition and periodicity."""
         species = (["O", "H", "H"], ["Si", "O", "C", "O", "Si"], ["H"], ["H", "Cl"])
-        found = [
-            sample_frame(each, self.periodic[k % len(self.periodic)], k)
-            for k, each in enumerate(species)
+        frames = [
+            sample_frame(symbols, self.periodic[k % len(self.periodic)], k)
+            for k, symbols in enumerate(species)
         ]
-        return [self._stored(frame) for frame in found]
+        return [self._stored(frame) for frame in frames]
 
     def _stored(self, frame: Configuration) -> Configuration:
         lost: dict[str, Any] = dict.fromkeys({"energy", "forces", "virial"} - set(self.labels))
@@ -149,11 +149,11 @@ class AtomsFormatContract:
         source = open_atoms(path)
         assert len(source) == len(frames)
         for index in (3, 1, 0, 2, 1, 3):
-            found = source[index]
-            _assert_equal(found, frames[index])
-            assert isinstance(found.energy, float) or "energy" not in self.labels
-            assert path.name in found.where
-            found.positions.fill(0.0)
+            stored = source[index]
+            _assert_equal(stored, frames[index])
+            assert isinstance(stored.energy, float) or "energy" not in self.labels
+            assert path.name in stored.where
+            stored.positions.fill(0.0)
             assert source.num_atoms(index) == len(frames[index].species)
         assert len({frame.where for frame in source}) == len(frames)
 
@@ -176,8 +176,8 @@ class AtomsFormatContract:
         """Numbers of a file in other units are converted exactly once."""
         frames, units = self.frames(), LabelConfig(length_unit="bohr", energy_unit="hartree")
         source = open_atoms(self.write(frames, LabelConfig(), folder), units)
-        for found, frame in zip(source, frames, strict=True):
-            _assert_equal(found, in_standard_units(frame, units))
+        for stored, frame in zip(source, frames, strict=True):
+            _assert_equal(stored, in_standard_units(frame, units))
 
     def test_missing_labels_are_none(self, format: type[AtomsFormat], folder: Path) -> None:
         """A label that one frame lacks is None there, not zero; other labels are unaffected."""
@@ -187,8 +187,8 @@ class AtomsFormatContract:
             frames[1] = replace(frames[1], **lost)
             (folder / label).mkdir()
             source = open_atoms(self.write(frames, LabelConfig(), folder / label))
-            for found, frame in zip(source, frames, strict=True):
-                _assert_equal(found, frame)
+            for stored, frame in zip(source, frames, strict=True):
+                _assert_equal(stored, frame)
 
     def test_labels_have_the_configured_names(
         self, format: type[AtomsFormat], folder: Path
@@ -196,10 +196,10 @@ class AtomsFormatContract:
         """Labels are found under the names of `LabelConfig`; other names are refused by name."""
         frames = self.frames()
         path = self.write(frames, RENAMED, folder)
-        for found, frame in zip(open_atoms(path, RENAMED), frames, strict=True):
-            _assert_equal(found, frame)
-        for found, frame in zip(open_structures(path), frames, strict=True):
-            _assert_equal(found, replace(frame, energy=None, forces=None, virial=None))
+        for stored, frame in zip(open_atoms(path, RENAMED), frames, strict=True):
+            _assert_equal(stored, frame)
+        for stored, frame in zip(open_structures(path), frames, strict=True):
+            _assert_equal(stored, replace(frame, energy=None, forces=None, virial=None))
         if not format.fixed_names:
             with pytest.raises(DataError, match=f"REF_{self.labels[0]}"):
                 open_atoms(path)[0]
@@ -227,12 +227,12 @@ def _readers(path: Path) -> list[str]:
     return [name for name in atoms_formats if atoms_formats.get(name).guess(path)]
 
 
-def _assert_equal(found: Configuration, expected: Configuration) -> None:
+def _assert_equal(actual: Configuration, expected: Configuration) -> None:
     """Compare all fields except `where`; arrays must be float64."""
-    assert found.species.tolist() == expected.species.tolist()
-    assert np.asarray(found.pbc).tolist() == expected.pbc.tolist()
+    assert actual.species.tolist() == expected.species.tolist()
+    assert np.asarray(actual.pbc).tolist() == expected.pbc.tolist()
     for name in ("positions", "cell", "energy", "forces", "virial"):
-        value: Any = getattr(found, name)
+        value: Any = getattr(actual, name)
         wanted: Any = getattr(expected, name)
         assert (value is None) == (wanted is None), name
         if wanted is not None:

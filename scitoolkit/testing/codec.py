@@ -84,8 +84,8 @@ class CodecContract:
 
     def test_some_usual_field_is_accepted(self, codec: ErrorBoundedCodec) -> None:
         """At least one shape of each dtype is supported."""
-        found = {values.dtype.name for values, _ in self.accepted(codec)}
-        assert found == set(codec.dtypes)
+        dtypes = {values.dtype.name for values, _ in self.accepted(codec)}
+        assert dtypes == set(codec.dtypes)
 
     def test_bound_holds_at_every_point(self, codec: ErrorBoundedCodec) -> None:
         """A pointwise codec keeps the bound up to rounding; dtype and shape are restored."""
@@ -207,10 +207,10 @@ class EnhancerContract:
         """No point changes by more than the clip; the summed mean square error decreases."""
         before = after = 0.0
         for values, decoded, bound, data in self.fitted(enhancer, dtype):
-            kept = decoded.tobytes()
+            first_bytes = decoded.tobytes()
             enhanced = enhancer.apply(data, decoded, bound, bound)
             assert (enhanced.dtype, enhanced.shape) == (values.dtype, values.shape)
-            assert decoded.tobytes() == kept
+            assert decoded.tobytes() == first_bytes
             half = enhancer.apply(data, decoded, bound, 0.5 * bound)
             assert largest_error(half, decoded) <= 0.5 * bound * (1 + 1e-5)
             before += float(np.square(values - decoded).mean())
@@ -220,8 +220,8 @@ class EnhancerContract:
     def test_apply_is_deterministic_without_settings(self, enhancer: Enhancer) -> None:
         """The result of `apply` depends on the bytes alone."""
         for _, decoded, bound, data in self.fitted(enhancer, "float32"):
-            found = [e.apply(data, decoded, bound, bound) for e in (enhancer, type(enhancer)())]
-            assert found[0].tobytes() == found[1].tobytes()
+            corrected = [e.apply(data, decoded, bound, bound) for e in (enhancer, type(enhancer)())]
+            assert corrected[0].tobytes() == corrected[1].tobytes()
 
     def test_truncated_bytes_are_refused(self, enhancer: Enhancer) -> None:
         """Bytes of another length raise DataError."""

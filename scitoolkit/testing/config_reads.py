@@ -29,7 +29,7 @@ class ConfigReads:
                 yield from self.unread(section, f"{key}.")
             if sections or _picks_the_class(type(config), name):
                 continue
-            if not any((known, name) in self.fields for known in type(config).__mro__):
+            if not any((parent, name) in self.fields for parent in type(config).__mro__):
                 yield f"{prefix}{name}"
 
 

@@ -81,14 +81,14 @@ class DecoderContract:
         coordinates, latent = _points(DIMS)
         coordinates.requires_grad_()
         plan = taylor.make_plan(DIMS, DERIVATIVES)
-        found = network(coordinates, latent, plan)
+        decoded = network(coordinates, latent, plan)
         values = network(coordinates, latent, taylor.make_plan(DIMS, []))[0]
-        torch.testing.assert_close(found[0], values)
+        torch.testing.assert_close(decoded[0], values)
         for index in DERIVATIVES:
             wanted = torch.stack(
                 [_derivative(f, coordinates, index) for f in values.unbind(-1)], -1
             )
-            torch.testing.assert_close(found[plan.index(index)], wanted, rtol=1e-8, atol=1e-9)
+            torch.testing.assert_close(decoded[plan.index(index)], wanted, rtol=1e-8, atol=1e-9)
 
     def test_everything_is_learned_from_derivatives_too(self, decoder: DecoderConfig) -> None:
         """A loss of values and second derivatives has gradients for latent vectors and weights."""

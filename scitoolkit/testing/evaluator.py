@@ -37,9 +37,9 @@ class EvaluatorContract:
         raise NotImplementedError("override the fixture `evaluator`")
 
     @contextlib.contextmanager
-    def started(self, config: EvaluatorConfig, **given: Any) -> Iterator[Evaluator]:
+    def started(self, config: EvaluatorConfig, **options: Any) -> Iterator[Evaluator]:
         """Yield a started evaluator with 2 workers, or with as many as it has; close it."""
-        resources: dict[str, Any] = {"workers": 2, **given}
+        resources: dict[str, Any] = {"workers": 2, **options}
         if "workers" not in config.reads:
             del resources["workers"]
         with config.session():
@@ -57,16 +57,16 @@ class EvaluatorContract:
 
     def test_every_task_has_one_outcome(self, evaluator: EvaluatorConfig, tmp_path: Path) -> None:
         """Outcomes have their task, metrics, epochs, worker and times on the evaluator's clock."""
-        given = {"threads": 1} if "threads" in evaluator.reads else {}
-        with self.started(evaluator, **given) as running:
+        options = {"threads": 1} if "threads" in evaluator.reads else {}
+        with self.started(evaluator, **options) as running:
             began = running.now()
             tasks = [
                 _task(tmp_path, k, "answer", stage=k % 2, pause=0.05 * (3 - k % 3))
                 for k in range(2 * running.workers + 1)
             ]
-            found = _outcomes(running, tasks)
+            outcomes = _outcomes(running, tasks)
             ended = running.now()
-        for task, outcome in zip(tasks, found, strict=True):
+        for task, outcome in zip(tasks, outcomes, strict=True):
             assert (outcome.task, outcome.failure) == (task, "")
             assert outcome.epochs == [{"epoch": 1, "loss": 0.5}]
             expected = {
@@ -74,7 +74,7 @@ class EvaluatorContract:
                 "budget": task.budget,
                 "number": task.trial,
                 "resumed": task.resumed,
-                **given,
+                **options,
             }
             assert expected.items() <= outcome.metrics.items()
             assert (Path(str(task.directory)) / "answered").exists()
@@ -88,13 +88,13 @@ class EvaluatorContract:
         tasks = [_task(tmp_path, k, "raise", failure=kind) for k, kind in enumerate(raised)]
         tasks += [_task(tmp_path, len(raised) + k, kind) for k, kind in enumerate(kinds)]
         with self.started(evaluator) as running:
-            found = _outcomes(running, tasks)
-        assert [outcome.failure for outcome in found] == [*raised, *kinds.values()]
-        for outcome in found[:-1]:
+            outcomes = _outcomes(running, tasks)
+        assert [outcome.failure for outcome in outcomes] == [*raised, *kinds.values()]
+        for outcome in outcomes[:-1]:
             assert outcome.error.strip()
             assert not outcome.metrics or outcome.failure == "not finite"
             assert outcome.epochs == [{"epoch": 1, "loss": 0.5}]
-        assert all("as asked" in outcome.error for outcome in found[: len(raised)])
+        assert all("as asked" in outcome.error for outcome in outcomes[: len(raised)])
 
     def test_dead_workers_are_replaced(self, evaluator: EvaluatorConfig, tmp_path: Path) -> None:
         """A worker that is killed fails its own trial only, unless it is this process."""
@@ -103,8 +103,8 @@ class EvaluatorContract:
             if first.metrics["pid"] == os.getpid():
                 return
             acts = ["die"] * (running.workers + 1) + ["answer"] * running.workers
-            found = _outcomes(running, [_task(tmp_path, k + 1, a) for k, a in enumerate(acts)])
-        for name, outcome in zip(acts, found, strict=True):
+            outcomes = _outcomes(running, [_task(tmp_path, k + 1, a) for k, a in enumerate(acts)])
+        for name, outcome in zip(acts, outcomes, strict=True):
             assert outcome.failure == ("worker died" if name == "die" else "")
             assert bool(outcome.error.strip()) == (name == "die")
 
@@ -173,11 +173,11 @@ def _task(folder: Path, number: int, name: str, stage: int = 0, **values: Any) -
 def _outcomes(running: Evaluator, tasks: Sequence[Task]) -> list[Outcome]:
     """Run the tasks as the manager does; return one outcome of each, in their order."""
     started, waiting = time.monotonic(), list(tasks)
-    found: list[Outcome] = []
-    while len(found) < len(tasks):
-        while waiting and len(tasks) - len(waiting) - len(found) < running.workers:
+    outcomes: list[Outcome] = []
+    while len(outcomes) < len(tasks):
+        while waiting and len(tasks) - len(waiting) - len(outcomes) < running.workers:
             running.submit(waiting.pop(0))
-        found += running.wait(None if running.blocking else 1.0)
-        assert time.monotonic() < started + 2 * PATIENCE, f"only {found} of {tasks}"
+        outcomes += running.wait(None if running.blocking else 1.0)
+        assert time.monotonic() < started + 2 * PATIENCE, f"only {outcomes} of {tasks}"
     assert running.wait(0.0) == []
-    return sorted(found, key=lambda outcome: outcome.task.trial)
+    return sorted(outcomes, key=lambda outcome: outcome.task.trial)

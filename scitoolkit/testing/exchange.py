@@ -47,8 +47,8 @@ class ExchangeContract:
         propagated, and the failure of one rank is reported on all. Weights updated in parts are
         bit-identical on all ranks, and their errors do not accumulate.
         """
-        given = json.dumps({"folder": str(tmp_path), "exchange": exchange.model_dump()})
-        assert launch(RANKS, [given], module="scitoolkit.testing.exchange") == 0
+        request = json.dumps({"folder": str(tmp_path), "exchange": exchange.model_dump()})
+        assert launch(RANKS, [request], module="scitoolkit.testing.exchange") == 0
         ranks = [torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(RANKS)]
         kinds_of_sums = ["sums"] * exchange.sums + ["parts"] * exchange.shards
         assert kinds_of_sums, "an exchange returns sums, parts, or both"
@@ -142,9 +142,9 @@ def _published(sums: _Sums, steps: int) -> float:
             with torch.no_grad():
                 local(part).add_(move[shard_offset(part) :][:rows])
         sums.buckets.publish()
-    found = torch.cat([p.detach().flatten() for _, p in sums.named])
+    flat = torch.cat([p.detach().flatten() for _, p in sums.named])
     expected = torch.cat([x.flatten() for x in exact])
-    return float((found - expected).norm() / expected.norm())
+    return float((flat - expected).norm() / expected.norm())
 
 
 def main() -> None:

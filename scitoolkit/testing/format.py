@@ -110,17 +110,17 @@ class FormatContract:
 
     def test_round_trip(self, path: Path, fields: xr.Dataset) -> None:
         """Values, dtypes, dims, coordinates and units are restored; selections can be read."""
-        with open_fields(path) as found:
-            assert set(found.data_vars) == set(fields.data_vars)
+        with open_fields(path) as stored:
+            assert set(stored.data_vars) == set(fields.data_vars)
             for name, expected in fields.data_vars.items():
-                array = found[name]
+                array = stored[name]
                 assert array.dims == expected.dims
                 np.testing.assert_array_equal(array.values, expected.values)
                 np.testing.assert_array_equal(array[2:4, 1].values, expected[2:4, 1].values)
                 assert array.dtype.newbyteorder("=") == expected.dtype
                 assert dict(expected.attrs).items() <= dict(array.attrs).items()
             for name in fields.coords:
-                np.testing.assert_array_equal(found[name].values, fields[name].values)
+                np.testing.assert_array_equal(stored[name].values, fields[name].values)
 
     def test_described_without_reading(
         self, format: type[Format], path: Path, fields: xr.Dataset
@@ -143,8 +143,8 @@ class FormatContract:
             with pytest.raises(DataError, match=format.name):
                 open_source(path, {"a": name})
             return
-        found = open_source(path, {"a": name}).read(np.array([4, 0, 5]))["a"]
-        np.testing.assert_array_equal(found, values[[4, 0, 5]])
+        rows = open_source(path, {"a": name}).read(np.array([4, 0, 5]))["a"]
+        np.testing.assert_array_equal(rows, values[[4, 0, 5]])
         cropped = open_source(path, {"a": name}, crop={dim: (1, 3)}).read(np.array([2]))["a"]
         np.testing.assert_array_equal(cropped, values[[2], :, 1:3])
         if format.planned:
@@ -181,6 +181,6 @@ class FormatContract:
                 writer.finish()
             writer.discard()
             assert [p.name for p in tmp_path.iterdir()] == [path.name] * finished
-        with open_fields(path) as found:
-            assert found["u"].values.tolist() == [[1.0] * 4, [1.0] * 4, [0.0] * 4]
-            assert found["u"].attrs["units"] == "K"
+        with open_fields(path) as stored:
+            assert stored["u"].values.tolist() == [[1.0] * 4, [1.0] * 4, [0.0] * 4]
+            assert stored["u"].attrs["units"] == "K"

@@ -93,8 +93,8 @@ class GeneratorContract:
         origin = Origin(generator.model_dump(mode="json"), 3, {}, dict(made.invariants))
         path = tmp_path / f"sample{generator.suffix}"
         generator.write(made, origin, path)
-        frames, found = generator.read(path)
-        assert found == origin
+        frames, parameters = generator.read(path)
+        assert parameters == origin
         assert same_frames(frames, made.frames)
 
     def test_figures_can_be_drawn(self, generator: Generator, made: Sample) -> None:

@@ -72,10 +72,10 @@ class GuardContract:
     def test_the_given_state_is_not_changed(self, guard, grid, states):
         """Neither the dictionary nor the tensors are modified."""
         new, old = states
-        kept = {n: v.clone() for n, v in new.items()}
+        copies = {n: v.clone() for n, v in new.items()}
         guard.build(grid)(new, old)
-        assert new.keys() == kept.keys()
-        assert all(torch.equal(new[n], kept[n]) for n in kept)
+        assert new.keys() == copies.keys()
+        assert all(torch.equal(new[n], copies[n]) for n in copies)
 
     def test_gradients_are_finite(self, guard, grid, states):
         """Gradients through the guard are finite."""

@@ -61,11 +61,11 @@ class KernelContract:
         member = self.member()
         if "operation" in metafunc.fixturenames:
             loaded = [operations.get(name) for name in operations if name not in self.skip]
-            served = [each for each in loaded if member.serves(each.name)]
-            metafunc.parametrize("operation", served, ids=[each.name for each in served])
+            served = [operation for operation in loaded if member.serves(operation.name)]
+            metafunc.parametrize("operation", served, ids=[operation.name for operation in served])
         if "dtype" in metafunc.fixturenames:
             dtypes = member.dtypes or tuple(TOLERANCE)
-            metafunc.parametrize("dtype", dtypes, ids=[str(each)[6:] for each in dtypes])
+            metafunc.parametrize("dtype", dtypes, ids=[str(kind)[6:] for kind in dtypes])
 
     def test_values_and_all_derivatives_equal_the_reference(
         self, operation: Operation, dtype: torch.dtype
@@ -75,9 +75,9 @@ class KernelContract:
         for example in operation.iterate_examples(Numbers(dtype, self.device)):
             run = self.chosen(operation, example)
             with poisoned():
-                found = derivatives(run, example, order)
+                actual = derivatives(run, example, order)
             expected = derivatives(operation.reference, example, order)
-            for level, (ours, theirs) in enumerate(zip(found, expected, strict=True)):
+            for level, (ours, theirs) in enumerate(zip(actual, expected, strict=True)):
                 where = f"{operation.name}, {example.label}, derivative {level}"
                 assert_close(ours, theirs, TOLERANCE[dtype], where)
 
@@ -124,9 +124,9 @@ class KernelContract:
             with pytest.raises(Exception, match=r"do not run under torch\.compile"):
                 derivatives(compiled, example, order)
             return
-        found = derivatives(compiled, example, order)
+        actual = derivatives(compiled, example, order)
         expected = derivatives(run, example, order)
-        for level, (ours, theirs) in enumerate(zip(found, expected, strict=True)):
+        for level, (ours, theirs) in enumerate(zip(actual, expected, strict=True)):
             where = f"{operation.name} compiled, {example.label}, derivative {level}"
             assert_close(ours, theirs, TOLERANCE[self.dtype()], where)
 
@@ -141,11 +141,11 @@ class KernelContract:
         program = torch.export.export(module, example.tensors)
         targets = [str(node.target) for node in program.graph.nodes]
         assert any(name.startswith(self.namespace) for name in targets), targets
-        found, expected = (
+        actual, expected = (
             outputs_of(run, example, example.tensors) for run in (program.module(), module)
         )
         where = f"{operation.name} exported, {example.label}"
-        assert_close(found, expected, TOLERANCE[self.dtype()], where)
+        assert_close(actual, expected, TOLERANCE[self.dtype()], where)
 
     def dtype(self) -> torch.dtype:
         """Return the dtype of tests that run once: float64 if the backend supports it."""
@@ -204,12 +204,12 @@ def outputs_of(run: Callable[..., Any], example: Example, tensors: tuple[Tensor,
 
 def derivatives(run: Callable[..., Any], example: Example, order: int) -> list[list[Tensor]]:
     """Return the outputs, then per order the gradients by all tensors and cotangents."""
-    inputs = [each.detach().clone().requires_grad_(order > 0) for each in example.tensors]
+    inputs = [tensor.detach().clone().requires_grad_(order > 0) for tensor in example.tensors]
     level = outputs_of(run, example, tuple(inputs))
     levels = [level]
     for depth in range(order):
-        recorded = [each for each in level if each.requires_grad]
-        cotangents = [_cotangent(each, depth) for each in recorded]
+        recorded = [tensor for tensor in level if tensor.requires_grad]
+        cotangents = [_cotangent(tensor, depth) for tensor in recorded]
         more = depth + 1 < order
         level = list(
             torch.autograd.grad(
@@ -218,7 +218,7 @@ def derivatives(run: Callable[..., Any], example: Example, order: int) -> list[l
         )
         levels.append(level)
         inputs = [*inputs, *cotangents]
-    return [[each.detach() for each in level] for level in levels]
+    return [[tensor.detach() for tensor in level] for level in levels]
 
 
 def _cotangent(like: Tensor, depth: int) -> Tensor:

@@ -103,8 +103,8 @@ class LoaderContract:
         json.dumps(loader.stats())
 
     def _valid(self, batch: Batch) -> list[Hashable]:
-        found = self.samples(batch)
-        return found[: int(batch.get("num_valid", torch.tensor(len(found))))]
+        samples = self.samples(batch)
+        return samples[: int(batch.get("num_valid", torch.tensor(len(samples))))]
 
 
 def _equal(first: list[Batch], second: list[Batch]) -> bool:

@@ -20,9 +20,9 @@ def check_registered(kind: Kind[Any], member: Any) -> None:
         member: a member, or its class, with an attribute `name`.
     """
     assert kind.get(member.name) is (member if isinstance(member, type) else type(member))
-    found = kind.member(member.name)
-    assert found.summary
-    assert not found.problem, found.problem
+    description = kind.member(member.name)
+    assert description.summary
+    assert not description.problem, description.problem
 
 
 def check_settings(config: Config) -> None:

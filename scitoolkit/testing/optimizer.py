@@ -49,8 +49,8 @@ class Curve:
 
     def residual(self, parameters: dict[str, Tensor], sample: dict[str, Tensor]) -> Tensor:
         """Return the error at one point."""
-        found = torch.func.functional_call(self.model, parameters, (sample["x"][None],))
-        return found[0] - sample["y"]
+        prediction = torch.func.functional_call(self.model, parameters, (sample["x"][None],))
+        return prediction[0] - sample["y"]
 
     def batch_size(self, batch: dict[str, Tensor]) -> int:
         """Return the number of samples."""

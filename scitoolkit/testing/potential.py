@@ -130,8 +130,8 @@ class PotentialContract:
     def evaluate(cls, model: Potential, *frames: Configuration) -> dict[str, Array]:
         """Return the outputs of the model for all frames, in one batch."""
         with torch.no_grad():
-            found = model(collate([cls.graph(model, each) for each in frames]))
-        return {name: value.double().numpy() for name, value in found.items()}
+            out = model(collate([cls.graph(model, frame) for frame in frames]))
+        return {name: value.double().numpy() for name, value in out.items()}
 
     def test_forces_are_the_negative_gradient_of_the_energy(self, model: Potential) -> None:
         """By central differences along some coordinates."""
@@ -181,11 +181,11 @@ class PotentialContract:
                 cell=frame.cell @ turn,
                 positions=(frame.positions[order] + rng.normal(size=3)) @ turn,
             )
-            found = self.evaluate(model, moved)
-            assert found["energy"] == pytest.approx(plain["energy"], rel=1e-11)
-            np.testing.assert_allclose(found["forces"], plain["forces"][order] @ turn, atol=1e-9)
+            result = self.evaluate(model, moved)
+            assert result["energy"] == pytest.approx(plain["energy"], rel=1e-11)
+            np.testing.assert_allclose(result["forces"], plain["forces"][order] @ turn, atol=1e-9)
             virial = turn.T @ plain["virial"][0] @ turn
-            np.testing.assert_allclose(found["virial"][0], virial, atol=1e-8)
+            np.testing.assert_allclose(result["virial"][0], virial, atol=1e-8)
 
     def test_a_small_cell_equals_its_supercell(self, model: Potential) -> None:
         """Every atom interacts with several of its periodic images."""
@@ -207,9 +207,9 @@ class PotentialContract:
         alone = self.cluster(self.type_map[:1], [0, 0, 0])
         frames = [self.frame(2), alone, self.frame(3, molecules=1)]
         together = self.evaluate(model, *frames)
-        single = [self.evaluate(model, each) for each in frames]
+        single = [self.evaluate(model, frame) for frame in frames]
         for name in ("energy", "forces", "virial", "atomic_energy"):
-            expected = np.concatenate([each[name] for each in single])
+            expected = np.concatenate([part[name] for part in single])
             np.testing.assert_allclose(together[name], expected, rtol=1e-10, atol=1e-9)
 
     def test_an_atom_passes_the_cutoff_smoothly(self, model: Potential) -> None:
@@ -221,9 +221,9 @@ class PotentialContract:
                     self.cluster([*pair, first], [[0, 0, 0], [distance, 0, 0], [0, 1.5, 0]])
                     for distance in cutoff + np.linspace(-2e-3, 2e-3, 9)
                 ]
-                found = self.evaluate(model, *frames)
-                forces = found["forces"].reshape(9, 3, 3)[:, 1, 0]
-                assert np.abs(np.diff(found["energy"], 2)).max() < 1e-6
+                result = self.evaluate(model, *frames)
+                forces = result["forces"].reshape(9, 3, 3)[:, 1, 0]
+                assert np.abs(np.diff(result["energy"], 2)).max() < 1e-6
                 assert np.abs(np.diff(forces)).max() < 1e-3
 
     def cutoffs(self, model: Potential) -> set[float]:
@@ -235,9 +235,9 @@ class PotentialContract:
         first, second = self.type_map
         one, other = (self.evaluate(model, self.cluster([s], [0, 0, 0])) for s in (first, second))
         apart = self.cluster([first, second], [[0, 0, 0], [model.cutoff + 1, 0, 0]])
-        found = self.evaluate(model, apart)
-        assert found["energy"][0] == pytest.approx(one["energy"][0] + other["energy"][0])
-        assert np.abs(found["forces"]).max() == 0
+        result = self.evaluate(model, apart)
+        assert result["energy"][0] == pytest.approx(one["energy"][0] + other["energy"][0])
+        assert np.abs(result["forces"]).max() == 0
         assert np.isfinite(one["energy"]).all()
 
     def test_gradients_of_a_force_loss(self, case: Mapping[str, Any]) -> None:
@@ -249,8 +249,8 @@ class PotentialContract:
         directions = [torch.randn(p.shape, generator=generator).to(p) for p in parameters]
 
         def loss() -> Tensor:
-            found = model(graph)
-            return found["forces"].square().sum() + 0.01 * found["energy"].square().sum()
+            out = model(graph)
+            return out["forces"].square().sum() + 0.01 * out["energy"].square().sum()
 
         loss().backward()
         pairs = [(p, d) for p, d in zip(parameters, directions, strict=True) if p.grad is not None]
@@ -272,15 +272,15 @@ class PotentialContract:
         save_model(model, config, tmp_path / "model")
         again, resolved, _ = load_model(tmp_path)
         assert resolved.model == config.model
-        expected, found = self.evaluate(model, self.frame()), self.evaluate(again, self.frame())
+        expected, actual = self.evaluate(model, self.frame()), self.evaluate(again, self.frame())
         for name, value in expected.items():
-            np.testing.assert_array_equal(found[name], value)
+            np.testing.assert_array_equal(actual[name], value)
 
     def test_a_copy_is_the_same_model(self, model: Potential) -> None:
         """Also after an evaluation, because cached constants are not copied."""
         expected = self.evaluate(model, self.frame())
-        found = self.evaluate(copy.deepcopy(model), self.frame())
-        np.testing.assert_array_equal(found["forces"], expected["forces"])
+        actual = self.evaluate(copy.deepcopy(model), self.frame())
+        np.testing.assert_array_equal(actual["forces"], expected["forces"])
 
     @device_part
     def test_a_gpu_gives_the_same_numbers(self, case: Mapping[str, Any]) -> None:
@@ -331,14 +331,14 @@ class PotentialContract:
                 model.compress()
             return
         model.compress(shortest=0.5, tolerance=1e-10)
-        found = self.evaluate(model, frame)
-        assert found["energy"] == pytest.approx(expected["energy"], rel=1e-8)
-        np.testing.assert_allclose(found["forces"], expected["forces"], rtol=1e-6, atol=1e-8)
+        result = self.evaluate(model, frame)
+        assert result["energy"] == pytest.approx(expected["energy"], rel=1e-8)
+        np.testing.assert_allclose(result["forces"], expected["forces"], rtol=1e-6, atol=1e-8)
 
     def test_float32_is_near_float64(self, case: Mapping[str, Any], model: Potential) -> None:
         """With the same weights rounded to float32; energies are summed in float64."""
         lower = self.make(case, precision="float32")
-        expected, found = self.evaluate(model, self.frame()), self.evaluate(lower, self.frame())
+        expected, actual = self.evaluate(model, self.frame()), self.evaluate(lower, self.frame())
         forces = expected["forces"]
-        assert found["energy"] == pytest.approx(expected["energy"], rel=1e-4)
-        assert np.abs(found["forces"] - forces).max() < 2e-3 * max(0.1, np.abs(forces).max())
+        assert actual["energy"] == pytest.approx(expected["energy"], rel=1e-4)
+        assert np.abs(actual["forces"] - forces).max() < 2e-3 * max(0.1, np.abs(forces).max())

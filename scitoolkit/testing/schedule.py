@@ -69,10 +69,10 @@ class ScheduleContract:
 
     def test_a_warm_up_is_linear_or_refused(self, schedule: ScheduleConfig) -> None:
         """After `warmup_steps` the schedule follows as without them, over the remaining steps."""
-        given = schedule.model_dump()
+        settings = schedule.model_dump()
         try:
             warm, plain = (
-                type(schedule)(**{**given, "warmup_steps": steps}) for steps in (WARMUP, 0)
+                type(schedule)(**{**settings, "warmup_steps": steps}) for steps in (WARMUP, 0)
             )
         except ConfigError:
             return

@@ -81,34 +81,34 @@ class SpaceContract:
 
     def test_registered_as_plain_data(self, space: str) -> None:
         """The description is valid and unchanged by JSON, so that a resumed search is the same."""
-        found = spaces.get(space)
-        assert found.size > 1
-        assert json.loads(json.dumps(found.describe())) == found.describe()
-        assert Space(found.describe()).describe() == found.describe()
-        point = found.sample(random.Random(0))
+        kind = spaces.get(space)
+        assert kind.size > 1
+        assert json.loads(json.dumps(kind.describe())) == kind.describe()
+        assert Space(kind.describe()).describe() == kind.describe()
+        point = kind.sample(random.Random(0))
         assert json.loads(json.dumps(point)) == point
 
     def test_drawn_configurations_are_valid(self, space: str, configuration: Path) -> None:
         """Draws, also with numbers at a bound, are valid and set every key that they name."""
-        found, trial, rng = spaces.get(space), TrainedTrial(str(configuration)), random.Random(0)
+        kind, trial, rng = spaces.get(space), TrainedTrial(str(configuration)), random.Random(0)
         for number in range(DRAWS):
-            point = found.sample(rng)
+            point = kind.sample(rng)
             if number % 2:
-                point = _at_bounds(found, point, rng)
+                point = _at_bounds(kind, point, rng)
             _assert_set(trial, point, seed=number)
-            assert found.decode(found.encode(point)) == point
+            assert kind.decode(kind.encode(point)) == point
 
     def test_every_value_of_a_choice_is_drawn_and_valid(
         self, space: str, configuration: Path
     ) -> None:
         """No value is unreachable by its conditions, and none is refused by the domain."""
-        found, trial, rng = spaces.get(space), TrainedTrial(str(configuration)), random.Random(1)
-        choices = {n: p for n, p in found.parameters.items() if isinstance(p, Choice)}
+        kind, trial, rng = spaces.get(space), TrainedTrial(str(configuration)), random.Random(1)
+        choices = {n: p for n, p in kind.parameters.items() if isinstance(p, Choice)}
         missing = {(name, json.dumps(v)) for name, p in choices.items() for v in p.values}
         for _ in range(TRIES):
             if not missing:
                 break
-            point = found.sample(rng)
+            point = kind.sample(rng)
             new = missing & {(name, json.dumps(point[name])) for name in choices.keys() & point}
             if new:
                 _assert_set(trial, point)
@@ -136,20 +136,20 @@ def _assert_set(trial: TrainedTrial, point: Configuration, seed: int | None = No
     _, config = trial.resolve(point, seed=seed)
     trial.cost(point)
     for key, value in point.items():
-        found: Any = config
+        value_at: Any = config
         for part in key.split("."):
-            found = _item(found, part)
-        assert _equal(found, value), f"{key} is {found!r}, not {value!r}"
+            value_at = _item(value_at, part)
+        assert _equal(value_at, value), f"{key} is {value_at!r}, not {value!r}"
 
 
 def _item(parent: Any, name: str) -> Any:
     return parent[name] if isinstance(parent, Mapping) else getattr(parent, name)
 
 
-def _equal(found: Any, value: Any) -> bool:
+def _equal(actual: Any, value: Any) -> bool:
     """Return whether a setting has a value of the space; a member may be given by its name."""
     if isinstance(value, Mapping):
-        return all(_equal(_item(found, name), part) for name, part in value.items())
+        return all(_equal(_item(actual, name), part) for name, part in value.items())
     if isinstance(value, list):
-        return len(found) == len(value) and all(map(_equal, found, value))
-    return bool(getattr(found, "name", found) == value)
+        return len(actual) == len(value) and all(map(_equal, actual, value))
+    return bool(getattr(actual, "name", actual) == value)

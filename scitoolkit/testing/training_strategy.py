@@ -106,7 +106,8 @@ class Regression:
 
 def training(strategy: StrategyConfig, **settings: Any) -> TrainingConfig:
     """Return a training in which samples, norms, averages and shapes of all ranks matter."""
-    given = {k: v for k, v in strategy.model_dump().items() if k in TrainingConfig.model_fields}
+    keys = TrainingConfig.model_fields
+    of_training = {k: v for k, v in strategy.model_dump().items() if k in keys}
     # LAMB needs the norms of whole parameters.
     optimizer = "adamw" if strategy.shards_parameters else "lamb"
     return TrainingConfig.model_validate(
@@ -121,7 +122,7 @@ def training(strategy: StrategyConfig, **settings: Any) -> TrainingConfig:
             "device": "cpu",
             "progress": False,
             "timeout_seconds": 60,
-            **given,
+            **of_training,
             **settings,
         }
     )
@@ -156,20 +157,20 @@ def results(config: TrainingConfig, folder: Path, *, conditional: bool) -> dict[
     """Return the results of four trainings on this rank; one is stopped and resumed."""
     task = Regression(conditional=conditional)
     with process_group(config):
-        found = {"whole": fit(config, task), "deferred": fit(config, Regression(device="meta"))}
+        weights = {"whole": fit(config, task), "deferred": fit(config, Regression(device="meta"))}
         run = RunDirectory.create(folder, "run", Config()) if current_rank() == 0 else None
         part = config.model_copy(update={"steps": STOPPED})
         fit(part, Regression(conditional=conditional), run)
         if run is not None:
             shutil.copytree(run.path, folder / "stopped")
-        found["resumed"] = fit(config, Regression(conditional=conditional), run, resume=True)
+        weights["resumed"] = fit(config, Regression(conditional=conditional), run, resume=True)
         with contextlib.suppress(ConfigError):
-            found["tied"] = fit(config, Regression(tied=True))
+            weights["tied"] = fit(config, Regression(tied=True))
     # Without the other ranks, with which the model must not communicate any more.
     x = torch.ones(2, 3).double()
     task.loss({"x": x, "y": x[:, :1]})[0].backward()
     assert not any(isinstance(p.grad, DTensor) for p in task.model.parameters())
-    return {f"{case} {name}": x for case, tensors in found.items() for name, x in tensors.items()}
+    return {f"{case} {name}": x for case, tensors in weights.items() for name, x in tensors.items()}
 
 
 def fail(config: TrainingConfig, failure: str) -> None:
@@ -245,14 +246,14 @@ class TrainingStrategyContract:
             folders.append(tmp_path / "several")
             assert _launched(strategy, folders[1], conditional=conditional) == 0
             ranks += [torch.load(folders[1] / f"{rank}.pt") for rank in range(RANKS)]
-        for found in ranks:
-            assert all(name.startswith("tied ") for name in expected.keys() - found.keys())
-            for name, tensor in found.items():
+        for outcome in ranks:
+            assert all(name.startswith("tied ") for name in expected.keys() - outcome.keys())
+            for name, tensor in outcome.items():
                 assert _close(tensor, expected[name]), name
                 if name.startswith("whole "):
-                    assert torch.equal(found[name.replace("whole", "resumed")], tensor), name
-        for found in ranks[2:]:
-            assert all(torch.equal(tensor, ranks[1][name]) for name, tensor in found.items())
+                    assert torch.equal(outcome[name.replace("whole", "resumed")], tensor), name
+        for outcome in ranks[2:]:
+            assert all(torch.equal(tensor, ranks[1][name]) for name, tensor in outcome.items())
         for folder in folders:
             run = RunDirectory(folder / "stopped")
             continued = fit(single, Regression(conditional=conditional), run, resume=True)
@@ -278,24 +279,24 @@ def _close(x: Tensor, y: Tensor) -> bool:
 
 def _launched(strategy: StrategyConfig, folder: Path, **options: Any) -> int:
     folder.mkdir(exist_ok=True)
-    given = {"folder": str(folder), "strategy": strategy.model_dump(), **options}
-    return launch(RANKS, [json.dumps(given)], module="scitoolkit.testing.training_strategy")
+    request = {"folder": str(folder), "strategy": strategy.model_dump(), **options}
+    return launch(RANKS, [json.dumps(request)], module="scitoolkit.testing.training_strategy")
 
 
 def main() -> int:
     """Run one rank of the contract suite."""
-    given = json.loads(sys.argv[1])
+    request = json.loads(sys.argv[1])
     kinds()
-    section = given["strategy"]
+    section = request["strategy"]
     config = training(training_strategies.get(section["name"]).model_validate(section))
-    folder, rank = Path(given["folder"]), current_rank()
+    folder, rank = Path(request["folder"]), current_rank()
     try:
-        if "failure" in given:
+        if "failure" in request:
             with process_group(config):
-                fail(config, given["failure"])
+                fail(config, request["failure"])
         else:
-            found = results(config, folder, conditional=given["conditional"])
-            torch.save(found, folder / f"{rank}.pt")
+            outcome = results(config, folder, conditional=request["conditional"])
+            torch.save(outcome, folder / f"{rank}.pt")
     except ScitoolkitError as error:
         return error.exit_code
     return 0

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 TUTORIAL = Path(__file__).parents[2] / "docs" / "tutorials" / "fortran-solver.md"
-BLOCK = re.compile(r"```(bash|python|fortran)\n(.*?)```", re.DOTALL)
+BLOCK = re.compile(r"```(bash|python|fortran)[^\n]*\n(.*?)```", re.DOTALL)
 
 
 @pytest.mark.skipif(not shutil.which("gfortran"), reason="no gfortran")
@@ -33,7 +33,7 @@ def test_the_solver_runs_with_the_surrogate_and_falls_back_outside_its_box(tmp_p
 @pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler")
 def test_the_c_program_calls_the_surrogate_and_reports_a_point_outside_its_range(tmp_path):
     text = TUTORIAL.with_name("c-program.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"^```(python|c|bash)\n(.*?)^```", text, re.M | re.S)
+    blocks = re.findall(r"^```(python|c|bash)[^\n]*\n(.*?)^```", text, re.M | re.S)
     code = {kind: "\n".join(body for name, body in blocks if name == kind) for kind, _ in blocks}
     (tmp_path / "main.c").write_text(code["c"])
     for command in (

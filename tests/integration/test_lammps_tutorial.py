@@ -10,7 +10,7 @@ import pytest
 from lammps_runs import lammps_python
 
 TUTORIAL = Path(__file__).parents[2] / "docs" / "tutorials" / "lammps.md"
-BLOCK = re.compile(r"```(bash|python|lammps)\n(.*?)```", re.DOTALL)
+BLOCK = re.compile(r"```(bash|python|lammps)[^\n]*\n(.*?)```", re.DOTALL)
 
 
 @pytest.mark.skipif(lammps_python() is None, reason="no LAMMPS: make .venv-peers/lammps/.installed")

@@ -20,6 +20,15 @@ def test_pages_made_from_the_code_are_what_the_code_says():
         assert path.read_text(encoding="utf-8") == text, f"run {MAKE}"
 
 
+def test_a_domain_has_a_feature_or_a_reason_why_not_but_never_both():
+    features = runpy.run_path(str(MAKE.with_name("features.py")))
+    cells, reason = features["cells"](), features["reason"]
+    assert len(cells) >= 60
+    assert [cell for cell, text in cells.items() if bool(text) == bool(reason(*cell))] == []
+    stated = {(what, domain) for what, of in features["REASONS"] for domain in of}
+    assert stated <= set(cells)  # no reason for a feature or domain that is no more
+
+
 def test_every_page_is_in_the_navigation():
     navigation = (DOCS.parent / "mkdocs.yml").read_text(encoding="utf-8")
     pages = [str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md")]

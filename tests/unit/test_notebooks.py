@@ -34,20 +34,22 @@ def test_a_notebook_is_its_page(page):
     assert len(set(identities)) == len(identities)
     code = ["".join(c["source"]) for c in book["cells"] if c["cell_type"] == "code"]
     blocks = re.findall(r"^```python[^\n]*\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
-    assert [c for c in code if not c.startswith("%%bash")] == [b.rstrip("\n") for b in blocks]
+    assert [c for c in code if not c.startswith("%%")] == [b.rstrip("\n") for b in blocks]
     for cell in code:
-        if not cell.startswith("%%bash"):
+        if not cell.startswith("%%"):
             ast.parse(cell)
 
 
 def test_text_commands_code_and_other_blocks():
     page = (
-        "# A\n\n```\nscitoolkit ls\n```\ntext\n```yaml\na: 1\n```\n\n```python\nx = 1\n```\nend\n"
+        "# A\n\n```bash\nscitoolkit ls\n```\ntext\n```yaml\na: 1\n```\n\n"
+        '```c title="a.c"\nint a;\n```\n```python\nx = 1\n```\nend\n'
     )
     assert list(notebooks.cells(page)) == [
         ("markdown", "# A"),
-        ("code", "%%bash\nscitoolkit ls"),
+        ("code", "%%bash -e\nscitoolkit ls"),
         ("markdown", "text\n```yaml\na: 1\n```"),
+        ("code", "%%writefile a.c\nint a;"),
         ("code", "x = 1"),
         ("markdown", "end"),
     ]

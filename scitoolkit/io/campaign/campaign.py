@@ -14,7 +14,13 @@ import numpy as np
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.notebook import html_facts, html_page, html_table
 from scitoolkit.io.campaign.cache import IndexCache
-from scitoolkit.io.campaign.channels import Channel, Coordinate, Part, coordinates_of
+from scitoolkit.io.campaign.channels import (
+    Channel,
+    Coordinate,
+    Part,
+    coordinates_of,
+    require_coordinates,
+)
 from scitoolkit.io.campaign.files import find_files, of_known_formats
 from scitoolkit.io.campaign.headers import Header
 from scitoolkit.io.campaign.index import SampleIndex
@@ -257,6 +263,7 @@ def open_campaign(
     if fresh:
         used = {c.array.path: c.array for c in channels.values()}
         segments = find_segments(segments, first, layout, used, options)
+        require_coordinates(segments, channels.values())
         if several:
             turned = find_turns(segments, channels.values())
             tuples = {k: [astuple(t) for t in v] for k, v in turned.items()}

@@ -84,3 +84,19 @@ def coordinates_of(
             attrs = {k: v for k, v in stored.attrs.items() if k in _ATTRIBUTES}
             found[dim] = ((dim,), stored.values, attrs)
     return found
+
+
+def require_coordinates(segments: Segments, channels: Iterable[Channel]) -> None:
+    """Raise if a coordinate of the first file has entries without a value.
+
+    Raises:
+        DataError: with the first such entry.
+    """
+    for dim, (_, points, _) in coordinates_of(segments, 0, channels).items():
+        values = np.asarray(points)
+        if values.dtype.kind == "f" and not np.isfinite(values).all():
+            entry = int(np.flatnonzero(~np.isfinite(values))[0])
+            raise DataError(
+                f"coordinate {dim} has missing or infinite entries, the first at {entry}",
+                where=segments.path(0),
+            )

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import h5py
 import numpy as np
@@ -17,6 +17,9 @@ from scitoolkit.io.coordinates import READ_ERRORS
 from scitoolkit.io.formats.base import Format, format_of, formats, unreadable
 from scitoolkit.io.loader.hdf5 import hdf5_dims, open_hdf5
 from scitoolkit.io.loader.mapped import unwritten
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 MAX_COORDINATE = 2**20
 _REFERENCES = ("DIMENSION_LIST", "REFERENCE_LIST")
@@ -154,7 +157,7 @@ def read_header(path: Path) -> Header:
                     tuple(chunks) if chunks else None,
                 )
                 if is_small(array.shape):
-                    values[name] = np.asarray(array.values)
+                    values[name] = _without_holes(kind, path, name, array)
             found = {str(k): _plain(v) for k, v in dataset.attrs.items()}
             return Header(path, Schema(kind.name, variables, found), values)
     except ScitoolkitError:
@@ -207,6 +210,13 @@ def _written(dataset: h5py.Dataset, stored: Stored) -> np.ndarray:
         return values
     absent = unwritten(dataset)
     return np.where(absent, np.nan, values) if absent.any() else values
+
+
+def _without_holes(kind: type[Format], path: Path, name: str, array: xr.Variable) -> np.ndarray:
+    """Return the values of a scalar or vector, NaN for what was never written."""
+    values = np.asarray(array.values)
+    absent = kind.unwritten_entries(path, name, values, array.attrs)
+    return np.where(absent, np.nan, values) if absent is not None and absent.any() else values
 
 
 def _group_attributes(name: str, item: Any) -> dict[str, Any]:

@@ -98,10 +98,9 @@ def _turns(
         own, other = (np.asarray(c[1]) for c in (first[dim], coordinate))
         if own.dtype.kind not in "iuf" or other.dtype.kind not in "iuf" or not len(own):
             continue
-        if not np.isfinite(own).all() or not np.isfinite(other).all():
+        if not np.isfinite(other).all():
             raise DataError(
-                f"coordinate {dim} has missing or infinite entries",
-                where=segments.path(segment if np.isfinite(own).all() else 0),
+                f"coordinate {dim} has missing or infinite entries", where=segments.path(segment)
             )
         line = _line(first[dim], coordinate)
         turn = None

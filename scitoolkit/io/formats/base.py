@@ -91,6 +91,10 @@ class FieldWriter(Protocol):
         """Remove the temporary file; do nothing after `finish`."""
 
 
+Refusal = Callable[[tuple[slice, ...], np.ndarray], None]
+"""Raises DataError if a window, with the values read there, has values that were never written."""
+
+
 class Format(NeedsPackages, ABC):
     """Base of a file format; members are classes without settings.
 
@@ -178,6 +182,32 @@ class Format(NeedsPackages, ABC):
             where=str(path),
             fix="convert it: open_fields(path), then write_fields(dataset, 'file.nc')",
         )
+
+    @classmethod
+    def unwritten(cls, path: Path, variables: Mapping[str, xr.Variable]) -> dict[str, Refusal]:
+        """Return what refuses values that nobody wrote, of the variables with such values.
+
+        Fill values that are decoded as missing values need no refusal.
+
+        Args:
+            path: the file.
+            variables: of `open_dataset`, decoded.
+        """
+        return {}
+
+    @classmethod
+    def unwritten_entries(
+        cls, path: Path, name: str, values: np.ndarray, attrs: Mapping[str, Any]
+    ) -> np.ndarray | None:
+        """Return the entries of a scalar or vector that nobody wrote, bool; None if all were.
+
+        Args:
+            path: the file.
+            name: of the scalar or vector.
+            values: as stored.
+            attrs: its attributes.
+        """
+        return None
 
     @classmethod
     def has_row_readers(cls) -> bool:

@@ -14,12 +14,13 @@ from scitoolkit.core.files import move_into_place, temporary_name
 from scitoolkit.io.formats.base import (
     Block,
     Format,
+    Refusal,
     StreamedVariable,
     Variable,
     file_head,
     open_lazily,
 )
-from scitoolkit.io.loader.hdf5 import filter_names, hdf5_dims, hdf5_readers
+from scitoolkit.io.loader.hdf5 import filter_names, hdf5_dims, hdf5_readers, unwritten_parts
 from scitoolkit.io.netcdf_writer import write_into
 from scitoolkit.io.unfailing_file import UnfailingFile
 
@@ -66,6 +67,11 @@ class Hdf5(Format):
         with file:
             file.visititems(visit)
         return found
+
+    @classmethod
+    def unwritten(cls, path: Path, variables: Mapping[str, xr.Variable]) -> dict[str, Refusal]:
+        """Return what refuses chunks, sources and files that were never written or are gone."""
+        return unwritten_parts(path, list(variables))
 
     @classmethod
     def row_readers(

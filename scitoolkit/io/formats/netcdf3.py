@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+
 from scitoolkit.io._netcdf3 import require_whole_netcdf3
-from scitoolkit.io.formats.base import Format, file_head, open_lazily
-from scitoolkit.io.loader.netcdf3 import netcdf3_readers
+from scitoolkit.io.formats.base import Format, Refusal, file_head, open_lazily
+from scitoolkit.io.loader.netcdf3 import default_fill, netcdf3_readers
+from scitoolkit.io.loader.rows import require_written
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -42,6 +45,25 @@ class NetCDF3(Format):
         return open_lazily(path, "scipy", chunks=chunks, decode=decode)
 
     @classmethod
+    def unwritten(cls, path: Path, variables: Mapping[str, xr.Variable]) -> dict[str, Refusal]:
+        """Return what refuses the library's value of cells that were never written."""
+        refusals = {}
+        for name, variable in variables.items():
+            stated = {**variable.attrs, **variable.encoding}
+            fill = default_fill(variable.dtype, stated)
+            if fill is not None and variable.ndim and "scale_factor" not in stated:
+                refusals[name] = _refusal(fill, f"{path}: variable {name}")
+        return refusals
+
+    @classmethod
+    def unwritten_entries(
+        cls, path: Path, name: str, values: np.ndarray, attrs: Mapping[str, Any]
+    ) -> np.ndarray | None:
+        """Return the entries with the library's value of cells that were never written."""
+        fill = default_fill(values.dtype, attrs)
+        return None if fill is None else values == values.dtype.type(fill)
+
+    @classmethod
     def row_readers(
         cls,
         path: Path,
@@ -52,3 +74,7 @@ class NetCDF3(Format):
     ) -> dict[str, RowReader]:
         """Return readers of rows along the first dim."""
         return netcdf3_readers(path, names, layout_of)
+
+
+def _refusal(fill: float, where: str) -> Refusal:
+    return lambda window, values: require_written(values, fill, where, window[0].start)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -9,11 +10,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from scitoolkit.core.errors import missing_extra
+from scitoolkit.core.errors import DataError, missing_extra
 from scitoolkit.core.files import temporary_name
 from scitoolkit.io.compressed import STORE_FILES
-from scitoolkit.io.formats.base import Block, Format, StreamedVariable, open_lazily
-from scitoolkit.io.loader.zarr import zarr_readers
+from scitoolkit.io.formats.base import (
+    Block,
+    Format,
+    Refusal,
+    StreamedVariable,
+    open_lazily,
+)
+from scitoolkit.io.loader.rows import whole_layout
+from scitoolkit.io.loader.zarr import unwritten_entries, zarr_readers
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -43,6 +51,31 @@ class Zarr(Format):
         return open_lazily(path, "zarr", chunks=chunks, decode=decode, consolidated=False)
 
     @classmethod
+    def unwritten(cls, path: Path, variables: Mapping[str, xr.Variable]) -> dict[str, Refusal]:
+        """Return what refuses chunks that the store or a shard lacks."""
+        numbers = {
+            name: variable
+            for name, variable in variables.items()
+            if np.dtype(variable.encoding.get("dtype", variable.dtype)).kind in "biufc"
+        }
+        refusals: dict[str, Refusal] = {}
+        for name, variable in numbers.items():
+            if variable.ndim < 2 and (absent := unwritten_entries(path, name)).any():
+                refusals[name] = functools.partial(_refuse_entries, f"{path}: {name}", absent)
+        # Decoded fill values are NaN, a missing value of a field.
+        fields = [n for n, v in numbers.items() if v.ndim > 1 and "_FillValue" not in v.encoding]
+        readers = zarr_readers(path, fields, whole_layout) if fields else {}
+        holes = {name: reader.refuse_holes for name, reader in readers.items() if reader.holes}
+        return refusals | holes
+
+    @classmethod
+    def unwritten_entries(
+        cls, path: Path, name: str, values: np.ndarray, attrs: Mapping[str, Any]
+    ) -> np.ndarray | None:
+        """Return the entries whose chunk the store lacks."""
+        return unwritten_entries(path, name)
+
+    @classmethod
     def row_readers(
         cls,
         path: Path,
@@ -52,7 +85,7 @@ class Zarr(Format):
         allow_unwritten: bool = False,
     ) -> dict[str, RowReader]:
         """Return readers, through tensorstore if it is installed."""
-        return zarr_readers(path, names, layout_of)
+        return dict(zarr_readers(path, names, layout_of))
 
     @classmethod
     def create(
@@ -80,7 +113,7 @@ class ZarrWriter:
             raise missing_extra("zarr", "zarr", "writing Zarr stores") from None
         self.path = path
         self.temporary: Path = temporary_name(path)
-        coordinates.to_zarr(self.temporary, mode="w", consolidated=False)
+        coordinates.to_zarr(self.temporary, mode="w", consolidated=False, write_empty_chunks=True)
         group = zarr.open_group(self.temporary, mode="a")
         self.arrays: dict[str, Any] = {}
         for name, variable in variables.items():
@@ -93,6 +126,7 @@ class ZarrWriter:
                 dimension_names=list(variable.dims),
                 compressors=None,
                 fill_value=0 if variable.fill_value is None else variable.fill_value,
+                config={"write_empty_chunks": True},
             )
             self.arrays[name].attrs.update(variable.attrs)
 
@@ -119,3 +153,16 @@ def _at_most(chunks: tuple[int, ...], limit: int) -> tuple[int, ...]:
         while int(np.prod(out)) > limit and out[axis] > 1:
             out[axis] = -(-out[axis] // 2)
     return tuple(out)
+
+
+def _refuse_entries(
+    where: str, absent: np.ndarray, window: tuple[slice, ...], values: np.ndarray
+) -> None:
+    """Raise if a window of a scalar or vector has entries without a chunk."""
+    if absent[window].any():
+        entry = int(np.flatnonzero(absent.reshape(-1))[0])
+        raise DataError(
+            f"entry {entry} has no chunk in the store, which would be read as its fill value",
+            where=where,
+            fix="restore the file, or write with write_empty_chunks=True",
+        )

@@ -8,10 +8,11 @@ thread at a time.
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -24,9 +25,10 @@ from scitoolkit.core.log import get_logger
 from scitoolkit.io.loader import filters
 from scitoolkit.io.loader.descriptors import descriptors, limit_reached, too_many_open
 from scitoolkit.io.loader.files import Counter, DataFile
-from scitoolkit.io.loader.mapped import require_mapped
+from scitoolkit.io.loader.mapped import require_mapped, rows_from
 from scitoolkit.io.loader.packing import ATTRIBUTES
 from scitoolkit.io.loader.rows import (
+    UNWRITTEN_FIX,
     ChunkReader,
     ChunkTable,
     CopyingReader,
@@ -34,6 +36,7 @@ from scitoolkit.io.loader.rows import (
     RowReader,
     StridedReader,
     missing_variable,
+    whole_layout,
 )
 
 _logger = get_logger(__name__)
@@ -124,6 +127,61 @@ def hdf5_readers(
             )
             readers[name] = _reader(dataset, layout, file, allow_unwritten)
     return readers
+
+
+def unwritten_parts(
+    path: Path, names: Sequence[str]
+) -> dict[str, Callable[[tuple[slice, ...], np.ndarray], None]]:
+    """Return {variable: what raises if a window of it was never written} of those with such parts.
+
+    A fill value that a variable states as its missing value is no unwritten one.
+    """
+    with open_hdf5(path) as handle:
+        partial = [name for name in names if _has_unwritten(handle.get(name))]
+        scalars = {name for name in partial if not handle[name].ndim}
+    parts: dict[str, Callable[[tuple[slice, ...], np.ndarray], None]] = {}
+    for name in partial:
+        where, missing, cause = f"{path}: variable {name}", [(0, 1)], None
+        if name not in scalars:
+            try:
+                missing = hdf5_readers(path, [name], whole_layout)[name].missing()
+            except DataError as error:  # sources of a virtual dataset
+                cause = error
+        parts[name] = functools.partial(_refuse_rows, where, missing, cause)
+    return parts
+
+
+def _has_unwritten(dataset: Any) -> bool:
+    """Return whether a dataset may have parts that were never written, or are in other files."""
+    if not isinstance(dataset, h5py.Dataset) or dataset.dtype.kind not in "biufc":
+        return False
+    stated = dataset.attrs.get("_FillValue")
+    if not dataset.size or (stated is not None and np.all(stated == dataset.fillvalue)):
+        return False
+    if dataset.is_virtual or dataset.external:
+        return True
+    if dataset.chunks is not None:
+        grid = [-(-n // c) for n, c in zip(dataset.shape, dataset.chunks, strict=True)]
+        return dataset.id.get_num_chunks() < int(np.prod(grid, dtype=np.int64))
+    compact = dataset.id.get_create_plist().get_layout() == h5py.h5d.COMPACT
+    return not compact and dataset.id.get_offset() is None
+
+
+def _refuse_rows(
+    where: str,
+    missing: Sequence[tuple[int, int]],
+    cause: DataError | None,
+    window: tuple[slice, ...],
+    values: np.ndarray,
+) -> None:
+    """Raise the cause, or an error if a window has rows that were never written."""
+    if cause is not None:
+        raise cause
+    for first, last in missing:
+        if not window or (first < window[0].stop and window[0].start < last):
+            raise DataError(
+                f"rows {first} to {last - 1} were never written", where=where, fix=UNWRITTEN_FIX
+            )
 
 
 def _dataset(handle: h5py.File, name: str, path: Path) -> h5py.Dataset:
@@ -269,8 +327,10 @@ def _files_behind(dataset: h5py.Dataset, layout: Layout) -> list[Path]:
         size = path.stat().st_size if path.exists() else -1
         if size < nbytes or size < 0:
             fault = "does not exist" if size < 0 else f"has {size} bytes, not {nbytes}"
+            rows = rows_from(dataset, path.name, layout)
             raise DataError(
-                f"its values are in {len(needed)} other files, of which {path} {fault}",
+                f"its values are in {len(needed)} other files, of which {path} {fault} "
+                f"(rows {rows})",
                 where=layout.where,
                 fix="restore the file; HDF5 would return fill values instead",
             )

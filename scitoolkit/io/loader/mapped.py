@@ -152,10 +152,31 @@ def _require_sources(file: h5py.File, sources: Iterator[Any], layout: Layout) ->
             fault = _fault(stored, source)
         if fault:
             raise DataError(
-                f"its values are in {file.filename}: {source.dset_name}, which {fault}",
+                f"the values of its rows {_rows([source], layout)} are in "
+                f"{file.filename}: {source.dset_name}, which {fault}",
                 where=layout.where,
                 fix="restore the file; HDF5 would return fill values instead",
             )
+
+
+def rows_from(dataset: h5py.Dataset, file: str, layout: Layout) -> str:
+    """Return the first and last row of a dataset whose values are in another file, as text.
+
+    Args:
+        dataset: virtual, or with external storage.
+        file: the name of the other file.
+        layout: of the dataset.
+    """
+    if not dataset.is_virtual:
+        return f"0 to {layout.num_rows - 1}"
+    sources = dataset.virtual_sources()
+    return _rows([s for s in sources if Path(s.file_name).name == file], layout)
+
+
+def _rows(sources: Sequence[Any], layout: Layout) -> str:
+    parts = [runs[layout.axis] for s in sources for runs in _selected(s.vspace, layout.shape)]
+    ends = np.concatenate([part.reshape(-1, 2) for part in parts])
+    return f"{ends.min()} to {ends.max() - 1}"
 
 
 def _fault(source: h5py.Dataset, mapping: Any) -> str:

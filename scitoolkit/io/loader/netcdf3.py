@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.io._netcdf3 import classic_variables, require_whole_netcdf3
 from scitoolkit.io.loader.files import DataFile
 from scitoolkit.io.loader.rows import Layout, RowReader, StridedReader, missing_variable
+
+_FILLS = {"f4": 9.969209968386869e36, "f8": 9.969209968386869e36, "i4": -2147483647, "i2": -32767}
+
+
+def default_fill(dtype: np.dtype, attrs: Mapping[str, Any]) -> float | None:
+    """Return the value that the NetCDF library leaves in cells that nobody wrote.
+
+    None for bytes, which have no such value, and for variables that state their own.
+    Source: NetCDF Users Guide, "Fill Values" (NC_FILL_FLOAT, ...).
+    """
+    fill = _FILLS.get(dtype.str[1:])
+    if fill is None or "_FillValue" in attrs or fill in np.ravel(attrs.get("missing_value", [])):
+        return None
+    return fill
 
 
 def netcdf3_readers(
@@ -45,5 +62,7 @@ def netcdf3_readers(
                 where=layout.where,
                 fix="copy the file with that dim first: ncpdq -a DIM IN OUT",
             )
-        readers[name] = StridedReader(layout, file, v.begin, v.stride)
+        readers[name] = StridedReader(
+            layout, file, v.begin, v.stride, default_fill(v.dtype, v.attrs)
+        )
     return readers

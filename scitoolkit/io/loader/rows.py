@@ -77,6 +77,11 @@ class Layout:
         return (*self.crop[: self.axis], slice(first, last), *self.crop[self.axis + 1 :])
 
 
+def whole_layout(**stored: Any) -> Layout:
+    """Return the layout of a whole variable with samples along its first dim."""
+    return Layout(**stored, axis=0, crop=tuple(slice(0, size) for size in stored["shape"]))
+
+
 class RowReader(Protocol):
     """Thread-safe reader of the rows of one variable of one file."""
 
@@ -306,13 +311,22 @@ class StridedReader:
         file: the file.
         offset: position (bytes) of row 0.
         stride: bytes from one row to the next; for contiguous data, the bytes of a whole row.
+        unwritten: value of cells that nobody wrote; None if the storage has no such value.
     """
 
     rest_crop: tuple[slice, ...]
 
     unit_rows = 1
 
-    def __init__(self, layout: Layout, file: DataFile, offset: int, stride: int) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        file: DataFile,
+        offset: int,
+        stride: int,
+        unwritten: float | None = None,
+    ) -> None:
+        self.unwritten: float | None = unwritten
         self.layout: Layout = layout
         self.file: DataFile = file
         self.offset: int = offset
@@ -338,7 +352,7 @@ class StridedReader:
         Rows along the second axis at a single index of the first have a constant stride, too.
         """
         if layout.axis == 0:
-            return StridedReader(layout, self.file, self.offset, self.stride)
+            return StridedReader(layout, self.file, self.offset, self.stride, self.unwritten)
         outer = layout.crop[0]
         if layout.axis == 1 and outer.stop - outer.start == 1:
             inner = replace(
@@ -346,12 +360,13 @@ class StridedReader:
             )
             stride = self.inner_nbytes // max(layout.shape[1], 1)
             begin = self.offset + outer.start * self.stride
-            return StridedReader(inner, self.file, begin, stride)
+            return StridedReader(inner, self.file, begin, stride, self.unwritten)
         return TransposedReader(layout, self)
 
     def read_into(self, first: int, last: int, out: np.ndarray) -> None:
         """Read rows `first` ... `last` - 1 into `out`."""
-        if self.length != self.stride or self.part != self.layout.row_shape:
+        whole = self.length == self.stride and self.part == self.layout.row_shape
+        if not whole or self.unwritten is not None:
             out[...] = self.read(first, last)
             return
         self.file.check()
@@ -374,7 +389,10 @@ class StridedReader:
             (last - first, self.length), np.uint8, data.data, strides=(self.stride, 1)
         )
         values = np.ascontiguousarray(values).view(self.layout.dtype)
-        return values.reshape(last - first, *self.part)[self.rest_crop]
+        values = values.reshape(last - first, *self.part)[self.rest_crop]
+        if self.unwritten is not None:
+            require_written(values, self.unwritten, self.layout.where, first)
+        return values
 
     def _located(self, error: DataError, first: int, last: int) -> DataError:
         where = f"{self.layout.where}, rows {first} to {last - 1}"
@@ -435,4 +453,27 @@ def missing_variable(name: str, present: Sequence[str], path: Path) -> DataError
         where=str(path),
         allowed=", ".join(present),
         fix=f"did you mean {near}?" if near else "",
+    )
+
+
+def require_written(values: np.ndarray, fill: float, where: str, first: int = 0) -> None:
+    """Raise if values hold the value of cells that nobody wrote.
+
+    Args:
+        values: (rows, ...) as stored.
+        fill: that value.
+        where: file and variable, for messages.
+        first: number of the first row.
+
+    Raises:
+        DataError: with the first and last such row.
+    """
+    absent = values == values.dtype.type(fill)
+    if not absent.any():
+        return
+    rows = first + np.flatnonzero(absent.reshape(len(values), -1).any(axis=1))
+    raise DataError(
+        f"rows {rows[0]} to {rows[-1]} hold {fill:g}, the value of cells that were never written",
+        where=where,
+        fix="write them, or state the value as _FillValue if it marks missing data",
     )

@@ -20,13 +20,13 @@ import numpy as np
 from scitoolkit.core.errors import DataError, missing_extra
 from scitoolkit.io.loader.files import Counter, DataFile
 from scitoolkit.io.loader.packing import ATTRIBUTES
-from scitoolkit.io.loader.rows import CopyingReader, Layout, RowReader, missing_variable
+from scitoolkit.io.loader.rows import CopyingReader, Layout, missing_variable
 from scitoolkit.io.loader.zarr_shards import ShardIndex
 
 
 def zarr_readers(
     path: Path, names: Sequence[str], layout_of: Callable[..., Layout]
-) -> dict[str, RowReader]:
+) -> dict[str, ZarrReader]:
     """Return a reader for each array of a store; see `hdf5.hdf5_readers`.
 
     Raises:
@@ -47,7 +47,7 @@ def zarr_readers(
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise DataError(f"damaged ({error})", where=str(path)) from None
     present = [n for n, a in arrays.items() if a.ndim and a.dtype.kind in "biufc"]
-    readers: dict[str, RowReader] = {}
+    readers: dict[str, ZarrReader] = {}
     for name in names:
         if name not in present:
             raise missing_variable(name, present, path)
@@ -66,6 +66,30 @@ def zarr_readers(
             layout, int(array.metadata.zarr_format), _holes(array, path / name)
         )
     return readers
+
+
+def unwritten_entries(path: Path, name: str) -> np.ndarray:
+    """Return the entries of a scalar or vector that a store lacks, same shape, bool.
+
+    xarray and zarr leave out chunks that only hold the fill value, by default 0. An entry without
+    a chunk is therefore written if 0 continues an even spacing of the others, as the first of the
+    times 0, 1, 2, ... does. Integers of one or two entries, such as the only time of a store, which
+    xarray counts from itself, are also taken as written: nothing tells them from a lost chunk.
+    """
+    import zarr
+
+    array = zarr.open_array(path / name, mode="r")
+    absent = np.zeros(array.shape, bool)
+    for hole in _holes(array, path / name):
+        absent[hole] = True
+    if not absent.any():
+        return absent
+    values = np.asarray(array[...])
+    if values.size <= 2:
+        return absent & (values.dtype.kind not in "iu")
+    steps = np.diff(values.astype(np.float64))
+    even = (~absent).sum() >= 2 and np.allclose(steps, steps[0], rtol=1e-4, atol=0)
+    return absent & (not even or steps[0] == 0)
 
 
 def _holes(array: Any, folder: Path) -> tuple[tuple[slice, ...], ...]:
@@ -178,7 +202,7 @@ class ZarrReader(CopyingReader):
             DataError: the store is damaged, or has no chunk for a part of the rows.
         """
         window = self.layout.window(first, last)
-        self._refuse_holes(window)
+        self.refuse_holes(window)
         try:
             values = self._opened()(window)
         except (OSError, ValueError, KeyError, RuntimeError) as error:
@@ -189,7 +213,8 @@ class ZarrReader(CopyingReader):
         self.counter.add(*self.cost(first, last))
         return np.moveaxis(np.asarray(values), self.layout.axis, 0)
 
-    def _refuse_holes(self, window: tuple[slice, ...]) -> None:
+    def refuse_holes(self, window: tuple[slice, ...], values: np.ndarray | None = None) -> None:
+        """Raise DataError if the store has no chunk for a part of a window."""
         for hole in self.holes:
             pairs = list(zip(window, hole, strict=True))
             if not all(a.start < b.stop and b.start < a.stop for a, b in pairs):

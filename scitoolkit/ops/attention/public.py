@@ -42,7 +42,7 @@ ADDITIVE = Operation(
 
 
 def _pattern(matrix: SparseMatrix, *tensors: Tensor) -> tuple[Tensor, ...]:
-    return *matrix.indices_for(*tensors)[:4], *(each.contiguous() for each in tensors)
+    return *matrix.indices_for(*tensors)[:4], *(tensor.contiguous() for tensor in tensors)
 
 
 @GeneratedC.serve("graph_attention", prepare=cpu.kernels, source=cpu.source_of)

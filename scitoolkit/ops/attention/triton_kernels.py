@@ -123,7 +123,7 @@ def run_additive_backward(
     tiles = _tiles(x)
     module = _module(tiles, additive=True)
     inputs = (x, left, vector, norm, (grad * out).sum(2), grad, _slope(slope, x))
-    by_left, by_x, by_vector = (torch.empty_like(each) for each in (left, x, left))
+    by_left, by_x, by_vector = (torch.empty_like(tensor) for tensor in (left, x, left))
     triton_segments.run(module, "rows", tiles, pointer, column, inputs, (by_left, by_vector))
     triton_segments.run(module, "columns", tiles, t_pointer, t_column, inputs, (by_x,))
     return by_left, by_x, by_vector.sum(0)  # deterministic, unlike atomics

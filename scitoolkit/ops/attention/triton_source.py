@@ -73,7 +73,7 @@ def generate(tiles: Tiles) -> str:
         rows={"BY_X": "weight[:, None] * g"},
         numbers={"BY_RIGHT": f"change * {STEEP.format('s')}"},
     )
-    return HEAD + "".join(triton_segments.generate(each, tiles) for each in (forward, columns))
+    return HEAD + "".join(triton_segments.generate(sums, tiles) for sums in (forward, columns))
 
 
 def generate_additive(tiles: Tiles) -> str:
@@ -126,8 +126,8 @@ def generate_additive(tiles: Tiles) -> str:
             "BY_X": f"weight[:, None] * g + change[:, None] * vector[None, :] * {STEEP.format('t')}"
         },
     )
-    each = (forward, rows, columns)
-    return HEAD + "".join(triton_segments.generate(one, tiles) for one in each)
+    reductions = (forward, rows, columns)
+    return HEAD + "".join(triton_segments.generate(one, tiles) for one in reductions)
 
 
 def _weigh(tiles: Tiles, score: str, row: str, products: str) -> tuple[str, ...]:

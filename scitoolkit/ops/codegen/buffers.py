@@ -61,7 +61,7 @@ class BufferPool:
             fitting = [b for b in self._free if size <= len(b) <= 2 * size + HUGE_PAGE]
             if fitting:
                 block = min(fitting, key=len)
-                self._free = [each for each in self._free if each is not block]
+                self._free = [other for other in self._free if other is not block]
                 return block
         return _map(-(-size // HUGE_PAGE) * HUGE_PAGE)
 

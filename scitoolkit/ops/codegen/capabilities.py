@@ -23,17 +23,17 @@ def capability_table() -> str:
 
 def _row(operation: Operation) -> tuple[str, ...]:
     backends = map(kernel_backends.get, kernel_backends)
-    serving = [each for each in backends if _serves(each, operation)]
-    found = [each.implementations[operation.name] for each in serving]
+    serving = [backend for backend in backends if _serves(backend, operation)]
+    implementations = [backend.implementations[operation.name] for backend in serving]
     times = "any" if operation.derivatives is None else str(operation.derivatives)
-    devices = [f"{each.name} ({', '.join(each.devices)})" for each in serving]
+    devices = [f"{backend.name} ({', '.join(backend.devices)})" for backend in serving]
     return (
         f"`{operation.name}`",
         operation.summary,
         times,
         ", ".join(devices),
-        _kernel_or_reference(found, "traceable"),
-        _kernel_or_reference(found, "transforms"),
+        _kernel_or_reference(implementations, "traceable"),
+        _kernel_or_reference(implementations, "transforms"),
     )
 
 
@@ -42,5 +42,5 @@ def _serves(backend: type[KernelBackend], operation: Operation) -> bool:
 
 
 def _kernel_or_reference(implementations: list[Implementation], capability: str) -> str:
-    able = [getattr(each, capability) for each in implementations]
+    able = [getattr(implementation, capability) for implementation in implementations]
     return "kernel" if all(able) else "reference" if not any(able) else "kernel on the CPU"

@@ -214,13 +214,13 @@ def _load(source: str, flags: tuple[str, ...], aliases: tuple[str, ...] = ()) ->
         key = _key(compiler, source, wanted)
         return _load_key(key, lambda: compile_source(compiler, source, wanted), aliases)
     except BackendError as error:
-        found = prebuilt.find(source, flags)
-        if found is None:
+        shipped = prebuilt.find(source, flags)
+        if shipped is None:
             raise
         ignored = shlex.join(wanted[len(flags) :])
-        _report_prebuilt(found.parent.name, str(error), ignored)
+        _report_prebuilt(shipped.parent.name, str(error), ignored)
     prebuilt.share_openmp()
-    return _open(str(found))
+    return _open(str(shipped))
 
 
 def is_prebuilt(library: ctypes.CDLL) -> bool:
@@ -306,9 +306,9 @@ def _digest(folder: Path) -> str:
     the digest is then unique, so that no other process reuses this cache entry.
     """
     files = sorted([*folder.glob("*.py"), *folder.glob("*.c")])
-    if any(each.stat().st_mtime > LOADED for each in files):
+    if any(file.stat().st_mtime > LOADED for file in files):
         return uuid.uuid4().hex
-    return hashlib.sha256(b"\0".join(each.read_bytes() for each in files)).hexdigest()
+    return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()
 
 
 def load_generated(
@@ -330,7 +330,7 @@ def load_generated(
     """
     module = sys.modules[generator.__module__]
     folders = {Path(str(module.__file__)).parent, *Path(__file__).parents[:2]}
-    digests = [_digest(each) for each in sorted(folders)]
+    digests = [_digest(folder) for folder in sorted(folders)]
     made_of = (generator.__qualname__, *digests, *arguments)
     try:
         key = _key(find_compiler(), "\0".join(made_of), _all_flags(flags))

@@ -128,8 +128,8 @@ def decide(
 
 
 def _refuses_caller(backend: type[KernelBackend], operation: str, caller: str) -> str:
-    found = backend.implementations[operation]
-    fits = {EAGER: True, TRACED: found.traceable, TRANSFORMED: found.transforms}[caller]
+    kernels = backend.implementations[operation]
+    fits = {EAGER: True, TRACED: kernels.traceable, TRANSFORMED: kernels.transforms}[caller]
     return "" if fits else f"the kernels of backend {backend.name} do not run under {caller}"
 
 
@@ -138,14 +138,14 @@ def _candidates(operation: str, device: str, backend: str) -> list[type[KernelBa
     if backend != AUTO:
         return [_named(operation, backend)]
     serving = [
-        each
-        for each in map(_imported, kernel_backends)
-        if each is not None
-        and each.serves(operation)
-        and each is not Reference
-        and device in (each.devices or (device,))
+        candidate
+        for candidate in map(_imported, kernel_backends)
+        if candidate is not None
+        and candidate.serves(operation)
+        and candidate is not Reference
+        and device in (candidate.devices or (device,))
     ]
-    return sorted(serving, key=lambda each: -each.priority)
+    return sorted(serving, key=lambda candidate: -candidate.priority)
 
 
 def _imported(name: str) -> type[KernelBackend] | None:
@@ -202,12 +202,12 @@ def check_tensor(name: str, value: object, shape: tuple[int | str, ...], like: T
     wanted = str(shape).replace("'", "")
     if not isinstance(value, Tensor):
         raise DataError(f"expected {name} as a tensor of shape {wanted}, got {type(value)}")
-    given = tuple(value.shape)
-    fits = len(given) == len(shape) and all(
-        isinstance(want, str) or size == want for size, want in zip(given, shape, strict=True)
+    sizes = tuple(value.shape)
+    fits = len(sizes) == len(shape) and all(
+        isinstance(want, str) or size == want for size, want in zip(sizes, shape, strict=True)
     )
     if not fits:
-        raise DataError(f"expected {name} of shape {wanted}, got {given}")
+        raise DataError(f"expected {name} of shape {wanted}, got {sizes}")
     if not value.is_floating_point():
         raise DataError(f"expected {name} of a floating dtype, got {value.dtype}")
     if value.dtype != like.dtype or value.device != like.device:

@@ -196,7 +196,7 @@ def functional(
         "vmap": rule,
         **others,
     }
-    static = {name: staticmethod(each) for name, each in members.items()}
+    static = {name: staticmethod(member) for name, member in members.items()}
     made: Any = type(f"Functional{function.__name__}", (torch.autograd.Function,), static)
     return made.apply
 
@@ -210,8 +210,8 @@ def is_eager(*arguments: object) -> bool:
         return False
     if torch._C._len_torch_dispatch_stack():
         return False
-    for each in arguments:  # a generator expression would dominate the cost of this function
-        if type(each) in _PLAIN or not isinstance(each, torch.Tensor):
+    for argument in arguments:  # a generator expression would dominate the cost of this function
+        if type(argument) in _PLAIN or not isinstance(argument, torch.Tensor):
             continue
         return False
     return True
@@ -236,7 +236,7 @@ def is_recorded(*arguments: object) -> bool:
     if forward_ad._current_level >= 0:
         return True
     if torch.is_grad_enabled():
-        for each in arguments:
-            if isinstance(each, torch.Tensor) and each.requires_grad:
+        for argument in arguments:
+            if isinstance(argument, torch.Tensor) and argument.requires_grad:
                 return True
     return False

@@ -27,15 +27,15 @@ def c_source(name: str, dtype: torch.dtype, spec: str = "") -> str:
         '/* sparse product and sampled product of 16 columns, float */'
     """
     operation = operations.get(name)
-    found = GeneratedC.implementations.get(name)
-    if found is None or found.source is None:
+    implementation = GeneratedC.implementations.get(name)
+    if implementation is None or implementation.source is None:
         raise BackendError(f"operation {name} has no generated C")
     example = next(operation.iterate_examples(Numbers(dtype))).spec
     if not spec:
-        return found.source(example, dtype)
+        return implementation.source(example, dtype)
     if not isinstance(example, str):
         raise ConfigError(f"operation {name} has no specs in text form", fix="leave out the spec")
     try:
-        return found.source(spec, dtype)
+        return implementation.source(spec, dtype)
     except (KeyError, IndexError, TypeError, ValueError, OverflowError, MemoryError):
         raise ConfigError(f"spec {spec!r} of {name}", allowed=f"text such as {example!r}") from None

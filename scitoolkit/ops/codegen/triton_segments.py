@@ -144,12 +144,12 @@ def generate(reduction: Reduction, tiles: Tiles) -> str:
         >>> "def count_pieces(pointer, ends, column," in generate(count, Tiles(1, 1, 128, 1024))
         True
     """
-    parts = tuple(f"PART_{each}" for each in reduction.outputs)
-    given = ", ".join(reduction.inputs)
-    found = ", ".join(each.lower() for each in reduction.outputs)
+    parts = tuple(f"PART_{output}" for output in reduction.outputs)
+    inputs = ", ".join(reduction.inputs)
+    sums = ", ".join(output.lower() for output in reduction.outputs)
     bounds = ["begin = tl.load(pointer + i)", "end = tl.load(pointer + i + 1)"]
-    of_nonzeros = f"{found} = {reduction.name}_of(i, begin, end, column, {given})"
-    of_pieces = f"{found} = {reduction.name}_merged(begin, end, X, {', '.join(parts)})"
+    of_nonzeros = f"{sums} = {reduction.name}_of(i, begin, end, column, {inputs})"
+    of_pieces = f"{sums} = {reduction.name}_merged(begin, end, X, {', '.join(parts)})"
     store_piece = _stores(reduction, tiles, parts, "place", into=False)
     piece = [
         "k = tl.program_id(0).to(tl.int64)",
@@ -177,16 +177,18 @@ def generate(reduction: Reduction, tiles: Tiles) -> str:
     ]
     every = (*parts, *reduction.outputs)
     return (
-        _function(f"{reduction.name}_of", f"i, begin, end, column, {given}", _of(reduction, tiles))
+        _function(f"{reduction.name}_of", f"i, begin, end, column, {inputs}", _of(reduction, tiles))
         + _function(
             f"{reduction.name}_merged",
             f"begin, end, X, {', '.join(parts)}",
             _merged(reduction, tiles, parts),
         )
         + _function(
-            f"{reduction.name}_pieces", f"pointer, ends, column, {given}, {', '.join(parts)}", piece
+            f"{reduction.name}_pieces",
+            f"pointer, ends, column, {inputs}, {', '.join(parts)}",
+            piece,
         )
-        + _function(reduction.name, f"pointer, column, {given}, {', '.join(every)}", whole)
+        + _function(reduction.name, f"pointer, column, {inputs}, {', '.join(every)}", whole)
     )
 
 
@@ -213,7 +215,7 @@ def run(
     if not rows:
         return
     chunks = -(-nonzeros // tiles.chunk) if nonzeros > tiles.chunk else 0
-    parts = [each.new_empty(2 * chunks, *each.shape[1:]) for each in outputs]
+    parts = [output.new_empty(2 * chunks, *output.shape[1:]) for output in outputs]
     options = {"num_warps": tiles.warps, "enable_fp_fusion": True}
     programs = tiles.heads * tiles.blocks
     with on_device(column):
@@ -255,8 +257,8 @@ def _merged(reduction: Reduction, tiles: Tiles, parts: tuple[str, ...]) -> list[
     """Return the lines of the same reduction over the pieces of a long row."""
     count = tiles.nonzeros
     part = dict(zip(reduction.outputs, parts, strict=True))
-    rows = {each: tiles.rows_of(part[each], "place") for each in reduction.rows}
-    numbers = {each: tiles.numbers_of(part[each], "place") for each in reduction.numbers}
+    rows = {row: tiles.rows_of(part[row], "place") for row in reduction.rows}
+    numbers = {number: tiles.numbers_of(part[number], "place") for number in reduction.numbers}
     lines = _add(reduction, rows, numbers)
     if reduction.score:
         lines.insert(0, f"{reduction.score} = {tiles.numbers_of(part['NORM'], 'place')}")
@@ -277,9 +279,9 @@ def _zeros(reduction: Reduction, tiles: Tiles) -> list[str]:
     """Return lines that clear one sum per nonzero of a tile; they are reduced after the loop."""
     shape, real = tiles.nonzeros, "X.dtype.element_ty"
     lines = [
-        f"{each.lower()} = tl.zeros([{shape}, {tiles.lanes}], {real})" for each in reduction.rows
+        f"{row.lower()} = tl.zeros([{shape}, {tiles.lanes}], {real})" for row in reduction.rows
     ]
-    lines += [f"{each.lower()} = tl.zeros([{shape}], {real})" for each in reduction.numbers]
+    lines += [f"{number.lower()} = tl.zeros([{shape}], {real})" for number in reduction.numbers]
     if reduction.score:
         lines += [f'top = tl.full([{shape}], float("-inf"), {real})']
         lines += [f"total = tl.zeros([{shape}], {real})"]
@@ -288,7 +290,7 @@ def _zeros(reduction: Reduction, tiles: Tiles) -> list[str]:
 
 def _add(reduction: Reduction, rows: dict[str, str], numbers: dict[str, str]) -> list[str]:
     if not reduction.score:
-        return [f"{each.lower()} += {term}" for each, term in (rows | numbers).items()]
+        return [f"{output.lower()} += {term}" for output, term in (rows | numbers).items()]
     return [
         f'masked = tl.where(inside, {reduction.score}, float("-inf"))',
         "highest = tl.maximum(top, masked)",
@@ -306,9 +308,9 @@ def _add(reduction: Reduction, rows: dict[str, str], numbers: dict[str, str]) ->
 
 
 def _finish(reduction: Reduction) -> list[str]:
-    names = [each.lower() for each in reduction.outputs]
+    names = [output.lower() for output in reduction.outputs]
     if not reduction.score:
-        return [f"return {', '.join(f'tl.sum({each}, 0)' for each in names)}"]
+        return [f"return {', '.join(f'tl.sum({name}, 0)' for name in names)}"]
     rows = [f"tl.sum({o.lower()} * scale[:, None], 0) / total" for o in reduction.rows]
     numbers = [f"tl.sum({o.lower()} * scale, 0) / total" for o in reduction.numbers]
     return [

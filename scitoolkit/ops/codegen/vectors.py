@@ -66,7 +66,7 @@ def transposed_in_place(lanes: int) -> str:
         for i in range(lanes):
             if not i & step:
                 pair = f"a[{i}], a[{i + step}]"
-                text = [", ".join(map(str, each)) for each in (low, high)]
+                text = [", ".join(map(str, bound)) for bound in (low, high)]
                 lines.append(
                     f"{{ const vec lo = SHUFFLE({pair}, {text[0]}), "
                     f"hi = SHUFFLE({pair}, {text[1]}); a[{i}] = lo; a[{i + step}] = hi; }}"
@@ -111,9 +111,9 @@ def over_blocks(name: str, inputs: dict[str, int], outputs: dict[str, int], body
         body: statements in which each name points to the first row of the block.
     """
     widths = {**inputs, **outputs}
-    types = {each: "const element" if each in inputs else "element" for each in widths}
-    parameters = ", ".join(f"{kind} *{each}" for each, kind in types.items())
-    rows = ", ".join(f"{kind} *restrict {each}" for each, kind in types.items())
+    types = {array: "const element" if array in inputs else "element" for array in widths}
+    parameters = ", ".join(f"{kind} *{array}" for array, kind in types.items())
+    rows = ", ".join(f"{kind} *restrict {array}" for array, kind in types.items())
     buffers = "\n".join(f"element t_{k}[LANES*{max(w, 1)}];" for k, w in widths.items())
     fill = "\n".join(f"take(t_{k}, {k} + first*{w}, count, {w});" for k, w in inputs.items())
     empty = "\n".join(
@@ -133,7 +133,7 @@ const i64 count = N - first;
 if (count >= LANES) {{ {name}_block({whole}); continue; }}
 {buffers}
 {fill}
-{name}_block({", ".join(f"t_{each}" for each in widths)});
+{name}_block({", ".join(f"t_{array}" for array in widths)});
 {empty}
 }}
 }}

@@ -132,7 +132,7 @@ def _filled(
     """Return an environment with its activations, and the moments."""
     spec = EnvironmentSpec(cutoff, smooth, tuple(sel), tuple(widths), type_one_side)
     graph = (atoms, segments, types, vectors, mean, deviation)
-    atoms, segments, types, vectors, mean, deviation = (each.contiguous() for each in graph)
+    atoms, segments, types, vectors, mean, deviation = (tensor.contiguous() for tensor in graph)
     kind = GpuEnvironment if vectors.is_cuda else Environment
     environment = kind(spec, atoms, segments, types, vectors, mean, deviation, training)
     return environment, environment.moments(weights.contiguous())
@@ -234,7 +234,7 @@ def _traced_weight_gradients(
 
 
 def _save(ctx, inputs, output) -> None:
-    tensors = [each for each in inputs if isinstance(each, Tensor)]
+    tensors = [argument for argument in inputs if isinstance(argument, Tensor)]
     ctx.options = inputs[len(tensors) :]
     ctx.save_for_backward(*tensors)
 

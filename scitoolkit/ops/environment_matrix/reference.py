@@ -97,7 +97,7 @@ def present_moments(
         weights: shape (networks, parameters), as `operators.flat_weights` returns them.
     """
     counts = segments.diff().view(len(centre_types), spec.num_types)
-    networks = [_layers(spec, each) for each in weights]
+    networks = [_layers(spec, network) for network in weights]
     total = _present(spec, vectors, counts, centre_types, mean, deviation, networks)
     return total / sum(spec.sel)
 

@@ -176,9 +176,9 @@ def tabulate(
         for layers in exact:
             coefficients = quintic_pieces(*jets(nodes, layers), step)  # type: ignore[arg-type]
             powers = (0.5 * step) ** torch.arange(6, dtype=torch.float64, device=device)
-            found = torch.einsum("pkm,k->pm", coefficients, powers)
+            interpolated = torch.einsum("pkm,k->pm", coefficients, powers)
             wanted = jets(middle, layers)[0]  # type: ignore[arg-type]
-            errors.append(float((found - wanted).abs().max() / wanted.abs().max()))
+            errors.append(float((interpolated - wanted).abs().max() / wanted.abs().max()))
             tables.append(coefficients)
         if max(errors) <= max(tolerance, 4 * torch.finfo(dtype).eps):
             values = torch.stack([_grouped(t, dtype) for t in tables])

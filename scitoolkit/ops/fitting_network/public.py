@@ -99,8 +99,8 @@ def _check(spec: FittingSpec, layers: Sequence[Layer]) -> None:
             raise DataError(f"{where} is {tuple(weight.shape)}, expected {tuple(shape)}")
         for name, vector in (("bias", bias), ("step", step)):
             if vector is not None and tuple(vector.shape) != (shape[1],):
-                given = tuple(vector.shape)
-                raise DataError(f"the {name} of {where} is {given}, expected ({shape[1]},)")
-        dtypes = {each.dtype for each in layer if each is not None} | {layers[0][0].dtype}
+                actual = tuple(vector.shape)
+                raise DataError(f"the {name} of {where} is {actual}, expected ({shape[1]},)")
+        dtypes = {values.dtype for values in layer if values is not None} | {layers[0][0].dtype}
         if len(dtypes) > 1:
             raise DataError(f"parameters of {' and '.join(sorted(map(str, dtypes)))} in {where}")

@@ -75,8 +75,8 @@ class Grid:
         inner = values.unfold(0, NUM_COEFFICIENTS, 1).transpose(1, 2)  # (stencils, 8, W)
         parts = [first @ inner[0], middle @ inner, last @ inner[-1]]
         assert len(parts[0]) == len(parts[2]) == half
-        found = torch.cat([parts[0], parts[1], parts[2]]).to(dtype)
-        return torch.cat([found, found.new_zeros(1, *found.shape[1:])])
+        coefficients = torch.cat([parts[0], parts[1], parts[2]]).to(dtype)
+        return torch.cat([coefficients, coefficients.new_zeros(1, *coefficients.shape[1:])])
 
 
 @functools.cache
@@ -90,12 +90,12 @@ def _matrices() -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _made_matrices() -> tuple[Tensor, Tensor, Tensor]:
-    found = []
+    inverses = []
     for interval in range(NUM_COEFFICIENTS - 1):
         nodes = torch.arange(NUM_COEFFICIENTS, dtype=torch.float64) - interval - 0.5
-        found.append(torch.linalg.inv(torch.vander(nodes, increasing=True)))
+        inverses.append(torch.linalg.inv(torch.vander(nodes, increasing=True)))
     middle = NUM_COEFFICIENTS // 2 - 1
-    return torch.stack(found[:middle]), found[middle], torch.stack(found[middle + 1 :])
+    return torch.stack(inverses[:middle]), inverses[middle], torch.stack(inverses[middle + 1 :])
 
 
 def _copied_matrices(device: torch.device) -> list[Tensor]:

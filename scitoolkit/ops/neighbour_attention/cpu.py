@@ -184,7 +184,7 @@ class KeptAtoms:
             raise DataError(f"expected vectors of {packed.layers.dtype}, got {dtype}")
         self._library = kernels(spec, dtype)
         e = neighbours
-        edges = (each.contiguous() for each in (e.pointer, e.types, e.pair, e.vectors))
+        edges = (tensor.contiguous() for tensor in (e.pointer, e.types, e.pair, e.vectors))
         self._packed, self._edges, self._atoms = packed, Neighbours(*edges), atoms.contiguous()
         counts = neighbours.pointer.diff()[atoms]
         self._most = int(counts.max()) if len(atoms) else 0
@@ -258,8 +258,8 @@ def moments_and_slopes(
     cotangent: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """Return the moments (n, M, 4) of some atoms, and d<cotangent, moments>/d(vectors), (E, 3)."""
-    found = KeptAtoms(spec, pack(spec, weights), neighbours, atoms)
+    stored = KeptAtoms(spec, pack(spec, weights), neighbours, atoms)
     slopes = torch.zeros_like(neighbours.vectors)
-    out = found.moments()
-    found.slopes(cotangent, slopes)
+    out = stored.moments()
+    stored.slopes(cotangent, slopes)
     return out, slopes

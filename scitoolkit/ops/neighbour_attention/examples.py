@@ -48,8 +48,8 @@ def weights_of(
 def examples(numbers: Numbers) -> Iterator[Example]:
     """Yield each option, with an atom without neighbours and one with more than `sel`."""
     for options in OPTIONS:
-        given = {key: options[key] for key in options if key in ("factors", "num_layers")}
-        others = {key: options[key] for key in options if key not in given}
+        shared = {key: options[key] for key in options if key in ("factors", "num_layers")}
+        others = {key: options[key] for key in options if key not in shared}
         spec = NeighbourAttentionSpec(
             **{
                 "cutoff": 4.0,
@@ -62,7 +62,7 @@ def examples(numbers: Numbers) -> Iterator[Example]:
                 **others,
             }
         )
-        weights = weights_of(numbers, spec, **given)
+        weights = weights_of(numbers, spec, **shared)
         counts = torch.tensor([3, 0, 17, 1, 9], device=numbers.device)
         pointer = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
         types = numbers.integers(2, 5)

@@ -25,22 +25,22 @@ Lines = list[tuple[str, str]]  # (name, expression), each name once
 def _horner(coefficients: list[float], variable: str) -> str:
     """Return a polynomial, lowest coefficient first, as an expression in Horner's scheme."""
     text = repr(coefficients[-1])
-    for each in reversed(coefficients[:-1]):
-        text = f"({text} * {variable} + {each!r})"
+    for coefficient in reversed(coefficients[:-1]):
+        text = f"({text} * {variable} + {coefficient!r})"
     return text
 
 
 def _sinc_series(order: int) -> list[float]:
     """Return the series in t^2 of sin(t)/t, of its derivative over t, or of the second one."""
-    found = []
+    series = []
     for k in range(NUM_TERMS):
         if order == 0:
-            found.append((-1) ** k / math.factorial(2 * k + 1))
+            series.append((-1) ** k / math.factorial(2 * k + 1))
         elif order == 1:
-            found.append((-1) ** (k + 1) * (2 * k + 2) / math.factorial(2 * k + 3))
+            series.append((-1) ** (k + 1) * (2 * k + 2) / math.factorial(2 * k + 3))
         else:
-            found.append((-1) ** (k + 1) * (2 * k + 2) * (2 * k + 1) / math.factorial(2 * k + 3))
-    return found
+            series.append((-1) ** (k + 1) * (2 * k + 2) * (2 * k + 1) / math.factorial(2 * k + 3))
+    return series
 
 
 def _bessel_start(spec: RadialSpec) -> Lines:

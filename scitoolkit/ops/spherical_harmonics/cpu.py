@@ -79,11 +79,11 @@ def _polar(degree: int, m: int) -> str:
 
 def _offsets(spec: HarmonicsSpec) -> list[tuple[int, int]]:
     """Return (degree, first column) of every block of the output."""
-    found, offset = [], 0
+    blocks, offset = [], 0
     for degree in spec.degrees:
-        found.append((degree, offset))
+        blocks.append((degree, offset))
         offset += 2 * degree + 1
-    return found
+    return blocks
 
 
 def _components(max_degree: int, lowest: int = 0) -> list[tuple[int, int]]:
@@ -118,7 +118,7 @@ def _pulled(source: str, target: str, max_degree: int) -> list[str]:
 
 def _dot_values(source: str, target: str, max_degree: int) -> list[str]:
     """Declare target<k> = sum_i source<k>_<i> Y<i>."""
-    numbers = [index(*each) for each in _components(max_degree - 1)]
+    numbers = [index(*component) for component in _components(max_degree - 1)]
     return [
         f"const vec {target}{axis} = "
         + (" + ".join(f"{source}{axis}_{i}*Y{i}" for i in numbers) or "(vec){0}")

@@ -79,8 +79,8 @@ def spherical_harmonics(
     """
     text = _spec_text(degrees, normalize, normalization)
     if not isinstance(vectors, Tensor) or vectors.ndim < 1 or vectors.shape[-1] != 3:
-        given = tuple(vectors.shape) if isinstance(vectors, Tensor) else type(vectors)
-        raise DataError(f"expected vectors of shape (..., 3), got {given}")
+        actual = tuple(vectors.shape) if isinstance(vectors, Tensor) else type(vectors)
+        raise DataError(f"expected vectors of shape (..., 3), got {actual}")
     rows = vectors if vectors.ndim == 2 else vectors.reshape(-1, 3)
     check_tensor("vectors", rows, ("E", 3), rows)
     out = OPERATION(text, rows, backend)

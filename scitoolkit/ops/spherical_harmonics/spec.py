@@ -98,18 +98,18 @@ def degrees_of(irreps: Any) -> tuple[int, ...]:
     """
     if isinstance(irreps, int):
         return (irreps,)
-    if type(irreps) in _SEQUENCES and all(isinstance(each, int) for each in irreps):
+    if type(irreps) in _SEQUENCES and all(isinstance(degree, int) for degree in irreps):
         return tuple(irreps)
-    found, parities = [], set()
+    degrees, parities = [], set()
     for mul, irrep in Irreps(irreps):
-        found += [irrep.degree] * mul
+        degrees += [irrep.degree] * mul
         if irrep.degree % 2:
             parities.add(irrep.parity)
         elif irrep.parity != 1:
             raise ConfigError(f"irrep {irrep}", allowed="even parity for an even degree")
     if len(parities) > 1:
         raise ConfigError(f"irreps {irreps}", allowed="one parity for all odd degrees")
-    return tuple(found)
+    return tuple(degrees)
 
 
 def index(degree: int, m: int) -> int:

@@ -62,12 +62,12 @@ def _polar(degree: int, m: int) -> str:
 
 def _places(spec: HarmonicsSpec) -> list[tuple[int, int, int]]:
     """Return (degree, m, column) of every component of the output."""
-    found, column = [], 0
+    places, column = [], 0
     for degree in spec.degrees:
         for m in range(-degree, degree + 1):
-            found.append((degree, m, column))
+            places.append((degree, m, column))
             column += 1
-    return found
+    return places
 
 
 def _incoming(spec: HarmonicsSpec) -> list[str]:
@@ -103,7 +103,7 @@ def _pulled(source: str, target: str, max_degree: int) -> list[str]:
 
 def _with_values(source: str, target: str, max_degree: int) -> list[str]:
     """Assign target<k> = sum_i source<k>_<i> Y<i>."""
-    numbers = [index(*each) for each in _components(max_degree - 1)]
+    numbers = [index(*component) for component in _components(max_degree - 1)]
     return [
         f"{target}{axis} = {_sum([f'{source}{axis}_{i} * Y{i}' for i in numbers])}"
         for axis in range(3)
@@ -168,8 +168,8 @@ def _double_backward(spec: HarmonicsSpec) -> list[str]:
         ]
         value = f"{spec.scale(degree)!r} * ({_sum(parts)})"
         lines.append(store("GG", spec.dim_out, column, value))
-    for each in _components(spec.max_degree - 1):
-        i = index(*each)
+    for component in _components(spec.max_degree - 1):
+        i = index(*component)
         lines.append(f"q{i} = v0 * h0_{i} + v1 * h1_{i} + v2 * h2_{i}")
     lines += _pulled("q", "w", spec.max_degree - 1)
     lines += _with_values("w", "t", spec.max_degree - 1)

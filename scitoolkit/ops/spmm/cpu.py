@@ -81,7 +81,7 @@ def generate(width: int, real: str) -> str:
         >>> "void spmm(" in generate(16, "float")
         True
     """
-    wide, narrow = (_source(width, real, each) for each in (AVX512_BYTES, VECTOR_BYTES))
+    wide, narrow = (_source(width, real, size) for size in (AVX512_BYTES, VECTOR_BYTES))
     title = banner(f"sparse product and sampled product of {width} columns, {real}")
     return f"{title}\n#ifdef __AVX512F__\n{wide}\n#else\n{narrow}\n#endif\n"
 
@@ -127,16 +127,16 @@ def _pass(vectors: int, tail: int, lanes: int, size: int) -> dict[str, str]:
     base = vectors * lanes
     lines = range(0, (base + tail) * size, LINE_BYTES)
 
-    def each(vector: str, scalar: str, indentation: int = 4) -> str:
+    def statements(vector: str, scalar: str, indentation: int = 4) -> str:
         """Return the statements of all accumulators; `{i}` is the number and `{k}` the column."""
         parts = [vector.format(i=i, k=i * lanes) for i in range(vectors)]
         parts += [scalar.format(i=i, k=base + i) for i in range(tail)]
         return f"\n{indentation * ' '}".join(parts)
 
     return {
-        "declare": each("vec a{i} = {{0}};", "real t{i} = 0;", 2),
-        "load": each("a{i} = *(const vec *)(out + {k});", "t{i} = out[{k}];"),
+        "declare": statements("vec a{i} = {{0}};", "real t{i} = 0;", 2),
+        "load": statements("a{i} = *(const vec *)(out + {k});", "t{i} = out[{k}];"),
         "prefetch": "\n    ".join(f"__builtin_prefetch(next + {byte});" for byte in lines),
-        "fma": each("a{i} += v * *(const vec *)(row + {k});", "t{i} += v * row[{k}];"),
-        "store": each("*(vec *)(out + {k}) = a{i};", "out[{k}] = t{i};", 2),
+        "fma": statements("a{i} += v * *(const vec *)(row + {k});", "t{i} += v * row[{k}];"),
+        "store": statements("*(vec *)(out + {k}) = a{i};", "out[{k}] = t{i};", 2),
     }

@@ -98,7 +98,7 @@ class SparseMatrix:
             DataError: lengths or dtypes that do not match, or an index out of range.
         """
         device = row.device if isinstance(row, Tensor) else torch.device("cpu")
-        row, column = (np.asarray(_index(each).cpu(), dtype=np.int64) for each in (row, column))
+        row, column = (np.asarray(_index(side).cpu(), dtype=np.int64) for side in (row, column))
         if row.shape != column.shape or row.ndim != 1:
             raise DataError(f"{row.shape} rows and {column.shape} columns")
         for name, index, size in (("row", row, shape[0]), ("column", column, shape[1])):

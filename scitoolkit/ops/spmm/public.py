@@ -34,7 +34,7 @@ SDDMM = Operation(
 
 
 def _arguments(matrix: SparseMatrix, *tensors: Tensor | None) -> list[Tensor | None]:
-    operands = [None if each is None else each.contiguous() for each in tensors]
+    operands = [None if tensor is None else tensor.contiguous() for tensor in tensors]
     return [*matrix.indices_for(*tensors), *operands]
 
 

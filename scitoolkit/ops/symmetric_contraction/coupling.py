@@ -45,7 +45,7 @@ def monomials(num_variables: int, order: int) -> tuple[tuple[int, ...], ...]:
 
 @functools.cache
 def _positions(num_variables: int, order: int) -> dict[tuple[int, ...], int]:
-    return {each: i for i, each in enumerate(monomials(num_variables, order))}
+    return {monomial: i for i, monomial in enumerate(monomials(num_variables, order))}
 
 
 @functools.cache
@@ -54,7 +54,7 @@ def _times_variable(num_variables: int, order: int) -> np.ndarray:
     places = _positions(num_variables, order + 1)
     return np.array(
         [
-            [places[tuple(sorted((*each, i)))] for each in monomials(num_variables, order)]
+            [places[tuple(sorted((*monomial, i)))] for monomial in monomials(num_variables, order)]
             for i in range(num_variables)
         ]
     )
@@ -62,19 +62,19 @@ def _times_variable(num_variables: int, order: int) -> np.ndarray:
 
 def _linear(irreps: tuple[Irrep, ...]) -> list[tuple[Irrep, np.ndarray]]:
     """Return the path of order 1 into each irrep: x itself."""
-    unit, start, found = np.eye(dim(irreps)), 0, []
+    unit, start, paths = np.eye(dim(irreps)), 0, []
     for irrep in irreps:
         stop = start + 2 * irrep[0] + 1
-        found.append((irrep, unit[start:stop]))
+        paths.append((irrep, unit[start:stop]))
         start = stop
-    return found
+    return paths
 
 
 def _couple(irreps, left_paths, order: int, keep) -> list[tuple[Irrep, np.ndarray]]:
     """Couple every path of `order - 1` with another copy of the irreps; sort them by irrep."""
     shift = _times_variable(dim(irreps), order - 1)
     num_monomials = len(monomials(dim(irreps), order))
-    found = []
+    paths = []
     for left, polynomials in left_paths:
         start = 0
         for degree, parity in irreps:
@@ -90,9 +90,9 @@ def _couple(irreps, left_paths, order: int, keep) -> list[tuple[Irrep, np.ndarra
                         (slice(None), shift[start + i]),  # type: ignore[arg-type]
                         constants[:, :, i] @ polynomials,
                     )
-                found.append((irrep, total))
+                paths.append((irrep, total))
             start += 2 * degree + 1
-    return sorted(found, key=lambda each: each[0])
+    return sorted(paths, key=lambda path: path[0])
 
 
 @functools.lru_cache(maxsize=64)

@@ -148,11 +148,11 @@ def _tables(spec: ContractionSpec) -> str:
     texts = {
         "static const int32_t row": rows.rows.tolist(),
         "static const int32_t path": rows.paths.tolist(),
-        "static const real value": [each.hex() for each in rows.values.tolist()],
+        "static const real value": [value.hex() for value in rows.values.tolist()],
     }
     size = max(1, len(rows.rows))
     lines = [
-        f"{name}[{size}] = {{{', '.join(map(str, each)) or '0'}}};" for name, each in texts.items()
+        f"{name}[{size}] = {{{', '.join(map(str, text)) or '0'}}};" for name, text in texts.items()
     ]
     counts = (
         f"#define ROWS {max(1, len(rows.monomials))}\n#define ENTRIES {len(rows.rows)}\n"

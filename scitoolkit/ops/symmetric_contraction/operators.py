@@ -76,8 +76,8 @@ def _run_triton(
     name: str, spec: str, x: Tensor, weight: Tensor, ptr: Tensor, order: Tensor, *rest: Tensor
 ) -> None:
     if not x.numel() or not weight.shape[1]:  # no nodes, or no paths
-        for each in rest[-2:] if name == "double_backward" else rest[-1:]:
-            each.zero_()
+        for gradient in rest[-2:] if name == "double_backward" else rest[-1:]:
+            gradient.zero_()
         return
     module = gpu_kernels(spec, x.dtype)
     with on_device(x):
@@ -159,8 +159,8 @@ def _save_backward(ctx, inputs, output) -> None:
 
 
 def _sum(*parts: Tensor | None) -> Tensor | None:
-    given = [each for each in parts if each is not None]
-    return functools.reduce(torch.add, given) if given else None
+    present = [part for part in parts if part is not None]
+    return functools.reduce(torch.add, present) if present else None
 
 
 def _save_forward(ctx, inputs, output) -> None:

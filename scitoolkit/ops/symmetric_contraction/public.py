@@ -20,12 +20,12 @@ def _check(spec: ContractionSpec, x: Tensor, weight: Tensor, species: Tensor) ->
     check_tensor("x", x, ("N", spec.dim_in, "C"), x)
     check_tensor("weight", weight, ("E", spec.num_paths, x.shape[2]), x)
     if not isinstance(species, Tensor) or species.dtype not in (torch.int64, torch.int32):
-        given = species.dtype if isinstance(species, Tensor) else type(species)
-        raise DataError(f"expected species as an integer tensor, got {given}")
+        actual = species.dtype if isinstance(species, Tensor) else type(species)
+        raise DataError(f"expected species as an integer tensor, got {actual}")
     if tuple(species.shape) != (x.shape[0],):
         raise DataError(f"expected species of shape {(x.shape[0],)}, got {tuple(species.shape)}")
     if species.numel() and not torch.compiler.is_compiling():
-        low, high = (int(each) for each in species.aminmax())
+        low, high = (int(bound) for bound in species.aminmax())
         if low < 0 or high >= weight.shape[0]:
             raise DataError(
                 f"species contains element {low if low < 0 else high}",

@@ -112,7 +112,7 @@ class Polynomial:
 @functools.lru_cache(maxsize=64)
 def polynomial(spec: ContractionSpec) -> Polynomial:
     """Return the sparse polynomial of a spec."""
-    found: dict[tuple[tuple[int, ...], int], list[tuple[int, float]]] = {}
+    terms: dict[tuple[tuple[int, ...], int], list[tuple[int, float]]] = {}
     offsets = np.cumsum([0, *(2 * degree + 1 for degree, _ in spec.irreps_out)])
     start_path = 0
     for position, (out, order, count) in enumerate(spec.blocks):
@@ -122,10 +122,10 @@ def polynomial(spec: ContractionSpec) -> Polynomial:
         for component, monomial, path in np.argwhere(np.abs(coefficients) > ZERO):
             key = (names[monomial], start_component + int(component))
             value = float(coefficients[component, monomial, path])
-            found.setdefault(key, []).append((start_path + int(path), value))
+            terms.setdefault(key, []).append((start_path + int(path), value))
         start_path += count
-    keys = sorted(found)
-    entries = [(row, *entry) for row, key in enumerate(keys) for entry in found[key]]
+    keys = sorted(terms)
+    entries = [(row, *entry) for row, key in enumerate(keys) for entry in terms[key]]
     rows, paths, values = zip(*entries, strict=True) if entries else ((), (), ())
     return Polynomial(
         tuple(monomial for monomial, _ in keys),
@@ -137,10 +137,10 @@ def polynomial(spec: ContractionSpec) -> Polynomial:
 
 
 def _irreps(name: str, irreps: object) -> tuple[Irrep, ...]:
-    found = tuple(irrep for _, irrep in Irreps(irreps))
-    if not found:
+    listed = tuple(irrep for _, irrep in Irreps(irreps))
+    if not listed:
         raise ConfigError("no irreps", where=name, allowed="at least one, like 1o")
-    for irrep in found:
+    for irrep in listed:
         if irrep.degree > MAX_DEGREE:
             raise ConfigError(f"irrep {irrep}", where=name, allowed=f"degree at most {MAX_DEGREE}")
-    return found
+    return listed

@@ -45,14 +45,14 @@ class _Lines:
 
     def __init__(self, spec: ContractionSpec, begin: list[str], mask: str) -> None:
         self.spec, self.lines, self.mask = spec, list(begin), mask
-        self.known: set[str] = set()
+        self.assigned: set[str] = set()
 
     def add(self, *lines: str) -> None:
         self.lines += lines
 
     def let(self, name: str, value: str) -> str:
-        if name not in self.known:
-            self.known.add(name)
+        if name not in self.assigned:
+            self.assigned.add(name)
             self.add(f"{name} = {value}")
         return name
 

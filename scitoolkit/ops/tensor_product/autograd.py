@@ -75,18 +75,18 @@ def _vmap(apply: Callable, size: int, in_dims: tuple, arguments: tuple) -> Tenso
         raise DataError("torch.func.vmap over an empty batch")
     *tensors, graph, spec, precise = arguments
     sides = list(zip(tensors, in_dims, strict=False))
-    shared = sum(each.nbytes for each, dim in sides if dim is None and each is not None)
+    shared = sum(side.nbytes for side, dim in sides if dim is None and side is not None)
     by_edge = not TensorProductSpec.from_json(spec).shared_weights
     if by_edge and size * shared <= REPEATED_BYTES:
-        rows = [_joined(each, dim, size) for each, dim in sides]
+        rows = [_joined(side, dim, size) for side, dim in sides]
         outputs = apply(*rows, graph.copies(size), spec, precise)
         return _each(outputs, lambda out: out.unflatten(0, (size, out.shape[0] // size)))
     of_one = [
-        apply(*[_element(each, dim, i) for each, dim in sides], graph, spec, precise)
+        apply(*[_element(side, dim, i) for side, dim in sides], graph, spec, precise)
         for i in range(size)
     ]
     if isinstance(of_one[0], tuple):
-        return tuple(torch.stack(each) for each in zip(*of_one, strict=True))
+        return tuple(torch.stack(parts) for parts in zip(*of_one, strict=True))
     return torch.stack(of_one)
 
 
@@ -144,7 +144,7 @@ def _jvp_of_forward(ctx, *tangents):
 
 
 def _jvp_of_backward(ctx, *tangents):
-    tensors, sums = ctx.saved_tensors, [torch.zeros_like(each) for each in ctx.saved_tensors[1:]]
+    tensors, sums = ctx.saved_tensors, [torch.zeros_like(t) for t in ctx.saved_tensors[1:]]
     for i, tangent in enumerate(tangents[:4]):
         if tangent is not None:
             parts = _gradients(ctx, *tensors[:i], tangent.contiguous(), *tensors[i + 1 :])

@@ -80,7 +80,7 @@ def _kernel(spec: TensorProductSpec, table: ScalarTable, kernel: str, over: Modu
     grads = kernel != "forward"
     functions, calls = _passes(spec, table, kernel)
     parameters = SIGNATURES[kernel]
-    names = ", ".join(each.replace("*", " ").split()[-1] for each in parameters.split(","))
+    names = ", ".join(text.replace("*", " ").split()[-1] for text in parameters.split(","))
     scratch, own = (", acc *own, acc *own_weights", ", own, own_weights") if grads else ("", "")
     call = f"{kernel}_chunk(chunk, {names}{own});"
     # `backward` starts with the weights that `forward` has left in the caches.

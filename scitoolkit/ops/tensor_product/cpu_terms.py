@@ -50,7 +50,7 @@ class ScalarTable:
         """Group rows with nonzeros at the same j, so that vectors of entries skip zeros."""
         ordered = ScalarTable(self.spec)
         for segment, rows in self.groups.items():
-            for row in sorted(rows, key=lambda each: [value != 0 for value in each]):
+            for row in sorted(rows, key=lambda row: [value != 0 for value in row]):
                 ordered.add(segment, row)
         return ordered
 
@@ -59,16 +59,14 @@ class ScalarTable:
 
     def offset(self, segment: int, v: int = 0) -> int:
         """Return the start of the scalars of channel v of a segment of in2 in an edge's row."""
-        before = sum(
-            self.padded(each) * self.spec.in2[each].mul for each in self.groups if each < segment
-        )
+        before = sum(self.padded(s) * self.spec.in2[s].mul for s in self.groups if s < segment)
         return before + v * self.padded(segment)
 
     @property
     def size(self) -> int:
         """Number of scalars per edge with padding; at least one vector."""
         return max(
-            PADDING, sum(self.padded(each) * self.spec.in2[each].mul for each in self.groups)
+            PADDING, sum(self.padded(group) * self.spec.in2[group].mul for group in self.groups)
         )
 
     def source_over_edges(self) -> str:
@@ -94,7 +92,7 @@ class ScalarTable:
             side, width = self.spec.in2[segment], self.padded(segment)
             columns = np.zeros((side.components, width))
             columns[:, : len(rows)] = np.array(rows).T
-            values = ",".join(float(each).hex() for each in columns.ravel())
+            values = ",".join(float(value).hex() for value in columns.ravel())
             tables.append(
                 f"static const acc C{segment}[{columns.size}] "
                 f"__attribute__((aligned(64))) = {{{values}}};"
@@ -127,11 +125,11 @@ def signed_rows(
     for i in range(constants.shape[0]):
         for k in range(constants.shape[2]):
             # Rounding, at a relative error of 5e-16, makes equal constants of two paths identical.
-            row = tuple(float(f"{each:.14e}") for each in constants[i, :, k])
-            first = next((each for each in row if each), 0.0)
+            row = tuple(float(f"{constant:.14e}") for constant in constants[i, :, k])
+            first = next((constant for constant in row if constant), 0.0)
             if first:
                 sign = 1 if first > 0 else -1
-                rows[i, k] = (tuple(sign * each + 0.0 for each in row), sign)
+                rows[i, k] = (tuple(sign * constant + 0.0 for constant in row), sign)
     return rows
 
 

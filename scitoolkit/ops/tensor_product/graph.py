@@ -37,7 +37,7 @@ class Graph:
         Raises:
             DataError: index tensors that are batched by torch.func.vmap.
         """
-        bare = tuple(_bare(each) for each in tensors)
+        bare = tuple(_bare(tensor) for tensor in tensors)
         sender, ptr, _, chunk_ptr, _, slot_ptr, _ = bare
         sizes = ptr.shape[0] - 1, sender.shape[0], chunk_ptr.shape[0] - 1
         return cls(bare, *sizes, int(slot_ptr.diff().max()))
@@ -56,8 +56,8 @@ class Graph:
             _joined(slot_ptr, copy * slot_node.shape[0]),
             (slot_node + copy * nodes).flatten(),
         )
-        sizes = (number * each for each in (nodes, edges, self.num_chunks))
-        return Graph(tuple(_bare(each) for each in tensors), *sizes, self.most_slots)  # type: ignore[call-arg]
+        sizes = (number * count for count in (nodes, edges, self.num_chunks))
+        return Graph(tuple(_bare(tensor) for tensor in tensors), *sizes, self.most_slots)  # type: ignore[call-arg]
 
 
 def _joined(starts: Tensor, offsets: Tensor) -> Tensor:

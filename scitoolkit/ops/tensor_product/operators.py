@@ -192,7 +192,7 @@ def _fake_backward(
 
 
 def _fake_double(dx, dy, dw, grad, x, y, weight, *rest):
-    return tuple(torch.empty_like(each) for each in (grad, x, y, weight))
+    return tuple(torch.empty_like(tensor) for tensor in (grad, x, y, weight))
 
 
 def _double_backward(

@@ -102,14 +102,16 @@ def change_layout(rows: Tensor, segments: tuple[IrrepSlice, ...], layout: str) -
     """
     if layout not in LAYOUTS:
         raise ConfigError(f"layout={layout!r}", allowed=", ".join(LAYOUTS))
-    width = sum(each.mul * each.components for each in segments)
+    width = sum(segment.mul * segment.components for segment in segments)
     if rows.ndim != 2 or rows.shape[1] != width:
         raise DataError(f"expected rows of shape (R, {width}), got {tuple(rows.shape)}")
     parts = []
-    for each in segments:
-        size = each.mul * each.components
-        shape = (each.mul, each.components) if layout == "ir_mul" else (each.components, each.mul)
-        part = rows[:, each.offset : each.offset + size].unflatten(1, shape)
+    for irrep in segments:
+        size = irrep.mul * irrep.components
+        shape = (
+            (irrep.mul, irrep.components) if layout == "ir_mul" else (irrep.components, irrep.mul)
+        )
+        part = rows[:, irrep.offset : irrep.offset + size].unflatten(1, shape)
         parts.append(part.transpose(1, 2).flatten(1))
     return torch.cat(parts, dim=1)
 

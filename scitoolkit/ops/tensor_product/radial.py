@@ -123,7 +123,7 @@ def _on_cpu(
 ) -> Tensor:
     if not is_eager(x, y, hidden, last) or is_transformed():
         return _with_stored_weights(GeneratedC.name)(x, y, hidden, last, edges, spec)
-    tensors = (each.contiguous() for each in (x, y, hidden, last))
+    tensors = (tensor.contiguous() for tensor in (x, y, hidden, last))
     return _recorded(*tensors, spec, edges)
 
 
@@ -152,7 +152,7 @@ def _gradients(
     edges: Edges,
 ) -> tuple[Tensor, ...]:
     """Return the gradients with respect to (x, y, hidden, last)."""
-    sums = [torch.zeros_like(each) for each in (x, y, hidden, last)]
+    sums = [torch.zeros_like(tensor) for tensor in (x, y, hidden, last)]
     gx, gy, gh, gm = sums
     for part in _parts(spec, edges, x):
         h = hidden[part.index]
@@ -178,7 +178,7 @@ def _second_gradients(
     edges: Edges,
 ) -> tuple[Tensor, ...]:
     """Return gradients of <cx, gx> + <cy, gy> + <ch, gh> + <cm, gm> in all five tensors."""
-    sums = [torch.zeros_like(each) for each in (grad, x, y, hidden, last)]
+    sums = [torch.zeros_like(tensor) for tensor in (grad, x, y, hidden, last)]
     ggrad, gx, gy, gh, gm = sums
     for part in _parts(spec, edges, x):
         index, h, c = part.index, hidden[part.index], ch[part.index]
@@ -200,7 +200,7 @@ def _save(ctx, inputs, output) -> None:
 
 
 def _backward_of_gradients(ctx, *cotangents):
-    dense = [each.contiguous() for each in cotangents]
+    dense = [cotangent.contiguous() for cotangent in cotangents]
     return *_recorded_second(*dense, *ctx.saved_tensors, ctx.spec, ctx.edges), None, None
 
 

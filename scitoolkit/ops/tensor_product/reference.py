@@ -48,7 +48,7 @@ def tensor_product(spec: TensorProductSpec, x: Tensor, y: Tensor, weight: Tensor
         weight: shape (E, weight_numel), or (weight_numel,) when shared.
     """
     rows = x.shape[0]
-    parts = [x.new_zeros(rows, each.components, each.mul) for each in spec.out]
+    parts = [x.new_zeros(rows, segment.components, segment.mul) for segment in spec.out]
     for path in spec.paths:
         degrees = spec.in1[path.in1].degree, spec.in2[path.in2].degree, spec.out[path.out].degree
         couplings = torch.tensor(_couplings(*degrees), dtype=torch.float64, device=x.device)

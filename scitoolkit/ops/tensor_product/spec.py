@@ -145,8 +145,8 @@ class TensorProductSpec:
             >>> TensorProductSpec.build("8x1o", "1x1o", "8x0e", [(0, 0, 0, "uvu", True)]).dim_out
             8
         """
-        in1, in2, out = (_segments(each) for each in (irreps_in1, irreps_in2, irreps_out))
-        listed = [tuple(each) + (1.0,) * (6 - len(each)) for each in instructions]
+        in1, in2, out = (_segments(irreps) for irreps in (irreps_in1, irreps_in2, irreps_out))
+        listed = [tuple(row) + (1.0,) * (6 - len(row)) for row in instructions]
         for position, instruction in enumerate(listed):
             _check_instruction(position, instruction, in1, in2, out)
         paths, offset = [], 0
@@ -191,18 +191,19 @@ class TensorProductSpec:
         some differ from those of `wigner_3j`.
         """
         in1, in2, out = (
-            _segments(each) for each in (module.irreps_in1, module.irreps_in2, module.irreps_out)
+            _segments(irreps)
+            for irreps in (module.irreps_in1, module.irreps_in2, module.irreps_out)
         )
         paths, offset = [], 0
-        for position, each in enumerate(module.instructions):
-            mode = each.connection_mode
-            bare = (each.i_in1, each.i_in2, each.i_out, mode, each.has_weight, 1.0)
+        for position, path in enumerate(module.instructions):
+            mode = path.connection_mode
+            bare = (path.i_in1, path.i_in2, path.i_out, mode, path.has_weight, 1.0)
             _check_instruction(position, bare, in1, in2, out)
-            degrees = (in1[each.i_in1].degree, in2[each.i_in2].degree, out[each.i_out].degree)
-            scale = float(each.path_weight) * _sign_in_e3nn(*degrees)
-            paths.append(Path(*bare[:3], mode, each.has_weight, offset, scale))
-            muls = (in1[each.i_in1].mul, in2[each.i_in2].mul, out[each.i_out].mul)
-            offset += _num_weights(mode, *muls) if each.has_weight else 0
+            degrees = (in1[path.i_in1].degree, in2[path.i_in2].degree, out[path.i_out].degree)
+            scale = float(path.path_weight) * _sign_in_e3nn(*degrees)
+            paths.append(Path(*bare[:3], mode, path.has_weight, offset, scale))
+            muls = (in1[path.i_in1].mul, in2[path.i_in2].mul, out[path.i_out].mul)
+            offset += _num_weights(mode, *muls) if path.has_weight else 0
         return cls(in1, in2, out, tuple(paths), module.shared_weights)
 
     def num_weights(self, path: Path) -> int:
@@ -244,10 +245,10 @@ class TensorProductSpec:
     def from_json(text: str) -> TensorProductSpec:
         """Return the spec of a text from `to_json`."""
         raw = json.loads(text)
-        sides = [tuple(IrrepSlice(**each) for each in raw[key]) for key in ("in1", "in2", "out")]
+        sides = [tuple(IrrepSlice(**entry) for entry in raw[key]) for key in ("in1", "in2", "out")]
         return TensorProductSpec(  # type: ignore[call-arg]
             *sides,  # type: ignore[arg-type]
-            tuple(Path(**each) for each in raw["paths"]),
+            tuple(Path(**entry) for entry in raw["paths"]),
             raw["shared_weights"],
         )
 
@@ -264,16 +265,16 @@ def channelwise_instructions(
     """
     first, second = Irreps(irreps_in1), Irreps(irreps_in2)
     wanted = {irrep for _, irrep in Irreps(irreps_wanted)}
-    found = [
+    products = [
         (mul, irrep, i, j)
         for i, (mul, left) in enumerate(first)
         for j, (_, right) in enumerate(second)
         for irrep in left.product(right)
         if irrep in wanted
     ]
-    order = Irreps([(mul, irrep) for mul, irrep, _, _ in found]).sort()
-    numbered = [(i, j, order.p[k], "uvu", True) for k, (_, _, i, j) in enumerate(found)]
-    return order.irreps, sorted(numbered, key=lambda each: each[2])
+    order = Irreps([(mul, irrep) for mul, irrep, _, _ in products]).sort()
+    numbered = [(i, j, order.p[k], "uvu", True) for k, (_, _, i, j) in enumerate(products)]
+    return order.irreps, sorted(numbered, key=lambda instruction: instruction[2])
 
 
 def _sign_in_e3nn(l1: int, l2: int, l3: int) -> float:
@@ -297,7 +298,7 @@ def _segments(irreps: object) -> tuple[IrrepSlice, ...]:
 
 
 def _dim(segments: tuple[IrrepSlice, ...]) -> int:
-    return sum(each.mul * each.components for each in segments)
+    return sum(segment.mul * segment.components for segment in segments)
 
 
 def _check_instruction(position: int, instruction: tuple, in1, in2, out) -> None:

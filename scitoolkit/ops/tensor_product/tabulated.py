@@ -147,7 +147,7 @@ def _on_cpu(
         weights = interpolation.piecewise_polynomial(coefficients, place)
         product = FUNCTIONS[GeneratedC.name, "tensor_product"]
         return product(x, y, weights, edges, spec, False, True)
-    tensors = (each.contiguous() for each in (x, y, distances, coefficients))
+    tensors = (tensor.contiguous() for tensor in (x, y, distances, coefficients))
     return _recorded(*tensors, grid, edges, spec)
 
 
@@ -188,7 +188,7 @@ def _gradients(
     spec: TensorProductSpec,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients with respect to (x, y, distances)."""
-    gx, gy, gr = (torch.zeros_like(each) for each in (x, y, distances))
+    gx, gy, gr = (torch.zeros_like(tensor) for tensor in (x, y, distances))
     for part, place in _placed(distances, grid, edges, spec):
         weights = interpolation.piecewise_polynomial(coefficients, place)
         _, gy[part.index], gw = operators.first_derivatives(

@@ -137,13 +137,13 @@ def _gradients(
 
 def _empty(wanted: str, **like: Tensor) -> tuple[Tensor, ...]:
     return tuple(
-        torch.empty_like(each) if name in wanted else each.new_empty(0)
-        for name, each in like.items()
+        torch.empty_like(tensor) if name in wanted else tensor.new_empty(0)
+        for name, tensor in like.items()
     )
 
 
 def _only(wanted: str, **gradients: Tensor) -> tuple[Tensor, ...]:
-    return tuple(each if name in wanted else each.new_empty(0) for name, each in gradients.items())
+    return tuple(g if name in wanted else g.new_empty(0) for name, g in gradients.items())
 
 
 def _asked(ctx, names: str) -> str:
@@ -153,7 +153,7 @@ def _asked(ctx, names: str) -> str:
 
 
 def _given(wanted: str, names: str, gradients: tuple) -> list[Tensor | None]:
-    return [each if name in wanted else None for name, each in zip(names, gradients, strict=True)]
+    return [g if name in wanted else None for name, g in zip(names, gradients, strict=True)]
 
 
 def _fake_forward(x, y, weight, sender, receiver, ptr, order, sender_ptr, sender_order, spec, *_):
@@ -191,7 +191,7 @@ def double_backward(
     """Return the gradients of <dx, gx> + <dy, gy> + <dw, gw> in (grad, x, y, weight)."""
     graph = (sender, receiver, receiver_ptr, receiver_order, sender_ptr, sender_order)
     cotangents = [
-        each for value, like in ((dx, x), (dy, y), (dw, weight)) for each in _strided(value, like)
+        g for value, like in ((dx, x), (dy, y), (dw, weight)) for g in _strided(value, like)
     ]
     inputs = (x, y, weight, *cotangents)
     ggrad = grad
@@ -202,7 +202,7 @@ def double_backward(
 
 
 def _save(ctx, inputs, output) -> None:
-    tensors = [each for each in inputs if isinstance(each, Tensor)]
+    tensors = [argument for argument in inputs if isinstance(argument, Tensor)]
     ctx.options = inputs[len(tensors) : len(tensors) + 3]  # spec, precise, atomic
     ctx.save_for_backward(*tensors)
     ctx.set_materialize_grads(False)

@@ -88,15 +88,15 @@ def _rows(context: Context, kernel: str) -> list[str]:
 def _parts(segments: tuple[IrrepSlice, ...], limit: int) -> list[list[int]]:
     """Group segments of equal multiplicity such that a group has at most `limit` sums."""
     parts: list[list[int]] = []
-    for mul in sorted({each.mul for each in segments}, reverse=True):
+    for mul in sorted({segment.mul for segment in segments}, reverse=True):
         size = limit + 1
-        for number, each in enumerate(segments):
-            if each.mul != mul:
+        for number, irrep in enumerate(segments):
+            if irrep.mul != mul:
                 continue
-            size += each.components
+            size += irrep.components
             if size > limit:
                 parts.append([])
-                size = each.components
+                size = irrep.components
             parts[-1].append(number)
     return parts
 
@@ -106,7 +106,7 @@ def _by_rows(context: Context, kernel: str) -> list[tuple[int, list[str]]]:
     spec, is_nodes = context.spec, kernel != "senders"
     segments = spec.out if is_nodes else spec.in1
     size, target = (spec.dim_out, "Z") if is_nodes else (spec.dim_in1, "GX")
-    found = []
+    programs = []
     for part in _parts(segments, MAX_SUMS):
         terms = [
             Term(context, path, index)
@@ -115,10 +115,10 @@ def _by_rows(context: Context, kernel: str) -> list[tuple[int, list[str]]]:
         ]
         u = _block(context, segments[part[0]].mul, kernel, terms)
         written = {
-            f"z{number}_{i}": f"{target} + n * {size} + {each.offset + i * each.mul} + u"
+            f"z{number}_{i}": f"{target} + n * {size} + {segment.offset + i * segment.mul} + u"
             for number in part
-            for each in [segments[number]]
-            for i in range(each.components)
+            for segment in [segments[number]]
+            for i in range(segment.components)
         }
         edge = Body(context, lines=_rows(context, kernel))
         for term in terms:
@@ -128,8 +128,8 @@ def _by_rows(context: Context, kernel: str) -> list[tuple[int, list[str]]]:
             (emitters.nodes if is_nodes else emitters.senders)(term, edge, u, sums)
         zeros = [f"{name} = {context.zeros(u.width)}" for name in written]
         body = (_scattered if kernel == "scatter" else _owned)(edge.lines, zeros, written, u.mask)
-        found.append((u.blocks, [*u.begin(f"part * {u.width}"), *body]))
-    return found
+        programs.append((u.blocks, [*u.begin(f"part * {u.width}"), *body]))
+    return programs
 
 
 def _owned(edge: list[str], zeros: list[str], written: dict[str, str], mask: str) -> list[str]:
@@ -277,7 +277,7 @@ def _run(context: Context, edge: Body, zeros: list[str], emit: Callable) -> list
 
 def _weights(context: Context) -> list[tuple[int, list[str]]]:
     """Return the programs that sum the gradient of shared weights over a run of edges."""
-    found = []
+    programs = []
     for mul, terms in _families(context).items():
         u = context.channels("u", mul)
         for term in terms:
@@ -291,7 +291,7 @@ def _weights(context: Context) -> list[tuple[int, list[str]]]:
                 [context.zeros(u.width)] * count,
                 lambda term=term, edge=edge, u=u: triton_uvu.shared_weights(term, edge, u),
             )
-            found.append((u.blocks, [*u.begin(f"part * {u.width}"), *lines]))
+            programs.append((u.blocks, [*u.begin(f"part * {u.width}"), *lines]))
     for term in _wide(context):
         u, q = triton_uvw.inputs(term), triton_uvw.outputs(term)
         for v in range(term.sides[1].mul):
@@ -306,8 +306,8 @@ def _weights(context: Context) -> list[tuple[int, list[str]]]:
             )
             begin = u.begin(f"part // {q.blocks} * {u.width}")
             begin += q.begin(f"part % {q.blocks} * {q.width}")
-            found.append((u.blocks * q.blocks, [*begin, *lines]))
-    return found
+            programs.append((u.blocks * q.blocks, [*begin, *lines]))
+    return programs
 
 
 def _programs(context: Context, kernel: str) -> list[tuple[int, list[str]]]:

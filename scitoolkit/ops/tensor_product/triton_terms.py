@@ -84,13 +84,13 @@ class Body:
     context: Context
     parent: Body | None = None
     lines: list[str] = field(default_factory=list)
-    known: set[str] = field(default_factory=set)
+    assigned: set[str] = field(default_factory=set)
     rows: dict[tuple[Any, ...], int] = field(default_factory=dict)
 
     def let(self, name: str, value: str) -> str:
         """Assign `name` unless this or an enclosing body has assigned it; return the name."""
         if not self._is_assigned(name):
-            self.known.add(name)
+            self.assigned.add(name)
             self.lines.append(f"{name} = {value}")
         return name
 
@@ -103,7 +103,7 @@ class Body:
         self.lines += [head, *indent(inner.lines)]
 
     def _is_assigned(self, name: str) -> bool:
-        return name in self.known or (self.parent is not None and self.parent._is_assigned(name))
+        return name in self.assigned or (self.parent is not None and self.parent._is_assigned(name))
 
     @property
     def edge(self) -> Body:
@@ -224,9 +224,9 @@ class Term:
             row: body.let(f"{name}s{number}", signed_sum(parts))
             for number, (row, parts) in enumerate(sums.items())
         }
-        found = {}
+        variables = {}
         for j in range(self.sides[1].components):
             parts = [f"{row[j]!r} * {entry}" for row, entry in entries.items() if row[j]]
             if parts:
-                found[j] = body.let(f"{name}{j}", added(parts))
-        return found
+                variables[j] = body.let(f"{name}{j}", added(parts))
+        return variables

@@ -152,9 +152,9 @@ def shared_weights(term: Term, body: Body, u: Channels) -> dict[str, tuple[str, 
         Address and mask of each sum, by its variable.
     """
     products = _without_attributes(term, body, u)
-    found = {}
+    sums = {}
     for v in attribute_channels(term, u):
         name = f"s{term.index}_{_tag(v)}"
         body.add(f"{name} += {_weight_gradient(term, body, v, products)}")
-        found[name] = (weight_place(term, "gw", v, u), u.mask)
-    return found
+        sums[name] = (weight_place(term, "gw", v, u), u.mask)
+    return sums

@@ -52,15 +52,15 @@ def _tile(term: Term, body: Body, name: str, v: int, u: Channels, q: Channels) -
 
 def _products(term: Term, body: Body, v: int, u: Channels, varied: bool) -> dict[int, str]:
     """Return m[k], or its derivative along dx and dy, for one channel of the attributes."""
-    found = {}
+    variables = {}
     for k in term.columns:
         arrays = (("a", "o"), ("b", "x")) if varied else (("a", "x"),)
         parts = [
             term.over_rows(body, k, a, v, lambda i, array=array: term.feature(body, array, i, u))
             for a, array in arrays
         ]
-        found[k] = body.let(f"{'n' if varied else 'm'}{term.index}_{v}_{k}", added(parts))
-    return found
+        variables[k] = body.let(f"{'n' if varied else 'm'}{term.index}_{v}_{k}", added(parts))
+    return variables
 
 
 def _loop(body: Body, channels: Channels) -> tuple[str, Body]:
@@ -95,20 +95,20 @@ def _folded(
     """
     q = outputs(term)
     head, inner = _loop(body, q)
-    found = []
+    variables = []
     for name, tile in (("r", "w"), ("e", "f")) if term.context.double else (("r", "w"),):
         names = {k: f"{name}{term.index}_{v}_{k}" for k in term.columns}
-        for k, each in names.items():
-            body.add(f"{each} = {term.context.zeros(u.width)}")
+        for k, sum_k in names.items():
+            body.add(f"{sum_k} = {term.context.zeros(u.width)}")
             weight = _tile(term, inner, tile, v, u, q)
-            inner.add(f"{each} += tl.sum({weight} * {term.cotangent(inner, k, q)}[None, :], 1)")
-        found.append(names)
+            inner.add(f"{sum_k} += tl.sum({weight} * {term.cotangent(inner, k, q)}[None, :], 1)")
+        variables.append(names)
     if store:
         value, mask = _outer(term, inner, v, u, q, body), tile_mask(u, q)
         masked = f", mask={mask}" if mask else ""
         inner.add(f"tl.store({place(term, 'gw', v, u, q)}, {value}{masked})")
     body.loop(head, inner)
-    return found
+    return variables
 
 
 def _varied(

@@ -332,3 +332,47 @@ def test_the_verdict_is_on_energies_if_the_elements_means_are_better():
     assert _verdict({**forces, **bad}).quantity == "energy RMSE"
     assert "the baseline is better" in _verdict({**forces, **bad}).sentence
     assert _verdict({**forces, **bad, "energy_per_atom_rmse": 3.0}).quantity == "force RMSE"
+
+
+@pytest.mark.parametrize("symbol", ["Ne", "Ar", "Xe"])
+def test_noble_gases_are_read_in_angstrom_and_not_in_bohr(tmp_path, symbol):
+    import ase
+    from ase.build import bulk
+    from ase.io import write
+
+    edges = {"Ne": 4.46, "Ar": 5.31, "Xe": 6.13}
+    frames = [bulk(symbol, "fcc", a=edges[symbol], cubic=True) for _ in range(3)]
+    frames.append(ase.Atoms(f"{symbol}2", [[0, 0, 0], [0, 0, edges[symbol] / 2**0.5]]))
+    for scale, message in ((1.0, None), (1 / 0.529177, "bohr"), (0.1, "nm")):
+        for frame in frames:
+            frame.info["energy"] = -1.0
+            frame.arrays["forces"] = np.ones((len(frame), 3))
+        scaled = [frame.copy() for frame in frames]
+        for frame in scaled:
+            frame.set_cell(frame.cell * scale, scale_atoms=True)
+            if not frame.cell:
+                frame.positions *= scale
+        write(tmp_path / "a.xyz", scaled)
+        source = open_atoms([tmp_path / "a.xyz"])
+        if message is None:
+            source.check()
+            continue
+        with pytest.raises(DataError, match=f"as if positions were in {message}"):
+            source.check()
+
+
+@pytest.mark.parametrize("scale", [1.0, 1 / 0.529177])
+def test_primitive_cells_tell_the_unit_of_length(tmp_path, scale):
+    from ase.build import bulk
+    from ase.io import write
+
+    frames = [bulk("Cu", "fcc", a=a * scale) for a in (3.5, 3.61, 3.7)]
+    for frame in frames:
+        frame.info["energy"] = -1.0
+    write(tmp_path / "a.xyz", frames)
+    source = open_atoms([tmp_path / "a.xyz"])
+    if scale == 1.0:
+        source.check(forces=False)
+        return
+    with pytest.raises(DataError, match="bohr"):
+        source.check(forces=False)
