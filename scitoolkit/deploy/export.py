@@ -90,6 +90,9 @@ def export(
     """
     config, path = config or ExportConfig(), Path(path)
     functions = in_dtype(functions, config.dtype)
+    if functions[0].dtype != config.dtype:  # declared so; with the tolerance and limits of it
+        options = config.model_dump(exclude_unset=True)
+        config = ExportConfig(**(options | {"dtype": functions[0].dtype}))
     if path.suffix == SUFFIX and functions[0].dtype != "float32":
         raise ConfigError(
             f"dtype {functions[0].dtype} of {path.name}",

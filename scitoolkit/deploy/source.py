@@ -322,14 +322,14 @@ def weights_file(name: str) -> str:
 def _home(name: str, blob: bytes, apart: bool, beside: bool) -> list[str]:
     """Return the C definition of the weights: in a file, or at the caller's address."""
     if apart:
-        given = [
+        lines = [
             "#define STK_GIVEN const char *restrict stk_weights,",
             "#define STK_PASSED stk_weights,",
         ]
     elif beside:
         # In the assembler, as compilers need a minute and gigabytes for large literals.
         symbol, macro = f"{name}_stk_weights", weights_file(name)
-        given = [
+        lines = [
             "#define STK_GIVEN",
             "#define STK_PASSED",
             f"#ifndef {macro}",
@@ -349,13 +349,13 @@ def _home(name: str, blob: bytes, apart: bool, beside: bool) -> list[str]:
             f"#define stk_weights {symbol}",
         ]
     else:
-        given = [
+        lines = [
             "#define STK_GIVEN",
             "#define STK_PASSED",
             f"static const char stk_weights[] __attribute__((aligned({ALIGN}))) =",
             f"{_literal(blob)};",
         ]
-    return [f"#define STK_BYTES {len(blob)}", *given]
+    return [f"#define STK_BYTES {len(blob)}", *lines]
 
 
 def _literal(blob: bytes) -> str:

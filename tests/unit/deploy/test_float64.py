@@ -79,6 +79,8 @@ def test_a_module_in_double_precision_may_be_declared_so(tmp_path):
     x = np.random.default_rng(0).uniform(-1, 1, (2, 3))
     (y,), _ = CompiledSurrogate(tmp_path / "m.so")(x)
     np.testing.assert_allclose(y, module(torch.tensor(x)).detach().numpy(), rtol=1e-13)
+    with pytest.raises(ValueError, match="compressed forms"):
+        export([function(module, dtype="float64")], tmp_path / "m.so", ExportConfig(bits=8))
 
 
 def test_what_has_no_form_in_double_precision_is_refused(tmp_path):
