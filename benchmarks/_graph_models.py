@@ -258,13 +258,14 @@ def verdicts(sizes: tuple[int, ...]) -> dict[str, str]:
     return found
 
 
-def random_graph(*, with_edges: bool) -> Graph:
-    """Another graph than the proof's, and larger."""
+def random_graph(model: nn.Module) -> Graph:
+    """Another graph than the proof's, and larger, with the edge inputs that a model reads."""
     r = np.random.default_rng(4)
     source, target = r.integers(150, size=(2, 900))
     order = np.lexsort((source, target))
     graph = Graph(source[order], target[order], 150, r.normal(size=(150, WIDTH)))
-    if with_edges:
-        graph.edge_weight = r.uniform(0.5, 1.5, 900)
-        graph.edge_attr = r.normal(size=(900, 3))
+    weight, features = r.uniform(0.5, 1.5, 900), r.normal(size=(900, 3))
+    accepted = inspect.signature(type(model).forward).parameters
+    graph.edge_weight = weight if "edge_weight" in accepted else None
+    graph.edge_attr = features if "edge_attr" in accepted else None
     return graph

@@ -6,7 +6,8 @@ differences of loss, gradients and the input's gradient from the plain model ove
 
 from __future__ import annotations
 
-import copy
+import functools
+import itertools
 import json
 import os
 import sys
@@ -18,14 +19,17 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from _graph_models import WIDTH, Between, Called, catalogue, random_graph
+from _graph_user_models import user_models
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from scitoolkit.core.errors import ConfigError
-from scitoolkit.graphs.adapter import distribute
+from scitoolkit.graphs.adapter import detach, distribute, use_whole_graph
 from scitoolkit.graphs.graph import Graph
 from scitoolkit.graphs.grid import Grid
 from scitoolkit.graphs.part import GraphPart
 from scitoolkit.graphs.proof import Proof, prove
+from scitoolkit.graphs.random_rules import by_position
 from scitoolkit.training.launch import launch, leave
 from scitoolkit.training.ranks.collectives import SumOverRanks
 from scitoolkit.training.ranks.communicator import Communicator, SingleProcess, join
@@ -34,6 +38,7 @@ STEPS = 3
 PATIENCE = timedelta(seconds=60)  # a rank that waits longer for another has lost it
 FLOOR = 1e-4  # of the largest number: what is zero but for rounding has no scale
 SHARES = {1: [1.0], 2: [0.7, 0.3], 4: [0.4, 0.3, 0.2, 0.1]}
+DROPOUT = ("dropout", "dropout_", "dropout1d", "alpha_dropout")
 HERE = Path(__file__).resolve().parent
 
 
@@ -57,10 +62,11 @@ def main() -> None:
     out, names = Path(sys.argv[1]), sys.argv[2:]
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
+    torch.set_default_dtype(torch.float64)
     if int(os.environ["WORLD_SIZE"]) > 1:
         dist.init_process_group("gloo", timeout=PATIENCE)
     ranks = join()
-    makers = dict(catalogue())
+    makers = {n: functools.partial(_called, make) for n, make in catalogue()} | user_models()
     for name in names:
         record = {"name": name, **_record(makers[name], ranks)}
         if ranks.rank == 0:
@@ -68,13 +74,17 @@ def main() -> None:
                 file.write(json.dumps(record) + "\n")
 
 
+def _called(make) -> nn.Module:
+    """Return a layer of the catalogue, called with the inputs that it reads."""
+    model = make()
+    return model if isinstance(model, Between) else Called(model)
+
+
 def _record(make, ranks: Communicator) -> dict:
     """Prove and train; an error on one rank alone ends the processes."""
     torch.manual_seed(0)
-    model = make()
-    with_edges = not isinstance(model, Between)
-    model = (Called(model) if with_edges else model).double()
-    graph = random_graph(with_edges=with_edges)
+    model = make().double()
+    graph = random_graph(model)
     shares = SHARES[ranks.size]
     owner = np.random.default_rng(5).choice(ranks.size, graph.num_nodes, p=shares)
     part = GraphPart(graph, owner, Grid(ranks.size), ranks)
@@ -83,20 +93,52 @@ def _record(make, ranks: Communicator) -> dict:
     except ConfigError as error:
         return {"verdict": f"refused: {error}"}
     layers = sum(hasattr(m, "propagate") for m in model.modules())
-    ours = steps(distribute(copy.deepcopy(model), part, proof.fast, check_seed=0), part)
+    begin = {name: value.clone() for name, value in model.state_dict().items()}
+    if proof.unchanged:
+        ours = _Plain(use_whole_graph(model, part))
+    else:
+        ours = distribute(model, part, proof.fast, check_seed=0, sites=proof.sites)
+    recorded = steps(ours, part)
     error = 0.0
     if ranks.rank == 0:
+        detach(model).load_state_dict(begin)
         whole = GraphPart(graph, owner * 0, Grid(1), SingleProcess())
-        error = _difference(ours, steps(_Plain(model, graph, whole), whole))
+        error = _difference(recorded, steps(_Plain(_OnWholeGraph(model, graph, whole)), whole))
     return {"verdict": "equal", "error": error, "proof_ms": 1e3 * proof.seconds / max(1, layers)}
 
 
+class _RowNumbers(TorchFunctionMode):
+    """Random numbers by the position of their row and without dropout, as in the check."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._draws = itertools.count(1)
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        name = getattr(func, "__name__", "")
+        if name in DROPOUT:
+            return args[0]
+        return by_position(lambda: next(self._draws), func, name, args, kwargs or {})
+
+
 class _Plain(nn.Module):
+    """A model whose random numbers are those of `distribute` with `check_seed`."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor) -> Tensor:
+        with _RowNumbers():
+            return self.model(x)
+
+
+class _OnWholeGraph(nn.Module):
     """The model on the whole graph by torch-geometric alone, called as `distribute`'s is."""
 
     def __init__(self, model: nn.Module, graph: Graph, part: GraphPart) -> None:
         super().__init__()
-        self.model = _without_dropout(copy.deepcopy(model))
+        self.model = model
         self.back = torch.empty_like(part.nodes)
         self.back[part.nodes] = torch.arange(len(part.nodes))
         self.nodes = part.nodes
@@ -107,20 +149,6 @@ class _Plain(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.model(x[self.back], self.pair, **self.given)[self.nodes]
-
-
-def _without_dropout(model: nn.Module) -> nn.Module:
-    inner = model.forward
-
-    def forward(*args, **kwargs):
-        known, nn.functional.dropout = nn.functional.dropout, lambda x, *_, **__: x
-        try:
-            return inner(*args, **kwargs)
-        finally:
-            nn.functional.dropout = known
-
-    model.forward = forward
-    return model
 
 
 def steps(model: nn.Module, part: GraphPart) -> list[Tensor]:

@@ -43,7 +43,7 @@ def key(*names: str) -> Probe:
 
 
 def method(*names: str) -> Probe:
-    """Return the probe for the first of some methods that a domain's job has of its own."""
+    """Return the probe for the first of some methods that the class of a job defines."""
 
     def probe(job: type[Job]) -> str:
         own = {name for cls in job.__mro__ if cls is not Job for name in vars(cls)}
@@ -92,7 +92,7 @@ REASONS: Mapping[tuple[str, tuple[str, ...]], str] = {
         "All nodes are in one graph by design (transductive); masks that overlap are refused."
     ),
     ("splits that leak are refused", ("mesh_transport",)): (
-        "Simulations are split whole, each in a file of its own."
+        "Simulations are split whole, each in one file."
     ),
     ("units converted at reading", ("superresolution",)): (
         "Constants of the residual equations are in the units of the file, so that a file in other "
@@ -102,7 +102,7 @@ REASONS: Mapping[tuple[str, tuple[str, ...]], str] = {
         "Arrays of graphs have no standard attribute for units."
     ),
     ("fine-tuning from a trained model", ("forecasting",)): (
-        "Closed forms are fitted anew in seconds; nets of POD coefficients depend on the modes."
+        "Closed forms are fitted again in seconds; nets of POD coefficients depend on the modes."
     ),
     ("fine-tuning from a trained model", ("superresolution", "graphs", "mesh_transport")): (
         "Not built; `Trainer.fit` takes a loaded model from Python."

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
 
+import numpy as np
+from pydantic import ValidationError
+
+from scitoolkit.core.errors import ScitoolkitError
 from scitoolkit.core.starter import DataToStart, Lines
+from scitoolkit.io.campaign.index import SampleIndex
 from scitoolkit.io.campaign.mask import MISSING
 from scitoolkit.io.campaign.masking import missing_cells
 from scitoolkit.io.campaign.parameters import varying
+from scitoolkit.io.campaign.split import CampaignSplit, split_campaign
 from scitoolkit.io.campaign.survey import Survey, survey
 
 _SMALL = 64
@@ -65,18 +71,30 @@ def _widths(grid: tuple[int, ...]) -> list[int]:
 
 
 def _split(lines: Lines, found: Survey, rows: np.ndarray) -> None:
-    """Write a split by simulation if there are three or more, else by time."""
-    if len(rows) >= 3:
-        lines.key("split", {"train": 0.7, "validation": 0.15, "test": 0.15}, "whole simulations")
-        return
-    part = int(rows.min()) // 6
-    window = found.options.lead + 1
-    if part >= window:
-        split = {"by": "time", "train": 0.7, "validation": 0.15, "test": 0.15}
-        lines.key("split", split, "of each simulation")
-    else:
-        split = {"by": "time", "train": int(rows.min()), "validation": 0, "test": 0}
-        lines.key("split", split, "too few rows for a test split")
+    """Write the first split that the data allow: by simulation, in time, without a test part."""
+    window, fewest = found.options.lead + 1, int(rows.min())
+    shares = {"train": 0.7, "validation": 0.15, "test": 0.15}
+    counts = {"train": fewest - 2 * window, "validation": window, "test": window}
+    ways: list[tuple[dict[str, Any], str]] = [
+        (shares, "whole simulations"),
+        ({"by": "time", **shares}, "of each simulation"),
+        ({"by": "time", **counts}, "rows of each simulation"),
+    ]
+    whole = {"by": "time", "train": fewest, "validation": 0, "test": 0}
+    ways.append((whole, "too few rows for a test split"))
+    for split, why in ways[0 if len(rows) >= 3 else 1 :]:
+        if _has_windows(found.campaign.index, window, split) or split is whole:
+            lines.key("split", split, why)
+            return
+
+
+def _has_windows(index: SampleIndex, window: int, split: dict[str, Any]) -> bool:
+    """Return whether each part of a split has a complete window."""
+    try:
+        parts = split_campaign(index, window, CampaignSplit(**split), own_test=True)
+    except (ScitoolkitError, ValidationError):
+        return False
+    return all(any(len(rows) >= window for rows in parts[name]) for name in split if name in parts)
 
 
 def _training(lines: Lines, rows: np.ndarray, grid: tuple[int, ...]) -> None:

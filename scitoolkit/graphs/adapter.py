@@ -26,6 +26,7 @@ from scitoolkit.graphs.interception import Distributed
 from scitoolkit.graphs.moved_part import part_on
 from scitoolkit.graphs.part import Part
 
+_INVERTIBLE = "_scitoolkit_disable"
 _SEED: ContextVar[int | None] = ContextVar("seed of dropout", default=None)
 
 
@@ -72,6 +73,10 @@ def distribute(
     for name, module in model.named_modules():
         if name in fast:
             use_fast_forward(module, part)
+        if part.ranks.size > 1 and hasattr(module, "num_bwd_passes"):
+            # An invertible layer computes in an autograd function, where tags are lost, and frees
+            # its input. Without that it keeps its activations.
+            module.__dict__[_INVERTIBLE], module.disable = module.disable, True
     inner, calls = model.forward, itertools.count()
     reads_edges = any(hasattr(m, "propagate") for n, m in model.named_modules() if n not in fast)
 
@@ -137,6 +142,8 @@ def detach(model: nn.Module) -> nn.Module:
     """Restore the original forward methods, for use on a whole graph."""
     for module in model.modules():
         module.__dict__.pop("forward", None)
+        if _INVERTIBLE in vars(module):
+            module.disable = module.__dict__.pop(_INVERTIBLE)
         for key in [key for key in vars(module) if key.startswith("_cached_")]:
             setattr(module, key, None)
     return model

@@ -51,7 +51,7 @@ def _scatter(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> 
     role = role_of(index)
     if local.needs_halo(x, dim, index):
         if not total:
-            raise Unsupported(f"{name} with {reduce} onto the sources of edges")
+            return _onto_sources(local, func, name, (x, dim, index, source), args, kwargs)
         size = list(x.shape)
         size[dim] += local.part.halo.rows_received
         wide = _add(name, x.new_zeros(size), dim, index, source).movedim(dim, 0)
@@ -71,6 +71,27 @@ def _scatter(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> 
     return local.passed(func, name, args, kwargs)
 
 
+def _onto_sources(
+    local: LocalRows, func: Any, name: str, call: Any, args: Any, kwargs: Any
+) -> Tensor:
+    """Reduce the edges of all ranks by source, on every rank, where partial results do not add."""
+    x, dim, index, source = call
+    if tag_of(index) is None or tag_of(source) is None or tag_of(x) is None:
+        raise Unsupported(f"{name} onto the sources of edges")
+    numbers = local.extended(local.part.nodes, 0)[index]
+    index = local.whole(put_tag(numbers, tag_of(index)), by_number=False)
+    source = local.whole(source, by_number=False)
+    rows = func(local.whole(x), dim, index, source, *args[4:], **_further(kwargs))
+    out = local.own_rows(rows, Tag(dim, local.part.nodes))
+    return x.copy_(out) if name.endswith("_") else out
+
+
+def _further(kwargs: Any) -> dict[str, Any]:
+    """Return the arguments of a scatter besides its tensors and dimension."""
+    tensors = ("dim", "index", "src", "source", "value", "input")
+    return {k: v for k, v in kwargs.items() if k not in tensors}
+
+
 def _pooled(
     local: LocalRows, func: Any, name: str, call: Any, args: Any, kwargs: Any, *, total: bool
 ) -> Tensor:
@@ -82,12 +103,7 @@ def _pooled(
         return x.add_(sums) if name.endswith("_") else x + sums
     index = local.whole(index)
     source = local.whole(source) if tag_of(source) is not None else source
-    more = {
-        k: v
-        for k, v in kwargs.items()
-        if k not in ("dim", "index", "src", "source", "value", "input")
-    }
-    return func(x, dim, index, source, *args[4:], **more)
+    return func(x, dim, index, source, *args[4:], **_further(kwargs))
 
 
 def _add(name: str, x: Tensor, dim: int, index: Tensor, source: Any) -> Tensor:

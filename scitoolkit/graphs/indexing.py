@@ -44,6 +44,7 @@ def tag_of_selection(x: Tensor, parts: tuple[Any, ...], out: Tensor) -> Tag | No
     tag = tag_of(x)
     role = tag.role if tag is not None else None
     found: Tag | None = None
+    parts = tuple(torch.as_tensor(part) if isinstance(part, list) else part for part in parts)
     place = seen = 0  # dimensions of the result and of x so far
     tensors = False
     for number, part in enumerate(parts):
@@ -54,6 +55,8 @@ def tag_of_selection(x: Tensor, parts: tuple[Any, ...], out: Tensor) -> Tag | No
             here = tag
         if isinstance(part, Tensor):
             found = found or _selected(part, here, place, out)
+            if isinstance(role, tuple) and not seen and part.dtype != torch.bool and part.dim():
+                role = tuple(role[k] for k in part.tolist())  # rows of an edge_index
             place += 0 if tensors else 1 if part.dtype == torch.bool else part.dim()
             tensors = True
         elif part is Ellipsis:

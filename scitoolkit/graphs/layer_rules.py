@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,7 @@ from scitoolkit.graphs.tags import flat, put_tag, tag_of
 from scitoolkit.ops.node_dropout import node_dropout
 from scitoolkit.training.ranks.collectives import SumOverRanks
 
+_SELU_LIMIT = 1.7580993408473766  # minus the value of SELU at -infinity
 _ATTENTION: dict[str, tuple[str, ...]] = {
     "scaled_dot_product_attention": (
         "query",
@@ -171,6 +173,32 @@ def _dropout(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> 
     return out if tag is None else put_tag(out.movedim(0, tag.dim), tag)
 
 
+def _structured_dropout(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+    """Dropout of channels (`dropout1d`), and that of self-normalising networks."""
+    x, p, training = arguments(
+        ("input", "p", "training"),
+        args,
+        kwargs,
+        train="training",
+        default={"p": 0.5, "training": name == "dropout1d"},
+    )
+    tag = tag_of(x)
+    if not training or p == 0.0 or local.seed is None:
+        return local.tagged(x.view_as(x), name, (x,), {})
+    if tag is None or tag.dim or tag.ids is None or (name == "dropout1d" and x.dim() < 3):
+        if tag is None or local.ranks.size == 1:
+            return local.passed(func, name, args, kwargs)
+        raise Unsupported(f"{name} of rows that are neither nodes nor edges")
+    ones = x.new_ones(x.shape[:2] if name == "dropout1d" else x.shape)
+    mask = _dropout(local, func, "dropout", (put_tag(ones, tag), p), {})
+    if name == "dropout1d":
+        return put_tag(x * mask.unsqueeze(-1), tag)
+    # Dropped numbers are the lower limit of SELU; the result keeps mean 0 and variance 1.
+    scale = 1.0 / math.sqrt((_SELU_LIMIT**2 * p + 1) * (1 - p))
+    out = torch.where(mask > 0, x, -_SELU_LIMIT) * scale + _SELU_LIMIT * scale * p
+    return put_tag(out, tag)
+
+
 RULES: dict[str, Rule] = {
     **dict.fromkeys(("matmul", "__matmul__", "__rmatmul__", "mm", "bmm", "mv"), _matmul),
     "addmm": _addmm,
@@ -179,4 +207,6 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(_ATTENTION, _attention),
     "dropout": _dropout,
     "dropout_": _dropout,
+    "dropout1d": _structured_dropout,
+    "alpha_dropout": _structured_dropout,
 }

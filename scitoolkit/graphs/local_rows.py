@@ -125,13 +125,18 @@ class LocalRows:
         """Return whether an index into a dimension may refer to halo rows."""
         return role_of(index) in (SOURCE, EITHER) and x.size(dim) == self.num_own
 
-    def whole(self, x: Tensor) -> Tensor:
-        """Return the rows of all ranks, ordered by number if the numbers are known."""
+    def whole(self, x: Tensor, *, by_number: bool = True) -> Tensor:
+        """Return the rows of all ranks, ordered by number if the numbers are known, else by rank.
+
+        Args:
+            x: tagged.
+            by_number: False for the order of the ranks in any case.
+        """
         tag = tag_of(x)
         assert tag is not None
         rows = x.movedim(tag.dim, 0)
         counts = tuple(gather_counts(self.ranks, len(rows)))
-        known = gather_counts(self.ranks, int(tag.ids is not None))
+        known = gather_counts(self.ranks, int(by_number and tag.ids is not None))
         rows = GatherRows.apply(rows, self.ranks, counts)
         if all(known):
             rows = rows[GatherRows.apply(tag.ids, self.ranks, counts).argsort()]

@@ -188,6 +188,9 @@ class _Partitioner:
     def _count(self) -> None:
         known = self.edges.num_nodes or 0
         inward, outward = np.zeros(known, np.int64), np.zeros(known, np.int64)
+        # The number of nodes may be known only at the end, so that the counts grow with the
+        # largest number seen. The digest is of the edges in the order of the file: equal for the
+        # same edges in another format.
         digest, edges, loops = hashlib.sha256(), 0, 0
         for block in self.edges.blocks():
             inward = _add(inward, np.bincount(block.target, minlength=len(inward)))
@@ -243,9 +246,13 @@ class _Partitioner:
         inward, outward = self._degrees()
         degrees = inward.astype(np.int64) + outward
         total = int(degrees.sum())
+        # The sort of a range in `_sorted` needs about 32 bytes for each end of an edge: pairs, keys
+        # and indices. It gets an eighth of the limit.
         ranges = min(MOST_FILES, max(1, total * 8 * 32 // self.memory))
         of_node = blocks(degrees, ranges).astype(np.uint16)
         self._facts["bounds"] = np.searchsorted(of_node, np.arange(ranges + 1)).tolist()
+        # The cut of consecutive blocks of nodes, which costs nothing, is the figure that a
+        # placement has to beat.
         halves = blocks(degrees, self.parts).astype(np.uint16)
         cut = 0
         with ExitStack() as stack:
@@ -256,6 +263,8 @@ class _Partitioner:
             }
             for block in self.edges.blocks():
                 source, target = block.source, block.target
+                # A first pass of a radix sort: each file is small enough to be sorted in memory,
+                # and the ranges ascend, so that their concatenation is sorted.
                 _scatter(files, "in", of_node[target], _pairs(target, source))
                 for kind, values in (("weight", block.weight), ("attr", block.attr)):
                     if values is not None:
@@ -320,6 +329,8 @@ class _Partitioner:
             }
             for number, begin, end in self._ranges():
                 rows, source, order = self._sorted(number, begin, inward[begin:end], len(owner))
+                # Within a range edges are sorted by (target, source), so that copies are
+                # neighbours; a target is in one range only.
                 same = (source[1:] == source[:-1]) & (rows[1:] == rows[:-1])
                 duplicates += int(same.sum())
                 part = owner[begin + rows]
@@ -339,6 +350,7 @@ class _Partitioner:
     ) -> tuple[Array, Array, Array | None]:
         """Return row and source of the edges of a range, sorted by target, then source."""
         pairs = np.fromfile(self._bucket("in", number), np.int32).reshape(-1, 2)
+        # One 64-bit key instead of a sort by two columns: (2^31)^2 < 2^63.
         key = (pairs[:, 0].astype(np.int64) - begin) * nodes + pairs[:, 1]
         order = None
         if self.edges.weighted or self.edges.attr_shape is not None:
@@ -346,6 +358,8 @@ class _Partitioner:
             key = key[order]
         else:
             key.sort()
+        # After the sort the rows follow from the in-degrees; the key then gives the sources, and
+        # the pairs need not be gathered, which would cost a third copy.
         rows = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
         return rows, (key - rows.astype(np.int64) * nodes).astype(np.int32), order
 
@@ -379,11 +393,17 @@ class _Partitioner:
         self, p: int, folder: Path, inward: Array, owner: Array, place: Array, needed: _Needed
     ) -> dict[str, Any]:
         own, halo = np.flatnonzero(owner == p), needed.of(p)
+        # Grouped by owner and ascending within one, the order in which the owners send: what is
+        # received is stored without a permutation.
         halo = halo[np.argsort(owner[halo], kind="stable")]
+        # Number of a node's first edge in the whole graph: random numbers of edges are drawn by
+        # it, so that they do not depend on the number of parts.
         first = np.cumsum(inward, dtype=np.int64) - inward
         pointer = np.concatenate([[0], np.cumsum(inward[own], dtype=np.int64)])
         sends = [ids[owner[ids] == p] for ids in map(needed.of, range(self.parts))]
         lookup = place.copy()
+        # Columns count this part's nodes first, then its halo. Entries of `lookup` for other
+        # nodes are wrong, but no edge of this part has such a source.
         lookup[halo] = len(own) + np.arange(len(halo))
         files = {
             f"{name}.npy": write_array(folder / f"{name}.npy", array)
@@ -454,6 +474,7 @@ class _Partitioner:
 
     def _write_header(self, records: list[dict[str, Any]], nodes: NodeFile | None) -> None:
         facts = {k: v for k, v in self._facts.items() if k not in ("bounds", "far")}
+        # Expected cut if nodes were placed at random, to judge `cut` by.
         facts["random_cut"] = self._facts["num_edges"] * (1 - 1 / self.parts)
         header = {
             "format": FORMAT,
@@ -523,6 +544,8 @@ def _real(values: Array) -> Array:
 def _scatter(files: dict[tuple[str, int], Any], kind: str, place: Array, values: Array) -> None:
     """Append each row of values to the file with its number, in order."""
     place = place.astype(np.uint16)
+    # Stable: the order of edges within a file is that of the input, on which sums of floating-
+    # point numbers depend.
     order = np.argsort(place, kind="stable")
     values, ends = values[order], np.cumsum(np.bincount(place))
     begin = 0

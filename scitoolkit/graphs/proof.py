@@ -360,7 +360,7 @@ class _NoDropout(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
         name = getattr(func, "__name__", "")
-        if name in ("dropout", "dropout_"):
+        if name in ("dropout", "dropout_", "dropout1d", "alpha_dropout"):
             return args[0] if args else kwargs["input"]
         if "dropout_p" in kwargs:
             kwargs["dropout_p"] = 0.0
@@ -380,7 +380,7 @@ def _plain(
     seed: int = 0,
 ) -> tuple[Trace, tuple[str, ...]]:
     """Run the plain model, and determine which layers equal their sparse form."""
-    calls: dict[str, tuple[Any, ...]] = {}
+    calls: dict[str, tuple[Any, Any]] = {}
     for name, module in model.named_modules():
         if fast_forward(module) is not None:
             module.register_forward_hook(_recorder(calls, name))
@@ -401,10 +401,9 @@ def _plain(
     trace = _trace(model, call, graph, nodes, precision, gradients=gradients, seed=seed)
     trace.drew |= any(drawn)
     part = GraphPart(graph, np.zeros(graph.num_nodes, np.int64), Grid(1), SingleProcess())
-    fast = tuple(
-        name for name in calls if _is_exact(model, name, calls[name], part, precision.limit)
-    )
-    return trace, fast
+    limit = precision.limit
+    fast = [n for n, call in calls.items() if _is_exact(model.get_submodule(n), *call, part, limit)]
+    return trace, tuple(fast)
 
 
 def _tensor(array: np.ndarray, dtype: torch.dtype) -> Tensor:
@@ -412,18 +411,23 @@ def _tensor(array: np.ndarray, dtype: torch.dtype) -> Tensor:
     return tensor.to(dtype) if tensor.is_floating_point() else tensor
 
 
-def _recorder(calls: dict[str, tuple[Any, ...]], name: str) -> Any:
+def _recorder(calls: dict[str, tuple[Any, Any]], name: str) -> Any:
+    """Return a hook that records the first call of a layer: copies of its arguments and output.
+
+    An invertible layer frees them after the call.
+    """
+
     def record(module: nn.Module, args: Any, out: Any) -> None:
-        calls.setdefault(name, (args, out))
+        if name not in calls:
+            copies = (a.detach().clone() if isinstance(a, Tensor) else a for a in (*args, out))
+            *inputs, output = copies
+            calls[name] = tuple(inputs), output
 
     return record
 
 
-def _is_exact(
-    model: nn.Module, name: str, call: tuple[Any, ...], part: GraphPart, limit: float
-) -> bool:
-    """Return whether a layer's sparse form reproduces the recorded output."""
-    (args, out), layer = call, model.get_submodule(name)
+def _is_exact(layer: nn.Module, args: Any, out: Any, part: GraphPart, limit: float) -> bool:
+    """Return whether a layer's sparse form reproduces an output."""
     x = args[0] if args else None
     form = fast_forward(layer)
     if form is None or not isinstance(x, Tensor) or any(a is not None for a in args[2:]):
@@ -468,6 +472,7 @@ def _trace(
         with torch.set_grad_enabled(gradients):
             out = call(x)
         _need_rows(out, len(nodes))
+        output = out.detach().clone()  # an invertible layer frees its output in the backward pass
         width = out.numel() // max(1, len(out))
         generator = torch.Generator().manual_seed(2)
         weight = torch.randn(graph.num_nodes, width, generator=generator)
@@ -484,7 +489,7 @@ def _trace(
         return trace
     trace.drew = _differ(state, rng_state())
     trace.tensors["loss"] = loss.detach()
-    trace.rows = {"output": out.detach(), "output in eval": evaluated.detach()}
+    trace.rows = {"output": output, "output in eval": evaluated.detach()}
     if gradients:
         trace.rows["gradient of the input"] = _grad(x)
         for name, p in model.named_parameters():

@@ -18,20 +18,11 @@ from scitoolkit.graphs.tags import DistributedCount, RowCount, Tag, flat, put_ta
 from scitoolkit.ops.node_dropout.reference import random_bits, signed
 
 _UNIFORM, _NORMAL = ("rand", "rand_like", "uniform_"), ("randn", "randn_like", "normal_")
-_DRAWN = (*_UNIFORM, *_NORMAL, "exponential_", "bernoulli")
+_DRAWN = (*_UNIFORM, *_NORMAL, "exponential_", "bernoulli", "bernoulli_")
 _OTHERS = (
     *("randint", "randint_like", "randperm", "multinomial", "normal", "poisson", "random_"),
-    *("alpha_dropout", "alpha_dropout_", "feature_alpha_dropout", "feature_dropout", "dropout1d"),
-    *(
-        "gumbel_softmax",
-        "rrelu",
-        "rrelu_",
-        "bernoulli_",
-        "geometric_",
-        "cauchy_",
-        "log_normal_",
-        "binomial",
-    ),
+    *("alpha_dropout_", "feature_alpha_dropout", "feature_dropout"),
+    *("rrelu", "rrelu_", "geometric_", "cauchy_", "log_normal_", "binomial"),
 )
 
 
@@ -44,6 +35,10 @@ def by_position(draws: Callable[[], int], func: Any, name: str, args: Any, kwarg
         name: its name.
         args, kwargs: its arguments.
     """
+    if name == "gumbel_softmax":
+        return _gumbel(
+            lambda x: by_position(draws, None, "exponential_", (x,), {}), *args, **kwargs
+        )
     if name not in _DRAWN or kwargs.get("generator") is not None:
         return func(*args, **kwargs)
     out = _like(func, name, args, kwargs)
@@ -65,6 +60,38 @@ def _drawn(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> An
     first = local.part.num_nodes  # the number of the first edge
     rows = torch.where(tag.ids >= first, tag.ids - first, tag.ids)
     return put_tag(_filled(out, rows, local.next_draw(), name, args, kwargs), Tag(0, tag.ids))
+
+
+def _gumbel_softmax(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+    x = args[0] if args else kwargs["logits"]
+    tag = tag_of(x)
+    if tag is None:
+        return func(*args, **kwargs)
+    dim = kwargs.get("dim", args[4] if len(args) > 4 else -1)
+    if dim % x.dim() == tag.dim and local.ranks.size > 1:
+        raise Unsupported("gumbel_softmax over nodes or edges")
+
+    def noise(like: Tensor) -> Tensor:
+        return _drawn(local, None, "exponential_", (put_tag(like, tag),), {})
+
+    return put_tag(_gumbel(noise, *args, **kwargs), tag)
+
+
+def _gumbel(
+    exponential: Callable[[Tensor], Tensor],
+    logits: Tensor,
+    tau: float = 1.0,
+    hard: bool = False,
+    eps: float = 0.0,
+    dim: int = -1,
+) -> Tensor:
+    """Gumbel softmax like torch's, with exponential numbers from a function."""
+    noise = -exponential(torch.empty_like(logits, requires_grad=False)).log()
+    soft = ((logits + noise) / tau).softmax(dim)
+    if not hard:
+        return soft
+    one = torch.zeros_like(logits).scatter_(dim, soft.max(dim, keepdim=True)[1], 1.0)
+    return one - soft.detach() + soft
 
 
 def _refused(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> Any:
@@ -115,8 +142,9 @@ def _filled(out: Tensor, rows: Tensor, draw: int, name: str, args: Any, kwargs: 
     elif name == "exponential_":
         (rate,) = _numbers(args, kwargs, ("lambd", 1.0))
         values = -first.log() / rate
-    elif name == "bernoulli":
-        p = args[1] if len(args) > 1 else kwargs.get("p", args[0])
+    elif name in ("bernoulli", "bernoulli_"):
+        default = 0.5 if name == "bernoulli_" else args[0]
+        p = args[1] if len(args) > 1 else kwargs.get("p", default)
         values = (first.view(out.shape) < p).double()
     return out.copy_(values.view(out.shape))
 
@@ -129,4 +157,5 @@ def _numbers(args: Any, kwargs: Any, *defaults: tuple[str, float]) -> list[float
 RULES: dict[str, Rule] = {
     **dict.fromkeys(_DRAWN, _drawn),
     **dict.fromkeys(_OTHERS, _refused),
+    "gumbel_softmax": _gumbel_softmax,
 }

@@ -51,6 +51,18 @@ class EarlyStopping(Config):
     target: PositiveFloat | None = None
 
 
+class BestWeights(Config):
+    """Which validation metric chooses the best weights; early stopping follows the loss.
+
+    Attributes:
+        metric: a metric that the validation reports.
+        mode: whether lower (`min`) or higher (`max`) values are better.
+    """
+
+    metric: str = "loss"
+    mode: Literal["min", "max"] = "min"
+
+
 class CheckpointConfig(Config):
     """When to save, in addition to signals and the end; keeps the best and the last few."""
 
@@ -106,6 +118,7 @@ class TrainingConfig(Config):
         default=None, description="train only the unpruned entries of matrices"
     )
     early_stopping: Annotated[EarlyStopping | None, FREE_ON_RESUME] = None
+    best: Annotated[BestWeights, FREE_ON_RESUME] = BestWeights()
     memory: MemoryConfig | None = Field(default=None, description="compressed activations")
     checkpoint: Annotated[CheckpointConfig, FREE_ON_RESUME] = CheckpointConfig()
     log_every: Annotated[PositiveInt, FREE_ON_RESUME] = Field(

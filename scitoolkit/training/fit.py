@@ -24,7 +24,7 @@ from scitoolkit.training.pruning import KeptEntries
 from scitoolkit.training.state import OptimizerState, load_tensors, model_tensors
 from scitoolkit.training.step import OptimizerStep
 from scitoolkit.training.strategies.base import TrainingStrategy
-from scitoolkit.training.validation import BestLoss
+from scitoolkit.training.validation import BestValidation
 
 
 @dataclass
@@ -64,7 +64,7 @@ class Fit:
         self.strategy: TrainingStrategy = strategy
         self.loader: Any = loader
         self.position: Position = position
-        self.best: BestLoss = BestLoss(config.early_stopping)
+        self.best: BestValidation = BestValidation(config.early_stopping, config.best)
         if config.compile:
             check_traceable(task.model)
         seed_everything(config.seed, rank=strategy.seed_rank)
@@ -160,9 +160,7 @@ class Fit:
             "step": self.position.step,
             "total_steps": self.position.total_steps,
             "epoch": self.position.epoch,
-            "best": self.best.found,
-            "bad_epochs": self.best.bad_epochs,
-            "reference": self.best.reference,
+            **self.best.state_dict(),
             "averaged": self.average.count,
             "optimizer": optimizer,
             "rate": self.rate.state_dict(),
@@ -190,9 +188,7 @@ class Fit:
         try:
             self._optimizer_state.unpack(state["optimizer"], reader)
             self.position.step, self.position.epoch = int(state["step"]), int(state["epoch"])
-            self.best.found, self.best.bad_epochs = state["best"], int(state["bad_epochs"])
-            lowest = (self.best.found or {}).get("loss")
-            self.best.reference = state.get("reference", lowest)  # not in older checkpoints
+            self.best.load_state_dict(state)
             self.average.count = int(state.get("averaged", 0))
             self.rate.load_state_dict(state["rate"])
             self.stepper.load_scaler_state(state["scaler"])

@@ -209,7 +209,7 @@ class TrainingLoop:
         return any(callback.should_stop for callback in self._callbacks)
 
     def _validate(self) -> bool:
-        """Validate; return whether the loss is the lowest so far."""
+        """Validate; return whether the weights are the best so far."""
         assert self._validation is not None
         if self._task is not None:
             self._task.at(self._progress())
@@ -221,7 +221,7 @@ class TrainingLoop:
             error = caught
         agree_on(error, self._fit.strategy)
         self._fit.rate.see_validation(values["loss"])
-        improved = self._fit.best.update(values["loss"], self._position.step)
+        improved = self._fit.best.update(values, self._position.step)
         if improved:
             self._remember()
         return improved

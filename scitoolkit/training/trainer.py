@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributed.tensor import DTensor
 from torch.utils.data import DataLoader
 
 from scitoolkit.core.contracts import Loader, Task
@@ -225,7 +224,8 @@ class Trainer:
         finally:
             self._is_fitting = False
             # Shards of a training that failed stay: only all ranks together could gather them.
-            if not any(isinstance(p, DTensor) for p in self.task.model.parameters()):
+            # Gathered parameters of FSDP2 do not show it, its methods do.
+            if not hasattr(self.task.model, "set_custom_all_gather"):
                 self.task.model.to(CPU if place.type == "meta" else place)
 
     def _prepare(self, train_loader: Any) -> Fit:

@@ -4,60 +4,109 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections.abc import Mapping
+from logging import Logger
 from typing import Any
 
 import torch
 
 from scitoolkit.core.contracts import Task
-from scitoolkit.core.errors import DataError, NumericalError
-from scitoolkit.training.config import EarlyStopping
+from scitoolkit.core.errors import ConfigError, DataError, NumericalError
+from scitoolkit.core.log import get_logger
+from scitoolkit.training.config import BestWeights, EarlyStopping
 from scitoolkit.training.means import add, agreed_means
 from scitoolkit.training.processes import raise_together
 from scitoolkit.training.step import OptimizerStep
 from scitoolkit.training.strategies.base import TrainingStrategy
 
+log: Logger = get_logger(__name__)
 
-class BestLoss:
-    """Tracker of the lowest validation loss, and of the progress that early stopping waits for.
 
-    The two differ: the weights with the lowest loss are the best ones, however little lower it is,
-    while `min_delta` decides only how long the training continues.
+class BestValidation:
+    """Tracker of the best validation, and of the progress that early stopping waits for.
+
+    The two differ: the weights with the best metric are the best ones, however little better it is,
+    while early stopping follows the loss, and `min_delta` decides only how long the training
+    continues.
 
     Args:
         stopping: early-stopping settings; None to never stop early.
+        choice: the metric of the best weights.
 
     Attributes:
-        found: loss and step of the best validation, or None.
+        found: loss, step and metric of the best validation, or None.
+        lowest: lowest loss so far.
         reference: loss that the next one must undercut by `min_delta`, or None.
         bad_epochs: number of validations since the last sufficient decrease.
     """
 
     bad_epochs: int
 
-    def __init__(self, stopping: EarlyStopping | None) -> None:
-        self._stopping = stopping
+    def __init__(self, stopping: EarlyStopping | None, choice: BestWeights | None = None) -> None:
+        self._stopping, self._choice = stopping, choice or BestWeights()
         self.found: dict[str, float] | None = None
+        self.lowest: float = math.inf
         self.reference: float | None = None
         self.bad_epochs = 0
 
-    def update(self, loss: float, step: int) -> bool:
-        """Record a validation loss; return whether it is the lowest so far."""
+    def update(self, values: Mapping[str, float], step: int) -> bool:
+        """Record validation metrics; return whether they are the best so far.
+
+        Raises:
+            ConfigError: the chosen metric is not among them.
+        """
+        loss, metric = values["loss"], self._choice.metric
+        if metric not in values:
+            raise ConfigError(
+                f"the validation does not report {metric}",
+                where="training.best.metric",
+                allowed=", ".join(sorted(values)),
+            )
         least = self._stopping.min_delta if self._stopping else 0.0
         if self.reference is None or loss < self.reference - least:
             self.reference, self.bad_epochs = loss, 0
         else:
             self.bad_epochs += 1
-        if self.found is None or loss < self.found["loss"]:
-            self.found = {"loss": loss, "step": step}
+        self.lowest = min(self.lowest, loss)
+        sign = 1.0 if self._choice.mode == "min" else -1.0
+        value = values[metric]
+        # A metric that is not a number is not the best one.
+        if not math.isfinite(value):
+            return False
+        if self.found is None or sign * value < sign * self.found[metric]:
+            self.found = {"loss": loss, "step": step, metric: value}
             return True
         return False
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state as JSON types."""
+        return {
+            "best": self.found,
+            "best_by": self._choice.model_dump(),
+            "lowest": self.lowest if math.isfinite(self.lowest) else None,
+            "bad_epochs": self.bad_epochs,
+            "reference": self.reference,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore the result of `state_dict`; another choice of the best starts afresh."""
+        stored = state["best"]
+        lowest = (stored or {}).get("loss")
+        same = state.get("best_by", BestWeights().model_dump()) == self._choice.model_dump()
+        if stored is not None and not same:
+            log.info("the best weights are chosen by %s from here on", self._choice.metric)
+        self.found = stored if same else None
+        self.bad_epochs = int(state["bad_epochs"])
+        self.reference = state.get("reference", lowest)  # not in older checkpoints
+        stored_lowest = state.get("lowest", lowest)
+        self.lowest = math.inf if stored_lowest is None else stored_lowest
 
     def exhausted(self) -> bool:
         """Return whether the patience is exhausted or the target is reached."""
         if self._stopping is None:
             return False
         target = self._stopping.target
-        reached = target is not None and self.found is not None and self.found["loss"] <= target
+        reached = target is not None and self.lowest <= target
         return reached or self.bad_epochs >= self._stopping.patience
 
 

@@ -21,7 +21,7 @@ from torch.utils.data import IterableDataset as Iterable
 
 from scitoolkit.core.errors import ScitoolkitError
 from scitoolkit.training import Callback, Trainer, TrainingConfig, current_rank, world_size
-from scitoolkit.training.launch import leave
+from scitoolkit.training.launch import launch, leave
 from scitoolkit.training.processes import gather_objects, process_group
 
 ROWS, BATCH = 48, 12
@@ -60,7 +60,7 @@ class Experts(nn.Module):
 
 
 class Rare(nn.Module):
-    """A layer that is reached by few batches only."""
+    """A layer that is reached by few batches only, of rows between -1.2 and -0.5."""
 
     def __init__(self, at_least):
         super().__init__()
@@ -68,7 +68,16 @@ class Rare(nn.Module):
 
     def forward(self, h):
         rows = (h[:, 0].detach() > self.at_least).nonzero()[:, 0]
-        return h.index_add(0, rows, self.layer(h[rows])) if len(rows) else torch.tanh(h)
+        return h.index_add(0, rows, self.layer(h[rows])) if len(rows) else h
+
+
+class NormOnFirstRank(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(7)
+
+    def forward(self, h):
+        return h if current_rank() else self.norm(h)
 
 
 class Tied(nn.Module):
@@ -273,8 +282,9 @@ SITUATIONS: dict[str, tuple] = {
     "many experts, momentum": (lambda: Net(Experts(6)), loader(), MOMENTUM),
     "many experts, accumulated": (lambda: Net(Experts(6)), loader(), {"accumulate": 2}),
     "many experts, clipped": (lambda: Net(Experts(6)), loader(), {"clip_norm": 0.1}),
-    "rare layer": (lambda: Net(Rare(0.55)),),
-    "rarer layer": (lambda: Net(Rare(0.62)), loader(6), MOMENTUM),
+    "rare layer": (lambda: Net(Rare(-0.65)),),
+    "rarer layer": (lambda: Net(Rare(-0.62)), loader(6), MOMENTUM),
+    "norm on one rank": (lambda: Net(NormOnFirstRank()), loader(), SGD),
     "layer never reached": (lambda: Net(Rare(9.0)),),
     "alternating heads": (lambda: Net(other=nn.Linear(7, 1)), loader(), {}, Alternating),
     "alternating heads, momentum": (
@@ -323,6 +333,84 @@ SITUATIONS: dict[str, tuple] = {
     "NaN on one rank": (Net, loader(), {}, Failing),
     "nothing to train": (lambda: Net().requires_grad_(False),),
 }
+
+STRATEGIES: dict[str, dict] = {
+    "single": {},
+    "ddp": {},
+    **{f"stage {n}": {"strategy": "sharded", "sharding": {"stage": n}} for n in (1, 2, 3)},
+    # Each layer is gathered on its own.
+    "stage 3 in groups": {"strategy": "sharded", "sharding": {"stage": 3, "group_mib": 1e-5}},
+}
+REFUSED = {
+    "order by rank": "DataError",
+    "uneven": "DataError",
+    "no batch": "DataError",
+    "no batch, steps": "DataError",
+    "empty epochs": "DataError",
+    "NaN on one rank": "NumericalError",
+    "nothing to train": "ConfigError",
+}
+ONE_RANK_TRAINS = {"order by rank", "uneven"}
+NOT_IN_STAGE_3 = {"tied", "scalar and empty parameters"}
+PARTS = "parts of the model"
+# Layers that only some ranks call at the same time.
+NOT_IN_GROUPS = {
+    "experts",
+    "many experts",
+    "many experts, momentum",
+    "many experts, accumulated",
+    "many experts, clipped",
+    "rare layer",
+    "rarer layer",
+}
+NOT_SHARDABLE = {"muon"}
+
+
+def may_refuse(name: str, strategy: str) -> bool:
+    """Return whether the documentation says that a strategy refuses a situation."""
+    if strategy == "stage 3 in groups" and name in NOT_IN_GROUPS:
+        return True
+    if (strategy, name) == ("stage 3", PARTS) or name == "norm on one rank":
+        return True
+    in_stage_3 = strategy.startswith("stage 3") and name in NOT_IN_STAGE_3
+    return in_stage_3 or (name in NOT_SHARDABLE and strategy != "ddp")
+
+
+def trained(ranks: int, strategy: str, folder: Path, names: list[str] | None = None) -> dict:
+    """Return the outcomes by situation of trainings on `ranks` processes."""
+    options = {"folder": str(folder), "settings": {strategy: STRATEGIES[strategy]}}
+    text = json.dumps(options | ({"names": names} if names else {}))
+    assert launch(ranks, [text], module=Path(__file__).stem) == 0
+    stored = torch.load(folder / f"{ranks}.pt")
+    return {key.removeprefix(f"{strategy}/"): outcome for key, outcome in stored.items()}
+
+
+def difference(several: dict, one: dict, name: str, strategy: str) -> str:
+    """Return how the outcome on several processes differs from that of one, or an empty text."""
+    if name in REFUSED:
+        alone = None if name in ONE_RANK_TRAINS else REFUSED[name]
+        wanted = (REFUSED[name], alone)
+        if (several.get("error"), one.get("error")) == wanted:
+            return ""
+        return f"not refused: {several.get('text')}, {one.get('text')}"
+    if may_refuse(name, strategy):
+        refused = several.get("error") in ("ConfigError", "ConfigProblems")
+        return "" if refused else f"not refused: {several.get('text')}"
+    if "error" in several or "error" in one:
+        return f"refused: {several.get('text')}, {one.get('text')}"
+    limit = 1e-5 if name == "single precision" else 1e-9
+    for key, wanted in one["state"].items():
+        off = float((several["state"][key] - wanted).abs().max()) if wanted.numel() else 0.0
+        if not off <= limit:
+            return f"different: {key} by {off:.1e}"
+    ours, theirs = ([o["best"] or {}, *o["validations"]] for o in (several, one))
+    if [sorted(values) for values in ours] != [sorted(values) for values in theirs]:
+        return f"different: metrics {ours} for {theirs}"
+    for values, wanted in zip(ours, theirs, strict=True):
+        for key, number in wanted.items():
+            if not abs(values[key] - number) <= 1e3 * limit * abs(number) + limit:
+                return f"different: {key} is {values[key]} for {number}"
+    return ""
 
 
 class Seen(Callback):

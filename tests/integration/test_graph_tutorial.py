@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from pages import page, python_blocks
 
-from scitoolkit.core.content import content_root
 from scitoolkit.training.launch import launch
 
 pytest.importorskip("torch_geometric", exc_type=ImportError)
@@ -27,7 +26,6 @@ def run(monkeypatch):
     def execute(code):
         module = types.ModuleType("tutorial")
         monkeypatch.setitem(sys.modules, "tutorial", module)
-        module.PATH = content_root("datasets") / "cora" / "cora.npz"
         exec(compile(code, "tutorial", "exec"), module.__dict__)
         return module.accuracy
 
@@ -45,7 +43,6 @@ def test_four_processes_learn_what_one_does(run, tmp_path, monkeypatch):
     code = tutorial().replace("epochs=60", "epochs=4")
     one = run(code)
     script = tmp_path / "tutorial_script.py"
-    path = content_root("datasets") / "cora" / "cora.npz"
     out = tmp_path / "accuracy.json"
     end = f"""
 import json
@@ -55,7 +52,7 @@ if ranks.rank == 0:
     open({str(out)!r}, "w").write(json.dumps(accuracy))
 leave(0)
 """
-    script.write_text(f"PATH = {str(path)!r}\n{code}\n{end}")
+    script.write_text(f"{code}\n{end}")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     assert launch(4, [], module="tutorial_script") == 0
     four = json.loads(out.read_text())

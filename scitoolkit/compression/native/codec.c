@@ -80,7 +80,12 @@ static double NAME(largest_error)(const REAL *a, const REAL *b, const uint8_t *m
     return largest;
 }
 
-/* Encode with one method: 0..3 interpolation with a pair of ALPHA and BETA, 4..6 differences. */
+/* Set the options of a method; return 0..3 for a pair of ALPHA and BETA, 4..6 for differences. */
+static int NAME(choose)(grid *g, int method) {
+    g->fit_from = method >= FEW ? FEW_POINTS : FITTED_POINTS;
+    g->whole = method >= WHOLE;
+    return method >= FEW ? method % NUM_PAIRS : method;
+}
 static int64_t NAME(encode_by)(NAME(state) *f, NAME(samples) *s, int method, int margin,
                                uint8_t *out, int64_t cap, int again) {
     writer w = {out, out + cap, 0};
@@ -88,6 +93,7 @@ static int64_t NAME(encode_by)(NAME(state) *f, NAME(samples) *s, int method, int
     f->num_escaped = 0;
     write_byte(&w, method);
     write_byte(&w, margin);
+    method = NAME(choose)(&f->g, method);
     if (method < NUM_PAIRS) {
         NAME(code_field)(f, inner, method, &(NAME(weighing)){.samples = s, .w = &w});
     } else {
@@ -177,11 +183,17 @@ static int64_t NAME(best_method)(const int64_t *shape, const REAL *values, const
     NAME(samples) s;
     int64_t best = SCK_MEMORY;
     const int margin = NAME(margin)(&f.g, values, mask, bound);
-    const int methods = f.g.n[0] == 1 && f.g.n[1] == 1 ? NUM_PAIRS + 3 : NUM_PAIRS;
+    const int line = f.g.n[0] == 1 && f.g.n[1] == 1;
+    int pair = 0;
     if (NAME(allocate)(&f, &s))
-        for (int k = 0; k < methods; k++) {
+        for (int k = 0; k < NUM_METHODS; k++) {
+            if (k >= NUM_PAIRS && k < FEW && !(line && k < NUM_PAIRS + 3)) continue;
+            if (k >= FEW && k % NUM_PAIRS != pair) continue;
             const int64_t used = NAME(encode_by)(&f, &s, k, margin, out, cap, 0);
-            if (used >= 0 && (best < 0 || used < best)) { best = used; *method = k; }
+            if (used < 0 || (best >= 0 && used >= best)) continue;
+            best = used;
+            *method = k;
+            if (k < NUM_PAIRS) pair = k;
         }
     NAME(release)(&f, &s);
     return best;
@@ -233,7 +245,7 @@ static void NAME(skip_weights)(const grid *g, reader *r) {
     for (int64_t s = top; s >= 1; s /= 2)
         for (int o = 1; o < 8; o++) {
             stencil st;
-            if (points_of(g, ORDER[o], s) < NAME(FITTED_POINTS)) continue;
+            if (points_of(g, ORDER[o], s) < g->fit_from) continue;
             make_stencil(&st, g, ORDER[o]);
             read_weights(r, &st);
         }
@@ -244,8 +256,10 @@ int64_t NAME(sck_decode)(const int64_t *shape, const uint8_t *mask, double bound
                          const uint8_t *data, int64_t size, REAL *decoded) {
     NAME(state) f = {.g = grid_of(shape), .mask = mask, .decoded = decoded, .bound = bound};
     reader r = {data, data + size, 0};
-    const int method = read_byte(&r), margin = read_byte(&r);
-    if (r.bad || method >= NUM_PAIRS + 3) return SCK_DAMAGED;
+    int method = read_byte(&r);
+    const int margin = read_byte(&r);
+    if (r.bad || method >= NUM_METHODS || method == NUM_PAIRS + 3) return SCK_DAMAGED;
+    method = NAME(choose)(&f.g, method);
     if (!NAME(allocate)(&f, NULL)) { NAME(release)(&f, NULL); return SCK_MEMORY; }
     const uint8_t *head = r.at;
     float offset = 0;

@@ -24,6 +24,9 @@ enum { SCK_DAMAGED = -1, SCK_MEMORY = -2, SCK_SPACE = -3 };
 /* A coded integer of this magnitude marks a value that is stored verbatim. */
 enum { SCK_ESCAPE = 1 << 29 };
 enum { MAX_GROUPS = 24, MAX_TAPS = 8, UNIT = 256, MAX_WEIGHT = 1023, NUM_PAIRS = 4 };
+/* Methods: one for each pair of ALPHA and BETA, three orders of differences of a line, and the pairs
+ * with weights fitted to small classes (FEW), with whole groups as well (WHOLE). */
+enum { FEW = 8, WHOLE = 12, NUM_METHODS = 16, FITTED_POINTS = 2000, FEW_POINTS = 200 };
 
 /* Order in which the classes of a level are coded. */
 static const int ORDER[8] = {0, 1, 2, 4, 3, 5, 6, 7};
@@ -32,8 +35,10 @@ static const int PLACE[8] = {0, 1, 2, 4, 3, 5, 6, 7};
 static const double ALPHA[NUM_PAIRS] = {1, 1.25, 1.5, 2}, BETA[NUM_PAIRS] = {1, 2, 3, 4};
 
 /* `axes`: bits 2, 1, 0 are set if the field has more than one point along z, y, x.
- * `half`: number of points of even x if rows have these first, else 0. */
-typedef struct { int64_t n[3], stride[3], count, half; int axes; } grid;
+ * `half`: number of points of even x if rows have these first, else 0.
+ * `fit_from`: least number of points of a class whose weights are fitted.
+ * `whole`: near an edge, groups of neighbours of which a part is outside have no weight. */
+typedef struct { int64_t n[3], stride[3], count, half; int axes, fit_from, whole; } grid;
 
 static grid grid_of(const int64_t *shape) {
     grid g;
@@ -47,6 +52,8 @@ static grid grid_of(const int64_t *shape) {
     g.stride[0] = g.n[1] * g.n[2];
     g.count = g.n[0] * g.stride[0];
     g.half = 0;
+    g.fit_from = FITTED_POINTS;
+    g.whole = 0;
     return g;
 }
 

@@ -29,48 +29,82 @@ enum { NAME(BLOCK) = 256, NAME(PLANS) = 128, NAME(LANES) = LANES_OF_REAL };
 typedef REAL NAME(lanes) __attribute__((vector_size(32)));
 typedef struct { int count; int64_t off[MAX_TAPS]; REAL share; } NAME(term);
 /* `causal`: neighbour in the same row and class, which prevents vectorisation along the row. */
-typedef struct { NAME(term) t[MAX_GROUPS + 1], causal; int terms; } NAME(plan);
+typedef struct { NAME(term) t[MAX_GROUPS + 7], causal; int terms; } NAME(plan);
 typedef struct { NAME(plan) *pool; int used; int16_t of[1 << 12]; } NAME(plans);
 
 static void NAME(forget_plans)(NAME(plans) *p) {
     p->used = 0;
     memset(p->of, 0xff, sizeof p->of);
 }
+static int NAME(inside)(const grid *g, const int64_t *p, const int *off, int64_t s) {
+    int inside = 1;
+    for (int d = 0; d < 3; d++)
+        inside &= p[d] + off[d] * s >= 0 && p[d] + off[d] * s < g->n[d];
+    return inside;
+}
+static int64_t NAME(beside)(const grid *g, const int64_t *p, const int *off, int64_t s) {
+    return s * (off[0] * g->stride[0] + off[1] * g->stride[1]) + move_by(g, p[2], off[2] * s);
+}
+/* Neighbours at +-1 along the odd axes: the axes that have both if `whole` and there are some, else
+ * all, the point at -1 taken twice where there is none at +1. Return the number of axes. */
+static int NAME(nearest)(NAME(term) *near, const grid *g, const stencil *st, const int64_t *p,
+                         int64_t s, int whole) {
+    near->count = 0;
+    for (int i = 0; i < st->num_odd; i++) {
+        const int d = st->odd[i], both = p[d] + s < g->n[d];
+        if (whole && !both) continue;
+        for (int sign = -1; sign <= 1; sign += 2) {
+            const int64_t by = both ? sign * s : -s;
+            near->off[near->count++] = d == 2 ? move_by(g, p[2], by) : by * g->stride[d];
+        }
+    }
+    return near->count / 2;
+}
+/* Of a pair at -3 and +3 of which one is outside, the inner one and the line through the points at
+ * -1 and +1 continued outwards: their sum is 2 v[3] - 3 v[1] + 3 v[-1] for an outer point at -3. */
+static void NAME(add_one_sided)(NAME(plan) *plan, const grid *g, const group *pair, const int64_t *p,
+                                int64_t s, int weight) {
+    const int *off = pair->off[NAME(inside)(g, p, pair->off[0], s) ? 0 : 1];
+    static const int STEPS[3] = {3, 1, -1}, TIMES[3] = {2, -3, 3};
+    for (int i = 0; i < 3; i++) {
+        NAME(term) *t = &plan->t[plan->terms++];
+        const int at[3] = {off[0] / 3 * STEPS[i], off[1] / 3 * STEPS[i], off[2] / 3 * STEPS[i]};
+        t->count = 1;
+        t->off[0] = NAME(beside)(g, p, at, s);
+        t->share = NAME(share)(TIMES[i] * weight, 2);
+    }
+}
 static void NAME(make_plan)(NAME(plan) *plan, const grid *g, const stencil *st, const int64_t *p,
                             int64_t s) {
     int rest = UNIT;
     NAME(term) *near = &plan->t[0];
+    int axes = g->whole ? NAME(nearest)(near, g, st, p, s, 1) : 0;
+    const int whole = axes > 0;
+    if (!whole) axes = NAME(nearest)(near, g, st, p, s, 0);
     plan->terms = 1;
-    plan->causal.count = near->count = 0;
+    plan->causal.count = 0;
     for (int k = 0; k < st->groups; k++) {
+        const group *const from = &st->g[k];
         NAME(term) *t = &plan->t[plan->terms];
         if (!st->weight[k]) continue;
         t->count = 0;
-        for (int i = 0; i < st->g[k].count; i++) {
-            const int *o = st->g[k].off[i];
-            int inside = 1;
-            for (int d = 0; d < 3; d++) {
-                const int64_t c = p[d] + o[d] * s;
-                inside &= c >= 0 && c < g->n[d];
-            }
-            if (inside)
-                t->off[t->count++] = s * (o[0] * g->stride[0] + o[1] * g->stride[1])
-                                     + move_by(g, p[2], o[2] * s);
-        }
+        for (int i = 0; i < from->count; i++)
+            if (NAME(inside)(g, p, from->off[i], s))
+                t->off[t->count++] = NAME(beside)(g, p, from->off[i], s);
         if (!t->count) continue;
+        if (whole && t->count < from->count) {
+            const int *o = from->off[0], one[3] = {abs(o[0]) / 3, abs(o[1]) / 3, abs(o[2]) / 3};
+            if (from->rule != FAR || !NAME(inside)(g, p, one, s)) continue;
+            NAME(add_one_sided)(plan, g, from, p, s, st->weight[k]);
+            rest -= st->weight[k];
+            continue;
+        }
         rest -= st->weight[k];
         t->share = NAME(share)(st->weight[k], t->count);
-        if (st->g[k].causal && st->g[k].off[0][2]) plan->causal = *t;
+        if (from->causal && from->off[0][2]) plan->causal = *t;
         else plan->terms++;
     }
-    for (int i = 0; i < st->num_odd; i++) {
-        const int d = st->odd[i];
-        for (int sign = -1; sign <= 1; sign += 2) {
-            const int64_t by = sign > 0 && p[d] + s >= g->n[d] ? -s : sign * s;
-            near->off[near->count++] = d == 2 ? move_by(g, p[2], by) : by * g->stride[d];
-        }
-    }
-    near->share = NAME(share)(rest, 2 * st->num_odd);
+    near->share = NAME(share)(rest, 2 * axes);
 }
 static const NAME(plan) *NAME(plan_for)(NAME(plans) *plans, const grid *g, const stencil *st,
                                         const int64_t *p, int64_t s) {
@@ -397,8 +431,6 @@ static int NAME(fit)(NAME(samples) *s, const NAME(state) *f, stencil *st, int cl
 }
 
 /* ---- one field ---- */
-enum { NAME(FITTED_POINTS) = 2000 };
-
 /* Source or destination of a field's weights; they are fitted if there are `samples`. */
 typedef struct {
     NAME(samples) *samples;
@@ -420,7 +452,7 @@ static void NAME(weigh)(NAME(weighing) *from, const NAME(state) *f, stencil *st,
         } else if (*fitted) {
             memcpy(st->weight, weight, sizeof st->weight);
         }
-    } else if (points_of(&f->g, cls, s) >= NAME(FITTED_POINTS)) {
+    } else if (points_of(&f->g, cls, s) >= f->g.fit_from) {
         if (from->r) read_weights(from->r, st);
         else write_weights(from->w, st, NAME(fit)(from->samples, f, st, cls, s, eb));
     }

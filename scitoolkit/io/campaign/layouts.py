@@ -22,6 +22,7 @@ from scitoolkit.io.roles import (
     TIME_NAMES,
     role_by_metadata,
 )
+from scitoolkit.io.variable_roles import roles_of_variables
 
 TIME, SIMULATION, COMPONENT = "@time", "@simulation", "@component"
 SPACE = ("x", "y", "z")
@@ -330,13 +331,13 @@ class Plain(Layout):
             if path.rpartition("/")[2].lower() in names or path.rpartition("/")[2] in names
             if len(stored.shape) <= 1
         ]
-        # cfgrib writes a scalar `step` beside the times: the sample dim's own vector comes first.
-        ranks = {options.sample_dim: 0}
+        # cfgrib writes a scalar `step` beside the times, or a scalar `time` beside the steps: the
+        # vector of a dim comes first, and of several that of the sample dim.
         candidates.sort(
             key=lambda item: (
-                ranks.get(item[0].rpartition("/")[2], 1),
+                len(item[1].shape) != 1 or item[0].rpartition("/")[2] not in dims,
+                item[0].rpartition("/")[2] != options.sample_dim,
                 len(item[1].shape) != 1,
-                item[0].rpartition("/")[2] not in dims,
             )
         )
         return header.get(candidates[0][0]) if candidates else None
@@ -404,20 +405,26 @@ def _with_time(header: Header, options: Options) -> Options:
 
 AUXILIARY = ("bounds", "climatology", "coordinates", "grid_mapping", "cell_measures")
 """CF attributes that name variables which describe others: never fields to learn."""
+_NEVER_LEARNED = ("coordinate", "bounds", "climatology bounds", "grid mapping", "mesh")
 
 
 def auxiliary_names(header: Header) -> set[str]:
-    """Return the names of variables that CF attributes of others name as their description.
+    """Return the names of variables that place or weigh others, by CF attributes and names.
 
     `grid_mapping` and `cell_measures` write `key: name`; the keys name no variable.
     """
+    roles = roles_of_variables(
+        {path: stored.attrs for path, stored in header.variables.items()},
+        {path: len(stored.shape) for path, stored in header.variables.items()},
+    )
+    own = {path for path, role in roles.items() if role in _NEVER_LEARNED}
     words = {
         word.rstrip(":")
         for stored in header.variables.values()
         for key in AUXILIARY
         for word in str(stored.attrs.get(key, "")).split()
     }
-    return {path for path in header.variables if {path, path.rpartition("/")[2]} & words}
+    return own | {path for path in header.variables if {path, path.rpartition("/")[2]} & words}
 
 
 def _roles(dims: Sequence[str], options: Options) -> list[str]:

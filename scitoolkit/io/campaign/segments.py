@@ -111,6 +111,8 @@ class Segments:
         layout = layout_of(header)
         group = self.groups[self.group[segment]]
         stored = layout.times(header, group, options)
+        # A file that a simulation still writes may have a longer axis of times than rows that
+        # were written.
         if stored is not None and stored.values is not None and layout.written(header) is not None:
             stored = replace(stored, values=stored.values[..., : int(self.count[segment])])
         series = Series.of(
@@ -135,6 +137,9 @@ class Segments:
         """
         if options.on_error == "raise":
             return self.header(0)
+        # A majority vote: with `on_error: skip` a damaged or foreign file that sorts first must
+        # not decide that all others are wrong. Schemas that differ only in their number of rows
+        # count as one kind.
         kinds = {}
         for number, at in enumerate(self.table.schema):
             if at >= 0 and at not in kinds:
@@ -225,10 +230,13 @@ def find_segments(
     if not series:
         raise DataError("no file can be read", where=files.files.paths[0])
     grouped = simulations(series, options)
+    # In this order: a simulation with a missing file would be refused for its step, and copies
+    # are compared only among what is left.
     _without_incomplete(grouped, skipped, files.files.paths, options)
     require_same_step(grouped, refuse)
     if options.on_error == "skip":
         sizes = dict(zip(files.files.paths, files.files.sizes.tolist(), strict=True))
+        # A file with several simulations is never a copy of another as a whole.
         alone = Counter(s.path for s in series)
         skipped |= without_copies(
             {
@@ -278,6 +286,7 @@ def _columns(
         group=np.array([numbers[s.group] for s in ordered], np.int64),
         member=np.array([s.member for s in ordered], np.int64),
         count=np.array([s.count for s in ordered], np.int64),
+        # Non-decreasing by construction, so that the rows of a simulation are found by bisection.
         simulation=np.repeat(np.arange(len(grouped)), [len(m) for m in grouped.values()]),
     )
 
@@ -295,6 +304,8 @@ class _Rows:
         """Yield the series of a file."""
         header = files.header(number)
         at = files.table.schema[number]
+        # Most files of a campaign share one schema: 10^5 files are compared with the first by a
+        # look-up.
         if at not in self.checked:
             self.checked[at] = [(g, *self._extents(header, g)) for g in self.layout.groups(header)]
         for group, members, count in self.checked[at]:

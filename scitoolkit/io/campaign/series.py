@@ -6,6 +6,7 @@ import itertools
 import os
 import re
 import statistics
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
@@ -124,7 +125,10 @@ class Series:
         stored, attributes = months_as_days(self.stored, self.calendar, self.path)
         raw = xr.Dataset(coords={dim: (dim, stored, attributes)})
         try:
-            return xr.decode_cf(raw, decode_timedelta=False)[dim].variable.to_base_variable()
+            with warnings.catch_warnings():
+                # xarray warns of dates beyond datetime64 and of years without four digits (GrADS).
+                warnings.simplefilter("ignore")
+                return xr.decode_cf(raw, decode_timedelta=False)[dim].variable.to_base_variable()
         except (ValueError, OverflowError) as error:
             text = f"its times cannot be decoded ({error})"
             raise DataError(text, where=self.path) from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -158,8 +159,13 @@ def _variables(
             allowed=", ".join(header.variables),
             fix="--dims NAMES, one for each dim, where the file names none",
         )
-    # The most dims, then the most points: a bound or a profile is no field.
-    grid = max((_space(a) for a in timed), key=lambda s: (len(s), math.prod(n for _, n in s)))
+    # The most dims, then the most fields, then the most points: a profile is no field, and each
+    # velocity of a staggered grid has more points than the cells that all other fields share.
+    shared = Counter(tuple(sorted(_space(a))) for a in {a.path: a for a in timed}.values())
+    grid = max(
+        (_space(a) for a in timed),
+        key=lambda s: (len(s), shared[tuple(sorted(s))], math.prod(n for _, n in s)),
+    )
     here = {n: a for n, a in fields.items() if sorted(_space(a)) == sorted(grid)}
     moving = [n for n, a in here.items() if TIME in a.roles or all_move]
     coordinates = {d for v in header.variables.values() for d in v.dims}

@@ -17,26 +17,33 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from scitoolkit.core.errors import ConfigError
 
+Before = Callable[[], None] | None
+
 
 class _Sum(torch.autograd.Function):
     """All-reduce; the gradient is also summed, because the loss of every rank depends on it."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, before: Before = None, before_backward: Before = None) -> Any:
+        ctx.before = before_backward
+        if before is not None:
+            before()
         out = x.clone(memory_format=torch.contiguous_format)
         dist.all_reduce(out)
         return out
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        return _Sum.apply(gradient.contiguous())
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        return _Sum.apply(gradient.contiguous(), ctx.before), None, None
 
 
 class SynchronisedBatchNorm:
     """Replaces the forward methods of a model's batch normalisations until `detach`.
 
     Args:
-        model: a module whose normalisations are called equally often on every rank.
+        model: a module whose normalisations are called in the same order on every rank.
+        check: called with the name of an exchange before it starts; raises if another rank has
+            reached another one.
 
     Attributes:
         modules: the batch normalisations, without `nn.SyncBatchNorm`.
@@ -48,7 +55,9 @@ class SynchronisedBatchNorm:
 
     modules: list[Any]
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, check: Callable[[str], None]) -> None:
+        self._check = check
+        self._names = {module: f"normalisation {name}" for name, module in model.named_modules()}
         found = [m for m in model.modules() if isinstance(m, _BatchNorm)]
         self.modules = [m for m in found if not isinstance(m, nn.SyncBatchNorm)]
         self.counts = True
@@ -78,11 +87,16 @@ class SynchronisedBatchNorm:
         shape = [1, -1] + [1] * (x.ndim - 2)
         weight = float(self.counts)
         count = x.new_tensor(weight * x.numel() / x.shape[1])
-        sums = _Sum.apply(torch.cat([weight * x.sum(dims), count[None]]))
+        # The other sum of a pass follows at once, on every rank that has reached this one.
+        name = self._names[module]
+        forward, backward = (
+            functools.partial(self._check, t + name) for t in ("", "gradients of ")
+        )
+        sums = _Sum.apply(torch.cat([weight * x.sum(dims), count[None]]), forward)
         total = sums[-1].detach()
         mean = sums[:-1] / total
         centred = x - mean.view(shape)
-        variance = _Sum.apply(weight * centred.square().sum(dims)) / total
+        variance = _Sum.apply(weight * centred.square().sum(dims), None, backward) / total
         out = centred * torch.rsqrt(variance + module.eps).view(shape)
         if module.affine:
             out = out * module.weight.view(shape) + module.bias.view(shape)

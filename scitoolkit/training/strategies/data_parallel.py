@@ -17,6 +17,7 @@ from scitoolkit.training.exchange.config import ExchangeConfig
 from scitoolkit.training.exchange.sums import BucketSum
 from scitoolkit.training.strategies.base import TrainingStrategy
 from scitoolkit.training.strategies.batch_norm import SynchronisedBatchNorm
+from scitoolkit.training.strategies.exchange_order import END_OF_PASS, ExchangeOrder
 from scitoolkit.training.strategies.in_place import copy_from_first, sum_over_ranks
 
 
@@ -48,6 +49,7 @@ class DataParallelStrategy(TrainingStrategy):
         if communicating_model:
             self.seed_rank = 0  # random numbers that choose the model's path choose it on all ranks
         self._batch_norm: SynchronisedBatchNorm | None = None
+        self._order: ExchangeOrder | None = None  # of exchanges inside the model
         self._buckets: OrderedBuckets | None = None
         self._sum: BucketSum | None = None
 
@@ -108,6 +110,7 @@ class DataParallelStrategy(TrainingStrategy):
         if self.world == 1:
             return failed
         assert self._buckets is not None, "`attach` must come before the first step"
+        self._check_end()
         return self._buckets.finish(failed)
 
     def measure_gradients(self) -> bool:
@@ -147,6 +150,7 @@ class DataParallelStrategy(TrainingStrategy):
 
     def sum(self, values: list[float]) -> list[float]:
         """Sum over the ranks, in float64."""
+        self._check_end()
         tensor = torch.tensor(values, dtype=torch.float64)
         dist.all_reduce(tensor)
         return tensor.tolist()
@@ -165,7 +169,14 @@ class DataParallelStrategy(TrainingStrategy):
         """Synchronise batch normalisations, which communicate inside the model."""
         # Models that communicate in their forward pass compute the statistics themselves.
         alone = self.world == 1 or self._communicating_model
-        found = None if alone else SynchronisedBatchNorm(model)
+        fix = "a normalisation within samples (LayerNorm), or training.strategy=single"
+        order = ExchangeOrder(fix)
+        found = None if alone else SynchronisedBatchNorm(model, order.check)
         if found is not None and found.modules:
-            self._batch_norm = found
+            self._batch_norm, self._order = found, order
             self.agrees_on_errors = False
+
+    def _check_end(self) -> None:
+        """Compare the end of a pass on all ranks: one may have called a layer more."""
+        if self._order is not None:
+            self._order.check(END_OF_PASS)

@@ -89,6 +89,7 @@ class OptimizerShardsStrategy(DataParallelStrategy):
 
     def reduce_gradients(self, failed: bool) -> bool:
         """Sum the gradients of this rank's shard, on a single rank as well."""
+        self._check_end()
         return self._shards.finish(failed)
 
     def publish(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from scitoolkit.training.exchange.buckets import Watch, on_gradient
 from scitoolkit.training.exchange.config import ExchangeConfig
 from scitoolkit.training.sharding import local, shard_offset, whole
 from scitoolkit.training.strategies.data_parallel import DataParallelStrategy
+from scitoolkit.training.strategies.exchange_order import ExchangeOrder, check_gathers
 from scitoolkit.training.strategies.in_place import copy_from_first
 from scitoolkit.training.strategies.reached import ReachedParameters
 
@@ -86,6 +88,9 @@ class ShardedStrategy(DataParallelStrategy):
             self._copy_parts(model, sharded)
         self._whole = model.to("meta")
         self._synchronise(sharded)
+        if self.world > 1 and [*sharded.parameters()]:
+            self._order = ExchangeOrder(_in_order(model))
+            check_gathers(sharded, self._order)
         self._reached = ReachedParameters(sharded)
         return sharded
 
@@ -129,6 +134,7 @@ class ShardedStrategy(DataParallelStrategy):
 
     def reduce_gradients(self, failed: bool) -> bool:
         """Remove gradients of unreached parameters; FSDP2 has reduced the others already."""
+        self._check_end()
         self._reached.remove_unreached()
         return failed
 
@@ -223,6 +229,13 @@ def gathered_together(model: nn.Module, group_mib: float | None) -> list[nn.Modu
 
     visit(model)
     return out
+
+
+def _in_order(model: nn.Module) -> str:
+    """Return what to change if ranks gather layers in different orders."""
+    size = math.ceil(_mebibytes(model))
+    whole = f"training.sharding.group_mib={16 * size + 1}, which gathers the model as a whole"
+    return f"training.sharding.stage=2, or {whole}"
 
 
 def _mebibytes(module: nn.Module) -> float:

@@ -16,7 +16,7 @@ import numpy as np
 PAGE = Path(__file__).parents[3] / "docs" / "format" / "interpolation.md"
 ORDER = (0, 1, 2, 4, 3, 5, 6, 7)
 PAIRS = ((1.0, 1.0), (1.25, 2.0), (1.5, 3.0), (2.0, 4.0))
-ESCAPE, FITTED_POINTS = 1 << 29, 2000
+ESCAPE, FITTED_POINTS, FEW_POINTS = 1 << 29, 2000, 200
 DEFAULT_FILL = 9.969209968386869e36
 
 
@@ -262,13 +262,13 @@ def groups_of(c: int, n: tuple[int, ...]) -> list[list[tuple[int, int, int]]]:
     return groups
 
 
-def read_weights(reader: Reader, n: tuple[int, ...]) -> dict[tuple[int, int], list[int]]:
+def read_weights(reader: Reader, n: tuple[int, ...], fit_from: int) -> dict:
     weights = {}
     for s, _, c, points in scan(n):
         if c == 0:
             continue
         groups = groups_of(c, n)
-        fitted = len(points) >= FITTED_POINTS and reader.word()
+        fitted = len(points) >= fit_from and reader.word()
         weights[s, c] = weights_of(reader, groups) if fitted else cubic(c, groups)
     return weights
 
@@ -302,8 +302,9 @@ def decode(
     if mask is not None:
         mask = mask.reshape(n)
     weights, offset = {}, np.float32(0)
+    variant, method = (method // 4 - 1, method % 4) if method >= 8 else (0, method)
     if method < 4:
-        weights = read_weights(reader, n)
+        weights = read_weights(reader, n, FEW_POINTS if variant else FITTED_POINTS)
     else:
         offset = np.frombuffer(reader.word(4).to_bytes(4, "little"), "<f4")[0]
     size = np.dtype(dtype).itemsize
@@ -316,12 +317,12 @@ def decode(
         line = line_integers(rest, count, flat)
         return decode_line(line, method - 4, float(offset), 2 * b, real, verbatim).reshape(shape)
     q = level_integers(rest, n, mask)
-    return decode_levels(q, n, np.dtype(dtype), method, b, n, weights, verbatim, mask).reshape(
-        shape
-    )
+    return decode_levels(
+        q, n, np.dtype(dtype), method, b, n, weights, verbatim, mask, variant == 2
+    ).reshape(shape)
 
 
-def decode_levels(q, n, dtype, pair, b, thick, weights, verbatim, mask) -> np.ndarray:
+def decode_levels(q, n, dtype, pair, b, thick, weights, verbatim, mask, whole=False) -> np.ndarray:
     """Return the values that integers stand for; `thick` says which axes groups are made along."""
     v, real = np.zeros(n, dtype), dtype.type
     alpha, beta = PAIRS[pair]
@@ -332,34 +333,49 @@ def decode_levels(q, n, dtype, pair, b, thick, weights, verbatim, mask) -> np.nd
             if abs(q[p]) == ESCAPE:
                 v[p] = next(verbatim)
                 continue
-            guess = predict(v, n, p, s, c, groups, weights[s, c], real) if c else real(0)
+            guess = predict(v, n, p, s, c, groups, weights[s, c], real, whole) if c else real(0)
             masked = mask is not None and mask[p]
             v[p] = guess if masked else real(float(guess) + float(q[p]) * step)
     return v
 
 
-def predict(v, n, p, s, c, groups, weights, real):
+def predict(v, n, p, s, c, groups, weights, real, whole):
     def share(w, k):
         return real(w / (256 * k))
 
+    def at(off):
+        return tuple(a + s * o for a, o in zip(p, off, strict=True))
+
+    def inside(off):
+        return all(0 <= i < m for i, m in zip(at(off), n, strict=True))
+
+    odd = [d for d in range(3) if c & (4 >> d)]
+    units = {d: tuple(int(i == d) for i in range(3)) for d in odd}
+    between = [d for d in odd if inside(units[d])] if whole else []
     sums, rest = [], 256
     for group, w in zip(groups, weights, strict=True):
-        places = [tuple(a + s * o for a, o in zip(p, off, strict=True)) for off in group]
-        places = [a for a in places if all(0 <= i < m for i, m in zip(a, n, strict=True))]
-        if w == 0 or not places:
+        offsets = [off for off in group if inside(off)]
+        if w == 0 or not offsets:
             continue
-        total = v[places[0]]
-        for place in places[1:]:
-            total = total + v[place]
-        sums.append((share(w, len(places)), total))
+        if between and len(offsets) < len(group):
+            unit = tuple(o // 3 for o in offsets[0])
+            if max(map(abs, offsets[0])) != 3 or not inside(tuple(map(abs, unit))):
+                continue
+            for steps, times in ((3, 2), (1, -3), (-1, 3)):
+                sums.append((share(times * w, 2), v[at(tuple(steps * u for u in unit))]))
+            rest -= w
+            continue
+        total = v[at(offsets[0])]
+        for off in offsets[1:]:
+            total = total + v[at(off)]
+        sums.append((share(w, len(offsets)), total))
         rest -= w
-    odd = [d for d in range(3) if c & (4 >> d)]
     near = real(0)
-    for d in odd:
-        left, right = (tuple(a + k * s * (i == d) for i, a in enumerate(p)) for k in (-1, 1))
-        near = near + v[left]
-        near = near + v[right if right[d] < n[d] else left]
-    guess = share(rest, 2 * len(odd)) * near
+    for d in between or odd:
+        left = tuple(-u for u in units[d])
+        near = near + v[at(left)]
+        near = near + v[at(units[d] if inside(units[d]) else left)]
+    guess = share(rest, 2 * len(between or odd)) * near
     for factor, total in sums:
         guess = guess + factor * total
     return guess

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from scitoolkit.compression import compress, decompress, inspect_stream, psnr
+from scitoolkit.compression.bounds import max_error
 from scitoolkit.compression.container import pack, unpack
 from scitoolkit.compression.pointwise import LogField
 from scitoolkit.core.content import content_root
@@ -230,3 +231,13 @@ def test_signs_and_zeros_of_a_pointwise_bound_come_back_without_corrections():
     split = LogField.of(values)
     sections = {name: memoryview(data) for name, data in split.sections().items()}
     np.testing.assert_allclose(LogField.restore(split.logarithm, sections), values, rtol=1e-14)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", ">f4"])
+@pytest.mark.parametrize("rel", [1e-3, 1e-6])
+def test_whole_numbers_take_no_more_bytes_than_without_a_bound(dtype, rel):
+    steps = np.floor(3 * np.random.default_rng(0).normal(size=(24, 25, 26))).astype(dtype)
+    stream, exact = compress(steps, rel=rel), compress(steps, abs=0)
+    assert len(stream) <= len(exact) + 100
+    assert len(exact) < steps.nbytes / 4
+    assert max_error(steps, decompress(stream)) <= rel * float(np.ptp(steps))

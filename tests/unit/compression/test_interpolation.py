@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.ndimage import gaussian_filter
 
 sys.path.insert(0, str(Path(__file__).parent))
 import slow_decoder
@@ -46,6 +47,36 @@ def test_the_second_decoder_reads_fitted_weights_lines_and_verbatim_values():
     assert (decoded[7], decoded[1500]) == (x[7], x[1500])
     assert slow_decoder.decode(data, x.shape, x.dtype, 1e-2).tobytes() == decoded.tobytes()
     assert data[0] >= 4
+
+
+def wall_layers(shape, dtype):
+    """Return a smooth field that falls to its edges within a few points."""
+    grids = np.meshgrid(*(np.linspace(-1, 1, n) for n in shape), indexing="ij")
+    waves = sum(np.sin((2 + d) * g + d) for d, g in enumerate(grids))
+    return (waves * np.prod([1 - g**6 for g in grids], axis=0)).astype(dtype)
+
+
+def waves(shape, dtype):
+    noise = np.random.default_rng(0).normal(size=shape)
+    return gaussian_filter(noise, 1.5).astype(dtype)
+
+
+@pytest.mark.parametrize(
+    ("field", "shape", "dtype", "methods"),
+    [
+        (wall_layers, (11, 12, 13), "float32", range(12, 16)),
+        (wall_layers, (41, 30), "float64", range(12, 16)),
+        (waves, (31, 33), "float32", range(8, 12)),
+        (waves, (700,), "float64", range(8, 12)),
+    ],
+)
+def test_the_second_decoder_reads_small_classes_and_edges(field, shape, dtype, methods):
+    x = field(shape, dtype)
+    bound = 1e-3 * float(np.ptp(x))
+    data, decoded, _ = library.encode(x, bound, thorough=True)
+    assert data[0] in methods
+    assert library.decode(data, shape, x.dtype, bound).tobytes() == decoded.tobytes()
+    assert slow_decoder.decode(data, shape, x.dtype, bound).tobytes() == decoded.tobytes()
 
 
 @pytest.mark.parametrize("bound", [1e-1, 1e-3, 1e-6, 1e-9])

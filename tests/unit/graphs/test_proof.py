@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.seeds import seed_everything
-from scitoolkit.graphs.adapter import dropout_by_node
+from scitoolkit.graphs.adapter import detach, distribute, dropout_by_node
 from scitoolkit.graphs.grid import Grid
 from scitoolkit.graphs.part import GraphPart
 from scitoolkit.graphs.proof import LIMIT, attach, prove
@@ -86,6 +86,17 @@ class Sparse(nn.Module):
         return torch.zeros(len(x), 3, dtype=x.dtype).index_add_(0, b, messages)
 
 
+REDUCTIONS = ("amax", "amin", "mean", "prod", "sum")
+
+
+def onto_sources(reduce):
+    def function(x, e):
+        index = e[0].view(-1, 1).expand(-1, 6)
+        return torch.ones(x.size(0), 6, dtype=x.dtype).scatter_reduce(0, index, x[e[1]], reduce)
+
+    return function
+
+
 MODELS = {
     "GCNConv(aggr='max')": lambda: pyg.GCNConv(6, 3, aggr="max"),
     "GCNConv(improved)": lambda: pyg.GCNConv(6, 3, improved=True),
@@ -129,6 +140,7 @@ MODELS = {
     "topk of features": lambda: Between(Function(lambda x: x * x.topk(2).values.sum(1, True))),
     "topk": lambda: Between(Function(lambda x: x - x.topk(4, 0).values.mean(0))),
     "GraphSAGE": lambda: pyg.GraphSAGE(6, 8, 2, 3, norm="layer", dropout=0.5),
+    **{f"{r} onto sources": lambda r=r: Function(onto_sources(r)) for r in REDUCTIONS},
 }
 
 
@@ -196,7 +208,10 @@ class Embedding(nn.Module):
 
 REFUSED = {
     "first rows": (lambda: Between(Function(lambda x: x - x[:1])), r"module middle \(Function\)"),
-    "gumbel": (lambda: Between(Function(nn.functional.gumbel_softmax)), "random numbers of gumbel"),
+    "gumbel over nodes": (
+        lambda: Between(Function(lambda x: nn.functional.gumbel_softmax(x, dim=0))),
+        "gumbel_softmax over nodes",
+    ),
     "permutation": (
         lambda: Between(Function(lambda x: x + x[torch.randperm(x.size(0))])),
         "random numbers of randperm",
@@ -204,14 +219,6 @@ REFUSED = {
     "order": (lambda: Between(Function(lambda x: x[x[:, 0].argsort()])), r"middle \(Function\)"),
     "one row": (lambda: Function(lambda x, edges: x.mean(0, keepdim=True)), "one per node"),
     "embedding": (lambda: Embedding(50), "on a graph of 41 nodes.*a graph of any size"),
-    "scatter": (
-        lambda: Function(
-            lambda x, e: torch.zeros(x.size(0), 6, dtype=x.dtype).scatter_reduce(
-                0, e[0].view(-1, 1).expand(-1, 6), x[e[1]], "amax"
-            )
-        ),
-        "onto the sources of edges.*train on one process",
-    ),
 }
 
 
@@ -528,3 +535,67 @@ def test_code_that_the_check_did_not_reach_is_refused_on_large_graphs(
             run_ranks(2, work, Traffic)
     else:
         run_ranks(2, work, Traffic)
+
+
+class Reversible(nn.Module):
+    """An invertible layer, which frees its input, and its output in the backward pass."""
+
+    def __init__(self, after):
+        super().__init__()
+        self.before = nn.Linear(6, 6)
+        self.layer = pyg.GroupAddRev(pyg.SAGEConv(3, 3), num_groups=2)
+        self.after = nn.Linear(6, 6) if after else nn.Identity()
+
+    def forward(self, x, edge_index):
+        return self.after(self.layer(self.before(x), edge_index))
+
+
+@pytest.mark.parametrize("after", [True, False])
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_invertible_layers_are_equal_and_stay_invertible(graph, ranks, after):
+    model = Reversible(after)
+    assert prove(model, to_prove(graph, ranks)).error < LIMIT
+
+    def work(ranks):
+        part = GraphPart(graph, np.arange(graph.num_nodes) % ranks.size, Grid(ranks.size), ranks)
+        own = distribute(copy.deepcopy(model), part)
+        return own.layer.disable, detach(own).layer.disable
+
+    assert run_ranks(ranks, work, Traffic) == [(ranks > 1, False)] * ranks
+
+
+@pytest.mark.parametrize("hard", [True, False])
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_gumbel_softmax_draws_the_same_for_a_row_on_any_number_of_ranks(graph, ranks, hard):
+    model = Between(Function(lambda x: nn.functional.gumbel_softmax(x, tau=0.7, hard=hard)))
+    assert prove(model, to_prove(graph, ranks)).error < LIMIT
+
+
+def dropped(graph, function, size):
+    """Return the rows that a function with dropout makes of ones, of all nodes, on `size` ranks."""
+
+    class Dropped(nn.Module):
+        def forward(self, x, edge_index):
+            return function(torch.ones_like(x).unsqueeze(-1).expand(-1, -1, 50).clone(), 0.4, True)
+
+    def work(ranks):
+        owner = np.arange(graph.num_nodes) % ranks.size
+        part = GraphPart(graph, owner, Grid(ranks.size), ranks)
+        with dropout_by_node(3):
+            out = distribute(Dropped(), part)(torch.from_numpy(graph.features)[part.nodes])
+        return torch.zeros(graph.num_nodes, *out.shape[1:]).index_copy(0, part.nodes, out)
+
+    return sum(run_ranks(size, work, Traffic))
+
+
+@pytest.mark.parametrize("name", ["alpha_dropout", "dropout1d"])
+def test_structured_dropout_is_that_of_torch_and_depends_on_the_row(graph, name):
+    function = getattr(nn.functional, name)
+    one = dropped(graph, function, 1)
+    assert torch.equal(one, dropped(graph, function, 3))
+    values = function(torch.ones(1000, 50, 1), 0.4, True).unique()
+    assert torch.allclose(one.unique(), values)
+    share = float((one == one.min()).double().mean())
+    assert share == pytest.approx(0.4, abs=0.05)
+    if name == "dropout1d":
+        assert bool((one == one[..., :1]).all())

@@ -29,12 +29,12 @@ class Fit:
         return len(batch["0"])
 
 
-def fitted(model, **settings):
+def fitted(model, kind=Fit, **settings):
     torch.manual_seed(0)
     seen = []
     optimizer = {"name": "sgd", "lr": 0.02}
     config = TrainingConfig(batch_size=20, progress=False, optimizer=optimizer, **settings)
-    trainer = Trainer(Fit(model), config)
+    trainer = Trainer(kind(model), config)
     validate = trainer.validate
     trainer.validate = lambda loader: seen.append(validate(loader)) or seen[-1]
     trainer.fit(DataLoader(DATA, 20, shuffle=True), DataLoader(DATA, 30))
@@ -107,3 +107,55 @@ def test_running_statistics_are_averaged_as_the_weights(average):
         assert not torch.allclose(model[1].running_mean, last["1.running_mean"])
         assert torch.equal(model[1].num_batches_tracked, last["1.num_batches_tracked"])
     assert torch.equal(model[1].running_mean, last["1.running_mean"])
+
+
+class WithCorrelation(Fit):
+    """Reports a metric for which higher is better, and one that may not be a number."""
+
+    def metrics(self, batch):
+        out = self.model(batch["0"])
+        return {**super().metrics(batch), "mean": out.mean(), "undefined": out.mean() * torch.nan}
+
+
+@pytest.mark.parametrize("mode", ["min", "max"])
+def test_a_metric_chooses_the_best_weights_and_the_loss_ends_the_training(mode):
+    best = {"metric": "mean", "mode": mode}
+    stopping = {"patience": 50, "target": 1e9}  # reached at the first validation
+    trainer, seen = fitted(
+        nn.Linear(3, 1), WithCorrelation, epochs=4, best=best, checkpoint={"every_epochs": 1}
+    )
+    values = [v["mean"] for v in seen]
+    assert trainer.best["mean"] == {"min": min, "max": max}[mode](values)
+    assert len(set(values)) == 4
+    trainer.load_best()
+    again = trainer.validate(DataLoader(DATA, 30))
+    assert again["mean"] == pytest.approx(trainer.best["mean"], rel=1e-6)
+    _, seen = fitted(nn.Linear(3, 1), WithCorrelation, epochs=4, best=best, early_stopping=stopping)
+    assert len(seen) == 1
+
+
+def test_a_metric_that_is_not_reported_or_no_number_is_not_the_best():
+    with pytest.raises(ConfigError, match=r"does not report accuracy.*loss, mean, undefined"):
+        fitted(nn.Linear(3, 1), WithCorrelation, epochs=1, best={"metric": "accuracy"})
+    trainer, _ = fitted(nn.Linear(3, 1), WithCorrelation, epochs=2, best={"metric": "undefined"})
+    assert trainer.best is None
+
+
+def test_another_choice_at_resume_starts_afresh(tmp_path):
+    (tmp_path / "run").mkdir()
+    run = RunDirectory(tmp_path / "run")
+
+    def fit(epochs, **best):
+        config = TrainingConfig(
+            epochs=epochs, batch_size=20, progress=False, seed=1, best=best or {}
+        )
+        torch.manual_seed(0)
+        trainer = Trainer(WithCorrelation(nn.Linear(3, 1)), config, run=run)
+        trainer.fit(DataLoader(DATA, 20), DataLoader(DATA, 30), resume=epochs > 2)
+        return trainer
+
+    assert fit(2).best["step"] == 6
+    trainer = fit(3, metric="mean", mode="min")
+    assert trainer.best["step"] == 9
+    assert set(trainer.best) == {"loss", "step", "mean"}
+    assert fit(4, metric="mean", mode="min").best["mean"] <= trainer.best["mean"]

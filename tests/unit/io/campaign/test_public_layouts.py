@@ -1,0 +1,98 @@
+"""Layouts of well-known programs: `init` writes a job that reads what was written."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+import yaml
+
+from scitoolkit.core.errors import ConfigError
+from scitoolkit.core.jobs import job_for_task
+from scitoolkit.core.starter import DataToStart
+from scitoolkit.testing.layouts import layout_names, write_layout
+
+_FILE = Path(__file__).parents[4] / "benchmarks" / "layouts_public.py"
+_SPEC = importlib.util.spec_from_file_location("benchmark_layouts_public", _FILE)
+public = importlib.util.module_from_spec(_SPEC)
+sys.modules["benchmark_layouts_public"] = public
+_SPEC.loader.exec_module(public)
+REFUSED = ("icon", "mpas", "fesom", "flash", "athena")
+
+
+@pytest.mark.parametrize("name", layout_names())
+def test_what_is_read_is_what_was_written(tmp_path, name):
+    result = public.outcome(name, tmp_path, seed=len(name), train=False)
+    expected = "refused by name" if name in REFUSED else "trained"
+    assert result["result"].startswith(expected), result["why"]
+
+
+@pytest.mark.parametrize("name", ["cmems", "the_well"])
+def test_what_is_written_enters_the_network(tmp_path, name):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    assert public.outcome(name, folder)["result"] == "trained"
+
+
+def test_sizes_and_values_follow_the_seed(tmp_path):
+    shapes = set()
+    for seed in range(4):
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        files = write_layout("cmip6_noleap", folder, seed)
+        shapes.add(files.truth["ua"][0].shape)
+    assert len(shapes) > 1
+
+
+def test_a_name_that_is_none_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="did you mean roms"):
+        write_layout("rom", tmp_path)
+
+
+def started(path):
+    text = job_for_task("emulate").starter(DataToStart([str(path)], [str(path)], [], ""))
+    return yaml.safe_load(text), text
+
+
+@pytest.mark.parametrize(
+    ("lengths", "split"),
+    [
+        ([60], {"by": "time", "train": 0.7, "validation": 0.15, "test": 0.15}),
+        ([12], {"by": "time", "train": 8, "validation": 2, "test": 2}),
+        ([3], {"by": "time", "train": 3, "validation": 0, "test": 0}),
+        ([20, 20, 20], {"train": 0.7, "validation": 0.15, "test": 0.15}),
+        ([20, 20, 1], {"by": "time", "train": 1, "validation": 0, "test": 0}),
+    ],
+)
+def test_the_split_that_init_writes_has_windows(tmp_path, lengths, split):
+    for number, rows in enumerate(lengths):
+        values = np.random.default_rng(number).random((rows, 8, 8))
+        data = xr.Dataset({"u": (("time", "y", "x"), values)}, {"time": np.arange(rows + 0.0)})
+        data.to_netcdf(tmp_path / f"run{number}.nc", engine="h5netcdf")
+    assert started(tmp_path)[0]["split"] == split
+
+
+@pytest.mark.parametrize("name", ["XLAT", "nav_lat", "mesh_lat", "anything"])
+def test_latitudes_of_two_dims_are_not_learned(tmp_path, name):
+    attrs = {"units": "degrees_north"} if name in ("mesh_lat", "anything") else {}
+    u, lat = np.random.default_rng(0).random((12, 8, 9)), np.ones((8, 9))
+    data = xr.Dataset({"u": (("time", "y", "x"), u), name: (("y", "x"), lat, attrs)})
+    data.to_netcdf(tmp_path / "a.nc", engine="h5netcdf")
+    job, text = started(tmp_path / "a.nc")
+    assert job["data"]["inputs"] == ["u"]
+    assert f"{name} describes other variables" in text
+
+
+def test_a_vector_of_steps_comes_before_a_scalar_time(tmp_path):
+    u = np.random.default_rng(0).random((12, 8, 9))
+    hours = {"units": "hours since 2000-01-01"}
+    data = xr.Dataset(
+        {"u": (("step", "y", "x"), u)},
+        {"step": np.arange(12.0) * 6, "time": ((), 0.0, hours)},
+    )
+    data.to_netcdf(tmp_path / "a.nc", engine="h5netcdf")
+    assert started(tmp_path / "a.nc")[0]["data"]["outputs"] == ["u"]
