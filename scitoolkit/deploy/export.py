@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from torch import nn
 
 from scitoolkit.core.errors import ConfigError, NumericalError
 from scitoolkit.core.files import write_atomic
@@ -114,12 +116,19 @@ def in_dtype(functions: Sequence[TracedFunction], dtype: str) -> Sequence[Traced
     """
     dtypes = {f.dtype for f in functions}
     if dtypes == {"float32"} and dtype == "float64":
-        return [
-            replace(f, module=copy.deepcopy(f.module).double(), dtype="float64") for f in functions
-        ]
+        return [replace(f, module=_in_double(f.module), dtype="float64") for f in functions]
     if len(dtypes) > 1:
         raise ConfigError("functions of float32 and float64", where="export to C", fix="two files")
     return functions
+
+
+def _in_double(module: nn.Module) -> nn.Module:
+    """Return a copy in double precision, also of complex weights, which `Module.double` leaves."""
+    double = copy.deepcopy(module).double()
+    for tensor in (*double.parameters(), *double.buffers()):
+        if tensor.is_complex():
+            tensor.data = tensor.data.to(torch.complex128)
+    return double
 
 
 def _written(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -154,7 +153,7 @@ def _rounded_otherwise(function: TracedFunction, inputs: Sequence[np.ndarray]) -
     """
     if function.dtype == "float64":
         return function.module(*(torch.tensor(np.nextafter(a, np.inf)) for a in inputs))
-    double = replace(function, module=copy.deepcopy(function.module).double(), dtype="float64")
+    (double,) = in_dtype([function], "float64")
     with evaluating([double]):
         return double.module(*(torch.tensor(a.astype(np.float64)) for a in inputs))
 
