@@ -4,6 +4,8 @@ A linear layer or 1 x 1 convolution of rank r becomes two layers: inputs -> r ->
 convolution becomes three (Kim et al. 2016, arXiv:1511.06530): a 1 x 1 convolution inputs -> r_in,
 the convolution r_in -> r_out, and a 1 x 1 convolution r_out -> outputs. Padding, stride and
 dilation remain with the middle one, which is exact because the first one has no bias.
+
+`LowRankChange` leaves a weight as it is and trains a change of low rank beside it.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.suggest import nearest_name
@@ -335,3 +338,69 @@ class Moments:
     def __getitem__(self, name: str) -> Tensor:
         """Return the second moment (inputs, inputs), float64, of all collected inputs."""
         return self._sums[name] / self._rows[name]
+
+
+class LowRankChange(nn.Module):
+    """Parametrisation W + B A of a weight W that stays as it is (Hu et al. 2021, arXiv:2106.09685).
+
+    B starts at zero, so that the weight is W at first, bit for bit.
+
+    Args:
+        weight: (..., n, m), one matrix or a stack of them.
+        rank: of B A.
+        generator: of the initial A.
+    """
+
+    def __init__(self, weight: Tensor, rank: int, generator: torch.Generator) -> None:
+        super().__init__()
+        *stack, rows, columns = weight.shape
+        values = torch.randn(*stack, rank, columns, generator=generator, dtype=torch.float64)
+        self.right: nn.Parameter = nn.Parameter((values / math.sqrt(columns)).to(weight))
+        self.left: nn.Parameter = nn.Parameter(weight.new_zeros(*stack, rows, rank))
+
+    def forward(self, weight: Tensor) -> Tensor:
+        """Return the changed weight."""
+        return weight + self.left @ self.right
+
+
+def add_low_rank_changes(
+    root: nn.Module, names: Sequence[str], rank: int, generator: torch.Generator
+) -> list[str]:
+    """Train parameters by changes of low rank; return the names of those that are too small.
+
+    Args:
+        root: the model, changed in place until `merge_low_rank_changes`.
+        names: of parameters; vectors, and matrices that gain nothing, stay as they are.
+        rank: of the changes.
+        generator: of the initial values.
+
+    Example:
+        >>> model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 1))
+        >>> names = [name for name, _ in model.named_parameters()]
+        >>> add_low_rank_changes(model, names, 2, torch.Generator())
+        ['0.bias', '1.weight', '1.bias']
+        >>> merge_low_rank_changes(model)
+        >>> {name for name, _ in model.named_parameters()} == set(names)
+        True
+    """
+    small = []
+    for name in names:
+        weight = root.get_parameter(name)
+        if weight.ndim < 2 or rank * sum(weight.shape[-2:]) >= math.prod(weight.shape[-2:]):
+            small.append(name)
+            continue
+        owner, _, own = name.rpartition(".")
+        weight.requires_grad_(False)
+        change = LowRankChange(weight.detach(), rank, generator)
+        parametrize.register_parametrization(root.get_submodule(owner), own, change)
+    return small
+
+
+@torch.no_grad()
+def merge_low_rank_changes(root: nn.Module) -> None:
+    """Replace the weights of `add_low_rank_changes` by the changed ones, as ordinary parameters."""
+    for module in list(root.modules()):
+        if parametrize.is_parametrized(module):
+            for name in list(dict(module.parametrizations.named_children())):  # type: ignore[union-attr]
+                parametrize.remove_parametrizations(module, name)
+                module.get_parameter(name).requires_grad_(True)

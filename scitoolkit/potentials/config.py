@@ -18,7 +18,7 @@ from scitoolkit.core.plugins import Choice, kind
 from scitoolkit.io.atoms import LabelConfig, packages_for
 from scitoolkit.potentials.loss_config import LossConfig
 from scitoolkit.potentials.model_config import ModelConfig, models
-from scitoolkit.potentials.start_config import StartConfig
+from scitoolkit.potentials.start_config import StartConfig, started_model
 from scitoolkit.potentials.teaching_config import TeachingConfig, refuse_teacher
 from scitoolkit.training.config import TrainingConfig
 
@@ -91,6 +91,13 @@ class ShareConfig(Config):
     validation: Share = 0.1
 
 
+FINE_TUNING = {
+    "optimizer": {"name": "adam", "lr": 1e-4},
+    "schedule": {"name": "cosine", "warmup_steps": 10},
+}
+"""Default optimizer of fine-tuning: the rate of a new training would leave the start's minimum."""
+
+
 class PotentialConfig(SeededConfig):
     """Configuration of a training of an interatomic potential.
 
@@ -134,6 +141,24 @@ class PotentialConfig(SeededConfig):
 
     @model_validator(mode="before")
     @classmethod
+    def _fine_tuning(cls, raw: Any) -> Any:
+        """Fill in the settings of the start's model, and the optimizer if none is written."""
+        start = raw.get("start") if isinstance(raw, Mapping) else None
+        if not isinstance(start, Mapping) or not isinstance(start.get("path"), str):
+            return raw
+        filled = dict(raw)
+        theirs, own = started_model(start), raw.get("model") or {}
+        if theirs is None:
+            filled["model"] = own or {"name": "mace"}
+        elif isinstance(own, Mapping) and own.get("name", theirs["name"]) == theirs["name"]:
+            filled["model"] = {**theirs, **own}
+        training = raw.get("training") or {}
+        if isinstance(training, Mapping) and "optimizer" not in training:
+            filled["training"] = {**FINE_TUNING, **training}
+        return filled
+
+    @model_validator(mode="before")
+    @classmethod
     def _former_share(cls, raw: Any) -> Any:
         """Accept a fraction in `data.validation`, the former place of `split.validation`."""
         data = raw.get("data") if isinstance(raw, Mapping) else None
@@ -154,6 +179,8 @@ class PotentialConfig(SeededConfig):
             refuse_unused(self.split, "the files of data.validation", "validation")
         if self.data.generator is not None:
             refuse_unused(self.split, "data.teaching.validation", "validation")
+            if self.start is not None and self.start.heads == "separate":
+                raise ValueError("start.heads: separate is for files, data.path, not a generator")
         committee = self.data.teaching.committee
         if committee is not None:
             member = committee.model or self.model

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,10 +17,12 @@ from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.model_folder import ModelFolder
 from scitoolkit.core.suggest import nearest_name
 from scitoolkit.io.atoms import AtomsCollection
+from scitoolkit.ops.low_rank import add_low_rank_changes
 from scitoolkit.potentials.data import GraphSet
 from scitoolkit.potentials.deepmd.config import DeepPotentialConfig
 from scitoolkit.potentials.deepmd.weights import read_deepmd
 from scitoolkit.potentials.equivariant.mace_weights import read_mace
+from scitoolkit.potentials.former_head import FORMER
 from scitoolkit.potentials.model import Potential
 from scitoolkit.potentials.model_config import ModelConfig
 from scitoolkit.potentials.saved import load_model
@@ -37,8 +39,14 @@ def source_model(start: StartConfig) -> tuple[Potential, ModelConfig]:
         DataError: `start.path` has no weights, or of an unsupported kind of model.
     """
     path = Path(start.path)
+    if start.head is not None and path.suffix != ".pt":
+        raise ConfigError(
+            "only .pt files of mace-torch have several heads",
+            where="start.head",
+            fix="leave it out",
+        )
     if path.suffix == ".pt":
-        mace = read_mace(path)
+        mace = read_mace(path, head=start.head)
         assert isinstance(mace.config, ModelConfig)
         return mace, mace.config
     if path.suffix == ".dp":
@@ -124,21 +132,82 @@ def freeze(model: Potential, patterns: Sequence[str]) -> int:
         ConfigError: a pattern matches no parameter, or no trainable parameter is left.
     """
     names = dict(model.named_parameters())
+    for name in _matched(names, patterns, "start.frozen"):
+        names[name].requires_grad_(False)
+    left = sum(p.numel() for p in names.values() if p.requires_grad)
+    if not left:
+        raise ConfigError("all parameters are frozen, none is left to train", where="start.frozen")
+    return left
+
+
+def train_low_rank(model: Potential, start: StartConfig, seed: int) -> None:
+    """Train low-rank changes of the parameters of `start.low_rank`; freeze all others.
+
+    Separate readouts of two heads are trained whole.
+
+    Raises:
+        ConfigError: a pattern matches no parameter.
+    """
+    if start.low_rank is None:
+        return
+    names = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    chosen = _matched(names, start.low_rank.parameters, "start.low_rank.parameters")
+    whole = _matched(names, model.readout, "readout") if start.heads == "separate" else set()
+    generator = torch.Generator().manual_seed(seed)
+    add_low_rank_changes(model, sorted(chosen - whole), start.low_rank.rank, generator)
+    for name in names.keys() - chosen - whole:
+        names[name].requires_grad_(False)
+
+
+def _matched(names: Collection[str], patterns: Sequence[str], where: str) -> set[str]:
+    """Return the names that match a pattern.
+
+    Raises:
+        ConfigError: a pattern matches none.
+    """
+    out: set[str] = set()
     for pattern in patterns:
         matched = fnmatch.filter(names, pattern)
         if not matched:
             raise ConfigError(
                 f"no parameter is called {pattern!r}",
-                where="start.frozen",
+                where=where,
                 allowed=", ".join(sorted({_group(name) for name in names})),
                 fix=nearest_name(pattern, list(names)) or "",
             )
-        for name in matched:
-            names[name].requires_grad_(False)
-    left = sum(p.numel() for p in names.values() if p.requires_grad)
-    if not left:
-        raise ConfigError("all parameters are frozen, none is left to train", where="start.frozen")
-    return left
+        out.update(matched)
+    return out
+
+
+@torch.no_grad()
+def keep_absent(
+    model: Potential, settings: ModelConfig, source: Potential, present: Collection[str]
+) -> None:
+    """Copy the weights of elements without training frames from the start, bit for bit.
+
+    Their gradients are zero, but weight decay and momentum move them.
+
+    Args:
+        model: trained.
+        settings: of the model.
+        source: the model of the start; its elements come first.
+        present: elements of the training frames.
+    """
+    start = source
+    if source.type_map != model.type_map:
+        start = settings.build(model.type_map)
+        start.extend(source)
+    kinds = len(source.type_map)
+    absent = [k for k in range(kinds) if model.type_map[k] not in present]
+    if not absent:
+        return
+    alone = torch.zeros(len(model.type_map), dtype=torch.bool)
+    alone[absent] = True
+    # Networks of pairs are not trained if either of the two is absent.
+    pairs = (alone[:, None] | alone[None]).flatten()
+    for own, theirs in zip(model.species_weights(), start.species_weights(), strict=True):
+        rows = alone if len(own) == len(alone) else pairs
+        own[rows.to(own.device)] = theirs[rows].to(own)
 
 
 @torch.no_grad()
@@ -188,11 +257,11 @@ class ReplayedGraphs(GraphSet):
     Args:
         new: configurations to fine-tune on.
         former: configurations of the former training, with energies on the former E0.
-        change: new minus former E0 of each species, eV, shape (T,).
+        change: new minus former E0 of each species, eV, shape (T,); None for a head of their own.
     """
 
-    def __init__(self, new: GraphSet, former: GraphSet, change: Tensor) -> None:
-        self._new, self._former, self._change = new, former, change.double()
+    def __init__(self, new: GraphSet, former: GraphSet, change: Tensor | None) -> None:
+        self._new, self._former, self._change = new, former, change
 
     @property
     def listed(self) -> int:  # type: ignore[override]
@@ -208,6 +277,8 @@ class ReplayedGraphs(GraphSet):
         if number < len(self._new):
             return self._new[number]
         graph = self._former[number - len(self._new)]
+        if self._change is None:
+            return {**graph, "head": torch.tensor([FORMER])}
         if "energy" not in graph:
             return graph
         return {**graph, "energy": graph["energy"] + self._change[graph["types"]].sum()}

@@ -14,6 +14,7 @@ Keys of a batch with N atoms and E edges in B configurations, and T types of the
 | `segments` | (N * T + 1,) int64 | first edge of each pair of centre and neighbour type |
 | `frame_parameters`, `atom_parameters` | (B, F), (N, A) | external parameters, if any |
 | `energy`, `forces`, `virial` | (B,), (N, 3), (B, 3, 3) | labels, if any; eV, eV/Å, eV |
+| `head` | (B,) int64 | readout of each configuration, of a model with several; 0 by default |
 | `has_energy`, `has_forces`, `has_virial` | (B,) bool | masks, if a label is missing somewhere |
 
 Both directions of a pair are edges. Every periodic image within the cutoff is a neighbour, also
@@ -181,6 +182,8 @@ def collate(graphs: Sequence[Batch]) -> Batch:
     for name in (*LABELS, *PARAMETERS):
         if all(name in g for g in graphs):
             out[name] = torch.cat([g[name] for g in graphs])
+    if any("head" in g for g in graphs):
+        out["head"] = torch.cat([g.get("head", torch.zeros(1, dtype=torch.int64)) for g in graphs])
     for label in LABELS:
         has = [label in g for g in graphs]
         if any(has) and not all(has):
@@ -203,6 +206,37 @@ def without_edges(graph: Batch, kept: Tensor) -> Batch:
         "edge_index": graph["edge_index"][:, kept],
         "edge_shift": graph["edge_shift"][kept],
         "segments": below[graph["segments"]],
+    }
+
+
+def of_frames(graph: Batch, chosen: Tensor) -> Batch:
+    """Return the inputs, without labels, of the configurations where `chosen`, (B,) bool, is true.
+
+    Atoms and edges keep their order.
+    """
+    atoms = chosen[graph["frame"]]
+    near = without_edges(graph, atoms[graph["edge_index"][0]])
+    place = atoms.cumsum(0) - 1
+    kinds = (len(graph["segments"]) - 1) // len(atoms)
+    segments = torch.cat(
+        [near["segments"][:-1].view(-1, kinds)[atoms].flatten(), near["segments"][-1:]]
+    )
+    out: Batch = {
+        name: graph[name][atoms]
+        for name in ("positions", "types", "atom_parameters")
+        if name in graph
+    }
+    out |= {
+        name: graph[name][chosen]
+        for name in ("num_atoms", "cell", "frame_parameters")
+        if name in graph
+    }
+    return {
+        **out,
+        "frame": (chosen.cumsum(0) - 1)[graph["frame"][atoms]],
+        "edge_index": place[near["edge_index"]],
+        "edge_shift": near["edge_shift"],
+        "segments": segments,
     }
 
 

@@ -35,8 +35,10 @@ class Potential(nn.Module, ABC):
         is_pinned: whether `shift` is the energy of a lone atom, so that the network's energy of
             a lone atom is subtracted at every call; see `pin` and `unpin`.
         not_compiled: why `training.compile` is refused.
+        readout: names with wildcards of the parameters after the last features.
     """
 
+    readout: ClassVar[tuple[str, ...]] = ()
     not_compiled: ClassVar[str] = "it differentiates its energy, and the loss its forces again"
 
     def __init__(
@@ -101,9 +103,13 @@ class Potential(nn.Module, ABC):
         raise ConfigError(
             f"elements cannot be added to a {type(self).__name__}",
             where="start.new_elements",
-            allowed="mace",
+            allowed="mace, nequip",
             fix="train from the beginning: leave out start",
         )
+
+    def species_weights(self) -> list[Tensor]:
+        """Return the parameters whose first dim is the species, T, or pairs of species, T²."""
+        return []
 
     def add_interaction(self) -> MeanInteraction:
         """Return the mean interaction energy, which is added if the model has none."""

@@ -23,11 +23,15 @@ from scitoolkit.io.atoms import (
     open_structures,
 )
 from scitoolkit.io.parts import identity
+from scitoolkit.ops.low_rank import merge_low_rank_changes
 from scitoolkit.potentials import evaluation
 from scitoolkit.potentials.config import PotentialConfig
 from scitoolkit.potentials.data import GraphLoader, GraphSet
 from scitoolkit.potentials.export.options import LibraryOptions
 from scitoolkit.potentials.facts import require_trained
+from scitoolkit.potentials.fine_tuning import keep_absent
+from scitoolkit.potentials.forgetting import FORMER_MODEL, add_start
+from scitoolkit.potentials.former_head import TwoHeads
 from scitoolkit.potentials.loss import PotentialTask
 from scitoolkit.potentials.pair_baseline import fit_pair_potential
 from scitoolkit.potentials.pair_potential import PairPotential
@@ -56,15 +60,15 @@ def _checked(config: PotentialConfig) -> Mapping[str, Any]:
     ready = prepare(config)
     loader = GraphLoader(ready.train, config.training.batch_size, seed=config.training.seed)
     batch = next(iter(loader))
-    ready.model.train()
-    loss, _ = PotentialTask(ready.model, config.loss).loss(batch)
+    ready.network.train()
+    loss, _ = PotentialTask(ready.network, config.loss).loss(batch)
     return {
         "configurations": {"train": len(ready.train), "validation": len(ready.validation)},
         "type_map": list(ready.model.type_map),
         **ready.config.model.summary(),
         "e0": ready.e0_source,
         "edges_per_atom": batch["edge_index"].shape[1] / len(batch["types"]),
-        "parameters": sum(p.numel() for p in ready.model.parameters()),
+        "parameters": sum(p.numel() for p in ready.network.parameters()),
         "first_loss": float(loss.detach()),
         "loader": loader.explain(),
     }
@@ -75,7 +79,7 @@ def train(config: PotentialConfig, run: RunDirectory, *, resume: bool = False) -
     make_files(config, run.path, begun=resume and any(run.checkpoints.glob("step-*")))
     ready = prepare(with_files(config, run.path))
     training = config.training
-    task = PotentialTask(ready.model, config.loss, training.schedule)
+    task = PotentialTask(ready.network, config.loss, training.schedule)
     trainer = Trainer(task, training, run=run)
     share: dict[str, Any] = {"rank": current_rank(), "world_size": world_size()}
     trainer.fit(
@@ -84,12 +88,18 @@ def train(config: PotentialConfig, run: RunDirectory, *, resume: bool = False) -
         resume=resume,
     )
     if current_rank() == 0:
-        load_best(ready.model, run.checkpoints)
+        load_best(ready.network, run.checkpoints)
+        merge_low_rank_changes(ready.model)
+        if ready.source is not None:
+            keep_absent(ready.model, ready.config.model, ready.source, ready.present)
         if config.refit_e0:
             refit = refit_energies if ready.e0_fitted else fit_interaction
             refit(ready.model, list(ready.train.spread(config.statistics_frames)))
-        ready.model.unpin()
         resolved = ready.config.model_copy(update={"data": config.data})
+        if isinstance(ready.network, TwoHeads):
+            former = ready.network.former_model(resolved.model)
+            save_model(former, resolved, run.path / FORMER_MODEL)
+        ready.model.unpin()
         save_model(ready.model, resolved, run.path / MODEL)
         ModelFolder(run.path).save_facts(ready.facts)
         model = ready.model
@@ -124,6 +134,7 @@ def evaluate(directory: Path, data: Path | None = None) -> Results:
     )
     found.summary.extend(device_notes())
     if data is None:
+        add_start(found, config, Path(directory), model, source)
         add_rounds(found, config, Path(directory))
     if data is None and folder != Path(directory):
         found.write_run(Path(directory), folder)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from scitoolkit.core.data_facts import DataFacts
 from scitoolkit.core.errors import DataError
-from scitoolkit.io.atoms import check_label_names, open_atoms
+from scitoolkit.io.atoms import AtomsCollection, check_label_names, open_atoms
 from scitoolkit.potentials.config import PotentialConfig
 from scitoolkit.potentials.data import GraphSet
 from scitoolkit.potentials.facts import frames_facts, require_trained
@@ -22,7 +22,9 @@ from scitoolkit.potentials.fine_tuning import (
     source_facts,
     source_model,
     started_settings,
+    train_low_rank,
 )
+from scitoolkit.potentials.former_head import TwoHeads
 from scitoolkit.potentials.model import Potential
 from scitoolkit.potentials.reference_energies import (
     refit_energies,
@@ -38,6 +40,9 @@ class Prepared:
     Attributes:
         config: with the type map and `sel` filled in.
         model: with its statistics and E0.
+        network: what is trained: the model, or it with the readout of a former training.
+        source: in fine-tuning, the model of the start.
+        present: in fine-tuning, the elements of the training frames, replayed ones included.
         train: training graphs, with replayed ones if configured.
         validation: validation graphs.
         e0_source: origin of E0, for the log and `validate`.
@@ -52,6 +57,9 @@ class Prepared:
     e0_source: str
     e0_fitted: bool
     facts: DataFacts
+    network: Potential | TwoHeads
+    source: Potential | None = None
+    present: frozenset[str] = frozenset()
 
 
 def prepare(config: PotentialConfig) -> Prepared:
@@ -87,28 +95,52 @@ def prepare(config: PotentialConfig) -> Prepared:
         refit_energies(model, sample)
     known = () if start is None else start[0].type_map
     e0_source = set_reference_energies(model, config.e0, found.isolated, sample, trained=known)
+    network: Potential | TwoHeads = model
+    present = frozenset(frames.species() if start is not None else ())
     if config.start is not None and start is not None:
         freeze(model, config.start.frozen)
-        graphs = _with_replay(config, model, start[0], graphs)
+        train_low_rank(model, config.start, config.seed)
+        if config.start.replay:
+            former = open_atoms(config.start.replay, config.data.labels)
+            graphs = _with_replay(config, model, start[0], graphs, former)
+            present |= set(former.species())
+        if config.start.heads == "separate":
+            network = TwoHeads(model, start[0])
     held_graphs = GraphSet(source, held_out.tolist(), type_map, cutoff)
     resolved = config.model_copy(update={"type_map": list(type_map), "model": settings})
     fitted = isinstance(config.e0, str) and found.isolated is None
     facts = frames_facts(frames, type_map)
-    return Prepared(resolved, model, graphs, held_graphs, e0_source, fitted, facts)
+    source_potential = None if start is None else start[0]
+    return Prepared(
+        resolved,
+        model,
+        graphs,
+        held_graphs,
+        e0_source,
+        fitted,
+        facts,
+        network,
+        source_potential,
+        present,
+    )
 
 
 def _with_replay(
-    config: PotentialConfig, model: Potential, source: Potential, graphs: GraphSet
+    config: PotentialConfig,
+    model: Potential,
+    source: Potential,
+    graphs: GraphSet,
+    frames: AtomsCollection,
 ) -> GraphSet:
-    """Return the training graphs, with those of `start.replay` if configured."""
+    """Return the training graphs with those of `frames`, the files of `start.replay`."""
     start = config.start
-    if start is None or not start.replay:
-        return graphs
-    frames = open_atoms(start.replay, config.data.labels)
+    assert start is not None
     frames.check(energy=False, forces=False)
     require_trained(source_facts(start), frames, "start.replay")
-    change = _constants(model)
-    change[: len(source.type_map)] -= _constants(source)
+    change = None
+    if start.heads == "shared":
+        change = _constants(model).double()
+        change[: len(source.type_map)] -= _constants(source)
     chosen = drawn_replay(frames, start.replay_frames, config.seed)
     former = GraphSet(frames, chosen, model.type_map, model.cutoff)
     return ReplayedGraphs(graphs, former, change)

@@ -28,6 +28,7 @@ from scitoolkit.core.results import Lines, Results, Series, Table
 from scitoolkit.core.seeds import derive_seed
 from scitoolkit.io.atoms import checked
 from scitoolkit.io.atoms_formats import from_ase
+from scitoolkit.ops.low_rank import merge_low_rank_changes
 from scitoolkit.potentials.committee import model_deviation
 from scitoolkit.potentials.config import PotentialConfig
 from scitoolkit.potentials.data import GraphLoader
@@ -336,6 +337,7 @@ def _member(config: PotentialConfig, number: int, begin: int) -> Potential:
         GraphLoader(ready.validation, 1, shuffle=False),
     )
     trainer.load_best()
+    merge_low_rank_changes(ready.model)
     return ready.model.eval()
 
 

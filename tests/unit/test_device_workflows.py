@@ -27,6 +27,7 @@ QUICK = {
 }
 SLOW = {
     "acac_mace": ("training.steps=2", "statistics_frames=4"),
+    "fine_tune": ("training.steps=2", "statistics_frames=4"),
     "silicon_mace": ("training.steps=2",),
     "vlasov_surrogate": ("training.steps=2",),
     "sst_search": (),
@@ -37,7 +38,7 @@ APPLIED_ON_THE_HOST = {"sst_forecast", "sst_search"}
 
 def few_frames(name: str, folder: Path) -> Path | None:
     """Return a file of two test frames of a potential's workflow; None for other workflows."""
-    if name == "acac_mace":
+    if name in ("acac_mace", "fine_tune"):
         lines = (ROOT / "datasets/acac/test_MD_300K.xyz").read_text().splitlines(keepends=True)
         path = folder / "two.xyz"
         path.write_text("".join(lines[: 2 * (int(lines[0]) + 2)]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -32,6 +32,7 @@ class DeepPotential(Potential):
         outputs: number of outputs of the fitting nets; 1 for energies.
     """
 
+    readout: ClassVar[tuple[str, ...]] = ("fitting.*",)
     dtype: torch.dtype
 
     config: FittingFields
@@ -97,6 +98,12 @@ class DeepPotential(Potential):
                 "line and a column `aparam` elsewhere",
             )
         return graph[name]
+
+    def species_weights(self) -> list[Tensor]:
+        """Return the networks of species or pairs and type embeddings; see `Potential`."""
+        networks = [m for m in self.modules() if isinstance(m, StackedNetworks) and m.count > 1]
+        embeddings = [p for n, p in self.named_parameters() if n.endswith(".type_embedding")]
+        return [*(p for network in networks for p in network.parameters()), *embeddings]
 
     def lone_parameters(self) -> dict[str, Tensor]:
         """Return the mean external parameters of the training frames."""

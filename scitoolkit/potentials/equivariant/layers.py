@@ -185,7 +185,7 @@ class RadialNetwork(nn.Module):
         self.weight: nn.ParameterList = nn.ParameterList(
             factory.normal(*pair) for pair in pairwise(widths)
         )
-        self._kept: tuple[object, Tensor] | None = None
+        self._kept: tuple[object, Tensor, list[Tensor]] | None = None
 
     def forward(self, basis: Tensor) -> Tensor:
         """Return the weights (E, last width) for a basis (E, first width), in the basis' dtype."""
@@ -207,10 +207,12 @@ class RadialNetwork(nn.Module):
         dtype = self.weight[0].dtype
         if self.training:
             return grid.coefficients(self(basis), dtype)
-        key = (grid, *((weight.data_ptr(), weight._version) for weight in self.weight))
+        # Weights computed at each access would be freed, and their addresses used again.
+        weights = [weight.detach() for weight in self.weight]
+        key = (grid, *((weight.data_ptr(), weight._version) for weight in weights))
         if self._kept is None or self._kept[0] != key:
             with torch.no_grad():
-                self._kept = (key, grid.coefficients(self(basis), dtype))
+                self._kept = (key, grid.coefficients(self(basis), dtype), weights)
         return self._kept[1]
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -25,10 +25,7 @@ from scitoolkit.potentials.equivariant.pair_repulsion import PairRepulsion
 from scitoolkit.potentials.equivariant.radial_functions import TRANSFORMS, RadialBasis
 from scitoolkit.potentials.export import streaming
 from scitoolkit.potentials.export.library import PotentialLibrary
-from scitoolkit.potentials.model import Potential
 
-OF_ELEMENTS = {"radii", "charges"}
-"""Buffers that are determined by the elements."""
 STREAMED_ATOMS = 64
 """Number of atoms from which the C library is used; smaller systems avoid its compilation."""
 
@@ -80,6 +77,9 @@ class Mace(EquivariantPotential):
     Source: Batatia et al., NeurIPS 2022 (arXiv 2206.07697), equations 8-13.
     """
 
+    readout: ClassVar[tuple[str, ...]] = ("layers.*.readout.*",)
+    divided: ClassVar[tuple[str, ...]] = ("embedding", "shortcut.")
+
     def __init__(self, config: MaceConfig, type_map: Sequence[str]) -> None:
         radial = RadialBasis(
             config.cutoff,
@@ -108,19 +108,6 @@ class Mace(EquivariantPotential):
         if library is None or graph["positions"].device.type != "cpu":
             return super().edge_gradients(graph)
         return streaming.edge_gradients(library, graph)
-
-    @torch.no_grad()
-    def extend(self, source: Potential) -> None:
-        """Copy the weights of a model with fewer elements; see `Potential.extend`."""
-        known, theirs = len(source.type_map), source.state_dict()
-        # Embedding and shortcuts divide by the square root of the number of elements.
-        factor = math.sqrt(len(self.type_map) / known)
-        for name, value in self.state_dict().items():
-            if name.rpartition(".")[2] in OF_ELEMENTS:
-                continue
-            scaled = name == "embedding" or ".shortcut." in name
-            part = value[:known] if value.ndim and len(value) != len(theirs[name]) else value
-            part.copy_(theirs[name] * factor if scaled else theirs[name])
 
     def _streamed(self) -> PotentialLibrary | None:
         config = self.config

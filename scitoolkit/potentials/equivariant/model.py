@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import Literal, Protocol
+from typing import ClassVar, Literal, Protocol
 
 import torch
 from torch import Tensor
 
 from scitoolkit.core.contracts import Batch
 from scitoolkit.potentials.equivariant.geometry import EdgeGeometry
+from scitoolkit.potentials.equivariant.layers import ManyBodyProduct, SpeciesLinear
 from scitoolkit.potentials.equivariant.radial_functions import DistanceTransform, RadialBasis
 from scitoolkit.potentials.graph import edge_vectors
 from scitoolkit.potentials.model import DTYPES, Potential, autograd_edge_gradients
 from scitoolkit.potentials.statistics import composition, energy_shifts
 from scitoolkit.potentials.zbl_config import ZblConfig
+
+OF_ELEMENTS = {"radii", "charges"}
+"""Buffers that are determined by the elements."""
 
 
 class EquivariantConfig(Protocol):
@@ -44,9 +49,12 @@ class EquivariantPotential(Potential):
         shift: energy of each species, eV, shape (T,), float64.
         scale: rms force of the training frames, eV/Å.
         average_neighbours: mean number of neighbours of an atom of the training frames.
+        divided: parts of the names of weights that are divided by the square root of the number of
+            elements.
     """
 
     dtype: torch.dtype
+    divided: ClassVar[tuple[str, ...]] = ("shortcut.",)
 
     def __init__(
         self,
@@ -73,6 +81,28 @@ class EquivariantPotential(Potential):
         self.register_buffer("shift", torch.zeros(len(type_map), dtype=torch.float64))
         self.register_buffer("scale", torch.ones((), dtype=torch.float64))
         self.register_buffer("average_neighbours", torch.ones((), dtype=torch.float64))
+
+    def species_weights(self) -> list[Tensor]:
+        """Return the embedding, shortcuts and products; see `Potential.species_weights`."""
+        out: list[Tensor] = [self.get_parameter("embedding")]
+        for module in self.modules():
+            if isinstance(module, SpeciesLinear):
+                out += list(module.weight)
+            elif isinstance(module, ManyBodyProduct):
+                out.append(module.weight)
+        return out
+
+    @torch.no_grad()
+    def extend(self, source: Potential) -> None:
+        """Copy the weights of a model with fewer elements; see `Potential.extend`."""
+        number, theirs = len(source.type_map), source.state_dict()
+        factor = math.sqrt(len(self.type_map) / number)
+        for name, value in self.state_dict().items():
+            if name.rpartition(".")[2] in OF_ELEMENTS:
+                continue
+            scaled = any(part in name for part in self.divided)
+            part = value[:number] if value.ndim and len(value) != len(theirs[name]) else value
+            part.copy_(theirs[name] * factor if scaled else theirs[name])
 
     @abstractmethod
     def _atomic_energies(self, graph: Batch, vectors: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -67,6 +68,8 @@ class Nequip(EquivariantPotential):
 
     Source: Batzner et al., Nature Communications 13, 2453 (2022), arXiv 2101.03164.
     """
+
+    readout: ClassVar[tuple[str, ...]] = ("hidden", "output")
 
     def __init__(self, config: NequipConfig, type_map: Sequence[str]) -> None:
         super().__init__(config, type_map, config.lmax)

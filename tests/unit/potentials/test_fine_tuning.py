@@ -7,11 +7,14 @@ import torch
 from ase.calculators.singlepoint import SinglePointCalculator
 from ase.io import write
 
-from scitoolkit.core.errors import ConfigError, DataError
+from scitoolkit import api
+from scitoolkit.core.config import load_config
+from scitoolkit.core.errors import ConfigError, DataError, ScitoolkitError
 from scitoolkit.core.run_directory import RunDirectory
+from scitoolkit.io.atoms import open_atoms
 from scitoolkit.io.atoms_formats import from_ase
 from scitoolkit.potentials import Calculator, MaceConfig, PotentialConfig, load_model, write_deepmd
-from scitoolkit.potentials.graph import configuration_graph
+from scitoolkit.potentials.graph import collate, configuration_graph
 from scitoolkit.potentials.job import PotentialJob
 from scitoolkit.potentials.preparation import prepare
 from scitoolkit.potentials.saved import save_model
@@ -189,3 +192,207 @@ def test_bad_settings_are_refused(model, start, message, source):
     )
     with pytest.raises((ConfigError, DataError), match=message):
         prepare(settings)
+
+
+def tuned(source, tmp_path, data, name="tuned", training=None, **start):
+    """Return the trained model of a fine-tuning and its run."""
+    settings = config(data, path=str(source[1]), **start)
+    if training:
+        merged = settings.training.model_dump(exclude_unset=True) | training
+        settings = PotentialConfig.model_validate(
+            settings.model_dump(exclude_unset=True) | {"training": merged}
+        )
+    run = RunDirectory.create(tmp_path, name, settings)
+    PotentialJob().train(settings, run)
+    return load_model(run.path)[0], run
+
+
+MODELS = {
+    "mace": MACE,
+    "nequip": {
+        "name": "nequip",
+        "cutoff": 3.0,
+        "channels": 4,
+        "lmax": 1,
+        "layers": 2,
+        "precision": "float64",
+    },
+    "se_e2_a": {**DEEP, "sel": [6, 6, 6]},
+    "one_side": {**DEEP, "sel": [6, 6, 6], "type_one_side": False},
+    "se_atten": {
+        "name": "deep_potential",
+        "precision": "float64",
+        "fitting": [6],
+        "descriptors": [
+            {
+                "name": "se_atten",
+                "cutoff": 3.0,
+                "sel": 12,
+                "embedding": [4],
+                "axis_neurons": 2,
+                "attention_layers": 1,
+            }
+        ],
+    },
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("decay", [{"name": "adamw", "weight_decay": 0.5}, {"name": "muon"}])
+def test_elements_without_frames_keep_their_weights_and_e0(name, decay, source, tmp_path):
+    _, _, _, new = source
+    made = PotentialConfig.model_validate(
+        {"data": {"path": [new]}, "model": MODELS[name], "type_map": ["H", "C", "O"]}
+    )
+    model = made.model.build(["H", "C", "O"])
+    with torch.no_grad():
+        model.get_buffer("shift").copy_(torch.tensor([-1.0, -7.0, -3.0]))
+    save_model(model, made.model_copy(update={"workflow": "w"}), tmp_path / "model")
+    start = {"path": str(tmp_path / "model")}
+    training = {"steps": 4, "batch_size": 2, "progress": False, "optimizer": {**decay, "lr": 1e-2}}
+    settings = PotentialConfig.model_validate(
+        {"data": {"path": [new]}, "start": start, "training": training}
+    )
+    run = RunDirectory.create(tmp_path, "tuned", settings)
+    PotentialJob().train(settings, run)
+    after = load_model(run.path)[0]
+    assert after.shift[1] == -7.0
+    assert not torch.equal(after.shift, model.shift)
+    compared = 0
+    for before, own in zip(model.species_weights(), after.species_weights(), strict=True):
+        rows = [1] if len(own) == 3 else [1, 3, 4, 5, 7]
+        assert torch.equal(own[rows], before[rows])
+        compared += len(rows)
+        if len(own) == 3 and before[0].any():
+            assert not torch.equal(own[0], before[0])
+    assert compared
+
+
+def test_low_rank_changes_are_merged_and_of_low_rank(source, tmp_path):
+    model, _, _, new = source
+    rates = {"optimizer": {"name": "adam", "lr": 1e-2}}
+    after, _ = tuned(
+        source, tmp_path, new, training=rates, low_rank={"rank": 1, "parameters": ["layers.*"]}
+    )
+    before, changed = dict(model.named_parameters()), 0
+    assert dict(after.named_parameters()).keys() == before.keys()
+    assert torch.equal(after.embedding, before["embedding"])
+    for name, value in after.named_parameters():
+        change = value - before[name]
+        if name.startswith("layers") and min(change.shape[-2:]) > 2:
+            values = torch.linalg.svdvals(change)
+            assert (values[..., 1:] <= 1e-9 * values[..., :1] + 1e-14).all(), name
+            changed += bool(change.any())
+    assert changed > 5
+    assert (after.layers[1].readout.weight[1] != before["layers.1.readout.weight.1"]).any()
+
+
+def test_low_rank_changes_start_at_the_weights_and_are_resumed(source, tmp_path):
+    _, folder, _, new = source
+    low_rank = {"rank": 2}
+    ready = prepare(config(new, path=str(folder), low_rank=low_rank))
+    plain = prepare(config(new, path=str(folder)))
+    graph = ready.train[0]
+    for training in (False, True):
+        ready.model.train(training)
+        plain.model.train(training)
+        assert torch.equal(ready.model(graph)["energy"], plain.model(graph)["energy"])
+    steps = {"steps": 4, "checkpoint": {"every_steps": 2}}
+    whole, _ = tuned(source, tmp_path, new, "whole", steps, low_rank=low_rank)
+    _, run = tuned(source, tmp_path, new, "begun", {**steps, "steps": 2}, low_rank=low_rank)
+    settings = load_config(PotentialConfig, run.path / "config.yaml")
+    more = settings.training.model_copy(update={"steps": 4})
+    PotentialJob().train(settings.model_copy(update={"training": more}), run, resume=True)
+    for name, value in load_model(run.path)[0].named_parameters():
+        assert torch.equal(value, dict(whole.named_parameters())[name])
+
+
+def test_two_heads_share_features_and_keep_the_energies_of_the_start(source, tmp_path):
+    model, folder, former, new = source
+    settings = config(new, path=str(folder), replay=[former], heads="separate")
+    ready = prepare(settings)
+    network = ready.network.eval()
+    last = ready.train[len(ready.train) - 1]
+    assert last["head"].tolist() == [1]
+    plain = model(configuration_graph(open_atoms(former)[15], model.type_map, model.cutoff))
+    assert torch.allclose(network(last)["energy"], plain["energy"], atol=1e-10)
+    batch = collate([ready.train[i] for i in (0, len(ready.train) - 1, 2, len(ready.train) - 3)])
+    mixed = network(batch)
+    singles = [network(ready.train[i]) for i in (0, len(ready.train) - 1, 2, len(ready.train) - 3)]
+    for key in ("energy", "forces", "virial", "atomic_energy"):
+        expected = torch.cat([each[key] for each in singles])
+        assert torch.allclose(mixed[key], expected, atol=1e-10), key
+    rates = {"optimizer": {"name": "adam", "lr": 1e-2}, "steps": 6}
+    after, run = tuned(source, tmp_path, new, training=rates, replay=[former], heads="separate")
+    other = load_model(run.path / "former")[0].state_dict()
+    for name, value in after.state_dict().items():
+        own = "readout" in name or name == "shift"
+        assert torch.equal(value, other[name]) != own, name
+
+
+def test_the_report_compares_the_start_on_new_and_former_frames(source, tmp_path):
+    _, _, former, new = source
+    rates = {"optimizer": {"name": "adam", "lr": 0.1}}
+    after, run = tuned(source, tmp_path, new, training=rates, former=[former])
+    results = PotentialJob().evaluate(run.path)
+    assert results.metrics["former_force_rmse_before"] < 0.01  # digits of the file
+    expected = []
+    for frame in open_atoms(former):
+        graph = configuration_graph(frame, after.type_map, after.cutoff)
+        expected.append((after(graph)["forces"].detach() - graph["forces"]).flatten())
+    rmse = 1e3 * float(torch.cat(expected).square().mean().sqrt())
+    assert results.metrics["former_force_rmse"] == pytest.approx(rmse, rel=1e-6)
+    assert rmse > 1
+    assert any("Former frames" in line for line in results.summary)
+
+
+def test_the_rate_of_fine_tuning_is_gentle_unless_it_is_written(source):
+    _, folder, _, new = source
+    given = {"data": {"path": [new]}, "start": {"path": str(folder)}}
+    settings = PotentialConfig.model_validate(given)
+    assert (settings.training.optimizer.lr, settings.training.schedule.name) == (1e-4, "cosine")
+    assert settings.model.name == "mace"
+    constant = {"schedule": {"name": "constant"}, "steps": 7}
+    settings = PotentialConfig.model_validate({**given, "training": constant})
+    assert (settings.training.optimizer.lr, settings.training.steps) == (1e-4, 7)
+    assert settings.training.schedule.name == "constant"
+    written = {"optimizer": {"name": "adam", "lr": 0.02}}
+    settings = PotentialConfig.model_validate({**given, "training": written})
+    assert (settings.training.optimizer.lr, settings.training.schedule.name) == (0.02, "constant")
+
+
+def test_elements_are_added_to_nequip_without_changing_the_old(tmp_path):
+    small = PotentialConfig.model_validate({"data": {"path": ["a.xyz"]}, "model": MODELS["nequip"]})
+    known, more = small.model.build(["H", "O"]).eval(), small.model.build(["H", "O", "C"]).eval()
+    more.extend(known)
+    frame = from_ase(molecules("OHHH")[0])
+    graphs = [configuration_graph(frame, each.type_map, each.cutoff) for each in (known, more)]
+    first, second = (each(graph) for each, graph in zip((known, more), graphs, strict=True))
+    for key in ("energy", "forces"):
+        assert torch.allclose(first[key], second[key], rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("start", "message"),
+    [
+        ({"heads": "separate"}, "needs frames of the former training"),
+        ({"low_rank": {"rank": 0}}, "low_rank.rank|greater than 0"),
+        ({"low_rank": {"parameters": ["layer.*"]}}, "no parameter is called"),
+        ({"head": "pbe"}, "only .pt files"),
+    ],
+)
+def test_settings_of_heads_and_low_rank_are_refused(start, message, source):
+    _, folder, _, new = source
+    with pytest.raises((ScitoolkitError, ValueError), match=message):
+        prepare(config(new, path=str(folder), **start))
+
+
+def test_the_workflow_takes_a_start_and_files(source, tmp_path, monkeypatch):
+    _, folder, former, new = source
+    monkeypatch.chdir(tmp_path)
+    overrides = [f"start.path={folder}", f"data.path=[{new}]", f"start.former=[{former}]"]
+    run = api.train("fine_tune", [*overrides, "training.steps=2", "training.batch_size=2"])
+    tuned_settings = load_model(run.path)[1]
+    assert tuned_settings.model.channels == 4
+    metrics = api.evaluate(run.path).metrics
+    assert {"start_force_rmse", "former_force_rmse", "former_force_rmse_before"} <= metrics.keys()
