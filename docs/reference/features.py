@@ -77,6 +77,7 @@ FEATURES: Mapping[str, Probe] = {
     "trial of a search scored by the domain": method("search_trial"),
     "predictions in parts that continue": imports("Parts"),
     "one sample divided over processes": key("spatial_dim", "graph.algorithm"),
+    "one network divided over processes": imports("Division"),
     "export to C": method("traced", "export"),
 }
 # Of which features a domain lacks by reason: (feature, domains): reason.
@@ -164,6 +165,10 @@ REASONS: Mapping[tuple[str, tuple[str, ...]], str] = {
     ("one sample divided over processes", ("potentials",)): (
         "LAMMPS divides the atoms at use; training frames are small."
     ),
+    (
+        "one network divided over processes",
+        ("superresolution", "forecasting", "potentials", "graphs", "mesh_transport"),
+    ): "Its networks fit in one process; `strategy: sharded` divides their weights.",
     ("export to C", ("graphs",)): "A C interface has arrays of fixed sizes; graphs have none.",
 }
 

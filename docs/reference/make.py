@@ -1,7 +1,8 @@
 """Write the pages that follow from the code: `python docs/reference/make.py`.
 
 plugins.md and operators.md come from the registries, features.md from configurations, jobs and
-imports of the domains, api/*.md from the public names of packages.
+imports of the domains, reading.md from the tables that decide what is read, api/*.md from the
+public names of packages.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from scitoolkit.core.plugins import kinds
 
 sys.path.insert(0, str(Path(__file__).parent))
 from features import features_page
+from reading import reading_page
 
 FOLDER = Path(__file__).parent
 KINDS_HEAD = """# Plug-in kinds
@@ -102,6 +104,7 @@ def pages() -> dict[Path, str]:
         FOLDER / "plugins.md": plugin_page(),
         FOLDER / "operators.md": operators_page(),
         FOLDER / "features.md": features_page(),
+        FOLDER / "reading.md": reading_page(),
         **api,
     }
 

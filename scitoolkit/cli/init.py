@@ -36,6 +36,11 @@ def command(
         str,
         typer.Option(help="The dim that counts samples, where the files do not say which."),
     ] = "",
+    level: Annotated[
+        str,
+        typer.Option(help="The level to read, such as 500, or `channels`: each is a channel."),
+    ] = "",
+    member: Annotated[str, typer.Option(help="The member of an ensemble to read, such as 0.")] = "",
     as_json: options.Json = False,
 ) -> None:
     """Inspect data and write a short commented configuration for them, ready to run."""
@@ -62,7 +67,12 @@ def command(
         for named, file in zip(files, sources, strict=True)
     ]
     names = [d for d in dims.split(",") if d]
-    text = job_for_task(what).starter(DataToStart(sources, written, names, sample_dim))
+    job = job_for_task(what)
+    chosen = {"--sample-dim": sample_dim, "--level": level, "--member": member}
+    unused = [option for option, value in chosen.items() if value]
+    if unused and job.task != "emulate":
+        raise ConfigError(f"{unused[0]} is for init emulate", where=f"scitoolkit init {what}")
+    text = job.starter(DataToStart(sources, written, names, sample_dim, level, member))
     if as_json:
         options.print_json({"path": str(output) if output else None, "text": text})
     if output is None:

@@ -21,12 +21,16 @@ class DataToStart:
         written: the same relative to the configuration file.
         dims: dim names for files that do not store any.
         sample_dim: the dim that counts samples, "" to read it from the files.
+        level: the vertical coordinate to read, or `channels`; "" for all.
+        member: the entry of the dim of simulations to read; "" for all.
     """
 
     files: Sequence[str]
     written: Sequence[str]
     dims: Sequence[str] = ()
     sample_dim: str = ""
+    level: str = ""
+    member: str = ""
 
     @property
     def path(self) -> str | list[str]:

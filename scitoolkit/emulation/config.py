@@ -64,6 +64,8 @@ class DataConfig(Config):
         pattern: names of files that hold one sample each, as in `run{simulation}_t{step}.h5`.
         gaps: missing times within a simulation are refused, or `split` it into stretches that no
             window crosses.
+        select: {dim: value of the entry to read}, a level or a member: `{level: 500}`.
+        levels: whether the vertical dim is a dim of the grid, or each level of it is a channel.
         on_error: `skip` leaves out simulations that cannot be read, that differ from the others in
             variables, units, grid or time step, or that are copies, and logs their names.
         allow_suspect: train even if values look like unflagged fill values or unwritten frames.
@@ -89,6 +91,8 @@ class DataConfig(Config):
     files: Literal["auto", "simulations", "parts"] = "auto"
     pattern: str | None = None
     gaps: Literal["refuse", "split"] = "refuse"
+    select: dict[str, float] = Field(default_factory=dict)
+    levels: Literal["dim", "channels"] = "dim"
     on_error: Literal["raise", "skip"] = "raise"
     allow_suspect: bool = False
 
@@ -114,6 +118,8 @@ class DataConfig(Config):
             "dims",
             "parameter_table",
             "gaps",
+            "select",
+            "levels",
             "on_error",
             "mask",
         )

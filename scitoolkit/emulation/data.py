@@ -204,6 +204,8 @@ def open_data(
         config.lead,
         config.on_error,
         config.gaps,
+        config.select or None,
+        config.levels,
     )
     variables = [*config.inputs, *config.outputs]
     stated = [] if config.mask in (None, MISSING) else [config.mask]

@@ -11,7 +11,6 @@ from scitoolkit.emulation.data import Data
 from scitoolkit.emulation.variables import Variable
 from scitoolkit.io.campaign.windows import CampaignWindows
 from scitoolkit.io.loader import PlannedLoader
-from scitoolkit.training import current_rank, world_size
 
 
 class HistoryWindows(CampaignWindows):
@@ -70,6 +69,7 @@ def make_loader(
         box: {dim: slice} of the fields that this process reads of every sample; None if processes
             divide the samples instead.
     """
+    rank, shares = config.training.share_of_batch()
     windows = data.source(starts, offsets, config.repeats if train else 1, box)
     if data.layout.earlier:
         windows = HistoryWindows(windows, offsets, data.layout.earlier, config.data.lead)
@@ -79,6 +79,6 @@ def make_loader(
         seed=config.training.seed,
         buffer=config.buffer,
         shuffle="exact" if train else False,
-        rank=0 if box else current_rank(),
-        world_size=1 if box else world_size(),
+        rank=rank,
+        world_size=shares,
     )

@@ -21,7 +21,7 @@ _SMALL = 64
 
 def starter(data: DataToStart) -> str:
     """Return a short commented configuration of an emulator that runs without changes."""
-    found = survey(data.files, data.dims, data.sample_dim)
+    found = survey(data.files, data.dims, data.sample_dim, data.level, data.member)
     campaign, options = found.campaign, found.options
     rows = np.diff(campaign.index.bounds)
     grid = next(iter(campaign.channels.values())).shape
@@ -40,6 +40,8 @@ def starter(data: DataToStart) -> str:
         outputs=found.moving,
         dims=list(options.dims) if options.dims else None,
         sample_dim=None if options.sample_dim == "time" else options.sample_dim,
+        select=dict(options.select) if options.select else None,
+        levels=None if options.levels == "dim" else options.levels,
         gaps="split" if len(campaign.index.breaks) else None,
         pattern=options.pattern,
         lead=None if options.lead else 0,

@@ -64,7 +64,7 @@ LONGITUDE_NAMES = ("lon", "longitude", "nav_lon", "lons", "longitudes", "xlong",
 VERTICAL_NAMES = ("level", "lev", "plev", "depth", "height", "altitude", "pressure_level")
 LATITUDE_UNITS = {"degrees_north", "degree_north", "degrees_n", "degree_n", "degreesn", "degreen"}
 LONGITUDE_UNITS = {"degrees_east", "degree_east", "degrees_e", "degree_e", "degreese", "degreee"}
-_STANDARD_NAMES: dict[str, Role] = {
+STANDARD_NAMES: dict[str, Role] = {
     "time": "time",
     "latitude": "latitude",
     "grid_latitude": "latitude",
@@ -78,7 +78,7 @@ _STANDARD_NAMES: dict[str, Role] = {
     "atmosphere_hybrid_sigma_pressure_coordinate": "vertical",
     "ocean_s_coordinate": "vertical",
 }
-_NAMES: tuple[tuple[tuple[str, ...], Role], ...] = (
+ROLE_NAMES: tuple[tuple[tuple[str, ...], Role], ...] = (
     (TIME_NAMES, "time"),
     (LATITUDE_NAMES, "latitude"),
     (LONGITUDE_NAMES, "longitude"),
@@ -104,7 +104,7 @@ def role_by_metadata(attrs: Mapping[str, Any]) -> Role | None:
         return "latitude"
     if units in LONGITUDE_UNITS:
         return "longitude"
-    if (stated := _STANDARD_NAMES.get(_text(attrs.get("standard_name")))) is not None:
+    if (stated := STANDARD_NAMES.get(_text(attrs.get("standard_name")))) is not None:
         return stated
     axis = _text(attrs.get("axis"))
     return {"t": "time", "z": "vertical", "e": "simulation"}.get(axis)  # type: ignore[return-value]
@@ -119,7 +119,7 @@ def _text(value: object) -> str:
 def role_by_name(name: str) -> Role:
     """Return the role that is usual for a name, `space` for others; case does not matter."""
     key = name.rpartition("/")[2].lower()
-    return next((role for names, role in _NAMES if key in names), "space")
+    return next((role for names, role in ROLE_NAMES if key in names), "space")
 
 
 def roles_of(dims: Sequence[str], attributes: Mapping[str, Mapping[str, Any]]) -> dict[str, Role]:

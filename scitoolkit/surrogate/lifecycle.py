@@ -217,13 +217,14 @@ def array_loader(training: Any, part: str, **arrays: Any) -> BatchLoader:
         part: train or validation.
         arrays: (samples, ...) by the key of the batch.
     """
+    rank, shares = training.share_of_batch()
     return BatchLoader(
         ArraySource(arrays),
         training.batch_size,
         seed=training.seed,
         shuffle=part == "train",
-        rank=current_rank(),
-        world_size=world_size(),
+        rank=rank,
+        world_size=shares,
     )
 
 

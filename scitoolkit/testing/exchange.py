@@ -25,7 +25,7 @@ from scitoolkit.training.exchange.buckets import GradientBuckets
 from scitoolkit.training.exchange.config import ExchangeConfig, exchanges
 from scitoolkit.training.exchange.shards import ShardBuckets
 from scitoolkit.training.launch import launch
-from scitoolkit.training.sharding import local, shard_offset, whole
+from scitoolkit.training.sharding import cut, local, whole
 
 RANKS = 2
 
@@ -138,9 +138,8 @@ def _published(sums: _Sums, steps: int) -> float:
             total += move
             part = sums.buckets.parts[parameter]
             assert isinstance(part, DTensor)
-            rows = local(part).shape[0]
             with torch.no_grad():
-                local(part).add_(move[shard_offset(part) :][:rows])
+                local(part).add_(cut(move, part))
         sums.buckets.publish()
     flat = torch.cat([p.detach().flatten() for _, p in sums.named])
     expected = torch.cat([x.flatten() for x in exact])

@@ -2,7 +2,7 @@
 
 `step-00000042/` holds one `rank-00000.safetensors` per writing rank, `state.json` and
 `MANIFEST.json` with the size and SHA-256 of every file and of itself. A sharded tensor is stored
-as its shards, each with its offset along the first dimension, so that any number of ranks and any
+as its shards, each with its offset along the dimensions, so that any number of ranks and any
 strategy can read it. The folder is written under a temporary name, flushed and then renamed. No
 pickle is read or written (torch.distributed.checkpoint pickles its index).
 """
@@ -12,9 +12,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from scitoolkit.core.errors import CheckpointError
 from scitoolkit.core.files import disk_error, flush_file, write_atomic
 from scitoolkit.core.run_directory import RUN_ROOT
 from scitoolkit.training.processes import gather_objects, raise_together
-from scitoolkit.training.sharding import local, shard_offset
+from scitoolkit.training.sharding import is_first_copy, local, part_of
 from scitoolkit.training.strategies.base import SingleStrategy, TrainingStrategy
 
 FORMAT = 2
@@ -167,13 +168,20 @@ class Checkpoints:
         rank = self._strategy.rank
         tensors: dict[str, Tensor] = {}
         index: dict[str, Any] = {}
+        whole = self._own_whole([n for n, t in snapshot.tensors.items() if not _is_part(t)])
         for name, tensor in snapshot.tensors.items():
             part = local(tensor)
             if isinstance(tensor, DTensor):
-                if not part.numel():
+                if not part.numel() or not is_first_copy(tensor):
                     continue
-                index[name] = {"shape": list(tensor.shape), "offset": shard_offset(tensor)}
-            elif rank == 0:
+                offset, _ = part_of(tensor)
+                # A number states rows of the whole width, as all checkpoints before did.
+                rows = part.shape[1:] == tensor.shape[1:]
+                index[name] = {
+                    "shape": list(tensor.shape),
+                    "offset": offset[0] if rows and offset else list(offset),
+                }
+            elif name in whole:
                 index[name] = {"shape": list(part.shape), "offset": 0}
             else:
                 continue
@@ -181,6 +189,14 @@ class Checkpoints:
         for name, tensor in snapshot.rank_tensors.items():
             tensors[f"rank:{name}"] = tensor.to("cpu").contiguous()
         return write_tensors(folder, f"rank-{rank:05d}", tensors, index, snapshot.rank_state)
+
+    def _own_whole(self, names: Sequence[str]) -> set[str]:
+        """Return the names of whole tensors that this rank writes: the first that has them."""
+        rank = self._strategy.rank
+        if not self._strategy.names_differ:
+            return set() if rank else set(names)
+        before = {name for others in gather_objects(tuple(names))[:rank] for name in others}
+        return set(names) - before
 
     def _publish(
         self,
@@ -219,6 +235,10 @@ class Checkpoints:
                 shutil.rmtree(path, ignore_errors=True)
 
 
+def _is_part(tensor: Tensor) -> bool:
+    return isinstance(tensor, DTensor)
+
+
 class Reader:
     """Reader of a verified checkpoint; reads tensors on demand, whole or by rows."""
 
@@ -227,43 +247,65 @@ class Reader:
         self.manifest: dict[str, Any] = _verified(path)
         self.state: dict[str, Any] = _read_json(path / STATE)
         self.world_size: int = int(self.manifest["world_size"])
-        self._parts: dict[str, list[tuple[Path, int]]] = {}
+        self._parts: dict[str, list[tuple[Path, list[int]]]] = {}
         self.shapes: dict[str, tuple[int, ...]] = {}
         for file in sorted(path.glob("rank-*.json")):
             for name, entry in _read_json(file)["index"].items():
                 self.shapes[name] = tuple(entry["shape"])
                 tensors = file.with_suffix(".safetensors")
-                self._parts.setdefault(name, []).append((tensors, int(entry["offset"])))
+                dims, start = len(entry["shape"]), entry["offset"]
+                offset = start if isinstance(start, list) else [start, *[0] * dims]
+                corner = [int(number) for number in offset[:dims]]
+                self._parts.setdefault(name, []).append((tensors, corner))
 
-    def tensor(self, name: str, start: int = 0, length: int | None = None) -> Tensor:
-        """Return a tensor, or `length` rows of it from row `start`.
+    def tensor(self, name: str) -> Tensor:
+        """Return a whole tensor.
 
         Raises:
-            CheckpointError: the tensor or some of its shards are not in the checkpoint.
+            CheckpointError: the tensor or some of its parts are not in the checkpoint.
+        """
+        shape = self.shapes.get(name, ())
+        return self.part(name, [0] * len(shape), shape)
+
+    def part(self, name: str, offset: Sequence[int], size: Sequence[int]) -> Tensor:
+        """Return a part of a tensor.
+
+        Args:
+            name: of the tensor.
+            offset: first index along every dim.
+            size: indices along every dim.
+
+        Raises:
+            CheckpointError: the tensor or some of its parts are not in the checkpoint.
         """
         if name not in self._parts:
             raise CheckpointError(f"tensor {name!r} is missing", where=str(self.path))
-        shape = self.shapes[name]
-        if not shape:
+        if not size:
             with _opened(self._parts[name][0][0]) as file:
                 return file.get_tensor(name)
-        length = shape[0] - start if length is None else length
-        pieces: list[tuple[int, Tensor]] = []
-        for path, offset in sorted(self._parts[name], key=lambda part: part[1]):
+        out: Tensor | None = None
+        filled, wanted = 0, math.prod(int(n) for n in size)
+        for path, first in self._parts[name]:
             with _opened(path) as file:
                 stored = file.get_slice(name)
-                first = max(start, offset)
-                last = min(start + length, offset + stored.get_shape()[0])
-                if first < last:
-                    pieces.append((first, stored[first - offset : last - offset]))
-        if sum(p.shape[0] for _, p in pieces) != length:
+                starts = [max(a, b) for a, b in zip(offset, first, strict=True)]
+                stops = [
+                    min(a + n, b + m)
+                    for a, n, b, m in zip(offset, size, first, stored.get_shape(), strict=True)
+                ]
+                if any(a >= b for a, b in zip(starts, stops, strict=True)) and wanted:
+                    continue
+                within = zip(starts, stops, first, strict=True)
+                piece = stored[tuple(slice(a - c, max(a, b) - c) for a, b, c in within)]
+            if tuple(piece.shape) == tuple(size):
+                return piece
+            out = piece.new_empty(tuple(size)) if out is None else out
+            within = zip(starts, stops, offset, strict=True)
+            out[tuple(slice(a - c, b - c) for a, b, c in within)] = piece
+            filled += piece.numel()
+        if out is None or filled != wanted:
             raise CheckpointError(f"tensor {name!r} is not complete", where=str(self.path))
-        if len(pieces) == 1:
-            return pieces[0][1]
-        if not pieces:
-            with _opened(self._parts[name][0][0]) as file:
-                return file.get_slice(name)[:0]
-        return torch.cat([p for _, p in pieces])
+        return out
 
     def rank(self, rank: int) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Return the JSON state and the tensors that are specific to a rank."""

@@ -18,6 +18,7 @@ from pydantic import (
 from scitoolkit.core.config import Config
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.log import get_logger
+from scitoolkit.core.processes import process_environment
 from scitoolkit.core.resume import FREE_ON_RESUME
 from scitoolkit.core.suggest import did_you_mean
 from scitoolkit.training.exchange.config import AnyExchange, Full
@@ -28,6 +29,8 @@ from scitoolkit.training.optim.optimizers import AdamW, AnyOptimizer, optimizers
 from scitoolkit.training.optim.schedules import AnySchedule, Constant
 from scitoolkit.training.strategies.config import (
     DataParallel,
+    Mesh,
+    MeshConfig,
     Precision,
     Sharded,
     ShardingConfig,
@@ -98,6 +101,9 @@ class TrainingConfig(Config):
     sharding: Annotated[ShardingConfig, FREE_ON_RESUME] = Field(
         default=ShardingConfig(), description="ZeRO stage of strategy sharded"
     )
+    mesh: Annotated[MeshConfig, FREE_ON_RESUME] = Field(
+        default=MeshConfig(), description="axes of strategy mesh"
+    )
     exchange: AnyExchange = Field(default=Full(), description="sums gradients over processes")
     device: Annotated[Literal["auto", "cpu", "cuda"], FREE_ON_RESUME] = "auto"
     precision: Literal["float32", "bf16", "fp16"] = "float32"
@@ -153,6 +159,21 @@ class TrainingConfig(Config):
             out["loggers"] = [*out.get("loggers", ()), "tensorboard"]
         return out
 
+    @model_validator(mode="before")
+    @classmethod
+    def _strategy_with_settings(cls, data: Any) -> Any:
+        """Read `strategy: {name: mesh, tensor: 2}` as `strategy: mesh` and its section."""
+        strategy = data.get("strategy") if isinstance(data, Mapping) else None
+        if not isinstance(strategy, Mapping):
+            return data
+        sections = {"mesh": "mesh", "sharded": "sharding"}
+        settings = {key: value for key, value in strategy.items() if key != "name"}
+        section = sections.get(str(strategy.get("name")))
+        if settings and section is None:
+            raise ValueError(f"strategy {strategy.get('name')!r} has no settings {list(settings)}")
+        out = {**data, "strategy": strategy.get("name", "auto")}
+        return {**out, section: {**data.get(section, {}), **settings}} if section else out
+
     @field_validator("loggers", mode="before")
     @classmethod
     def _named_loggers(cls, value: Any) -> Any:
@@ -185,7 +206,11 @@ class TrainingConfig(Config):
             raise ValueError(refusal)
         if self.sharding != ShardingConfig() and not hasattr(strategy, "sharding"):
             raise ValueError("sharding is only read by strategy sharded: remove it")
+        if self.mesh != MeshConfig() and not isinstance(strategy, Mesh):
+            raise ValueError("mesh is only read by strategy mesh: remove it")
         self._of_sharding(strategy)
+        if isinstance(strategy, Mesh):
+            self._of_mesh()
         if self.pruning is not None:
             self._of_pruning(strategy)
         if optimizer.uses_residuals:
@@ -211,6 +236,21 @@ class TrainingConfig(Config):
                 raise ValueError("sharding.offload needs a GPU to offload from, device is cpu")
             if self.pruning is not None:
                 raise ValueError("pruning keeps its entries on the device: remove offload")
+
+    def _of_mesh(self) -> None:
+        """Reject options that read whole gradients, activations or parameters of a network."""
+        if not self.optimizer.elementwise:
+            able = ", ".join(n for n in optimizers if optimizers.get(n).elementwise)
+            raise ValueError(f"strategy mesh needs optimizer {able}, not {self.optimizer.name}")
+        unsupported = {
+            "precision": self.precision != "float32",
+            "compile": self.compile,
+            "memory": self.memory is not None,
+            "pruning": self.pruning is not None,
+            "noise_scale": self.noise_scale,
+        }
+        for key in (k for k, is_set in unsupported.items() if is_set):
+            raise ValueError(f"strategy mesh does not support {key}: remove it, or use ddp")
 
     def _of_pruning(self, strategy: StrategyConfig | None) -> None:
         """Reject options that do not work with vectors of unpruned entries."""
@@ -250,6 +290,18 @@ class TrainingConfig(Config):
         shared = type(self).model_fields.keys() & member.model_fields.keys()
         return member(**{name: getattr(self, name) for name in shared})
 
+    def share_of_batch(self) -> tuple[int, int]:
+        """Return which share of a batch this process reads, and the number of shares.
+
+        Ranks that hold parts of one network read the same samples.
+
+        Raises:
+            ConfigError: as `strategy_on`.
+        """
+        place = process_environment()
+        strategy = self.strategy_on(place.world_size)
+        return strategy.share_of_batch(place.rank, place.world_size)
+
     def strategy_on(self, processes: int) -> StrategyConfig:
         """Return the strategy for a number of processes, without communication.
 
@@ -272,10 +324,11 @@ class TrainingConfig(Config):
                 allowed=", ".join(["auto", *several]),
                 fix="training.strategy=auto",
             )
-        if found.shares_batch and self.batch_size % processes:
-            near = max(processes, round(self.batch_size / processes) * processes)
+        _, shares = found.share_of_batch(0, processes)
+        if self.batch_size % shares:
+            near = max(shares, round(self.batch_size / shares) * shares)
             raise ConfigError(
-                f"batch_size {self.batch_size} is not divisible by {processes} processes",
+                f"batch_size {self.batch_size} is not divisible by {shares} processes",
                 where="training.batch_size",
                 fix=f"training.batch_size={near}",
             )

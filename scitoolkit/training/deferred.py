@@ -16,7 +16,7 @@ from torch.distributed.tensor import DTensor
 
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.seeds import derive_seed
-from scitoolkit.training.sharding import local, shard_offset
+from scitoolkit.training.sharding import cut, local
 
 
 def is_deferred(model: nn.Module) -> bool:
@@ -131,5 +131,5 @@ def _unset(parameter: Tensor | None) -> nn.Parameter | None:
 def _fill(target: Tensor, value: Tensor) -> None:
     part = local(target)
     if isinstance(target, DTensor):
-        value = value[shard_offset(target) :][: part.shape[0]]
+        value = cut(value, target)
     part.copy_(value)

@@ -154,6 +154,7 @@ class Fit:
             cursor: position of the loader to save instead of its current one.
         """
         tensors, optimizer = self._optimizer_state.pack()
+        optimizer = {**optimizer, "state": self.strategy.merged(optimizer["state"])}
         tensors.update(self._weights())
         state = {
             "identity": self._identity(),
@@ -167,6 +168,7 @@ class Fit:
             "scaler": self.stepper.scaler_state(),
             "memory": self.memory.state_dict(),
             "exchange": self.strategy.state_dict(),
+            "streams": self.strategy.streams(),
             "loader": cursor or self.loader.state_dict(),
         }
         rng = rng_state()
@@ -220,7 +222,9 @@ class Fit:
             self._kept.publish()
 
     def _restore_rng(self, reader: Reader) -> None:
-        if reader.world_size == self.strategy.world:
+        # The ranks that read the same samples must also draw the same random numbers.
+        same_streams = reader.state.get("streams") == self.strategy.streams()
+        if reader.world_size == self.strategy.world and same_streams:
             state, tensors = reader.rank(self.strategy.rank)
             set_rng_state({**state, **tensors})
         else:

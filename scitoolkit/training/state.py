@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 
 from scitoolkit.core.errors import CheckpointError
 from scitoolkit.training.checkpoint import Reader
-from scitoolkit.training.sharding import local, shard_offset
+from scitoolkit.training.sharding import is_held, local, part_of
 
 _TENSOR = "__tensor__"
 
@@ -122,7 +122,7 @@ class OptimizerState:
 
         self._optimizer.state.clear()
         for name, parameter in zip(self._names, self._parameters, strict=True):
-            if name in tree["state"]:
+            if name in tree["state"] and is_held(parameter):
                 self._optimizer.state[parameter] = unpack(tree["state"][name], parameter)
         for group, saved in zip(groups, tree["groups"], strict=True):
             for key, value in saved.items():
@@ -148,8 +148,7 @@ def _like(reader: Reader, name: str, parameter: Tensor) -> Tensor:
     if name not in reader.shapes:
         raise CheckpointError(f"tensor {name!r} is missing", where=str(reader.path))
     if isinstance(parameter, DTensor) and reader.shapes[name] == tuple(parameter.shape):
-        rows = local(parameter).shape[0]
-        part = reader.tensor(name, shard_offset(parameter), rows)
+        part = reader.part(name, *part_of(parameter))
         # Not DTensor.from_local, which moves shards kept on the CPU to the mesh's device.
         state = torch.empty_like(parameter.detach(), dtype=part.dtype)
         local(state).copy_(part)
@@ -182,6 +181,8 @@ def load_tensors(targets: Mapping[str, Tensor], reader: Reader) -> None:
                 fix="resume with the model that was saved, or start a new run",
             )
     for name, target in targets.items():
+        if not is_held(target):
+            continue
         if reader.shapes[name] != tuple(target.shape):
             raise CheckpointError(
                 f"{name} has shape {reader.shapes[name]}, the model needs {tuple(target.shape)}",
@@ -189,7 +190,7 @@ def load_tensors(targets: Mapping[str, Tensor], reader: Reader) -> None:
             )
         part = local(target)
         if isinstance(target, DTensor):
-            value = reader.tensor(name, shard_offset(target), part.shape[0])
+            value = reader.part(name, *part_of(target))
         else:
             value = reader.tensor(name)
         if value.dtype != part.dtype:

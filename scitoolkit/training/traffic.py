@@ -2,7 +2,7 @@
 
 A collective is counted as its bandwidth-optimal algorithm: an all-reduce of n numbers on P ranks as
 2 n (P - 1) / P numbers in 2 (P - 1) messages, as on a ring, of whose links nodes / P are between
-nodes; an all-gather, all-to-all or broadcast as the numbers received from other ranks.
+nodes; an all-gather, all-to-all, broadcast or message as the numbers received from other ranks.
 """
 
 from __future__ import annotations
@@ -211,6 +211,14 @@ def _from_source(given: dict[str, Any], ranks: Sequence[int]) -> _Received:
     return _Received(tensor, [tensor.numel() * (rank == source) for rank in ranks])
 
 
+def _received_from(given: dict[str, Any], ranks: Sequence[int]) -> _Received:
+    source = given.get("src") if given.get("group_src") is None else ranks[given["group_src"]]
+    tensor = given["tensor"]
+    if source is None:  # from any rank: counted as from the next one
+        source = next(rank for rank in ranks if rank != dist.get_rank())
+    return _Received(tensor, [tensor.numel() * (rank == source) for rank in ranks])
+
+
 def _all_to_all(given: dict[str, Any], ranks: Sequence[int]) -> _Received:
     output, splits = given["output"], given.get("output_split_sizes")
     row = output.numel() / (max(1, sum(splits)) if splits else len(ranks))
@@ -236,4 +244,5 @@ _RECEIVED: dict[str, Received] = {
     "all_gather": _gathered_list,
     "all_to_all_single": _all_to_all,
     "broadcast": _from_source,
+    "recv": _received_from,
 }

@@ -28,7 +28,6 @@ from scitoolkit.training.fit import Fit, Position
 from scitoolkit.training.loop import TrainingLoop
 from scitoolkit.training.memory.store import ActivationStore
 from scitoolkit.training.processes import gather_objects, on_rank_zero, process_group
-from scitoolkit.training.sharding import whole
 from scitoolkit.training.signals import StopSignals
 from scitoolkit.training.strategies.base import TrainingStrategy
 from scitoolkit.training.validation import validate
@@ -246,7 +245,7 @@ class Trainer:
         return self._fit
 
     def _as_loader(self, loader: Any) -> Any:
-        return as_loader(loader, self.config.seed, self.strategy.rank, self.strategy.world)
+        return as_loader(loader, self.config.seed, *self.config.share_of_batch())
 
     def _prepared(self) -> Fit:
         if self._fit is None:
@@ -286,5 +285,5 @@ class Trainer:
                 self._best_in_memory = {n: t.detach().clone() for n, t in named}
 
     def _finish(self) -> None:
+        self._best_in_memory = {n: self.strategy.whole(t) for n, t in self._best_in_memory.items()}
         self.task.model = self.strategy.restore(self.task.model)
-        self._best_in_memory = {n: whole(t) for n, t in self._best_in_memory.items()}

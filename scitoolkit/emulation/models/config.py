@@ -153,6 +153,26 @@ class EllipticConfig(FieldModelConfig):
     width: PositiveInt = 32
 
 
+class FieldTransformerConfig(FieldModelConfig):
+    """Attention between patches; see `scitoolkit.emulation.models.transformer.FieldTransformer`."""
+
+    network: ClassVar[str] = "scitoolkit.emulation.models.transformer:FieldTransformer"
+    conditioned: ClassVar[bool] = True
+    name: Literal["field_transformer"] = "field_transformer"
+    width: PositiveInt = 128
+    blocks: PositiveInt = 6
+    heads: PositiveInt = 4
+    patch: PositiveInt = 4
+    ratio: PositiveInt = Field(default=2, description="hidden values of a block over its width")
+    attention: Literal["full", "axial"] = Field(
+        default="full", description="axial: along each dim in turn, for many patches"
+    )
+
+    def whole_cells(self) -> int:
+        """Return the number of cells of a patch."""
+        return self.patch
+
+
 class MLPConfig(FieldModelConfig):
     """A multilayer perceptron, for vectors; see `scitoolkit.emulation.models.mlp.MLP`."""
 

@@ -7,6 +7,7 @@ import itertools
 from torch import Tensor, nn
 
 from scitoolkit.emulation.models.film import Film
+from scitoolkit.training.strategies.mesh.division import Division, GridAxis, Stage
 
 
 class MLP(nn.Module):
@@ -42,3 +43,32 @@ class MLP(nn.Module):
         for layer, act, film in zip(hidden[::2], hidden[1::2], self.film, strict=True):
             x = act(film(layer(x), condition))
         return last(x)
+
+    def division(self) -> dict[str, Division]:
+        """Return the division of the layers, none with conditions, which scale hidden values.
+
+        Hidden values are divided over y after every odd layer and over x after every even one.
+        """
+        products = [f"body.{i}" for i in range(0, len(self.body), 2)]
+        if any(film.linear is not None for film in self.film):
+            return {}
+        axes: list[GridAxis | None] = [
+            None,
+            *("y" if i % 2 == 0 else "x" for i, _ in enumerate(products[1:])),
+            None,
+        ]
+        return {
+            name: Division(inputs=axes[i], outputs=axes[i + 1]) for i, name in enumerate(products)
+        }
+
+    def stages(self) -> list[Stage]:
+        """Return one stage for each layer."""
+
+        def hidden(i: int) -> Stage:
+            layer, act, film = self.body[2 * i], self.body[2 * i + 1], self.film[i]
+            names = (f"body.{2 * i}", f"film.{i}")
+            return Stage(names, lambda h, x, condition: act(film(layer(h), condition)))
+
+        last = len(self.film)
+        output = Stage((f"body.{2 * last}",), lambda h, x, condition: self.body[2 * last](h))
+        return [*(hidden(i) for i in range(last)), output]

@@ -16,6 +16,7 @@ from scitoolkit.emulation.models.layers import (
     space_to_channels,
     to_whole_patches,
 )
+from scitoolkit.training.strategies.mesh.division import Division, Stage
 
 
 class ResNet(nn.Module):
@@ -53,7 +54,7 @@ class ResNet(nn.Module):
     ) -> None:
         super().__init__()
         cells = patch ** len(padding)
-        self.patch = patch
+        self.patch, self.conditioned = patch, conditioning > 0
         self.stem: Conv = Conv(inputs * cells, width, padding)
         self.body: Stack = Stack(Block(width, padding, kernel, conditioning) for _ in range(blocks))
         self.act = nn.GELU(approximate="tanh")
@@ -65,3 +66,27 @@ class ResNet(nn.Module):
         whole = to_whole_patches(x, self.patch)
         h = self.body(self.stem(space_to_channels(whole, self.patch)), condition)
         return resize(channels_to_space(self.head(self.act(h)), self.patch), size)
+
+    def division(self) -> dict[str, Division]:
+        """Return the division of the blocks' channels, none with conditions, which scale them."""
+        if self.conditioned:
+            return {}
+        return {
+            "body.*.first.conv": Division(outputs="y"),
+            "body.*.second.conv": Division(inputs="y"),
+        }
+
+    def stages(self) -> list[Stage]:
+        """Return the stem, the blocks and the head."""
+
+        def first(h: Tensor, x: Tensor, condition: Tensor | None) -> Tensor:
+            return self.stem(space_to_channels(to_whole_patches(x, self.patch), self.patch))
+
+        def block(i: int) -> Stage:
+            return Stage((f"body.{i}",), lambda h, x, condition: self.body[i](h, condition))
+
+        def last(h: Tensor, x: Tensor, condition: Tensor | None) -> Tensor:
+            return resize(channels_to_space(self.head(self.act(h)), self.patch), x.shape[2:])
+
+        inner = [block(i) for i in range(len(self.body))]
+        return [Stage(("stem",), first, 0.5), *inner, Stage(("head",), last, 0.5)]

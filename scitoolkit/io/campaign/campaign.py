@@ -21,6 +21,7 @@ from scitoolkit.io.campaign.channels import (
     coordinates_of,
     require_coordinates,
 )
+from scitoolkit.io.campaign.entries import Entry, entries_of, require_same_entries
 from scitoolkit.io.campaign.files import find_files, of_known_formats
 from scitoolkit.io.campaign.headers import Header
 from scitoolkit.io.campaign.index import SampleIndex
@@ -31,6 +32,7 @@ from scitoolkit.io.campaign.layouts import (
     Array,
     Layout,
     Options,
+    Plain,
     auxiliary_names,
     missing_field,
 )
@@ -264,6 +266,7 @@ def open_campaign(
         used = {c.array.path: c.array for c in channels.values()}
         segments = find_segments(segments, first, layout, used, options)
         require_coordinates(segments, channels.values())
+        require_same_entries(segments, options)
         if several:
             turned = find_turns(segments, channels.values())
             tuples = {k: [astuple(t) for t in v] for k, v in turned.items()}
@@ -340,11 +343,19 @@ def _channels(
             allowed="datasets of numbers in the file itself: links to other files are not followed",
             fix="scitoolkit inspect FILE",
         )
+    if (options.select or options.levels != "dim") and layout is not Plain:
+        raise DataError(
+            f"entries of dims cannot be chosen in the layout {layout.name}",
+            where=str(header.path),
+            fix="leave out data.select and data.levels",
+        )
     auxiliary = auxiliary_names(header)
-    expanded = {
-        name: _components(name, array, _is_complex(header, layout, array))
-        for name, array in arrays.items()
-    }
+    group = layout.groups(header)[0]
+    expanded = {}
+    for name, array in arrays.items():
+        path = f"{group}/{array.path}" if group else array.path
+        entries = entries_of(header, path, array, options)
+        expanded[name] = _components(name, array, entries, _is_complex(header, layout, array))
     single = {c.name: (c,) for found in expanded.values() for c in found}
     if wanted is None:
         most = max((len(a.shape) for a in arrays.values()), default=0)
@@ -369,17 +380,26 @@ def _channels(
     return names, channels
 
 
-def _components(name: str, array: Array, is_complex: bool) -> tuple[Channel, ...]:
-    """Return a channel for each component and part, named by its indices: `u_0`, `u_real`."""
-    sizes = [n for r, n in zip(array.roles, array.shape, strict=True) if r == COMPONENT]
+def _components(
+    name: str, array: Array, entries: Sequence[Sequence[Entry]], is_complex: bool
+) -> tuple[Channel, ...]:
+    """Return a channel for each component and part, named by its entries: `u_0`, `u_real`."""
     short = name.replace("/", "_")
     return tuple(
         Channel(
-            "_".join([short, *map(str, numbers), *([part] if part else [])]), array, numbers, part
+            "_".join([short, *(end for _, end in ends if end), *([part] if part else [])]),
+            array,
+            tuple(number for number, _ in ends),
+            part,
         )
-        for numbers in itertools.product(*map(range, sizes))
+        for ends in itertools.product(*entries)
         for part in (_PARTS if is_complex else ("",))
     )
+
+
+def _numbered(array: Array) -> list[list[Entry]]:
+    pairs = zip(array.roles, array.shape, strict=True)
+    return [[(k, str(k)) for k in range(n)] for role, n in pairs if role == COMPONENT]
 
 
 _PARTS: tuple[Part, ...] = ("real", "imag")
@@ -392,7 +412,7 @@ def _pair(name: str, arrays: Mapping[str, Array]) -> tuple[Channel, ...]:
     for endings in _PAIRS:
         both = [a for ending in endings if (a := arrays.get(name + ending)) is not None]
         if len(both) == 2 and len({(a.roles, a.shape, a.units) for a in both}) == 1:
-            short = [_components(f"{name}@", array, False) for array in both]
+            short = [_components(f"{name}@", array, _numbered(array), False) for array in both]
             return tuple(
                 replace(channel, name=f"{channel.name.replace('@', '')}_{part}")
                 for pair in zip(*short, strict=True)

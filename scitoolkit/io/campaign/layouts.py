@@ -21,6 +21,7 @@ from scitoolkit.io.roles import (
     SIMULATION_NAMES,
     TIME_NAMES,
     role_by_metadata,
+    roles_of,
 )
 from scitoolkit.io.variable_roles import roles_of_variables
 
@@ -43,6 +44,9 @@ class Options:
         on_error: `skip` skips simulations that cannot be read or do not match the others.
         gaps: what missing times within a simulation do: `refuse` it, `split` it into stretches
             that no window crosses, or nothing (`allow`), for a reader that knows where they are.
+        select: {dim: value of the entry to read}, a level or a member; the number of the entry
+            where the dim has no coordinate.
+        levels: whether the vertical dim is a dim of the grid, or its entries are `channels`.
     """
 
     sample_dim: str = "time"
@@ -53,6 +57,8 @@ class Options:
     lead: int = 1
     on_error: Literal["raise", "skip"] = "raise"
     gaps: Literal["refuse", "split", "allow"] = "refuse"
+    select: Mapping[str, float] | None = None
+    levels: Literal["dim", "channels"] = "dim"
 
 
 @dataclass(frozen=True)
@@ -308,12 +314,14 @@ class Plain(Layout):
     @classmethod
     def arrays(cls, header: Header, options: Options) -> dict[str, Array]:
         """Return all arrays with dims by path, and by the last part of the path if unique."""
-        options = _with_time(header, options)
+        options, apart = _with_time(header, options), chosen_dims(header, options)
         found: dict[str, Array] = {}
         short: dict[str, list[str]] = {}
         for path, stored in header.variables.items():
             if stored.shape:
-                roles = _roles(named_dims(header, stored, options), options)
+                dims = named_dims(header, stored, options)
+                roles = _roles(dims, options, apart)
+                _require_not_time(dims, roles, apart, header)
                 found[path] = array_of(path, stored, roles)
                 short.setdefault(path.rpartition("/")[2], []).append(path)
         unique = {n: found[p[0]] for n, p in short.items() if len(p) == 1}
@@ -405,7 +413,7 @@ def _with_time(header: Header, options: Options) -> Options:
 
 AUXILIARY = ("bounds", "climatology", "coordinates", "grid_mapping", "cell_measures")
 """CF attributes that name variables which describe others: never fields to learn."""
-_NEVER_LEARNED = ("coordinate", "bounds", "climatology bounds", "grid mapping", "mesh")
+NEVER_LEARNED = ("coordinate", "bounds", "climatology bounds", "grid mapping", "mesh")
 
 
 def auxiliary_names(header: Header) -> set[str]:
@@ -417,7 +425,7 @@ def auxiliary_names(header: Header) -> set[str]:
         {path: stored.attrs for path, stored in header.variables.items()},
         {path: len(stored.shape) for path, stored in header.variables.items()},
     )
-    own = {path for path, role in roles.items() if role in _NEVER_LEARNED}
+    own = {path for path, role in roles.items() if role in NEVER_LEARNED}
     words = {
         word.rstrip(":")
         for stored in header.variables.values()
@@ -427,7 +435,52 @@ def auxiliary_names(header: Header) -> set[str]:
     return own | {path for path in header.variables if {path, path.rpartition("/")[2]} & words}
 
 
-def _roles(dims: Sequence[str], options: Options) -> list[str]:
+def chosen_dims(header: Header, options: Options) -> frozenset[str]:
+    """Return the dims of which one entry is selected, or whose entries become channels.
+
+    Raises:
+        DataError: a selected dim is none of the file's, or counts its samples; or no dim is
+            vertical.
+    """
+    selected = frozenset(options.select or ())
+    if not selected and options.levels == "dim":
+        return frozenset()
+    named = (named_dims(header, v, options) for v in header.variables.values() if v.shape)
+    dims = list(dict.fromkeys(d for names in named for d in names))
+    wrong = sorted((selected - set(dims)) | (selected & {options.sample_dim}))
+    if wrong:
+        raise DataError(
+            f"no dim {wrong[0]!r} to select an entry of",
+            where=str(header.path),
+            allowed=", ".join(d for d in dims if d != options.sample_dim),
+            fix="data.select",
+        )
+    if options.levels == "dim":
+        return selected
+    attributes = {p.rpartition("/")[2]: v.attrs for p, v in header.variables.items()}
+    levels = {d for d, role in roles_of(dims, attributes).items() if role == "vertical"}
+    if not levels:
+        raise DataError(
+            f"no dim is vertical among {', '.join(dims)}",
+            where=str(header.path),
+            fix="state axis: Z on its coordinate, or leave out data.levels",
+        )
+    return selected | levels
+
+
+def _require_not_time(
+    dims: Sequence[str], roles: Sequence[str], apart: frozenset[str], header: Header
+) -> None:
+    for dim, role in zip(dims, roles, strict=True):
+        if role == TIME and dim in apart:
+            raise DataError(
+                f"{dim} counts the samples, so that no entry of it can be selected",
+                where=str(header.path),
+                fix="data.select",
+            )
+
+
+def _roles(dims: Sequence[str], options: Options, apart: frozenset[str]) -> list[str]:
     """Return the role of each dim by its name."""
     time = options.sample_dim
     if time == "time" and time not in dims:
@@ -438,6 +491,8 @@ def _roles(dims: Sequence[str], options: Options) -> list[str]:
     for dim in dims:
         if dim == time:
             roles.append(TIME)
+        elif dim in apart:
+            roles.append(COMPONENT)
         elif dim.lower() in SIMULATION_NAMES and dim not in space and SIMULATION not in roles:
             roles.append(SIMULATION)
         elif dim.lower() in COMPONENT_NAMES and dim not in space:

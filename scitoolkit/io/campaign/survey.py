@@ -23,6 +23,7 @@ from scitoolkit.io.campaign.layouts import (
     named_dims,
 )
 from scitoolkit.io.campaign.more_layouts import layout_of
+from scitoolkit.io.roles import roles_of
 
 _STEP = ("t", "time", "step", "it", "iter", "frame", "snap", "snapshot", "dump", "plt", "n")
 _SIMULATION = ("s", "run", "sim", "simulation", "case", "seed", "traj", "member", "sample", "r")
@@ -47,13 +48,21 @@ class Survey:
     remarks: list[str] = field(default_factory=list)
 
 
-def survey(paths: Sequence[str], dims: Sequence[str] = (), sample_dim: str = "") -> Survey:
+def survey(
+    paths: Sequence[str],
+    dims: Sequence[str] = (),
+    sample_dim: str = "",
+    level: str = "",
+    member: str = "",
+) -> Survey:
     """Detect the options and variables of a campaign.
 
     Args:
         paths: a file, a folder, a glob, or several files.
         dims: names of the dims, for files without names.
         sample_dim: the dim that counts samples, "" to read it from the files.
+        level: the vertical coordinate to read, or `channels` for each level as a channel.
+        member: the entry of the dim of simulations to read.
 
     Raises:
         DataError: the files are ambiguous, or have no field that changes in time.
@@ -64,6 +73,7 @@ def survey(paths: Sequence[str], dims: Sequence[str] = (), sample_dim: str = "")
     options, remarks = _named(header, len(files), dims)
     options = replace(options, sample_dim=sample_dim or options.sample_dim, gaps="split")
     _require_dim(header, sample_dim, options)
+    options = _chosen(header, options, level, member)
     single = _is_single(header, options)
     pattern = _pattern([os.path.basename(f) for f in files]) if single and len(files) > 1 else None
     if pattern:
@@ -85,6 +95,39 @@ def survey(paths: Sequence[str], dims: Sequence[str] = (), sample_dim: str = "")
     if (gaps := len(campaign.index.breaks)) and options.lead:
         remarks.append(f"gaps in the times: {gaps}, which no window crosses (data.gaps)")
     return Survey(campaign, options, moving, still, remarks)
+
+
+def _chosen(header: Header, options: Options, level: str, member: str) -> Options:
+    """Return the options with the level and the member to read.
+
+    Raises:
+        DataError: no dim, or several, of that role; or no number.
+    """
+    attributes = {p.rpartition("/")[2]: v.attrs for p, v in header.variables.items()}
+    named = (named_dims(header, v, options) for v in header.variables.values() if v.shape)
+    dims = list(dict.fromkeys(d for names in named for d in names))
+    roles = roles_of(dims, attributes)
+    if level == "channels":
+        options, level = replace(options, levels="channels"), ""
+    select: dict[str, float] = {}
+    for option, value, role in (("--level", level, "vertical"), ("--member", member, "simulation")):
+        if not value:
+            continue
+        alike = [d for d in dims if roles[d] == role]
+        try:
+            number = float(value)
+        except ValueError:
+            number = math.nan
+        if len(alike) != 1 or not math.isfinite(number):
+            raise DataError(
+                f"{option} {value}: {', '.join(alike) or 'no dim'} for it",
+                where=str(header.path),
+                allowed="a number, in files with one such dim"
+                + (", or channels" if option == "--level" else ""),
+                fix="data.select: {DIM: VALUE}",
+            )
+        select[alike[0]] = number
+    return replace(options, select=select or None)
 
 
 def _require_dim(header: Header, name: str, options: Options) -> None:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from scitoolkit.training.deferred import check_deferred, draw, is_deferred
 from scitoolkit.training.exchange.buckets import Watch, on_gradient
 from scitoolkit.training.exchange.config import ExchangeConfig
+from scitoolkit.training.sharding import whole
 
 
 class TrainingStrategy:
@@ -32,9 +33,12 @@ class TrainingStrategy:
         agrees_on_errors: whether an error in the loss is raised on all ranks together, after the
             gradient exchange. False if ranks communicate inside the model: the error is then
             raised at once, because the communication of the other ranks fails with it.
+        names_differ: whether ranks have other parameters, so that tensors that are not parts of
+            one on all ranks may be missing on rank 0.
     """
 
     agrees_on_errors = False
+    names_differ = False
 
     def __init__(self, device: torch.device, rank: int = 0, world: int = 1) -> None:
         self.device = device
@@ -62,15 +66,33 @@ class TrainingStrategy:
         """Return the whole model for use after training, given the trained one."""
         return model
 
+    def whole(self, tensor: Tensor) -> Tensor:
+        """Return a tensor that may be divided over the ranks as a whole, on every rank."""
+        return whole(tensor)
+
+    def merged(self, by_parameter: dict[str, Any]) -> dict[str, Any]:
+        """Return entries by parameter of all ranks; of this rank if all have the same names."""
+        return by_parameter
+
+    def streams(self) -> list[int] | None:
+        """Return the random stream of each rank, or None if every rank has its own."""
+        return None
+
     def reshard(self, model: nn.Module) -> None:
         """Drop gathered copies of the weights, before the weights are modified."""
 
     def weigh(self, count: int) -> None:
         """Set the number of samples of the next micro-batch; 0 for a filler."""
 
-    def agree(self, samples: int, *flags: bool) -> tuple[float, list[bool]]:
-        """Return the global number of samples, and for each flag whether any rank sets it."""
-        return samples, list(flags)
+    def agree(self, samples: int, digest: int, *flags: bool) -> tuple[float, bool, list[bool]]:
+        """Return the samples of all ranks, whether digests agree, and flags that any rank sets.
+
+        Args:
+            samples: of this rank.
+            digest: a number below 2^20.
+            flags: of this rank.
+        """
+        return samples, True, list(flags)
 
     def attach(
         self,

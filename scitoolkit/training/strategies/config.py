@@ -6,10 +6,11 @@ Class attributes declare the properties of a strategy (`shards_parameters`, `sha
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from pydantic import Field, PositiveFloat
+from pydantic import Field, PositiveFloat, PositiveInt
 
 from scitoolkit.core.config import Config
 from scitoolkit.core.errors import ConfigError
@@ -44,6 +45,18 @@ class StrategyConfig(Config):
     def refusal(self, exchange: ExchangeConfig) -> str:
         """Return why a gradient exchange is not supported, or an empty string."""
         return "" if exchange == Full() else f"strategy {self.name} does not read exchange"
+
+    def share_of_batch(self, rank: int, processes: int) -> tuple[int, int]:
+        """Return which share of a batch a rank reads, and the number of shares.
+
+        Raises:
+            ConfigError: the strategy does not fit the number of processes.
+
+        Example:
+            >>> DataParallel().share_of_batch(1, 4)
+            (1, 4)
+        """
+        return (rank, processes) if self.shares_batch else (0, 1)
 
     @abstractmethod
     def build(self, device: torch.device) -> TrainingStrategy:
@@ -149,3 +162,81 @@ class Sharded(StrategyConfig):
             return OptimizerShardsStrategy(device, keeps_buckets=keeps, offload=offload)
         bf16 = self.gather_precision == "bf16"
         return ShardedStrategy(device, self.sharding.group_mib, bf16=bf16, offload=offload)
+
+
+class MeshConfig(Config):
+    """Axes of `strategy: mesh`; their product is the number of processes.
+
+    Example:
+        >>> mesh = MeshConfig(pipeline=2, tensor=(1, 2, 1))
+        >>> mesh.shares(8), mesh.grid
+        (2, (1, 2, 1))
+    """
+
+    pipeline: PositiveInt = Field(default=1, description="processes with consecutive stages")
+    data: PositiveInt | None = Field(
+        default=None, description="shares of the batch; None for the processes that remain"
+    )
+    tensor: PositiveInt | tuple[PositiveInt, PositiveInt, PositiveInt] = Field(
+        default=1, description="processes that divide products, or their grid x, y, z"
+    )
+    microbatches: PositiveInt | None = Field(
+        default=None, description="parts of a batch in the pipeline; twice its stages"
+    )
+
+    @property
+    def grid(self) -> tuple[int, int, int]:
+        """Grid x, y, z of the products."""
+        return (1, self.tensor, 1) if isinstance(self.tensor, int) else self.tensor
+
+    def shares(self, processes: int) -> int:
+        """Return the size of the axis data.
+
+        Raises:
+            ConfigError: the axes do not give the number of processes.
+        """
+        x, y, z = self.grid
+        model = self.pipeline * x * y * z
+        data = processes // model if self.data is None else self.data
+        if data * model != processes:
+            axes = f"pipeline {self.pipeline}, tensor {x} x {y} x {z}"
+            axes += "" if self.data is None else f", data {self.data}"
+            raise ConfigError(
+                f"a mesh of {axes} on {processes} processes",
+                where="training.mesh",
+                allowed=f"a multiple of {model} processes" if self.data is None else "",
+                fix=f"--nproc {max(1, data) * model}",
+            )
+        return data
+
+
+class Mesh(StrategyConfig):
+    """Pipeline stages, shares of the batch and parts of the products, each over processes."""
+
+    shards_parameters: ClassVar[bool] = True
+    name: Literal["mesh"] = "mesh"
+    mesh: MeshConfig = MeshConfig()
+
+    def share_of_batch(self, rank: int, processes: int) -> tuple[int, int]:
+        """Return which share of a batch a rank reads: that of its place on the axes data and z.
+
+        Example:
+            >>> [Mesh(mesh={"tensor": 2}).share_of_batch(rank, 4)[0] for rank in range(4)]
+            [0, 0, 1, 1]
+        """
+        x, y, z = self.mesh.grid
+        shares = self.mesh.shares(processes)
+        share, place = rank // (x * y * z) % shares, rank % z
+        return share * z + place, shares * z
+
+    def build(self, device: torch.device) -> TrainingStrategy:
+        """Return the strategy of this process."""
+        from scitoolkit.training.strategies.base import SingleStrategy
+        from scitoolkit.training.strategies.data_parallel import DataParallelStrategy, joined
+        from scitoolkit.training.strategies.mesh.strategy import MeshStrategy
+
+        if not joined():
+            return SingleStrategy(device)
+        if self.mesh.pipeline * math.prod(self.mesh.grid) == 1:
+            return DataParallelStrategy(device)
+        return MeshStrategy(device, self.mesh)

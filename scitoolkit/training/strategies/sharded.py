@@ -17,7 +17,7 @@ from scitoolkit.core.memory import return_freed_memory
 from scitoolkit.training.deferred import check_deferred, draw, is_deferred, tied
 from scitoolkit.training.exchange.buckets import Watch, on_gradient
 from scitoolkit.training.exchange.config import ExchangeConfig
-from scitoolkit.training.sharding import local, shard_offset, whole
+from scitoolkit.training.sharding import cut, local, whole
 from scitoolkit.training.strategies.data_parallel import DataParallelStrategy
 from scitoolkit.training.strategies.exchange_order import ExchangeOrder, check_gathers
 from scitoolkit.training.strategies.in_place import copy_from_first
@@ -72,7 +72,7 @@ class ShardedStrategy(DataParallelStrategy):
         deferred = is_deferred(model)
         if deferred:
             check_deferred(model)
-        sharded = _without_memory(model)
+        sharded = without_memory(model)
         mesh = init_device_mesh(self.device.type, (self.world,))
         policies = self._policies()
         for module in gathered_together(sharded, self._group_mib):
@@ -155,7 +155,7 @@ class ShardedStrategy(DataParallelStrategy):
             copy_from_first(value)
             part = local(target)
             if isinstance(target, DTensor):
-                value = value[shard_offset(target) :][: part.shape[0]]
+                value = cut(value, target)
             part.copy_(value)
 
 
@@ -242,7 +242,7 @@ def _mebibytes(module: nn.Module) -> float:
     return sum(p.numel() * p.element_size() for p in module.parameters()) / 2**20
 
 
-def _without_memory(model: nn.Module) -> nn.Module:
+def without_memory(model: nn.Module) -> nn.Module:
     """Return a copy on the meta device; FSDP2 demands that its parameters are contiguous."""
     memo: dict[int, object] = {}
     for parameter in model.parameters():

@@ -31,6 +31,7 @@ SMALL = {
     "modes": [3],
     "products": 3,
     "sources": 2,
+    "heads": 2,
 }
 
 
@@ -50,6 +51,34 @@ class TestPatches(FieldModelContract):
     @pytest.fixture(params=["unet", "convnext_unet", "resnet"])
     def model(self, request):
         return _small(request.param, patch=2, widths=[8, 6], width=8, kernel=5)
+
+
+class TestAxialAttention(FieldModelContract):
+    @pytest.fixture
+    def model(self):
+        return _small("field_transformer", width=24, heads=6, patch=2, attention="axial")
+
+
+@pytest.mark.parametrize("attention", ["full", "axial"])
+def test_attention_is_equivariant_to_shifts_by_patches(attention):
+    torch.manual_seed(0)
+    net = _awake(
+        _small("field_transformer", width=8, patch=2, attention=attention).build(
+            2, 3, ["circular"] * 2
+        )
+    )
+    x = torch.randn(1, 2, 12, 10, dtype=torch.float64)
+    for shifts in ((2, 0), (4, 6), (0, 8)):
+        moved = net(x.roll(shifts, (2, 3)))
+        torch.testing.assert_close(moved, net(x).roll(shifts, (2, 3)), atol=1e-12, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"width": 6, "heads": 2}, {"width": 8, "heads": 2, "attention": "axial"}]
+)
+def test_heads_that_do_not_divide_are_refused(wrong):
+    with pytest.raises(ConfigError, match="heads of a width"):
+        _small("field_transformer", **wrong).build(2, 3, ["circular"] * 3)
 
 
 class TestVectors(FieldModelContract):

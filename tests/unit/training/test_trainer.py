@@ -414,7 +414,7 @@ def test_a_model_without_memory_whose_weights_are_unknown_is_refused():
 def test_unknown_strategies_and_former_keys(caplog):
     with pytest.raises(ConfigError, match=r"'shard' is not one of .*did you mean sharded"):
         TrainingConfig(strategy="shard")
-    with pytest.raises(ConfigError, match="'graph' is not one of auto, ddp, sharded, single"):
+    with pytest.raises(ConfigError, match="'graph' is not one of auto, ddp, mesh, sharded, single"):
         TrainingConfig(strategy="graph")
     assert [each.name for each in TrainingConfig(tensorboard=True).loggers] == ["tensorboard"]
     assert "is now written loggers" in caplog.text

@@ -1,0 +1,146 @@
+"""The page reading.md: what is read, and by which rules, from the tables that decide it."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+from scitoolkit.io import roles, variable_roles
+from scitoolkit.io.campaign.layouts import AUXILIARY, NEVER_LEARNED, Plain
+from scitoolkit.io.campaign.more_layouts import LAYOUTS, Blocks
+from scitoolkit.io.formats.base import formats
+
+RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
+PAGE = """# What does scitoolkit read, and how does it decide?
+
+Written by `python docs/reference/make.py` from the tables that decide.
+
+## Formats
+
+{formats}
+
+Recognised by content, not by suffix. Formats of other xarray engines (GRIB by `cfgrib`, ...)
+are read if the engine is installed. Not read: CDF-5 (`nccopy -k nc4 IN OUT`), HDF5 external
+links to data in other files, remote paths.
+
+## Layouts
+
+The first that the names and attributes of a file match; two that match are refused.
+
+| layout | arrays |
+|---|---|
+{layouts}
+
+## The role of a dim
+
+In this order; the first that decides, counts.
+
+1. The configuration: `data.sample_dim`, `data.grid`, `data.select`, `data.levels`, `data.dims`
+   for files without names.
+2. CF attributes of the coordinate: units `... since ...` are a time, {latitude_units} a
+   latitude, {longitude_units} a longitude; then `standard_name` ({standard_names}); then
+   `axis` T, Z or E.
+3. Names, whatever their case:
+
+| role | names |
+|---|---|
+{names}
+
+Any other dim is a dim of the grid. Beside a time by attributes, a dim that is merely called
+`step` or `date` is not a second time. Two times by attributes are refused; `init emulate
+--sample-dim` says which counts. Values on numbered cells (latitudes and longitudes along one
+dim, `CDI_grid_type: unstructured`, UGRID's `mesh`) are refused.
+
+## What is learned
+
+`init` takes the fields with a time on one grid: that with the most dims, then the most fields,
+then the most points. It writes a line for each other variable. Never learned are coordinates,
+bounds and grid mappings, which are recognised by the attributes {references} of any object of
+the file, by their own CF attributes, and last by name.
+
+## Levels and members
+
+`init emulate --level 500 --member 0` writes `data.select: {{level: 500, number: 0}}`: one
+entry, by the value of the coordinate, or by number where there is none. `--level channels`
+writes `data.levels: channels`: each level is a channel named by its value, `t_500`, instead of
+a position on the grid. Files whose levels differ are refused.
+
+*When not.* As channels, levels have no order for the network and no weights in common; as a
+dim of the grid they do. Staggered fields are not moved to the centres of cells.
+
+## What was never written
+
+Chunks, shards, sources of virtual datasets and records that a file does not hold are refused
+with file and rows on every road (campaigns, `open_fields`), also in coordinates, instead of
+read as fill values. A fill value that the file states as its missing value is missing. A Zarr
+store that leaves out chunks of its fill value on purpose states `attrs['sparse'] = True`.
+Entries of a coordinate that Zarr leaves out because they are 0 are read if 0 continues the
+even spacing of the others, and in integer coordinates of one or two entries. A coordinate of
+this size that lost a chunk cannot be told from it.
+
+{holes}
+
+## Layouts that are tried
+
+`scitoolkit.testing.layouts` writes {layouts_tried} layouts as their programs do, in small. For
+each, `init` writes a job, with the option in brackets where the files do not say enough, and
+the numbers that enter the network in its first step are compared with those that were written
+(`benchmarks/run.py layouts_public`). A variable or role that differs in silence: {silent}.
+
+- Trained ({trained}): {trained_names}.
+- Refused by name, because they hold no grid ({refused}): {refused_names}.
+"""
+
+
+def reading_page() -> str:
+    """Return reading.md."""
+    tried = json.loads((RESULTS / "layouts_public.json").read_text(encoding="utf-8"))
+    holes = json.loads((RESULTS / "holes.json").read_text(encoding="utf-8"))
+    outcomes = {name: one["result"] for name, one in tried["results"].items()}
+    trained = [
+        f"{name} ({how.removeprefix('trained with ')})" if "with" in how else name
+        for name, how in outcomes.items()
+        if how.startswith("trained")
+    ]
+    refused = [name for name, how in outcomes.items() if how == "refused by name"]
+    naming = [
+        a for a, r in variable_roles.REFERENCES.items() if a in AUXILIARY or r in NEVER_LEARNED
+    ]
+    names = {role: tuple(known) for known, role in roles.ROLE_NAMES}
+    return PAGE.format(
+        formats=_rows(f"`{name}`: {_summary(formats.get(name))}" for name in formats),
+        layouts="\n".join(
+            f"| {layout.name} | {_summary(layout)} |"
+            for layout in (*LAYOUTS, Plain)
+            if not issubclass(layout, Blocks)
+        ),
+        latitude_units=_codes(u for u in sorted(roles.LATITUDE_UNITS) if u.endswith("_north")),
+        longitude_units=_codes(u for u in sorted(roles.LONGITUDE_UNITS) if u.endswith("_east")),
+        standard_names=_codes(roles.STANDARD_NAMES),
+        names="\n".join(f"| {role} | {_codes(known)} |" for role, known in names.items()),
+        references=_codes(naming),
+        holes=f"Of {holes['holes']} random holes, {holes['delivered']} were delivered and "
+        f"{holes['not_named']} not named; of {holes['whole']} whole files, "
+        f"{holes['whole_refused']} were refused (`benchmarks/run.py holes`).",
+        layouts_tried=tried["layouts"],
+        silent=tried["silent"],
+        trained=len(trained),
+        trained_names=", ".join(trained),
+        refused=len(refused),
+        refused_names=", ".join(refused),
+    )
+
+
+def _codes(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _rows(texts: Iterable[str]) -> str:
+    return "\n".join(f"- {text}" for text in texts)
+
+
+def _summary(kind: type) -> str:
+    """Return the first line of a class's docstring, without its name."""
+    return (inspect.getdoc(kind) or "").splitlines()[0].replace("|", "\\|")

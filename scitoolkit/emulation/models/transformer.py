@@ -1,0 +1,226 @@
+"""Transformer for fields: attention between patches of a grid, at one resolution.
+
+Letters: B sample, then the space dims of patches, then H head and D values of a head. In a
+periodic dim of n patches, positions rotate pairs of values by 2 pi m i / n with whole m, so that
+attention is equivariant to shifts by whole patches (rotary positions, Su et al. 2021,
+arXiv:2104.09864). Attention and the gated layer run in parallel, with one matrix product in and one
+out, and queries and keys are normalised (Dehghani et al. 2023, arXiv:2302.05442).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from scitoolkit.core.errors import ConfigError
+from scitoolkit.emulation.models.layers import (
+    Conv,
+    Padding,
+    channels_to_space,
+    resize,
+    space_to_channels,
+    to_whole_patches,
+)
+from scitoolkit.emulation.models.padding import SharedDim
+from scitoolkit.training.strategies.mesh.division import (
+    Division,
+    JointLinear,
+    Stage,
+    SummedLinear,
+)
+
+
+class FieldTransformer(nn.Module):
+    """Transformer between patches of `patch` cells per dim.
+
+    Args:
+        inputs: input channels.
+        outputs: output channels.
+        padding: one entry per space dim.
+        width: values of a patch, a multiple of the heads.
+        blocks: number of blocks.
+        heads: number of attention heads; with axial attention a multiple of the space dims.
+        patch: cells per dim that are merged into a patch.
+        ratio: hidden values of the gated layer over the width.
+        attention: full, between all patches, or axial, of each head along one dim.
+        conditioning: size of the condition that scales and shifts the input of blocks; 0 for none.
+
+    Raises:
+        ConfigError: the width or the heads do not divide as described, or processes divide a dim.
+
+    Example:
+        >>> net = FieldTransformer(3, 2, ["circular", "zeros"], width=16, heads=2, blocks=1)
+        >>> net(torch.zeros(1, 3, 12, 9)).shape
+        torch.Size([1, 2, 12, 9])
+    """
+
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        padding: Sequence[Padding],
+        *,
+        width: int = 128,
+        blocks: int = 6,
+        heads: int = 4,
+        patch: int = 4,
+        ratio: int = 2,
+        attention: str = "full",
+        conditioning: int = 0,
+    ) -> None:
+        super().__init__()
+        dims = len(padding)
+        if any(isinstance(p, SharedDim) for p in padding):
+            raise ConfigError(
+                "attention between the slabs of several processes",
+                where="training.strategy",
+                allowed="strategies that keep fields whole",
+                fix="training.strategy=mesh",
+            )
+        if width % (2 * heads) or (attention == "axial" and heads % dims):
+            raise ConfigError(
+                f"{heads} heads of a width of {width} in {dims} dims",
+                where="model.heads",
+                allowed="a width that is a multiple of 2 heads; for axial attention a multiple of "
+                "the dims",
+            )
+        self.patch, self.head, self.dims = patch, width // heads, dims
+        self.axial: bool = attention == "axial"
+        self.periodic: list[bool] = [p == "circular" for p in padding]
+        cells = patch**dims
+        self.stem: Conv = Conv(inputs * cells, width, padding)
+        self.blocks: nn.ModuleList = nn.ModuleList(
+            AttentionBlock(width, heads, ratio, conditioning, axial=self.axial)
+            for _ in range(blocks)
+        )
+        self.norm: nn.RMSNorm = nn.RMSNorm(width)
+        self.merge: Conv = Conv(width, outputs * cells, padding)
+
+    def forward(self, x: Tensor, condition: Tensor | None = None) -> Tensor:
+        """Return (B, outputs, *space) from (B, inputs, *space) and (B, conditioning)."""
+        h = self._first(x, x, condition)
+        for block in self.blocks:
+            h = block(h, self._angles(h), condition)
+        return self._last(h, x, condition)
+
+    def division(self) -> dict[str, Division]:
+        """Return the division of the blocks' heads and hidden values."""
+        # Heads take the dims in turn, so that each process needs as many of each.
+        unit = self.head * (self.dims if self.axial else 1)
+        return {
+            "blocks.*.into": Division(outputs="y", unit=unit),
+            "blocks.*.out": Division(inputs="y", unit=unit),
+            "blocks.*.[qk]_norm": Division(partial="y"),
+        }
+
+    def stages(self) -> list[Stage]:
+        """Return the stem, the blocks and the head."""
+
+        def block(i: int) -> Stage:
+            layer = self.blocks[i]
+            return Stage((f"blocks.{i}",), lambda h, x, c: layer(h, self._angles(h), c))
+
+        inner = [block(i) for i in range(len(self.blocks))]
+        return [
+            Stage(("stem",), self._first, 0.5),
+            *inner,
+            Stage(("norm", "merge"), self._last, 0.5),
+        ]
+
+    def _first(self, h: Tensor, x: Tensor, condition: Tensor | None) -> Tensor:
+        whole = to_whole_patches(x, self.patch)
+        return self.stem(space_to_channels(whole, self.patch)).movedim(1, -1)
+
+    def _last(self, h: Tensor, x: Tensor, condition: Tensor | None) -> Tensor:
+        fields = self.merge(self.norm(h).movedim(-1, 1))
+        return resize(channels_to_space(fields, self.patch), x.shape[2:])
+
+    def _angles(self, h: Tensor) -> Tensor:
+        """Return the angles (*space, D / 2) by which positions rotate pairs of values."""
+        pairs, space = self.head // 2, h.shape[1:-1]
+        parts = []
+        for i, (n, wraps) in enumerate(zip(space, self.periodic, strict=True)):
+            many = pairs // self.dims + (i < pairs % self.dims)
+            places = torch.arange(n, dtype=h.dtype, device=h.device)
+            steps = torch.arange(many, dtype=h.dtype, device=h.device)
+            if wraps:
+                waves = 2 * math.pi / n * (1 + steps % max(n // 2, 1))
+            else:
+                # From half a turn over the whole dim to half a turn between neighbours.
+                waves = math.pi * n ** (steps / max(many - 1, 1) - 1)
+            shape = [n if dim == i else 1 for dim in range(self.dims)]
+            parts.append((places[:, None] * waves).view(*shape, many).expand(*space, many))
+        return torch.cat(parts, -1)
+
+
+class AttentionBlock(nn.Module):
+    """``x + scale * out(attention(q, k, v), silu(g) * u)`` of the normalised input.
+
+    Args:
+        width: values of a patch.
+        heads: number of attention heads.
+        ratio: hidden values of the gated layer over the width.
+        conditioning: size of the condition; 0 for none.
+        axial: whether head i attends along dim i modulo the number of dims only.
+    """
+
+    def __init__(
+        self, width: int, heads: int, ratio: int, conditioning: int, *, axial: bool
+    ) -> None:
+        super().__init__()
+        self.head, self.axial = width // heads, axial
+        hidden = ratio * width
+        self.norm: nn.RMSNorm = nn.RMSNorm(width)
+        # Without biases: softmax ignores that of the keys, which would have no gradient.
+        self.into: JointLinear = JointLinear(width, [width] * 3 + [hidden] * 2, bias=False)
+        self.q_norm: nn.RMSNorm = nn.RMSNorm(self.head)
+        self.k_norm: nn.RMSNorm = nn.RMSNorm(self.head)
+        self.out: SummedLinear = SummedLinear([width, hidden], width)
+        self.scale: nn.Parameter = nn.Parameter(torch.full((width,), 0.1))
+        self.modulation: nn.Linear | None = None
+        if conditioning:
+            self.modulation = nn.Linear(conditioning, 3 * width)
+            nn.init.zeros_(self.modulation.weight)
+            nn.init.zeros_(self.modulation.bias)
+
+    def forward(self, x: Tensor, angles: Tensor, condition: Tensor | None = None) -> Tensor:
+        """Return (B, *space, width) from `x` of that shape and angles (*space, D / 2)."""
+        h, scale = self.norm(x), self.scale
+        if self.modulation is not None and condition is not None:
+            values = self.modulation(condition).view(len(x), *[1] * (x.ndim - 2), -1)
+            shift, gain, more = values.chunk(3, -1)
+            h, scale = h * (1 + gain) + shift, scale * (1 + more)
+        q, k, v, gate, hidden = self.into(h)
+        q, k, v = (t.unflatten(-1, (-1, self.head)).movedim(-2, 1) for t in (q, k, v))
+        q, k = rotated(self.q_norm(q), angles), rotated(self.k_norm(k), angles)
+        attended = self._attended(q, k, v).movedim(1, -2).flatten(-2)
+        return x + scale * self.out(attended, functional.silu(gate) * hidden)
+
+    def _attended(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Return (B, H, *space, D) from three tensors of that shape."""
+        attention = functional.scaled_dot_product_attention
+        if not self.axial:
+            flat = [t.flatten(2, -2) for t in (q, k, v)]
+            return attention(flat[0], flat[1], flat[2]).view_as(q)
+        dims = q.ndim - 3
+        parts = []
+        for dim in range(dims):
+            lines = [t[:, dim::dims].movedim(dim + 2, -2) for t in (q, k, v)]
+            parts.append(attention(lines[0], lines[1], lines[2]).movedim(-2, dim + 2))
+        return torch.stack(parts, 2).flatten(1, 2)
+
+
+def rotated(x: Tensor, angles: Tensor) -> Tensor:
+    """Rotate pairs of values (..., *space, D) by angles (*space, D / 2).
+
+    Example:
+        >>> rotated(torch.tensor([[1.0, 0.0]]), torch.tensor([[math.pi / 2]])).round().tolist()
+        [[-0.0, 1.0]]
+    """
+    one, two = x.chunk(2, -1)
+    cosine, sine = angles.cos(), angles.sin()
+    return torch.cat([one * cosine - two * sine, one * sine + two * cosine], -1)

@@ -1,0 +1,122 @@
+"""Entries of dims that are chosen by a value, or that each become a channel: levels and members."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from scitoolkit.core.errors import DataError
+from scitoolkit.io.campaign.headers import Header
+from scitoolkit.io.campaign.layouts import (
+    COMPONENT,
+    Array,
+    Options,
+    Plain,
+    chosen_dims,
+    named_dims,
+)
+from scitoolkit.io.campaign.segments import Segments
+
+Entry = tuple[int, str]
+"""Index along a dim, and what the name of its channel ends with; "" for a chosen entry."""
+_TOLERANCE = 1e-6
+
+
+def entries_of(header: Header, path: str, array: Array, options: Options) -> list[list[Entry]]:
+    """Return the entries of each COMPONENT axis of an array that become channels.
+
+    Args:
+        header: of the first file.
+        path: of the array in the file.
+        array: with its roles.
+        options: `select` and `levels` of the campaign.
+
+    Raises:
+        DataError: no entry has the chosen value.
+    """
+    stored, chosen = header.variables.get(path), chosen_dims(header, options)
+    dims = named_dims(header, stored, options) if stored is not None and chosen else ()
+    names = dims if len(dims) == len(array.roles) else [""] * len(array.roles)
+    entries = []
+    for role, size, dim in zip(array.roles, array.shape, names, strict=True):
+        if role != COMPONENT:
+            continue
+        if dim in (options.select or {}):
+            entries.append([(_index(header, dim, size, options), "")])
+        elif dim in chosen:
+            entries.append(list(enumerate(_labels(header, dim, size))))
+        else:
+            entries.append([(k, str(k)) for k in range(size)])
+    return entries
+
+
+def _points(header: Header, dim: str) -> np.ndarray | None:
+    stored = Plain.coordinate(header, "", dim)
+    return None if stored is None else stored.values
+
+
+def _index(header: Header, dim: str, size: int, options: Options) -> int:
+    """Return the index of the chosen entry: by the value of the coordinate, else by number."""
+    value = float((options.select or {})[dim])
+    points = _points(header, dim)
+    if points is None:
+        if value.is_integer() and 0 <= value < size:
+            return int(value)
+        allowed = f"an entry from 0 to {size - 1}: the dim has no coordinate"
+    else:
+        near = np.abs(np.asarray(points, np.float64) - value) <= _TOLERANCE * max(abs(value), 1e-6)
+        if near.sum() == 1:
+            return int(np.flatnonzero(near)[0])
+        allowed = ", ".join(f"{p:g}" for p in points[:20])
+    raise DataError(
+        f"no single entry {value:g} of {dim}",
+        where=str(header.path),
+        allowed=allowed,
+        fix="data.select",
+    )
+
+
+def _labels(header: Header, dim: str, size: int) -> list[str]:
+    """Return the ends of the names of channels: the values of the coordinate, else numbers."""
+    points = _points(header, dim)
+    numbers = [str(k) for k in range(size)]
+    if points is None or len(points) != size:
+        return numbers
+    # Names of channels name parts of networks, which have no points.
+    texts = [f"{p:.6g}".replace(".", "_").replace("-", "minus") for p in points.tolist()]
+    return texts if len(set(texts)) == size else numbers
+
+
+def require_same_entries(segments: Segments, options: Options) -> None:
+    """Raise if files have other values along a dim of which entries are chosen or channels.
+
+    Raises:
+        DataError: with the first such file and both ranges.
+    """
+    first = segments.header(int(segments.file[0]))
+    chosen = chosen_dims(first, options)
+    for number in _files(segments.file) if chosen else ():
+        header = segments.header(number)
+        for dim in sorted(chosen):
+            own, other = _points(first, dim), _points(header, dim)
+            if own is None and other is None:
+                continue
+            if own is None or other is None or not _same(own, other):
+                raise DataError(
+                    f"the entries of {dim} are {_text(other)}",
+                    where=str(header.path),
+                    allowed=f"{_text(own)}, as in {first.path}",
+                )
+
+
+def _files(numbers: np.ndarray) -> Iterable[int]:
+    return map(int, np.unique(numbers))
+
+
+def _same(own: np.ndarray, other: np.ndarray) -> bool:
+    return own.shape == other.shape and np.allclose(own, other, rtol=_TOLERANCE, atol=0)
+
+
+def _text(points: np.ndarray | None) -> str:
+    return "numbered" if points is None else f"{points[0]:g} to {points[-1]:g} ({len(points)})"
