@@ -12,6 +12,8 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "helpers"))
@@ -20,15 +22,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "helpers"
 def run() -> dict:
     """Return the counts; see the module docstring."""
     from _measure import machine
-    from extreme_fields import outcome
+    from extreme_fields import load_libraries, outcome
 
-    from scitoolkit.compression import compress
-    from scitoolkit.compression.filtered import load_filter
-
-    compress([[0.0, 1.0]] * 99, rel=1e-3)  # imports and builds once, before the first fork
-    load_filter()
+    load_libraries()  # once, before the first fork
     cases = int(os.environ.get("SCITOOLKIT_CASES", 10_000))
-    ended = Counter(outcome(number) for number in range(cases))
+    with ProcessPoolExecutor(len(os.sched_getaffinity(0)), get_context("fork")) as workers:
+        ended = Counter(workers.map(outcome, range(cases), chunksize=50))
     return {
         "cases": cases,
         "signals": sum(count for how, count in ended.items() if how.startswith("signal")),

@@ -13,6 +13,7 @@ refused that the plain library runs.
 from __future__ import annotations
 
 import tempfile
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from _graph_models import constructible, runs_plainly
@@ -20,21 +21,23 @@ from _graph_ranks import run_models
 from _graph_user_models import user_models
 
 EXACT = 1e-10  # relative, float64
-PROCESSES = (2, 4)
+PROCESSES = (1, 2, 4)
 
 
 def run() -> dict:
     names = [*constructible(), *user_models()]
     with tempfile.TemporaryDirectory() as folder:
-        alone = run_models(names, 1, Path(folder))
-        several = {size: run_models(names, size, Path(folder)) for size in PROCESSES}
-    # Without rows of real numbers for each node there is nothing to train.
-    names = [n for n in names if runs_plainly(alone[n]["verdict"])]
-    records = {n: [alone[n], *(found[n] for found in several.values())] for n in names}
+        # One waiting process for each number of processes.
+        with ProcessPoolExecutor(len(PROCESSES)) as pool:
+            arguments = [names] * len(PROCESSES), PROCESSES, [Path(folder)] * len(PROCESSES)
+            by_size = [*pool.map(run_models, *arguments)]
+    # What the plain library does not run, or not to real numbers for each node, is not trained.
+    names = [n for n in names if runs_plainly(by_size[0][n]["verdict"])]
+    records = {n: [found[n] for found in by_size] for n in names}
     wrong = {n: text for n in names if (text := _wrong(records[n]))}
     refused = {n: sorted({r["verdict"] for r in records[n]} - {"equal"}) for n in names}
     refused = {n: why for n, why in refused.items() if why and n not in wrong}
-    on_one = [n for n in names if alone[n]["verdict"] != "equal"]
+    on_one = [n for n in names if by_size[0][n]["verdict"] != "equal"]
     equal = [n for n in names if n not in wrong and n not in refused]
     return {
         "models": len(names),

@@ -77,11 +77,12 @@ def command(
     if as_json:
         options.print_json(record)
         return
+    dtype = record["functions"][0]["dtype"] if "functions" in record else "float32"
     for kind in ("inputs", "outputs"):
         for entry in record.get(kind, ()):
             sizes = zip(entry["dims"], entry["shape"], strict=True)
             dims = ", ".join(f"{d} {n}" if n > 0 else d for d, n in sizes)
-            print(f"{kind[:-1]:<7} {entry['name']:<10} ({dims}) float32 {entry['units']}".rstrip())
+            print(f"{kind[:-1]:<7} {entry['name']:<10} ({dims}) {dtype} {entry['units']}".rstrip())
     for difference in record.get("differences", ()):
         print(difference["text"])
     for layer, (left, channels) in record.get("channels", {}).items():

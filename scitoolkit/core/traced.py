@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -54,7 +54,7 @@ class ArraySpec:
 
 @dataclass(frozen=True, eq=False)
 class TracedFunction:
-    """A module that maps float32 arrays of samples to arrays of samples.
+    """A module that maps arrays of samples to arrays of samples.
 
     Attributes:
         module: maps tensors of shape (samples, *shape), or (*shape) for shared arrays, to one or
@@ -67,6 +67,7 @@ class TracedFunction:
         typical: inputs of the training set, in the form of `examples`, to which a compression is
             fitted; `examples` if empty.
         name: suffix of the C function, "" if there is only one.
+        dtype: of the arrays and of the weights of the module.
     """
 
     module: nn.Module
@@ -76,6 +77,7 @@ class TracedFunction:
     name: str = ""
     held_out: Sequence[np.ndarray] = ()
     typical: Sequence[np.ndarray] = ()
+    dtype: Literal["float32", "float64"] = "float32"
 
 
 @runtime_checkable

@@ -21,19 +21,25 @@ SAMPLES = 3
 """Samples of a comparison: fewer than a block, and its remainder."""
 MIXED = 1e-3
 """Change of a sample's result by other samples, relative to the largest result, above rounding."""
-LARGE = 1e37
-"""Numbers that may be infinite in another order of additions."""
+LARGE = {"float32": 1e37, "float64": 1e307}
+"""Numbers of a dtype that may be infinite in another order of additions."""
 
 
 @contextlib.contextmanager
 def evaluating(functions: Sequence[TracedFunction]) -> Iterator[None]:
-    """Set modules to evaluation mode, and back to the mode of each part afterwards."""
+    """Set modules to evaluation mode, and back to the mode of each part afterwards.
+
+    The default dtype, of arrays that a module makes, is meanwhile that of the functions.
+    """
     modes = [(part, part.training) for f in functions for part in f.module.modules()]
+    before = torch.get_default_dtype()
     try:
+        torch.set_default_dtype(getattr(torch, functions[0].dtype))
         for function in functions:
             function.module.eval()
         yield
     finally:
+        torch.set_default_dtype(before)
         for part, training in modes:
             part.training = training
 
@@ -70,18 +76,23 @@ def examples(function: TracedFunction, samples: int = SAMPLES, seed: int = 0) ->
     for place, spec in enumerate(function.inputs):
         shape = spec.shape if spec.shared else (samples, *spec.shape)
         if function.examples:
-            example = np.asarray(function.examples[place], np.float32)
+            example = np.asarray(function.examples[place], function.dtype)
             values: np.ndarray = (
                 example if spec.shared else example[np.arange(samples) % len(example)]
             )
         else:
-            values = _between(spec, generator, shape, 0.3, 0.7)
-        out.append(np.ascontiguousarray(values, np.float32).reshape(shape))
+            values = _between(function, spec, generator, shape, 0.3, 0.7)
+        out.append(np.ascontiguousarray(values, function.dtype).reshape(shape))
     return out
 
 
 def _between(
-    spec: ArraySpec, generator: np.random.Generator, shape: tuple, first: float, last: float
+    function: TracedFunction,
+    spec: ArraySpec,
+    generator: np.random.Generator,
+    shape: tuple,
+    first: float,
+    last: float,
 ) -> np.ndarray:
     """Return numbers between two shares of the box; beside it, or without it, normal ones."""
     normal = generator.normal(size=shape)
@@ -90,7 +101,8 @@ def _between(
         np.broadcast_to(np.asarray(fill if b is None else b, np.float64), spec.shape)
         for b, fill in ((spec.low, -np.inf), (spec.high, np.inf))
     )
-    limits = (np.abs(low) < LARGE) * 2 + (np.abs(high) < LARGE)
+    largest = LARGE[function.dtype]
+    limits = (np.abs(low) < largest) * 2 + (np.abs(high) < largest)
     with np.errstate(invalid="ignore"):
         return np.select(
             [limits == 3, limits == 2, limits == 1],
@@ -146,16 +158,17 @@ def relative(own: np.ndarray, other: np.ndarray) -> float:
 
     Infinite if one is NaN or clearly infinite where the other is a number.
     """
+    limit = LARGE["float64" if own.dtype == other.dtype == np.float64 else "float32"]
     own, other = own.astype(np.float64), other.astype(np.float64)
     finite = np.isfinite(own)
     largest = float(np.abs(own[finite]).max()) if finite.any() else 0.0
     wrong = np.isnan(own) != np.isnan(other)
-    clipped = (np.clip(a, -LARGE, LARGE) for a in (own, other))
+    clipped = (np.clip(a, -limit, limit) for a in (own, other))
     with np.errstate(invalid="ignore"):
         change = np.abs(np.subtract(*clipped))
     if wrong.any():
         return float("inf")
-    return float(np.nanmax(change, initial=0.0)) / max(min(largest, LARGE), 1e-30)
+    return float(np.nanmax(change, initial=0.0)) / max(min(largest, limit), 1e-30)
 
 
 def require_separate(function: TracedFunction) -> None:
@@ -171,7 +184,9 @@ def require_separate(function: TracedFunction) -> None:
         raise ConfigError(
             f"{type(function.module).__name__} cannot be called ({text})",
             where=f"function {function.name!r}",
-            allowed=", ".join(f"{s.name} float32 {('samples', *s.shape)}" for s in function.inputs),
+            allowed=", ".join(
+                f"{s.name} {function.dtype} {('samples', *s.shape)}" for s in function.inputs
+            ),
         ) from error
     for spec, own, other in zip(function.outputs, alone, together, strict=True):
         if not relative(own, other) <= MIXED:
@@ -206,7 +221,7 @@ def difference(function: TracedFunction, call: Call, samples: int) -> float:
         for first, last in ((0.0, 1.0), (-1.0, 2.0)):
             shapes = [s.shape if s.shared else (samples, *s.shape) for s in function.inputs]
             wider = [
-                np.asarray(_between(s, generator, shape, first, last), np.float32)
+                np.asarray(_between(function, s, generator, shape, first, last), function.dtype)
                 for s, shape in zip(function.inputs, shapes, strict=True)
             ]
             worst = max(worst, _compared(function, call, wider))

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.lazy import LazyModule
 from scitoolkit.deploy import loops
 from scitoolkit.deploy.bits.codes import Uniform
 from scitoolkit.deploy.values import (
+    C_TYPES,
     Buffer,
     Expr,
     Value,
@@ -101,6 +103,13 @@ class Builder:
         array = values.detach().cpu().numpy() if isinstance(values, torch.Tensor) else values
         if array.dtype == bool:
             array = array.astype(np.int64)
+        if str(array.dtype) not in C_TYPES:
+            raise ConfigError(
+                f"a constant of dtype {array.dtype}",
+                where="export to C",
+                allowed=", ".join(sorted(C_TYPES)),
+                fix="compute in float32",
+            )
         selection = tuple(0 if s == 0 else slice(None) for s in array.strides)
         dense = np.ascontiguousarray(array[selection]) if 0 in array.strides else array
         dense = np.ascontiguousarray(dense)

@@ -13,8 +13,14 @@ class ExportConfig(Config):
     """Options of `scitoolkit export RUN -o model.c` and `-o model.so`.
 
     Attributes:
+        dtype: of arrays, weights and computation in C. With float64 the module is converted, and
+            arrays of solvers in double precision are passed without a copy.
+        weights: of a `.c` file, `inside` it, or `beside` it in `NAME.bin`, which the assembler
+            includes; unless given, beside above 8 MB, as compilers need 40 bytes of memory for a
+            byte of a literal.
         tolerance: largest difference from the surrogate, relative to the largest value of an
-            output; nothing is written if it is exceeded.
+            output; nothing is written if it is exceeded. 1e-4 for float32 and 1e-9 for float64
+            unless given.
         vectors: width in bits of the vector registers of the target; that of this machine unless
             given.
         bits: of the weights of linear and recurrent layers: 8, 4 or 2; float32 unless given.
@@ -37,7 +43,9 @@ class ExportConfig(Config):
             measure, of which the fastest within `max_error` is written; see `deploy.combinations`.
     """
 
-    tolerance: float = Field(1e-4, ge=0)
+    dtype: Literal["float32", "float64"] = "float32"
+    weights: Literal["inside", "beside"] | None = None
+    tolerance: float | None = Field(None, ge=0)
     vectors: Literal[128, 256, 512] | None = None
     bits: Literal[2, 4, 8] | None = None
     group: int | None = Field(None, ge=16, multiple_of=16)
@@ -57,6 +65,15 @@ class ExportConfig(Config):
                 "bits and time_share: times of layers are measured in float32; give one of them, "
                 "or search, which measures both together, or bits and ranks"
             )
+        small = [
+            n for n in ("bits", "time_share", "ranks", "search") if getattr(self, n) is not None
+        ]
+        small += ["fastest"] if self.fastest else []
+        if small and self.dtype == "float64":
+            raise ValueError(
+                f"dtype=float64 with {', '.join(small)}: compressed forms compute in float32; "
+                "leave one of them out"
+            )
         if self.ranks is not None and self.time_share is not None:
             raise ValueError("ranks and time_share, which chooses ranks: give one of them")
         if self.fastest and self.search is not None:
@@ -66,6 +83,13 @@ class ExportConfig(Config):
                 self._left_to(chooser)
         self._read()
         return self
+
+    @property
+    def allowed(self) -> float:
+        """Largest difference from the surrogate."""
+        if self.tolerance is not None:
+            return self.tolerance
+        return 1e-4 if self.dtype == "float32" else 1e-9
 
     def _left_to(self, chooser: str) -> None:
         """Reject options that `fastest` or `search` chooses."""

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import shlex
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from torch import nn
 
-from scitoolkit.core.errors import NumericalError
+from scitoolkit.core.errors import ConfigError, NumericalError
 from scitoolkit.core.files import write_atomic
 from scitoolkit.core.traced import TracedFunction
 from scitoolkit.deploy import interface
@@ -24,6 +28,7 @@ from scitoolkit.deploy.agreement import (
     require_separate,
 )
 from scitoolkit.deploy.bits.compress import compress
+from scitoolkit.deploy.build_files import build_files
 from scitoolkit.deploy.builder import Target
 from scitoolkit.deploy.channels import without_dead_channels
 from scitoolkit.deploy.config import ExportConfig
@@ -32,7 +37,7 @@ from scitoolkit.deploy.library import Call, CompiledSurrogate, Library
 from scitoolkit.deploy.packed import SHELL, SUFFIX, aligned, packed
 from scitoolkit.deploy.rank.lowered import Lowered, call_seconds, lowered
 from scitoolkit.deploy.rank.study import with_ranks
-from scitoolkit.deploy.source import BLOCK, FLAGS, Source, generate
+from scitoolkit.deploy.source import BLOCK, FLAGS, Source, generate, weights_file
 from scitoolkit.ops.codegen.compile import WIDE, compile_source, find_compiler, read
 
 SUFFIXES = (".c", ".so", SUFFIX)
@@ -46,7 +51,7 @@ weights: inputs of 16 bits for 8-bit weights, otherwise of 8 bits."""
 def export(
     functions: Sequence[TracedFunction], path: Path, config: ExportConfig | None = None
 ) -> Mapping[str, Any]:
-    """Write functions as `.c` or `.so`, with a C header and a Fortran module.
+    """Write functions as `.c` or `.so`, with a C header, a Fortran module and a CMake package.
 
     As `.weights` for a `Pool`: writes the weights, `shell-KEY.so` with the code, which surrogates
     of one architecture in a folder share, and `scitoolkit_pool.c`, `.h` and `.f90`, the pool for
@@ -85,10 +90,45 @@ def export(
         >>> y.shape, status.tolist()
         ((2, 3), [0, 0])
     """
+    config, path = config or ExportConfig(), Path(path)
+    functions = in_dtype(functions, config.dtype)
+    if functions[0].dtype != config.dtype:  # declared so; with the tolerance and limits of it
+        options = config.model_dump(exclude_unset=True)
+        config = ExportConfig(**(options | {"dtype": functions[0].dtype}))
+    if path.suffix == SUFFIX and functions[0].dtype != "float32":
+        raise ConfigError(
+            f"dtype {functions[0].dtype} of {path.name}",
+            where="export to C",
+            allowed="float32 for a pool",
+            fix="-o model.so",
+        )
     with evaluating(functions):
         for function in functions:
             require_separate(function)
-        return _written(functions, Path(path), config or ExportConfig())
+        return _written(functions, path, config)
+
+
+def in_dtype(functions: Sequence[TracedFunction], dtype: str) -> Sequence[TracedFunction]:
+    """Return functions with copies of their modules in a dtype; themselves if they are in it.
+
+    Raises:
+        ConfigError: functions of different dtypes.
+    """
+    dtypes = {f.dtype for f in functions}
+    if dtypes == {"float32"} and dtype == "float64":
+        return [replace(f, module=_in_double(f.module), dtype="float64") for f in functions]
+    if len(dtypes) > 1:
+        raise ConfigError("functions of float32 and float64", where="export to C", fix="two files")
+    return functions
+
+
+def _in_double(module: nn.Module) -> nn.Module:
+    """Return a copy in double precision, also of complex weights, which `Module.double` leaves."""
+    double = copy.deepcopy(module).double()
+    for tensor in (*double.parameters(), *double.buffers()):
+        if tensor.is_complex():
+            tensor.data = tensor.data.to(torch.complex128)
+    return double
 
 
 def _written(
@@ -98,7 +138,7 @@ def _written(
     apart = path.suffix == SUFFIX
     name = SHELL if apart else path.stem
     dense, small = functions, None
-    tolerance = config.tolerance
+    tolerance = config.allowed
     notes: dict[str, Any] = {}
     if config.channels == "remove":
         functions, told = without_dead_channels(functions)
@@ -114,7 +154,8 @@ def _written(
         small = compress(functions, [calibration(f) for f in functions], config)
         functions, tolerance = small.functions, max(tolerance, ACTIVATIONS[config.bits])
     coded = small.coded if small else None
-    source = generate(name, functions, target(config), coded, apart=apart)
+    beside = None if config.weights is None else config.weights == "beside"
+    source = generate(name, functions, target(config), coded, apart=apart, beside=beside)
     header = source.header
     path.parent.mkdir(parents=True, exist_ok=True)
     shell = path.with_name(f"{SHELL}-{_key(source)}.so")
@@ -123,7 +164,12 @@ def _written(
         if apart and shell.is_file():
             made = shell.read_bytes()
         else:
-            made = compile_source(find_compiler(), source.code, (*FLAGS, "-march=native", *WIDE))
+            flags = (*FLAGS, "-march=native", *WIDE)
+            if source.weights and not apart:
+                weights = Path(scratch) / f"{name}.bin"
+                weights.write_bytes(source.weights)
+                flags = (*flags, f'-D{weights_file(name)}="{weights}"')
+            made = compile_source(find_compiler(), source.code, flags)
         library.write_bytes(made)
         call = _caller(library, source, apart)
         compared = dense if functions is whole else functions
@@ -167,6 +213,10 @@ def _written(
         write_atomic(path, source.code if path.suffix == ".c" else made)
         write_atomic(path.with_suffix(".h"), header)
         write_atomic(path.with_suffix(".f90"), source.module)
+        for file, text in build_files(path, interface.ABI).items():
+            write_atomic(path.with_name(file), text)
+        if path.suffix == ".c" and source.weights:
+            write_atomic(path.with_suffix(".bin"), source.weights)
     first = source.about["functions"][0]
     return {
         "path": str(path),

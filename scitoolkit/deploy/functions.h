@@ -17,6 +17,15 @@ static inline int stk_wrong_float(const float *x, int64_t n) {
   for (int64_t i = 0; i < n; i++) wrong |= (bits[i] & 0x7f800000u) == 0x7f800000u;
   return wrong;
 }
+typedef uint64_t stk_bits_double __attribute__((may_alias));
+static inline int stk_wrong_double(const double *x, int64_t n) {
+  const stk_bits_double *bits = (const stk_bits_double *)x;
+  int wrong = 0;
+  #pragma omp simd reduction(|:wrong)
+  for (int64_t i = 0; i < n; i++)
+    wrong |= (bits[i] & UINT64_C(0x7ff0000000000000)) == UINT64_C(0x7ff0000000000000);
+  return wrong;
+}
 static inline float stk_exp_float(float x) {
   /* Cephes: 2^n e^r, |r| <= ln(2)/2; 0 below -104 and infinite above 88.73 after rounding. */
   const float c = stk_min(stk_max(x, -104.0f), 89.0f);
@@ -98,6 +107,56 @@ static inline double stk_digamma(double x) {
   const double s = 1 / (x * x);
   return more + log(x) - 0.5 / x
        - s * (1. / 12 - s * (1. / 120 - s * (1. / 252 - s * (1. / 240 - s / 132))));
+}
+/* Gaussian elimination with row pivots: b (n, m) becomes the solution of a (n, n) x = b, and the
+   determinant of a is sign exp(logarithm). NaN, and infinity for a singular matrix, go on. */
+static inline void stk_eliminate(double *a, int64_t n, double *b, int64_t m, double *sign,
+                                 double *logarithm) {
+  *sign = 1;
+  *logarithm = 0;
+  for (int64_t k = 0; k < n; k++) {
+    int64_t pivot = k;
+    for (int64_t i = k + 1; i < n; i++)
+      if (fabs(a[i * n + k]) > fabs(a[pivot * n + k])) pivot = i;
+    if (pivot != k) {
+      for (int64_t j = 0; j < n; j++) {
+        const double t = a[k * n + j];
+        a[k * n + j] = a[pivot * n + j];
+        a[pivot * n + j] = t;
+      }
+      for (int64_t j = 0; j < m; j++) {
+        const double t = b[k * m + j];
+        b[k * m + j] = b[pivot * m + j];
+        b[pivot * m + j] = t;
+      }
+      *sign = -*sign;
+    }
+    const double p = a[k * n + k];
+    *sign *= p > 0 ? 1 : p < 0 ? -1 : p; /* 0 and NaN stay */
+    *logarithm += log(fabs(p));
+    for (int64_t i = k + 1; i < n && m == 0 && p == 0; i++) a[i * n + k] = 0;
+    if (m == 0 && p == 0) continue; /* a determinant of 0 needs no further column */
+    for (int64_t i = k + 1; i < n; i++) {
+      const double f = a[i * n + k] / p;
+      for (int64_t j = k + 1; j < n; j++) a[i * n + j] -= f * a[k * n + j];
+      for (int64_t j = 0; j < m; j++) b[i * m + j] -= f * b[k * m + j];
+    }
+  }
+  for (int64_t k = n; k-- > 0;)
+    for (int64_t j = 0; j < m; j++) {
+      double total = b[k * m + j];
+      for (int64_t i = k + 1; i < n; i++) total -= a[k * n + i] * b[i * m + j];
+      b[k * m + j] = total / a[k * n + k];
+    }
+}
+/* The lower factor l of a symmetric matrix a = l l^T, in its place; NaN if a is not positive. */
+static inline void stk_cholesky(double *a, int64_t n) {
+  for (int64_t k = 0; k < n; k++)
+    for (int64_t i = 0; i < n; i++) {
+      double total = a[i * n + k];
+      for (int64_t j = 0; j < k; j++) total -= a[i * n + j] * a[k * n + j];
+      a[i * n + k] = i < k ? 0 : i == k ? sqrt(total) : total / a[k * n + k];
+    }
 }
 /* Order of n numbers, stable, NaN as the largest; spare has n entries. */
 #define STK_SORT(type)                                                                             \

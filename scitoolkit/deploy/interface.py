@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from scitoolkit.core.traced import ArraySpec, TracedFunction
+from scitoolkit.deploy.values import C_TYPES
 
 ABI = 1
 """Version of the calling convention; incremented when it changes."""
@@ -44,8 +47,8 @@ def header(
     """Return the C header."""
     big = name.upper()
     lines = [
-        f"/* {name}: a surrogate written by scitoolkit export. Arrays are float32, C order, the",
-        "   sample first. Thread-safe: no allocation, no state between calls. */",
+        f"/* {name}: a surrogate written by scitoolkit export. Arrays are {functions[0].dtype}, C",
+        "   order, the sample first. Thread-safe: no allocation, no state between calls. */",
         f"#ifndef {big}_H",
         f"#define {big}_H",
         "#include <stdint.h>",
@@ -88,7 +91,8 @@ def with_notes(text: str, notes: Sequence[str]) -> str:
 
 def prototype(name: str, function: TracedFunction) -> str:
     """Return the C prototype of a function."""
-    arrays = [f"{'const ' if way == 'in' else ''}float *{n}" for _, n, way in _names(function)]
+    real = C_TYPES[function.dtype]
+    arrays = [f"{'const ' if way == 'in' else ''}{real} *{n}" for _, n, way in _names(function)]
     return (
         f"int {symbol(name, function)}(int64_t samples, {', '.join(arrays)}, "
         "void *workspace, int64_t workspace_bytes, int32_t *sample_status)"
@@ -171,6 +175,10 @@ def _names(f: TracedFunction) -> list[tuple[ArraySpec, str, str]]:
     ]
 
 
+def _real(f: TracedFunction) -> str:
+    return f"real(c_{C_TYPES[f.dtype]})"
+
+
 def _fortran(value: int) -> str:
     return f"{value}_c_int64_t" if value >= 0 else f"({value}_c_int64_t)"
 
@@ -190,8 +198,8 @@ def _binding(name: str, f: TracedFunction) -> list[str]:
         ),
         "      import",
         "      integer(c_int64_t), value :: samples, workspace_bytes",
-        *(f"      real(c_float), intent({way}) :: {n}(*)" for _, n, way in _names(f)),
-        "      real(c_float) :: workspace(*)",
+        *(f"      {_real(f)}, intent({way}) :: {n}(*)" for _, n, way in _names(f)),
+        f"      {_real(f)} :: workspace(*)",
         "      integer(c_int32_t), intent(out), optional :: sample_status(*)",
         "    end function",
     ]
@@ -213,11 +221,11 @@ def _checked(name: str, f: TracedFunction) -> list[str]:
         dims = ", ".join([*reversed(spec.dims), *(() if spec.shared else ("sample",))])
         colons = ",".join([":"] * rank) or "1"
         lines.append(
-            f"    real(c_float), contiguous, intent({way}) :: {n}({colons})"
+            f"    {_real(f)}, contiguous, intent({way}) :: {n}({colons})"
             f"  ! {_line(f'{spec.name} ({dims}) {spec.units}')}"
         )
     lines += [
-        "    real(c_float), contiguous, intent(inout) :: workspace(:)",
+        f"    {_real(f)}, contiguous, intent(inout) :: workspace(:)",
         "    integer(c_int32_t), contiguous, intent(out), optional :: sample_status(:)",
         f"    status = {name.upper()}_SHAPE",
     ]
@@ -231,7 +239,8 @@ def _checked(name: str, f: TracedFunction) -> list[str]:
         "    if (present(sample_status)) then; if (size(sample_status) < &",
         f"        {samples}) return; end if",
     ]
-    last = "workspace, 4_c_int64_t * size(workspace, kind=c_int64_t), sample_status)"
+    bytes_each = np.dtype(f.dtype).itemsize
+    last = f"workspace, {bytes_each}_c_int64_t * size(workspace, kind=c_int64_t), sample_status)"
     lines += [
         *_wrapped(f"    status = {call}_c(int({samples}, c_int64_t),", names, last),
         "  end function",

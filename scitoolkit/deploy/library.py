@@ -75,7 +75,7 @@ class Library:
         """Return the outputs and the status of each sample (0, 1 outside the box, 2 not finite).
 
         Args:
-            inputs: float32 arrays in C order, (samples, *shape); shared ones without samples.
+            inputs: arrays in C order, (samples, *shape); shared ones without samples.
             function: name of a function in `about`.
             leading: addresses of additional first arguments.
 
@@ -84,7 +84,8 @@ class Library:
         """
         samples = self.samples(inputs, function)
         about = self._functions[function]
-        outputs = tuple(np.empty((samples, *o["shape"][1:]), np.float32) for o in about["outputs"])
+        dtype = about.get("dtype", "float32")
+        outputs = tuple(np.empty((samples, *o["shape"][1:]), dtype) for o in about["outputs"])
         status = np.zeros(samples, np.int32)
         code = self.pointer(function, len(leading))(
             *leading,
@@ -139,7 +140,7 @@ class Library:
                 where=self._name,
                 allowed=", ".join(map(repr, self._functions)),
             )
-        wanted = about["inputs"]
+        wanted, dtype = about["inputs"], about.get("dtype", "float32")
         if len(inputs) != len(wanted):
             raise DataError(
                 f"{len(inputs)} arrays",
@@ -159,17 +160,17 @@ class Library:
             if (
                 not isinstance(array, np.ndarray)
                 or array.shape != shape
-                or array.dtype != np.float32
+                or array.dtype != dtype
                 or not array.flags.c_contiguous
             ):
                 one = shape != np.shape(array) == tuple(want["shape"][1:])
                 raise DataError(
                     f"{want['name']} is {_told(array)}",
                     where=about["symbol"],
-                    allowed=f"float32 {('samples', *shape[1:]) if one else shape} in C order",
+                    allowed=f"{dtype} {('samples', *shape[1:]) if one else shape} in C order",
                     fix="x[None]: the first dim counts samples"
                     if one
-                    else "np.ascontiguousarray(x, dtype=np.float32)",
+                    else f"np.ascontiguousarray(x, dtype=np.{dtype})",
                 )
         return samples
 
@@ -225,7 +226,7 @@ class CompiledSurrogate(Library):
         """Return the outputs and the status of each sample (0, 1 outside the box, 2 not finite).
 
         Args:
-            inputs: float32 arrays in C order, (samples, *shape); shared ones without samples.
+            inputs: arrays in C order, (samples, *shape); shared ones without samples.
             function: name of a function in `about`.
 
         Raises:

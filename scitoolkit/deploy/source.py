@@ -26,6 +26,8 @@ BLOCK = 16
 """Samples of a block, for which each weight is read once."""
 SMALL = 2_000_000
 """Largest number of multiply-adds of a sample for which samples are computed in blocks."""
+LITERAL = 8_000_000
+"""Largest number of bytes of weights in the code; more are in a file beside it."""
 READ_ONCE = 5
 """Largest ratio of multiply-adds to stored numbers for which reading quantised weights dominates
 the time of a sample, so that blocks are faster at any size."""
@@ -73,7 +75,7 @@ class Source:
             boxes, which differ between surrogates of one architecture.
         checksum: of weights and code.
         work: multiply-adds of a call of one sample.
-        weights: the constants, if they are passed with each call.
+        weights: the constants, if they are passed with each call or a file beside the code.
         weight_bytes: size of all constants.
         used: keys of the quantised matrices in use.
     """
@@ -97,6 +99,7 @@ def generate(
     *,
     apart: bool = False,
     bare: bool = False,
+    beside: bool | None = None,
 ) -> Source:
     """Return the source of a surrogate.
 
@@ -107,6 +110,8 @@ def generate(
         coded: {`matrix_key`: codes} of quantised matrices.
         apart: leave the weights out: the first argument of every function is the address of the
             weights, aligned to 64 bytes, so that surrogates of one architecture share the code.
+        beside: read the weights from `NAME.bin` when the code is compiled; by default if they are
+            larger than `LITERAL`.
         bare: generate the operators of one sample only, without checks and blocks, for
             measurements.
 
@@ -129,6 +134,7 @@ def generate(
         )
     parts = [_function(name, f, target, coded or {}, apart, bare) for f in functions]
     blob, offsets = _weights([b for part in parts for b in part.builders])
+    beside = not apart and (len(blob) > LITERAL if beside is None else beside)
     about: dict[str, Any] = {
         "abi": interface.ABI,
         "functions": [_about(name, f, p) for f, p in zip(functions, parts, strict=True)],
@@ -166,7 +172,7 @@ def generate(
             *(tiles.tile_source(*kernel) for kernel in kernels),
             *([read(bit_tiles.__file__, "dots.h")] if bit_kernels else []),
             *(bit_tiles.tile_source(*kernel) for kernel in bit_kernels),
-            *_home(blob, apart),
+            *_home(name, blob, apart, beside),
             *(
                 f"#define {label} ((const {C_TYPES[str(dtype)]} *)(stk_weights + {offset}))"
                 for label, (offset, dtype) in offsets.items()
@@ -185,7 +191,7 @@ def generate(
         about,
         checksum,
         max(part.builders[0].work for part in parts),
-        blob if apart else b"",
+        blob if apart or beside else b"",
         len(blob),
         frozenset(key for part in parts for b in part.builders for key in b.used),
     )
@@ -236,15 +242,18 @@ def _lowered(
     coded: Mapping[bytes, Uniform],
 ) -> Builder:
     builder = Builder(target, f"{prefix}_", coded=coded)
-    examples = [torch.zeros(_shape(spec, samples)) for spec in function.inputs]
+    examples = [
+        torch.zeros(_shape(spec, samples), dtype=getattr(torch, function.dtype))
+        for spec in function.inputs
+    ]
     views = [
-        contiguous(Buffer(f"in{k}", e.numel(), "float32", "input"), tuple(e.shape))
+        contiguous(Buffer(f"in{k}", e.numel(), function.dtype, "input"), tuple(e.shape))
         for k, e in enumerate(examples)
     ]
     outputs = []
     for k, spec in enumerate(function.outputs):
         shape = _shape(spec, samples)
-        buffer = Buffer(f"out{k}", int(np.prod(shape)), "float32", "output")
+        buffer = Buffer(f"out{k}", int(np.prod(shape)), function.dtype, "output")
         outputs.append(contiguous(buffer, shape))
 
     def order(result: Any) -> list[Any]:
@@ -268,7 +277,7 @@ def _names(function: TracedFunction) -> list[tuple[str, int]]:
 
 def _arguments(function: TracedFunction) -> str:
     return ", ".join(
-        f"{'const ' if name.startswith('in') else ''}float *restrict {name}"
+        f"{'const ' if name.startswith('in') else ''}{C_TYPES[function.dtype]} *restrict {name}"
         for name, _ in _names(function)
     )
 
@@ -305,21 +314,48 @@ def _weights(builders: Sequence[Builder]) -> tuple[bytes, dict[str, tuple[int, n
     return bytes(blob), offsets
 
 
-def _home(blob: bytes, apart: bool) -> list[str]:
-    """Return the C definition of the weights: in the file, or at the caller's address."""
+def weights_file(name: str) -> str:
+    """Return the macro of the path of the weights beside the code of a surrogate."""
+    return f"{name.upper()}_WEIGHTS_FILE"
+
+
+def _home(name: str, blob: bytes, apart: bool, beside: bool) -> list[str]:
+    """Return the C definition of the weights: in a file, or at the caller's address."""
     if apart:
-        given = [
+        lines = [
             "#define STK_GIVEN const char *restrict stk_weights,",
             "#define STK_PASSED stk_weights,",
         ]
+    elif beside:
+        # In the assembler, as compilers need a minute and gigabytes for large literals.
+        symbol, macro = f"{name}_stk_weights", weights_file(name)
+        lines = [
+            "#define STK_GIVEN",
+            "#define STK_PASSED",
+            f"#ifndef {macro}",
+            f'#define {macro} "{name}.bin"',
+            "#endif",
+            "#define STK_TEXT_(x) #x",
+            "#define STK_TEXT(x) STK_TEXT_(x)",
+            "#ifdef __APPLE__",
+            '#define STK_SECTION ".pushsection __TEXT,__const\\n.private_extern "',
+            "#else",
+            '#define STK_SECTION ".pushsection .rodata\\n.hidden "',
+            "#endif",
+            f"#define STK_SYMBOL STK_TEXT(__USER_LABEL_PREFIX__) {json.dumps(symbol)}",
+            'asm(STK_SECTION STK_SYMBOL "\\n.globl " STK_SYMBOL "\\n.balign 64\\n" STK_SYMBOL',
+            f'    ":\\n.incbin \\"" {macro} "\\"\\n.balign 64\\n.popsection\\n");',
+            f'extern const char {symbol}[] __attribute__((visibility("hidden")));',
+            f"#define stk_weights {symbol}",
+        ]
     else:
-        given = [
+        lines = [
             "#define STK_GIVEN",
             "#define STK_PASSED",
             f"static const char stk_weights[] __attribute__((aligned({ALIGN}))) =",
             f"{_literal(blob)};",
         ]
-    return [f"#define STK_BYTES {len(blob)}", *given]
+    return [f"#define STK_BYTES {len(blob)}", *lines]
 
 
 def _literal(blob: bytes) -> str:
@@ -329,27 +365,27 @@ def _literal(blob: bytes) -> str:
     return "\n".join(f'"{"".join(octal[b] for b in line)}"' for line in lines) or '""'
 
 
-def _guard(name: str, spec: ArraySpec, builder: Builder, apart: bool) -> str:
+def _guard(name: str, spec: ArraySpec, dtype: str, builder: Builder, apart: bool) -> str:
     """Return the C that checks one input of one sample and sets `status`.
 
     If weights are separate, the box is one of them, so that the code does not depend on it.
     """
-    box = []
+    box, real = [], C_TYPES[dtype]
     for bound, sign in ((spec.low, "<"), (spec.high, ">")):
         if bound is None:
             continue
         with np.errstate(over="ignore"):
-            values = np.broadcast_to(np.asarray(bound, np.float32), spec.shape).ravel()
+            values = np.broadcast_to(np.asarray(bound, dtype), spec.shape).ravel()
         if len(np.unique(values)) == 1 and not apart:
-            box.append(f"(x[i] {sign} {literal(float(values[0]), 'float32')})")
+            box.append(f"(x[i] {sign} {literal(float(values[0]), dtype)})")
         else:
             box.append(f"(x[i] {sign} {builder.constant(values).buffer.name}[i])")
-    text = f"  if (stk_wrong_float({name}, {numel(spec.shape)})) return 2;"
+    text = f"  if (stk_wrong_{real}({name}, {numel(spec.shape)})) return 2;"
     if not box:
         return text
     return f"""{text}
   {{
-    const float *x = {name};
+    const {real} *x = {name};
     int outside = 0;
     #pragma omp simd reduction(|:outside)
     for (int64_t i = 0; i < {numel(spec.shape)}; i++) outside |= {" | ".join(box)};
@@ -373,10 +409,12 @@ def _loop(
         return ", ".join(f"{n} + ({first}) * {size}" for n, size in arrays)
 
     guards = "\n".join(
-        _guard(f"in{k}", s, builder, apart) for k, s in enumerate(function.inputs) if not bare
+        _guard(f"in{k}", s, function.dtype, builder, apart)
+        for k, s in enumerate(function.inputs)
+        if not bare
     )
     finite = "\n".join(
-        f"  wrong |= stk_wrong_float({n}, {size});"
+        f"  wrong |= stk_wrong_{C_TYPES[function.dtype]}({n}, {size});"
         for n, size in arrays
         if not bare and n.startswith("out")
     )
@@ -515,6 +553,7 @@ def _about(name: str, function: TracedFunction, part: _Part) -> dict[str, Any]:
     return {
         "name": function.name,
         "symbol": interface.symbol(name, function),
+        "dtype": function.dtype,
         "inputs": [entry(s) for s in function.inputs],
         "outputs": [entry(s) for s in function.outputs],
         "workspace_bytes": part.scratch,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -213,11 +214,17 @@ TABLE: Mapping[Any, Callable[..., Any]] = {
 """Operators that are written with others here."""
 
 
-def decompositions(left: Sequence[str]) -> dict[Any, Any]:
+def decompositions(left: tuple[str, ...]) -> dict[Any, Any]:
     """Return the operators to take apart, without those whose names start as in `left`."""
+    return dict(_table(left))  # a copy, which torch changes
+
+
+@functools.cache
+def _table(left: tuple[str, ...]) -> dict[Any, Any]:
+    # Collecting torch's operators takes longer than the trace of a small module.
     table = dict(torch.export.default_decompositions())
     for op in list(table):
-        if op.name().removeprefix("aten::").startswith(tuple(left)):
+        if op.name().removeprefix("aten::").startswith(left):
             table.pop(op)
     packets = [getattr(aten, name) for name in FROM_TORCH if hasattr(aten, name)]
     table.update(torch._decomp.get_decompositions(packets))

@@ -37,6 +37,7 @@ _IGNORED = (
     "aten._assert_scalar.default",
     "aten._assert_async.default",
     "aten._assert_async.msg",
+    "aten._linalg_check_errors.default",
 )
 
 
@@ -121,6 +122,8 @@ def _result(node: Any, known: dict, builder: Builder, by_target: dict[str, type[
         return known[node.args[0]][node.args[1]]
     if target in _IGNORED:
         return None
+    if target == "with_effects" and str(node.args[1]) in _IGNORED:
+        return (None, None)
     if not isinstance(node.target, torch._ops.OpOverload):
         raise ConfigError(
             f"operator {target}, from {_origin(node)}",
@@ -135,7 +138,6 @@ def _result(node: Any, known: dict, builder: Builder, by_target: dict[str, type[
             fix="pass them as an input",
         )
     like = node.meta.get("val")
-    _require_result(target, like)
     args = [_argument(a, known) for a in node.args]
     if target.split(".")[1] in _EMPTY or not _mentions_values(args):
         named = {k: _argument(v, known) for k, v in node.kwargs.items()}
@@ -143,6 +145,7 @@ def _result(node: Any, known: dict, builder: Builder, by_target: dict[str, type[
             fill = args[-1] if "full" in target else (1 if "ones" in target else 0)
             return torch.full(tuple(like.shape), fill, dtype=like.dtype)
         return node.target(*args, **named)
+    _require_result(target, like)
     arguments = _all_arguments(node, args, known)
     if is_complex(target, args, like):
 

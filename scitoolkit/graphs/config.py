@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import PositiveInt, model_validator
+from pydantic import Field, PositiveInt, model_validator
 
 from scitoolkit.core.config import Config, DataPath, refuse_unused
 from scitoolkit.core.job_config import SeededConfig
@@ -12,6 +12,8 @@ from scitoolkit.core.processes import world_size
 from scitoolkit.graphs.models import GCN, AnyModel
 from scitoolkit.graphs.strategy import GraphTrainingConfig
 from scitoolkit.graphs.targets import TargetName
+
+ClassWeight = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class GraphDataConfig(Config):
@@ -27,12 +29,22 @@ class GraphDataConfig(Config):
             and `pos` to the model, which must accept them; `ignore` trains without them.
         target: meaning of the file's `y`: `classes`, (N,); `labels`, (N, L) of 0
             and 1; `values`, (N,) or (N, D), standardised for training.
+        class_weights: factor of each class in the loss, for classes of unequal size: `balanced` is
+            the mean number of training nodes of a class over that of this class; a list holds one
+            number for each class; None weighs all nodes equally.
     """
 
     path: DataPath
     normalise: Literal["none", "rows", "standard"] = "none"
     edge_inputs: Literal["use", "ignore"] = "use"
     target: TargetName = "classes"
+    class_weights: Literal["balanced"] | tuple[ClassWeight, ...] | None = None
+
+    @model_validator(mode="after")
+    def _weighs_classes(self) -> GraphDataConfig:
+        if self.target != "classes":
+            refuse_unused(self, f"target: {self.target}", "class_weights")
+        return self
 
 
 class PartitionConfig(Config):

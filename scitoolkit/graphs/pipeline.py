@@ -125,7 +125,9 @@ def predict(directory: Path, source: Path, output: Path) -> None:
 
 
 def _task(config: GraphConfig, own: OwnInputs, model: nn.Module) -> NodeTask:
-    return task_of(config.data.target, model, own.part, config.training.seed, own.moments)
+    return task_of(
+        config.data.target, model, own.part, config.training.seed, own.moments, own.weights
+    )
 
 
 def _model(config: GraphConfig, own: OwnInputs) -> nn.Module:

@@ -143,11 +143,23 @@ class NodeTask(ABC):
 
 
 class NodeClassification(NodeTask):
-    """Classification with cross-entropy; the model returns logits."""
+    """Classification with cross-entropy; the model returns logits.
+
+    Args:
+        model, part, seed: as for `NodeTask`.
+        weights: factor of each class in the loss, shape (classes,); None for 1.
+    """
+
+    def __init__(
+        self, model: nn.Module, part: Part, seed: int = 0, *, weights: Tensor | None = None
+    ) -> None:
+        super().__init__(model, part, seed)
+        self._weights = weights
 
     def figures(self, out: Tensor, label: Tensor) -> dict[str, Tensor]:
-        """Return sums of cross-entropy and correct predictions."""
-        loss = nn.functional.cross_entropy(out, label, reduction="sum")
+        """Return sums of weighted cross-entropy and correct predictions."""
+        weights = None if self._weights is None else self._weights.to(out)
+        loss = nn.functional.cross_entropy(out, label, weights, reduction="sum")
         return {"loss": loss, "accuracy": (out.argmax(1) == label).sum()}
 
 
@@ -188,9 +200,16 @@ class NodeRegression(NodeTask):
 
 
 def task_of(
-    target: TargetName, model: nn.Module, part: Part, seed: int, moments: Any = None
+    target: TargetName,
+    model: nn.Module,
+    part: Part,
+    seed: int,
+    moments: Any = None,
+    weights: Tensor | None = None,
 ) -> NodeTask:
-    """Return the task of a target."""
+    """Return the task of a target, with moments of values or weights of classes."""
     if target == "values":
         return NodeRegression(model, part, seed, moments=moments)
-    return {"classes": NodeClassification, "labels": NodeLabelling}[target](model, part, seed)
+    if target == "labels":
+        return NodeLabelling(model, part, seed)
+    return NodeClassification(model, part, seed, weights=weights)

@@ -171,18 +171,16 @@ class TrainingLoop:
             error = caught
         # Ranks with other numbers of batches would wait for each other.
         order = getattr(self._fit.loader, "order_digest", 0) ^ len(batches.batches) * 40503
-        bits = [bool(order >> k & 1) for k in range(ORDER_BITS)]
-        samples, (stop, end, failed, *flags) = self._fit.strategy.agree(
+        samples, same, (stop, end, failed) = self._fit.strategy.agree(
             int(batches.samples),
+            order % (1 << ORDER_BITS),
             bool(self._signals.received),
             self._callback_ends(),
             error is not None,
-            *bits,
-            *(not bit for bit in bits),
         )
         if failed:
             raise_together(error)
-        if any(a and b for a, b in zip(flags[:ORDER_BITS], flags[ORDER_BITS:], strict=True)):
+        if not same:
             numbers = gather_objects(len(batches.batches))
             if len(set(numbers)) > 1:
                 raise DataError(

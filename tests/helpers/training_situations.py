@@ -376,13 +376,15 @@ def may_refuse(name: str, strategy: str) -> bool:
     return in_stage_3 or (name in NOT_SHARDABLE and strategy != "ddp")
 
 
-def trained(ranks: int, strategy: str, folder: Path, names: list[str] | None = None) -> dict:
-    """Return the outcomes by situation of trainings on `ranks` processes."""
-    options = {"folder": str(folder), "settings": {strategy: STRATEGIES[strategy]}}
-    text = json.dumps(options | ({"names": names} if names else {}))
+def trained(
+    ranks: int, strategies: list[str], folder: Path, names: list[str] | None = None
+) -> dict[str, dict]:
+    """Return the outcomes, by strategy and situation, of trainings on `ranks` processes."""
+    settings = {strategy: STRATEGIES[strategy] for strategy in strategies}
+    text = json.dumps({"folder": str(folder), "settings": settings, "names": names})
     assert launch(ranks, [text], module=Path(__file__).stem) == 0
     stored = torch.load(folder / f"{ranks}.pt")
-    return {key.removeprefix(f"{strategy}/"): outcome for key, outcome in stored.items()}
+    return {s: {n: stored[f"{s}/{n}"] for n in names or SITUATIONS} for s in strategies}
 
 
 def difference(several: dict, one: dict, name: str, strategy: str) -> str:
@@ -458,7 +460,7 @@ def main() -> int:
     torch.set_num_threads(1)
     options = json.loads(sys.argv[1])
     out: dict[str, dict] = {}
-    with process_group(TrainingConfig(timeout_seconds=30)):
+    with process_group(TrainingConfig(timeout_seconds=30, batch_size=BATCH)):
         for label, settings in options["settings"].items():
             for name in options.get("names") or SITUATIONS:
                 out[f"{label}/{name}"] = outcome(name, settings)

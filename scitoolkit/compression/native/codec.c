@@ -175,8 +175,10 @@ static REAL *NAME(middle)(const grid *g, const REAL *values, const uint8_t *mask
     return block;
 }
 
+/* Code a field with all methods and set the best. Of a block, coded sizes are taken to have one
+ * minimum over the pairs, and small classes are not tried, which the field itself does not have. */
 static int64_t NAME(best_method)(const int64_t *shape, const REAL *values, const uint8_t *mask,
-                                 double bound, uint8_t *out, int64_t cap, REAL *decoded,
+                                 double bound, int block, uint8_t *out, int64_t cap, REAL *decoded,
                                  int *method) {
     NAME(state) f = {.g = grid_of(shape), .values = values, .mask = mask, .decoded = decoded,
                      .bound = bound};
@@ -184,19 +186,45 @@ static int64_t NAME(best_method)(const int64_t *shape, const REAL *values, const
     int64_t best = SCK_MEMORY;
     const int margin = NAME(margin)(&f.g, values, mask, bound);
     const int line = f.g.n[0] == 1 && f.g.n[1] == 1;
-    int pair = 0;
+    int pair = 0, last_pair = NUM_PAIRS - 1;
     if (NAME(allocate)(&f, &s))
         for (int k = 0; k < NUM_METHODS; k++) {
-            if (k >= NUM_PAIRS && k < FEW && !(line && k < NUM_PAIRS + 3)) continue;
-            if (k >= FEW && k % NUM_PAIRS != pair) continue;
+            const int of_pair = k < NUM_PAIRS;
+            if (of_pair ? k > last_pair : k < FEW ? !line || k == NUM_PAIRS + 3
+                : k % NUM_PAIRS != pair || (block && k < WHOLE)) continue;
             const int64_t used = NAME(encode_by)(&f, &s, k, margin, out, cap, 0);
-            if (used < 0 || (best >= 0 && used >= best)) continue;
+            if (used < 0 || (best >= 0 && used >= best)) {
+                if (block && of_pair) last_pair = k;
+                continue;
+            }
             best = used;
             *method = k;
-            if (k < NUM_PAIRS) pair = k;
+            if (of_pair) pair = k;
         }
     NAME(release)(&f, &s);
     return best;
+}
+
+/* A block has more edges than its field: encode with whole groups and without, and keep the smaller;
+ * only without for a large field, where edges are few. */
+enum { NAME(EDGES_UP_TO) = 1 << 19 };
+static int64_t NAME(encode_edges)(NAME(state) *f, NAME(samples) *s, int method, int margin,
+                                  uint8_t *out, int64_t cap, int again) {
+    const size_t bytes = sizeof(REAL) * (size_t)f->g.count;
+    const int64_t whole = f->g.count > NAME(EDGES_UP_TO) ? SCK_SPACE
+        : NAME(encode_by)(f, s, method, margin, out, cap, again);
+    uint8_t *const kept = whole >= 0 ? malloc((size_t)whole + bytes) : NULL;
+    if (kept) {
+        memcpy(kept, f->decoded, bytes);
+        memcpy(kept + bytes, out, (size_t)whole);
+    }
+    int64_t used = NAME(encode_by)(f, s, method % NUM_PAIRS, margin, out, cap, again);
+    if (kept && (used < 0 || whole < used)) {
+        memcpy(f->decoded, kept, bytes);
+        memcpy(out, kept + bytes, (size_t)(used = whole));
+    }
+    free(kept);
+    return used;
 }
 
 /* Upper limit of the coded size of `count` values. */
@@ -218,20 +246,23 @@ int64_t NAME(sck_encode)(const int64_t *shape, const REAL *values, const uint8_t
     int64_t block_shape[3], found;
     uint8_t *block_mask = NULL;
     if (thorough) {
-        found = NAME(best_method)(shape, values, mask, bound, out, cap, decoded, &method);
+        found = NAME(best_method)(shape, values, mask, bound, 0, out, cap, decoded, &method);
     } else {
         REAL *block = NAME(middle)(&f.g, values, mask, bound, block_shape, &block_mask);
-        found = block ? NAME(best_method)(block_shape, block, block_mask, bound, out, cap, decoded,
-                                          &method) : SCK_MEMORY;
+        found = block ? NAME(best_method)(block_shape, block, block_mask, bound, 1, out, cap,
+                                          decoded, &method) : SCK_MEMORY;
         free(block);
         free(block_mask);
     }
     if (found < 0) return found;
-    if (NAME(allocate)(&f, &s))
-        found = NAME(encode_by)(&f, &s, method, NAME(margin)(&f.g, values, mask, bound), out, cap,
-                                error != NULL);
-    else
+    if (NAME(allocate)(&f, &s)) {
+        const int margin = NAME(margin)(&f.g, values, mask, bound);
+        found = !thorough && method >= WHOLE
+            ? NAME(encode_edges)(&f, &s, method, margin, out, cap, error != NULL)
+            : NAME(encode_by)(&f, &s, method, margin, out, cap, error != NULL);
+    } else {
         found = SCK_MEMORY;
+    }
     NAME(release)(&f, &s);
     if (found >= 0 && error) {
         *error = NAME(largest_error)(values, decoded, mask, f.g.count);

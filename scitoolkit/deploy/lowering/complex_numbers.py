@@ -270,8 +270,10 @@ def _along(
     order = [d for d in range(len(shape)) if d != dim] + [dim]
     outer = [shape[d] for d in order[:-1]]
 
+    dtype = next((p.dtype for p in parts if isinstance(p, View | Expr)), "float32")
+
     def fake(*sizes: int) -> Any:
-        return SimpleNamespace(shape=torch.Size(sizes), dtype=torch.float32)
+        return SimpleNamespace(shape=torch.Size(sizes), dtype=getattr(torch, dtype))
 
     turned = [
         run("aten.permute.default", [p, order], fake(*(shape[d] for d in order))) for p in parts
@@ -288,7 +290,7 @@ def _along(
             where="export to C",
             allowed=f"{len(matrix) // 2} waves",
         )
-    constant = torch.from_numpy(np.ascontiguousarray(matrix, np.float32))
+    constant = torch.from_numpy(np.ascontiguousarray(matrix, dtype))
     product = run("aten.mm.default", [flat, constant], fake(math.prod(outer), matrix.shape[1]))
     count = matrix.shape[1] if to_real else matrix.shape[1] // 2
     back = [order.index(d) for d in range(len(shape))]

@@ -66,6 +66,8 @@ _BINARY = {
     "bitwise_and": "{0} & {1}",
     "bitwise_or": "{0} | {1}",
     "bitwise_xor": "{0} ^ {1}",
+    "__lshift__": "{0} << {1}",
+    "__rshift__": "{0} >> {1}",
     "remainder": "{0} - floor((double){0} / {1}) * {1}",
     **{
         name: f"{name}({{0}}, {{1}})"

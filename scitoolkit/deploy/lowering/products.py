@@ -13,9 +13,11 @@ from scitoolkit.deploy.bits.codes import matrix_key
 from scitoolkit.deploy.bits.product import few_bits
 from scitoolkit.deploy.builder import Builder
 from scitoolkit.deploy.kinds import Lowering
+from scitoolkit.deploy.lowering.elementwise import literal
+from scitoolkit.deploy.lowering.linear_algebra import LINEAR_ALGEBRA, linear_algebra
 from scitoolkit.deploy.lowering.reductions import reduced
 from scitoolkit.deploy.lowering.views import reshaped
-from scitoolkit.deploy.values import Expr, Value, View, numel
+from scitoolkit.deploy.values import Expr, View, numel
 
 if TYPE_CHECKING:
     import torch
@@ -24,15 +26,27 @@ else:
 
 
 class Products(Lowering):
-    """mm, bmm and addmm as register tiles."""
+    """mm, bmm and addmm as register tiles, and operators on small square matrices."""
 
-    targets: ClassVar[Sequence[str]] = ("aten.mm.default", "aten.bmm.default", "aten.addmm.default")
+    targets: ClassVar[Sequence[str]] = (
+        "aten.mm.default",
+        "aten.bmm.default",
+        "aten.addmm.default",
+        *LINEAR_ALGEBRA,
+    )
 
     @classmethod
-    def lower(cls, builder: Builder, target: str, args: Sequence[Any], like: Any) -> Value:
+    def lower(cls, builder: Builder, target: str, args: Sequence[Any], like: Any) -> Any:
         """Return the product."""
+        if target in LINEAR_ALGEBRA:
+            return linear_algebra(builder, target, args, like)
         if target == "aten.addmm.default":
-            bias, a, b = args[:3]
+            bias, a, b, beta, alpha = args
+            if beta != 1 or alpha != 1:
+                product = _matrices(builder, a, b)
+                first, second = (literal(n, product.dtype) for n in (alpha, beta))
+                text = f"{first} * {{0}} + {second} * {{1}}"
+                return Expr(text, (product, builder.value(bias)), tuple(like.shape), product.dtype)
             if isinstance(bias, torch.Tensor) and isinstance(b, torch.Tensor) and bias.ndim == 1:
                 return _constant(builder, builder.view(a), b, bias.numpy())
             product = _matrices(builder, a, b)

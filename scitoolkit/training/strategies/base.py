@@ -84,9 +84,15 @@ class TrainingStrategy:
     def weigh(self, count: int) -> None:
         """Set the number of samples of the next micro-batch; 0 for a filler."""
 
-    def agree(self, samples: int, *flags: bool) -> tuple[float, list[bool]]:
-        """Return the global number of samples, and for each flag whether any rank sets it."""
-        return samples, list(flags)
+    def agree(self, samples: int, digest: int, *flags: bool) -> tuple[float, bool, list[bool]]:
+        """Return the samples of all ranks, whether digests agree, and flags that any rank sets.
+
+        Args:
+            samples: of this rank.
+            digest: a number below 2^20.
+            flags: of this rank.
+        """
+        return samples, True, list(flags)
 
     def attach(
         self,

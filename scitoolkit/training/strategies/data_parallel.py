@@ -76,12 +76,14 @@ class DataParallelStrategy(TrainingStrategy):
         if self._batch_norm is not None:
             self._batch_norm.counts = count > 0
 
-    def agree(self, samples: int, *flags: bool) -> tuple[float, list[bool]]:
+    def agree(self, samples: int, digest: int, *flags: bool) -> tuple[float, bool, list[bool]]:
         """Agree by one small all-reduce on the CPU."""
-        message = torch.tensor([samples, *flags], dtype=torch.float64)
+        message = torch.tensor([samples, digest, digest**2, *flags], dtype=torch.float64)
         dist.all_reduce(message)
-        total, *raised = message.tolist()
-        return total, [number > 0 for number in raised]
+        total, digests, squares, *raised = message.tolist()
+        # Only equal numbers x have P * sum(x^2) = sum(x)^2; the sums of these are exact.
+        same = self.world * int(squares) == int(digests) ** 2
+        return total, same, [number > 0 for number in raised]
 
     def attach(
         self,

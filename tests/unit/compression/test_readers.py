@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import shutil
 import stat
 import subprocess
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -100,6 +102,32 @@ def tool(plugins, *arguments):
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def readers():
+    """Return the benchmark that holds a reader for each program."""
+    path = Path(__file__).parents[3] / "benchmarks" / "compression_readers.py"
+    spec = importlib.util.spec_from_file_location("compression_readers", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def stored_by_h5py_and_zarr(plugins, tmp_path_factory):
+    path = tmp_path_factory.mktemp("readers") / "field.h5"
+    x = readers().field()
+    readers().write(path, x)
+    return path, x
+
+
+@pytest.mark.parametrize("program", readers().READERS)
+def test_a_program_reads_every_value_within_the_bound(program, plugins, stored_by_h5py_and_zarr):
+    """Programs that are not installed are skipped; Debian's and PyPI's are in the benchmark."""
+    try:
+        assert readers().READERS[program](plugins, *stored_by_h5py_and_zarr)
+    except ModuleNotFoundError as missing:
+        pytest.skip(f"{missing} is not installed")
 
 
 def test_h5dump_prints_values_within_the_bound(plugins, file):

@@ -19,7 +19,7 @@ def outcomes(tmp_path_factory, _worker_environment):
 
     @functools.cache
     def run(ranks, strategy):
-        return trained(ranks, strategy, tmp_path_factory.mktemp("situations"))
+        return trained(ranks, [strategy], tmp_path_factory.mktemp("situations"))[strategy]
 
     return run
 
