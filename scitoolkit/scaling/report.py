@@ -32,6 +32,7 @@ def results_of(config: ScalingConfig, figures: Mapping[str, Any]) -> Results:
             f"{figures['parameters']} parameters in {config.depth} layers, {config.samples} samples"
             f" per rank and step, {most} processes on {figures['machine']['cores']} cores, load"
             f" {load:.1f} at the start.",
+            _mesh(figures["mesh_plan"]),
             f"Predicted and measured step times differ by at most {100 * max(errors):.0f} %.",
         ],
         metrics={"largest error of the prediction": max(errors)},
@@ -44,6 +45,16 @@ def results_of(config: ScalingConfig, figures: Mapping[str, Any]) -> Results:
             _rates(figures),
         ],
         figures=_figures(figures),
+    )
+
+
+def _mesh(plan: Mapping[str, Any]) -> str:
+    """Return in one sentence the mesh on which a process receives least."""
+    x, y, z = plan["tensor"]
+    return (
+        f"Of all meshes (strategy mesh), data {plan['data']}, tensor [{x}, {y}, {z}] receives "
+        f"least: {plan['received_bytes'] / 1e6:.3g} MB a step for {plan['parameters_per_process']} "
+        f"parameters in a process, data parallelism {plan['data_parallel_bytes'] / 1e6:.3g} MB."
     )
 
 

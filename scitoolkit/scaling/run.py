@@ -70,6 +70,8 @@ def figures_of(config: ScalingConfig, folder: Path, load: float) -> dict[str, An
         folder: folder of the files.
         load: load average of the machine before the measurements.
     """
+    from scitoolkit.scaling.workload import mesh_plan
+
     files = {n: json.loads((folder / f"{n}.json").read_text()) for n in config.counts}
     most, cores = files[config.processes], available_cores()
     rates = {str(n): file["rates"] for n, file in files.items()}
@@ -83,6 +85,9 @@ def figures_of(config: ScalingConfig, folder: Path, load: float) -> dict[str, An
         "cases": cases,
         "rates": rates,
         "prediction": predicted(config, files, cores, load),
+        "mesh_plan": mesh_plan(
+            config.width, config.depth, config.samples * config.processes, config.processes
+        ),
     }
 
 
@@ -116,6 +121,7 @@ def summary(figures: Mapping[str, Any]) -> dict[str, Any]:
         "step_us": {case: 1e6 * measured["step_seconds"] for case, measured in cases.items()},
         "rates": figures["rates"],
         "predicted_seconds": figures["prediction"]["seconds"],
+        "mesh_plan": figures["mesh_plan"],
         "prediction_error": figures["prediction"]["error"],
         "prediction_doubts": figures["prediction"]["doubts"],
         "predicted_from_processes": figures["prediction"]["from_processes"],

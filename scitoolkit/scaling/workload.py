@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -13,13 +14,50 @@ from scitoolkit.core.seeds import derive_seed
 from scitoolkit.scaling.patterns import dependencies
 from scitoolkit.scaling.step_clock import StepClock
 from scitoolkit.training.ranks.communicator import Communicator
+from scitoolkit.training.strategies.mesh.division import Division, GridAxis
+from scitoolkit.training.strategies.mesh.plan import measured_products, mesh_plans
+
+
+class LayerStack(nn.Sequential):
+    """Linear layers, each followed by tanh, that a mesh of processes can divide."""
+
+    def division(self) -> dict[str, Division]:
+        """Return the layers' division: hidden values over y and x in turn."""
+        axes: list[GridAxis | None] = ["y" if i % 2 == 0 else "x" for i in range(len(self) // 2)]
+        ends = [None, *axes[:-1], None]
+        return {
+            f"{2 * i}": Division(inputs=inputs, outputs=outputs)
+            for i, (inputs, outputs) in enumerate(itertools.pairwise(ends))
+        }
 
 
 def network(width: int, depth: int) -> nn.Module:
     """Return `depth` linear layers of `width` features, each followed by tanh."""
     torch.manual_seed(0)
     layers = [part for _ in range(depth) for part in (nn.Linear(width, width), nn.Tanh())]
-    return nn.Sequential(*layers)
+    return LayerStack(*layers)
+
+
+def mesh_plan(width: int, depth: int, samples: int, processes: int) -> dict[str, Any]:
+    """Return the mesh on which a process receives least, and data parallelism for comparison.
+
+    Args:
+        width, depth: the network.
+        samples: samples of a step on all processes.
+        processes: number of processes.
+    """
+    model = network(width, depth)
+    products = measured_products(model, torch.zeros(1, width))
+    plans = mesh_plans(model, products, samples, processes)
+    shared = next(plan for plan in plans if plan.data == processes)
+    best, item = plans[0], torch.zeros(()).element_size()
+    return {
+        "data": best.data,
+        "tensor": list(best.tensor),
+        "parameters_per_process": best.weights,
+        "received_bytes": item * best.received,
+        "data_parallel_bytes": item * shared.received,
+    }
 
 
 class PatternTask:

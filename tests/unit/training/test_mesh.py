@@ -1,5 +1,6 @@
 import itertools
 import json
+import math
 import os
 import re
 from pathlib import Path
@@ -22,6 +23,7 @@ from scitoolkit.training.strategies.mesh.division import (
     divided_network,
 )
 from scitoolkit.training.strategies.mesh.pipeline import balanced_stages
+from scitoolkit.training.strategies.mesh.plan import measured_products, mesh_plans
 
 HELPERS = Path(__file__).resolve().parents[2] / "helpers"
 
@@ -212,6 +214,31 @@ def test_tied_weights_are_refused():
     two.weight = one.weight
     with pytest.raises(ConfigError, match="tied"):
         check_supported(nn.Sequential(one, two))
+
+
+@pytest.mark.parametrize(("samples", "processes"), [(8, 8), (64, 8), (4096, 8), (6, 6), (5, 1)])
+def test_the_planned_mesh_receives_least(samples, processes):
+    net = MLP(12, 12, width=48, layers=3)
+    products = measured_products(net, torch.zeros(1, 12))
+    plans = mesh_plans(net, products, samples, processes)
+    assert all(a.received <= b.received for a, b in itertools.pairwise(plans))
+    assert len({(plan.data, plan.tensor) for plan in plans}) == len(plans)
+    whole = sum(p.numel() for p in net.parameters())
+    for plan in plans:
+        shares = plan.data * plan.tensor[2]
+        assert plan.data * math.prod(plan.tensor) == processes
+        assert samples % shares == 0
+        assert whole / processes <= plan.weights <= whole
+    shared = next(plan for plan in plans if plan.data == processes)
+    # Data parallelism receives one ring all-reduce of all gradients.
+    assert shared.received == pytest.approx(2 * whole * (processes - 1) / processes)
+    assert shared.weights == whole
+
+
+def test_sizes_that_do_not_divide_are_not_planned():
+    net = MLP(3, 3, width=6, layers=3)
+    plans = mesh_plans(net, measured_products(net, torch.zeros(1, 3)), 8, 4)
+    assert {plan.tensor[1] for plan in plans} == {1, 2}
 
 
 @pytest.mark.parametrize("kind", [DivisibleNetwork, StagedNetwork])
