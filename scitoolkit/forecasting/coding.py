@@ -208,7 +208,7 @@ def with_cycles(coding: Coding, train: Series, drivers: Array | None, cycles: Ar
         drivers: (time, driver) on the train part; None without drivers.
         cycles: (time, column) on the train part.
     """
-    forcing = cycles
+    forcing: Any = cycles
     if drivers is not None and coding.drivers:
         mean, deviation = np.array([row[1:] for row in coding.drivers]).T
         forcing = np.hstack([(drivers - mean) / deviation, cycles])
