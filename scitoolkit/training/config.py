@@ -30,7 +30,6 @@ from scitoolkit.training.optim.schedules import AnySchedule, Constant
 from scitoolkit.training.strategies.config import (
     DataParallel,
     Mesh,
-    MeshConfig,
     Precision,
     Sharded,
     ShardingConfig,
@@ -38,6 +37,7 @@ from scitoolkit.training.strategies.config import (
     StrategyConfig,
     training_strategies,
 )
+from scitoolkit.training.strategies.mesh.axes import MeshAxes
 
 log: Logger = get_logger(__name__)
 
@@ -101,8 +101,8 @@ class TrainingConfig(Config):
     sharding: Annotated[ShardingConfig, FREE_ON_RESUME] = Field(
         default=ShardingConfig(), description="ZeRO stage of strategy sharded"
     )
-    mesh: Annotated[MeshConfig, FREE_ON_RESUME] = Field(
-        default=MeshConfig(), description="axes of strategy mesh"
+    mesh: Annotated[MeshAxes, FREE_ON_RESUME] = Field(
+        default=MeshAxes(), description="axes of strategy mesh"
     )
     exchange: AnyExchange = Field(default=Full(), description="sums gradients over processes")
     device: Annotated[Literal["auto", "cpu", "cuda"], FREE_ON_RESUME] = "auto"
@@ -206,7 +206,7 @@ class TrainingConfig(Config):
             raise ValueError(refusal)
         if self.sharding != ShardingConfig() and not hasattr(strategy, "sharding"):
             raise ValueError("sharding is only read by strategy sharded: remove it")
-        if self.mesh != MeshConfig() and not isinstance(strategy, Mesh):
+        if self.mesh != MeshAxes() and not isinstance(strategy, Mesh):
             raise ValueError("mesh is only read by strategy mesh: remove it")
         self._of_sharding(strategy)
         if isinstance(strategy, Mesh):

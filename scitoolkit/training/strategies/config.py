@@ -10,12 +10,13 @@ import math
 from abc import abstractmethod
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import Field, PositiveFloat
 
 from scitoolkit.core.config import Config
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.plugins import Kind
 from scitoolkit.training.exchange.config import ExchangeConfig, Full
+from scitoolkit.training.strategies.mesh.axes import MeshAxes
 
 Precision = Literal["float32", "bf16"]
 
@@ -164,58 +165,12 @@ class Sharded(StrategyConfig):
         return ShardedStrategy(device, self.sharding.group_mib, bf16=bf16, offload=offload)
 
 
-class MeshConfig(Config):
-    """Axes of `strategy: mesh`; their product is the number of processes.
-
-    Example:
-        >>> mesh = MeshConfig(pipeline=2, tensor=(1, 2, 1))
-        >>> mesh.shares(8), mesh.grid
-        (2, (1, 2, 1))
-    """
-
-    pipeline: PositiveInt = Field(default=1, description="processes with consecutive stages")
-    data: PositiveInt | None = Field(
-        default=None, description="shares of the batch; None for the processes that remain"
-    )
-    tensor: PositiveInt | tuple[PositiveInt, PositiveInt, PositiveInt] = Field(
-        default=1, description="processes that divide products, or their grid x, y, z"
-    )
-    microbatches: PositiveInt | None = Field(
-        default=None, description="parts of a batch in the pipeline; twice its stages"
-    )
-
-    @property
-    def grid(self) -> tuple[int, int, int]:
-        """Grid x, y, z of the products."""
-        return (1, self.tensor, 1) if isinstance(self.tensor, int) else self.tensor
-
-    def shares(self, processes: int) -> int:
-        """Return the size of the axis data.
-
-        Raises:
-            ConfigError: the axes do not give the number of processes.
-        """
-        x, y, z = self.grid
-        model = self.pipeline * x * y * z
-        data = processes // model if self.data is None else self.data
-        if data * model != processes:
-            axes = f"pipeline {self.pipeline}, tensor {x} x {y} x {z}"
-            axes += "" if self.data is None else f", data {self.data}"
-            raise ConfigError(
-                f"a mesh of {axes} on {processes} processes",
-                where="training.mesh",
-                allowed=f"a multiple of {model} processes" if self.data is None else "",
-                fix=f"--nproc {max(1, data) * model}",
-            )
-        return data
-
-
 class Mesh(StrategyConfig):
     """Pipeline stages, shares of the batch and parts of the products, each over processes."""
 
     shards_parameters: ClassVar[bool] = True
     name: Literal["mesh"] = "mesh"
-    mesh: MeshConfig = MeshConfig()
+    mesh: MeshAxes = MeshAxes()
 
     def share_of_batch(self, rank: int, processes: int) -> tuple[int, int]:
         """Return which share of a batch a rank reads: that of its place on the axes data and z.

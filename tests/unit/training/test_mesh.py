@@ -15,7 +15,8 @@ from scitoolkit.emulation.models.mlp import MLP
 from scitoolkit.emulation.models.transformer import FieldTransformer
 from scitoolkit.training import TrainingConfig
 from scitoolkit.training.launch import launch
-from scitoolkit.training.strategies.config import Mesh, MeshConfig
+from scitoolkit.training.strategies.config import Mesh
+from scitoolkit.training.strategies.mesh.axes import MeshAxes
 from scitoolkit.training.strategies.mesh.checks import ComparedCall, check_supported
 from scitoolkit.training.strategies.mesh.division import (
     DivisibleNetwork,
@@ -181,7 +182,7 @@ def test_a_mesh_that_is_not_the_processes_is_refused(processes):
 def test_ranks_share_a_batch_by_their_place_on_data_and_z(axes):
     pipeline, data, x, y, z = axes
     processes = pipeline * data * x * y * z
-    strategy = Mesh(mesh=MeshConfig(pipeline=pipeline, data=data, tensor=(x, y, z)))
+    strategy = Mesh(mesh=MeshAxes(pipeline=pipeline, data=data, tensor=(x, y, z)))
     places = torch.arange(processes).view(axes)
     for index in itertools.product(*(range(size) for size in axes)):
         share = strategy.share_of_batch(int(places[index]), processes)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -25,6 +25,7 @@ from scitoolkit.training.exchange.config import ExchangeConfig
 from scitoolkit.training.sharding import own_part
 from scitoolkit.training.strategies.base import TrainingStrategy
 from scitoolkit.training.strategies.in_place import copy_from_first
+from scitoolkit.training.strategies.mesh.axes import MeshAxes
 from scitoolkit.training.strategies.mesh.checks import WHERE, ComparedCall, check_supported
 from scitoolkit.training.strategies.mesh.division import (
     DivisibleNetwork,
@@ -49,9 +50,6 @@ from scitoolkit.training.strategies.mesh.products import (
 )
 from scitoolkit.training.strategies.sharded import without_memory
 
-if TYPE_CHECKING:
-    from scitoolkit.training.strategies.config import MeshConfig
-
 
 class MeshStrategy(TrainingStrategy):
     """Strategy of a mesh of processes, of which several hold parts of one network.
@@ -63,7 +61,7 @@ class MeshStrategy(TrainingStrategy):
 
     names_differ = True
 
-    def __init__(self, device: torch.device, config: MeshConfig) -> None:
+    def __init__(self, device: torch.device, config: MeshAxes) -> None:
         super().__init__(device, dist.get_rank(), dist.get_world_size())
         self._config = config
         sizes = (config.pipeline, config.shares(self.world), *config.grid)
