@@ -102,7 +102,7 @@ $(PEERS)/clusters/.installed: constraints.txt
 
 $(PEERS)/forecasting/.installed: constraints.txt
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
-	$(@D)/bin/$(PIP) pydmd pysindy opinf
+	$(@D)/bin/$(PIP) pydmd pysindy opinf statsforecast
 	touch $@
 
 $(PEERS)/shred/.installed: constraints.txt

@@ -18,8 +18,8 @@ import xarray as xr
 
 from scitoolkit.emulation.config import EmulationConfig
 from scitoolkit.emulation.emulator import Emulator
-from scitoolkit.emulation.pipeline import prepare
 from scitoolkit.emulation.rollout import step_once
+from scitoolkit.emulation.stages import prepare
 from scitoolkit.generators.convection_solver import Convection
 from scitoolkit.training import Trainer
 
@@ -106,7 +106,7 @@ def trained(path: Path, folder: Path, parameters: dict[str, str]) -> Emulator:
     )
     job = prepare(config)
     Trainer(job.task, config.training).fit(job.loaders["train"], None)
-    return job.emulator
+    return job.model
 
 
 def vrmse(emulator: Emulator, fields: dict[str, np.ndarray], rayleigh: float) -> float:

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from scitoolkit import api
-from scitoolkit.emulation.pipeline import prepare
+from scitoolkit.emulation.stages import prepare
 from scitoolkit.io.fields import expand_paths
 
 
@@ -47,10 +47,10 @@ def main(kind: str, workflow: str, steps: int) -> dict:
     job = prepare(config)
     batches = job.loaders["train"]
     if kind == "dataloader":
-        names = list(job.data.layout.variables)
+        names = list(job.opened.data.layout.variables)
         data = Windows(expand_paths(config.data.path), names, 1 + config.rollout.steps)
         batches = torch.utils.data.DataLoader(data, config.training.batch_size, shuffle=True)
-    optimizer = config.training.optimizer.build(job.emulator.parameters())
+    optimizer = config.training.optimizer.build(job.model.parameters())
     waited = worked = 0.0
     done = 0
     while done < steps:

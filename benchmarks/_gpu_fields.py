@@ -109,7 +109,7 @@ def _feed(folder: Path) -> None:
     import numpy as np
 
     from scitoolkit import api
-    from scitoolkit.emulation.pipeline import prepare
+    from scitoolkit.emulation.stages import prepare
     from scitoolkit.training import Callback, Trainer
 
     side, train, spare = (32, 48, 8) if SMALL else (256, 640, 32)

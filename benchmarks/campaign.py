@@ -29,9 +29,10 @@ from scitoolkit.core.config import load_config
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.jobs import job_for_task
 from scitoolkit.core.starter import DataToStart
-from scitoolkit.emulation import pipeline
+from scitoolkit.emulation import stages
 from scitoolkit.emulation.config import EmulationConfig
-from scitoolkit.emulation.pipeline import check, prepare
+from scitoolkit.emulation.job import EmulationJob
+from scitoolkit.emulation.stages import prepare
 from scitoolkit.io.campaign import SampleIndex
 from scitoolkit.io.campaign.open import open_campaign
 from scitoolkit.io.loader import PlannedLoader
@@ -106,10 +107,10 @@ def bytes_before_training() -> dict:
         config = load_config(EmulationConfig, path, [f"run.root={folder / 'out'}"])
         dry = check_bytes(config)
         job = prepare(config)
-        rows = sum(map(len, job.parts["train"]))
+        rows = sum(map(len, job.opened.parts["train"]))
         part = rows * 32 * 32 * 4
-        first = job.data.source(np.arange(1), [0]).bytes_read
-        again = prepare(config).data.source(np.arange(1), [0]).bytes_read
+        first = job.opened.data.source(np.arange(1), [0]).bytes_read
+        again = prepare(config).opened.data.source(np.arange(1), [0]).bytes_read
         return {
             "statistics_bytes_ratio": first / part,
             "statistics_bytes_again": again,
@@ -120,17 +121,17 @@ def bytes_before_training() -> dict:
 def check_bytes(config: EmulationConfig) -> int:
     """Return the bytes of values that a dry run reads: its statistics and its batch."""
     kept = []
-    whole = pipeline.open_data
+    whole = stages.open_data
 
     def remembering(*arguments, **options):
         kept.append(whole(*arguments, **options))
         return kept[-1]
 
-    pipeline.open_data = remembering
+    stages.open_data = remembering
     try:
-        check(config)
+        EmulationJob().check(config)
     finally:
-        pipeline.open_data = whole
+        stages.open_data = whole
     return kept[0].source(np.arange(1), [0]).bytes_read
 
 

@@ -17,7 +17,7 @@ from _measure import machine
 from scitoolkit.core.config import load_config
 from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.emulation.config import EmulationConfig
-from scitoolkit.emulation.pipeline import evaluate, train
+from scitoolkit.emulation.job import EmulationJob
 from scitoolkit.generators.gray_scott import GrayScott
 from scitoolkit.io.fields import write_fields
 
@@ -104,5 +104,5 @@ def _scores(folder: Path, name: str, sections: list[str]) -> dict:
     ]
     config = load_config(EmulationConfig, None, settings)
     directory = RunDirectory.create(config.run.root, name, config)
-    train(config, directory)
-    return dict(evaluate(directory.path).metrics)
+    EmulationJob().train(config, directory)
+    return dict(EmulationJob().evaluate(directory.path).metrics)

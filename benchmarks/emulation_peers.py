@@ -35,8 +35,8 @@ from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.emulation import surrogate
 from scitoolkit.emulation.config import EmulationConfig
 from scitoolkit.emulation.emulator import Emulator
+from scitoolkit.emulation.job import EmulationJob
 from scitoolkit.emulation.metrics import vrmse
-from scitoolkit.emulation.pipeline import train
 from scitoolkit.emulation.rollout import rollout, step_once
 from scitoolkit.generators.base import Generator
 from scitoolkit.generators.gray_scott import GrayScott
@@ -203,7 +203,7 @@ def our_scores(
     def train_ours(rate: float, steps: int) -> tuple[dict, EmulationConfig, RunDirectory]:
         config = load_config(EmulationConfig, None, _settings(problem, folder, rate, steps))
         directory = RunDirectory.create(config.run.root, f"rate{rate}steps{steps}", config)
-        train(config, directory)
+        EmulationJob().train(config, directory)
         record = json.loads((directory.path / "model" / "fit.json").read_text())
         return record, config, directory
 

@@ -33,7 +33,7 @@ from scitoolkit.emulation.config import EmulationConfig
 from scitoolkit.emulation.data import open_data
 from scitoolkit.emulation.emulator import Emulator, build
 from scitoolkit.emulation.evaluation import OWN, Evaluation
-from scitoolkit.emulation.pipeline import train
+from scitoolkit.emulation.job import EmulationJob
 from scitoolkit.emulation.spatial.slab_training import Slab
 from scitoolkit.emulation.spatial.volume import forward_bytes
 from scitoolkit.emulation.task import EmulationTask
@@ -220,7 +220,7 @@ def transfer() -> dict:
         )
         run = RunDirectory.create(config.run.root, "spatial", config)
         begin = time.process_time()
-        train(config, run)
+        EmulationJob().train(config, run)
         seconds = time.process_time() - begin
         trained = surrogate.load(run.path / "model", config)
         unseen = [folder / f"seed{seed}.nc" for seed in range(SEEDS, SEEDS + TESTS)]

@@ -22,7 +22,7 @@ from scitoolkit.emulation import surrogate
 from scitoolkit.emulation.config import EmulationConfig
 from scitoolkit.emulation.data import open_data
 from scitoolkit.emulation.intervals import Intervals, Pairs, roll_on_data, score
-from scitoolkit.emulation.pipeline import train
+from scitoolkit.emulation.job import EmulationJob
 from scitoolkit.generators.kuramoto_sivashinsky import KuramotoSivashinsky
 from scitoolkit.io.fields import write_fields
 
@@ -38,7 +38,7 @@ def run() -> dict:
         config = load_config(EmulationConfig, None, settings(folder))
         begin = time.process_time()
         directory = RunDirectory.create(config.run.root, "uncertainty", config)
-        train(config, directory)
+        EmulationJob().train(config, directory)
         seconds = time.process_time() - begin
         return {
             **judged(config, directory),

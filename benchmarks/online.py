@@ -38,7 +38,6 @@ from scitoolkit.core.draw import DrawConfig
 from scitoolkit.emulation import surrogate
 from scitoolkit.emulation.data import open_data
 from scitoolkit.emulation.evaluation import Evaluation
-from scitoolkit.emulation.streaming import with_files
 from scitoolkit.generators import generators
 
 PRIORS = {
@@ -137,7 +136,7 @@ def unseen_error(run: Path, unseen: Path, variable: str) -> float:
     A box is one wave long, so the cells of x are wider where the wave is longer: the network knows
     it by the wave number.
     """
-    config = with_files(api.load(run / "config.yaml")[1], run)
+    config = api.load(run / "config.yaml")[1]
     emulator = surrogate.load(run / "model", config)
     data = open_data(config.data, unseen)
     try:

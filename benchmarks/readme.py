@@ -302,6 +302,31 @@ ROWS = {
         "mace-torch, the same weights: {force_rmse_mace:.0f} meV/Å after {mace_steps} steps "
         "({seconds_mace:.0f} CPU-s), reached here in {mace_time_ratio:.2f} of the time",
     ),
+    "potential_ten_elements": (
+        "Fine-tuning a mace-torch model of {elements} elements on 50 cells of two of them",
+        "alloys labelled by EMT, new labels at positions scaled by 1.02; {steps} steps, one thread",
+        "force error on the new cells {own_readout_new_over_start:.2f} of the start's, on the "
+        "former ones {own_readout_old_over_before:.2f} with replayed frames and a readout for "
+        "them; {low_rank_new_over_start:.2f} and {low_rank_old_over_before:.2f} with changes of "
+        "rank 4; {bytes_changed_of_absent} bytes of the other elements changed",
+        "without replay {no_replay_new_over_start:.2f} and {no_replay_old_over_before:.2f}",
+    ),
+    "potential_e0": (
+        "MACE with isolated atoms in the data, default settings",
+        "24 crystals of CuAu (EMT), {steps} steps, 60 crystals for testing, three seeds",
+        "energy RMSE {energies_by_seed[0][0]:.1f}, {energies_by_seed[1][0]:.1f} and "
+        "{energies_by_seed[2][0]:.1f} meV/atom; a lone atom of nine models has E0 to "
+        "{lone_atom_error_ev:.0e} eV",
+        "mace-torch at its defaults, as many steps: {energies_by_seed[0][1]:.1f}, "
+        "{energies_by_seed[1][1]:.1f} and {energies_by_seed[2][1]:.1f} meV/atom, of medians "
+        "{energy_over_mace:.2f} x smaller",
+    ),
+    "atoms_fuzz": (
+        "{files} generated files of atoms, half of them damaged",
+        "extxyz, deepmd, mixed deepmd, ASE database; {kinds_of_faults} kinds of faults",
+        "{right} read as meant, {refused} refused with file and frame, {silent} silently wrong",
+        "–",
+    ),
     "potential_memory": (
         "Memory of MACE in inference, neighbour list included (64x0e+64x1o)",
         "10,000 and 100,000 atoms, 52 neighbours, one thread",

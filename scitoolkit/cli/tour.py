@@ -25,12 +25,12 @@ STOPS = {
     "acac_mace": 20,
     "chaos": 16,
     "compress_snapshot": 22,
+    "delay_ring": 20,
+    "delay_search": 60,
     "field_surrogate": 25,
     "mesh_diffusion": 50,
     "node_classification": 12,
     "rayleigh_benard": 17,
-    "sst_forecast": 42,
-    "sst_search": 60,
     "vlasov_landau": 6,
 }
 # Workflows whose data are generated first, below the output folder: the generating workflow.

@@ -254,6 +254,14 @@ One such as datasets/cora/cora.npz that does not exist there is the shipped file
 """
 
 
+def _listed(value: Any) -> Any:
+    return [value] if isinstance(value, (str, Path)) else value
+
+
+DataPaths = Annotated[list[DataPath], BeforeValidator(_listed)]
+"""Paths of inputs; one may be written without a list."""
+
+
 def names_an_input(info: FieldInfo) -> bool:
     """Return whether a field holds a `DataPath`, or a list or mapping of them."""
     return _INPUT in info.metadata or _holds_input(info.annotation)

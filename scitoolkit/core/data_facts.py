@@ -309,7 +309,8 @@ class Accepts:
         uneven: whether steps may differ within a file (the step is an input of the model).
         dates: whether the model needs dates, such as one with a season.
         species: `subset` of the trained ones, or any `superset`.
-        optional: names of variables, labels and roles that may be missing.
+        optional: names of variables, labels and roles that may be missing; `any` variable if
+            opening refuses a missing one itself, where only what was read is compared.
         convert: whether exact conversions are done; an error otherwise.
     """
 
@@ -318,7 +319,7 @@ class Accepts:
     uneven: bool = False
     dates: bool = False
     species: Literal["subset", "superset"] = "subset"
-    optional: tuple[str, ...] = ()
+    optional: tuple[str, ...] | Literal["any"] = ()
     convert: bool = True
 
 
@@ -473,6 +474,8 @@ def compare(trained: DataFacts, found: DataFacts, accepts: Accepts = Accepts()) 
         ['variable t: unit degC; converted to unit K']
     """
     out: list[Difference] = []
+    if accepts.optional == "any":
+        accepts, trained = replace(accepts, optional=()), _read_part(trained, found)
     partners = _partners(trained, found)
     for variable in trained.variables:
         other = found.var(variable.name)
@@ -487,6 +490,15 @@ def compare(trained: DataFacts, found: DataFacts, accepts: Accepts = Accepts()) 
     out += _parameters(trained, found, accepts)
     out += _atoms(trained, found, accepts)
     return sorted(out, key=lambda d: _ORDER[d.level])
+
+
+def _read_part(trained: DataFacts, found: DataFacts) -> DataFacts:
+    """Return the facts of those variables of the training that data hold, and of their dims."""
+    variables = tuple(v for v in trained.variables if found.var(v.name) is not None)
+    dims = {d for v in variables for d in v.dims}
+    return replace(
+        trained, variables=variables, dims=tuple(d for d in trained.dims if d.name in dims)
+    )
 
 
 def refuse(differences: Sequence[Difference], where: str) -> None:

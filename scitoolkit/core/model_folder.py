@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 C = TypeVar("C", bound=Config)
 FOLDER, WEIGHTS, RECORD = "model", "weights.safetensors", "fit.json"
 CONFIG, METRICS, FACTS = "config.yaml", "metrics.json", "facts.json"
+HEADER = "scitoolkit"
+"""Key of the measured numbers in the header of the weights."""
 
 
 class ModelFolder:
@@ -120,8 +122,14 @@ class ModelFolder:
             write_atomic(self.path / RECORD, json.dumps(record, indent=1) + "\n")
         write_atomic(self.path / CONFIG, run.config_path.read_text(encoding="utf-8"))
 
-    def save_weights(self, tensors: Mapping[str, Tensor]) -> None:
+    def save_weights(
+        self, tensors: Mapping[str, Tensor], measured: Mapping[str, Any] | None = None
+    ) -> None:
         """Write the weights atomically: under a temporary name, then renamed.
+
+        Args:
+            tensors: by name.
+            measured: JSON types stored in the header, from which the model is built again.
 
         Raises:
             ScitoolkitError: the disk is full, or the folder cannot be written.
@@ -130,7 +138,28 @@ class ModelFolder:
         from safetensors.torch import save_file
 
         with replacing(self.weights, SafetensorError) as temporary:
-            save_file({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, temporary)
+            header = None if measured is None else {HEADER: json.dumps(dict(measured))}
+            arrays = {k: v.detach().cpu().contiguous() for k, v in tensors.items()}
+            save_file(arrays, temporary, header)
+
+    def measured(self) -> dict[str, Any]:
+        """Return the measured numbers in the header of the weights.
+
+        Raises:
+            CheckpointError: the file is missing, damaged or has no such header.
+        """
+        from safetensors import SafetensorError, safe_open
+
+        try:
+            with safe_open(str(self.weights), framework="pt") as file:
+                header: dict[str, Any] = json.loads((file.metadata() or {})[HEADER])
+        except FileNotFoundError:
+            raise CheckpointError(
+                "no weights in this folder", where=str(self.weights), fix="scitoolkit train CONFIG"
+            ) from None
+        except (OSError, SafetensorError, KeyError, ValueError) as error:
+            raise CheckpointError(f"cannot be read ({error})", where=str(self.weights)) from None
+        return header
 
     def load_weights(self) -> dict[str, Tensor]:
         """Return the weights.

@@ -14,7 +14,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
@@ -81,6 +81,8 @@ class Kind(Generic[T]):
         summary: purpose of a member, for `scitoolkit ls`.
         contract: the test suite that members inherit, `module:class`, "" if there is none.
         former: name of the kind in the last release, whose entry points are also read.
+        renamed: {former name: settings with the present name} of members that became options of
+            another one; stored configurations with former names stay readable.
         imports_torch: members import torch, so `doctor` describes them only on request.
 
     Example:
@@ -102,12 +104,14 @@ class Kind(Generic[T]):
         *,
         contract: str = "",
         former: str = "",
+        renamed: Mapping[str, Mapping[str, Any]] | None = None,
         imports_torch: bool = False,
     ) -> None:
         self.name: str = name
         self.summary: str = summary
         self.contract: str = contract
         self.imports_torch: bool = imports_torch
+        self.renamed: Mapping[str, Mapping[str, Any]] = renamed or {}
         self.group: str = GROUP + name.replace(" ", "_")
         self._former_group: str = GROUP + former.replace(" ", "_") if former else ""
         self._registered: dict[str, T] = {}
@@ -187,7 +191,21 @@ class Kind(Generic[T]):
         return [self.member(name) for name in self.names()]
 
     def _entry_points(self) -> dict[str, EntryPoint]:
-        return {**_installed().get(self._former_group, {}), **_installed().get(self.group, {})}
+        entries = {**_installed().get(self._former_group, {}), **_installed().get(self.group, {})}
+        return {name: entry for name, entry in entries.items() if name not in self.renamed}
+
+    def current(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Return settings of a member under its present name.
+
+        Example:
+            >>> maps = Kind("map", renamed={"cubic": {"name": "power", "degree": 3}})
+            >>> maps.current({"name": "cubic", "scale": 2.0})
+            {'name': 'power', 'degree': 3, 'scale': 2.0}
+        """
+        present = self.renamed.get(str(settings.get("name")))
+        if present is None:
+            return dict(settings)
+        return {**present, **{k: v for k, v in settings.items() if k != "name"}}
 
 
 @dataclass(frozen=True)
@@ -225,7 +243,7 @@ class Choice:
 
     def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
         """Return the JSON schema of a name or a member; each member is defined once."""
-        names = core_schema.literal_schema([*self.words, *self.kind])
+        names = core_schema.literal_schema([*self.words, *self.kind, *self.kind.renamed])
         members = {_reference(member): member for member in map(self.kind.get, self.kind)}
         entered = _entered.get()
         token = _entered.set(entered | members.keys())
@@ -249,6 +267,7 @@ class Choice:
                 return str(value)
             value = {"name": str(value)}
         if isinstance(value, dict):
+            value = self.kind.current(value)
             name = value.get("name", names[0] if len(names) == 1 else None)
         else:
             name = getattr(value, "name", None)

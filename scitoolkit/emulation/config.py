@@ -23,6 +23,7 @@ from scitoolkit.emulation.low_rank_config import LowRankConfig
 from scitoolkit.emulation.models.config import AnyModel, UNetConfig
 from scitoolkit.emulation.models.padding import Padding
 from scitoolkit.emulation.spatial.strategy import EmulationTrainingConfig
+from scitoolkit.emulation.start_config import EmulatorStart
 from scitoolkit.emulation.stream_config import StreamConfig, refuse_generator
 from scitoolkit.emulation.variables import LEAD
 from scitoolkit.io.campaign.split import CampaignSplit
@@ -274,6 +275,7 @@ class EmulationConfig(SeededConfig):
         transport: {dim: cells} that a flow moves a field by at most in one step; the network then
             returns displacements in addition to corrections.
         low_rank: layers of low rank, initialised from a trained emulator.
+        start: fine-tuning: trained weights to start from.
         guards: maps applied in order to the state after each step that enforce invariants; the data
             must satisfy them. `validate` proposes those that hold in the data.
         quantities: {name: integral quantity} of the climate of long rollouts, such as the kinetic
@@ -306,6 +308,7 @@ class EmulationConfig(SeededConfig):
     model: AnyModel = UNetConfig()
     diagnostic: DiagnosticConfig | None = None
     low_rank: LowRankConfig | None = None
+    start: EmulatorStart | None = None
     guards: list[AnyGuard] = Field(default_factory=list)
     quantities: dict[str, QuantityConfig] = Field(default_factory=dict)
     uncertainty: UncertaintyConfig | None = None
@@ -367,6 +370,13 @@ class EmulationConfig(SeededConfig):
                 problems.append("low_rank needs a single emulator: uncertainty.members: 1")
             if self.training.divides_fields:
                 problems.append("low_rank and training.strategy spatial: choose another strategy")
+        if self.start is not None:
+            if self.low_rank is not None:
+                problems.append("start and low_rank both give the first weights: leave one out")
+            if self.start.replay and data.generator is not None:
+                problems.append("start.replay needs data.path, not data.generator")
+            if self.start.replay_simulations is not None and not self.start.replay:
+                problems.append("start.replay_simulations is not used without start.replay")
         problems += self._problems_of_a_stream()
         if problems:
             raise ValueError("; ".join(problems))

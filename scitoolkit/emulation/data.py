@@ -14,9 +14,6 @@ from scitoolkit.core.data_facts import (
     Accepts,
     DataFacts,
     Difference,
-    compare,
-    problems,
-    refuse,
 )
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.log import get_logger
@@ -47,6 +44,8 @@ class Data:
         facts: what the files say about the variables.
         lines: {variable: (factor, offset)} into the units of a trained emulator.
         reversed_dims: dims that are read from their end, as a trained emulator requires.
+        own_simulations: number of the first simulations, which are divided into parts; all if None.
+        replayed: further simulations, of a former training, that are trained on.
     """
 
     campaign: Campaign
@@ -56,6 +55,12 @@ class Data:
     facts: DataFacts
     lines: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     reversed_dims: tuple[str, ...] = ()
+    own_simulations: int | None = None
+    replayed: tuple[int, ...] = ()
+
+    def close(self) -> None:
+        """Close the files."""
+        self.dataset.close()
 
     @property
     def num_samples(self) -> int:
@@ -174,7 +179,6 @@ def open_data(
     path: Path | list[Path] | None = None,
     *,
     like: Layout | None = None,
-    trained: DataFacts | None = None,
     cache: Path | None = None,
     keep: bool = True,
 ) -> Data:
@@ -183,14 +187,13 @@ def open_data(
     Args:
         config: the data section.
         path: files to open instead of those of `config`.
-        like: layout that the files must match.
-        trained: facts of the training data; units and directions of the files are converted.
+        like: layout that the files must match, see `matched`.
         cache: folder of the cached index.
         keep: whether to write a new index there.
 
     Raises:
-        DataError: an unreadable file, a missing variable, or dims, a grid, units, times or
-            directions that do not match.
+        DataError: an unreadable file, a missing variable, or dims, a grid or a step that do not
+            match.
     """
     own = path is None
     path = config.path if path is None else path
@@ -215,71 +218,100 @@ def open_data(
     campaign = with_parameters(campaign, config.parameter_scales, config.parameter_table)
     files = campaign.files
     where = str(files[0]) if len(files) == 1 else f"{files[0]} and {len(files) - 1} more"
-    inputs, outputs = (
-        [c for name in names for c in campaign.names[name]]
-        for names in (config.inputs, config.outputs)
-    )
-    inputs += list(campaign.parameters)
     dataset = campaign.template()
     for name, unit in config.units.items():
         _require_unit(campaign, dataset, name, unit, where)
-
-    def layout_on(grid: Sequence[str] | None) -> Layout:
-        return (
-            read_layout(
-                dataset,
-                inputs,
-                outputs,
-                config.sample_dim,
-                grid=grid,
-                lead=config.lead,
-                where=where,
-            )
-            .with_history(config.history)
-            .with_leads(config.leads)
-        )
-
-    layout = layout_on(config.grid)
-    if like is not None and sorted(layout.grid) == sorted(like.grid):
-        # Windows are read in the order of the layout: that of the training.
-        layout = layout_on(list(like.grid))
-    if campaign.mask is not None:
-        valid = campaign.mask.along(tuple(layout.grid))
-        assert valid is not None  # `with_mask` took the same grid
-        layout = replace(layout, mask=pack(valid))
+    layout = _layout(config, campaign, dataset, config.grid, where)
     breaks = campaign.index.breaks
     # The step is that of the first stretch: windows cross no gap.
     end = int(min([campaign.index.bounds[1], *breaks]))
     facts = _facts(dataset.isel({config.sample_dim: slice(end)}), layout)
-    accepts = Accepts(
+    data = Data(campaign, dataset, layout, where, facts)
+    return data if like is None else matched(data, config, like, warn=not own)
+
+
+def _layout(
+    config: DataConfig,
+    campaign: Campaign,
+    dataset: xr.Dataset,
+    grid: Sequence[str] | None,
+    where: str,
+) -> Layout:
+    """Return the layout of a job's variables, with the dims of fields in the order of `grid`."""
+    inputs, outputs = (
+        [c for name in names for c in campaign.names[name]]
+        for names in (config.inputs, config.outputs)
+    )
+    layout = read_layout(
+        dataset,
+        [*inputs, *campaign.parameters],
+        outputs,
+        config.sample_dim,
+        grid=grid,
+        lead=config.lead,
+        where=where,
+    )
+    layout = layout.with_history(config.history).with_leads(config.leads)
+    if campaign.mask is not None:
+        valid = campaign.mask.along(tuple(layout.grid))
+        assert valid is not None  # `with_mask` took the same grid
+        layout = replace(layout, mask=pack(valid))
+    return layout
+
+
+def accepts(config: DataConfig) -> Accepts:
+    """Return which differences from its training data an emulator allows.
+
+    Variables that a use does not read, such as the outputs in a prediction, may be missing: opening
+    the files refuses a missing one that it reads, and `matched` compares grids.
+    """
+    return Accepts(
         grid="any",
         step="any" if config.lead == 0 else "same",
         uneven=config.lead == 0,
-        convert=campaign.mask is None,
+        optional="any",
+        convert=config.mask is None,
     )
-    differences = problems(facts, accepts)
-    if trained is not None:
-        read = {v.name for v in facts.variables}
-        known = tuple(v for v in trained.variables if v.name in read)
-        dims = {d for v in known for d in v.dims}
-        trained = replace(
-            trained,
-            variables=known,
-            dims=tuple(d for d in trained.dims if d.name in dims),
-            parameters={},  # `_warn_outside` names the simulations
-        )
-        differences += compare(trained, replace(facts, parameters={}), accepts)
-    refuse(differences, where)
+
+
+def converted(data: Data, differences: Sequence[Difference], trained: DataFacts | None) -> Data:
+    """Return data whose windows and coordinates are in the units and directions of the training.
+
+    Raises:
+        DataError: a coordinate whose unit does not convert.
+    """
     lines, reversed_dims = _conversions(differences)
-    dataset = convert(dataset, [d for d in differences if not _is_transposed(d)])
+    dataset = convert(data.dataset, [d for d in differences if not _is_transposed(d)])
+    layout = data.layout
     if trained is not None:
-        dataset = _on_trained_coordinates(dataset, trained, facts, where)
+        dataset = _on_trained_coordinates(dataset, trained, data.facts, data.where)
         layout = _with_coordinates(layout, dataset)
-    if like is not None:
-        _require_like(layout, like, where, compare_step=trained is None)
-        if not own:
-            _warn_outside(campaign, like)
-    return Data(campaign, dataset, layout, where, facts, lines, reversed_dims)
+    return replace(data, dataset=dataset, layout=layout, lines=lines, reversed_dims=reversed_dims)
+
+
+def matched(
+    data: Data, config: DataConfig, like: Layout, *, warn: bool, compare_step: bool = True
+) -> Data:
+    """Return data with the dims of fields in the order of a trained emulator.
+
+    Args:
+        data: of the emulator's variables.
+        config: the data section.
+        like: layout of the emulator.
+        warn: whether to warn of parameters outside the range of the training.
+        compare_step: whether to compare steps as bare numbers, without facts of the training.
+
+    Raises:
+        DataError: dims, a mask or a step that do not match.
+    """
+    layout = data.layout
+    if sorted(layout.grid) == sorted(like.grid) and list(layout.grid) != list(like.grid):
+        # Windows are read in the order of the layout: that of the training.
+        layout = _layout(config, data.campaign, data.dataset, list(like.grid), data.where)
+    _require_like(layout, like, data.where, compare_step=compare_step)
+    if warn:
+        _warn_outside(data.campaign, like)
+    return replace(data, layout=layout)
 
 
 def _facts(dataset: xr.Dataset, layout: Layout) -> DataFacts:

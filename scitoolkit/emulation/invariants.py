@@ -12,6 +12,7 @@ from scitoolkit.emulation.config import EmulationConfig
 from scitoolkit.emulation.data import Data
 from scitoolkit.emulation.emulator import grid_of
 from scitoolkit.emulation.guards.proposals import deviation, proposals, written
+from scitoolkit.emulation.streaming import split_of
 from scitoolkit.io.campaign.parameters import parameter_values
 from scitoolkit.io.campaign.split import SplitRows, split_campaign
 
@@ -31,14 +32,23 @@ def frames_of(data: Data, blocks: Sequence[range], lead: int) -> dict[str, np.nd
 
 def training_part(config: EmulationConfig, data: Data) -> SplitRows:
     """Return the splits of the samples of a job."""
-    name, campaign = config.split.parameter, data.campaign
+    split, campaign = split_of(config), data.campaign
+    name = split.parameter
     values = None
     if name is not None:
         values = parameter_values(campaign, name, config.data.parameter_table)
     window = config.data.samples_before + config.data.lead + 1
-    return split_campaign(
-        campaign.index, window, config.split, own_test=config.data.test is None, parameter=values
+    own, index = data.own_simulations, campaign.index
+    parts = split_campaign(
+        index if own is None else index.first(own),
+        window,
+        split,
+        own_test=config.data.test is None,
+        parameter=None if values is None else values[:own],
     )
+    for simulation in data.replayed:
+        parts["train"] += index.within_simulations(index.blocks[simulation])
+    return parts
 
 
 def refuse_broken_guards(config: EmulationConfig, data: Data, blocks: Sequence[range]) -> None:

@@ -5,21 +5,25 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from scitoolkit.core.errors import ConfigError
-from scitoolkit.core.job import CHAOTIC, Artifacts, Finding, PipelineJob
+from scitoolkit.core.job import CHAOTIC, Artifacts, Finding
 from scitoolkit.core.model_folder import ModelFolder
 from scitoolkit.core.traced import TracedFunction
 from scitoolkit.emulation.config import EmulationConfig, ExportOptions
+from scitoolkit.surrogate import StagesAt, SurrogateJob
 from scitoolkit.training import TrainingJob
 
+if TYPE_CHECKING:
+    from scitoolkit.surrogate import Trained
 
-class EmulationJob(PipelineJob, TrainingJob):
+
+class EmulationJob(SurrogateJob):
     """Training, evaluation, prediction and export of emulators."""
 
     config_class: ClassVar[type[EmulationConfig]] = EmulationConfig
-    pipeline_name: ClassVar[str] = "scitoolkit.emulation.pipeline"
+    stages = StagesAt("scitoolkit.emulation.stages:EmulationStages")
     export_options: ClassVar[type[ExportOptions]] = ExportOptions
     task: ClassVar[str] = "emulate"
     starter_name: ClassVar[str] = "scitoolkit.emulation.starter:starter"
@@ -27,19 +31,25 @@ class EmulationJob(PipelineJob, TrainingJob):
     def validate(self, config: EmulationConfig) -> Sequence[Finding]:
         """Check guards and boundaries against the data, and propose further invariants."""
         if config.data.generator is not None:
-            return super().validate(config)  # the schema checked its settings; no data yet
+            return TrainingJob.validate(self, config)  # the schema checked it; no data yet
+        return super().validate(config)
 
-        from scitoolkit.emulation import pipeline
-
-        return [*super().validate(config), *pipeline.validate(config)]
+    def predict(self, directory: Path, source: Path, output: Path) -> None:
+        """Apply the emulator to a file: `rollout.predict` steps, or a map of every sample."""
+        self.predict_steps(directory, source, output, None, None)
 
     def predict_steps(
         self, directory: Path, source: Path, output: Path, steps: int | None, lead: int | None
     ) -> None:
         """Predict `steps` steps after the last sample of a file; with 0, map every sample."""
-        from scitoolkit.emulation import pipeline
+        from scitoolkit.emulation.prediction import predict_file
 
-        pipeline.predict(directory, source, output, steps, lead)
+        predict_file(self._trained(directory), source, output, steps, lead)
+
+    def _trained(self, directory: Path) -> Trained:
+        from scitoolkit.surrogate import load
+
+        return load(self.stages, self.config_class, directory)
 
     def check_divisible(self, directory: Path, command: str, steps: int | None = None) -> None:
         """Check that a command can use several processes.
@@ -50,13 +60,15 @@ class EmulationJob(PipelineJob, TrainingJob):
         Raises:
             ConfigError: an evaluation or rollout of an emulator of another strategy.
         """
-        from scitoolkit.emulation import pipeline
+        from scitoolkit.emulation.prediction import is_rolled
 
         config = ModelFolder(directory).config(self.config_class)
         if config.training.divides_fields:
             return
-        if command == "predict" and not pipeline.rolls(directory, steps):
-            return
+        if command == "predict":
+            layout = self._trained(directory).model.layout
+            if not is_rolled(config, layout, steps):
+                return
         what, other = command, ""
         if command == "predict":
             what, other = "a rollout", "; --steps 0, which maps every sample"
@@ -79,15 +91,16 @@ class EmulationJob(PipelineJob, TrainingJob):
 
     def export(self, directory: Path, output: Path, options: ExportOptions) -> Mapping[str, Any]:
         """Export to a compiled `.pt2` or to `.onnx` and compare the result with the emulator."""
-        from scitoolkit.emulation import pipeline
+        from scitoolkit.emulation.export import export
+        from scitoolkit.emulation.traced import single
 
-        return pipeline.export(directory, output, options.batch)
+        return export(single(self._trained(directory)), Path(output), options.batch)
 
     def traced(self, directory: Path) -> Sequence[TracedFunction]:
         """Return the surrogate as functions of arrays for export to C."""
         from scitoolkit.emulation.traced import traced
 
-        return traced(directory)
+        return traced(self._trained(directory))
 
     def artifacts(self, directory: Path) -> Artifacts:
         """Return the files to publish; repeated trainings differ between processors."""

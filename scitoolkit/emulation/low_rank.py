@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -15,8 +16,7 @@ from scitoolkit.core.model_folder import ModelFolder
 from scitoolkit.emulation import surrogate
 from scitoolkit.emulation.config import EmulationConfig
 from scitoolkit.emulation.data import Data
-from scitoolkit.emulation.ensemble import AnyEmulator
-from scitoolkit.io.campaign.split import SplitRows
+from scitoolkit.emulation.emulator import Emulator
 from scitoolkit.ops.low_rank import Moments, factors, layers_of, replaced
 
 SAMPLES = 16
@@ -24,7 +24,7 @@ SAMPLES = 16
 
 
 def begin_from_trained(
-    emulator: AnyEmulator, config: EmulationConfig, data: Data, parts: SplitRows
+    emulator: Emulator, config: EmulationConfig, data: Data, training: Sequence[range]
 ) -> None:
     """Initialise a low-rank emulator so that its outputs are closest to those of a trained one.
 
@@ -34,7 +34,7 @@ def begin_from_trained(
         emulator: built with `config.low_rank.ranks`.
         config: the job.
         data: the training data.
-        parts: splits of its samples.
+        training: samples of the training part.
 
     Raises:
         DataError: the data differ from those of the trained emulator.
@@ -51,7 +51,7 @@ def begin_from_trained(
     trained = surrogate.load(folder.path, folder.config(EmulationConfig))
     layers = {name: layer for names, layer in layers_of(trained) for name in names}
     wanted = {n: layers[n] for n in config.low_rank.ranks if n in layers}
-    rows = np.concatenate([np.arange(block.start, block.stop) for block in parts["train"]])
+    rows = np.concatenate([np.arange(block.start, block.stop) for block in training])
     rows = rows[rows >= config.data.samples_before][:: -(-len(rows) // SAMPLES)]
     with torch.no_grad(), Moments(wanted) as seen:
         for row in rows:

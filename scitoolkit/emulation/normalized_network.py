@@ -121,7 +121,7 @@ class NormalizedNetwork(nn.Module):
             nn.Linear(length, VECTOR_CHANNELS) if length > VECTOR_CHANNELS else nn.Identity()
         )
         values = sum(layout.inputs[i].size for i in self.conditions_in)
-        self.condition: nn.Module | None = _condition_network(values) if values else None
+        self.condition: nn.Module | None = condition_network(values) if values else None
         vector = sum(layout.outputs[i].size for i in self.vectors_out)
         self.pool: nn.Linear | None = (
             nn.Linear(2 * POOL_CHANNELS, vector) if vector and self.space else None
@@ -236,7 +236,7 @@ class NormalizedNetwork(nn.Module):
         return torch.cat([parts[i] for i in which])
 
 
-def _condition_network(values: int) -> nn.Sequential:
+def condition_network(values: int) -> nn.Sequential:
     """Return the network from `values` normalised inputs to the condition."""
     return nn.Sequential(
         nn.Linear(values, CONDITION_WIDTH),

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 
-from scitoolkit.core.data_facts import DataFacts
+from scitoolkit.core.devices import placed
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.emulation.config import DataConfig, EmulationConfig
-from scitoolkit.emulation.data import Data, open_data
+from scitoolkit.emulation.data import Data, matched
 from scitoolkit.emulation.ensemble import AnyEmulator
 from scitoolkit.emulation.intervals import Intervals, member_statistics
 from scitoolkit.emulation.rollout import (
@@ -26,10 +26,12 @@ from scitoolkit.emulation.rollout import (
     step_once,
 )
 from scitoolkit.emulation.spatial.joined import over_processes
+from scitoolkit.emulation.stages import EmulationStages
 from scitoolkit.emulation.transfer import on_grid
 from scitoolkit.emulation.variables import Layout
 from scitoolkit.io.parts import PART_BYTES, Parts, identity, ranges
 from scitoolkit.io.stream import StreamedVariable, stream_fields
+from scitoolkit.surrogate import Trained, open_checked
 from scitoolkit.training.processes import on_rank_zero
 from scitoolkit.training.ranks.rounds import completed
 
@@ -37,34 +39,27 @@ log = get_logger(__name__)
 
 
 def predict_file(
-    emulator: AnyEmulator,
-    config: EmulationConfig,
+    trained: Trained,
     source: Path,
     output: Path,
     steps: int | None = None,
-    intervals: Intervals | None = None,
     lead: int | None = None,
-    model: str = "",
-    trained: DataFacts | None = None,
 ) -> Path:
-    """Apply the emulator to a file.
+    """Apply an emulator to a file.
 
     An emulator with a state computes `rollout.predict` steps after the last sample; an emulator
     without one, or `rollout.predict: 0`, maps every sample to its outputs. Parts of the prediction
     are stored next to the output until it is complete, so that the same call continues after an
     interruption, bit for bit. Several processes divide the samples of a map, or compute slabs of
-    the fields (`spatial`).
+    the fields (`spatial`). Calibrated intervals are written as NAME_low and NAME_high, NaN after
+    the calibrated steps.
 
     Args:
-        emulator: the emulator.
-        config: its job.
+        trained: the emulator.
         source: the file to start from.
         output: the file to write.
         steps: number of steps, instead of `rollout.predict`.
-        intervals: written as NAME_low and NAME_high; NaN after the calibrated steps.
         lead: samples of a step, for an emulator of several leads; `data.lead` unless given.
-        model: digest of the emulator, stored with the parts.
-        trained: facts of the training data, which the file is compared with.
 
     Raises:
         ConfigError: a lead outside the range of training.
@@ -72,8 +67,11 @@ def predict_file(
             output cannot be written.
         NumericalError: the rollout is not finite.
     """
+    config: EmulationConfig = trained.config
+    emulator: AnyEmulator = placed(trained.model)
+    intervals = None if config.uncertainty is None else Intervals.load(trained.folder.path)
     lead = _checked_lead(emulator.layout, config, lead, intervals)
-    data = open_data(_inputs_only(config), source, like=_inputs_layout(emulator), trained=trained)
+    data = _opened(trained, source)
     if len(data.blocks) > 1:
         raise DataError(
             f"{len(data.blocks)} simulations; a prediction continues one",
@@ -123,7 +121,7 @@ def predict_file(
             Path(output),
             len(pieces),
             {
-                "model": model,
+                "model": trained.folder.digest(),
                 "file": identity(source),
                 "first": first,
                 "samples": len(times),
@@ -151,6 +149,15 @@ def predict_file(
         return Path(output)
     finally:
         data.dataset.close()
+
+
+def _opened(trained: Trained, source: Path) -> Data:
+    """Return the inputs of a file, compared with those of the training."""
+    section = _inputs_only(trained.config)
+    config = trained.config.model_copy(update={"data": section})
+    data: Data = open_checked(EmulationStages(), config, source, trained.facts)
+    like = replace(trained.model.layout, outputs=trained.model.layout.inputs)
+    return matched(data, section, like, warn=True, compare_step=trained.facts is None)
 
 
 def is_rolled(config: EmulationConfig, layout: Layout, steps: int | None) -> bool:
@@ -254,10 +261,6 @@ def _inputs_only(config: EmulationConfig) -> DataConfig:
     return config.data.model_copy(
         update={"outputs": config.data.inputs, "units": units, "lead": config.data.lead or 1}
     )
-
-
-def _inputs_layout(emulator: AnyEmulator) -> Layout:
-    return replace(emulator.layout, outputs=emulator.layout.inputs)
 
 
 class _MappedParts:

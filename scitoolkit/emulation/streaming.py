@@ -31,16 +31,19 @@ log: Logger = get_logger(__name__)
 FOLDER, JOURNAL = "simulations", "stream.jsonl"
 
 
-def with_files(config: EmulationConfig, directory: Path) -> EmulationConfig:
-    """Return the configuration that reads a run's simulations; unchanged without a generator."""
+def files_of(directory: Path) -> Path:
+    """Return the folder of the simulations of a run."""
+    return Path(directory) / FOLDER
+
+
+def split_of(config: EmulationConfig) -> CampaignSplit:
+    """Return the split of a job; simulations of a generator are divided by their numbers."""
     if config.data.generator is None:
-        return config
+        return config.split
     stream, trained = config.data.stream, _stored(config)
-    split = CampaignSplit(
+    return CampaignSplit(
         by="simulation", train=trained, validation=stream.validation, test=stream.test
     )
-    data = config.data.model_copy(update={"path": Path(directory) / FOLDER, "generator": None})
-    return config.model_copy(update={"data": data, "split": split})
 
 
 def make_files(config: EmulationConfig, directory: Path) -> None:
@@ -73,7 +76,7 @@ def _make(config: EmulationConfig, directory: Path) -> None:
     count = _stored(config) + config.data.stream.held_out
     log.info("%d simulations of %s as files", count, generator.name)
     processes = max(1, config.data.stream.workers)
-    folder = Path(directory) / FOLDER
+    folder = files_of(directory)
     generator.first_samples(_whole_draw(config), config.seed, count, folder, processes)
 
 

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from logging import Logger
-from pathlib import Path
 
 import numpy as np
 
@@ -14,12 +13,13 @@ from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.model_folder import ModelFolder
 from scitoolkit.core.traced import ArraySpec, TracedFunction
-from scitoolkit.emulation import surrogate
 from scitoolkit.emulation.config import EmulationConfig
 from scitoolkit.emulation.data import open_data
+from scitoolkit.emulation.emulator import Emulator
 from scitoolkit.emulation.ensemble import Ensemble
 from scitoolkit.emulation.export import PlainEmulator, example_inputs
 from scitoolkit.emulation.variables import LEAD, Layout, Variable
+from scitoolkit.surrogate import Trained
 
 log: Logger = get_logger(__name__)
 MOST_FRAMES = 256
@@ -33,22 +33,31 @@ HELD_OUT = 32
 """Samples of the validation split for the error of a compression."""
 
 
-def traced(directory: Path) -> Sequence[TracedFunction]:
+def single(trained: Trained) -> Emulator:
+    """Return the emulator of a surrogate, on the CPU.
+
+    Raises:
+        ConfigError: an ensemble.
+    """
+    if isinstance(trained.model, Ensemble):
+        raise ConfigError(
+            f"an ensemble of {len(trained.model.members)}; the mean of rollouts is not the rollout "
+            "of a mean",
+            where=str(trained.folder.directory),
+            fix="train one to export: uncertainty.members=1",
+        )
+    emulator: Emulator = trained.model.cpu().eval()
+    return emulator
+
+
+def traced(trained: Trained) -> Sequence[TracedFunction]:
     """Return one step of an emulator as a traced function.
 
     Raises:
         ConfigError: an ensemble.
     """
-    folder = ModelFolder(directory)
-    config = folder.config(EmulationConfig)
-    emulator = surrogate.load(folder.path, config)
-    if isinstance(emulator, Ensemble):
-        raise ConfigError(
-            f"an ensemble of {len(emulator.members)}",
-            where=str(directory),
-            fix="train one to export: uncertainty.members=1",
-        )
-    emulator = emulator.cpu().eval()
+    emulator, folder = single(trained), trained.folder
+    config: EmulationConfig = trained.config
     low, high = _box(folder, config, emulator.layout)
     held_out = _frames(folder, config, emulator.layout, "validation", HELD_OUT)
     inputs = [
@@ -91,6 +100,7 @@ def _box(
         samples = np.concatenate(
             [np.arange(a, b) for a, b in zip(edges[::2], edges[1::2], strict=True)]
         )
+        samples = samples[samples < data.num_samples]  # others were replayed from other files
         oldest = max((v.age for v in layout.earlier), default=0) * config.data.lead
         chosen = samples[:: -(-len(samples) // MOST_FRAMES)]
         for sample in chosen[chosen >= oldest]:
@@ -122,6 +132,7 @@ def _frames(
     try:
         oldest = max((v.age for v in layout.earlier), default=0) * config.data.lead
         samples = [k for a, b in zip(edges[::2], edges[1::2], strict=True) for k in range(a, b)]
+        samples = [k for k in samples if k < data.num_samples]
         samples = [k for k in samples[:: -(-len(samples) // most) or 1] if k >= oldest]
         frames = [data.inputs(k, layout, config.data.lead) for k in samples]
         return (

@@ -104,7 +104,17 @@ def on_grid(
             where,
             change,
         )
-    moved = build_any(config, on_cells(trained, found.grid, found.coordinates))
+    return same_weights_on(emulator, config, found.grid, found.coordinates)
+
+
+def same_weights_on(
+    emulator: AnyEmulator,
+    config: EmulationConfig,
+    grid: Mapping[str, int],
+    coordinates: Mapping[str, list[float]],
+) -> AnyEmulator:
+    """Return an emulator with the same weights on other cells, whether or not they suit them."""
+    moved = build_any(config, on_cells(emulator.layout, grid, coordinates))
     for old, new in zip(members_of(emulator), members_of(moved), strict=True):
         kept = {n for n, _ in old.named_parameters()}
         kept |= {n for n, _ in old.named_buffers() if n.rpartition(".")[2] in MEASURED}

@@ -16,7 +16,7 @@ from scitoolkit.forecasting.data import FieldData, FieldSplits
 from scitoolkit.forecasting.fields import VARIABLE
 from scitoolkit.forecasting.forecasters.base import ForecasterConfig, Setting, forecasters
 from scitoolkit.forecasting.forecasters.climatology import resolvable_harmonics
-from scitoolkit.forecasting.forecasters.damped_anomaly import MemoryConfig
+from scitoolkit.forecasting.forecasters.damped_anomaly import DampedAnomalyConfig
 from scitoolkit.forecasting.forecasters.stacking import (
     StackingConfig,
     combined,
@@ -116,11 +116,11 @@ def choose_harmonics(
         log.warning("too few training steps for blocked validation: default harmonics are used")
         return replace(setting, harmonics=_default_harmonics(setting, config))
     options = _harmonics(setting, config)
-    start = MemoryConfig(memory=(), folds=1, shrinkage=10.0)
+    start = DampedAnomalyConfig(shrinkage=10.0)
 
     def error(candidate: ForecasterConfig) -> float:
         value = Judge(setting, folds).error(candidate)
-        if tried is not None and isinstance(candidate, MemoryConfig):
+        if tried is not None and isinstance(candidate, DampedAnomalyConfig):
             tried.append((f"harmonics {candidate.harmonics}, {candidate.label()}", value))
         return value
 
@@ -194,14 +194,16 @@ class Chooser:
             family = forecasters.get(name)
             if not (family.closed_form and family.compared):
                 continue
-            config = family(name=name)
-            why = family.unavailable() or config.refuses(self.setting)
-            if not why and (work := config.work(self.setting)) > MOST_WORK:
-                why = f"{work:.2g} multiplications per step; forecaster={name} fits it alone"
-            if why:
-                self.refused[name] = why
-            else:
-                found.append(config)
+            for config in family.variants():
+                if not config.compares(self.setting):
+                    continue
+                why = family.unavailable() or config.refuses(self.setting)
+                if not why and (work := config.work(self.setting)) > MOST_WORK:
+                    why = f"{work:.2g} multiplications per step; forecaster={name} fits it alone"
+                if why:
+                    self.refused[config.titled()] = why
+                else:
+                    found.append(config)
         return found
 
     def entry(self, family: ForecasterConfig) -> Entry:
@@ -213,7 +215,7 @@ class Chooser:
             rmse, stable = self.tuning.score(candidate)
             scores[candidate.model_dump_json()] = rmse, stable
             value = rmse if stable else UNSTABLE * rmse
-            if isinstance(family, MemoryConfig):
+            if isinstance(family, DampedAnomalyConfig) and family.has_memory:
                 self.tried.append((candidate.label(), value))
             return value
 
@@ -274,15 +276,33 @@ class Chooser:
         ranked = sorted(measured, key=lambda e: e.error)[:STACKED]
         errors = [self._errors(e.config) for e in ranked]
         stacked = self._stacked(ranked, errors) if len(ranked) > 1 else None
-        if stacked is not None:
-            entries.append(stacked[0])
-            return stacked
-        return ranked[0], join_windows(errors[0])
+        single = ranked[0], join_windows(errors[0])
+        if stacked is None or not self._proven(stacked[1], single[1]):
+            return single
+        entries.append(stacked[0])
+        return stacked
+
+    def _proven(self, errors: Array, others: Array) -> bool:
+        """Return whether errors are smaller than others by more than one standard error.
+
+        The standard error is that of the mean difference of squared errors between blocks of
+        windows, since errors of neighbouring windows are alike.
+        """
+        gain = self._by_block(others) - self._by_block(errors)
+        return bool(gain.mean() > gain.std(ddof=1) / np.sqrt(len(gain)))
+
+    def _by_block(self, errors: Array) -> Array:
+        """Return the mean squared errors (block,) of blocks of windows."""
+        weights = self.setting.weights
+        squares = np.einsum("wlc,c->w", errors**2, weights) / (errors.shape[1] * weights.sum())
+        length = 2 * (self.setting.inputs + self.setting.leads)
+        count = max(2, len(squares) // length)
+        return np.array([part.mean() for part in np.array_split(squares, count)])
 
     def _errors(self, config: ForecasterConfig) -> list[Array]:
-        found = self.blocked.errors(config)
+        errors = self.blocked.errors(config)
         self.blocked.forget()
-        return found
+        return errors
 
     def _stacked(
         self, ranked: Sequence[Entry], errors: Sequence[list[Array]]

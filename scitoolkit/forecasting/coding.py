@@ -97,12 +97,15 @@ class Coding:
     Attributes:
         variables: code of each variable, parameters last.
         effects: (driver, cell) change of the coded field per standard deviation of a driver.
-        drivers: (name, mean, standard deviation) of each driver on the train part.
+        drivers: (name, mean, standard deviation) of each driver on the train part, the cycles of
+            further seasons last.
+        seasons: periods in steps, the main one first; () for the year of dates.
     """
 
     variables: tuple[VariableCode, ...]
     effects: Array
     drivers: tuple[tuple[str, float, float], ...] = ()
+    seasons: tuple[float, ...] = ()
 
     @property
     def trivial(self) -> bool:
@@ -145,13 +148,19 @@ class Coding:
 
     def header(self) -> dict[str, Any]:
         """Return the coding without its effects as plain data."""
-        return {"variables": [asdict(v) for v in self.variables], "drivers": list(self.drivers)}
+        seasons = {"seasons": list(self.seasons)} if self.seasons else {}
+        return {
+            "variables": [asdict(v) for v in self.variables],
+            "drivers": list(self.drivers),
+            **seasons,
+        }
 
     @classmethod
     def from_header(cls, header: Mapping[str, Any], effects: Array) -> Coding:
         """Return the coding from the data of `header` and the effects (driver, cell)."""
         drivers = tuple((str(n), float(m), float(d)) for n, m, d in header["drivers"])
-        return cls(tuple(VariableCode(**v) for v in header["variables"]), effects, drivers)
+        variables = tuple(VariableCode(**v) for v in header["variables"])
+        return cls(variables, effects, drivers, tuple(map(float, header.get("seasons", ()))))
 
     def _each(self, method: str, values: Array) -> Array:
         if len(self.variables) == 1:
@@ -188,6 +197,26 @@ def scaled(codes: Sequence[VariableCode], values: Array) -> tuple[VariableCode, 
         )
         first += code.cells
     return tuple(found)
+
+
+def with_cycles(coding: Coding, train: Series, drivers: Array | None, cycles: Array) -> Coding:
+    """Return the coding with the effects of further seasons, estimated jointly with the drivers'.
+
+    Args:
+        coding: of the variables and drivers.
+        train: coded values (time, cell) of the train part.
+        drivers: (time, driver) on the train part; None without drivers.
+        cycles: (time, column) on the train part.
+    """
+    forcing: Any = cycles
+    if drivers is not None and coding.drivers:
+        mean, deviation = np.array([row[1:] for row in coding.drivers]).T
+        forcing = np.hstack([(drivers - mean) / deviation, cycles])
+    season = _season(train.years)
+    both = np.linalg.lstsq(np.hstack([season, forcing]), train.values, rcond=None)[0]
+    columns = tuple((f"cycle {k}", 0.0, 1.0) for k in range(cycles.shape[1]))
+    drivers_and_cycles = (*coding.drivers, *columns)
+    return replace(coding, effects=both[season.shape[1] :], drivers=drivers_and_cycles)
 
 
 def with_drivers(coding: Coding, names: Sequence[str], train: Series, drivers: Array) -> Coding:

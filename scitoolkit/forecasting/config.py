@@ -61,6 +61,8 @@ class FieldConfig(Config):
         dims: dim names for a plain HDF5 file, which stores none.
         files: `simulations` (one per file), `parts` of one simulation, or `auto` (by their times).
         memory: arrays of the field larger than this are mapped to files in the temporary folder.
+        fill: largest number of missing steps in a row that are interpolated in time; windows do
+            not cross longer gaps.
     """
 
     path: DataPath | list[DataPath]
@@ -70,6 +72,7 @@ class FieldConfig(Config):
     dims: list[str] | None = None
     files: Literal["auto", "simulations", "parts"] = "auto"
     memory: str = "1GiB"
+    fill: NonNegativeInt = 0
     transform: Transform | dict[str, Transform] = "none"
     minimum: float | dict[str, float] | None = None
     maximum: float | dict[str, float] | None = None
@@ -142,7 +145,11 @@ class ForecastingConfig(SeededConfig):
         split: training, validation and test parts.
         inputs: number of input steps.
         leads: number of forecast steps.
-        harmonics: candidate numbers of annual harmonics, selected by blocked validation.
+        season: periods in steps, such as `[24, 168]`, the main one first; `calendar` uses those of
+            dates (the year; of finer steps the day and the week, if held-out blocks confirm them),
+            `search` also periods that stand out in the spectrum and are confirmed.
+        harmonics: candidate numbers of harmonics of the year or the main season, selected by
+            blocked validation.
         forecaster: one family, whose unset settings are selected by validation, or `auto`, which
             compares all closed forms and selects the best one or a stacking of the best.
         intervals: `static` widths from errors before the test part, or `adaptive` widths, which
@@ -158,6 +165,7 @@ class ForecastingConfig(SeededConfig):
     split: SplitConfig = SplitConfig()
     inputs: PositiveInt = 8
     leads: PositiveInt = 8
+    season: Literal["calendar", "search"] | list[Annotated[float, Field(ge=2)]] = "calendar"
     harmonics: list[NonNegativeInt] = Field(default=[1, 2, 3, 4], min_length=1)
     pod: PodConfig = PodConfig()
     forecaster: Annotated[ForecasterConfig | Literal["auto"], Choice(forecasters, ("auto",))] = (

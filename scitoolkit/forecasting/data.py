@@ -19,6 +19,7 @@ from scitoolkit.forecasting.field_matrix import (
     parse_bytes,
 )
 from scitoolkit.forecasting.field_store import allocate, row_blocks
+from scitoolkit.forecasting.gaps import filled
 from scitoolkit.forecasting.simulations import fields_of
 from scitoolkit.forecasting.windows import Array, Series, Windows
 from scitoolkit.io.campaign.index import SampleIndex
@@ -111,6 +112,8 @@ def to_grid(
     )
 
 
+POINT = "point"
+"""Dim of the only cell of a series without space."""
 ACCEPTS = Accepts(uneven=True, dates=True)
 """Differences that forecasters allow: gaps, across which no window extends."""
 
@@ -132,7 +135,7 @@ def read_field(
     """
     memory = parse_bytes(config.memory, key="data.memory")
     checked = [(where, *_checked(field, trained, where)) for where, field in fields_of(config)]
-    several = [_stretch(field, where, memory) for where, field, _ in checked]
+    several = [_stretch(field, where, memory, config.fill) for where, field, _ in checked]
     field, space = several[0].field, several[0].space
     where = str(config.path)
     found = _Finite(
@@ -237,7 +240,7 @@ class _Stretch:
     breakpoints: tuple[int, ...]
 
 
-def _stretch(field: xr.DataArray, where: str, memory: int) -> _Stretch:
+def _stretch(field: xr.DataArray, where: str, memory: int, fill: int = 0) -> _Stretch:
     """Read and check one simulation.
 
     Raises:
@@ -246,8 +249,16 @@ def _stretch(field: xr.DataArray, where: str, memory: int) -> _Stretch:
     check = check_field(field, where=where)
     if check.infinite:
         raise DataError(f"{check.infinite} infinite values", where=f"{where}: {field.name}")
-    axis = read_time_axis(field)
     time, space = time_dim(field), spatial_dims(field)
+    if fill:
+        field = filled(field, fill)
+        check = check_field(field, where=where)
+    if not space:
+        # A series without space is a field of one cell; its empty steps are gaps.
+        steps = np.setdiff1d(np.arange(field.sizes[time]), check.empty_steps)
+        field = field.isel({time: steps}).expand_dims(POINT, axis=1)
+        check, space = replace(check, empty_steps=()), (POINT,)
+    axis = read_time_axis(field)
     _only_time_and_space(field, time, space, where)
     field = field.transpose(time, *space)
     _no_empty_steps(check.empty_steps, field, where)

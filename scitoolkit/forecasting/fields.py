@@ -13,10 +13,18 @@ from scitoolkit.core.data_facts import DataFacts
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.forecasting.checks import field_warnings
-from scitoolkit.forecasting.coding import Coding, Physical, VariableCode, scaled, with_drivers
+from scitoolkit.forecasting.coding import (
+    Coding,
+    Physical,
+    VariableCode,
+    scaled,
+    with_cycles,
+    with_drivers,
+)
 from scitoolkit.forecasting.config import DriverConfig, FieldConfig, ForecastingConfig
 from scitoolkit.forecasting.data import FieldData, FieldSplits, read_field, split_field
 from scitoolkit.forecasting.field_store import allocate
+from scitoolkit.forecasting.seasons import clock, cycles, find_seasons
 from scitoolkit.forecasting.simulations import simulation_parameters
 from scitoolkit.forecasting.windows import Array, Series
 from scitoolkit.io.campaign.files import campaign_files
@@ -27,6 +35,9 @@ from scitoolkit.io.time_axis import decimal_years
 log: Logger = get_logger(__name__)
 
 VARIABLE = "variable"
+_SEASON_CELLS = 100
+_WEEKLY = 7 / 3 / 365
+"""Longest step in years that tells the days of a week apart."""
 _NEAR = 0.51
 """Largest distance of a driver's time from the field's, in steps of the driver."""
 
@@ -67,7 +78,7 @@ def open_field(
     data, units = read_variables(config.data, grid, trained)
     if coding is not None:
         warn_outside(coding, data.series.values)
-        return coded(data, coding, read_drivers(config.data, data.times))
+        return coded(data, coding, regressors(config.data, coding, data.times))
     warnings = tuple(field_warnings(data, config))
     for line in warnings:
         log.warning(line)
@@ -77,6 +88,7 @@ def open_field(
 def _fit_coding(data: FieldData, units: Sequence[str], config: ForecastingConfig) -> CodedField:
     """Return a coded field, with scales and effects of drivers estimated on its train part."""
     drivers = read_drivers(config.data, data.times)
+    seasons = _seasons(data, config)
     codes = codes_of(config.data, data, units)
     if config.data.parameters and len(data.simulations) < 2:
         raise DataError(
@@ -85,16 +97,68 @@ def _fit_coding(data: FieldData, units: Sequence[str], config: ForecastingConfig
             allowed="three or more simulations",
             fix="data.parameters=[]",
         )
-    if len(codes) == 1 and drivers is None:
-        return coded(data, Coding(codes, np.zeros((0, len(data.weights)))), None)
+    if len(codes) == 1 and drivers is None and len(seasons) < 2:
+        plain = Coding(codes, np.zeros((0, len(data.weights))), seasons=seasons)
+        return coded(data, plain, None)
     train = split_field(data, config).steps["train"]
     part = slice(train.start, train.stop)
-    coding = Coding(scaled(codes, data.series.values[part]), np.zeros((0, len(data.weights))))
+    none = np.zeros((0, len(data.weights)))
+    coding = Coding(scaled(codes, data.series.values[part]), none, seasons=seasons)
+    years = clock(data.times.values, seasons) if seasons else data.series.years
+    series = Series(coding.encode(data.series.values[part]), years[part])
     if drivers is not None:
-        series = Series(coding.encode(data.series.values[part]), data.series.years[part])
         names = [d.variable for d in config.data.drivers]
         coding = with_drivers(coding, names, series, drivers[part])
+    if len(seasons) > 1:
+        waves = cycles(data.times.values, seasons)
+        used = drivers if drivers is not None and coding.drivers else None
+        coding = with_cycles(coding, series, None if used is None else used[part], waves[part])
+        drivers = waves if used is None else np.hstack([used, waves])
     return coded(data, coding, drivers)
+
+
+def _seasons(data: FieldData, config: ForecastingConfig) -> tuple[float, ...]:
+    """Return the seasons of a field in steps, found or as configured; see `find_seasons`.
+
+    Several simulations have no season: their times begin anew.
+    """
+    if len(data.simulations) > 1 or data.times.size < 2:
+        return ()
+    dated = bool(np.isfinite(data.series.years).all())
+    if config.season == "calendar":
+        step = float(np.median(np.diff(data.series.years))) if dated else np.inf
+        if step > _WEEKLY:  # too coarse for the week and the day
+            return ()
+    train = split_field(data, config).steps["train"]
+    part = slice(train.start, train.stop)
+    values = data.series.values[part]
+    return find_seasons(
+        config.season, data.times.values[part], data.series.years[part], _few(values)
+    )
+
+
+def _few(values: Array) -> Array:
+    """Return at most `_SEASON_CELLS` evenly chosen cells (time, cell), which tell the season."""
+    return values[:, :: max(1, -(-values.shape[1] // _SEASON_CELLS))]
+
+
+def regressors(
+    config: FieldConfig, coding: Coding, times: xr.DataArray, ahead: np.ndarray | None = None
+) -> Array | None:
+    """Return drivers and cycles of further seasons (time, column); None without either.
+
+    Args:
+        config: of the field.
+        coding: of a fitted surrogate.
+        times: of the field.
+        ahead: forecast times after the end of the field, which are appended.
+    """
+    drivers = read_drivers(config, times, ahead)
+    if len(coding.seasons) < 2:
+        return drivers
+    waves = cycles(times.values, coding.seasons, 0 if ahead is None else len(ahead))
+    used = drivers is not None and len(coding.drivers) > waves.shape[1]
+    return np.hstack([drivers, waves]) if drivers is not None and used else waves
 
 
 def coded(data: FieldData, coding: Coding, drivers: Array | None) -> CodedField:
@@ -109,6 +173,9 @@ def coded(data: FieldData, coding: Coding, drivers: Array | None) -> CodedField:
         DataError: the coding needs drivers and none are given.
     """
     physical = Physical(coding, drivers if coding.drivers else None)
+    if coding.seasons:
+        periods = clock(data.times.values, coding.seasons)
+        data = replace(data, series=Series(data.series.values, periods))
     if coding.trivial:
         return CodedField(data, physical)
     values = coding.encode(data.series.values)

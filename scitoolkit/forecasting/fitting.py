@@ -16,20 +16,17 @@ from scitoolkit.forecasting.config import ForecastingConfig
 from scitoolkit.forecasting.data import FieldData, FieldSplits
 from scitoolkit.forecasting.fields import CodedField, unit_of
 from scitoolkit.forecasting.forecasters.base import Forecaster, ForecasterConfig
-from scitoolkit.forecasting.forecasters.climatology import (
-    AnomalyPersistenceConfig,
-    Climatology,
-    ClimatologyConfig,
-)
-from scitoolkit.forecasting.forecasters.damped_anomaly import MemoryConfig
+from scitoolkit.forecasting.forecasters.climatology import Climatology, ClimatologyConfig
+from scitoolkit.forecasting.forecasters.damped_anomaly import DampedAnomalyConfig
 from scitoolkit.forecasting.forecasters.lstm import LstmCorrection, LstmCorrectionConfig
+from scitoolkit.forecasting.forecasters.persistence import PersistenceConfig
 from scitoolkit.forecasting.intervals import error_model
 from scitoolkit.forecasting.metrics import rmse_per_lead
 from scitoolkit.forecasting.network_config import FIXED_BASES
 from scitoolkit.forecasting.pod import POD
 from scitoolkit.forecasting.selection import lead_factors
 from scitoolkit.forecasting.surrogate import ForecastSurrogate
-from scitoolkit.forecasting.windows import Array
+from scitoolkit.forecasting.windows import Array, Series
 
 log: Logger = get_logger(__name__)
 
@@ -88,7 +85,8 @@ def prepare(
     rank = config.pod.rank if isinstance(config.pod.rank, int) else 1
     setting = setting_of(data, parts, rank, config)
     fields = data.fields()
-    pod = fit_pod(fields, parts.steps["train"], setting.harmonics, config)
+    seasons = field.physical.coding.seasons
+    pod = fit_pod(fields, parts.steps["train"], setting.harmonics, config, bool(seasons))
     setting = setting_of(data, parts, pod.rank_, config)
     selection = _select(Chooser(data, parts, setting, config, tuned=tuned), config, tuned)
     modes = pod.modes_.values.reshape(pod.rank_, -1)[:, fields.grid.values.ravel()]
@@ -105,9 +103,9 @@ def prepare(
 def _select(chooser: Chooser, config: ForecastingConfig, tuned: bool) -> Selection:
     """Return the selection; a model with a fixed base compares that family only."""
     bases: dict[str, ForecasterConfig] = {
-        "damped_residual_lstm": MemoryConfig(),
+        "damped_residual_lstm": DampedAnomalyConfig.tuned(),
         "pod_lstm": ClimatologyConfig(),
-        "increment_lstm": AnomalyPersistenceConfig(),
+        "increment_lstm": PersistenceConfig(anomalies=True),
     }
     only = bases.get(config.model.name)
     if only is not None:
@@ -135,13 +133,31 @@ def network_config(base: ForecasterConfig, config: ForecastingConfig) -> LstmCor
     )
 
 
-def fit_pod(data: FieldData, steps: range, harmonics: int, config: ForecastingConfig) -> POD:
-    """Return the POD of the anomalies of the training steps."""
+def fit_pod(
+    data: FieldData,
+    steps: range,
+    harmonics: int,
+    config: ForecastingConfig,
+    other_season: bool = False,
+) -> POD:
+    """Return the POD of the anomalies of the training steps.
+
+    Args:
+        data: coded field.
+        steps: of the train part.
+        harmonics: of the season.
+        config: of the job.
+        other_season: whether the season is another one than the year of the dates.
+    """
     part = slice(steps.start, steps.stop)
-    field = data.to_grid(data.series.values[part], (data.time_name,))
+    values = data.series.values[part]
+    if other_season:
+        series = Series(values, data.series.years[part])
+        values = Climatology(harmonics).fit([series]).anomalies(series).values
+    field = data.to_grid(values, (data.time_name,))
     field = field.assign_coords({data.time_name: data.times.values[part]})
     field = field.rename(data.name).assign_attrs({"units": data.units} if data.units else {})
-    dates = np.isfinite(data.series.years).all()
+    dates = np.isfinite(data.series.years).all() and not other_season
     rank = config.pod.rank
     most = min(data.series.values.shape[1], len(steps) - 2 * harmonics - 2)
     return POD(
@@ -249,7 +265,7 @@ def _record(
         "entries": [
             {
                 "label": e.config.label(),
-                "title": e.config.title,
+                "title": e.config.titled(),
                 "validation": e.validation,
                 "blocked": e.blocked,
                 "stable": e.stable,

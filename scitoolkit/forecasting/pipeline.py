@@ -23,15 +23,17 @@ from scitoolkit.forecasting.fields import (
     coded,
     open_field,
     open_split,
-    read_drivers,
     read_variables,
+    regressors,
     warn_outside,
 )
-from scitoolkit.forecasting.forecasters import Forecaster, forecasters
+from scitoolkit.forecasting.forecasters import Forecaster
+from scitoolkit.forecasting.forecasters.base import stored_config
 from scitoolkit.forecasting.forecasters.lstm import LstmCorrection
 from scitoolkit.forecasting.forecasters.persistence import Persistence
 from scitoolkit.forecasting.parameters import network_cost
 from scitoolkit.forecasting.search_trial import prepared, validation_scores
+from scitoolkit.forecasting.seasons import clock
 from scitoolkit.forecasting.surrogate import ForecastSurrogate, forecast_dataset
 from scitoolkit.forecasting.task import ForecastTask
 from scitoolkit.forecasting.windows import Series, Windows
@@ -178,8 +180,11 @@ def predict(directory: Path, source: Path, output: Path) -> None:
         )
     warn_outside(surrogate.coding, data.series.values)
     valid = times_after(data.times.values, config.leads)
+    seasons = surrogate.coding.seasons
     years = np.concatenate([data.series.years, decimal_years(valid)])
-    field = coded(data, surrogate.coding, read_drivers(given, data.times, valid))
+    if seasons:
+        years = clock(data.times.values, seasons, config.leads)
+    field = coded(data, surrogate.coding, regressors(given, surrogate.coding, data.times, valid))
     series = Series(field.data.series.values, years)
     windows = Windows(series, np.array([start]), config.inputs, config.leads)
     factors: Any = 1.0
@@ -330,7 +335,7 @@ def _baselines(
 
     They are fitted to the surrogate's training steps.
     """
-    winner = next(e["config"]["name"] for e in record["entries"] if e["label"] == record["winner"])
+    winner = next(e["title"] for e in record["entries"] if e["label"] == record["winner"])
     found: dict[str, Forecaster] = {
         "persistence": Persistence(),
         "climatology": surrogate.climatology,
@@ -346,7 +351,7 @@ def _baselines(
     )
     memo: dict[Any, Any] = {}
     for entry in record["entries"]:
-        chosen = forecasters.get(entry["config"]["name"]).model_validate(entry["config"])
+        chosen = stored_config(entry["config"])
         if entry["closed_form"] and entry["label"] != record["winner"] and entry["stable"]:
             found[entry["title"]] = chosen.build(surrogate.setting).fit(segments, memo)
     return found

@@ -18,6 +18,7 @@ from scitoolkit.io.campaign.more_layouts import layout_of
 from scitoolkit.io.campaign.open import OpenCampaign
 from scitoolkit.io.campaign.parameters import parameter_values
 from scitoolkit.io.fields import open_fields
+from scitoolkit.io.table import is_table
 
 
 def fields_of(config: FieldConfig) -> Iterator[tuple[str, xr.DataArray]]:
@@ -27,6 +28,11 @@ def fields_of(config: FieldConfig) -> Iterator[tuple[str, xr.DataArray]]:
         DataError: unusable file or variable, or simulations that differ in layout or units.
     """
     files = campaign_files(config.path)
+    if len(files) == 1 and is_table(files[0]):
+        units = {config.variable: config.units} if config.units else None
+        with open_fields(files[0], [config.variable], units=units) as dataset:
+            yield str(files[0]), dataset[config.variable]
+        return
     header = read_header(files[0])
     layout, options = layout_of(header), Options(dims=config.dims, files=config.files, gaps="allow")
     if len(files) == 1 and not _holds_several(config, layout.arrays(header, options), layout):

@@ -16,14 +16,14 @@ from scitoolkit.core.errors import CheckpointError
 from scitoolkit.core.files import replacing
 from scitoolkit.forecasting.coding import Coding, VariableCode
 from scitoolkit.forecasting.conformal import width_factors
-from scitoolkit.forecasting.data import to_grid
+from scitoolkit.forecasting.data import POINT, to_grid
 from scitoolkit.forecasting.fields import VARIABLE, CodedField, named_parts
 from scitoolkit.forecasting.forecasters.base import (
     Forecaster,
     ForecasterConfig,
     Setting,
-    forecasters,
     prefixed,
+    stored_config,
     within,
 )
 from scitoolkit.forecasting.forecasters.climatology import Climatology
@@ -116,7 +116,7 @@ class ForecastSurrogate:
         stored["grid"] = np.packbits(self.grid.values.ravel())
         header = {
             **self.header,
-            "format": FORMATS[not self.coding.trivial],
+            "format": FORMATS[not self.coding.trivial or bool(self.coding.seasons)],
             "grid": _describe_grid(self.grid, stored),
             "forecaster": self.config.model_dump(mode="json"),
             "shared": shared,
@@ -179,8 +179,7 @@ class ForecastSurrogate:
             weights=stored["weights"].astype(np.float64),
         )
         arrays = unpack(stored, header["shared"])
-        given = header["forecaster"]
-        config = forecasters.get(given["name"]).model_validate(given)
+        config = stored_config(header["forecaster"])
         climatology = Climatology(setting.harmonics).restore(within("climatology", arrays))
         return cls(
             config,
@@ -268,7 +267,10 @@ def forecast_dataset(
             attrs = {"units": unit} if unit else {}
             out[name + suffix] = own.assign_attrs(attrs, long_name=f"{name}: {text}")
     leads = np.arange(1, len(valid) + 1)
-    return xr.Dataset(out).assign_coords(
+    dataset = xr.Dataset(out)
+    return (
+        dataset.isel({POINT: 0}, drop=True) if POINT in dataset.dims else dataset
+    ).assign_coords(
         lead=("lead", leads, {"long_name": "steps after the last input"}),
         valid_time=("lead", valid, {"long_name": "forecast time"}),
     )

@@ -15,7 +15,7 @@ from scitoolkit.core.model_folder import ModelFolder
 from scitoolkit.core.traced import ArraySpec
 from scitoolkit.forecasting.coding import VariableCode
 from scitoolkit.forecasting.config import ForecastingConfig
-from scitoolkit.forecasting.fields import read_drivers, read_variables
+from scitoolkit.forecasting.fields import read_variables, regressors
 from scitoolkit.forecasting.surrogate import ForecastSurrogate
 
 log: Logger = get_logger(__name__)
@@ -162,7 +162,8 @@ def _values(
         steps = folder.record()["steps"]
         part = slice(steps["train"][0], steps["validation"][1])
         data, _ = read_variables(config.data, found.grid)
-        drivers = read_drivers(config.data, data.times) if found.coding.drivers else None
+        coding = found.coding
+        drivers = regressors(config.data, coding, data.times) if coding.drivers else None
     except (DataError, KeyError) as error:
         log.warning("the range of the training inputs is unknown: %s", error)
         near = np.linspace(0, 1, 2 * found.setting.inputs)[:, None]

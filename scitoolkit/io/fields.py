@@ -38,6 +38,7 @@ from scitoolkit.io.coordinates import (
 from scitoolkit.io.formats.base import format_of, recognised, unreadable
 from scitoolkit.io.netcdf_writer import write_netcdf
 from scitoolkit.io.roles import role_by_metadata, role_by_name
+from scitoolkit.io.table import is_table, open_table
 from scitoolkit.io.written import refusing
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def open_fields(
     dims: Dims | None = None,
     chunks: Any = None,
 ) -> xr.Dataset:
-    """Open files lazily: NetCDF3, NetCDF4, HDF5, Zarr, .npy, or any format xarray can open.
+    """Open files lazily: NetCDF3, NetCDF4, HDF5, Zarr, .npy, any format xarray can open, or CSV.
 
     Packed values (`scale_factor`, `add_offset`, `_FillValue`, `missing_value`) are unpacked, and
     times decoded with the file's calendar.
@@ -199,6 +200,9 @@ def packages_for(path: PathLike | Sequence[PathLike]) -> tuple[str, ...]:
 
 
 def _open_one(path: Path, dims: Dims | None, chunks: Any) -> xr.Dataset:
+    if is_table(path):
+        table = open_table(path)
+        return table if chunks is None else table.chunk(chunks)
     found = format_of(path)
     try:
         with warnings.catch_warnings():

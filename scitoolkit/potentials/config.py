@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from scitoolkit.core.config import Config, DataPath, refuse_unused
+from scitoolkit.core.config import Config, DataPaths, refuse_unused
 from scitoolkit.core.draw import DrawConfig
 from scitoolkit.core.errors import BackendError
 from scitoolkit.core.job_config import SeededConfig
@@ -54,9 +54,9 @@ class AtomsConfig(Config):
     generator: Annotated[Config, Choice(kind("generator"))] | None = None
     draw: DrawConfig = DrawConfig()
     teaching: TeachingConfig = TeachingConfig()
-    path: list[DataPath] = Field(default_factory=list)
-    validation: list[DataPath] = Field(default_factory=list)
-    test: list[DataPath] = Field(default_factory=list)
+    path: DataPaths = Field(default_factory=list)
+    validation: DataPaths = Field(default_factory=list)
+    test: DataPaths = Field(default_factory=list)
     labels: LabelConfig = LabelConfig()
 
     @model_validator(mode="after")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from scitoolkit.core.contracts import Batch
 from scitoolkit.core.data_facts import DataFacts
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.model_folder import ModelFolder
-from scitoolkit.core.suggest import nearest_name
 from scitoolkit.io.atoms import AtomsCollection
 from scitoolkit.ops.low_rank import add_low_rank_changes
 from scitoolkit.potentials.data import GraphSet
@@ -27,6 +25,7 @@ from scitoolkit.potentials.model import Potential
 from scitoolkit.potentials.model_config import ModelConfig
 from scitoolkit.potentials.saved import load_model
 from scitoolkit.potentials.start_config import StartConfig
+from scitoolkit.surrogate.fine_tuning import matched_names
 
 CHOSEN = {"name", "precision", "seed"}
 """Settings of a model that fine-tuning takes from the configuration, not from the weights."""
@@ -125,21 +124,6 @@ def adopt(model: Potential, source: Potential) -> None:
         model.extend(source)
 
 
-def freeze(model: Potential, patterns: Sequence[str]) -> int:
-    """Freeze the parameters that match a pattern; return the number of trainable values left.
-
-    Raises:
-        ConfigError: a pattern matches no parameter, or no trainable parameter is left.
-    """
-    names = dict(model.named_parameters())
-    for name in _matched(names, patterns, "start.frozen"):
-        names[name].requires_grad_(False)
-    left = sum(p.numel() for p in names.values() if p.requires_grad)
-    if not left:
-        raise ConfigError("all parameters are frozen, none is left to train", where="start.frozen")
-    return left
-
-
 def train_low_rank(model: Potential, start: StartConfig, seed: int) -> None:
     """Train low-rank changes of the parameters of `start.low_rank`; freeze all others.
 
@@ -151,32 +135,12 @@ def train_low_rank(model: Potential, start: StartConfig, seed: int) -> None:
     if start.low_rank is None:
         return
     names = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    chosen = _matched(names, start.low_rank.parameters, "start.low_rank.parameters")
-    whole = _matched(names, model.readout, "readout") if start.heads == "separate" else set()
+    chosen = matched_names(names, start.low_rank.parameters, "start.low_rank.parameters")
+    whole = matched_names(names, model.readout, "readout") if start.heads == "separate" else set()
     generator = torch.Generator().manual_seed(seed)
     add_low_rank_changes(model, sorted(chosen - whole), start.low_rank.rank, generator)
     for name in names.keys() - chosen - whole:
         names[name].requires_grad_(False)
-
-
-def _matched(names: Collection[str], patterns: Sequence[str], where: str) -> set[str]:
-    """Return the names that match a pattern.
-
-    Raises:
-        ConfigError: a pattern matches none.
-    """
-    out: set[str] = set()
-    for pattern in patterns:
-        matched = fnmatch.filter(names, pattern)
-        if not matched:
-            raise ConfigError(
-                f"no parameter is called {pattern!r}",
-                where=where,
-                allowed=", ".join(sorted({_group(name) for name in names})),
-                fix=nearest_name(pattern, list(names)) or "",
-            )
-        out.update(matched)
-    return out
 
 
 @torch.no_grad()
@@ -225,12 +189,6 @@ def perturb(model: Potential, relative: float, seed: int) -> None:
             noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
             scale = relative * parameter.double().square().mean().sqrt()
             parameter.add_((scale * noise).to(parameter))
-
-
-def _group(name: str) -> str:
-    """Return the pattern of a parameter's module: `layers.0.*` of `layers.0.convolution.up.0`."""
-    parts = name.split(".")
-    return name if len(parts) == 1 else f"{'.'.join(parts[:2])}*"
 
 
 def drawn_replay(frames: AtomsCollection, number: int | None, seed: int) -> list[int]:

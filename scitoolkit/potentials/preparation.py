@@ -17,7 +17,6 @@ from scitoolkit.potentials.fine_tuning import (
     ReplayedGraphs,
     adopt,
     drawn_replay,
-    freeze,
     merged_species,
     source_facts,
     source_model,
@@ -31,6 +30,7 @@ from scitoolkit.potentials.reference_energies import (
     set_reference_energies,
     training_frames,
 )
+from scitoolkit.surrogate.fine_tuning import freeze
 
 
 @dataclass

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import Field, PositiveInt, model_validator
 
-from scitoolkit.core.config import Config, DataPath
+from scitoolkit.core.config import Config, DataPaths
 from scitoolkit.core.content import find_content
 from scitoolkit.core.errors import ScitoolkitError
 from scitoolkit.core.model_folder import ModelFolder
@@ -58,12 +58,12 @@ class StartConfig(Config):
     path: str = Field(min_length=1)
     frozen: list[str] = Field(default_factory=list)
     new_elements: Literal["refuse", "add"] = "refuse"
-    replay: list[DataPath] = Field(default_factory=list)
+    replay: DataPaths = Field(default_factory=list)
     replay_frames: PositiveInt | None = None
     head: str | None = None
     low_rank: LowRankChangeConfig | None = None
     heads: Literal["shared", "separate"] = "shared"
-    former: list[DataPath] = Field(default_factory=list)
+    former: DataPaths = Field(default_factory=list)
 
     @model_validator(mode="after")
     def _needs_replay(self) -> StartConfig:

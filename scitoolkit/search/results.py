@@ -112,7 +112,10 @@ def _verdict(history: History) -> Verdict | None:
         others = {f"trial {f['trial']}": sign * f["mean"] for f in finalists[1:]}
     else:
         others = {"the no-network forecast": without}
+    noise = first["spread"]
     seeds = "one seed" if first["seeds"] == 1 else f"mean of {first['seeds']} seeds"
+    if noise is not None:
+        seeds += f", standard deviation {noise:.2g}"
     verdict = Verdict.among(
         {"winner": number(ours), **others},
         "winner",
@@ -122,7 +125,6 @@ def _verdict(history: History) -> Verdict | None:
     )
     if verdict is None or verdict.rival is None:
         return verdict
-    noise = first["spread"]
     tie = noise is not None and abs(verdict.ours - verdict.rival) <= noise
     return verdict.model_copy(update={"tie": tie})
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from scitoolkit.core.contracts import Batch, Progress, Task
+from scitoolkit.core.seeds import derive_seed
 
 
 class Members(nn.Module):
@@ -22,9 +23,31 @@ class Members(nn.Module):
         super().__init__()
         self.members: nn.ModuleList = nn.ModuleList(members)
 
-    def forward(self, *inputs: Any) -> Tensor:
-        """Return the mean over members of the output, a tensor of the shape of one member's."""
-        return torch.stack([member(*inputs) for member in self.members]).mean(0)
+    def forward(self, *inputs: Any) -> Any:
+        """Return the mean over members of each output: a tensor, or a tuple of them, as a member.
+
+        Tensors have the shapes of one member's.
+        """
+        answers = [member(*inputs) for member in self.members]
+        if isinstance(answers[0], tuple):
+            return tuple(torch.stack(parts).mean(0) for parts in zip(*answers, strict=True))
+        return torch.stack(answers).mean(0)
+
+
+def members_of(model: nn.Module) -> list[nn.Module]:
+    """Return the members of an ensemble, or the model itself in a list."""
+    return list(model.members) if isinstance(model, Members) else [model]
+
+
+def member_seeds(config: Any) -> list[int]:
+    """Return the seed of each member; the first has the job's.
+
+    Args:
+        config: with `seed`, and `members` or `uncertainty.members` if it has ensembles.
+    """
+    uncertainty = getattr(config, "uncertainty", None)
+    count = int(getattr(uncertainty if uncertainty is not None else config, "members", 1))
+    return [config.seed, *(derive_seed(config.seed, n) for n in range(1, count))]
 
 
 class MembersTask:
@@ -35,8 +58,8 @@ class MembersTask:
         tasks: the task of each member.
     """
 
-    def __init__(self, model: Members, tasks: Sequence[Task]) -> None:
-        self.model: Members = model
+    def __init__(self, model: nn.Module, tasks: Sequence[Task]) -> None:
+        self.model: nn.Module = model
         self._tasks = list(tasks)
 
     def at(self, progress: Progress) -> None:

@@ -4,21 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from scitoolkit.core.data_facts import problems
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.job import Artifacts, Finding
+from scitoolkit.core.lazy import load_name
 from scitoolkit.core.results import Results
 from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.core.traced import TracedFunction
-from scitoolkit.surrogate.lifecycle import fit, load, open_checked, save, start, test_rows
-from scitoolkit.surrogate.stages import Stages, Traceable
-from scitoolkit.training import TrainingJob, current_rank
+from scitoolkit.training import TrainingJob
+
+if TYPE_CHECKING:
+    from scitoolkit.surrogate.stages import Stages
+
+
+class StagesAt:
+    """Stages that are imported when a job first reads them, as torch takes a second to import.
+
+    Args:
+        name: `module:Class`.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._stages: Stages | None = None
+
+    def __get__(self, job: object, kind: type) -> Stages:
+        if self._stages is None:
+            self._stages = load_name(self._name)()
+        assert self._stages is not None
+        return self._stages
 
 
 class SurrogateJob(TrainingJob):
     """A job that a domain completes with `stages` and `config_class`.
+
+    Attributes:
+        stages: an instance, or `StagesAt` that names their class.
 
     Example:
         class SteadyJob(SurrogateJob):
@@ -26,53 +50,73 @@ class SurrogateJob(TrainingJob):
             stages = SteadyStages()
     """
 
-    stages: ClassVar[Stages]
+    stages: ClassVar[Stages | StagesAt]
+
+    # Functions import what imports torch: `validate --no-data` and `ls` do without.
 
     def validate(self, config: Any) -> Sequence[Finding]:
         """Open the data and report what is wrong with them."""
+        from scitoolkit.surrogate.lifecycle import close
+        from scitoolkit.surrogate.stages import Examines
+
         data = self.stages.open(config, config.data.path)
-        facts, accepts = self.stages.facts(config, data), self.stages.accepts(config)
-        differences = [
-            Finding(str(d), "data", "error" if d.level == "error" else "warning")
-            for d in problems(facts, accepts)
-        ]
-        return [*super().validate(config), *differences]
+        try:
+            facts, accepts = self.stages.facts(config, data), self.stages.accepts(config)
+            findings = [
+                Finding(str(d), "data", "error" if d.level == "error" else "warning")
+                for d in problems(facts, accepts)
+            ]
+            if isinstance(self.stages, Examines) and not any(f.level == "error" for f in findings):
+                findings += self.stages.examine(config, data)
+        finally:
+            close(data)
+        return [*super().validate(config), *findings]
 
     def check(self, config: Any) -> Mapping[str, Any]:
         """Do everything up to the loss of one batch; write nothing."""
-        begun = start(self.stages, config, sample=True)
-        loader = self.stages.loader(config, begun.opened, "train", begun.model)
-        loss, _ = begun.task.loss(next(iter(loader)))
-        return {
-            "samples": {part: len(rows) for part, rows in begun.opened.parts.items()},
-            "units": {v.name: v.units for v in begun.opened.facts.variables},
-            "parameters": sum(p.numel() for p in begun.model.parameters()),
-            "first_loss": float(loss.detach()),
-        }
+        from scitoolkit.surrogate.lifecycle import first_batch, sizes, start
+        from scitoolkit.surrogate.stages import Describes
+
+        with TemporaryDirectory() as folder:
+            begun = start(self.stages, config, Path(folder), sample=True)
+            try:
+                loader, opened = begun.loaders["train"], begun.opened
+                loss, _ = begun.task.loss(first_batch(loader))
+                told = self.stages.describe(opened) if isinstance(self.stages, Describes) else {}
+                explain = getattr(loader, "explain", None)
+                return {
+                    "units": {v.name: v.units for v in opened.facts.variables},
+                    **told,
+                    "samples": sizes(opened.parts),
+                    "parameters": sum(p.numel() for p in begun.model.parameters()),
+                    "first_loss": float(loss.detach()),
+                    **({"loader": explain()} if explain else {}),
+                }
+            finally:
+                begun.close()
 
     def train(self, config: Any, run: RunDirectory, *, resume: bool = False) -> None:
         """Train, and save the best weights in `model/`."""
-        begun = start(self.stages, config)
-        trainer = fit(self.stages, config, begun, run, resume=resume)
-        if current_rank() == 0:
-            record = {"best": trainer.best, "steps": trainer.step}
-            save(self.stages, config, begun, run, record)
+        from scitoolkit.surrogate.lifecycle import train
+
+        train(self.stages, config, run, resume=resume)
 
     def evaluate(self, directory: Path, data: Path | None = None) -> Results:
         """Score the test part of a run, or all samples of another file."""
-        trained = load(self.stages, self.config_class, directory)
-        path = trained.config.data.path if data is None else data
-        opened = open_checked(self.stages, trained.config, path, trained.facts)
-        rows = test_rows(trained.folder) if data is None else None
-        results = self.stages.evaluate(trained.config, trained.model, opened, rows)
-        trained.folder.write_results(results, data)
-        return results
+        from scitoolkit.surrogate.lifecycle import evaluate
+
+        return evaluate(self.stages, self.config_class, directory, data)
 
     def predict(self, directory: Path, source: Path, output: Path) -> None:
         """Apply a surrogate to a file."""
+        from scitoolkit.surrogate.lifecycle import close, load, open_checked
+
         trained = load(self.stages, self.config_class, directory)
         opened = open_checked(self.stages, trained.config, source, trained.facts)
-        self.stages.predict(trained.config, trained.model, opened, output)
+        try:
+            self.stages.predict(trained.config, trained.model, opened, output)
+        finally:
+            close(opened)
 
     def traced(self, directory: Path) -> Sequence[TracedFunction]:
         """Return the surrogate as functions of arrays.
@@ -80,6 +124,9 @@ class SurrogateJob(TrainingJob):
         Raises:
             ConfigError: the domain's models are no functions of plain arrays.
         """
+        from scitoolkit.surrogate.lifecycle import load
+        from scitoolkit.surrogate.stages import Traceable
+
         if not isinstance(self.stages, Traceable):
             raise ConfigError(
                 "the models of this domain take no plain arrays", where=str(directory)
@@ -91,13 +138,19 @@ class SurrogateJob(TrainingJob):
         self, config: Any, run: RunDirectory, *, resume: bool = False
     ) -> Mapping[str, float]:
         """Train a trial; return its scores on the validation part, never on the test part."""
-        begun = start(self.stages, config)
-        fit(self.stages, config, begun, run, resume=resume)
-        if current_rank() != 0:
-            return {}
-        opened = begun.opened
-        rows = [int(row) for row in opened.parts.get("validation", ())] or opened.parts["train"]
-        results = self.stages.evaluate(config, begun.model.eval(), opened.data, rows)
+        from scitoolkit.surrogate.lifecycle import fit, start
+        from scitoolkit.training import current_rank
+
+        begun = start(self.stages, config, run.path)
+        try:
+            fit(self.stages, config, begun, run, resume=resume)
+            if current_rank() != 0:
+                return {}
+            opened = begun.opened
+            rows = opened.parts["validation" if "validation" in begun.loaders else "train"]
+            results = self.stages.evaluate(config, begun.model.eval(), opened.data, rows)
+        finally:
+            begun.close()
         numbers = {n: v for n, v in results.metrics.items() if isinstance(v, (int, float))}
         return {name: float(value) for name, value in numbers.items()}
 

@@ -2,34 +2,57 @@
 
 A model is rebuilt from configuration, facts and measured numbers, never from data, so that a
 surrogate needs no training file. Optional keys of a configuration that the functions read:
-`members` (an ensemble) and `weights_dtype` (weights in few bits).
+`members` or `uncertainty.members` (an ensemble), `weights_dtype` (weights in few bits) and
+`data.test` (files for testing).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import nn
 
-from scitoolkit.core.contracts import Task
-from scitoolkit.core.data_facts import DataFacts, compare, problems, refuse
+from scitoolkit.core.contracts import Batch, Loader, Task
+from scitoolkit.core.data_facts import Accepts, DataFacts, compare, problems, refuse
+from scitoolkit.core.devices import placed
 from scitoolkit.core.errors import CheckpointError, DataError
+from scitoolkit.core.log import get_logger
 from scitoolkit.core.model_folder import ModelFolder
+from scitoolkit.core.results import Results
 from scitoolkit.core.run_directory import RunDirectory
-from scitoolkit.core.seeds import derive_seed
-from scitoolkit.io.loader import ArraySource, BatchLoader
-from scitoolkit.surrogate.ensemble import Members, MembersTask
-from scitoolkit.surrogate.stages import Calibrates, Finalises, Opened, Parts, Stages
+from scitoolkit.io.fields import write_fields
+from scitoolkit.io.loader import ArraySource, BatchLoader, PlannedLoader
+from scitoolkit.io.loader.cursor import tensors
+from scitoolkit.surrogate.ensemble import Members, MembersTask, member_seeds, members_of
+from scitoolkit.surrogate.stages import (
+    Calibrates,
+    Ensembles,
+    Finalises,
+    Indexes,
+    Opened,
+    Parts,
+    Produces,
+    Records,
+    Reports,
+    Rows,
+    Stages,
+    Trained,
+)
 from scitoolkit.training import Trainer, current_rank, load_best, world_size
 from scitoolkit.training.processes import on_rank_zero
 from scitoolkit.training.rounded_weights import restored, rounded
 
-MEASURED_BYTES = 64 * 2**10
-"""Largest size of `measured` as JSON: arrays belong into buffers of the model."""
+log = get_logger(__name__)
+T = TypeVar("T", bound=nn.Module)
+MEASURED_BYTES = 16 * 2**20
+"""Largest size of `measured` as JSON, in the header of the weights: coordinates and a mask of a
+grid fit, arrays of values belong into buffers of the model."""
 
 
 @dataclass(frozen=True)
@@ -40,31 +63,45 @@ class Start:
         opened: data, facts, split and measured numbers.
         model: untrained, on the CPU.
         task: loss and metrics of the model or of the ensemble.
+        loaders: batches of `train`, and of `validation` unless that part is empty.
     """
 
     opened: Opened
-    model: nn.Module
+    model: Any
     task: Task
+    loaders: Mapping[str, Loader]
+
+    def close(self) -> None:
+        """Close the loaders and the data."""
+        for loader in self.loaders.values():
+            close(loader)
+        close(self.opened.data)
 
 
-@dataclass(frozen=True)
-class Trained:
-    """A stored surrogate.
-
-    Attributes:
-        config: of the run.
-        model: with its weights, in evaluation mode.
-        facts: of the training data.
-        folder: where it is stored.
-    """
-
-    config: Any
-    model: nn.Module
-    facts: DataFacts
-    folder: ModelFolder
+def close(thing: Any) -> None:
+    """Close what can be closed."""
+    end = getattr(thing, "close", None)
+    if end is not None:
+        end()
 
 
-def open_checked(stages: Stages, config: Any, path: Any, trained: DataFacts | None = None) -> Any:
+def source_path(stages: Stages, config: Any, directory: Path | None) -> Any:
+    """Return the path of the training data of a run."""
+    if isinstance(stages, Produces) and directory is not None:
+        files = stages.files(config, Path(directory))
+        if files is not None:
+            return files
+    return config.data.path
+
+
+def open_checked(
+    stages: Stages,
+    config: Any,
+    path: Any,
+    trained: DataFacts | None = None,
+    *,
+    keep: bool | None = None,
+) -> Any:
     """Open data; refuse what is wrong or differs, convert what can be converted.
 
     The only way from a path to data, in training and in use.
@@ -74,17 +111,25 @@ def open_checked(stages: Stages, config: Any, path: Any, trained: DataFacts | No
         config: of the job.
         path: files to open.
         trained: facts of the training data; None in training itself.
+        keep: for training data, whether an index of the files may be stored; None in use.
 
     Raises:
         DataError: with every difference that changes the result, both sides and the remedy.
     """
-    data = stages.open(config, path)
-    facts, accepts = stages.facts(config, data), stages.accepts(config)
-    differences = problems(facts, accepts)
-    if trained is not None:
-        differences += compare(trained, facts, accepts)
-    refuse(differences, str(path))
-    return stages.convert(data, differences)
+    if keep is not None and isinstance(stages, Indexes):
+        data = stages.open_indexed(config, path, keep)
+    else:
+        data = stages.open(config, path)
+    try:
+        facts, accepts = stages.facts(config, data), stages.accepts(config)
+        differences = problems(facts, accepts)
+        if trained is not None:
+            differences += compare(trained, facts, accepts)
+        refuse(differences, str(getattr(data, "where", path)))
+        return stages.convert(data, differences, trained)
+    except BaseException:
+        close(data)
+        raise
 
 
 def require_disjoint(parts: Parts, where: str) -> None:
@@ -93,67 +138,126 @@ def require_disjoint(parts: Parts, where: str) -> None:
     Raises:
         DataError: with the parts and the first sample that they share.
     """
-    seen: dict[int, str] = {}
-    for part, rows in parts.items():
-        for row in rows:
-            if int(row) in seen:
-                raise DataError(
-                    f"sample {int(row)} is in {seen[int(row)]} and {part}",
-                    where=where,
-                    allowed="every sample in one part",
-                )
-            seen[int(row)] = part
+    names = list(parts)
+    edges = sorted((*ends, n) for n, part in enumerate(names) for ends in _edges(parts[part]))
+    for (_, stop, one), (first, _, other) in pairwise(edges):
+        if first < stop:
+            both = sorted((one, other))
+            raise DataError(
+                f"sample {first} is in {names[both[0]]} and {names[both[1]]}",
+                where=where,
+                allowed="every sample in one part",
+            )
     if not len(parts.get("train", ())):
         raise DataError("the training part is empty", where=where, fix="more samples")
 
 
-def build(stages: Stages, config: Any, facts: DataFacts, measured: Mapping[str, Any]) -> nn.Module:
+def _edges(rows: Rows) -> list[tuple[int, int]]:
+    """Return (first sample, end) of each entry that is not empty."""
+    entries = (r if isinstance(r, range) else range(int(r), int(r) + 1) for r in rows)
+    return [(r.start, r.stop) for r in entries if len(r)]
+
+
+def build(stages: Stages, config: Any, facts: DataFacts | None, measured: Mapping[str, Any]) -> Any:
     """Return an untrained model, or the members of an ensemble; the first has the job's seed."""
-    count = int(getattr(config, "members", 1))
-    seeds = [config.seed, *(derive_seed(config.seed, n) for n in range(1, count))]
-    models = [stages.build(config, facts, measured, seed) for seed in seeds]
-    return models[0] if count == 1 else Members(models)
+    models = [stages.build(config, facts, measured, seed) for seed in member_seeds(config)]
+    return models[0] if len(models) == 1 else _joined(stages, models)
 
 
-def start(stages: Stages, config: Any, *, sample: bool = False) -> Start:
-    """Do everything from the files to the task.
+def _joined(stages: Stages, models: Sequence[nn.Module]) -> nn.Module:
+    return stages.joined(models) if isinstance(stages, Ensembles) else Members(models)
+
+
+def start(
+    stages: Stages, config: Any, directory: Path | None = None, *, sample: bool = False
+) -> Start:
+    """Do everything from the files to the loaders.
 
     Args:
         stages: of the domain.
         config: of the job.
+        directory: of the run; required by stages that compute their data.
         sample: for a dry run, which may measure on a few samples.
     """
-    path = config.data.path
+    if isinstance(stages, Produces) and directory is not None:
+        stages.produce(config, Path(directory))
+    path = source_path(stages, config, directory)
     if world_size() > 1:
         # Rank 0 opens first: it may write an index that the others read.
-        on_rank_zero(lambda: stages.open(config, path) and None)
-    data = open_checked(stages, config, path)
-    facts, parts = stages.facts(config, data), stages.split(config, data)
-    require_disjoint(parts, str(path))
-    measured = stages.measure(config, data, parts["train"])
-    if len(json.dumps(dict(measured))) > MEASURED_BYTES:
-        raise ValueError("measured numbers above 64 kB: make them buffers of the model")
-    opened = Opened(data, facts, parts, measured, sample)
-    model = build(stages, config, facts, measured)
-    members = list(model.members) if isinstance(model, Members) else [model]
-    for member in members:
+        on_rank_zero(lambda: close(open_checked(stages, config, path, keep=True)))
+    data = open_checked(stages, config, path, keep=not sample)
+    try:
+        facts, parts = stages.facts(config, data), stages.split(config, data)
+        require_disjoint(parts, str(getattr(data, "where", path)))
+        measured = stages.measure(config, data, parts["train"])
+        if len(json.dumps(dict(measured))) > MEASURED_BYTES:
+            raise ValueError("measured numbers above 16 MB: make them buffers of the model")
+        return _begun(stages, config, Opened(data, facts, parts, measured, sample, directory))
+    except BaseException:
+        close(data)
+        raise
+
+
+def _begun(stages: Stages, config: Any, opened: Opened) -> Start:
+    """Return model, task and loaders of opened data."""
+    model = build(stages, config, opened.facts, opened.measured)
+    for member in members_of(model):
         stages.initialise(config, opened, member)
-    tasks = [stages.task(config, opened, member) for member in members]
-    task = MembersTask(model, tasks) if isinstance(model, Members) else tasks[0]
-    return Start(opened, model, task)
+    tasks = [stages.task(config, opened, member) for member in members_of(model)]
+    task = tasks[0]
+    if len(tasks) > 1:
+        # A task may train another module with the same weights, such as the slab of this process.
+        task = MembersTask(_joined(stages, [t.model for t in tasks]), tasks)
+    loaders = {
+        part: stages.loader(config, opened, part, model)
+        for part in ("train", "validation")
+        if len(opened.parts.get(part, ()))
+    }
+    return Start(opened, model, task, loaders)
+
+
+def first_batch(loader: Any) -> Batch:
+    """Return the first batch of a dry run, in order of the files' samples where that is cheaper."""
+    if isinstance(loader, PlannedLoader):
+        # Without the plan of an epoch, its buffer and its threads.
+        return tensors(loader.files.read(loader.order.permutation(0)[: loader.order.batch_size]))
+    return next(iter(loader))
+
+
+def sizes(parts: Parts) -> dict[str, int]:
+    """Return the number of samples of each part."""
+    return {name: sum(b - a for a, b in _edges(rows)) for name, rows in parts.items()}
+
+
+def record_data(
+    stages: Stages, config: Any, begun: Start, run: RunDirectory, *, resume: bool
+) -> None:
+    """Store the facts of the data with a run before it trains; compare those of a resumed run.
+
+    Raises:
+        DataError: the data changed since the run began.
+    """
+    folder, opened = ModelFolder(run.path), begun.opened
+    facts = folder.facts() if resume else None
+    if facts is not None:
+        where = f"{getattr(opened.data, 'where', config.data.path)}, in the resumed run"
+        refuse(compare(facts, opened.facts, Accepts(uneven=True, convert=False)), where)
+    elif current_rank() == 0:
+        folder.save_facts(opened.facts)
+    if isinstance(stages, Records):
+        stages.record(config, opened, run, resume)
 
 
 def fit(
     stages: Stages, config: Any, begun: Start, run: RunDirectory, *, resume: bool = False
 ) -> Trainer:
     """Train; rank 0 then holds the best weights, finalised, on the CPU."""
-    trainer = Trainer(begun.task, config.training, run=run)
-    loaders = {
-        part: stages.loader(config, begun.opened, part, begun.model)
-        for part in ("train", "validation")
-        if len(begun.opened.parts.get(part, ()))
-    }
-    trainer.fit(loaders["train"], loaders.get("validation"), resume=resume)
+    trainer, loaders = Trainer(begun.task, config.training, run=run), begun.loaders
+    try:
+        trainer.fit(loaders["train"], loaders.get("validation"), resume=resume)
+    finally:
+        for loader in loaders.values():
+            close(loader)
     if current_rank() == 0:
         load_best(begun.model, run.checkpoints)
         begun.model.cpu()
@@ -162,51 +266,127 @@ def fit(
     return trainer
 
 
+def train(stages: Stages, config: Any, run: RunDirectory, *, resume: bool = False) -> None:
+    """Train, and save the best weights in `model/`."""
+    begin = time.process_time()
+    begun = start(stages, config, run.path)
+    try:
+        log.info(
+            "%s samples, %d parameters",
+            ", ".join(f"{n} {part}" for part, n in sizes(begun.opened.parts).items()),
+            sum(p.numel() for p in begun.model.parameters()),
+        )
+        record_data(stages, config, begun, run, resume=resume)
+        trainer = fit(stages, config, begun, run, resume=resume)
+        if current_rank() == 0:
+            record: dict[str, Any] = {
+                "best": trainer.best,
+                "steps": trainer.step,
+                "cpu_seconds": time.process_time() - begin,
+            }
+            told = getattr(begun.loaders["train"], "stats", None)
+            save(stages, config, begun, run, {**record, "loader": told()} if told else record)
+    finally:
+        begun.close()
+
+
 def save(
     stages: Stages, config: Any, begun: Start, run: RunDirectory, record: Mapping[str, Any]
 ) -> ModelFolder:
     """Write weights, facts, record and configuration; calibrate with the weights as delivered."""
     folder, model = ModelFolder.create(run), begun.model
-    names = [name for name, _ in model.named_parameters()]
-    dtype = str(getattr(config, "weights_dtype", "float32"))
-    state = {name: tensor.detach() for name, tensor in model.state_dict().items()}
-    folder.save_weights(rounded(state, names, dtype))
+    save_model(model, folder, begun.opened.measured, str(getattr(config, "weights_dtype", _WHOLE)))
     folder.save_facts(begun.opened.facts)
-    parts = {part: [int(row) for row in rows] for part, rows in begun.opened.parts.items()}
-    record = {"measured": dict(begun.opened.measured), "parts": parts, **record}
     if isinstance(stages, Calibrates):
         model.load_state_dict(_full(folder, model))
         stages.calibrate(config, begun.opened, model.eval(), folder.path)
-    folder.finish(run, record)
+    folder.finish(run, {**_stored_parts(begun.opened.parts), **record})
     return folder
+
+
+_WHOLE = "float32"
+
+
+def save_model(
+    model: nn.Module, folder: ModelFolder, measured: Mapping[str, Any], dtype: str = _WHOLE
+) -> None:
+    """Write weights, rounded to `dtype`, with the measured numbers in their header.
+
+    Raises:
+        ScitoolkitError: the disk is full, or the folder cannot be written.
+    """
+    names = [name for name, _ in model.named_parameters()]
+    state = {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()}
+    folder.save_weights(rounded(state, names, dtype), dict(measured))
+
+
+def rebuilt(folder: ModelFolder, make: Callable[[Mapping[str, Any]], T]) -> T:
+    """Return the model of a folder, in evaluation mode.
+
+    Args:
+        folder: with weights, in whose header the measured numbers are.
+        make: returns an untrained model from measured numbers.
+
+    Raises:
+        CheckpointError: weights that are missing, damaged or of another configuration.
+    """
+    try:
+        model = make(folder.measured())
+        model.load_state_dict(_full(folder, model))
+    except CheckpointError:
+        raise
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        text = " ".join(str(error).split())[:200]
+        raise CheckpointError(
+            f"cannot be read: the weights do not match ({text})", where=str(folder.weights)
+        ) from None
+    return model.eval()
 
 
 def load(stages: Stages, schema: type[Any], directory: Path) -> Trained:
     """Return the surrogate of a run or surrogate directory.
 
     Raises:
-        CheckpointError: weights that do not match the configuration, or no facts.
+        CheckpointError: weights that are missing, damaged or of another configuration.
     """
     folder = ModelFolder(directory)
     config: Any = folder.config(schema)
     facts = folder.facts()
-    if facts is None:
-        raise CheckpointError("no facts of the training data", where=str(folder.path))
-    model = build(stages, config, facts, folder.record()["measured"])
-    try:
-        model.load_state_dict(_full(folder, model))
-    except RuntimeError as error:
-        text = " ".join(str(error).split())[:200]
-        raise CheckpointError(
-            f"the weights do not match ({text})", where=str(folder.path)
-        ) from None
-    return Trained(config, model.eval(), facts, folder)
+    model = rebuilt(folder, lambda measured: build(stages, config, facts, measured))
+    return Trained(config, model, facts, folder)
 
 
 def _full(folder: ModelFolder, model: nn.Module) -> dict[str, Any]:
     """Return stored weights in the dtypes of the model."""
     stored, state = restored(folder.load_weights()), model.state_dict()
     return {k: v.to(state[k].dtype) if k in state else v for k, v in stored.items()}
+
+
+def evaluate(
+    stages: Stages, schema: type[Any], directory: Path, data: Path | None = None
+) -> Results:
+    """Score the test part of a run, or all samples of `data.test` or of another file.
+
+    Results and fields are written into a run directory, unless `data` is given.
+    """
+    trained = load(stages, schema, directory)
+    placed(trained.model)
+    path = data if data is not None else getattr(trained.config.data, "test", None)
+    rows = test_rows(trained.folder) if path is None else None
+    if path is None:
+        path = source_path(stages, trained.config, directory)
+    opened = open_checked(stages, trained.config, path, trained.facts)
+    fields = None
+    try:
+        if isinstance(stages, Reports):
+            results, fields = stages.report(trained, opened, rows)
+        else:
+            results = stages.evaluate(trained.config, trained.model, opened, rows)
+    finally:
+        close(opened)
+    if current_rank() == 0 and trained.folder.write_results(results, data) and fields is not None:
+        write_fields(fields, Path(directory) / "results.nc")
+    return results
 
 
 def array_loader(training: Any, part: str, **arrays: Any) -> BatchLoader:
@@ -228,6 +408,18 @@ def array_loader(training: Any, part: str, **arrays: Any) -> BatchLoader:
     )
 
 
-def test_rows(folder: ModelFolder) -> Sequence[int]:
-    """Return the samples of the test part of a run."""
-    return list(folder.record()["parts"].get("test", ()))
+def _stored_parts(parts: Parts) -> dict[str, Any]:
+    """Return the split for the record of a fit: `samples`, or `parts` with the ends of ranges."""
+    edges = {name: _edges(rows) for name, rows in parts.items()}
+    if any(isinstance(row, range) for rows in parts.values() for row in rows):
+        return {"parts": {name: list(chain(*pairs)) for name, pairs in edges.items()}}
+    return {"samples": {name: [first for first, _ in pairs] for name, pairs in edges.items()}}
+
+
+def test_rows(folder: ModelFolder) -> Rows:
+    """Return the samples of the test part of a run, or their ranges."""
+    record = folder.record()
+    if "samples" in record:
+        return list(record["samples"].get("test", ()))
+    edges = record["parts"].get("test", ())
+    return [range(a, b) for a, b in zip(edges[::2], edges[1::2], strict=True)]

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from torch import nn
 
 from scitoolkit.core.contracts import Loader, Task
 from scitoolkit.core.data_facts import Accepts, DataFacts, Difference
+from scitoolkit.core.job import Finding
+from scitoolkit.core.model_folder import ModelFolder
 from scitoolkit.core.results import Results
+from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.core.traced import TracedFunction
 from scitoolkit.io.facts import convert
 
-Parts = Mapping[str, Sequence[int]]
+if TYPE_CHECKING:
+    import xarray as xr
+
+T = TypeVar("T")
+Rows = Sequence[int] | Sequence[range]
+"""Samples, or ranges of consecutive samples."""
+Parts = Mapping[str, Rows]
 """Samples of `train`, `validation` and `test`."""
 
 
@@ -29,6 +38,7 @@ class Opened:
         parts: the split.
         measured: what `Stages.measure` returned.
         sample: whether statistics may be measured on a few samples, for a dry run.
+        directory: of the run; None outside of runs.
     """
 
     data: Any
@@ -36,6 +46,32 @@ class Opened:
     parts: Parts
     measured: Mapping[str, Any]
     sample: bool = False
+    directory: Path | None = None
+    _shared: dict[str, Any] = field(default_factory=dict)
+
+    def once(self, name: str, make: Callable[[], T]) -> T:
+        """Return what the members of an ensemble share, made for the first of them."""
+        if name not in self._shared:
+            self._shared[name] = make()
+        shared: T = self._shared[name]
+        return shared
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A stored surrogate.
+
+    Attributes:
+        config: of the run.
+        model: with its weights, in evaluation mode.
+        facts: of the training data; None if it was stored before facts were.
+        folder: where it is stored.
+    """
+
+    config: Any
+    model: Any
+    facts: DataFacts | None
+    folder: ModelFolder
 
 
 class Stages(Protocol):
@@ -51,14 +87,22 @@ class Stages(Protocol):
         """Return which differences from the training data a model allows; none by default."""
         return Accepts()
 
-    def convert(self, data: Any, differences: Sequence[Difference]) -> Any:
-        """Return the data in units and directions of the training; an xarray.Dataset by default."""
+    def convert(
+        self, data: Any, differences: Sequence[Difference], trained: DataFacts | None
+    ) -> Any:
+        """Return the data in units and directions of the training; an xarray.Dataset by default.
+
+        Args:
+            data: what `open` returned.
+            differences: none of which is an error.
+            trained: facts of the training data; None in the training itself.
+        """
         return convert(data, differences)
 
     def split(self, config: Any, data: Any) -> Parts:
         """Return the samples of train, validation and test."""
 
-    def measure(self, config: Any, data: Any, rows: Sequence[int]) -> Mapping[str, Any]:
+    def measure(self, config: Any, data: Any, rows: Rows) -> Mapping[str, Any]:
         """Measure on training samples what `build` needs beyond configuration and facts.
 
         Returns:
@@ -67,9 +111,12 @@ class Stages(Protocol):
         return {}
 
     def build(
-        self, config: Any, facts: DataFacts, measured: Mapping[str, Any], seed: int
+        self, config: Any, facts: DataFacts | None, measured: Mapping[str, Any], seed: int
     ) -> nn.Module:
-        """Return an untrained model; statistics are buffers, so that weights hold them."""
+        """Return an untrained model; statistics are buffers, so that weights hold them.
+
+        `facts` is None for a surrogate that was stored before facts were.
+        """
 
     def initialise(self, config: Any, opened: Opened, model: Any) -> None:
         """Set buffers and initial weights from training samples; nothing by default."""
@@ -80,7 +127,7 @@ class Stages(Protocol):
     def loader(self, config: Any, opened: Opened, part: str, model: Any) -> Loader:
         """Return the batches of this process of a part of the split."""
 
-    def evaluate(self, config: Any, model: Any, data: Any, rows: Sequence[int] | None) -> Results:
+    def evaluate(self, config: Any, model: Any, data: Any, rows: Rows | None) -> Results:
         """Score a trained model on some samples; on all if `rows` is None."""
 
     def predict(self, config: Any, model: Any, data: Any, output: Path) -> None:
@@ -107,5 +154,75 @@ class Calibrates(Protocol):
 class Traceable(Protocol):
     """Stages whose models are functions of plain arrays, which C, Fortran and pools call."""
 
-    def traced(self, config: Any, facts: DataFacts, model: nn.Module) -> Sequence[TracedFunction]:
+    def traced(
+        self, config: Any, facts: DataFacts | None, model: nn.Module
+    ) -> Sequence[TracedFunction]:
         """Return the functions; names and units of arrays come from the facts."""
+
+
+@runtime_checkable
+class Indexes(Protocol):
+    """Stages that keep an index of the training files next to the runs."""
+
+    def open_indexed(self, config: Any, path: Any, keep: bool) -> Any:
+        """Open training data like `Stages.open`; store a new index if `keep`."""
+
+
+@runtime_checkable
+class Produces(Protocol):
+    """Stages that compute their data, or some of them, before the training."""
+
+    def files(self, config: Any, directory: Path) -> Path | None:
+        """Return the path of the files of a run; None if the configuration names them."""
+
+    def produce(self, config: Any, directory: Path) -> None:
+        """Compute the files of a run that do not exist yet; nothing if there are none to compute.
+
+        Every process of the training calls it.
+        """
+
+
+@runtime_checkable
+class Examines(Protocol):
+    """Stages that check the data beyond their facts."""
+
+    def examine(self, config: Any, data: Any) -> Sequence[Finding]:
+        """Return what is wrong with the data, or worth telling, before a training."""
+
+
+@runtime_checkable
+class Describes(Protocol):
+    """Stages with more to tell in a dry run than sizes and the first loss."""
+
+    def describe(self, opened: Opened) -> Mapping[str, Any]:
+        """Return {name: JSON types} of opened data."""
+
+
+@runtime_checkable
+class Records(Protocol):
+    """Stages that record something of the data with a run before it trains."""
+
+    def record(self, config: Any, opened: Opened, run: RunDirectory, resume: bool) -> None:
+        """Write it on rank 0; compare that of a resumed run.
+
+        Raises:
+            DataError: the data changed since the run began.
+        """
+
+
+@runtime_checkable
+class Ensembles(Protocol):
+    """Stages whose ensembles have more than the mean of the members' outputs."""
+
+    def joined(self, members: Sequence[Any]) -> nn.Module:
+        """Return the ensemble, with its members as `members`."""
+
+
+@runtime_checkable
+class Reports(Protocol):
+    """Stages whose evaluation reads more of a stored surrogate than its model, or writes fields."""
+
+    def report(
+        self, trained: Trained, data: Any, rows: Rows | None
+    ) -> tuple[Results, xr.Dataset | None]:
+        """Score a surrogate as `Stages.evaluate` does; also return the fields of results.nc."""

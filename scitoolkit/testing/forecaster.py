@@ -65,8 +65,8 @@ class ForecasterContract:
     def test_registered_under_its_name(self, config: ForecasterConfig) -> None:
         """The registry returns this class, which has a summary and title and is available."""
         check_registered(forecasters, config)
-        assert config.title
-        assert config.title in config.candidates(wave_setting())[0].label()
+        assert config.titled()
+        assert config.titled() in config.candidates(wave_setting())[0].label()
 
     def test_settings_of_all_candidates(self, config: ForecasterConfig) -> None:
         """Unknown keys are refused; a candidate is unchanged after it is written and read."""

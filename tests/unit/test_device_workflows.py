@@ -31,8 +31,10 @@ SLOW = {
     "silicon_mace": ("training.steps=2",),
     "vlasov_surrogate": ("training.steps=2",),
     "sst_search": (),
+    "delay_ring": ("training.epochs=1",),
+    "delay_search": (),
 }
-APPLIED_ON_THE_HOST = {"sst_forecast", "sst_search"}
+APPLIED_ON_THE_HOST = {"sst_forecast", "sst_search", "delay_ring", "delay_search"}
 """Their networks are trained on the GPU and applied on the CPU, in less time than a copy takes."""
 
 

@@ -6,5 +6,6 @@ from scitoolkit.forecasting.forecasters.base import (
     Setting,
     forecasters,
 )
+from scitoolkit.forecasting.forecasters.polynomial import PolynomialMapConfig
 
-__all__ = ["Forecaster", "ForecasterConfig", "Setting", "forecasters"]
+__all__ = ["Forecaster", "ForecasterConfig", "PolynomialMapConfig", "Setting", "forecasters"]

@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal
 
 import numpy as np
-from pydantic import Field, NonNegativeInt
+from pydantic import Field, NonNegativeInt, model_validator
 
+from scitoolkit.core.config import refuse_unused
 from scitoolkit.core.errors import DataError
+from scitoolkit.forecasting.forecasters.average import Average
 from scitoolkit.forecasting.forecasters.base import (
     Forecaster,
     ForecasterConfig,
@@ -17,7 +19,11 @@ from scitoolkit.forecasting.forecasters.base import (
     prefixed,
     within,
 )
-from scitoolkit.forecasting.forecasters.climatology import Climatology, cross_fitted_anomalies
+from scitoolkit.forecasting.forecasters.climatology import (
+    NO_CALENDAR,
+    Climatology,
+    cross_fitted_anomalies,
+)
 from scitoolkit.forecasting.forecasters.frames import InFrame, Modes
 from scitoolkit.forecasting.windows import Array, Series, Windows, all_windows
 
@@ -115,34 +121,6 @@ class AnomalyAutoregression(Forecaster):
         return out + self.climatology.predict(windows)
 
 
-class Average(Forecaster):
-    """Mean of several forecasters, usually more robust than the best one."""
-
-    def __init__(self, members: Sequence[Forecaster]) -> None:
-        self.members: list[Forecaster] = list(members)
-
-    def fit(self, segments: Sequence[Series], memo: Memo | None = None) -> Average:
-        """Fit every member."""
-        for member in self.members:
-            member.fit(segments)
-        return self
-
-    def predict(self, windows: Windows) -> Array:
-        """Return the mean forecast, (window, lead, channel)."""
-        return np.mean([member.predict(windows) for member in self.members], axis=0)
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Return the arrays of every member."""
-        parts = [prefixed(str(i), member.arrays()) for i, member in enumerate(self.members)]
-        return {key: value for part in parts for key, value in part.items()}
-
-    def restore(self, arrays: Mapping[str, np.ndarray]) -> Average:
-        """Restore the fitted state from `arrays`; return self."""
-        for i, member in enumerate(self.members):
-            member.restore(within(str(i), arrays))
-        return self
-
-
 def _season(windows: Windows) -> Array:
     return 2 * np.pi * windows.input_years()[:, -1]
 
@@ -151,19 +129,35 @@ class AutoregressionConfig(ForecasterConfig):
     """Ridge regression of mode anomalies with memory and seasonally varying coefficients.
 
     Attributes:
+        average: whether the forecast is the mean over harmonics 2 to 5 and four penalties.
         harmonics: of the climatology; None is selected by validation.
         alpha: ridge penalty on standardised anomalies; None is selected by validation.
     """
 
     title: ClassVar[str] = "seasonal autoregression"
+    in_title: ClassVar[tuple[str, ...]] = ("average",)
 
     name: Literal["autoregression"] = "autoregression"
+    average: bool = False
     harmonics: NonNegativeInt | None = None
     alpha: float | None = Field(default=None, gt=0)
 
+    @model_validator(mode="after")
+    def _read(self) -> AutoregressionConfig:
+        if self.average:
+            refuse_unused(self, "average", "harmonics", "alpha")
+        return self
+
     def build(self, setting: Setting) -> InFrame:
         """Return the unfitted model in the POD modes."""
-        return InFrame(_frame(setting), self.build_inner(setting))
+        if not self.average:
+            return InFrame(_frame(setting), self.build_inner(setting))
+        members = [
+            AutoregressionConfig(harmonics=n, alpha=alpha).build_inner(setting)
+            for n in HARMONICS
+            for alpha in ALPHAS
+        ]
+        return InFrame(_frame(setting), Average(members))
 
     def build_inner(self, setting: Setting) -> AnomalyAutoregression:
         """Return the unfitted model of mode coefficients."""
@@ -175,35 +169,25 @@ class AutoregressionConfig(ForecasterConfig):
             memory,
         )
 
+    @classmethod
+    def variants(cls) -> list[ForecasterConfig]:
+        """Return the autoregression with selected settings, and the average."""
+        return [cls(), cls(average=True)]
+
+    def titled(self) -> str:
+        """Return the name in tables."""
+        return f"average of {self.title}s" if self.average else self.title
+
     def refuses(self, setting: Setting) -> str:
         """Return a reason if the record has no calendar."""
-        return "" if setting.harmonics else "no calendar of two years or more"
+        return "" if setting.harmonics else NO_CALENDAR
 
     def candidates(self, setting: Setting) -> list[ForecasterConfig]:
         """Return candidates with different harmonics and penalties."""
+        if self.average:
+            return [self]
         harmonics = [setting.harmonics, *(n for n in HARMONICS if n != setting.harmonics)]
         return self.fill(harmonics=harmonics, alpha=ALPHAS)
-
-
-class AverageConfig(ForecasterConfig):
-    """Mean of seasonal autoregressions over harmonics 2 to 5 and four penalties."""
-
-    title: ClassVar[str] = "average of seasonal autoregressions"
-
-    name: Literal["autoregression_average"] = "autoregression_average"
-
-    def build(self, setting: Setting) -> InFrame:
-        """Return the unfitted model in the POD modes."""
-        members = [
-            AutoregressionConfig(harmonics=n, alpha=alpha).build_inner(setting)
-            for n in HARMONICS
-            for alpha in ALPHAS
-        ]
-        return InFrame(_frame(setting), Average(members))
-
-    def refuses(self, setting: Setting) -> str:
-        """Return a reason if the record has no calendar."""
-        return "" if setting.harmonics else "no calendar of two years or more"
 
 
 def _frame(setting: Setting) -> Modes:

@@ -26,6 +26,11 @@ from scitoolkit.core.config import Config
 from scitoolkit.core.plugins import Kind, NeedsPackages
 from scitoolkit.forecasting.windows import Array, Series, Windows
 
+MOST_SERIES = 4
+"""Cells up to which `auto` compares forecasters of wandering levels and trends.
+
+The anomalies of a field's modes are stationary about its climatology, or it has drifting units.
+"""
 Memo = MutableMapping[Any, Any]
 T = TypeVar("T")
 
@@ -61,6 +66,11 @@ class Setting:
         """Number of modes: the rank (at most the number of cells) plus one per parameter."""
         cells = len(self.weights) - sum(self.parameters)
         return min(self.rank, cells) + len(self.parameters)
+
+    @property
+    def few_series(self) -> bool:
+        """Whether the cells are at most `MOST_SERIES` series rather than a field."""
+        return len(self.weights) <= MOST_SERIES
 
 
 class Forecaster(ABC):
@@ -135,12 +145,14 @@ class ForecasterConfig(NeedsPackages, Config):
     """Base class of forecaster configurations.
 
     Attributes:
-        title: name in tables.
+        title: name in tables; that of settings is `titled`.
         closed_form: whether `fit` only solves linear systems.
         compared: whether `auto` compares this closed form.
+        in_title: settings that the title tells.
     """
 
     title: ClassVar[str] = ""
+    in_title: ClassVar[tuple[str, ...]] = ()
     closed_form: ClassVar[bool] = True
     compared: ClassVar[bool] = True
 
@@ -149,6 +161,19 @@ class ForecasterConfig(NeedsPackages, Config):
     @abstractmethod
     def build(self, setting: Setting) -> Forecaster:
         """Return the unfitted model."""
+
+    @classmethod
+    def variants(cls) -> list[ForecasterConfig]:
+        """Return the configurations that `auto` compares as separate rows."""
+        return [cls.model_validate({"name": cls.model_fields["name"].default})]
+
+    def compares(self, setting: Setting) -> bool:
+        """Return whether `auto` compares these settings here."""
+        return True
+
+    def titled(self) -> str:
+        """Return the name in tables of these settings."""
+        return self.title
 
     def refuses(self, setting: Setting) -> str:
         """Return the reason why the model cannot be used in this setting, "" if it can."""
@@ -172,8 +197,11 @@ class ForecasterConfig(NeedsPackages, Config):
     def label(self) -> str:
         """Return the title and the numeric settings, for tables."""
         given = self.model_dump(exclude={"name"}, exclude_none=True)
-        text = ", ".join(f"{k} {v:g}" for k, v in given.items() if isinstance(v, (int, float)))
-        return f"{self.title} ({text})" if text else self.title
+        numbers = {k: v for k, v in given.items() if isinstance(v, (int, float))}
+        text = ", ".join(
+            f"{k} {v:g}" for k, v in numbers.items() if k not in self.in_title and v is not False
+        )
+        return f"{self.titled()} ({text})" if text else self.titled()
 
     def fill(self, **options: Sequence[Any]) -> list[ForecasterConfig]:
         """Return copies with every combination of `options` for the settings that are None."""
@@ -184,11 +212,34 @@ class ForecasterConfig(NeedsPackages, Config):
         return copies
 
 
+_MEMORY = {"name": "damped_anomaly", "memory": None, "folds": None, "shrinkage": None}
+RENAMED: dict[str, dict[str, Any]] = {
+    "anomaly_persistence": {"name": "persistence", "anomalies": True},
+    "autoregression_average": {"name": "autoregression", "average": True},
+    "climatology_trend": {"name": "climatology", "trend": True},
+    "cubic_map": {"name": "polynomial_map", "degree": 3},
+    "damped_anomaly_average": {"name": "damped_anomaly", "average": True},
+    "damped_anomaly_memory": _MEMORY,
+    "damped_pod_ridge": {"name": "pod_ridge", "base": _MEMORY},
+    "hankel_dmd": {"name": "dmd", "delays": True},
+    "identified_stencil_ode": {"name": "identified_ode", "neighbours": True},
+    "linear": {"name": "polynomial_map", "degree": 1},
+    "quadratic_map": {"name": "polynomial_map", "degree": 2},
+}
+"""Former names of forecasters and the settings that they stand for."""
+
 forecasters: Kind[type[ForecasterConfig]] = Kind(
     "forecaster",
     "forecasts a gridded series from its last steps",
     contract="scitoolkit.testing:ForecasterContract",
+    renamed=RENAMED,
 )
+
+
+def stored_config(settings: Mapping[str, Any]) -> ForecasterConfig:
+    """Return the configuration of stored settings, which may have a former name."""
+    present = forecasters.current(settings)
+    return forecasters.get(present["name"]).model_validate(present)
 
 
 def once(memo: Memo | None, key: Any, make: Callable[[], T]) -> T:

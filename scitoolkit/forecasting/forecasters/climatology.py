@@ -17,6 +17,8 @@ from pydantic import NonNegativeInt
 from scitoolkit.forecasting.forecasters.base import Forecaster, ForecasterConfig, Memo, Setting
 from scitoolkit.forecasting.windows import Array, Series, Windows
 
+NO_CALENDAR = "no calendar of two years or more"
+
 
 class Climatology(Forecaster):
     """Mean, annual harmonics of the calendar year and, optionally, a linear trend.
@@ -168,6 +170,7 @@ class ClimatologyConfig(ForecasterConfig):
     """
 
     title: ClassVar[str] = "climatology"
+    in_title: ClassVar[tuple[str, ...]] = ("trend",)
 
     name: Literal["climatology"] = "climatology"
     harmonics: NonNegativeInt | None = None
@@ -175,38 +178,22 @@ class ClimatologyConfig(ForecasterConfig):
 
     def build(self, setting: Setting) -> Climatology:
         """Return the unfitted model."""
-        return Climatology(_harmonics(self.harmonics, setting), self.trend)
+        return Climatology(chosen_harmonics(self.harmonics, setting), self.trend)
 
+    @classmethod
+    def variants(cls) -> list[ForecasterConfig]:
+        """Return climatologies without and with a trend."""
+        return [cls(), cls(trend=True)]
 
-class TrendConfig(ClimatologyConfig):
-    """Mean, annual harmonics and a linear trend of every cell."""
-
-    title: ClassVar[str] = "climatology + trend"
-
-    name: Literal["climatology_trend"] = "climatology_trend"  # type: ignore[assignment]
-    trend: bool = True
+    def titled(self) -> str:
+        """Return the name in tables."""
+        return f"{self.title} + trend" if self.trend else self.title
 
     def refuses(self, setting: Setting) -> str:
-        """Return a reason if the record has no calendar."""
-        return "" if setting.harmonics else "no calendar of two years or more"
+        """Return a reason if there is a trend and the record has no calendar."""
+        return NO_CALENDAR if self.trend and not setting.harmonics else ""
 
 
-class AnomalyPersistenceConfig(ForecasterConfig):
-    """Climatology plus the last anomaly at all leads.
-
-    Attributes:
-        harmonics: of the climatology; None uses the number selected by validation.
-    """
-
-    title: ClassVar[str] = "climatology + anomaly persistence"
-
-    name: Literal["anomaly_persistence"] = "anomaly_persistence"
-    harmonics: NonNegativeInt | None = None
-
-    def build(self, setting: Setting) -> AnomalyPersistence:
-        """Return the unfitted model."""
-        return AnomalyPersistence(_harmonics(self.harmonics, setting))
-
-
-def _harmonics(given: int | None, setting: Setting) -> int:
+def chosen_harmonics(given: int | None, setting: Setting) -> int:
+    """Return the number of harmonics of a configuration, by default that of the setting."""
     return setting.harmonics if given is None else given

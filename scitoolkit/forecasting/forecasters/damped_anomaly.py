@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import product
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import Field, NonNegativeInt, PositiveInt
+from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
+from scitoolkit.core.config import refuse_unused
 from scitoolkit.core.errors import DataError
+from scitoolkit.forecasting.forecasters.average import Average
 from scitoolkit.forecasting.forecasters.base import (
     Forecaster,
     ForecasterConfig,
@@ -19,6 +20,7 @@ from scitoolkit.forecasting.forecasters.base import (
     within,
 )
 from scitoolkit.forecasting.forecasters.climatology import (
+    NO_CALENDAR,
     Climatology,
     cross_fitted_anomalies,
     last_anomaly,
@@ -43,6 +45,7 @@ class DampedAnomaly(Forecaster):
         patterns: largest number of spatial patterns in which factors differ between channels, by
             a truncated SVD; None for no truncation.
         weights: (channel,) area weights for the common factors; None for equal weights.
+        trend: whether the climatology has a linear trend.
 
     Raises:
         DataError: (by `fit`) no stretch is long enough.
@@ -63,8 +66,9 @@ class DampedAnomaly(Forecaster):
         memory: Sequence[int] = (),
         patterns: int | None = None,
         weights: Array | None = None,
+        trend: bool = False,
     ) -> None:
-        self.climatology: Climatology = Climatology(harmonics)
+        self.climatology: Climatology = Climatology(harmonics, trend)
         self.leads: int = leads
         self.shrinkage: float = shrinkage
         self.folds: int = folds
@@ -170,69 +174,108 @@ def _low_rank(departures: Array, limit: int | None) -> tuple[Array, Array]:
 
 
 class DampedAnomalyConfig(ForecasterConfig):
-    """Climatology plus the last anomaly, damped by one factor per lead.
-
-    Attributes:
-        harmonics: of the climatology; None uses the number selected by validation.
-    """
-
-    title: ClassVar[str] = "climatology + damped anomaly"
-
-    name: Literal["damped_anomaly"] = "damped_anomaly"
-    harmonics: NonNegativeInt | None = None
-
-    def build(self, setting: Setting) -> DampedAnomaly:
-        """Return the unfitted model."""
-        harmonics = setting.harmonics if self.harmonics is None else self.harmonics
-        return DampedAnomaly(harmonics, setting.leads, np.inf, 1, weights=setting.weights)
-
-
-class MemoryConfig(ForecasterConfig):
     """Climatology plus damped anomalies of the last input and of means over the last inputs.
 
-    Settings that are None are selected by validation.
+    By default one factor per lead damps the last anomaly of all cells. Settings that are None
+    (null) are selected by validation.
 
     Attributes:
-        harmonics: of the climatology.
+        average: whether the forecast is the mean over the selected number of harmonics and one
+            less, with memory and two shrinkages, usually more robust than the best of them.
+        harmonics: of the climatology; None uses the number selected by validation.
         memory: lengths of the means over the last inputs.
         folds: number of blocks for cross-fitting the climatology.
-        shrinkage: of every cell's factors towards the common ones.
+        shrinkage: of every cell's factors towards the common ones; `common` for these alone.
+        trend: whether the climatology has a linear trend.
     """
 
-    title: ClassVar[str] = "damped anomaly with memory"
+    title: ClassVar[str] = "damped anomaly"
+    in_title: ClassVar[tuple[str, ...]] = ("average", "trend")
 
-    name: Literal["damped_anomaly_memory"] = "damped_anomaly_memory"
+    name: Literal["damped_anomaly"] = "damped_anomaly"
+    average: bool = False
     harmonics: NonNegativeInt | None = None
-    memory: tuple[PositiveInt, ...] | None = None
-    folds: PositiveInt | None = None
-    shrinkage: float | None = Field(default=None, ge=0)
+    memory: tuple[PositiveInt, ...] | None = ()
+    folds: PositiveInt | None = 1
+    shrinkage: Annotated[float, Field(ge=0)] | Literal["common"] | None = "common"
+    trend: bool = False
 
-    def build(self, setting: Setting) -> DampedAnomaly:
+    @model_validator(mode="after")
+    def _read(self) -> DampedAnomalyConfig:
+        if self.average:
+            refuse_unused(self, "average", "harmonics", "memory", "folds", "shrinkage", "trend")
+        return self
+
+    def build(self, setting: Setting) -> DampedAnomaly | Average:
         """Return the unfitted model, with defaults for settings that are None."""
+        if self.average:
+            return self._mean(setting)
+        harmonics = setting.harmonics if self.harmonics is None else self.harmonics
+        common = isinstance(self.shrinkage, str)
+        shrinkage = SHRINKAGES[-1] if self.shrinkage is None else self.shrinkage_value
+        patterns = None if common else PATTERNS
         return DampedAnomaly(
-            setting.harmonics if self.harmonics is None else self.harmonics,
+            harmonics,
             setting.leads,
-            SHRINKAGES[-1] if self.shrinkage is None else self.shrinkage,
+            shrinkage,
             self.folds or 1,
             self.memory or (),
-            PATTERNS,
+            patterns,
             setting.weights,
+            self.trend,
         )
+
+    def _mean(self, setting: Setting) -> Average:
+        members = [
+            DampedAnomalyConfig(
+                harmonics=n, memory=_memory(setting.inputs), folds=3, shrinkage=shrinkage
+            )
+            for n in sorted({max(0, setting.harmonics - 1), setting.harmonics})
+            for shrinkage in SHRINKAGES
+        ]
+        return Average([member.build(setting) for member in members])
+
+    @classmethod
+    def tuned(cls, trend: bool = False) -> DampedAnomalyConfig:
+        """Return the configuration whose settings are all selected by validation."""
+        return cls(memory=None, folds=None, shrinkage=None, trend=trend)
+
+    @classmethod
+    def variants(cls) -> list[ForecasterConfig]:
+        """Return the last anomaly with common factors, the average, and the tuned settings."""
+        return [cls(), cls(average=True), cls.tuned(), cls.tuned(trend=True)]
+
+    def compares(self, setting: Setting) -> bool:
+        """Return whether there are few cells, if there is a trend."""
+        return not self.trend or setting.few_series
+
+    def refuses(self, setting: Setting) -> str:
+        """Return a reason if there is a trend and the record has no calendar."""
+        return NO_CALENDAR if self.trend and not setting.harmonics else ""
+
+    @property
+    def shrinkage_value(self) -> float:
+        """The shrinkage as a number, infinite for common factors."""
+        return float(self.shrinkage) if isinstance(self.shrinkage, (int, float)) else np.inf
+
+    @property
+    def has_memory(self) -> bool:
+        """Whether factors differ between cells, or means over the last inputs may be used."""
+        return not self.average and (self.shrinkage != "common" or self.memory != ())
+
+    def titled(self) -> str:
+        """Return the name in tables."""
+        if self.average:
+            return "average of damped anomalies with memory"
+        trend = " about a trend" if self.trend else ""
+        if self.has_memory:
+            return f"{self.title} with memory{trend}"
+        return f"climatology + {self.title}{trend}"
 
     def candidates(self, setting: Setting) -> list[ForecasterConfig]:
         """Return candidates with different memories, cross-fits and shrinkages."""
-        inputs = setting.inputs
-        memories = dict.fromkeys([(), tuple(sorted({min(3, inputs), inputs} - {1}))])
-        return [
-            self.model_copy(
-                update={
-                    "memory": memory if self.memory is None else self.memory,
-                    "folds": folds if self.folds is None else self.folds,
-                    "shrinkage": shrinkage if self.shrinkage is None else self.shrinkage,
-                }
-            )
-            for memory, folds, shrinkage in product(memories, CROSS_FITS, SHRINKAGES)
-        ]
+        memories = dict.fromkeys([(), _memory(setting.inputs)])
+        return self.fill(memory=list(memories), folds=CROSS_FITS, shrinkage=SHRINKAGES)
 
     def tune_harmonics(
         self, options: Sequence[int], error: Callable[[ForecasterConfig], float]
@@ -247,10 +290,16 @@ class MemoryConfig(ForecasterConfig):
     def label(self) -> str:
         """Return the title and the settings, for tables."""
         settings = []
-        if self.memory is not None:
-            settings.append(f"memory {'+'.join(map(str, (1, *self.memory)))}")
-        if self.folds is not None:
-            settings.append(f"folds {self.folds}")
-        if self.shrinkage is not None:
-            settings.append(f"shrinkage {self.shrinkage:g}")
-        return f"{self.title} ({', '.join(settings)})" if settings else self.title
+        if self.has_memory:
+            if self.memory is not None:
+                settings.append(f"memory {'+'.join(map(str, (1, *self.memory)))}")
+            if self.folds is not None:
+                settings.append(f"folds {self.folds}")
+            if self.shrinkage is not None:
+                number = isinstance(self.shrinkage, float)
+                settings.append(f"shrinkage {self.shrinkage:{'g' if number else ''}}")
+        return f"{self.titled()} ({', '.join(settings)})" if settings else self.titled()
+
+
+def _memory(inputs: int) -> tuple[int, ...]:
+    return tuple(sorted({min(3, inputs), inputs} - {1}))

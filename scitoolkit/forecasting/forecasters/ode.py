@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
-from pydantic import Field, PositiveInt
+from pydantic import Field, PositiveInt, model_validator
 
+from scitoolkit.core.config import refuse_unused
 from scitoolkit.forecasting.forecasters.base import ForecasterConfig, Setting
 from scitoolkit.forecasting.forecasters.frames import Frame, Modes, Points
 from scitoolkit.forecasting.forecasters.neighbours import neighbours, no_grid, num_neighbours
@@ -132,83 +133,79 @@ class IdentifiedODE(Recursive):
 
 
 class OdeConfig(ForecasterConfig):
-    """Polynomial differential equations of the modes, identified from the series.
+    """Polynomial differential equations, identified from the series.
 
     Attributes:
+        neighbours: whether one equation in the neighbours holds for all cells of a periodic grid,
+            instead of one equation for each mode.
         degree: of the polynomial.
-        substeps: Runge-Kutta steps per step of the series; None depends on the number of modes.
+        radius: of the box of neighbours; None is selected by validation.
+        substeps: Runge-Kutta steps per step of the series; None for 2 with neighbours, else
+            dependent on the number of modes.
         penalty: of the ridge regression; None is selected by validation.
     """
 
     title: ClassVar[str] = "identified differential equations"
+    in_title: ClassVar[tuple[str, ...]] = ("neighbours",)
 
     name: Literal["identified_ode"] = "identified_ode"
+    neighbours: bool = False
     degree: PositiveInt = 2
+    radius: PositiveInt | None = None
     substeps: PositiveInt | None = None
     penalty: float | None = Field(default=None, gt=0)
 
+    @model_validator(mode="after")
+    def _read(self) -> OdeConfig:
+        if not self.neighbours:
+            refuse_unused(self, "neighbours false", "radius")
+        return self
+
     def build(self, setting: Setting) -> IdentifiedODE:
         """Return the unfitted model."""
-        return IdentifiedODE(Modes(setting), self.degree, self.penalty or 1e-2, self.substeps or 4)
+        penalty = self.penalty or 1e-2
+        if not self.neighbours:
+            return IdentifiedODE(Modes(setting), self.degree, penalty, self.substeps or 4)
+        assert setting.shape is not None
+        substeps = self.substeps or 2
+        return IdentifiedODE(
+            Points(), self.degree, penalty, substeps, setting.shape, self.radius or 1
+        )
+
+    @classmethod
+    def variants(cls) -> list[ForecasterConfig]:
+        """Return the equations of the modes and of the neighbours."""
+        return [cls(), cls(neighbours=True)]
+
+    def titled(self) -> str:
+        """Return the name in tables."""
+        return "identified equation of the neighbours" if self.neighbours else self.title
 
     def refuses(self, setting: Setting) -> str:
-        """Return a reason if there are too many features for the number of steps."""
+        """Return a reason if there are too many features, or cells have no neighbours."""
+        if self.neighbours:
+            if why := no_grid(setting):
+                return why
+            return "" if self._radii(setting) else "the box of neighbours has too many features"
         features = num_monomials(setting.modes, self.degree)
         if features > min(MOST_FEATURES, setting.rows / 1.2):
             return f"{features} features are too many for {setting.rows} steps"
         return ""
 
-    def candidates(self, setting: Setting) -> list[ForecasterConfig]:
-        """Return candidates with different penalties; many modes get more substeps."""
-        substeps = [4] if setting.modes <= 8 else [8]
-        return self.fill(substeps=substeps, penalty=(1e-8, 1e-6, 1e-4, 1e-2))
-
-
-class GridOdeConfig(ForecasterConfig):
-    """One differential equation in the neighbours for all cells of a periodic grid.
-
-    Attributes:
-        degree: of the polynomial.
-        radius: of the box of neighbours; None is selected by validation.
-        substeps: Runge-Kutta steps per step of the series.
-        penalty: of the ridge regression; None is selected by validation.
-    """
-
-    title: ClassVar[str] = "identified equation of the neighbours"
-
-    name: Literal["identified_stencil_ode"] = "identified_stencil_ode"
-    degree: PositiveInt = 2
-    radius: PositiveInt | None = None
-    substeps: PositiveInt = 2
-    penalty: float | None = Field(default=None, gt=0)
-
-    def build(self, setting: Setting) -> IdentifiedODE:
-        """Return the unfitted model."""
-        assert setting.shape is not None
-        return IdentifiedODE(
-            Points(),
-            self.degree,
-            self.penalty or 1e-2,
-            self.substeps,
-            setting.shape,
-            self.radius or 1,
-        )
-
-    def refuses(self, setting: Setting) -> str:
-        """Return a reason if cells have no neighbours or the box has too many features."""
-        if why := no_grid(setting):
-            return why
-        return "" if self._radii(setting) else "the box of neighbours has too many features"
-
     def work(self, setting: Setting) -> float:
         """Return cells times features of the smallest box, for all Runge-Kutta stages."""
+        if not self.neighbours:
+            return 0.0
         assert setting.shape is not None
         features = num_monomials(num_neighbours(setting.shape, self.radius or 1), self.degree)
-        return float(len(setting.weights) * features * 4 * self.substeps)
+        return float(len(setting.weights) * features * 4 * (self.substeps or 2))
 
     def candidates(self, setting: Setting) -> list[ForecasterConfig]:
-        """Return candidates with different radii and penalties."""
-        return self.fill(radius=self._radii(setting), penalty=(1e-8, 1e-6, 1e-4, 1e-2))
+        """Return candidates with different penalties, and radii or substeps."""
+        penalties = (1e-8, 1e-6, 1e-4, 1e-2)
+        if self.neighbours:
+            return self.fill(radius=self._radii(setting), substeps=[2], penalty=penalties)
+        return self.fill(substeps=[4] if setting.modes <= 8 else [8], penalty=penalties)
 
     def _radii(self, setting: Setting) -> list[int]:
         assert setting.shape is not None

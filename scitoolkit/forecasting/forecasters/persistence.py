@@ -6,8 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal
 
 import numpy as np
+from pydantic import NonNegativeInt, model_validator
 
+from scitoolkit.core.config import refuse_unused
 from scitoolkit.forecasting.forecasters.base import Forecaster, ForecasterConfig, Memo, Setting
+from scitoolkit.forecasting.forecasters.climatology import AnomalyPersistence, chosen_harmonics
 from scitoolkit.forecasting.windows import Array, Series, Windows
 
 
@@ -32,12 +35,37 @@ class Persistence(Forecaster):
 
 
 class PersistenceConfig(ForecasterConfig):
-    """Persistence of the last input."""
+    """Persistence of the last input, or of its anomaly from the climatology.
+
+    Attributes:
+        anomalies: whether the anomaly persists.
+        harmonics: of the climatology; None uses the number selected by validation.
+    """
 
     title: ClassVar[str] = "persistence"
+    in_title: ClassVar[tuple[str, ...]] = ("anomalies",)
 
     name: Literal["persistence"] = "persistence"
+    anomalies: bool = False
+    harmonics: NonNegativeInt | None = None
 
-    def build(self, setting: Setting) -> Persistence:
-        """Return the model, which needs no fit."""
+    @model_validator(mode="after")
+    def _read(self) -> PersistenceConfig:
+        if not self.anomalies:
+            refuse_unused(self, "anomalies false", "harmonics")
+        return self
+
+    def build(self, setting: Setting) -> Forecaster:
+        """Return the unfitted model."""
+        if self.anomalies:
+            return AnomalyPersistence(chosen_harmonics(self.harmonics, setting))
         return Persistence()
+
+    @classmethod
+    def variants(cls) -> list[ForecasterConfig]:
+        """Return the persistence of values and of anomalies."""
+        return [cls(), cls(anomalies=True)]
+
+    def titled(self) -> str:
+        """Return the name in tables."""
+        return f"climatology + anomaly {self.title}" if self.anomalies else self.title

@@ -6,15 +6,24 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import Field, PositiveInt
+from pydantic import Field, PositiveInt, model_validator
 
-from scitoolkit.forecasting.forecasters.base import ForecasterConfig, Setting
+from scitoolkit.core.config import refuse_unused
+from scitoolkit.forecasting.forecasters.base import ForecasterConfig, Setting, forecasters
 from scitoolkit.forecasting.forecasters.frames import Frame, Modes
 from scitoolkit.forecasting.forecasters.recursive import Recursive, lagged_rows
 from scitoolkit.forecasting.forecasters.regression import RidgePath, monomials, num_monomials
 from scitoolkit.forecasting.windows import Array
 
 MOST_FEATURES = 1200
+LAGS = {1: (1, 2, 4, 8), 2: (1, 2, 3), 3: (1, 2)}
+"""Numbers of last states that are tried, by degree."""
+PENALTIES = {
+    1: (1e-7, 1e-4, 1e-2, 1e-1),
+    2: (1e-8, 1e-6, 1e-4, 1e-2),
+    3: (1e-8, 1e-6, 1e-4, 1e-2),
+}
+"""Ridge penalties that are tried, by degree."""
 
 
 class PolynomialMap(Recursive):
@@ -104,25 +113,39 @@ class Delays(PolynomialMap):
         self.weights_ = prepared
 
 
-class _PolynomialConfig(ForecasterConfig):
-    """Polynomial map of the last states in the modes.
+@forecasters.register("polynomial_map")
+class PolynomialMapConfig(ForecasterConfig):
+    """Polynomial map of the last states in the modes, by ridge regression.
+
+    Degrees 2 and 3 are operator inference or a next-generation reservoir.
 
     Attributes:
+        degree: of the polynomial.
         lags: number of last states; None is selected by validation.
         penalty: of the ridge regression; None is selected by validation.
     """
 
-    degree: ClassVar[int]
-    lag_options: ClassVar[tuple[int, ...]]
-    penalties: ClassVar[tuple[float, ...]] = (1e-8, 1e-6, 1e-4, 1e-2)
+    title: ClassVar[str] = "polynomial map"
+    in_title: ClassVar[tuple[str, ...]] = ("degree",)
 
+    name: Literal["polynomial_map"] = "polynomial_map"
+    degree: Literal[1, 2, 3] = 2
     lags: PositiveInt | None = None
     penalty: float | None = Field(default=None, gt=0)
 
     def build(self, setting: Setting) -> PolynomialMap:
         """Return the unfitted model."""
-        lags, penalty = self.lags or 1, self.penalty or self.penalties[-1]
+        lags, penalty = self.lags or 1, self.penalty or PENALTIES[self.degree][-1]
         return PolynomialMap(Modes(setting), self.degree, lags, penalty)
+
+    @classmethod
+    def variants(cls) -> list[ForecasterConfig]:
+        """Return the cubic, the linear and the quadratic map."""
+        return [cls(degree=3), cls(degree=1), cls(degree=2)]
+
+    def titled(self) -> str:
+        """Return the name in tables."""
+        return {1: "linear map with lags", 2: "quadratic map", 3: "cubic map"}[self.degree]
 
     def refuses(self, setting: Setting) -> str:
         """Return a reason if there are too few input steps or too many features."""
@@ -135,74 +158,52 @@ class _PolynomialConfig(ForecasterConfig):
 
     def candidates(self, setting: Setting) -> list[ForecasterConfig]:
         """Return candidates with different lags and penalties."""
-        options = [k for k in self.lag_options if k <= setting.inputs and self._fits(setting, k)]
-        return self.fill(lags=options, penalty=self.penalties)
+        options = [k for k in LAGS[self.degree] if k <= setting.inputs and self._fits(setting, k)]
+        return self.fill(lags=options, penalty=PENALTIES[self.degree])
 
     def _fits(self, setting: Setting, lags: int) -> bool:
         features = num_monomials(setting.modes * lags, self.degree)
         return lags <= setting.inputs and features <= min(MOST_FEATURES, setting.rows / 1.2)
 
 
-class LinearConfig(_PolynomialConfig):
-    """Linear map of the last states in the modes, by ridge regression."""
-
-    title: ClassVar[str] = "linear map with lags"
-    degree: ClassVar[int] = 1
-    lag_options: ClassVar[tuple[int, ...]] = (1, 2, 4, 8)
-    penalties: ClassVar[tuple[float, ...]] = (1e-7, 1e-4, 1e-2, 1e-1)
-
-    name: Literal["linear"] = "linear"
-
-
-class QuadraticConfig(_PolynomialConfig):
-    """Quadratic map of the last states in the modes (NG-RC, operator inference)."""
-
-    title: ClassVar[str] = "quadratic map"
-    degree: ClassVar[int] = 2
-    lag_options: ClassVar[tuple[int, ...]] = (1, 2, 3)
-
-    name: Literal["quadratic_map"] = "quadratic_map"
-
-
-class CubicConfig(_PolynomialConfig):
-    """Cubic map of the last states in the modes (NG-RC, operator inference)."""
-
-    title: ClassVar[str] = "cubic map"
-    degree: ClassVar[int] = 3
-    lag_options: ClassVar[tuple[int, ...]] = (1, 2)
-
-    name: Literal["cubic_map"] = "cubic_map"
-
-
 class DmdConfig(ForecasterConfig):
-    """Dynamic mode decomposition: linear map from one state to the next in the modes."""
-
-    title: ClassVar[str] = "DMD"
-
-    name: Literal["dmd"] = "dmd"
-
-    def build(self, setting: Setting) -> Delays:
-        """Return the unfitted model."""
-        return Delays(Modes(setting), 1, setting.modes)
-
-
-class HankelDmdConfig(ForecasterConfig):
-    """Dynamic mode decomposition of delay vectors of all input steps.
+    """Dynamic mode decomposition: linear map from one state to the next in the modes.
 
     Attributes:
+        delays: whether a state is the vector of all input steps (Hankel-DMD).
         rank: number of singular vectors of the delay vectors; None is selected by validation.
     """
 
-    title: ClassVar[str] = "Hankel-DMD"
+    title: ClassVar[str] = "DMD"
+    in_title: ClassVar[tuple[str, ...]] = ("delays",)
 
-    name: Literal["hankel_dmd"] = "hankel_dmd"
+    name: Literal["dmd"] = "dmd"
+    delays: bool = False
     rank: PositiveInt | None = None
+
+    @model_validator(mode="after")
+    def _read(self) -> DmdConfig:
+        if not self.delays:
+            refuse_unused(self, "delays false", "rank")
+        return self
 
     def build(self, setting: Setting) -> Delays:
         """Return the unfitted model."""
-        return Delays(Modes(setting), setting.inputs, self.rank or setting.modes)
+        steps = setting.inputs if self.delays else 1
+        return Delays(Modes(setting), steps, self.rank or setting.modes)
+
+    @classmethod
+    def variants(cls) -> list[ForecasterConfig]:
+        """Return the decompositions of states and of delay vectors."""
+        return [cls(), cls(delays=True)]
+
+    def titled(self) -> str:
+        """Return the name in tables."""
+        return f"Hankel-{self.title}" if self.delays else self.title
 
     def candidates(self, setting: Setting) -> list[ForecasterConfig]:
         """Return candidates with one and two singular vectors per mode."""
+        if not self.delays:
+            return [self]
         most = setting.modes * setting.inputs
         return self.fill(rank=sorted({min(setting.modes * k, most) for k in (1, 2)}))

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
 from scitoolkit.core.errors import DataError
-from scitoolkit.forecasting.forecasters.base import Forecaster, ForecasterConfig, Memo, Setting
-from scitoolkit.forecasting.forecasters.damped_anomaly import MemoryConfig
+from scitoolkit.core.plugins import Choice
+from scitoolkit.forecasting.forecasters.base import (
+    Forecaster,
+    ForecasterConfig,
+    Memo,
+    Setting,
+    forecasters,
+)
+from scitoolkit.forecasting.forecasters.damped_anomaly import DampedAnomalyConfig
 from scitoolkit.forecasting.forecasters.frames import InFrame, Modes
 from scitoolkit.forecasting.windows import Array, Series, Windows, all_windows, blocked_folds
 
@@ -22,16 +29,24 @@ class RidgeAutoregression(Forecaster):
         leads: number of output steps.
         alphas: candidate penalties on standardised channels; empty for `alphas_default`.
         folds: number of validation blocks.
+        increments: whether inputs and outputs are differences from the last input, so that the
+            forecast follows a level or a trend that leaves the range of the record.
     """
 
     alphas_default: ClassVar[tuple[float, ...]] = (0.1, 1.0, 10.0, 100.0, 1000.0)
 
     def __init__(
-        self, inputs: int = 8, leads: int = 8, alphas: Sequence[float] = (), folds: int = 4
+        self,
+        inputs: int = 8,
+        leads: int = 8,
+        alphas: Sequence[float] = (),
+        folds: int = 4,
+        increments: bool = False,
     ) -> None:
         self.inputs: int = inputs
         self.leads: int = leads
         self.folds: int = folds
+        self.increments: bool = increments
         self.alphas: tuple[float, ...] = tuple(alphas) or self.alphas_default
 
     def fit(self, segments: Sequence[Series], memo: Memo | None = None) -> RidgeAutoregression:
@@ -75,8 +90,16 @@ class RidgeAutoregression(Forecaster):
             )
             for s in long
         ]
-        x = np.concatenate([_with_one(w.input_values()) for w in windows])
-        return x, np.concatenate([w.targets().reshape(len(w), -1) for w in windows])
+        x = np.concatenate([_with_one(self._relative(w.input_values())) for w in windows])
+        targets = [w.targets() - self._last(w.input_values()) for w in windows]
+        return x, np.concatenate([y.reshape(len(y), -1) for y in targets])
+
+    def _last(self, inputs: Array) -> Array | float:
+        """Return the last inputs (window, 1, channel) if increments are forecast, else 0."""
+        return inputs[:, -1:] if self.increments else 0.0
+
+    def _relative(self, inputs: Array) -> Array:
+        return inputs - self._last(inputs) if self.increments else inputs
 
     def predict(self, windows: Windows) -> Array:
         """Return the forecast, (window, lead, channel)."""
@@ -84,8 +107,9 @@ class RidgeAutoregression(Forecaster):
 
     def forecast(self, inputs: Array) -> Array:
         """Return the forecast (window, lead, channel) of inputs (window, inputs, channel)."""
-        x = _with_one((inputs - self.mean_) / self.scale_)
-        out = (x @ self.weights_).reshape(len(inputs), self.leads, -1)
+        scaled = (inputs - self.mean_) / self.scale_
+        x = _with_one(self._relative(scaled))
+        out = (x @ self.weights_).reshape(len(inputs), self.leads, -1) + self._last(scaled)
         return out * self.scale_ + self.mean_
 
 
@@ -103,30 +127,41 @@ def _ridge(x: Array, y: Array, alphas: Sequence[float]) -> Any:
 
 
 class PodRidgeConfig(ForecasterConfig):
-    """Ridge autoregression of mode coefficients, and the climatology outside the modes."""
-
-    title: ClassVar[str] = "climatology + POD ridge"
-
-    name: Literal["pod_ridge"] = "pod_ridge"
-
-    def build(self, setting: Setting) -> InFrame:
-        """Return the unfitted model."""
-        return InFrame(Modes(setting), RidgeAutoregression(setting.inputs, setting.leads))
-
-
-class DampedRidgeConfig(ForecasterConfig):
-    """Ridge autoregression of mode coefficients, and the damped anomaly outside the modes.
+    """Ridge autoregression of mode coefficients, with another forecast outside the modes.
 
     Attributes:
-        base: settings of the damped anomaly.
+        base: forecaster outside the modes; None for the climatology.
+        increments: whether changes from the last input are forecast instead of values, for a few
+            series whose level wanders.
     """
 
-    title: ClassVar[str] = "damped anomaly with memory + POD ridge"
+    title: ClassVar[str] = "POD ridge"
 
-    name: Literal["damped_pod_ridge"] = "damped_pod_ridge"
-    base: MemoryConfig = MemoryConfig()
+    in_title: ClassVar[tuple[str, ...]] = ("increments",)
+
+    name: Literal["pod_ridge"] = "pod_ridge"
+    base: Annotated[ForecasterConfig, Choice(forecasters)] | None = None
+    increments: bool = False
 
     def build(self, setting: Setting) -> InFrame:
         """Return the unfitted model."""
-        ridge = RidgeAutoregression(setting.inputs, setting.leads)
-        return InFrame(Modes(setting), ridge, self.base.build(setting))
+        ridge = RidgeAutoregression(setting.inputs, setting.leads, increments=self.increments)
+        return InFrame(Modes(setting), ridge, self.base.build(setting) if self.base else None)
+
+    @classmethod
+    def variants(cls) -> list[ForecasterConfig]:
+        """Return the climatology and the damped anomaly outside the modes."""
+        return [cls(base=DampedAnomalyConfig.tuned()), cls(), cls(increments=True)]
+
+    def compares(self, setting: Setting) -> bool:
+        """Return whether there are few cells, if increments are forecast."""
+        return not self.increments or setting.few_series
+
+    def refuses(self, setting: Setting) -> str:
+        """Return the reason of the base."""
+        return self.base.refuses(setting) if self.base else ""
+
+    def titled(self) -> str:
+        """Return the name in tables."""
+        ridge = f"{self.title} of increments" if self.increments else self.title
+        return f"{self.base.titled() if self.base else 'climatology'} + {ridge}"

@@ -171,4 +171,4 @@ class StackingConfig(ForecasterConfig):
 
     def label(self) -> str:
         """Return the titles of the members."""
-        return f"{self.title} of {' and '.join(m.title for m in self.members)}"
+        return f"{self.title} of {' and '.join(m.titled() for m in self.members)}"

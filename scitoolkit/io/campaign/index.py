@@ -50,6 +50,18 @@ class SampleIndex:
         self.bounds: np.ndarray = self.rows[np.concatenate([first, [len(count)]])]
         self.breaks: np.ndarray = np.unique(np.asarray(breaks, np.int64))
 
+    def first(self, simulations: int) -> SampleIndex:
+        """Return the index of the first simulations.
+
+        Example:
+            >>> SampleIndex([0, 0, 1], [2, 3, 4]).first(1).bounds.tolist()
+            [0, 5]
+        """
+        end = self.bounds[simulations]
+        segments = int(np.searchsorted(self.rows, end))
+        counts = np.diff(self.rows[: segments + 1])
+        return SampleIndex(self.simulation[:segments], counts, self.breaks[self.breaks < end])
+
     @property
     def num_rows(self) -> int:
         """Total number of rows."""

@@ -10,9 +10,8 @@ import yaml
 
 from scitoolkit import api
 from scitoolkit.core.errors import Interrupted
-from scitoolkit.emulation import pipeline
 from scitoolkit.io.fields import write_fields
-from scitoolkit.training import Callback
+from scitoolkit.training import Callback, Trainer
 
 
 @pytest.fixture
@@ -102,13 +101,13 @@ def interrupt(monkeypatch):
                 if trainer.step == step:
                     os.kill(os.getpid(), signal.SIGTERM)
 
-        original = pipeline.Trainer.__init__
+        original = Trainer.__init__
 
         def with_stop(self, *arguments, callbacks=(), **options):
             original(self, *arguments, callbacks=[*callbacks, Stop()], **options)
 
         with monkeypatch.context() as patch:
-            patch.setattr(pipeline.Trainer, "__init__", with_stop)
+            patch.setattr(Trainer, "__init__", with_stop)
             with pytest.raises(Interrupted):
                 api.train(path)
 

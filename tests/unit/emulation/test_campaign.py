@@ -14,7 +14,7 @@ from scitoolkit.core.config import load_config
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.deploy import CompiledSurrogate
 from scitoolkit.emulation.config import EmulationConfig
-from scitoolkit.emulation.pipeline import prepare
+from scitoolkit.emulation.stages import prepare
 from scitoolkit.emulation.surrogate import load
 from scitoolkit.io.fields import write_fields
 
@@ -132,13 +132,13 @@ def test_several_files_are_several_simulations(tmp_path, plan, with_time):
         prepared = plan(str(tmp_path / "sim*.nc"))
     else:
         prepared = plan(write_plain(tmp_path), dims=["time", "x"])
-    assert prepared.data.campaign.index.num_simulations == 4
+    assert prepared.opened.data.campaign.index.num_simulations == 4
     found = windows(prepared)
     # One step changes u by .01; a window across simulations would show a change of 1.
     assert np.abs(found[:, 1] - found[:, 0]).max() < 0.02
-    scale = prepared.emulator.output_scales()[0].item()
+    scale = prepared.model.output_scales()[0].item()
     assert scale == pytest.approx(0.01, rel=0.01)
-    assert prepared.parts["validation"] == [range(3 * ROWS, 4 * ROWS)]
+    assert prepared.opened.parts["validation"] == [range(3 * ROWS, 4 * ROWS)]
 
 
 def test_files_whose_times_go_on_are_one_simulation(tmp_path, plan):
@@ -151,8 +151,8 @@ def test_files_whose_times_go_on_are_one_simulation(tmp_path, plan):
         # The order of the names is not that of the times.
         write_fields(data, tmp_path / f"part{(i + 1) % 3}.nc")
     prepared = plan(str(tmp_path / "part*.nc"), split={"train": 30, "validation": 6, "test": 0})
-    assert prepared.data.blocks == [range(3 * ROWS)]
-    found = prepared.data.source(np.array([ROWS - 1]), [0, 1]).read(np.array([0]))["u"]
+    assert prepared.opened.data.blocks == [range(3 * ROWS)]
+    found = prepared.opened.data.source(np.array([ROWS - 1]), [0, 1]).read(np.array([0]))["u"]
     assert np.array_equal(found[0], whole[ROWS - 1 : ROWS + 1])
 
 
@@ -160,8 +160,8 @@ def test_components_are_channels_and_not_a_dim_of_the_grid(tmp_path, plan):
     values = np.random.default_rng(0).standard_normal((ROWS, 2, 8, 8)).astype("f4")
     write_fields(xr.Dataset({"v": (("time", "c", "y", "x"), values)}), tmp_path / "v.nc")
     prepared = plan(str(tmp_path / "v.nc"), ["v"], {"train": 8, "validation": 4, "test": 0})
-    assert prepared.data.layout.grid == {"y": 8, "x": 8}
-    assert [v.name for v in prepared.data.layout.inputs] == ["v_0", "v_1"]
+    assert prepared.opened.data.layout.grid == {"y": 8, "x": 8}
+    assert [v.name for v in prepared.opened.data.layout.inputs] == ["v_0", "v_1"]
     batch = next(iter(prepared.loaders["validation"]))
     assert np.array_equal(batch["v_1"].numpy()[0, 0], values[8, 1])
     spatial = plan(
@@ -170,7 +170,7 @@ def test_components_are_channels_and_not_a_dim_of_the_grid(tmp_path, plan):
         {"train": 8, "validation": 4, "test": 0},
         grid=["c", "y", "x"],
     )
-    assert spatial.data.layout.grid == {"c": 2, "y": 8, "x": 8}
+    assert spatial.opened.data.layout.grid == {"c": 2, "y": 8, "x": 8}
 
 
 def test_groups_of_hdf5_are_read_by_path_and_by_name(tmp_path, plan):
@@ -282,8 +282,8 @@ def test_a_parameter_of_each_simulation_is_an_input(tmp_path, job, way, caplog):
     )
     config = load_config(EmulationConfig, path)
     prepared = prepare(config)
-    assert [v.name for v in prepared.emulator.layout.inputs] == ["u", "rate"]
-    assert [block.start // ROWS for block in prepared.parts["test"]] == [2, 3]
+    assert [v.name for v in prepared.model.layout.inputs] == ["u", "rate"]
+    assert [block.start // ROWS for block in prepared.opened.parts["test"]] == [2, 3]
     batch = next(iter(prepared.loaders["train"]))
     change = (batch["u"][:, 1] - batch["u"][:, 0]).mean(1)
     assert np.allclose(change, batch["rate"][:, 0], atol=1e-5)

@@ -377,7 +377,7 @@ def test_a_guard_of_an_unknown_variable_is_refused(convection_job):
 
 
 def test_what_a_guard_computes_is_in_the_loss_when_it_weighs(convection_job):
-    from scitoolkit.emulation.pipeline import prepare
+    from scitoolkit.emulation.stages import prepare, statistics_of
 
     losses = []
     for weight in (0.0, 2.0, 8.0):
@@ -387,16 +387,16 @@ def test_what_a_guard_computes_is_in_the_loss_when_it_weighs(convection_job):
         loss, _ = job.task.loss(batch)
         losses.append(float(loss.detach()))
         if weight:
-            answer = job.emulator(*(batch[v.name][:, 0] for v in job.data.layout.inputs))
-            names = [v.name for v in job.data.layout.outputs]
+            answer = job.model(*(batch[v.name][:, 0] for v in job.opened.data.layout.inputs))
+            names = [v.name for v in job.opened.data.layout.outputs]
             error = answer[names.index("p")] - batch["p"][:, 1]
-            change = job.statistics.statistics.changes["p"].square().mean().sqrt()
+            change = statistics_of(job.opened).statistics.changes["p"].square().mean().sqrt()
             squared = (error / change).square() * job.task.weights
             pressure = float(squared.mean().detach())
             learned = len(names) - 1
             wanted = (learned * losses[0] + weight * pressure) / (learned + 1)
             assert losses[-1] == pytest.approx(wanted, rel=1e-4)
-        job.data.dataset.close()
+        job.opened.data.dataset.close()
     assert losses[0] != losses[1]
 
 

@@ -11,8 +11,8 @@ from scitoolkit import api
 from scitoolkit.core.config import ConfigProblems, load_config
 from scitoolkit.core.errors import DataError
 from scitoolkit.emulation.config import EmulationConfig, SymmetryConfig
-from scitoolkit.emulation.pipeline import prepare
 from scitoolkit.emulation.rollout import rollout
+from scitoolkit.emulation.stages import prepare
 from scitoolkit.emulation.symmetries import Symmetries
 from scitoolkit.io.fields import write_fields
 
@@ -49,7 +49,7 @@ def plan(tmp_path, job):
 
 def test_windows_hold_the_state_at_earlier_times(plan):
     prepared = prepare(load_config(EmulationConfig, plan(3, 2, rollout={"steps": 2})))
-    assert [v.name for v in prepared.emulator.layout.inputs] == ["u", "f", "u@-1", "u@-2"]
+    assert [v.name for v in prepared.model.layout.inputs] == ["u", "f", "u@-1", "u@-2"]
     seen = 0
     for batch in prepared.loaders["train"]:
         for i, first in enumerate(batch["f"][:, 0, 0].int().tolist()):
@@ -63,7 +63,7 @@ def test_windows_hold_the_state_at_earlier_times(plan):
 
 
 def test_a_rollout_shifts_what_it_made(plan):
-    emulator = prepare(load_config(EmulationConfig, plan(3))).emulator
+    emulator = prepare(load_config(EmulationConfig, plan(3))).model
     rng, names = np.random.default_rng(0), ["u", "f", "u@-1", "u@-2"]
     given = {n: rng.standard_normal(CELLS).astype("f4") for n in names}
     seen = []
@@ -90,7 +90,7 @@ def test_two_times_tell_what_one_does_not(plan, tmp_path):
 
 
 def test_an_earlier_value_is_mirrored_like_the_present_one(plan):
-    layout = prepare(load_config(EmulationConfig, plan())).emulator.layout
+    layout = prepare(load_config(EmulationConfig, plan())).model.layout
     symmetries = Symmetries(SymmetryConfig(mirror={"x": ["u"]}), layout)
     sample = {n: torch.arange(8.0).view(1, 1, 8) for n in ("u", "f", "u@-1")}
     found = symmetries.mirror(sample, "x")

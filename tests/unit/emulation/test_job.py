@@ -12,7 +12,7 @@ from scitoolkit.core.config import load_config
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.emulation import surrogate
 from scitoolkit.emulation.config import EmulationConfig
-from scitoolkit.emulation.pipeline import prepare
+from scitoolkit.emulation.stages import prepare
 from scitoolkit.io.fields import write_fields
 
 
@@ -140,7 +140,7 @@ def test_the_planned_loader_gives_what_xarray_reads(wave_job, job, tmp_path, wav
         values = file["u"].values
     expected = np.stack([values[i : i + 3] for i in range(18, 22)])
     assert np.array_equal(batch["u"].numpy(), expected)
-    prepared.data.dataset.close()
+    prepared.opened.data.dataset.close()
 
 
 def test_zarr_is_read_as_well(job, tmp_path):
@@ -156,7 +156,7 @@ def test_zarr_is_read_as_well(job, tmp_path):
     prepared = prepare(config)
     batch = next(iter(prepared.loaders["validation"]))
     assert np.allclose(batch["u"].numpy()[0, 0], data["u"].values[8])
-    prepared.data.dataset.close()
+    prepared.opened.data.dataset.close()
 
 
 def test_a_stopped_training_continues_to_the_same_weights(wave_job, interrupt):

@@ -11,9 +11,9 @@ from scitoolkit import api
 from scitoolkit.core.config import load_config
 from scitoolkit.core.errors import ConfigError, ScitoolkitError
 from scitoolkit.emulation.config import EmulationConfig
+from scitoolkit.emulation.job import EmulationJob
 from scitoolkit.emulation.leads import Leads, offsets_of
-from scitoolkit.emulation.pipeline import prepare
-from scitoolkit.emulation.traced import traced
+from scitoolkit.emulation.stages import prepare
 from scitoolkit.io.fields import write_fields
 
 RATE, CELLS, ROWS = 0.1, 16, 24
@@ -56,7 +56,7 @@ def test_one_emulator_is_right_at_every_lead_and_scored_at_each(drift, tmp_path,
     assert max(scores[f"lead{n}_over_persistence_u"] for n in (1, 2, 4)) < 0.2
     assert "lead4_over_repeated_steps_u" in scores
     assert "lead2_over_repeated_steps_u" not in scores
-    (function,) = traced(run)
+    (function,) = EmulationJob().traced(run)
     assert [spec.name for spec in function.inputs] == ["u", "lead"]
     assert [float(function.inputs[1].low), float(function.inputs[1].high)] == [1, 4]
     source, output = tmp_path / "run0.nc", tmp_path / "out.nc"
@@ -89,7 +89,7 @@ def test_batches_hold_all_leads_and_losses_count_them_alike(drift):
         assert torch.allclose(moved, expected, atol=1e-5)
         assert chosen["lead"].tolist() == [[float(lead)] * 3] * len(moved)
     # Without weights it returns its input: every lead's first step has an error of 1.
-    for parameter in prepared.emulator.parameters():
+    for parameter in prepared.model.parameters():
         torch.nn.init.zeros_(parameter)
     single = {"u": batch["u"][:, [0, 1, 2, 3]]}
     with torch.no_grad():

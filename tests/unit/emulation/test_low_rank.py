@@ -12,7 +12,7 @@ from scitoolkit.core.config import load_config
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.emulation import surrogate
 from scitoolkit.emulation.config import EmulationConfig
-from scitoolkit.emulation.pipeline import prepare
+from scitoolkit.emulation.stages import prepare
 from scitoolkit.ops.low_rank import full_ranks, layers_of
 
 LAYER = "advance.network.encoders.1.0.first.conv"
@@ -37,10 +37,10 @@ def test_full_ranks_begin_as_the_trained_emulator_and_low_ones_near_it(trained):
     ranks = {name: list(full_ranks(layer)) for name, layer in layers.items()}
     x = torch.randn(3, 32)
     with torch.no_grad():
-        same = prepare(lowered(trained, ranks)).emulator
+        same = prepare(lowered(trained, ranks)).model
         torch.testing.assert_close(same(x)[0], dense(x)[0], rtol=1e-4, atol=1e-4)
-        near = prepare(lowered(trained, {LAYER: [6, 6]})).emulator
-        far = prepare(lowered(trained, {LAYER: [1, 1]})).emulator
+        near = prepare(lowered(trained, {LAYER: [6, 6]})).model
+        far = prepare(lowered(trained, {LAYER: [1, 1]})).model
         changes = [float((e(x)[0] - dense(x)[0]).norm()) for e in (near, far)]
     assert 0 < changes[0] < changes[1]
 

@@ -17,7 +17,7 @@ from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.jobs import job_for_task
 from scitoolkit.core.starter import DataToStart
 from scitoolkit.emulation.config import EmulationConfig
-from scitoolkit.emulation.pipeline import prepare
+from scitoolkit.emulation.stages import prepare, statistics_of
 from scitoolkit.emulation.surrogate import load, save
 from scitoolkit.io.fields import write_fields
 
@@ -57,12 +57,12 @@ def plan(tmp_path, job):
 def outcome(prepared):
     """Return statistics, losses and a step of the emulator."""
     torch.manual_seed(0)
-    found = prepared.statistics.statistics
+    found = statistics_of(prepared.opened).statistics
     numbers = [*(t for pair in found.values.values() for t in pair), *found.changes.values()]
     batch = next(iter(prepared.loaders["validation"]))
-    torch.nn.init.normal_(list(prepared.emulator.parameters())[-1])  # it begins as persistence
+    torch.nn.init.normal_(list(prepared.model.parameters())[-1])  # it begins as persistence
     loss, _ = prepared.task.loss(batch)
-    step = prepared.emulator.eval()(batch["u"][:, 0], batch["v"][:, 0])
+    step = prepared.model.eval()(batch["u"][:, 0], batch["v"][:, 0])
     return torch.cat(
         [
             *numbers,
@@ -84,9 +84,9 @@ def test_values_on_land_have_no_influence(plan):
 
 def test_only_cells_of_the_mask_are_measured_and_learned(plan):
     prepared = plan(np.nan, "missing")
-    files = sorted(prepared.data.campaign.files)[:2]
+    files = sorted(prepared.opened.data.campaign.files)[:2]
     truth = np.concatenate([xr.open_dataset(f)["u"].values[:, WET] for f in files]).astype("f8")
-    mean, deviation = prepared.statistics.statistics.values["u"]
+    mean, deviation = statistics_of(prepared.opened).statistics.values["u"]
     assert mean.item() == pytest.approx(truth.mean(), abs=1e-6)
     assert deviation.item() == pytest.approx(truth.std(), rel=1e-6)
     weights = prepared.task.weights.numpy()
@@ -94,7 +94,7 @@ def test_only_cells_of_the_mask_are_measured_and_learned(plan):
     assert weights.mean() == pytest.approx(1)
     inputs = [torch.full((1, *GRID), np.nan), torch.zeros(1, *GRID)]
     inputs[0][:, torch.from_numpy(WET)] = 1.0
-    for field in prepared.emulator.eval()(*inputs):
+    for field in prepared.model.eval()(*inputs):
         assert (field[:, ~WET] == 0).all()
         assert torch.isfinite(field).all()
 
@@ -172,11 +172,11 @@ def test_fields_whose_missing_cells_differ_need_a_variable(tmp_path, job):
 
 def test_a_mask_is_saved_with_the_weights(plan, tmp_path):
     prepared = plan(np.nan, "missing", guards=[{"name": "value_range", "ranges": {"u": [-9, 9]}}])
-    save(prepared.emulator, tmp_path)
+    save(prepared.model, tmp_path)
     config = EmulationConfig.model_validate(yaml.safe_load((tmp_path / "job.yaml").read_text()))
     loaded = load(tmp_path, config)
     assert (loaded.layout.valid == WET).all()
-    assert torch.equal(loaded.advance.valid, prepared.emulator.advance.valid)
+    assert torch.equal(loaded.advance.valid, prepared.model.advance.valid)
 
 
 def test_sea_surface_temperature_is_learned_and_predicted_with_its_land(tmp_path):

@@ -12,7 +12,7 @@ from scitoolkit import api
 from scitoolkit.core.config import load_config
 from scitoolkit.emulation.config import EmulationConfig
 from scitoolkit.emulation.data import open_data
-from scitoolkit.emulation.pipeline import prepare
+from scitoolkit.emulation.stages import prepare, statistics_of
 from scitoolkit.emulation.statistics import find_statistics
 from scitoolkit.io.campaign.measure import Question, measure_pieces, merged, pieces_of
 from scitoolkit.io.campaign.saved import load_moments
@@ -169,8 +169,8 @@ def test_the_wells_own_statistics_need_no_reading(tmp_path, config):
 def test_a_dry_run_reads_next_to_nothing_and_keeps_nothing(tmp_path, campaign, config):
     job = config(campaign)
     prepared = prepare(job, sample=True)
-    assert prepared.statistics.source == "sample"
-    assert prepared.data.source(np.arange(1), [0]).bytes_read <= 0.02 * PART
+    assert statistics_of(prepared.opened).source == "sample"
+    assert prepared.opened.data.source(np.arange(1), [0]).bytes_read <= 0.02 * PART
     assert not list(job.run.root.rglob("*")) if job.run.root.exists() else True
 
 

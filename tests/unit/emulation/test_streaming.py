@@ -7,7 +7,8 @@ import pytest
 
 from scitoolkit import api
 from scitoolkit.core.errors import ConfigError, DataError
-from scitoolkit.emulation import pipeline, streaming
+from scitoolkit.emulation import streaming
+from scitoolkit.emulation.stages import prepare
 
 GENERATOR = {"name": "kuramoto_sivashinsky", "cells": 16, "spinup": 1, "frames": 6}
 DRAW = {"samples": 9, "parameters": {"length": {"low": 8, "high": 15}}}
@@ -82,7 +83,7 @@ def test_a_committee_chooses_and_resumes_the_same(online, interrupt):
 
 def test_a_committee_chooses_where_its_members_disagree(online, tmp_path):
     config = api.load(online({"mode": "active"}, uncertainty={"members": 2}))[1]
-    prepared = pipeline.prepare(config, tmp_path / "run")
+    prepared = prepare(config, tmp_path / "run")
     loader = prepared.loaders["train"]
     next(iter(loader))
     committee, seen = loader.choose.__self__, []
@@ -93,7 +94,7 @@ def test_a_committee_chooses_where_its_members_disagree(online, tmp_path):
     assert chosen == sets[int(np.argmax(spread))]
     assert len({s["length"] for s in sets}) == 16
     assert spread.min() > 0
-    first, second = prepared.emulator.members
+    first, second = prepared.model.members
     second.load_state_dict(first.state_dict())
     assert plain(sets) == pytest.approx(np.zeros(16))
     loader.close()

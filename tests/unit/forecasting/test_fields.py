@@ -210,7 +210,7 @@ def test_adaptive_intervals_follow_errors_that_grow_and_predict_writes_them(tmp_
 
 @pytest.mark.parametrize(
     ("model", "base"),
-    [("increment_lstm", "anomaly_persistence"), ("pod_lstm", "climatology")],
+    [("increment_lstm", "persistence"), ("pod_lstm", "climatology")],
 )
 def test_what_the_network_predicts_is_a_setting(file, model, base):
     settings = config(file, variable="warm", forecaster="auto").model_copy(

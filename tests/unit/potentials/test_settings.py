@@ -91,3 +91,16 @@ def test_neighbour_lists_need_vesin_without_a_compiler(monkeypatch):
 def test_epochs_beside_steps_are_a_warning():
     _, found = api.validate(ROOT / "workflows" / "water_deepmd", ["training.epochs=7"])
     assert [(f.level, f.key) for f in found] == [("warning", "training.epochs")]
+
+
+def test_one_file_is_written_without_a_list(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for data in ("mine.xyz", ["mine.xyz"]):
+        _, config = api.load("fine_tune", [f"data.path={data}", "start.former=old.xyz"])
+        assert [path.name for path in config.data.path] == ["mine.xyz"]
+        assert [path.name for path in config.start.former] == ["old.xyz"]
+    (tmp_path / "job.yaml").write_text(
+        "domain: potentials\ndata: {path: a.xyz, test: b.xyz}\nmodel: {name: mace}\n"
+    )
+    _, config = api.load(tmp_path / "job.yaml")
+    assert (config.data.path, config.data.test) == ([tmp_path / "a.xyz"], [tmp_path / "b.xyz"])

@@ -1,0 +1,227 @@
+"""Tables of series: CSV files with a column of times and columns of values.
+
+A wide table has one column a series. A long one (a panel) names the series in a column of text;
+its values become (time, series). Times are dates in any form that pandas reads, or numbers that
+stand for dates: YYYYMM, YYYYMMDD, years and decimal years.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from scitoolkit.core.data_facts import packed_dates
+from scitoolkit.core.errors import DataError
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import xarray as xr
+
+SUFFIXES = (".csv", ".tsv")
+SERIES_DIM = "series"
+_TIME_COLUMNS = ("time", "date", "ds", "datetime", "timestamp", "month", "year", "t", "step")
+_UNIT = re.compile(r"^(?P<name>.*\S)\s*[\[(](?P<unit>[^\])]*)[\])]$")
+_PHASE = 0.1
+"""Distance in months of decimal years from equal parts of their months that counts as rounding."""
+
+
+def is_table(path: Path) -> bool:
+    """Return whether a path has the suffix of a table."""
+    return Path(path).suffix.lower() in SUFFIXES
+
+
+def open_table(path: Path) -> xr.Dataset:
+    """Return a table as variables (time), or (time, series) of a long one.
+
+    Rows are sorted by time; empty cells are NaN. `flow [m3/s]` is the variable flow in m3/s. Lines
+    that begin with # are comments. Without a column of times, steps are numbered from 0.
+
+    Raises:
+        DataError: no column of numbers, unreadable or missing times, or times that repeat.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "flow.csv"
+        >>> _ = path.write_text("month,flow [m3/s]\\n198001,2.5\\n198002,\\n198003,2.0\\n")
+        >>> flow = open_table(path)["flow"]
+        >>> flow.values.tolist(), flow.units, str(flow.time.values[-1])[:10]
+        ([2.5, nan, 2.0], 'm3/s', '1980-03-01')
+    """
+    import xarray as xr
+
+    table = _read(path)
+    where = str(path)
+    column = _time_column(table)
+    texts = [c for c in table.columns if c != column and table[c].dtype.kind not in "biuf"]
+    if column is not None:
+        table = table.assign(**{column: _dates(table[column], where)})
+        table = table.sort_values(column, kind="stable")
+        if texts and table[column].duplicated().any():
+            return _panel(table, column, texts, where)
+        _refuse_repeated(table[column], where)
+    numbers = [c for c in table.columns if c != column and c not in texts]
+    if not numbers:
+        raise DataError(
+            "no column of numbers",
+            where=where,
+            allowed=", ".join(map(str, table.columns)),
+            fix="a header line, a column of times and columns of numbers",
+        )
+    times = np.arange(len(table), dtype=np.float64) if column is None else table[column].values
+    values = {c: ("time", table[c].to_numpy(np.float64)) for c in numbers}
+    return _named(xr.Dataset(values, {"time": ("time", times)}))
+
+
+def _read(path: Path) -> pd.DataFrame:
+    import pandas as pd
+
+    try:
+        with path.open(encoding="utf-8-sig") as file:
+            first = next((line for line in file if line.strip() and not line.startswith("#")), "")
+        separator = csv.Sniffer().sniff(first, ",;\t|").delimiter if first else ","
+    except csv.Error:
+        separator = ","  # one column
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"cannot be read ({error})", where=str(path)) from None
+    options: dict[str, Any] = {"sep": separator, "comment": "#", "skipinitialspace": True}
+    try:
+        # With semicolons between columns, a comma is the decimal point.
+        decimal = "," if separator == ";" else "."
+        table = pd.read_csv(path, decimal=decimal, encoding="utf-8-sig", **options)
+    except (ValueError, OSError) as error:
+        raise DataError(f"not a table ({error})", where=str(path)) from None
+    if decimal == ",":  # or a point all the same
+        for name in table.columns:
+            numbers = pd.to_numeric(table[name], errors="coerce")
+            if numbers.notna().sum() == table[name].notna().sum():
+                table[name] = numbers
+    return table
+
+
+def _time_column(table: pd.DataFrame) -> str | None:
+    """Return the column of times: by its name, or the first one if its text is dates."""
+    import pandas as pd
+
+    for name in table.columns:
+        if str(name).strip().lower() in _TIME_COLUMNS:
+            return str(name)
+    first = table.columns[0]
+    if str(first).startswith("Unnamed"):  # the index that pandas writes
+        return str(first)
+    if table[first].dtype.kind not in "biuf" and len(table.columns) > 1:
+        parsed = pd.to_datetime(table[first], errors="coerce", format="mixed")
+        return str(first) if parsed.notna().all() else None
+    return None
+
+
+def _dates(column: pd.Series, where: str) -> np.ndarray:
+    """Return times (row) as datetime64, or as numbers that are no dates."""
+    import pandas as pd
+
+    if column.dtype.kind not in "biuf":
+        try:
+            dates = pd.to_datetime(column, format="mixed", utc=True)
+        except (ValueError, TypeError) as error:
+            text = str(error).splitlines()[0]
+            raise DataError(f"unreadable dates ({text})", where=f"{where}: {column.name}") from None
+        if dates.isna().any():
+            raise DataError("a time is missing", where=f"{where}: {column.name}")
+        return dates.dt.tz_localize(None).to_numpy().astype("datetime64[ns]")
+    numbers = column.to_numpy(np.float64)
+    if not np.isfinite(numbers).all():
+        raise DataError("a time is missing", where=f"{where}: {column.name}")
+    return dates_of_numbers(numbers, years=str(column.name).strip().lower() == "year")
+
+
+def dates_of_numbers(numbers: np.ndarray, *, years: bool = False) -> np.ndarray:
+    """Return the dates that numbers stand for; numbers that stand for none are returned.
+
+    Args:
+        numbers: (T,) YYYYMM, YYYYMMDD or decimal years.
+        years: whether whole numbers are years.
+
+    Returns:
+        (T,) datetime64[ns]; decimal years that are months begin at the first, or, if they state
+        the middle, at the 15th of their months.
+
+    Example:
+        >>> dates_of_numbers(np.array([1980.04, 1980.12, 1980.21])).astype("M8[D]").tolist()
+        [datetime.date(1980, 1, 15), datetime.date(1980, 2, 15), datetime.date(1980, 3, 15)]
+    """
+    from scitoolkit.core.data_facts import Dim, Step
+
+    ordered = np.unique(numbers)
+    if len(ordered) < 2:
+        return numbers
+    step = float(np.median(np.diff(ordered)))
+    ends = float(ordered[0]), float(ordered[-1])
+    dim = Dim("time", "time", len(ordered), "numbers", "", "", 1, Step(step, "", step, step), *ends)
+    kind = packed_dates(dim)
+    if kind in ("YYYYMM", "YYYYMMDD"):
+        whole = numbers.astype(np.int64)
+        days = whole % 100 - 1 if kind == "YYYYMMDD" else np.zeros_like(whole)
+        months = whole // 100 if kind == "YYYYMMDD" else whole
+        first = (months // 100 - 1970) * 12 + months % 100 - 1
+        dates = first.astype("M8[M]").astype("M8[D]") + days
+        return dates.astype("M8[ns]")
+    if years and (numbers == numbers.round()).all():
+        return (numbers.astype(np.int64) - 1970).astype("M8[Y]").astype("M8[ns]")
+    return _of_decimal_years(numbers, step) if kind == "decimal years" else numbers
+
+
+def _of_decimal_years(numbers: np.ndarray, step: float) -> np.ndarray:
+    months = (numbers - 1970.0) * 12.0
+    away = months - months.min()
+    if step > 0.07 and (np.abs(away - away.round()) < _PHASE).all():
+        begin = np.floor(months.min() + _PHASE)
+        middle = months.min() - begin > 0.25
+        dates = (begin + away.round()).astype(np.int64).astype("M8[M]").astype("M8[D]")
+        return (dates + 14 * middle).astype("M8[ns]")
+    year = np.floor(numbers).astype(np.int64)
+    begin_of_year = (year - 1970).astype("M8[Y]").astype("M8[s]")
+    length = (year - 1969).astype("M8[Y]").astype("M8[s]") - begin_of_year
+    seconds = (numbers - year) * length.astype(np.float64)
+    unit = 86400.0 if step > 0.9 / 366 else 3600.0
+    whole = (np.round(seconds / unit) * unit).astype("m8[s]")
+    return (begin_of_year + whole).astype("M8[ns]")
+
+
+def _panel(table: pd.DataFrame, column: str, texts: list[str], where: str) -> xr.Dataset:
+    """Return the variables (time, series) of a table that names the series of each row."""
+    import xarray as xr
+
+    names = table[texts].astype(str).agg(" ".join, axis=1)
+    numbers = [c for c in table.columns if c != column and c not in texts]
+    for series in names.unique():
+        _refuse_repeated(table[column][names == series], f"{where}: {series}")
+    wide = table.assign(**{SERIES_DIM: names}).pivot(index=column, columns=SERIES_DIM)[numbers]
+    labels = list(wide.columns.get_level_values(1).unique())
+    values = {c: (("time", SERIES_DIM), wide[c][labels].to_numpy(np.float64)) for c in numbers}
+    coordinates = {"time": ("time", wide.index.values), "label": (SERIES_DIM, labels)}
+    return _named(xr.Dataset(values, coordinates))
+
+
+def _refuse_repeated(times: pd.Series, where: str) -> None:
+    repeated = times[times.duplicated()]
+    if len(repeated):
+        raise DataError(
+            f"{len(repeated)} times repeat, the first is {repeated.iloc[0]}",
+            where=where,
+            fix="one row for each time, or a column of text that names the series of a row",
+        )
+
+
+def _named(dataset: xr.Dataset) -> xr.Dataset:
+    """Return the dataset with the units of its column names as attributes."""
+    for name in list(dataset.data_vars):
+        parts = _UNIT.match(str(name).strip())
+        if parts:
+            dataset[name].attrs["units"] = parts["unit"].strip()
+            dataset = dataset.rename({name: parts["name"]})
+        elif str(name) != str(name).strip():
+            dataset = dataset.rename({name: str(name).strip()})
+    return dataset

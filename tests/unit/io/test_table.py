@@ -1,0 +1,108 @@
+"""Tables of series: the times and values that they say, in any form."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from scitoolkit.core.errors import DataError
+from scitoolkit.io.fields import open_fields
+from scitoolkit.io.table import dates_of_numbers, is_table, open_table
+
+MONTHS = pd.date_range("1980-01-01", periods=30, freq="MS")
+FORMS = {
+    "iso": MONTHS.strftime("%Y-%m-%d"),
+    "with hours": MONTHS.strftime("%Y-%m-%d %H:%M:%S"),
+    "zulu": MONTHS.strftime("%Y-%m-%dT%H:%M:%SZ"),
+    "slashes": MONTHS.strftime("%Y/%m/%d"),
+    "names": MONTHS.strftime("%d %B %Y"),
+    "YYYYMM": MONTHS.year * 100 + MONTHS.month,
+    "YYYYMMDD": MONTHS.year * 10000 + MONTHS.month * 100 + 1,
+    "decimal years": MONTHS.year + (MONTHS.month - 1) / 12,
+    "decimal years of two digits": (MONTHS.year + (MONTHS.month - 1) / 12).values.round(2),
+}
+
+
+def written(path, times, name="time", separator=",", **columns):
+    pd.DataFrame({name: times, **columns}).to_csv(path, index=False, sep=separator)
+    return path
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", ["time", "Date", "ds", "month"])
+def test_all_forms_of_a_month_are_the_same_dates(tmp_path, form, name):
+    path = written(tmp_path / "a.csv", FORMS[form], name, u=np.arange(30.0))
+    table = open_table(path)
+    assert (table["time"].values == MONTHS.values).all()
+    np.testing.assert_array_equal(table["u"].values, np.arange(30.0))
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
+def test_separators_units_order_and_empty_cells(tmp_path, separator):
+    path = tmp_path / "a.csv"
+    columns = {"flow [m3/s]": [1.5, np.nan, 3.5], "level (m)": [1, 2, 3], " note": ["a", "b", "c"]}
+    written(path, ["2001-01-03", "2001-01-02", "2001-01-01"], "day", separator, **columns)
+    table = open_table(path)
+    assert set(table.data_vars) == {"flow", "level"}
+    assert (table["flow"].units, table["level"].units) == ("m3/s", "m")
+    np.testing.assert_array_equal(table["flow"].values, [3.5, np.nan, 1.5])
+
+
+def test_decimal_commas_comments_and_a_mark_at_the_start(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_bytes("﻿# made by hand\ntime;u\n2001-01-01;1,5\n2001-01-02;2,5\n".encode())
+    assert open_table(path)["u"].values.tolist() == [1.5, 2.5]
+
+
+@pytest.mark.parametrize("step", [1 / 365, 1 / 4, 7 / 365.25])
+def test_decimal_years_of_other_steps_are_days_within_one(step):
+    numbers = 1990 + np.arange(40) * step
+    dates = dates_of_numbers(numbers)
+    days = (dates - np.datetime64("1990-01-01")) / np.timedelta64(1, "D")
+    assert np.abs(days - (numbers - 1990) * 365.25).max() < 32 if step == 1 / 4 else 2
+
+
+def test_years_in_a_column_of_that_name_and_plain_numbers(tmp_path):
+    years = open_table(written(tmp_path / "a.csv", np.arange(1900, 1950), "year", u=range(50)))
+    assert years["time"].values[1] == np.datetime64("1901-01-01")
+    plain = open_table(written(tmp_path / "b.csv", np.arange(50) * 0.5, "t", u=range(50)))
+    assert plain["time"].values[1] == 0.5
+    none = open_table(written(tmp_path / "c.csv", np.linspace(0, 1, 5) ** 2, "v", u=range(5)))
+    assert set(none.data_vars) == {"u", "v"}
+
+
+def test_a_panel_is_a_field_of_series(tmp_path):
+    path = tmp_path / "p.csv"
+    rows = [(n, d, k * 10.0 + i) for k, n in enumerate("ab") for i, d in enumerate(MONTHS[:4])]
+    pd.DataFrame(rows[:-1], columns=["unique_id", "ds", "y"]).to_csv(path, index=False)
+    table = open_table(path)
+    assert table["y"].dims == ("time", "series")
+    assert table["label"].values.tolist() == ["a", "b"]
+    np.testing.assert_array_equal(table["y"].values[:, 1], [10.0, 11.0, 12.0, np.nan])
+
+
+def test_what_cannot_be_read_is_refused_by_name(tmp_path):
+    path = tmp_path / "a.csv"
+    for text, match in {
+        "time,u\n2001-01-01,1\n2001-01-01,2\n": "repeat",
+        "time,u\nnever,1\nlater,2\n": "unreadable dates",
+        "time,u\n2001-01-01,1\n,2\n": "missing",
+        "time,u\n2001-01-01,a\n2001-01-02,b\n": "no column of numbers",
+        "": "not a table",
+    }.items():
+        path.write_text(text)
+        with pytest.raises(DataError, match=match) as error:
+            open_table(path)
+        assert "a.csv" in str(error.value)
+    with pytest.raises(DataError, match=r"no such|not exist|found"):
+        open_fields(tmp_path / "none.csv")
+
+
+def test_open_fields_reads_tables_and_checks_units(tmp_path):
+    path = written(tmp_path / "a.TSV", MONTHS, separator="\t", **{"u [K]": np.arange(30.0)})
+    assert is_table(path)
+    with open_fields(path, "u", units={"u": "K"}) as fields:
+        assert fields["u"].sizes == {"time": 30}
+    with pytest.raises(DataError, match="unit"):
+        open_fields(path, "u", units={"u": "m"})
