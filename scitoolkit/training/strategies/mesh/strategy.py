@@ -157,12 +157,14 @@ class MeshStrategy(TrainingStrategy):
                 buffer.copy_(self._buffers[prefix + name])
         return whole
 
-    def agree(self, samples: int, *flags: bool) -> tuple[float, list[bool]]:
+    def agree(self, samples: int, digest: int, *flags: bool) -> tuple[float, bool, list[bool]]:
         """Agree by one small all-reduce on the CPU; samples that several ranks read count once."""
-        message = torch.tensor([samples, *flags], dtype=torch.float64)
+        message = torch.tensor([samples, digest, digest**2, *flags], dtype=torch.float64)
         dist.all_reduce(message)
-        total, *raised = message.tolist()
-        return total * self._samples.size() / self.world, [number > 0 for number in raised]
+        total, digests, squares, *raised = message.tolist()
+        same = self.world * int(squares) == int(digests) ** 2  # see `DataParallelStrategy.agree`
+        share = self._samples.size() / self.world
+        return total * share, same, [number > 0 for number in raised]
 
     def attach(
         self,
