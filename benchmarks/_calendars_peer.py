@@ -58,7 +58,7 @@ def scores(made) -> dict[str, float]:
     frame = pd.DataFrame({"unique_id": "a", "ds": np.arange(len(values)), "y": values})
     out = {}
     for model in models(made.seasons):
-        # The random walk with drift has no forecast with earlier parameters: it is fitted anew.
+        # The random walk with drift has no forecast with earlier parameters: it is fitted again.
         done = StatsForecast([model], freq=1).cross_validation(
             made.leads, frame, step_size=1, test_size=TEST, refit=repr(model) == "RWD"
         )

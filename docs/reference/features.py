@@ -74,7 +74,8 @@ FEATURES: Mapping[str, Probe] = {
     "samples of a generator": key("data.generator", "data.stream"),
     "several networks": key("uncertainty.members", "ensemble"),
     "intervals": key("uncertainty.coverage", "intervals"),
-    "trial of a search scored by the domain": method("search_trial"),
+    # A search asks for trials only of jobs that also tell their cost.
+    "trial of a search scored by the domain": method("search_cost"),
     "predictions in parts that continue": imports("Parts"),
     "one sample divided over processes": key("spatial_dim", "graph.algorithm"),
     "one network divided over processes": imports("Division"),

@@ -120,7 +120,7 @@ def _fit_coding(data: FieldData, units: Sequence[str], config: ForecastingConfig
 def _seasons(data: FieldData, config: ForecastingConfig) -> tuple[float, ...]:
     """Return the seasons of a field in steps, found or as configured; see `find_seasons`.
 
-    Several simulations have no season: their times begin anew.
+    Several simulations have no season: their times begin again.
     """
     if len(data.simulations) > 1 or data.times.size < 2:
         return ()

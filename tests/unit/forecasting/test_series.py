@@ -105,7 +105,7 @@ def test_a_period_of_plain_steps_is_searched(period):
     undated = np.full(COUNT, np.nan)
     assert find_seasons("calendar", np.arange(COUNT), undated, values) == ()
     seasons = find_seasons("search", np.arange(COUNT), undated, values)
-    # Its second harmonic may be found as a season of its own.
+    # Its second harmonic may be found as a separate season.
     assert seasons[-1] == pytest.approx(period, rel=1e-3)
     assert len(seasons) <= 2
 
