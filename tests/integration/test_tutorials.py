@@ -17,6 +17,7 @@ RUN = (
     "how-to/emulators-from-physicsnemo",
     "how-to/campaigns-from-the-well",
     "how-to/export-from-ftorch",
+    "how-to/forecasts-from-pydmd",
     "generators/vlasov",
     "tutorials/campaigns",
     "tutorials/trainer",
