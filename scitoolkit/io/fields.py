@@ -39,7 +39,6 @@ from scitoolkit.io.formats.base import format_of, recognised, unreadable
 from scitoolkit.io.netcdf_writer import write_netcdf
 from scitoolkit.io.roles import role_by_metadata, role_by_name
 from scitoolkit.io.table import is_table, open_table
-from scitoolkit.io.written import refusing
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -213,6 +212,8 @@ def _open_one(path: Path, dims: Dims | None, chunks: Any) -> xr.Dataset:
         raise
     except READ_ERRORS as error:
         raise unreadable(path, error) from None
+    from scitoolkit.io.written import refusing  # imports xarray
+
     dataset = refusing(dataset, found, path)
     for variable in dataset.variables.values():
         # Decoded values hold NaN for both; xarray refuses to encode two different fill values.

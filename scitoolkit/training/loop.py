@@ -71,6 +71,7 @@ class TrainingLoop:
     def _epochs(self) -> None:
         fit, position = self._fit, self._position
         config = fit.config
+        resumed = position.step > 0  # perhaps from a stop after the last batch of an epoch
         while position.step < position.total_steps and (
             config.steps or position.epoch < config.epochs
         ):
@@ -84,7 +85,9 @@ class TrainingLoop:
                 )
                 return
             fit.train_mode()
-            before, begins = position.step, position.step % fit.steps_per_epoch == 0
+            before = position.step
+            begins = before % fit.steps_per_epoch == 0 and not resumed
+            resumed = False
             finished = self._epoch()
             if finished and begins and position.step == before:
                 raise DataError(

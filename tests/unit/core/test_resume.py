@@ -22,6 +22,8 @@ FREE = (
     "loggers",
     "progress",
     "sharding",
+    "mesh",
+    "best",
     "count_traffic",
     "noise_scale",
     "schedule.length",
