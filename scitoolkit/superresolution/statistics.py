@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from scitoolkit.fields import line_power
 from scitoolkit.superresolution.differentiate import differentiate
 from scitoolkit.superresolution.grid import Grid
 
@@ -129,10 +128,17 @@ def spectrum(values: Array, flow: Flow, axis: int) -> tuple[Array, Array]:
     grid = flow.grid
     count = values.shape[axis]
     wave = 2 * np.pi * np.fft.rfftfreq(count, grid.periods[axis] / count)
+    power = np.abs(np.fft.rfft(values.astype(np.float64), axis=axis) / count) ** 2
+    twice = np.full(power.shape[axis], 2.0)
+    twice[0] = 1.0
+    if count % 2 == 0:
+        twice[-1] = 1.0
+    shape = [1] * values.ndim
+    shape[axis] = -1
     weights = _weights(grid, flow.time)
     if weights.shape[axis] > 1:  # the weight of a whole line along the periodic dim
         weights = weights.sum(axis, keepdims=True)
-    power = line_power(values, axis) * weights
+    power = power * twice.reshape(shape) * weights
     power = np.moveaxis(power, axis, -1)
     others = tuple(
         a for a in range(power.ndim - 1) if flow.time is None or a != flow.time - (flow.time > axis)
