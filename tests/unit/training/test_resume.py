@@ -25,6 +25,7 @@ def close(first, second) -> bool:
     ("step", "name", "code"),
     [
         (6, "SIGINT", 130),
+        (4, "SIGTERM", 130),  # after the last batch of an epoch
         pytest.param(3, "SIGKILL", 1, marks=SLOW),
         pytest.param(5, "SIGTERM", 130, marks=SLOW),
     ],
