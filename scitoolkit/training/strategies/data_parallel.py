@@ -26,6 +26,16 @@ def joined() -> bool:
     return dist.is_initialized()
 
 
+def agreed(samples: int, digest: int, flags: Sequence[bool]) -> tuple[float, bool, list[bool]]:
+    """Return the samples of all ranks, whether digests agree, and flags that any rank sets."""
+    message = torch.tensor([samples, digest, digest**2, *flags], dtype=torch.float64)
+    dist.all_reduce(message)
+    total, digests, squares, *raised = message.tolist()
+    # Only equal numbers x have P * sum(x^2) = sum(x)^2; the sums of these are exact.
+    same = dist.get_world_size() * int(squares) == int(digests) ** 2
+    return total, same, [number > 0 for number in raised]
+
+
 class DataParallelStrategy(TrainingStrategy):
     """Data-parallel strategy.
 
@@ -78,12 +88,7 @@ class DataParallelStrategy(TrainingStrategy):
 
     def agree(self, samples: int, digest: int, *flags: bool) -> tuple[float, bool, list[bool]]:
         """Agree by one small all-reduce on the CPU."""
-        message = torch.tensor([samples, digest, digest**2, *flags], dtype=torch.float64)
-        dist.all_reduce(message)
-        total, digests, squares, *raised = message.tolist()
-        # Only equal numbers x have P * sum(x^2) = sum(x)^2; the sums of these are exact.
-        same = self.world * int(squares) == int(digests) ** 2
-        return total, same, [number > 0 for number in raised]
+        return agreed(samples, digest, flags)
 
     def attach(
         self,

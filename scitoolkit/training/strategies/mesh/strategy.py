@@ -24,6 +24,7 @@ from scitoolkit.training.exchange.buckets import Watch, on_gradient
 from scitoolkit.training.exchange.config import ExchangeConfig
 from scitoolkit.training.sharding import own_part
 from scitoolkit.training.strategies.base import TrainingStrategy
+from scitoolkit.training.strategies.data_parallel import agreed
 from scitoolkit.training.strategies.in_place import copy_from_first
 from scitoolkit.training.strategies.mesh.axes import MeshAxes
 from scitoolkit.training.strategies.mesh.checks import WHERE, ComparedCall, check_supported
@@ -159,12 +160,8 @@ class MeshStrategy(TrainingStrategy):
 
     def agree(self, samples: int, digest: int, *flags: bool) -> tuple[float, bool, list[bool]]:
         """Agree by one small all-reduce on the CPU; samples that several ranks read count once."""
-        message = torch.tensor([samples, digest, digest**2, *flags], dtype=torch.float64)
-        dist.all_reduce(message)
-        total, digests, squares, *raised = message.tolist()
-        same = self.world * int(squares) == int(digests) ** 2  # see `DataParallelStrategy.agree`
-        share = self._samples.size() / self.world
-        return total * share, same, [number > 0 for number in raised]
+        total, same, raised = agreed(samples, digest, flags)
+        return total * self._samples.size() / self.world, same, raised
 
     def attach(
         self,
