@@ -10,11 +10,8 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 
-from scitoolkit.core.data_facts import (
-    Accepts,
-    DataFacts,
-    Difference,
-)
+from scitoolkit.core.data_differences import Accepts, Difference
+from scitoolkit.core.data_facts import DataFacts
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.units import same_unit

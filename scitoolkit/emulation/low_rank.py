@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from scitoolkit.core.content import find_content
-from scitoolkit.core.data_facts import Accepts, compare, refuse
+from scitoolkit.core.data_differences import Accepts, compare, refuse
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.model_folder import ModelFolder
 from scitoolkit.emulation import surrogate

@@ -12,7 +12,8 @@ import numpy as np
 import torch
 import xarray as xr
 
-from scitoolkit.core.data_facts import Accepts, DataFacts, Difference
+from scitoolkit.core.data_differences import Accepts, Difference
+from scitoolkit.core.data_facts import DataFacts
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.files import write_atomic
 from scitoolkit.core.job import Finding

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from scitoolkit.core.content import find_content
-from scitoolkit.core.data_facts import Accepts, compare, refuse
+from scitoolkit.core.data_differences import Accepts, compare, refuse
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.model_folder import ModelFolder

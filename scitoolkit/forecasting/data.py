@@ -9,7 +9,8 @@ from itertools import pairwise
 import numpy as np
 import xarray as xr
 
-from scitoolkit.core.data_facts import Accepts, DataFacts, compare, problems, refuse
+from scitoolkit.core.data_differences import Accepts, compare, problems, refuse
+from scitoolkit.core.data_facts import DataFacts
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.forecasting.config import FieldConfig, ForecastingConfig
 from scitoolkit.forecasting.field_matrix import (

@@ -8,7 +8,8 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from scitoolkit.core.data_facts import Accepts, DataFacts, Difference, compare, problems, refuse
+from scitoolkit.core.data_differences import Accepts, Difference, compare, problems, refuse
+from scitoolkit.core.data_facts import DataFacts
 from scitoolkit.graphs.graph import GraphInputs
 from scitoolkit.graphs.targets import TargetName
 from scitoolkit.io.facts import of_graph

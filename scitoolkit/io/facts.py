@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from scitoolkit.core.data_facts import DataFacts, Difference, Dim, Role, Step, Var
+from scitoolkit.core.data_differences import Difference
+from scitoolkit.core.data_facts import DataFacts, Dim, Role, Step, Var
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.unit_conversion import conversion
 from scitoolkit.core.units import same_unit

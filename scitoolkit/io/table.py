@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from scitoolkit.core.data_facts import packed_dates
+from scitoolkit.core.data_differences import packed_dates
 from scitoolkit.core.errors import DataError
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from logging import Logger
 
 import numpy as np
 
-from scitoolkit.core.data_facts import Accepts, DataFacts, Difference, compare, refuse
+from scitoolkit.core.data_differences import Accepts, Difference, compare, refuse
+from scitoolkit.core.data_facts import DataFacts
 from scitoolkit.core.log import get_logger
 from scitoolkit.io.atoms import CHECKED_FRAMES, AtomsCollection, Configuration, bond_ratio
 from scitoolkit.io.facts import of_atoms

@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 import xarray as xr
 
-from scitoolkit.core.data_facts import Accepts, DataFacts, Dim, Var, compare, problems, refuse
+from scitoolkit.core.data_differences import Accepts, compare, problems, refuse
+from scitoolkit.core.data_facts import DataFacts, Dim, Var
 from scitoolkit.core.errors import DataError
 from scitoolkit.io.facts import convert, convert_coordinate, of_dataset, seconds_of, step_of
 

@@ -13,7 +13,8 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from scitoolkit.core.data_facts import Accepts, DataFacts, problems, refuse
+from scitoolkit.core.data_differences import Accepts, problems, refuse
+from scitoolkit.core.data_facts import DataFacts
 from scitoolkit.core.devices import placed
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.job import Finding

@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from scitoolkit.core.data_facts import problems
+from scitoolkit.core.data_differences import problems
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.job import Artifacts, Finding
 from scitoolkit.core.lazy import load_name

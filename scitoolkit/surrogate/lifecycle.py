@@ -19,7 +19,8 @@ from typing import Any, TypeVar
 from torch import nn
 
 from scitoolkit.core.contracts import Batch, Loader, Task
-from scitoolkit.core.data_facts import Accepts, DataFacts, compare, problems, refuse
+from scitoolkit.core.data_differences import Accepts, compare, problems, refuse
+from scitoolkit.core.data_facts import DataFacts
 from scitoolkit.core.devices import placed
 from scitoolkit.core.errors import CheckpointError, DataError
 from scitoolkit.core.log import get_logger

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 from torch import nn
 
 from scitoolkit.core.contracts import Loader, Task
-from scitoolkit.core.data_facts import Accepts, DataFacts, Difference
+from scitoolkit.core.data_differences import Accepts, Difference
+from scitoolkit.core.data_facts import DataFacts
 from scitoolkit.core.job import Finding
 from scitoolkit.core.model_folder import ModelFolder
 from scitoolkit.core.results import Results

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from scitoolkit.core.data_facts import SPACINGS
+from scitoolkit.core.data_differences import SPACINGS
 from scitoolkit.core.errors import DataError
 from scitoolkit.io.campaign.campaign import Campaign
 from scitoolkit.io.campaign.channels import Channel

@@ -4,17 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from scitoolkit.core.data_facts import (
-    Accepts,
-    DataFacts,
-    Dim,
-    Step,
-    Var,
-    compare,
-    packed_dates,
-    problems,
-    refuse,
-)
+from scitoolkit.core.data_differences import Accepts, compare, packed_dates, problems, refuse
+from scitoolkit.core.data_facts import DataFacts, Dim, Step, Var
 from scitoolkit.core.errors import DataError
 
 HOURS = Step(21600.0, "s", 21600.0, 21600.0)

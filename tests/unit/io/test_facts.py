@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from scitoolkit.core.data_facts import Accepts, compare, problems
+from scitoolkit.core.data_differences import Accepts, compare, problems
 from scitoolkit.io.facts import convert, of_dataset
 
 

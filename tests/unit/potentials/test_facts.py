@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from ase.calculators.singlepoint import SinglePointCalculator
 
-from scitoolkit.core.data_facts import DataFacts, compare
+from scitoolkit.core.data_differences import compare
+from scitoolkit.core.data_facts import DataFacts
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.model_folder import ModelFolder
 from scitoolkit.core.run_directory import RunDirectory
