@@ -41,8 +41,8 @@ class FramesGenerator(Generator):
         """Return the structure of a sample with the largest force, with the calculator."""
         import numpy as np
 
-        largest = max(sample.frames, key=lambda a: float(np.abs(a.get_forces()).max()))
-        atoms = largest.copy()
+        frames: Any = sample.frames
+        atoms = max(frames, key=lambda a: float(np.abs(a.get_forces()).max())).copy()
         atoms.calc = self._calculator()
         return atoms
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from scitoolkit.generators.etdrk4 import Step
 
 
-DAMPED = 2.5
-"""Wavenumber from which on waves are strongly damped: k^2 - k^4 is -33."""
+DAMPED = 2.0
+"""Wavenumber from which on waves are strongly damped: k^2 - k^4 is -12."""
 TAIL = 1e-2
 """Largest spectrum of the smallest scales over its maximum; the damped range ends below 3e-3."""
 
