@@ -149,7 +149,7 @@ class SearchConfig(SeededConfig):
     domain: Literal["search"] = "search"
     config: DataPath
     settings: list[str] = Field(default=[])
-    space: str | dict[str, Any]
+    space: Annotated[str | dict[str, Any], FREE_ON_RESUME]
     objectives: list[ObjectiveConfig] = Field(min_length=1)
     constraints: list[ConstraintConfig] = Field(default=[])
     strategy: Annotated[StrategyConfig, Choice(strategies)] = GaussianProcessConfig()

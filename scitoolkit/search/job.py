@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 import tempfile
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -119,12 +120,18 @@ class SearchJob(Job):
                 self._train_member(trial, member, folder)
 
     def _train_member(self, trial: TrainedTrial, member: Trial, folder: Path) -> None:
-        """Train a configuration with its full budget and the seeds of its file, unless done."""
+        """Train a configuration with its full budget and the seeds of its file, unless done.
+
+        A folder of another configuration, the winner before more trials, is replaced.
+        """
         job, config = trial.resolve(member.configuration)
-        done = folder / _TRAINED
-        if done.exists():
-            return
-        best = RunDirectory(folder)
+        done, best = folder / _TRAINED, RunDirectory(folder)
+        if folder.exists():
+            text = best.config_path.read_text() if best.config_path.is_file() else ""
+            if text != dump_config(config):
+                shutil.rmtree(folder)
+            elif done.exists():
+                return
         for path in (best.checkpoints, best.report):
             path.mkdir(parents=True, exist_ok=True)
         write_atomic(best.config_path, dump_config(config))
@@ -156,9 +163,9 @@ class SearchJob(Job):
                 tested.write(best)
         elif data is not None:
             raise _no_winner(best)
-        results = search_results(
-            load_history(directory), make_space(config.space), tested, title=config.workflow
-        )
+        history = load_history(directory)
+        assert history.space is not None
+        results = search_results(history, history.space, tested, title=config.workflow)
         results.write(directory)
         return results
 

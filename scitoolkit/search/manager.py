@@ -19,7 +19,8 @@ from scitoolkit.search.evaluators import Evaluator, InProcess, Limits
 from scitoolkit.search.evaluators.processes import Processes
 from scitoolkit.search.history import Event, History
 from scitoolkit.search.loop import FIRST_FAILURES, Loop, all_failed, interrupted
-from scitoolkit.search.record import SearchRecord, plain
+from scitoolkit.search.parameters import json_data
+from scitoolkit.search.record import SearchRecord
 from scitoolkit.search.space import Codes, Space
 from scitoolkit.search.strategies import GaussianProcessSearch, SpaceExhausted, Strategy
 from scitoolkit.search.strategies.base import Proposal
@@ -312,7 +313,7 @@ class Search:
             self.stopped_because = "all trials are done"
             return None
         number = len(self.history.trials)
-        configuration = plain(self.space.decode(proposal.codes))
+        configuration = json_data(self.space.decode(proposal.codes))
         event = self._event(number, 0, proposal.budget)
         event |= {
             "codes": list(proposal.codes),

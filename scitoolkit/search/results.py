@@ -306,7 +306,7 @@ def finalist_table(history: History) -> Table | None:
 
 def failure_table(history: History) -> Table | None:
     """Return the number of failures of each kind, with the last message; None without any."""
-    failed = [t for t in history.trials.values() if t.status == "failed"]
+    failed = [t for t in history.trials.values() if t.status == "failed" and not t.outside]
     last: dict[str, Trial] = {t.failure: t for t in failed}
     if not last:
         return None

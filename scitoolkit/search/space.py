@@ -10,14 +10,22 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 from scitoolkit.core.config import ConfigProblems, Problem
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.suggest import did_you_mean, nearest_name
-from scitoolkit.search.parameters import Chain, Parameter, Real, Variable, read_parameter
+from scitoolkit.search.parameters import (
+    Chain,
+    Parameter,
+    Real,
+    Variable,
+    json_data,
+    read_parameter,
+    without_numpy,
+)
 
 Codes = tuple[Any, ...]
 Configuration = dict[str, Any]
@@ -141,20 +149,9 @@ class Space:
         """Return plain data from which `Space` rebuilds this space, except for `where`."""
         return {name: parameter.describe() for name, parameter in self.parameters.items()}
 
-    def code_order(self, names: Iterable[str]) -> list[int]:
-        """Return the positions of this space's codes in the order of `names` of parameters.
-
-        A space with the same parameters in another order has the same codes in another order.
-        """
-        first, starts = 0, {}
-        for name, count in self._widths.items():
-            starts[name] = first
-            first += count
-        return [starts[n] + i for n in names for i in range(self._widths[n])]
-
     def difference(self, other: Mapping[str, Any]) -> list[str]:
         """Return the differences from the description of another space, one per line."""
-        mine, lines = self.describe(), []
+        mine, lines = json_data(self.describe()), []
         for name in sorted(mine.keys() | other.keys()):
             before, now = other.get(name), mine.get(name)
             if before is None:
@@ -255,7 +252,7 @@ class Space:
                     raise ConfigError(str(error), where=name) from None
                 values.update(zip(parameter.parts(name), parts, strict=True))
             else:
-                values[name] = value
+                values[name] = without_numpy(value)
         return values
 
     def _check_conditions(self) -> None:

@@ -174,6 +174,13 @@ class Trial:
     """Last finished stage, -1 before the first."""
     violation: float = 0.0
     """Sum of the relative violations of all limits; 0 if the trial is feasible."""
+    outside: bool = False
+    """Whether the configuration is outside the space, which changed: the trial is set aside."""
+
+    @property
+    def searched(self) -> bool:
+        """Whether the trial counts for the search: inside its space, and not a retrained one."""
+        return self.of is None and not self.outside
 
     @property
     def wall(self) -> float:

@@ -179,8 +179,8 @@ class GaussianProcessSearch(Strategy):
         last = np.array([self.results[n][-1] for n in observed], dtype=np.float64)
         reached = np.array([len(self.results[n]) - 1 for n in observed])
         # Exact powers of two, so that huge losses neither overflow nor all reach the clip.
-        typical = np.median(np.abs(last), axis=0)
-        powers = np.maximum(np.frexp(typical)[1] - math.frexp(_LARGE)[1], 0)
+        half = np.median(np.abs(last) / 2, axis=0)  # half: the sum of two must not overflow
+        powers = np.maximum(np.frexp(half)[1] + 1 - math.frexp(_LARGE)[1], 0)
         table = np.ldexp(last, -powers) + self._shifts(powers)[reached]
         joined = dict(
             zip(observed, joint(np.clip(table, -_LARGEST, _LARGEST), generator), strict=True)
