@@ -67,6 +67,8 @@ class DataConfig(Config):
             window crosses.
         select: {dim: value of the entry to read}, a level or a member: `{level: 500}`.
         levels: whether the vertical dim is a dim of the grid, or each level of it is a channel.
+        area_weights: weigh cells by their area on the sphere in losses, scores, means, guards and
+            quantities if a coordinate is a latitude by CF; with `false` by widths in its unit.
         on_error: `skip` leaves out simulations that cannot be read, that differ from the others in
             variables, units, grid or time step, or that are copies, and logs their names.
         allow_suspect: train even if values look like unflagged fill values or unwritten frames.
@@ -94,6 +96,7 @@ class DataConfig(Config):
     gaps: Literal["refuse", "split"] = "refuse"
     select: dict[str, float] = Field(default_factory=dict)
     levels: Literal["dim", "channels"] = "dim"
+    area_weights: bool = True
     on_error: Literal["raise", "skip"] = "raise"
     allow_suspect: bool = False
 
