@@ -144,6 +144,8 @@ class SearchConfig(SeededConfig):
         budget_key: configuration key that successive halving sets.
         seed_keys: configuration keys that receive the trial's seed, where they exist.
         keep: number of best trials whose checkpoints are retained.
+        imported: CSV files of finished trials that the strategy starts from, such as the
+            `results.csv` of another search or of DeepHyper; see `Search.import_trials`.
     """
 
     domain: Literal["search"] = "search"
@@ -158,6 +160,7 @@ class SearchConfig(SeededConfig):
     budget_key: str = "training.epochs"
     seed_keys: list[str] = Field(default=["seed", "training.seed"])
     keep: PositiveInt = 5
+    imported: Annotated[list[DataPath], FREE_ON_RESUME] = Field(default=[])
 
     @field_validator("space")
     @classmethod

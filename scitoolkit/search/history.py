@@ -12,7 +12,7 @@ from scitoolkit.core.notebook import html_page, html_table
 from scitoolkit.search.pareto import pareto_front
 from scitoolkit.search.replay import Replay
 from scitoolkit.search.space import Space
-from scitoolkit.search.trial import Objective, Trial
+from scitoolkit.search.trial import IMPORTED, Objective, Trial
 from scitoolkit.search.trial_log import Event
 
 
@@ -135,7 +135,8 @@ class History:
                 event.get("of"),
                 outside=event.get("outside", False),
             )
-            self.num_searched += self.trials[number].searched
+            trial = self.trials[number]
+            self.num_searched += trial.searched and trial.origin != IMPORTED
         trial = self.trials[number]
         trial.stage, trial.budget, trial.status = stage, event.get("budget"), "running"
         return trial

@@ -93,6 +93,8 @@ class SearchJob(Job):
             keep=config.keep,
             patience=config.budget.patience,
         )
+        for path in config.imported:
+            search.import_trials(path)
         budget, final = config.budget, config.final
         resources = budget.resources(run.path / "workers")
         with LiveTable() as live:

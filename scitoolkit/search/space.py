@@ -109,8 +109,12 @@ class Space:
         """Return a copy of a configuration in which one variable has another value."""
         return self.decode(self.mutate_codes(self.encode(configuration), rng))
 
-    def encode(self, configuration: Mapping[str, Any]) -> Codes:
+    def encode(self, configuration: Mapping[str, Any], *, drop_inactive: bool = False) -> Codes:
         """Return the codes of a configuration.
+
+        Args:
+            configuration: values by name.
+            drop_inactive: whether values of inactive parameters are ignored, not refused.
 
         Raises:
             ConfigError: a parameter is missing, unknown, or has a value outside the space.
@@ -120,7 +124,7 @@ class Space:
         for i in self.order:
             name = self._names[i]
             if not self.active(i, codes):
-                if name in values:
+                if name in values and not drop_inactive:
                     raise ConfigError("is inactive: its condition is not met", where=name)
                 continue
             if name not in values:

@@ -13,6 +13,8 @@ from scitoolkit.core.errors import ConfigError
 Direction = Literal["min", "max"]
 INTERRUPTED = "interrupted"
 """Failure of a trial whose training was stopped by a signal: the search stops as well."""
+IMPORTED = "imported"
+"""Origin of a trial that another program evaluated: it does not count for the budget."""
 INTERRUPTIONS = frozenset({"disk", "machine", INTERRUPTED})
 """Failures not caused by the configuration: such a trial stays unfinished."""
 
