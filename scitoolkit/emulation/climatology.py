@@ -11,7 +11,7 @@ import numpy as np
 
 from scitoolkit.core.errors import CheckpointError, ConfigError, DataError
 from scitoolkit.core.log import get_logger
-from scitoolkit.emulation.config import ClimatologyConfig, EmulationConfig
+from scitoolkit.emulation.config import AnomalyConfig, EmulationConfig
 from scitoolkit.emulation.data import Data
 from scitoolkit.io.facts import is_dates
 
@@ -25,7 +25,7 @@ _YEAR = 366
 
 
 @dataclass(frozen=True)
-class Climatology:
+class FieldClimatology:
     """Means of fields over the training part.
 
     Attributes:
@@ -76,7 +76,7 @@ class Climatology:
             np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
 
     @classmethod
-    def load(cls, folder: Path) -> Climatology | None:
+    def load(cls, folder: Path) -> FieldClimatology | None:
         """Read what `save` wrote; None if there is none.
 
         Raises:
@@ -112,7 +112,7 @@ def days_of_year(times: np.ndarray) -> np.ndarray:
 
 def fit_climatology(
     config: EmulationConfig, data: Data, blocks: Sequence[range]
-) -> Climatology | None:
+) -> FieldClimatology | None:
     """Return the climatology of the training part; None if scores need none.
 
     Args:
@@ -138,7 +138,7 @@ def fit_climatology(
             np.add.at(total, place[first : first + _ROWS], batch[name][:, 0].astype(np.float64))
     shape = (-1, *[1] * len(data.layout.grid))
     means = {n: total / counts.reshape(shape) for n, total in sums.items()}
-    return Climatology(keys, counts, means, config.climatology.window)
+    return FieldClimatology(keys, counts, means, config.climatology.window)
 
 
 def days_to_fit(config: EmulationConfig, data: Data, blocks: Sequence[range]) -> np.ndarray | None:
@@ -148,7 +148,7 @@ def days_to_fit(config: EmulationConfig, data: Data, blocks: Sequence[range]) ->
         ConfigError: a climatology by day of the year of data without dates, of days that the
             training part does not have, or larger than 256 MiB.
     """
-    settings: ClimatologyConfig = config.climatology
+    settings: AnomalyConfig = config.climatology
     asked = settings.by if settings.by != "auto" or data.layout.areas is not None else "none"
     if asked == "none" or config.data.streams:
         return None

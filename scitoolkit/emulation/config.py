@@ -247,7 +247,7 @@ class RolloutConfig(Config):
     predict: NonNegativeInt = 16
 
 
-class ClimatologyConfig(Config):
+class AnomalyConfig(Config):
     """The climatology that anomalies in scores are relative to, from the training part.
 
     Attributes:
@@ -262,7 +262,7 @@ class ClimatologyConfig(Config):
     window: Annotated[int, Field(ge=1, le=183)] = 1
 
     @model_validator(mode="after")
-    def _centred(self) -> ClimatologyConfig:
+    def _centred(self) -> AnomalyConfig:
         if self.window % 2 == 0:
             raise ValueError(f"window must be odd, such as {self.window + 1}, to have a middle day")
         return self
@@ -338,7 +338,7 @@ class EmulationConfig(SeededConfig):
     start: EmulatorStart | None = None
     guards: list[AnyGuard] = Field(default_factory=list)
     quantities: dict[str, QuantityConfig] = Field(default_factory=dict)
-    climatology: ClimatologyConfig = ClimatologyConfig()
+    climatology: AnomalyConfig = AnomalyConfig()
     regions: dict[str, dict[str, tuple[float, float]]] = Field(default_factory=dict)
     uncertainty: UncertaintyConfig | None = None
     solver_seconds: PositiveFloat | None = None

@@ -11,7 +11,7 @@ import numpy as np
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.emulation.climate import Climate, LongRollout, long_rollout
-from scitoolkit.emulation.climatology import Climatology, days_of_year
+from scitoolkit.emulation.climatology import FieldClimatology, days_of_year
 from scitoolkit.emulation.config import EmulationConfig
 from scitoolkit.emulation.data import Data
 from scitoolkit.emulation.ensemble import AnyEmulator
@@ -81,7 +81,7 @@ class Evaluation:
         blocks: Sequence[range],
         config: EmulationConfig,
         intervals: Intervals | None = None,
-        climatology: Climatology | None = None,
+        climatology: FieldClimatology | None = None,
     ) -> None:
         self.emulator: AnyEmulator = emulator
         self.data: Data = data
@@ -109,7 +109,7 @@ class Evaluation:
             lambda: defaultdict(list)
         )
         self.frames: dict[int, dict[str, Frames]] = {}
-        self.climatology: Climatology | None = self._on_this_grid(climatology)
+        self.climatology: FieldClimatology | None = self._on_this_grid(climatology)
         self.regional, self.regional_rollouts = self._regional(), self._regional()
         self.one_step, self.plain, self.deviation = self._one_step()
         self.motion: Motion | None = None
@@ -125,7 +125,7 @@ class Evaluation:
         self.truth_climate: Climate = self._climate()
         self.long: LongRollout | None = self._long_rollout() if self.goes_on else None
 
-    def _on_this_grid(self, climatology: Climatology | None) -> Climatology | None:
+    def _on_this_grid(self, climatology: FieldClimatology | None) -> FieldClimatology | None:
         """Return the climatology of these cells; None if it is of others, or of an old model."""
         if climatology is None:
             return None

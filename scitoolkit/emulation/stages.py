@@ -21,7 +21,7 @@ from scitoolkit.core.results import Results
 from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.emulation import report
 from scitoolkit.emulation.checks import check_mask, check_symmetries
-from scitoolkit.emulation.climatology import Climatology, days_to_fit, fit_climatology
+from scitoolkit.emulation.climatology import FieldClimatology, days_to_fit, fit_climatology
 from scitoolkit.emulation.config import EmulationConfig
 from scitoolkit.emulation.data import Data, accepts, converted, matched, open_data
 from scitoolkit.emulation.emulator import Emulator, grid_of
@@ -284,7 +284,7 @@ class EmulationStages(Stages):
         emulator = on_grid(trained.model, config, data.layout, data.where)
         emulator = over_processes(emulator, config)
         blocks = data.stretches if rows is None else _ranges(rows)
-        climatology = Climatology.load(trained.folder.path)
+        climatology = FieldClimatology.load(trained.folder.path)
         scored = Evaluation(emulator, data, blocks, config, intervals, climatology)
         return report.make(scored, config.workflow)
 

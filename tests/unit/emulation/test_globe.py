@@ -11,7 +11,7 @@ import yaml
 
 from scitoolkit import api
 from scitoolkit.core.errors import ConfigError, DataError
-from scitoolkit.emulation.climatology import Climatology, days_of_year, fit_climatology
+from scitoolkit.emulation.climatology import FieldClimatology, days_of_year, fit_climatology
 from scitoolkit.emulation.config import DataConfig, EmulationConfig
 from scitoolkit.emulation.data import open_data
 from scitoolkit.emulation.emulator import grid_of
@@ -451,14 +451,14 @@ def test_a_region_across_the_meridian_where_longitudes_begin(tmp_path):
 def test_a_climatology_is_stored_bit_for_bit(tmp_path):
     days = np.array([[1, 0], [1, 43200], [200, 0]])
     means = {"t": np.random.default_rng(0).normal(size=(3, 2, 2))}
-    stored = Climatology(days, np.array([2, 1, 1]), means, 3)
+    stored = FieldClimatology(days, np.array([2, 1, 1]), means, 3)
     stored.save(tmp_path)
-    loaded = Climatology.load(tmp_path)
+    loaded = FieldClimatology.load(tmp_path)
     for day in ([1, 0], [366, 43200], [210, 0]):
         assert (loaded.at(np.array(day))["t"] == stored.at(np.array(day))["t"]).all()
     with pytest.raises(DataError, match="day 100 of the year"):
         loaded.at(np.array([100, 0]))
-    assert Climatology.load(tmp_path / "none") is None
+    assert FieldClimatology.load(tmp_path / "none") is None
 
 
 @pytest.mark.parametrize("calendar", ["noleap", "360_day", "standard"])
