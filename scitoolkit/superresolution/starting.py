@@ -60,7 +60,7 @@ def begin_from(source: FieldNetwork, model: FieldNetwork, start: TrainedStart) -
                 where=key,
                 fix=f"{key} as in start.path",
             )
-    # The warm-up of the equations' weight begins anew.
+    # The warm-up of the equations' weight begins again.
     model.load_state_dict({**source.state_dict(), "steps_seen": model.steps_seen})
     freeze(model, start.frozen)
 
