@@ -166,6 +166,7 @@ class SearchRecord:
         objectives = [
             {"name": o.name, "direction": o.direction, "limit": o.limit}
             | ({"constraint": True} if o.constraint else {})
+            | ({"tolerance": o.tolerance} if o.tolerance else {})
             for o in self.objectives
         ]
         return {

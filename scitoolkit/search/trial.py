@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from scitoolkit.core.errors import ConfigError
 
-Direction = Literal["min", "max"]
+Direction = Literal["min", "max", "equal"]
 INTERRUPTED = "interrupted"
 """Failure of a trial whose training was stopped by a signal: the search stops as well."""
 IMPORTED = "imported"
@@ -25,26 +25,41 @@ class Objective:
 
     Attributes:
         name: of a metric returned by the evaluation or by the cost function.
-        direction: `min` or `max`.
+        direction: `min`, `max`, or `equal` for a constraint that is met within `tolerance` of
+            `limit`.
         limit: bound beyond which a configuration is infeasible. If the cost function returns the
             metric, infeasible configurations are not evaluated; otherwise strategies use the
             excess of finished trials.
         constraint: whether only the limit matters, so that the metric is not optimised.
+        tolerance: largest allowed distance from the limit of an equality.
 
     Raises:
-        ConfigError: unknown direction, non-finite limit, or a constraint without a limit.
+        ConfigError: unknown direction, non-finite limit, a constraint without a limit, or an
+            equality that is no constraint or has no positive tolerance.
     """
 
     name: str
     direction: Direction = "min"
     limit: float | None = None
     constraint: bool = False
+    tolerance: float = 0.0
 
     def __post_init__(self) -> None:
         """Validate direction and limit."""
-        if self.direction not in ("min", "max"):
+        if self.direction not in get_args(Direction):
             raise ConfigError(
-                f"direction {self.direction!r}", where=f"objective {self.name}", allowed="min, max"
+                f"direction {self.direction!r}",
+                where=f"objective {self.name}",
+                allowed="min, max, equal",
+            )
+        equality = self.direction == "equal"
+        within = 0 < self.tolerance < math.inf
+        if (equality and not (self.constraint and within)) or (self.tolerance and not equality):
+            raise ConfigError(
+                f"direction {self.direction} with a tolerance of {self.tolerance}",
+                where=f"objective {self.name}",
+                allowed="an equality is a constraint with a tolerance above 0; others have none",
+                fix=f'Objective({self.name!r}, "equal", limit=..., constraint=True, tolerance=...)',
             )
         if self.limit is not None and not math.isfinite(self.limit):
             raise ConfigError(
@@ -79,6 +94,8 @@ class Objective:
         if value is None or math.isnan(value):
             return math.inf  # an unknown value satisfies no limit
         beyond = (float(value) - self.limit) * (1 if self.direction == "min" else -1)
+        if self.direction == "equal":
+            beyond = abs(beyond) - self.tolerance
         return max(0.0, beyond / (abs(self.limit) or 1.0))
 
 
