@@ -93,6 +93,8 @@ class SearchJob(Job):
             keep=config.keep,
             patience=config.budget.patience,
         )
+        for path in config.imported:
+            search.import_trials(path)
         budget, final = config.budget, config.final
         resources = budget.resources(run.path / "workers")
         with LiveTable() as live:
@@ -241,6 +243,8 @@ def summary_line(history: History) -> str:
     if failed:
         kinds = ", ".join(f"{count} {kind}" for kind, count in failed.most_common())
         text += f", {sum(failed.values())} failed ({kinds})"
+    if history.num_pruned:
+        text += f", {history.num_pruned} pruned"
     if history.interrupted:
         text += f", {len(history.interrupted)} interrupted"
     return f"{text}, busy share {history.busy_share():.3f}"
