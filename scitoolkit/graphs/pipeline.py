@@ -25,6 +25,7 @@ from scitoolkit.graphs.config import GraphConfig
 from scitoolkit.graphs.facts import node_facts, require_trained
 from scitoolkit.graphs.graph import Graph, GraphInputs
 from scitoolkit.graphs.grid import Grid
+from scitoolkit.graphs.losses import predictions
 from scitoolkit.graphs.own_inputs import OwnInputs, open_parts, own_inputs, read_whole
 from scitoolkit.graphs.part import GraphPart
 from scitoolkit.graphs.proof import attach
@@ -211,10 +212,7 @@ def _recorded_facts(config: GraphConfig, record: dict[str, Any], facts: DataFact
 
 def _postprocessed(config: GraphConfig, record: dict[str, Any], out: torch.Tensor) -> np.ndarray:
     """Return probabilities, or values in their original unit."""
-    if config.data.target == "values":
-        deviation = np.array(record["deviation"])
-        return out.numpy() * np.where(deviation == 0, 1, deviation) + np.array(record["mean"])
-    return (out.softmax(1) if config.data.target == "classes" else out.sigmoid()).numpy()
+    return predictions(config.data.target, out, record.get("mean", ()), record.get("deviation", ()))
 
 
 def _results(
