@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from scitoolkit.graphs.graph import Graph
-from scitoolkit.graphs.graph_set import GraphSet
+from scitoolkit.graphs.graph_set import StackedGraphs
 from scitoolkit.graphs.graph_set_inputs import Columns
 from scitoolkit.graphs.weighting import weighted_adjacency
 
@@ -52,7 +52,7 @@ MAX_COMPOSITION = 1000
 """Columns above which the linear model of the composition is left out."""
 
 
-def composition(graphs: GraphSet, columns: Columns, tables: Sequence[Sequence[int]]) -> Array:
+def composition(graphs: StackedGraphs, columns: Columns, tables: Sequence[Sequence[int]]) -> Array:
     """Return sums and means over the nodes of each graph of numbers and categories, and sizes.
 
     Args:

@@ -12,7 +12,7 @@ import numpy as np
 from scitoolkit.core.data_differences import Accepts, Difference, compare, problems, refuse
 from scitoolkit.core.data_facts import DataFacts
 from scitoolkit.graphs.graph import GraphInputs
-from scitoolkit.graphs.graph_set import EDGE_ARRAYS, GraphSet
+from scitoolkit.graphs.graph_set import EDGE_ARRAYS, StackedGraphs
 from scitoolkit.graphs.targets import TargetName
 from scitoolkit.io.facts import of_graph
 
@@ -69,7 +69,7 @@ def untrained_inputs(trained: DataFacts, facts: DataFacts) -> list[Difference]:
     ]
 
 
-def graph_set_facts(graphs: GraphSet) -> DataFacts:
+def graph_set_facts(graphs: StackedGraphs) -> DataFacts:
     """Return the facts of a set of graphs: inputs of nodes and edges, and target, with units."""
     arrays = {name: array[:0] for name, array in graphs.arrays.items()}
     if graphs.labels is not None:

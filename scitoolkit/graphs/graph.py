@@ -40,6 +40,11 @@ class GraphInputs:
     dimensions: int = 0
 
     @property
+    def edge_features(self) -> int:
+        """Number of features of an edge; 0 without features."""
+        return int(np.prod(self.edge_attr)) if self.edge_attr is not None else 0
+
+    @property
     def of_edges(self) -> list[str]:
         """Names of the edge inputs."""
         stored = {

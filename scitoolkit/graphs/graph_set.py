@@ -20,7 +20,7 @@ INTEGERS = ("z", "edge_type")
 
 
 @dataclass
-class GraphSet:
+class StackedGraphs:
     """Many graphs, whose arrays follow each other graph by graph.
 
     Attributes:
@@ -39,7 +39,7 @@ class GraphSet:
         DataError: inconsistent lengths, nodes that are not in their graph, NaN.
 
     Example:
-        >>> pair = GraphSet([2, 1], [1, 0], [[0], [1]], {"z": [6, 8, 1]}, [0.5, 0.1])
+        >>> pair = StackedGraphs([2, 1], [1, 0], [[0], [1]], {"z": [6, 8, 1]}, [0.5, 0.1])
         >>> pair.first_node.tolist(), pair.target.tolist(), len(pair)
         ([0, 2, 3], [[0.5], [0.10000000149011612]], 2)
     """
@@ -194,10 +194,9 @@ class GraphSet:
 
     def labelled_parts(self) -> dict[str, Array]:
         """Return the parts without the graphs whose label is unknown."""
-        known = self.learned.known(self.target)
-        return {
-            name: self.parts[name][known[self.parts[name]]] for name in SPLITS if name in self.parts
-        }
+        labelled = self.learned.known(self.target)
+        named = {name: self.parts[name] for name in SPLITS if name in self.parts}
+        return {name: part[labelled[part]] for name, part in named.items()}
 
     def rows(self, graphs: Array) -> tuple[Array, Array]:
         """Return the numbers of the nodes and edges of some graphs, graph by graph."""
@@ -216,7 +215,7 @@ class GraphSet:
             bool(np.isin((a * total + b)[apart], (b * total + a)[apart]).any()) or not apart.any()
         )
 
-    def with_reverse_edges(self) -> GraphSet:
+    def with_reverse_edges(self) -> StackedGraphs:
         """Return the set with each edge also in the other direction, with the same features."""
         order = np.argsort(np.concatenate([self.graph_of_edge] * 2), kind="stable")
         pairs = np.concatenate([self.edge_index, self.edge_index[::-1]], axis=1)[:, order]
@@ -224,7 +223,7 @@ class GraphSet:
             name: np.concatenate([array] * 2)[order] if name in EDGE_ARRAYS else array
             for name, array in self.arrays.items()
         }
-        return GraphSet(
+        return StackedGraphs(
             self.num_nodes,
             2 * self.num_edges,
             pairs,

@@ -13,7 +13,7 @@ import numpy as np
 from scitoolkit.core.content import shipped_path
 from scitoolkit.core.errors import DataError
 from scitoolkit.graphs.arrays_on_disk import ArrayFile
-from scitoolkit.graphs.graph_set import EDGE_ARRAYS, NODE_ARRAYS, GraphSet
+from scitoolkit.graphs.graph_set import EDGE_ARRAYS, NODE_ARRAYS, StackedGraphs
 from scitoolkit.graphs.targets import TargetName
 from scitoolkit.io.numpy_file import DAMAGED
 
@@ -55,13 +55,13 @@ def read_graphs(
     undirected: bool | None = None,
     split: str = "",
     integers: Literal["categories", "numbers"] = "categories",
-) -> GraphSet:
+) -> StackedGraphs:
     """Read a set of graphs.
 
     A `.pt` file holds a list of `Data` or of dicts, or is the processed file of an
-    `InMemoryDataset`. An `.npz` or HDF5 file has the keys of `GraphSet`: `num_nodes`, `num_edges`,
-    `edge_index`, inputs, `y`, and the parts `train`, `val` and `test` as numbers of graphs or
-    masks. A folder of OGB has `raw/*.csv.gz`, and `split/NAME/*.csv.gz`.
+    `InMemoryDataset`. An `.npz` or HDF5 file has the keys of `StackedGraphs`: `num_nodes`,
+    `num_edges`, `edge_index`, inputs, `y`, and the parts `train`, `val` and `test` as numbers of
+    graphs or masks. A folder of OGB has `raw/*.csv.gz`, and `split/NAME/*.csv.gz`.
 
     Args:
         path: the file or folder.
@@ -107,7 +107,7 @@ def _made(
     columns: Sequence[int],
     ignore: Sequence[str],
     units: Mapping[str, str],
-) -> GraphSet:
+) -> StackedGraphs:
     """Return the set of arrays by name."""
     arrays = {name: array for name, array in arrays.items() if name not in ignore}
     missing = [name for name in (*_COUNTS, "edge_index") if name not in arrays]
@@ -123,7 +123,7 @@ def _made(
     labels = arrays.pop("y", None)
     if labels is not None:
         labels = _columns(np.asarray(labels), columns, where, target)
-    return GraphSet(num_nodes, num_edges, pairs, arrays, labels, parts, where, target, units)
+    return StackedGraphs(num_nodes, num_edges, pairs, arrays, labels, parts, where, target, units)
 
 
 def _columns(labels: Array, columns: Sequence[int], where: str, target: TargetName) -> Array:

@@ -11,7 +11,7 @@ import numpy as np
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.log import get_logger
-from scitoolkit.graphs.graph_set import GraphSet
+from scitoolkit.graphs.graph_set import StackedGraphs
 from scitoolkit.graphs.graph_set_config import GraphSetDataConfig
 
 Array = np.ndarray
@@ -65,7 +65,7 @@ class Columns:
         return out, int((out == 0).sum())
 
 
-def node_columns(graphs: GraphSet) -> Columns:
+def node_columns(graphs: StackedGraphs) -> Columns:
     """Return `x` and `z`; the number 1 for every node of graphs that have neither."""
     count = int(graphs.num_nodes.sum())
     numbers, categories = _split(graphs.arrays.get("x"), count)
@@ -76,7 +76,7 @@ def node_columns(graphs: GraphSet) -> Columns:
     return Columns(numbers, categories)
 
 
-def edge_columns(graphs: GraphSet, config: GraphSetDataConfig) -> Columns | None:
+def edge_columns(graphs: StackedGraphs, config: GraphSetDataConfig) -> Columns | None:
     """Return `edge_attr` and what `data.positions` appends to it; None without either."""
     count = int(graphs.num_edges.sum())
     numbers, categories = _split(graphs.arrays.get("edge_attr"), count)
@@ -104,7 +104,7 @@ def _split(array: Array | None, count: int) -> tuple[Array, Array]:
     return (no_numbers, array) if array.dtype.kind == "i" else (array, no_categories)
 
 
-def passed(graphs: GraphSet, config: GraphSetDataConfig) -> list[str]:
+def passed(graphs: StackedGraphs, config: GraphSetDataConfig) -> list[str]:
     """Return the names of the inputs besides `x` and `edge_index`, as a network calls them."""
     names: list[str] = [n for n in ("z", "edge_weight", "edge_type") if n in graphs.arrays]
     if "pos" in graphs.arrays and config.positions == "pass":
@@ -130,7 +130,7 @@ class GraphBatches:
         measured: what was measured on the training graphs.
     """
 
-    graphs: GraphSet
+    graphs: StackedGraphs
     config: GraphSetDataConfig
     rows: Array
     measured: Mapping[str, Any]

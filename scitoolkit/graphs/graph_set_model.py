@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from scitoolkit.core.contracts import Batch
 from scitoolkit.core.errors import ConfigError
+from scitoolkit.graphs.adapter import accepted_inputs
 
 POOLED = ("mean", "sum", "max")
 _PASSED = ("edge_weight", "edge_type", "pos", "z", "batch")
@@ -91,8 +92,8 @@ class GraphSetModel(nn.Module):
         super().__init__()
         inputs: Sequence[str] = measured["inputs"]
         self.measured: Mapping[str, Any] = measured
-        accepted = inspect.signature(network.forward).parameters
-        taken = {n for n in accepted if getattr(network, f"supports_{n}", True)}
+        accepted = inspect.signature(type(network).forward).parameters
+        taken = accepted_inputs(network)
         for name in inputs:
             if name not in taken and not (name == "z" and "x" in taken):
                 fix = {

@@ -21,7 +21,7 @@ from scitoolkit.core.job import Finding
 from scitoolkit.core.results import Bars, Results, Table, Verdict
 from scitoolkit.graphs import baselines
 from scitoolkit.graphs.facts import graph_set_facts, untrained_inputs
-from scitoolkit.graphs.graph_set import GraphSet
+from scitoolkit.graphs.graph_set import StackedGraphs
 from scitoolkit.graphs.graph_set_config import GraphSetConfig
 from scitoolkit.graphs.graph_set_files import read_graphs
 from scitoolkit.graphs.graph_set_inputs import GraphBatches, edge_columns, node_columns, passed
@@ -74,9 +74,9 @@ class GraphSetTask:
 
 
 class GraphSetStages(Stages):
-    """Stages of models of whole graphs; data are a `GraphSet`, samples are graphs."""
+    """Stages of models of whole graphs; data are a `StackedGraphs`, samples are graphs."""
 
-    def open(self, config: GraphSetConfig, path: Any) -> GraphSet:
+    def open(self, config: GraphSetConfig, path: Any) -> StackedGraphs:
         """Read all graphs into memory."""
         data = config.data
         return read_graphs(
@@ -89,7 +89,7 @@ class GraphSetStages(Stages):
             integers=data.integers,
         )
 
-    def facts(self, config: GraphSetConfig, data: GraphSet) -> DataFacts:
+    def facts(self, config: GraphSetConfig, data: StackedGraphs) -> DataFacts:
         """Return inputs, target and units."""
         return graph_set_facts(data)
 
@@ -98,8 +98,8 @@ class GraphSetStages(Stages):
         return Accepts(optional=("label",), convert=False)
 
     def convert(
-        self, data: GraphSet, differences: Sequence[Difference], trained: DataFacts | None
-    ) -> GraphSet:
+        self, data: StackedGraphs, differences: Sequence[Difference], trained: DataFacts | None
+    ) -> StackedGraphs:
         """Return the graphs; refuse inputs that the training did not have.
 
         Whole numbers are categories, so a change between them and real numbers is refused too.
@@ -115,7 +115,7 @@ class GraphSetStages(Stages):
             refuse(untrained_inputs(trained, facts) + other, data.where)
         return data
 
-    def examine(self, config: GraphSetConfig, data: GraphSet) -> list[Finding]:
+    def examine(self, config: GraphSetConfig, data: StackedGraphs) -> list[Finding]:
         """Tell how many graphs of the test part are also in the training part."""
         parts = self.split(config, data)
         train, test = (
@@ -128,7 +128,7 @@ class GraphSetStages(Stages):
         what = f"{count} graphs of the test part are equal to graphs of the training part"
         return [Finding(what, "data.path", "warning")]
 
-    def split(self, config: GraphSetConfig, data: GraphSet) -> Parts:
+    def split(self, config: GraphSetConfig, data: StackedGraphs) -> Parts:
         """Return the parts of the file, or shares of the labelled graphs in a random order."""
         if data.parts:
             return {name: part.tolist() for name, part in data.labelled_parts().items()}
@@ -142,7 +142,7 @@ class GraphSetStages(Stages):
             "test": order[:test].tolist(),
         }
 
-    def measure(self, config: GraphSetConfig, data: GraphSet, rows: Rows) -> Mapping[str, Any]:
+    def measure(self, config: GraphSetConfig, data: StackedGraphs, rows: Rows) -> Mapping[str, Any]:
         """Return sizes, moments and categories of the inputs and moments of the target."""
         train = np.asarray(rows, np.int64)
         nodes, edges = data.rows(train)
@@ -240,7 +240,7 @@ class GraphSetStages(Stages):
         }
 
     def evaluate(
-        self, config: GraphSetConfig, model: Any, data: GraphSet, rows: Rows | None
+        self, config: GraphSetConfig, model: Any, data: StackedGraphs, rows: Rows | None
     ) -> Results:
         """Compare with the mean or majority, and with a linear model of the composition."""
         labelled = np.flatnonzero(data.learned.known(data.target))
@@ -273,7 +273,9 @@ class GraphSetStages(Stages):
         figures = {name: target.figures(truth, values) for name, values in decided.items()}
         return _results(config, data, figures, unit, len(graphs))
 
-    def predict(self, config: GraphSetConfig, model: Any, data: GraphSet, output: Path) -> None:
+    def predict(
+        self, config: GraphSetConfig, model: Any, data: StackedGraphs, output: Path
+    ) -> None:
         """Write a row for each graph: class and probabilities, labels, or values."""
         answers = outputs(config, model, data, np.arange(len(data)))
         target = TARGETS[config.data.target]
@@ -292,7 +294,9 @@ def _measured(model: Any) -> Mapping[str, Any]:
 
 
 @torch.no_grad()
-def outputs(config: GraphSetConfig, model: Any, data: GraphSet, graphs: np.ndarray) -> np.ndarray:
+def outputs(
+    config: GraphSetConfig, model: Any, data: StackedGraphs, graphs: np.ndarray
+) -> np.ndarray:
     """Return probabilities or values of some graphs, shape (len(graphs), outputs)."""
     measured, device = _measured(model), device_of(model)
     source = GraphBatches(data, config.data, graphs, measured)
@@ -305,7 +309,7 @@ def outputs(config: GraphSetConfig, model: Any, data: GraphSet, graphs: np.ndarr
     return predictions(config.data.target, torch.cat(parts), *moments)
 
 
-def _digest(data: GraphSet, graph: int) -> int:
+def _digest(data: StackedGraphs, graph: int) -> int:
     """Return a checksum of the inputs of a graph."""
     nodes = slice(*data.first_node[graph : graph + 2])
     edges = slice(*data.first_edge[graph : graph + 2])
@@ -318,7 +322,7 @@ def _digest(data: GraphSet, graph: int) -> int:
 
 def _results(
     config: GraphSetConfig,
-    data: GraphSet,
+    data: StackedGraphs,
     figures: Mapping[str, Mapping[str, float]],
     unit: str,
     count: int,

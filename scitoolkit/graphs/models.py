@@ -216,17 +216,36 @@ class OfPyG(NodeModelConfig):
     """A network of `torch_geometric.nn.models`, by the name of its class.
 
     Attributes:
-        network: name of the class, such as GraphSAGE, PNA or SchNet.
+        network: name of the class, such as GCN, GraphSAGE, PNA or SchNet.
         arguments: further arguments of its constructor. `in_channels`, `hidden_channels`,
             `num_layers`, `out_channels`, `dropout` and `edge_dim` follow from the other keys and
             the data, unless they are given.
     """
 
     name: Literal["pyg"] = "pyg"
-    network: str = "GraphSAGE"
+    network: str = "GCN"
     arguments: dict[str, Any] = Field(default_factory=dict)
     dropout: float = Field(default=0.0, ge=0, lt=1)
     _edge_features: int = PrivateAttr(default=0)
+
+    @property
+    def weighted_edges(self) -> bool:  # type: ignore[override]
+        """Whether the layers accept edge weights."""
+        return bool(getattr(self._kind(), "supports_edge_weight", False))
+
+    def _kind(self) -> type[nn.Module]:
+        from torch import nn
+
+        offered = vars(_pyg().models)
+        kind = offered.get(self.network)
+        if isinstance(kind, type) and issubclass(kind, nn.Module):
+            return kind
+        names = [name for name, member in offered.items() if isinstance(member, type)]
+        raise ConfigError(
+            f"torch_geometric.nn.models has no network {self.network!r}",
+            where="model.network",
+            fix=nearest_name(self.network, names) or "",
+        )
 
     def for_graph(self, edge_types: int, edge_features: int = 0) -> NodeModelConfig:
         """Return the model for a number of features of an edge."""
@@ -240,17 +259,7 @@ class OfPyG(NodeModelConfig):
         Raises:
             ConfigError: no such class, or arguments that it does not take.
         """
-        from torch import nn
-
-        offered = vars(_pyg().models)
-        kind = offered.get(self.network)
-        if not (isinstance(kind, type) and issubclass(kind, nn.Module)):
-            networks = [n for n, c in offered.items() if isinstance(c, type)]
-            raise ConfigError(
-                f"torch_geometric.nn.models has no network {self.network!r}",
-                where="model.network",
-                fix=nearest_name(self.network, networks) or "",
-            )
+        kind = self._kind()
         accepted = inspect.signature(kind).parameters
         follow = {
             "in_channels": inputs,

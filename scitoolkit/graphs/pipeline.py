@@ -80,6 +80,7 @@ def train(config: GraphConfig, run: RunDirectory, *, resume: bool = False) -> No
         "outputs": own.num_outputs,
         "edge_inputs": [*part.inputs.of_edges, *part.inputs.of_nodes],
         "edge_types": part.inputs.edge_types,
+        "edge_features": part.inputs.edge_features,
     }
     if own.moments is not None:
         shape |= {"mean": own.moments[0].tolist(), "deviation": own.moments[1].tolist()}
@@ -135,7 +136,8 @@ def _model(config: GraphConfig, own: OwnInputs) -> nn.Module:
     """Return the model, equal on all processes."""
     torch.manual_seed(config.seed)
     inputs = own.part.inputs
-    return config.model.for_graph(inputs.edge_types).build(inputs.num_features, own.num_outputs)
+    model = config.model.for_graph(inputs.edge_types, inputs.edge_features)
+    return model.build(inputs.num_features, own.num_outputs)
 
 
 @torch.no_grad()
@@ -188,8 +190,9 @@ def _infer_by_parts(
 
 
 def _trained(config: GraphConfig, folder: ModelFolder, record: dict[str, Any]) -> nn.Module:
-    typed = config.model.for_graph(record.get("edge_types", 0))
-    model = typed.build(record["features"], record["outputs"]).eval()
+    made_for = [record.get(name, 0) for name in ("edge_types", "edge_features")]
+    made = config.model.for_graph(*made_for)
+    model = made.build(record["features"], record["outputs"]).eval()
     model.load_state_dict(folder.load_weights())
     return model
 

@@ -10,7 +10,7 @@ import numpy as np
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.starter import DataToStart, Lines
 from scitoolkit.graphs.arrays_on_disk import ArrayFile
-from scitoolkit.graphs.graph_set import GraphSet
+from scitoolkit.graphs.graph_set import StackedGraphs
 from scitoolkit.graphs.graph_set_files import is_graph_set, read_graphs
 from scitoolkit.graphs.targets import TargetName
 
@@ -54,7 +54,7 @@ def _of_graph_set(data: DataToStart) -> str:
     return lines.text()
 
 
-def _first_look(path: Path) -> tuple[GraphSet, bool | None, list[str]]:
+def _first_look(path: Path) -> tuple[StackedGraphs, bool | None, list[str]]:
     """Return the graphs, whether each edge is stored once, and the entries that are not read."""
     ignored: list[str] = []
     undirected = None
@@ -72,7 +72,7 @@ def _first_look(path: Path) -> tuple[GraphSet, bool | None, list[str]]:
                 raise
 
 
-def _target_of(graphs: GraphSet) -> TargetName:
+def _target_of(graphs: StackedGraphs) -> TargetName:
     """Return what whole numbers or real numbers for each graph most probably mean."""
     y = graphs.target
     whole = bool(np.isfinite(y).all() and (y == np.round(y)).all() and y.min() >= 0)
@@ -81,7 +81,7 @@ def _target_of(graphs: GraphSet) -> TargetName:
     return "classes" if y.shape[1] == 1 else "labels" if y.max() <= 1 else "values"
 
 
-def _model_for(graphs: GraphSet) -> str:
+def _model_for(graphs: StackedGraphs) -> str:
     if "edge_type" in graphs.arrays:
         return "rgcn"
     return "gcn" if "edge_weight" in graphs.arrays else "gine"
