@@ -39,9 +39,9 @@ class StackedGraphs:
         DataError: inconsistent lengths, nodes that are not in their graph, NaN.
 
     Example:
-        >>> pair = StackedGraphs([2, 1], [1, 0], [[0], [1]], {"z": [6, 8, 1]}, [0.5, 0.1])
+        >>> pair = StackedGraphs([2, 1], [1, 0], [[0], [1]], {"z": [6, 8, 1]}, [0.5, 0.25])
         >>> pair.first_node.tolist(), pair.target.tolist(), len(pair)
-        ([0, 2, 3], [[0.5], [0.10000000149011612]], 2)
+        ([0, 2, 3], [[0.5], [0.25]], 2)
     """
 
     num_nodes: Array

@@ -54,7 +54,7 @@ class GraphSetDataConfig(Config):
 class GraphShares(Config):
     """Shares of the labelled graphs for validation and test, drawn with the seed of the job.
 
-    Read only if the file has no parts of its own.
+    Not read if the file states the parts.
     """
 
     validation: float = Field(default=0.1, ge=0, lt=1)

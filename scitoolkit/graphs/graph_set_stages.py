@@ -33,7 +33,7 @@ from scitoolkit.io.loader import BatchLoader
 from scitoolkit.io.loader.cursor import tensors
 from scitoolkit.surrogate import Opened, Stages
 from scitoolkit.surrogate.ensemble import members_of
-from scitoolkit.surrogate.stages import Parts, Rows
+from scitoolkit.surrogate.stages import Rows
 from scitoolkit.training.ranks.communicator import SingleProcess
 
 
@@ -128,7 +128,7 @@ class GraphSetStages(Stages):
         what = f"{count} graphs of the test part are equal to graphs of the training part"
         return [Finding(what, "data.path", "warning")]
 
-    def split(self, config: GraphSetConfig, data: StackedGraphs) -> Parts:
+    def split(self, config: GraphSetConfig, data: StackedGraphs) -> Mapping[str, Rows]:
         """Return the parts of the file, or shares of the labelled graphs in a random order."""
         if data.parts:
             return {name: part.tolist() for name, part in data.labelled_parts().items()}
