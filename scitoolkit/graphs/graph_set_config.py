@@ -32,6 +32,8 @@ class GraphSetDataConfig(Config):
             None where the edges of the file say so.
         split: name of the split, for folders of OGB with several.
         class_weights: factor of each class in the loss, as in node classification.
+        reference: `composition` learns the difference of values from a linear model of sums and
+            means over the nodes of a graph, as potentials do from energies of single atoms.
     """
 
     path: DataPath
@@ -43,11 +45,14 @@ class GraphSetDataConfig(Config):
     undirected: bool | None = None
     split: str = ""
     class_weights: Literal["balanced"] | tuple[ClassWeight, ...] | None = None
+    reference: Literal["none", "composition"] = "none"
 
     @model_validator(mode="after")
-    def _weighs_classes(self) -> GraphSetDataConfig:
+    def _fits_the_target(self) -> GraphSetDataConfig:
         if self.target != "classes":
             refuse_unused(self, f"target: {self.target}", "class_weights")
+        if self.target != "values":
+            refuse_unused(self, f"target: {self.target}", "reference")
         return self
 
 
@@ -81,7 +86,7 @@ class GraphSetConfig(SeededConfig):
     domain: Literal["graph_sets"] = "graph_sets"
     data: GraphSetDataConfig
     split: GraphShares = GraphShares()
-    model: AnyModel = GINE(hidden=64, layers=4, dropout=0)
+    model: AnyModel = GINE(hidden=64, layers=4, dropout=0, norm="batch")
     pooling: Literal["mean", "sum", "max", "none"] = "mean"
     members: PositiveInt = 1
     weights_dtype: Literal["float32", "float16", "int8"] = "float32"

@@ -128,12 +128,14 @@ class GraphBatches:
         config: the `data:` section.
         rows: numbers of the graphs that are samples.
         measured: what was measured on the training graphs.
+        reference: what is subtracted from the values of each graph, (G, D); None for nothing.
     """
 
     graphs: StackedGraphs
     config: GraphSetDataConfig
     rows: Array
     measured: Mapping[str, Any]
+    reference: Array | None = None
     bytes_read: int = 0
     _nodes: dict[str, Array] = field(init=False)
     _edges: dict[str, Array] = field(init=False)
@@ -185,6 +187,8 @@ class GraphBatches:
         }
         if self.graphs.labels is not None:
             labels = self.graphs.labels[chosen]
+            if self.reference is not None:
+                labels = labels - self.reference[chosen]
             batch["y"] = labels if labels.ndim == 1 else labels.astype(np.float32)
         self.bytes_read += sum(array.nbytes for array in batch.values())
         return batch

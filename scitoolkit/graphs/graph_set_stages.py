@@ -16,7 +16,7 @@ from scitoolkit.core.contracts import Batch
 from scitoolkit.core.data_differences import Accepts, Difference, refuse
 from scitoolkit.core.data_facts import DataFacts
 from scitoolkit.core.devices import device_of
-from scitoolkit.core.errors import DataError
+from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.job import Finding
 from scitoolkit.core.results import Bars, Results, Table, Verdict
 from scitoolkit.graphs import baselines
@@ -149,11 +149,24 @@ class GraphSetStages(Stages):
         of_nodes, of_edges = node_columns(data), edge_columns(data, config.data)
         labels, outputs = data.target[train], data.num_outputs
         values = data.learned.columns(labels, outputs)
+        mean = values.mean(0)
         weights = class_weights(config.data.class_weights, outputs, labels, SingleProcess())
         types = data.arrays.get("edge_type")
         node = of_nodes.measured(nodes, data.where)
         inputs = baselines.composition(data, of_nodes, node["categories"])[train]
-        fitted = inputs.shape[1] <= baselines.MAX_COMPOSITION
+        coefficients: list[list[float]] = []
+        if inputs.shape[1] <= baselines.MAX_COMPOSITION:
+            fitted = baselines.fitted_composition(inputs, values)
+            coefficients, rest = fitted.tolist(), values - inputs @ fitted
+        if config.data.reference == "composition":
+            if not coefficients:
+                raise ConfigError(
+                    f"{inputs.shape[1]} columns are too many for a linear model",
+                    where="data.reference",
+                    allowed=f"at most {baselines.MAX_COMPOSITION}",
+                    fix="data.reference=none",
+                )
+            values = rest
         return {
             "outputs": outputs,
             "inputs": passed(data, config.data),
@@ -163,7 +176,8 @@ class GraphSetStages(Stages):
             "target_mean": values.mean(0).tolist(),
             "target_deviation": values.std(0).tolist(),
             "class_weights": None if weights is None else weights.tolist(),
-            "composition": baselines.fitted_composition(inputs, values).tolist() if fitted else [],
+            "composition": coefficients,
+            "mean": mean.tolist(),
         }
 
     def build(
@@ -211,7 +225,7 @@ class GraphSetStages(Stages):
     ) -> BatchLoader:
         """Return batches of graphs."""
         rows = np.asarray(opened.parts[part], np.int64)
-        source = GraphBatches(opened.data, config.data, rows, opened.measured)
+        source = _batches(config, opened.data, rows, opened.measured)
         rank, shares = config.training.share_of_batch()
         return BatchLoader(
             source,
@@ -256,18 +270,15 @@ class GraphSetStages(Stages):
             )
         truth = data.target[graphs]
         answers = {config.model.name: outputs(config, model, data, graphs)}
-        plain = np.asarray(measured["target_mean"])[None]
+        plain = np.asarray(measured["mean"])[None]
         answers[target.plain] = np.repeat(plain, len(graphs), axis=0)
         if measured["composition"]:
-            tables = measured["node"]["categories"]
-            columns = node_columns(data)
-            inputs = baselines.composition(data, columns, tables)[graphs]
-            answers["composition"] = inputs @ np.asarray(measured["composition"])
+            answers["composition"] = _composition(data, measured)[graphs]
         decided = {name: target.decided(values) for name, values in answers.items()}
         unit = data.units.get("y", "")
         if config.data.target == "values" and truth.shape[1] > 1:
             # Values of different sizes count alike.
-            scale = np.asarray(measured["target_deviation"])
+            scale = truth.std(0)
             scale, unit = np.where(scale == 0, 1, scale), "1"
             truth, decided = truth / scale, {n: v / scale for n, v in decided.items()}
         figures = {name: target.figures(truth, values) for name, values in decided.items()}
@@ -299,14 +310,32 @@ def outputs(
 ) -> np.ndarray:
     """Return probabilities or values of some graphs, shape (len(graphs), outputs)."""
     measured, device = _measured(model), device_of(model)
-    source = GraphBatches(data, config.data, graphs, measured)
+    source = _batches(config, data, graphs, measured)
     parts = []
     for first in range(0, len(graphs), config.training.batch_size):
         chosen = np.arange(first, min(first + config.training.batch_size, len(graphs)))
         batch = {name: t.to(device) for name, t in tensors(source.read(chosen)).items()}
         parts.append(model(batch).cpu())
     moments = measured["target_mean"], measured["target_deviation"]
-    return predictions(config.data.target, torch.cat(parts), *moments)
+    out = predictions(config.data.target, torch.cat(parts), *moments)
+    return out if source.reference is None else out + source.reference[graphs]
+
+
+def _batches(
+    config: GraphSetConfig, data: StackedGraphs, graphs: np.ndarray, measured: Mapping[str, Any]
+) -> GraphBatches:
+    reference = None
+    if config.data.reference == "composition":
+        reference = _composition(data, measured)
+    return GraphBatches(data, config.data, graphs, measured, reference)
+
+
+def _composition(data: StackedGraphs, measured: Mapping[str, Any]) -> np.ndarray:
+    """Return the linear model's values of each graph, shape (G, outputs)."""
+    tables = measured["node"]["categories"]
+    inputs = baselines.composition(data, node_columns(data), tables)
+    values: np.ndarray = inputs @ np.asarray(measured["composition"])
+    return values
 
 
 def _digest(data: StackedGraphs, graph: int) -> int:

@@ -106,18 +106,24 @@ class SAGE(NodeModelConfig):
 
 
 class GIN(NodeModelConfig):
-    """Graph isomorphism network (Xu et al. 2019)."""
+    """Graph isomorphism network (Xu et al. 2019).
+
+    Attributes:
+        norm: `batch` normalises the hidden features of each layer over the nodes of a batch.
+    """
 
     name: Literal["gin"] = "gin"
+    norm: Literal["none", "batch"] = "none"
 
     def layer(self, inputs: int, outputs: int) -> nn.Module:
         """Return one layer."""
         from torch import nn
 
-        perceptron = nn.Sequential(
-            nn.Linear(inputs, self.hidden), nn.ReLU(), nn.Linear(self.hidden, outputs)
-        )
-        return _pyg().GINConv(perceptron, train_eps=True)
+        norm = [nn.BatchNorm1d(self.hidden)] if self.norm == "batch" else []
+        # A normalisation removes the bias before it, whose gradient would be rounding errors.
+        first = nn.Linear(inputs, self.hidden, bias=not norm)
+        last = nn.Linear(self.hidden, outputs)
+        return _pyg().GINConv(nn.Sequential(first, *norm, nn.ReLU(), last), train_eps=True)
 
 
 class GINE(GIN):

@@ -45,12 +45,15 @@ def _of_graph_set(data: DataToStart) -> str:
         ignore=ignored or None,
         positions=("distances" if "z" in graphs.arrays else "offsets") if pos else None,
         undirected=undirected,
+        reference="composition" if target == "values" else None,
     )
     if not graphs.parts:
         lines.section("split", validation=0.1, test=0.1)
-    lines.section("model", name=_model_for(graphs), hidden=64, layers=4, dropout=0.0)
+    model = _model_for(graphs)
+    norm = "batch" if model == "gine" else None
+    lines.section("model", name=model, hidden=64, layers=4, dropout=0.0, norm=norm)
     lines.key("pooling", "mean", "sum for quantities that grow with the graph, such as energies")
-    lines.section("training", epochs=50, batch_size=32, optimizer={"name": "adamw", "lr": 0.001})
+    lines.section("training", epochs=50, batch_size=32, optimizer={"name": "adamw", "lr": 0.002})
     return lines.text()
 
 
