@@ -187,7 +187,8 @@ def _of_data(path: Path, ignore: Sequence[str]) -> dict[str, Any]:
                 allowed="the same entries in every graph",
                 fix=f"data.ignore=[{odd}]",
             )
-    sizes = [int(g.num_nodes) for g in graphs]
+    sized = any(name in names for name in NODE_ARRAYS)
+    sizes = None if sized else [int(graph.num_nodes) for graph in graphs]
     plain = [Data.from_dict({n: g[n] for n in names}) for g in graphs]
     try:
         data, slices, _ = collate(Data, plain, increment=False, add_batch=False)
