@@ -118,12 +118,13 @@ def generate(
     Raises:
         ConfigError: an unsupported operator, or a name that is not a C identifier.
     """
-    if not name.isidentifier() or not name.isascii() or name in RESERVED:
-        raise ConfigError(
-            f"{name!r} is not a name for a C function",
-            allowed="letters, digits and _; no name of C or its library",
-            fix="-o model.c",
-        )
+    for symbol in (name, *(interface.symbol(name, f) for f in functions)):
+        if not symbol.isidentifier() or not symbol.isascii() or symbol in RESERVED:
+            raise ConfigError(
+                f"{symbol!r} is not a name for a C function",
+                allowed="letters, digits and _; no name of C or its library",
+                fix="-o model.c, and such names of the functions",
+            )
     # Fortran limits names, of which the longest are NAME_NOT_FINITE and SYMBOL_WORKSPACE, to 63.
     longest = max([len(name) + 11, *(len(interface.symbol(name, f)) + 10 for f in functions)])
     if longest > 63:

@@ -16,17 +16,20 @@ from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.units import same_unit
 from scitoolkit.emulation.config import DataConfig
-from scitoolkit.emulation.variables import Layout, read_layout
+from scitoolkit.emulation.variables import AREA, Layout, areas_in, read_layout
 from scitoolkit.io.campaign import Campaign, Options, open_campaign
 from scitoolkit.io.campaign.layouts import TIME
 from scitoolkit.io.campaign.mask import MISSING, pack
 from scitoolkit.io.campaign.masking import with_mask
 from scitoolkit.io.campaign.parameters import with_parameters
 from scitoolkit.io.campaign.rows import Rows, row_sets
+from scitoolkit.io.campaign.sphere_cells import cells_on_sphere
 from scitoolkit.io.campaign.windows import CampaignWindows
 from scitoolkit.io.facts import convert, convert_coordinate, of_dataset
 
 log = get_logger(__name__)
+LATITUDE, LONGITUDE = "@latitude", "@longitude"
+"""Coordinates of an opened dataset: geographic positions of its cells in degrees."""
 
 
 @dataclass
@@ -88,6 +91,17 @@ class Data:
         dim = self.layout.sample_dim
         size = len(self.blocks[0])
         return self.dataset[dim].values if dim in self.dataset.coords else np.arange(size)
+
+    @cached_property
+    def row_times(self) -> np.ndarray | None:
+        """Decoded times of all samples, (samples,); None if a file has none."""
+        segments, options = self.campaign.segments, self.campaign.options
+        parts = [segments.times(k, options) for k in range(len(segments.count))]
+        known = [part.values for part in parts if part is not None]
+        if len(known) < len(parts) or len({values.dtype.kind for values in known}) > 1:
+            return None
+        times = np.concatenate(known)
+        return times if len(times) == self.num_samples else None
 
     @cached_property
     def rows(self) -> dict[str, Rows]:
@@ -216,6 +230,8 @@ def open_data(
     files = campaign.files
     where = str(files[0]) if len(files) == 1 else f"{files[0]} and {len(files) - 1} more"
     dataset = campaign.template()
+    if config.area_weights:
+        dataset = _with_positions(dataset, campaign)
     for name, unit in config.units.items():
         _require_unit(campaign, dataset, name, unit, where)
     layout = _layout(config, campaign, dataset, config.grid, where)
@@ -225,6 +241,17 @@ def open_data(
     facts = _facts(dataset.isel({config.sample_dim: slice(end)}), layout)
     data = Data(campaign, dataset, layout, where, facts)
     return data if like is None else matched(data, config, like, warn=not own)
+
+
+def _with_positions(dataset: xr.Dataset, campaign: Campaign) -> xr.Dataset:
+    """Return a dataset with areas and geographic positions of its cells, if they are on a sphere.
+
+    As coordinates they follow the turns and shifts of dims by which data become those of a
+    training.
+    """
+    cells = cells_on_sphere(campaign)
+    stored = {AREA: cells.areas, LATITUDE: cells.latitude, LONGITUDE: cells.longitude}
+    return dataset.assign_coords({n: along for n, along in stored.items() if along is not None})
 
 
 def _layout(
@@ -279,7 +306,7 @@ def converted(data: Data, differences: Sequence[Difference], trained: DataFacts 
     """
     lines, reversed_dims = _conversions(differences)
     dataset = convert(data.dataset, [d for d in differences if not _is_transposed(d)])
-    layout = data.layout
+    layout = replace(data.layout, areas=areas_in(dataset, list(data.layout.grid)))
     if trained is not None:
         dataset = _on_trained_coordinates(dataset, trained, data.facts, data.where)
         layout = _with_coordinates(layout, dataset)

@@ -114,7 +114,7 @@ def trained_members(config: EmulationConfig, data: Data) -> list[Emulator]:
     layout = data.layout
     if (layout.grid, layout.coordinates) == (emulator.layout.grid, emulator.layout.coordinates):
         return members
-    return members_of(same_weights_on(emulator, former, layout.grid, layout.coordinates))
+    return members_of(same_weights_on(emulator, former, layout))
 
 
 def _require_settings(config: EmulationConfig, former: EmulationConfig) -> None:

@@ -17,8 +17,9 @@ from scitoolkit.emulation.config import EmulationConfig
 from scitoolkit.emulation.ensemble import AnyEmulator, build_any, members_of
 from scitoolkit.emulation.models.spectral import modes_per_dim
 from scitoolkit.emulation.normalized_network import MEASURED
-from scitoolkit.emulation.variables import Layout, Variable, cell_widths
+from scitoolkit.emulation.variables import CellAreas, Layout, Variable, cell_widths
 from scitoolkit.io.campaign import Campaign
+from scitoolkit.io.campaign.sphere_cells import require_equal_areas
 
 log = get_logger(__name__)
 _SAME = 1e-3
@@ -104,17 +105,13 @@ def on_grid(
             where,
             change,
         )
-    return same_weights_on(emulator, config, found.grid, found.coordinates)
+    return same_weights_on(emulator, config, found)
 
 
-def same_weights_on(
-    emulator: AnyEmulator,
-    config: EmulationConfig,
-    grid: Mapping[str, int],
-    coordinates: Mapping[str, list[float]],
-) -> AnyEmulator:
+def same_weights_on(emulator: AnyEmulator, config: EmulationConfig, cells: Layout) -> AnyEmulator:
     """Return an emulator with the same weights on other cells, whether or not they suit them."""
-    moved = build_any(config, on_cells(emulator.layout, grid, coordinates))
+    layout = on_cells(emulator.layout, cells.grid, cells.coordinates, cells.areas)
+    moved = build_any(config, layout)
     for old, new in zip(members_of(emulator), members_of(moved), strict=True):
         kept = {n for n, _ in old.named_parameters()}
         kept |= {n for n, _ in old.named_buffers() if n.rpartition(".")[2] in MEASURED}
@@ -132,9 +129,12 @@ def checked_widths(
     length of the box.
 
     Raises:
-        DataError: simulations that differ in the width of their cells, with which no parameter
-            increases or decreases, or in positions that are inputs of the network.
+        DataError: simulations that differ in their latitudes, in the width of their cells, with
+            which no parameter increases or decreases, or in positions that are inputs of the
+            network.
     """
+    if layout.areas is not None:
+        require_equal_areas(campaign)
     count = campaign.index.num_simulations
     widths = {
         d: np.full(count, cell_widths(np.asarray(x)).mean()) for d, x in layout.coordinates.items()
@@ -179,13 +179,17 @@ def _equal(a: float, b: float) -> bool:
 
 
 def on_cells(
-    layout: Layout, grid: Mapping[str, int], coordinates: Mapping[str, list[float]]
+    layout: Layout,
+    grid: Mapping[str, int],
+    coordinates: Mapping[str, list[float]],
+    areas: CellAreas | None = None,
 ) -> Layout:
     """Return a layout with its fields on other cells."""
     return replace(
         layout,
         grid=dict(grid),
         coordinates=dict(coordinates),
+        areas=areas,
         inputs=tuple(_on(v, grid) for v in layout.inputs),
         outputs=tuple(_on(v, grid) for v in layout.outputs),
     )

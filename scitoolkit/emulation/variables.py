@@ -20,6 +20,8 @@ from scitoolkit.io.campaign.mask import unpack
 MAX_GRID_DIMS = 3
 LEAD = "lead"
 """Name of the input that holds the lead, in samples, of an emulator of several leads."""
+AREA = "@area"
+"""Coordinate of an opened dataset that holds the areas of cells on a sphere."""
 T = TypeVar("T")
 
 
@@ -62,6 +64,32 @@ class Variable:
 
 
 @dataclass(frozen=True)
+class CellAreas:
+    """Relative areas of the cells of a grid on a sphere.
+
+    Attributes:
+        dims: the dims along which they are stored, one or two.
+        values: nested lists of their shape.
+    """
+
+    dims: tuple[str, ...]
+    values: list[Any]
+
+    def weights(self, grid: Sequence[str]) -> np.ndarray:
+        """Return the areas, of mean 1, with a dim of size 1 for each other dim of the grid.
+
+        Example:
+            >>> CellAreas(("lat",), [1.0, 3.0]).weights(["lat", "lon"]).tolist()
+            [[0.5], [1.5]]
+        """
+        areas = np.asarray(self.values, np.float64)
+        order = sorted(range(areas.ndim), key=lambda k: list(grid).index(self.dims[k]))
+        areas = areas.transpose(order)
+        missing = tuple(axis for axis, dim in enumerate(grid) if dim not in self.dims)
+        return np.expand_dims(areas / areas.mean(), missing)
+
+
+@dataclass(frozen=True)
 class Layout:
     """Variables and grid of an emulator; saved with its weights.
 
@@ -77,6 +105,7 @@ class Layout:
         leads: leads in samples of an emulator of several leads, else empty.
         cell_widths: {dim: (least, largest) mean width of cells in the training split}, for dims
             along which simulations differ.
+        areas: areas of the cells of a grid on a sphere; None if cells have no latitude.
     """
 
     inputs: tuple[Variable, ...]
@@ -89,6 +118,7 @@ class Layout:
     parameter_ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
     leads: tuple[int, ...] = ()
     cell_widths: dict[str, tuple[float, float]] = field(default_factory=dict)
+    areas: CellAreas | None = None
 
     @property
     def state(self) -> tuple[str, ...]:
@@ -173,10 +203,14 @@ class Layout:
     def weights(self) -> np.ndarray:
         """Return cell volumes, (*grid) of mean 1, with faces halfway between coordinates.
 
-        Invalid cells have weight 0.
+        Along a latitude they are areas on the sphere. Invalid cells have weight 0.
         """
         out = np.ones(tuple(self.grid.values()))
+        if self.areas is not None:
+            out *= self.areas.weights(list(self.grid))
         for axis, (dim, size) in enumerate(self.grid.items()):
+            if self.areas is not None and dim in self.areas.dims:
+                continue
             widths = cell_widths(np.asarray(self.coordinates.get(dim, np.arange(size))))
             shape = [1] * len(self.grid)
             shape[axis] = size
@@ -201,7 +235,10 @@ class Layout:
             return Variable(**lists)
 
         parts = {k: tuple(variable(e) for e in values[k]) for k in ("inputs", "outputs")}
-        return cls(**{**values, **parts, "leads": tuple(values.get("leads", ()))})
+        areas = values.get("areas")
+        if areas is not None:
+            areas = CellAreas(tuple(areas["dims"]), areas["values"])
+        return cls(**{**values, **parts, "leads": tuple(values.get("leads", ())), "areas": areas})
 
 
 def earlier_name(name: str, age: int) -> str:
@@ -298,7 +335,15 @@ def read_layout(
         coordinates,
         sample_dim,
         _even_step(dataset, sample_dim, lead),
+        areas=areas_in(dataset, names),
     )
+
+
+def areas_in(dataset: xr.Dataset, grid: Sequence[str]) -> CellAreas | None:
+    """Return the areas that a dataset has as the coordinate AREA along dims of the grid."""
+    if AREA not in dataset.coords or not set(dataset[AREA].dims) <= set(grid):
+        return None
+    return CellAreas(tuple(map(str, dataset[AREA].dims)), dataset[AREA].values.tolist())
 
 
 def _grid_sizes(

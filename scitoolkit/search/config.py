@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     Field,
+    NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
@@ -32,14 +33,29 @@ class ConstraintConfig(Config):
     """Limit on a metric of a trial; see `scitoolkit.search.Objective`."""
 
     name: str
-    direction: Literal["min", "max"] = "min"
+    direction: Literal["min", "max", "equal"] = "min"
     limit: float
+    tolerance: NonNegativeFloat = 0.0
+
+    @model_validator(mode="after")
+    def _is_a_constraint(self) -> ConstraintConfig:
+        try:
+            _ = self.made()
+        except ConfigError as error:
+            raise ValueError(str(error)) from None
+        return self
+
+    def made(self) -> Objective:
+        """Return the constraint."""
+        return Objective(self.name, self.direction, self.limit, True, self.tolerance)
 
 
-class ObjectiveConfig(ConstraintConfig):
+class ObjectiveConfig(Config):
     """Metric to minimise or maximise; see `scitoolkit.search.Objective`."""
 
-    limit: float | None = None  # type: ignore[assignment]
+    name: str
+    direction: Literal["min", "max"] = "min"
+    limit: float | None = None
 
 
 class BudgetConfig(Config):
@@ -144,12 +160,14 @@ class SearchConfig(SeededConfig):
         budget_key: configuration key that successive halving sets.
         seed_keys: configuration keys that receive the trial's seed, where they exist.
         keep: number of best trials whose checkpoints are retained.
+        imported: CSV files of finished trials that the strategy starts from, such as the
+            `results.csv` of another search or of DeepHyper; see `Search.import_trials`.
     """
 
     domain: Literal["search"] = "search"
     config: DataPath
     settings: list[str] = Field(default=[])
-    space: str | dict[str, Any]
+    space: Annotated[str | dict[str, Any], FREE_ON_RESUME]
     objectives: list[ObjectiveConfig] = Field(min_length=1)
     constraints: list[ConstraintConfig] = Field(default=[])
     strategy: Annotated[StrategyConfig, Choice(strategies)] = GaussianProcessConfig()
@@ -158,6 +176,7 @@ class SearchConfig(SeededConfig):
     budget_key: str = "training.epochs"
     seed_keys: list[str] = Field(default=["seed", "training.seed"])
     keep: PositiveInt = 5
+    imported: Annotated[list[DataPath], FREE_ON_RESUME] = Field(default=[])
 
     @field_validator("space")
     @classmethod
@@ -173,7 +192,7 @@ class SearchConfig(SeededConfig):
     def made_objectives(self) -> list[Objective]:
         """Return the objectives followed by the constraints."""
         made = [Objective(o.name, o.direction, o.limit) for o in self.objectives]
-        return made + [Objective(o.name, o.direction, o.limit, True) for o in self.constraints]
+        return made + [constraint.made() for constraint in self.constraints]
 
 
 def make_space(space: str | dict[str, Any]) -> Space:

@@ -7,12 +7,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from scitoolkit.core.errors import CheckpointError
+from scitoolkit.core.errors import CheckpointError, ConfigError
 from scitoolkit.core.notebook import html_page, html_table
 from scitoolkit.search.pareto import pareto_front
-from scitoolkit.search.trial import Objective, Trial
-
-Event = dict[str, Any]
+from scitoolkit.search.replay import Replay
+from scitoolkit.search.space import Space
+from scitoolkit.search.trial import IMPORTED, PRUNED, Objective, Trial
+from scitoolkit.search.trial_log import Event
 
 
 def checked_header(events: Sequence[Event], where: str = "") -> Event:
@@ -49,6 +50,7 @@ class History:
         clock: seconds of search, excluding pauses between sessions.
         workers: of the last session.
         best_known: best feasible trial so far.
+        space: in which a log's search ended; None while a search runs.
     """
 
     clock: float
@@ -56,6 +58,7 @@ class History:
     num_done: int
     num_failed: int
     num_searched: int
+    num_pruned: int
 
     def __init__(self, objectives: Sequence[Objective]) -> None:
         self.limits: tuple[Objective, ...] = tuple(objectives)
@@ -64,7 +67,8 @@ class History:
         self.clock = 0.0
         self.workers = 1
         self.best_known: Trial | None = None
-        self.num_done = self.num_failed = self.num_searched = 0
+        self.space: Space | None = None
+        self.num_done = self.num_failed = self.num_searched = self.num_pruned = 0
 
     def _repr_html_(self) -> str:
         """Return counts, and the trials with the best first objective, for a notebook."""
@@ -86,10 +90,19 @@ class History:
         applied = 0
         try:
             history = cls([Objective(**o) for o in header["objectives"]])
-            for event in events:
+            spaces = [e["space"] for e in events if "space" in e]
+            history.space = Space(spaces[-1])
+            for event in map(Replay(history.space), events) if len(spaces) > 1 else events:
                 history.apply(event)
                 applied += 1
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        except (
+            KeyError,
+            TypeError,
+            ValueError,
+            AttributeError,
+            OverflowError,
+            ConfigError,
+        ) as error:
             raise CheckpointError(
                 f"event {applied + 1} of the log is damaged ({type(error).__name__}: {error})",
                 fix="restore trials.jsonl",
@@ -112,7 +125,7 @@ class History:
 
     def _issue(self, event: Event) -> Trial:
         number, stage = event["trial"], event["stage"]
-        if stage == 0:
+        if number not in self.trials or "codes" in event:
             self.trials[number] = Trial(
                 number,
                 tuple(event["codes"]),
@@ -121,8 +134,11 @@ class History:
                 event["origin"],
                 event.get("parent"),
                 event.get("of"),
+                first_stage=stage,
+                outside=event.get("outside", False),
             )
-            self.num_searched += event.get("of") is None
+            trial = self.trials[number]
+            self.num_searched += trial.searched and trial.origin != IMPORTED
         trial = self.trials[number]
         trial.stage, trial.budget, trial.status = stage, event.get("budget"), "running"
         return trial
@@ -141,14 +157,15 @@ class History:
         trial.cpu += event.get("cpu") or 0.0
         trial.failure, trial.error = event.get("failure", ""), event.get("error", "")
         if trial.failure:
-            trial.status = "failed"
-            self.num_failed += 1
+            trial.status = "pruned" if trial.failure == PRUNED else "failed"
+            self.num_pruned += trial.status == "pruned" and not trial.outside
+            self.num_failed += trial.status == "failed" and not trial.outside
             return trial
-        self.num_done += trial.status != "done" and trial.reached < 0
+        self.num_done += trial.status != "done" and trial.reached < 0 and not trial.outside
         trial.status, trial.metrics, trial.reached = "done", event["metrics"], event["stage"]
         trial.values = tuple(o.loss(trial.metrics) for o in self.objectives)
         trial.violation = sum(o.excess(trial.metrics) for o in self.limits)
-        if trial.of is None and self._better(trial):
+        if trial.searched and self._better(trial):
             self.best_known = trial
         return trial
 
@@ -162,8 +179,8 @@ class History:
 
     @property
     def searched(self) -> list[Trial]:
-        """Trials without retrained finalists, ordered by number."""
-        return [t for t in self.trials.values() if t.of is None]
+        """Trials of the space without retrained finalists, ordered by number."""
+        return [t for t in self.trials.values() if t.searched]
 
     @property
     def done(self) -> list[Trial]:
@@ -173,7 +190,7 @@ class History:
     @property
     def running(self) -> list[Trial]:
         """Trials that were issued and have not finished, interrupted ones included."""
-        return [t for t in self.trials.values() if t.status == "running"]
+        return [t for t in self.trials.values() if t.status == "running" and not t.outside]
 
     @property
     def interrupted(self) -> list[Trial]:
@@ -202,7 +219,8 @@ class History:
 
     def failures(self) -> Counter[str]:
         """Return the number of failed trials per kind of failure."""
-        return Counter(t.failure for t in self.trials.values() if t.status == "failed")
+        failed = (t for t in self.trials.values() if t.status == "failed" and not t.outside)
+        return Counter(t.failure for t in failed)
 
     def duplicates(self) -> int:
         """Return the number of trials whose configuration had been evaluated before."""
@@ -228,7 +246,7 @@ class History:
         """
         groups: dict[int, list[Trial]] = {}
         for trial in self.trials.values():
-            if trial.of is not None:
+            if trial.of is not None and not trial.outside:
                 groups.setdefault(trial.of, []).append(trial)
         rows = []
         for number, trials in groups.items():

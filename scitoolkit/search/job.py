@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 import tempfile
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -92,6 +93,8 @@ class SearchJob(Job):
             keep=config.keep,
             patience=config.budget.patience,
         )
+        for path in config.imported:
+            search.import_trials(path)
         budget, final = config.budget, config.final
         resources = budget.resources(run.path / "workers")
         with LiveTable() as live:
@@ -119,12 +122,18 @@ class SearchJob(Job):
                 self._train_member(trial, member, folder)
 
     def _train_member(self, trial: TrainedTrial, member: Trial, folder: Path) -> None:
-        """Train a configuration with its full budget and the seeds of its file, unless done."""
+        """Train a configuration with its full budget and the seeds of its file, unless done.
+
+        A folder of another configuration, the winner before more trials, is replaced.
+        """
         job, config = trial.resolve(member.configuration)
-        done = folder / _TRAINED
-        if done.exists():
-            return
-        best = RunDirectory(folder)
+        done, best = folder / _TRAINED, RunDirectory(folder)
+        if folder.exists():
+            text = best.config_path.read_text() if best.config_path.is_file() else ""
+            if text != dump_config(config):
+                shutil.rmtree(folder)
+            elif done.exists():
+                return
         for path in (best.checkpoints, best.report):
             path.mkdir(parents=True, exist_ok=True)
         write_atomic(best.config_path, dump_config(config))
@@ -156,9 +165,9 @@ class SearchJob(Job):
                 tested.write(best)
         elif data is not None:
             raise _no_winner(best)
-        results = search_results(
-            load_history(directory), make_space(config.space), tested, title=config.workflow
-        )
+        history = load_history(directory)
+        assert history.space is not None
+        results = search_results(history, history.space, tested, title=config.workflow)
         results.write(directory)
         return results
 
@@ -234,6 +243,8 @@ def summary_line(history: History) -> str:
     if failed:
         kinds = ", ".join(f"{count} {kind}" for kind, count in failed.most_common())
         text += f", {sum(failed.values())} failed ({kinds})"
+    if history.num_pruned:
+        text += f", {history.num_pruned} pruned"
     if history.interrupted:
         text += f", {len(history.interrupted)} interrupted"
     return f"{text}, busy share {history.busy_share():.3f}"

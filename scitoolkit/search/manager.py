@@ -18,13 +18,16 @@ from scitoolkit.search.asking import Asking
 from scitoolkit.search.evaluators import Evaluator, InProcess, Limits
 from scitoolkit.search.evaluators.processes import Processes
 from scitoolkit.search.history import Event, History
+from scitoolkit.search.importing import ImportedTrial, read_trials
 from scitoolkit.search.loop import FIRST_FAILURES, Loop, all_failed, interrupted
-from scitoolkit.search.record import SearchRecord, plain
+from scitoolkit.search.parameters import json_data
+from scitoolkit.search.pruning import MedianPruning
+from scitoolkit.search.record import SearchRecord
 from scitoolkit.search.space import Codes, Space
 from scitoolkit.search.strategies import GaussianProcessSearch, SpaceExhausted, Strategy
 from scitoolkit.search.strategies.base import Proposal
 from scitoolkit.search.table import write_csv
-from scitoolkit.search.trial import Objective, Outcome, finite_or_none
+from scitoolkit.search.trial import IMPORTED, Objective, Outcome, finite_or_none
 from scitoolkit.search.worker import Evaluate
 
 log: Logger = get_logger(__name__)
@@ -58,6 +61,7 @@ class Search:
         keep: number of best trials whose folders are retained.
         disk_patience: seconds during which a log that cannot be written is retried.
         patience: number of failures before the first success at which the search stops.
+        pruning: stops trials that are worse than most earlier ones at the same epoch.
 
     Attributes:
         history: all trials.
@@ -91,6 +95,7 @@ class Search:
         keep: int = 5,
         disk_patience: float = 60.0,
         patience: int = FIRST_FAILURES,
+        pruning: MedianPruning | None = None,
     ) -> None:
         _check_arguments(evaluate, objectives, seed, keep)
         _check_budget(patience, None, "patience")
@@ -101,6 +106,11 @@ class Search:
         self.seed: int = seed
         self.directory: Path | None = None if directory is None else Path(directory)
         self.strategy: Strategy = strategy or GaussianProcessSearch()
+        self.pruning: MedianPruning | None = pruning
+        if pruning is not None and self.strategy.budgets:
+            raise ConfigError(
+                "successive halving and pruning both stop trials", fix="only one of the two"
+            )
         self.objectives: tuple[Objective, ...] = tuple(
             Objective(o) if isinstance(o, str) else o for o in objectives
         )
@@ -123,6 +133,50 @@ class Search:
         self._exhausted = False
         self._known_costs: dict[Codes, dict[str, float]] = {}
         self._queue: list[Codes] = []
+        self._imported: list[ImportedTrial] = []
+
+    def import_trials(self, source: Any) -> Search:
+        """Give the strategy the finished trials of another program; return self.
+
+        They are logged when the search begins or resumes, rank with the others, and do not count
+        as `trials` of `run`. Those already in the log are skipped.
+
+        Args:
+            source: study of Optuna, path of a CSV file (DeepHyper's, ours, or any table with
+                columns of parameters and objectives), DataFrame, `History`, or pairs
+                (configuration, number or metrics); see `scitoolkit.search.importing.read_trials`.
+
+        Raises:
+            ConfigError: parameters or objectives are missing, the directions differ, or the
+                strategy gives trials budgets.
+            DataError: the file cannot be read, or no trial lies in the space.
+
+        Example:
+            >>> from scitoolkit.search import Search, real
+            >>> search = Search({"x": real(0, 1)}, lambda c: (c["x"] - 0.3) ** 2)
+            >>> history = search.import_trials([({"x": 0.3}, 0.0)]).run(trials=4)
+            >>> len(history.done), history.best.configuration
+            (5, {'x': 0.3})
+        """
+        if self.strategy.budgets:
+            raise ConfigError(
+                "successive halving knows no budget of imported trials",
+                where="import_trials",
+                fix="a strategy without halving",
+            )
+        trials = read_trials(source, self.space, self.objectives)
+        for trial in trials:
+            if trial.failure:
+                continue
+            costs = {} if self.cost is None else self.cost(self.space.decode(trial.codes))
+            if missing := [n for n in self._names if n not in trial.metrics and n not in costs]:
+                raise ConfigError(
+                    f"imported trials have no metric {', '.join(missing)}",
+                    where="import_trials",
+                    allowed=", ".join(trial.metrics),
+                )
+        self._imported += trials
+        return self
 
     def enqueue(self, *configurations: Mapping[str, Any]) -> Search:
         """Evaluate given configurations before the strategy's proposals; return self.
@@ -207,8 +261,10 @@ class Search:
                 after_turn=lambda: None if progress is None else progress(self),
                 own_seconds=self.own_seconds,
                 patience=self.patience,
+                pruning=self.pruning,
             )
             self.record.write([self.record.header(resume, evaluator.workers)])
+            self._log_imported(loop)
             loop.reissue()
             if loop.run(lambda: self._next(trials), seconds):
                 self.stopped_because = "the time is used up"
@@ -265,8 +321,10 @@ class Search:
                 after_turn=lambda: None,
                 own_seconds=self.own_seconds,
                 patience=self.patience,
+                pruning=self.pruning,
             )
             self.record.write([self.record.header(resume, clock.workers)])
+            self._log_imported(loop)
             yield Asking(loop, lambda: self._next(None))
             self.record.write([self.record.state_event()])
             self.record.remove_folders()
@@ -311,18 +369,34 @@ class Search:
         if enough:
             self.stopped_because = "all trials are done"
             return None
+        return self._new_event(proposal)
+
+    def _new_event(self, proposal: Proposal) -> Event:
+        """Return the event that issues a new configuration."""
         number = len(self.history.trials)
-        configuration = plain(self.space.decode(proposal.codes))
-        event = self._event(number, 0, proposal.budget)
+        event = self._event(number, proposal.stage, proposal.budget)
         event |= {
             "codes": list(proposal.codes),
-            "values": configuration,
+            "values": json_data(self.space.decode(proposal.codes)),
             "seed": derive_seed(self.seed, _TRIAL, number),
             "origin": proposal.origin,
         }
         if proposal.parent is not None:
             event["parent"] = proposal.parent
         return event
+
+    def _log_imported(self, loop: Loop) -> None:
+        """Log the imported trials that the log does not hold."""
+        events: list[Event] = []
+        for trial in self._imported:
+            if trial.codes in self.strategy.seen:
+                continue
+            events.append(self._new_event(Proposal(trial.codes, IMPORTED)))
+            task, now = loop.issue(events[-1]), loop.evaluator.now()
+            failure = "imported" if trial.failure else ""
+            outcome = Outcome(task, dict(trial.metrics), failure, trial.failure, [], now, now)
+            events.append(loop.finish(outcome))
+        self.record.write(events)
 
     def _enqueued(self) -> Proposal | None:
         """Return the first enqueued configuration that is new and within the cost limits."""

@@ -48,7 +48,7 @@ class Choice:
         except (TypeError, ValueError):
             return (
                 "values must be finite numbers, strings, true, false, null, or lists and mappings "
-                "of them"
+                f"of them; {_not_json(self.values)}"
             )
         repeated = [v for i, v in enumerate(self.values) if _is_in(v, self.values[:i])]
         return f"value {repeated[0]!r} is listed twice" if repeated else ""
@@ -64,9 +64,7 @@ class Choice:
             ValueError: the value is outside the parameter's range.
         """
         for index, candidate in enumerate(self.values):
-            if (type(candidate) is type(value) and candidate == value) or _same_number(
-                candidate, value
-            ):
+            if _same(candidate, value):
                 return index
         raise ValueError(f"{value!r} is none of {', '.join(map(repr, self.values))}")
 
@@ -344,7 +342,7 @@ Variable = Choice | Integer | Grid | Real
 
 def choice(*values: Any, when: When | None = None) -> Choice:
     """Return a categorical parameter with the given values; see `Choice`."""
-    return Choice(_values(values), when or {})
+    return Choice(_values(values), _read_when(when))
 
 
 def integer(
@@ -356,8 +354,8 @@ def integer(
     """
     low, high, step = _whole(low), _whole(high), _whole(step)
     if _is_one_value(low, high):
-        return Choice((low,), when or {})
-    return Integer(low, high, step, log, when or {})
+        return Choice((low,), _read_when(when))
+    return Integer(low, high, step, bool(log), _read_when(when))
 
 
 def real(
@@ -373,15 +371,15 @@ def real(
     Equal bounds give a choice of one value.
     """
     if _is_one_value(float(low), float(high)):
-        return Choice((float(low),), when or {})
+        return Choice((float(low),), _read_when(when))
     if step is None:
-        return Real(float(low), float(high), log, when or {})
-    return Grid(float(low), float(high), float(step), log, when or {})
+        return Real(float(low), float(high), bool(log), _read_when(when))
+    return Grid(float(low), float(high), float(step), bool(log), _read_when(when))
 
 
 def chain(nodes: int, choices: Sequence[Any], *, reach: int = 0, when: When | None = None) -> Chain:
     """Return an architecture parameter: nodes with optional skip connections; see `Chain`."""
-    return Chain(nodes, tuple(choices), reach, when or {})
+    return Chain(nodes, tuple(choices), reach, _read_when(when))
 
 
 def read_parameter(name: str, plain: Any) -> Parameter:
@@ -406,7 +404,7 @@ def read_parameter(name: str, plain: Any) -> Parameter:
     if isinstance(plain, list | tuple | range | np.ndarray):
         return Choice(_values(plain))
     if not isinstance(plain, Mapping):
-        return Choice((plain,))
+        return Choice((without_numpy(plain),))
     keys = plain.keys() - {"when"}
     try:
         when = _read_when(plain.get("when"))
@@ -431,10 +429,10 @@ def read_parameter(name: str, plain: Any) -> Parameter:
 
 def _number(plain: Mapping[str, Any], when: When) -> Parameter:
     low, high, step, log = plain["low"], plain["high"], plain.get("step"), plain.get("log", False)
-    if not isinstance(log, bool):
+    if not isinstance(log, bool | np.bool_):
         raise ValueError(f"`log` is {log!r}, not true or false")
     for name in ("low", "high"):
-        if isinstance(plain[name], bool):
+        if isinstance(plain[name], bool | np.bool_):
             raise ValueError(f"`{name}` is {plain[name]}, not a number")
     low, high, step = _whole(low), _whole(high), _whole(step)
     if isinstance(low, int) and isinstance(high, int) and (step is None or isinstance(step, int)):
@@ -443,8 +441,8 @@ def _number(plain: Mapping[str, Any], when: When) -> Parameter:
                 "{low: %d, high: %d} are the integers %d and %d; write %d.0 for real numbers",
                 *(low, high, low, high, low),
             )
-        return integer(low, high, step=1 if step is None else step, log=log, when=when)
-    return real(float(low), float(high), step=step, log=log, when=when)
+        return integer(low, high, step=1 if step is None else step, log=bool(log), when=when)
+    return real(float(low), float(high), step=step, log=bool(log), when=when)
 
 
 def _read_list(value: Any, name: str) -> tuple[Any, ...]:
@@ -455,7 +453,7 @@ def _read_list(value: Any, name: str) -> tuple[Any, ...]:
 
 def _values(values: Sequence[Any] | np.ndarray) -> tuple[Any, ...]:
     """Return the values of a list, range or array as plain numbers."""
-    return tuple(v.item() if isinstance(v, np.generic) else v for v in values)
+    return tuple(map(without_numpy, values))
 
 
 def _whole(number: Any) -> Any:
@@ -473,8 +471,13 @@ def _read_when(plain: Any) -> When:
     if plain is None:
         return {}
     if not isinstance(plain, Mapping):
-        raise ValueError(f"`when` is {plain!r}, not {{PARAMETER: [VALUE, ...]}}")
-    return {str(k): list(v) if isinstance(v, list | tuple) else [v] for k, v in plain.items()}
+        raise ConfigError(f"`when` is {plain!r}", allowed="{PARAMETER: [VALUE, ...]}")
+    out = {}
+    for name, values in plain.items():
+        values = without_numpy(values)
+        several = isinstance(values, list | tuple | range)
+        out[str(name)] = list(_values(values)) if several else [values]
+    return out
 
 
 def _with_when(plain: dict[str, Any], when: When) -> dict[str, Any]:
@@ -487,9 +490,27 @@ def _unit(value: float, low: float, high: float, log: bool) -> float:
     return (value - low) / (high - low)
 
 
+def _is_finite(number: float) -> bool:
+    try:
+        return math.isfinite(number)
+    except OverflowError:  # an integer beyond double precision
+        return False
+
+
+def _not_json(values: Sequence[Any]) -> str:
+    """Return which of the values JSON cannot hold, and what to write for several values."""
+    for value in values:
+        try:
+            json.dumps(value, allow_nan=False)
+        except (TypeError, ValueError):
+            break
+    text = f"{value!r:.60} is a {type(value).__name__}"
+    return text if isinstance(value, float | str) else f"{text} (for its elements: list(...))"
+
+
 def _not_finite(numbers: Mapping[str, Any]) -> str:
     for name, number in numbers.items():
-        if not isinstance(number, int | float) or not math.isfinite(number):
+        if not isinstance(number, int | float) or not _is_finite(number):
             return f"{name} {number!r} is not a finite number"
     return ""
 
@@ -512,11 +533,38 @@ def _near(code: int, levels: int, rng: random.Random) -> int:
     return other + (other >= code)
 
 
-def _same_number(a: Any, b: Any) -> bool:
+def _same(a: Any, b: Any) -> bool:
+    """Return whether two values are equal in JSON, where lists and tuples are the same.
+
+    Strings of a configuration file are of a class of their own, which remembers their line.
+    """
+    if (type(a) is type(b) or (isinstance(a, str) and isinstance(b, str))) and a == b:
+        return True
+    if isinstance(a, list | tuple | Mapping) and isinstance(b, list | tuple | Mapping):
+        return json.dumps(a, sort_keys=True) == json.dumps(b, sort_keys=True)
     number = (int, float)
     plain = isinstance(a, number) and isinstance(b, number)
     return plain and not isinstance(a, bool) and not isinstance(b, bool) and a == b
 
 
 def _is_in(value: Any, others: Sequence[Any]) -> bool:
-    return any((type(o) is type(value) and o == value) or _same_number(o, value) for o in others)
+    return any(_same(other, value) for other in others)
+
+
+def without_numpy(value: Any) -> Any:
+    """Return numpy's scalars and arrays as plain numbers and lists, other values as they are.
+
+    Example:
+        >>> without_numpy(np.int64(3)), without_numpy(np.arange(2)), without_numpy("a")
+        (3, [0, 1], 'a')
+    """
+    return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
+
+
+def json_data(value: Any) -> Any:
+    """Return data with JSON's types: string keys, tuples as lists."""
+    if isinstance(value, Mapping):
+        return {str(k): json_data(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [json_data(v) for v in value]
+    return value

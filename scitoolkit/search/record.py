@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from logging import Logger
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,8 @@ from typing import Any
 from scitoolkit.core.errors import CheckpointError, ConfigError, ScitoolkitError
 from scitoolkit.core.log import get_logger
 from scitoolkit.search.history import Event, History, checked_header
+from scitoolkit.search.parameters import json_data
+from scitoolkit.search.replay import Replay
 from scitoolkit.search.space import Codes, Space
 from scitoolkit.search.strategies import Strategy
 from scitoolkit.search.trial import Objective, Trial
@@ -62,7 +64,7 @@ class SearchRecord:
         self.history: History = History(self.objectives)
         self.trial_log: TrialLog | None = None
         self._best: list[tuple[Any, int]] = []
-        self._stored_order: list[int] | None = None
+        self._changed_space = False
         self._since_state = 0
 
     def open(
@@ -103,62 +105,43 @@ class SearchRecord:
             self._replay(events)
 
     def _replay(self, events: list[Event]) -> None:
-        self._check_header(
-            checked_header(events, where=str(self.trial_log and self.trial_log.path))
-        )
+        path = str(self.trial_log and self.trial_log.path)
+        self._check_header(checked_header(events, where=path))
+        replay = Replay(self.space, path)
         excluded: list[str] = []
-        for event in map(self._read_event, events):
+        for event in map(replay, events):
             trial = self.apply(event)
-            if event["event"] == "issue" and trial is not None and trial.stage == 0:
-                if not self.space.allows(trial.codes):
+            if event["event"] == "issue" and trial is not None and "codes" in event:
+                if not trial.outside and not self.space.allows(trial.codes):
                     excluded.append(f"trial {trial.id} {trial.configuration}")
-            if event["event"] == "state" and event["strategy"] != self.strategy.state():
-                raise CheckpointError(
-                    "the log does not lead to the state that it records",
-                    where=str(self.trial_log and self.trial_log.path),
-                    fix="resume with the version of scitoolkit that wrote it",
-                )
+            # In another space the strategy received other trials.
+            if event["event"] == "state" and replay.same:
+                if event["strategy"] != self.strategy.state():
+                    raise CheckpointError(
+                        "the log does not lead to the state that it records",
+                        where=path,
+                        fix="resume with the version of scitoolkit that wrote it",
+                    )
             if event["event"] == "finish" and trial is not None:
                 self.rank(trial)
         if excluded:
             more = f" and {len(excluded) - 3} more" if len(excluded) > 3 else ""
             raise ConfigError(
                 f"`where` excludes configurations of the log: {'; '.join(excluded[:3])}{more}",
-                where=str(self.trial_log and self.trial_log.path),
+                where=path,
                 allowed="the `where` with which the search began",
                 fix="undo the change, or start a new search",
             )
-
-    def _read_event(self, event: Event) -> Event:
-        """Return an event of the log with codes in the order of this space's parameters.
-
-        Raises:
-            CheckpointError: codes and values of the event contradict each other.
-        """
-        if "codes" not in event:
-            return event
-        stored, order = list(event["codes"]), self._stored_order
-        try:
-            codes = [None] * len(stored)
-            for position, code in zip(order or range(len(stored)), stored, strict=True):
-                codes[position] = code
-            agree = plain(self.space.decode(codes)) == event["values"]
-        except (ValueError, IndexError, TypeError, OverflowError):
-            agree = False
-        if not agree:
-            raise CheckpointError(
-                f"trial {event.get('trial')}: the codes {stored} are not those of "
-                f"{event.get('values')}",
-                where=str(self.trial_log and self.trial_log.path),
-                fix="restore the file, or start a new search",
+        if replay.outside and not replay.inside:
+            raise _other_search([f"space {line}" for line in replay.changes], path)
+        if replay.outside:
+            log.warning(
+                "%d of %d trials of the log are outside the changed space (%s) and are set aside",
+                replay.outside,
+                replay.outside + replay.inside,
+                "; ".join(replay.changes),
             )
-        return {**event, "codes": codes}
-
-    def _logged_event(self, event: Event) -> Event:
-        """Return an event with codes in the order of the log, which never changes."""
-        if self._stored_order is None or "codes" not in event:
-            return event
-        return {**event, "codes": [event["codes"][i] for i in self._stored_order]}
+        self._changed_space = not replay.same
 
     def _check_header(self, header: Event) -> None:
         where = str(self.trial_log and self.trial_log.path)
@@ -169,30 +152,25 @@ class SearchRecord:
                 allowed=f"version {VERSION}",
                 fix="resume with the version of scitoolkit that wrote it, or start a new search",
             )
-        changed = [f"space {line}" for line in self.space.difference(header["space"])]
         mine = self._settings()
-        changed += [
+        changed = [
             f"{name}: {header[name]} -> {mine[name]}"
             for name in mine
             if name != "space" and header.get(name) != mine[name]
         ]
-        if not changed and list(header["space"]) != list(self.space.parameters):
-            self._stored_order = self.space.code_order(header["space"])
         if changed:
-            raise ConfigError(
-                "the log belongs to another search: " + "; ".join(changed),
-                where=where,
-                fix="undo the change, or start a new search",
-            )
+            spaces = [f"space {line}" for line in self.space.difference(header["space"])]
+            raise _other_search(spaces + changed, where)
 
     def _settings(self) -> dict[str, Any]:
         objectives = [
             {"name": o.name, "direction": o.direction, "limit": o.limit}
             | ({"constraint": True} if o.constraint else {})
+            | ({"tolerance": o.tolerance} if o.tolerance else {})
             for o in self.objectives
         ]
         return {
-            "space": plain(self.space.describe()),
+            "space": json_data(self.space.describe()),
             "seed": self.seed,
             "strategy": self.strategy.describe(),
             "objectives": objectives,
@@ -202,7 +180,8 @@ class SearchRecord:
         """Return the event that opens or resumes the log."""
         stamp = {"workers": workers, "time": time.time(), "t": self.history.clock}
         if self.history.trials or (resume and self.trial_log is not None and self.trial_log.events):
-            return {"event": "resume", **stamp}
+            space = {"space": json_data(self.space.describe())} if self._changed_space else {}
+            return {"event": "resume", **space, **stamp}
         return {"event": "open", "version": VERSION, **self._settings(), **stamp}
 
     def state_event(self) -> Event:
@@ -226,7 +205,7 @@ class SearchRecord:
         until, told = time.monotonic() + self.disk_patience, False
         while True:
             try:
-                return self.trial_log.append(map(self._logged_event, events))
+                return self.trial_log.append(events)
             except ScitoolkitError as error:
                 if time.monotonic() >= until:
                     raise
@@ -238,7 +217,7 @@ class SearchRecord:
     def apply(self, event: Event) -> Trial | None:
         """Apply an event to history and strategy, live or on replay; return its trial."""
         trial = self.history.apply(event)
-        if trial is not None and trial.of is None:
+        if trial is not None and trial.of is None and not trial.outside:
             if event["event"] == "issue":
                 self.strategy.on_issue(trial)
             elif event["event"] == "finish":
@@ -253,14 +232,14 @@ class SearchRecord:
 
     def rank(self, trial: Trial) -> None:
         """Rank a finished trial; remove the folders of trials that are not among the best."""
-        if trial.of is not None:
+        if trial.of is not None or trial.outside:
             return
         if trial.status == "done":
             self._best.append(((-trial.reached, trial.values), trial.id))
             self._best.sort()
         if self.strategy.budgets:
             return  # any trial may still be promoted; `remove_folders` runs at the end
-        out = [trial.id] if trial.status == "failed" else []
+        out = [trial.id] if trial.status in ("failed", "pruned") else []
         out += [number for _, number in self._best[self.keep :]]
         del self._best[self.keep :]
         for number in out:
@@ -282,10 +261,9 @@ class SearchRecord:
                 self._remove(trial.id)
 
 
-def plain(value: Any) -> Any:
-    """Return data with JSON's types: string keys, tuples as lists."""
-    if isinstance(value, Mapping):
-        return {str(k): plain(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(v) for v in value]
-    return value
+def _other_search(changed: list[str], where: str) -> ConfigError:
+    return ConfigError(
+        "the log belongs to another search: " + "; ".join(changed),
+        where=where,
+        fix="undo the change, or start a new search",
+    )

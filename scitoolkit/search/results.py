@@ -75,6 +75,7 @@ def _metrics(history: History, best: Trial | None) -> dict[str, Any]:
     out: dict[str, Any] = {
         "trials_done": len(history.done),
         "trials_failed": history.num_failed,
+        **({"trials_pruned": history.num_pruned} if history.num_pruned else {}),
         "duplicates": history.duplicates(),
         "busy_share": number(history.busy_share()),
         "seconds": number(history.clock),
@@ -306,7 +307,7 @@ def finalist_table(history: History) -> Table | None:
 
 def failure_table(history: History) -> Table | None:
     """Return the number of failures of each kind, with the last message; None without any."""
-    failed = [t for t in history.trials.values() if t.status == "failed"]
+    failed = [t for t in history.trials.values() if t.status == "failed" and not t.outside]
     last: dict[str, Trial] = {t.failure: t for t in failed}
     if not last:
         return None

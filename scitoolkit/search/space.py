@@ -10,14 +10,22 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 from scitoolkit.core.config import ConfigProblems, Problem
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.suggest import did_you_mean, nearest_name
-from scitoolkit.search.parameters import Chain, Parameter, Real, Variable, read_parameter
+from scitoolkit.search.parameters import (
+    Chain,
+    Parameter,
+    Real,
+    Variable,
+    json_data,
+    read_parameter,
+    without_numpy,
+)
 
 Codes = tuple[Any, ...]
 Configuration = dict[str, Any]
@@ -33,6 +41,9 @@ class Space:
             names are keys of a configuration file.
         where: predicate that every configuration must satisfy. It is applied by rejection
             sampling, so a considerable share of all configurations should satisfy it.
+        derived: values that follow from the others, by name: functions of a configuration. An
+            equality is solved for one of its variables in this way, such as
+            `{"c": lambda v: 1 - v["a"] - v["b"]}`; `where` sees them. Strategies do not.
 
     Raises:
         ConfigProblems: all errors of the description, one per line.
@@ -55,6 +66,7 @@ class Space:
         self,
         parameters: Mapping[str, Any],
         where: Callable[[Configuration], bool] | None = None,
+        derived: Mapping[str, Callable[[Configuration], Any]] | None = None,
     ) -> None:
         if not isinstance(parameters, Mapping):
             raise ConfigProblems(
@@ -63,6 +75,7 @@ class Space:
         if where is not None and not callable(where):
             raise ConfigProblems([Problem("space.where", f"{where!r} is not a function")])
         self.where = where
+        self.derived = dict(derived or {})
         self.parameters: dict[str, Parameter] = {}
         problems: list[Problem] = []
         for name, plain in parameters.items():
@@ -71,6 +84,10 @@ class Space:
             except ConfigError as error:
                 problems.append(Problem(str(name), str(error)))
         problems += [Problem(f"space.{n}", p.problem()) for n, p in self._invalid_parameters()]
+        for name, function in self.derived.items():
+            if name in self.parameters or not callable(function):
+                what = "is a parameter too" if callable(function) else "is not a function"
+                problems.append(Problem(f"space.derived.{name}", what))
         if not parameters:
             problems.append(Problem("space", "the space has no parameters"))
         if problems:
@@ -101,18 +118,23 @@ class Space:
         """Return a copy of a configuration in which one variable has another value."""
         return self.decode(self.mutate_codes(self.encode(configuration), rng))
 
-    def encode(self, configuration: Mapping[str, Any]) -> Codes:
+    def encode(self, configuration: Mapping[str, Any], *, drop_inactive: bool = False) -> Codes:
         """Return the codes of a configuration.
+
+        Args:
+            configuration: values by name.
+            drop_inactive: whether values of inactive parameters are ignored, not refused.
 
         Raises:
             ConfigError: a parameter is missing, unknown, or has a value outside the space.
         """
-        values = self._split_chains(configuration)
+        stated = {n: v for n, v in configuration.items() if n not in self.derived}
+        values = self._split_chains(stated)
         codes: list[Any] = [None] * len(self._names)
         for i in self.order:
             name = self._names[i]
             if not self.active(i, codes):
-                if name in values:
+                if name in values and not drop_inactive:
                     raise ConfigError("is inactive: its condition is not met", where=name)
                 continue
             if name not in values:
@@ -121,10 +143,22 @@ class Space:
                 codes[i] = self._kinds[i].code(values[name])
             except (TypeError, ValueError) as error:
                 raise ConfigError(str(error), where=name) from None
+        if len(stated) < len(configuration):
+            self._check_derived(configuration, self.decode(codes))
         return tuple(codes)
 
+    def _check_derived(self, configuration: Mapping[str, Any], own: Configuration) -> None:
+        for name in self.derived.keys() & configuration.keys():
+            value = without_numpy(configuration[name])
+            number = isinstance(value, int | float) and isinstance(own.get(name), int | float)
+            near = number and math.isclose(value, own[name], rel_tol=1e-9, abs_tol=1e-12)
+            if not near and json_data(value) != own.get(name):
+                raise ConfigError(
+                    f"{value!r} is not {own.get(name)!r}, which follows from the others", where=name
+                )
+
     def decode(self, codes: Sequence[Any]) -> Configuration:
-        """Return the configuration with the given codes, without inactive parameters."""
+        """Return the configuration with the stated codes, without inactive parameters."""
         values = [
             None if c is None else kind.value(c) for kind, c in zip(self._kinds, codes, strict=True)
         ]
@@ -135,26 +169,24 @@ class Space:
                 part = values[position : position + count]
                 out[name] = parameter.assemble(part) if isinstance(parameter, Chain) else part[0]
             position += count
+        for name, function in self.derived.items():
+            try:
+                out[name] = json_data(without_numpy(function(dict(out))))
+            except Exception as error:
+                raise ConfigError(
+                    f"raised {type(error).__name__}: {error} for {out}",
+                    where=f"space.derived.{name}",
+                    allowed="a function of every configuration; inactive parameters are absent",
+                ) from error
         return out
 
     def describe(self) -> dict[str, Any]:
         """Return plain data from which `Space` rebuilds this space, except for `where`."""
         return {name: parameter.describe() for name, parameter in self.parameters.items()}
 
-    def code_order(self, names: Iterable[str]) -> list[int]:
-        """Return the positions of this space's codes in the order of `names` of parameters.
-
-        A space with the same parameters in another order has the same codes in another order.
-        """
-        first, starts = 0, {}
-        for name, count in self._widths.items():
-            starts[name] = first
-            first += count
-        return [starts[n] + i for n in names for i in range(self._widths[n])]
-
     def difference(self, other: Mapping[str, Any]) -> list[str]:
         """Return the differences from the description of another space, one per line."""
-        mine, lines = self.describe(), []
+        mine, lines = json_data(self.describe()), []
         for name in sorted(mine.keys() | other.keys()):
             before, now = other.get(name), mine.get(name)
             if before is None:
@@ -187,7 +219,11 @@ class Space:
                     codes[i] = self._kinds[i].sample(rng)
             if self.allows(codes):
                 return tuple(codes)
-        raise ConfigError(f"none of {TRIES} samples satisfies `where`", where="space")
+        raise ConfigError(
+            f"none of {TRIES} samples satisfies `where`",
+            where="space",
+            fix="compute one variable of an equality: Space(..., derived={NAME: function})",
+        )
 
     def mutate_codes(self, codes: Sequence[Any], rng: random.Random) -> Codes:
         """Return codes that differ in one variable and in the variables conditional on it."""
@@ -255,7 +291,7 @@ class Space:
                     raise ConfigError(str(error), where=name) from None
                 values.update(zip(parameter.parts(name), parts, strict=True))
             else:
-                values[name] = value
+                values[name] = without_numpy(value)
         return values
 
     def _check_conditions(self) -> None:

@@ -25,7 +25,7 @@ def trial_rows(history: History) -> list[dict[str, Any]]:
     return [
         {
             "trial": trial.id,
-            "status": trial.status,
+            "status": "set aside" if trial.outside else trial.status,
             "origin": trial.origin,
             **{f"p:{name}": _cell(value) for name, value in trial.configuration.items()},
             **{f"m:{name}": value for name, value in trial.metrics.items()},

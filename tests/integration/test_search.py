@@ -21,6 +21,7 @@ from scitoolkit.core.results import Results
 from scitoolkit.io.fields import open_fields
 from scitoolkit.search import load_history
 from scitoolkit.search.history import same_history
+from scitoolkit.search.job import choose_members
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -52,6 +53,13 @@ def search_file(small_sst, tmp_path) -> Path:
     return path
 
 
+def members(run: Path) -> list[dict]:
+    """Return the configurations of the winner and of the second member of the ensemble."""
+    history = load_history(run)
+    winner = history.winner()
+    return [m.configuration for m in choose_members(history, winner, 2)]
+
+
 def test_a_search_trains_reports_and_its_winner_predicts(search_file, small_sst, tmp_path):
     run = api.search(search_file, ["final.ensemble=2"]).path
     metrics = Results.read(run).metrics
@@ -73,7 +81,19 @@ def test_a_search_trains_reports_and_its_winner_predicts(search_file, small_sst,
     configurations = [(run / name / "config.yaml").read_text() for name in ("best", "best_2")]
     assert configurations[0] != configurations[1]
     with pytest.raises(ConfigError, match=r"space.*model\.hidden"):
-        api.search(search_file, ["space={model.hidden: [4, 8]}"], resume=True)
+        api.search(search_file, ["final.ensemble=2", "space={model.hidden: [4, 8]}"], resume=True)
+    grown = [
+        "final.ensemble=2",
+        "budget.trials=9",
+        "space={model.head: [last_state, all_steps, encoder_decoder], "
+        "model.architecture: {nodes: 2, choices: [0, 4, 8, 12], reach: 1}}",
+    ]
+    assert api.search(search_file, grown, resume=True, run_dir=run).path == run
+    metrics = Results.read(run).metrics
+    assert (metrics["trials_done"], metrics["duplicates"]) == (9, 0)
+    for folder, member in zip(("best", "best_2"), members(run), strict=True):
+        trained = yaml.safe_load((run / folder / "config.yaml").read_text())["model"]
+        assert {f"model.{name}": trained[name] for name in ("architecture", "head")} == member
 
 
 @pytest.mark.multiproc

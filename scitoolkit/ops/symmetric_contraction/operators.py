@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -21,18 +20,15 @@ from scitoolkit.ops.codegen import (
     call,
     differentiable,
     load_generated,
-    load_triton,
-    on_device,
 )
 from scitoolkit.ops.codegen.compile import FLAGS
-from scitoolkit.ops.symmetric_contraction import cpu, triton_source
+from scitoolkit.ops.symmetric_contraction import cpu, triton_launch
 from scitoolkit.ops.symmetric_contraction.spec import ContractionSpec, polynomial
 
 # The source has thousands of straight-line vector operations. The disabled passes would take as
 # long as all others together and gain nothing.
 LIGHT_PASSES = ("-O1", "-fno-tree-fre", "-fno-tree-dse", "-fno-dse")
 LIGHT_FLAGS = (*LIGHT_PASSES, *FLAGS[1:])
-LAUNCH = {"num_warps": 1, "enable_fp_fusion": True}
 
 
 @functools.lru_cache(maxsize=64)
@@ -54,69 +50,12 @@ def source(spec: str, dtype: torch.dtype) -> str:
     return _source(spec, REAL[dtype])
 
 
-@functools.lru_cache(maxsize=64)
-def gpu_kernels(spec: str, dtype: torch.dtype) -> ModuleType:
-    """Return the module of the Triton kernels of a spec for both precisions.
-
-    Raises:
-        BackendError: a spec that is too large.
-    """
-    return load_triton(triton_source.generate(ContractionSpec.from_json(spec)))
-
-
 def _run_compiled(
     name: str, spec: str, x: Tensor, weight: Tensor, ptr: Tensor, order: Tensor, *rest: Tensor
 ) -> None:
     function = getattr(kernels(spec, x.dtype), name)
     sizes = weight.shape[0], weight.shape[2]
     call(function, *sizes, ptr, order, x, weight, *rest, torch.get_num_threads())
-
-
-def _run_triton(
-    name: str, spec: str, x: Tensor, weight: Tensor, ptr: Tensor, order: Tensor, *rest: Tensor
-) -> None:
-    if not x.numel() or not weight.shape[1]:  # no nodes, or no paths
-        for gradient in rest[-2:] if name == "double_backward" else rest[-1:]:
-            gradient.zero_()
-        return
-    module = gpu_kernels(spec, x.dtype)
-    with on_device(x):
-        if name.endswith("weight"):
-            parts = triton_source.num_parts(ContractionSpec.from_json(spec))
-            _sum_runs(getattr(module, name), parts, x, *rest[:-1], ptr, order, gradient=rest[-1])
-            return
-        tiles, starts = _tiles(ptr, x.shape[0])
-        grid = (tiles.shape[0], -(-x.shape[2] // triton_source.BLOCK))
-        graph = (x.shape[2], ptr, order, tiles, starts)
-        if name == "double_backward":
-            grad, dx, ggrad, gx = rest
-            module.slopes[grid](x, weight, dx, ggrad, *graph, **LAUNCH)
-            module.curvatures[grid](x, weight, grad, dx, gx, *graph, **LAUNCH)
-        else:
-            getattr(module, name)[grid](x, weight, *rest, *graph, **LAUNCH)
-
-
-def _sum_runs(function, parts: int, *inputs: Tensor, gradient: Tensor) -> None:
-    """Compute gradients of coefficients for runs of each element's nodes and sum them in order."""
-    *tensors, ptr, order = inputs
-    elements, rows, channels = gradient.shape
-    sums = gradient.new_empty(elements, triton_source.RUNS, rows, channels)
-    grid = (elements * triton_source.RUNS, parts, -(-channels // triton_source.BLOCK))
-    function[grid](*tensors, sums, channels, ptr, order, **LAUNCH)
-    torch.sum(sums, 1, out=gradient)
-
-
-def _tiles(ptr: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
-    """Return the element and first node of each tile, for the largest possible number of tiles.
-
-    The actual number would require a synchronisation with the GPU.
-    """
-    elements = ptr.shape[0] - 1
-    ends = torch.cumsum(-(-ptr.diff() // triton_source.TILE), 0)
-    number = torch.arange(num_nodes // triton_source.TILE + elements, device=ptr.device)
-    element = torch.searchsorted(ends, number, right=True).clamp_max(elements - 1)
-    before = torch.cat([ends.new_zeros(1), ends])[element]
-    return element, ptr[element] + (number - before) * triton_source.TILE
 
 
 @functools.lru_cache(maxsize=64)
@@ -256,4 +195,4 @@ def _operators(name: str, run: Callable[..., None]) -> Callable:
 
 
 forward: Callable[..., Any] = _operators("symmetric_contraction", _run_compiled)
-gpu_forward: Callable[..., Any] = _operators("symmetric_contraction_triton", _run_triton)
+gpu_forward: Callable[..., Any] = _operators("symmetric_contraction_triton", triton_launch.run)

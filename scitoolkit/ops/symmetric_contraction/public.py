@@ -7,7 +7,7 @@ from torch import Tensor
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.ops.codegen import GeneratedC, Operation, Triton, check_tensor
-from scitoolkit.ops.symmetric_contraction import operators, reference
+from scitoolkit.ops.symmetric_contraction import operators, reference, triton_launch
 from scitoolkit.ops.symmetric_contraction.spec import ContractionSpec
 
 
@@ -52,7 +52,7 @@ def _on_cpu(x: Tensor, weight: Tensor, species: Tensor, spec: ContractionSpec) -
     return operators.forward(x.contiguous(), weight.contiguous(), *by_element, text)
 
 
-@Triton.serve(OPERATION.name, prepare=operators.gpu_kernels)
+@Triton.serve(OPERATION.name, prepare=triton_launch.prepare)
 def _on_gpu(x: Tensor, weight: Tensor, species: Tensor, spec: ContractionSpec) -> Tensor:
     by_element = _by_element(weight, species)
     return operators.contraction_on_gpu(

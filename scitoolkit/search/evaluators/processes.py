@@ -234,7 +234,8 @@ def _pickled(evaluate: Evaluate) -> bytes:
         raise ConfigError(
             f"the evaluation cannot be sent to another process ({error})",
             allowed="a function at the top of a module, or an object of a class defined there",
-            fix="move it there, or run with workers=1 in this process",
+            fix="move it there, or run in this process: workers=1 without limits (which end a "
+            "process), threads or gpus",
         ) from None
 
 

@@ -281,6 +281,8 @@ def test_what_cannot_be_exported_is_refused_by_name_and_writes_nothing(tmp_path)
         export([TracedFunction(nn.Tanh(), *arrays)], tmp_path / "my-model.c")
     with pytest.raises(ConfigError, match="is not a name for a C function"):
         export([TracedFunction(nn.Tanh(), *arrays)], tmp_path / "double.c")
+    with pytest.raises(ConfigError, match="'a_2 steps' is not a name for a C function"):
+        export([TracedFunction(nn.Tanh(), *arrays, name="2 steps")], tmp_path / "a.c")
     with pytest.raises(ConfigError, match="is not a name for a C function"):
         export([TracedFunction(nn.Tanh(), *arrays)], tmp_path / "cosh.so")
     own = Call(lambda x: functional.conv1d(x, x[:1, :, :2]) * 0)

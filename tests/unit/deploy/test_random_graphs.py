@@ -32,7 +32,9 @@ def test_a_library_of_another_module_is_told(tmp_path):
     function = linear(0)
     export([function], tmp_path / "m.so")
     library = CompiledSurrogate(tmp_path / "m.so")
-    for other, begins in ((function, "equal"), (linear(1), "wrong: by")):
+    near = linear(0)
+    near.module.weight.data *= 1.002
+    for other, begins in ((function, "equal"), (linear(1), "wrong: by"), (near, "wrong: by")):
         as_list = TracedFunction(Second(other.module), other.inputs, other.outputs)
         assert difference(as_list, library).startswith(begins)
 

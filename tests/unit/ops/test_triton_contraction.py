@@ -10,8 +10,11 @@ from scitoolkit.ops.codegen import triton_version
 from scitoolkit.ops.symmetric_contraction import (
     ContractionSpec,
     symmetric_contraction,
+    triton_launch,
     triton_source,
+    triton_tables,
 )
+from scitoolkit.ops.symmetric_contraction.spec import polynomial
 
 pytest.importorskip("e3nn")
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -70,11 +73,11 @@ def test_equals_the_reference_in_all_derivatives(case, dtype, tolerance):
 
 
 def test_parts_of_the_rows_and_two_runs_are_bit_identical(monkeypatch):
-    monkeypatch.setattr(triton_source, "SUMS", 3)
+    monkeypatch.setattr(triton_source, "ROWS", 3)
     spec = ContractionSpec.build("0e+1o", "0e", 2)
     leaves, species = _inputs(spec, 4, torch.float32)
     first, second = (_derivatives(spec, leaves, species, "triton") for _ in range(2))
-    assert triton_source.num_parts(spec) > 1
+    assert len(polynomial(spec).monomials) > 3
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
     doubled = [each.detach().double().requires_grad_() for each in leaves]
     for a, b in zip(first, _derivatives(spec, doubled, species, "reference"), strict=True):
@@ -106,6 +109,45 @@ def test_no_nodes():
 
 
 def test_too_many_rows_are_refused(monkeypatch):
-    monkeypatch.setattr(triton_source, "MAX_LINES", 10)
-    with pytest.raises(BackendError, match="lines"):
-        triton_source.generate(ContractionSpec.build("0e+1o", "0e", 2))
+    monkeypatch.setattr(triton_tables, "MAX_ROWS", 2)
+    with pytest.raises(BackendError, match="terms"):
+        triton_launch.prepare(ContractionSpec.build("0e+1o", "0e", 2).to_json(), torch.float32)
+
+
+@pytest.mark.parametrize(
+    ("irreps", "correlation"), [("0e+1o+2e", 4), ("0o+1e", 3), ("2e", 2), ("0e+1o+2e+3o", 3)]
+)
+def test_tables_are_the_polynomial_and_its_gradient(irreps, correlation):
+    """Evaluated in plain torch from the packed words, for each output and degree."""
+    spec = ContractionSpec.build(irreps, "0e+1o", correlation)
+    rows = polynomial(spec)
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(spec.dim_in, generator=generator, dtype=torch.float64).requires_grad_()
+    c = torch.randn(len(rows.monomials), generator=generator, dtype=torch.float64)
+    g = torch.randn(spec.dim_out, generator=generator, dtype=torch.float64)
+    values = [x.new_zeros(()) for _ in range(spec.dim_out)]
+    for row, (monomial, m) in enumerate(zip(rows.monomials, rows.components, strict=True)):
+        values[m] = values[m] + c[row] * x[list(monomial)].prod()
+    values = torch.stack(values)
+    (gradient,) = torch.autograd.grad(values @ g, x)
+
+    def evaluated(kind, with_g):
+        terms, totals = triton_tables.table(spec, kind, torch.device("cpu")), []
+        for bounds in terms.bounds.tolist():
+            total = 0.0
+            for degree in range(correlation + 1):
+                for j in range(bounds[degree], bounds[degree + 1]):
+                    head, word = terms.words[j].tolist()
+                    product = c[head & 0xFFFFF] * (head >> 28)
+                    if with_g:
+                        product = product * g[head >> 20 & 0xFF]
+                    for k in range(degree):
+                        product = product * x[word >> 8 * k & 0xFF]
+                    total = total + product
+            totals.append(torch.as_tensor(total, dtype=torch.float64))
+        return torch.stack(totals)
+
+    torch.testing.assert_close(evaluated("values", False), values)
+    torch.testing.assert_close(evaluated("gradients", True), gradient)
+    table_of_rows = triton_tables.table(spec, "rows", torch.device("cpu"))
+    assert sorted(table_of_rows.words[:, 0].bitwise_and(0xFFFFF).tolist()) == list(range(len(c)))

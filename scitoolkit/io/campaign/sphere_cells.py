@@ -1,0 +1,252 @@
+"""Latitudes and areas of the cells of a campaign, by CF metadata."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from scitoolkit.core.errors import DataError
+from scitoolkit.io.campaign.campaign import Campaign
+from scitoolkit.io.campaign.headers import Header, Stored
+from scitoolkit.io.campaign.layouts import Plain, named_dims
+from scitoolkit.io.campaign.more_layouts import layout_of
+from scitoolkit.io.coordinates import READ_ERRORS
+from scitoolkit.io.loader.hdf5 import open_hdf5
+from scitoolkit.io.roles import Role, role_by_metadata, role_by_name
+from scitoolkit.io.sphere import (
+    along_one_dim,
+    areas_of_latitudes,
+    areas_of_points,
+    in_degrees,
+    is_angle,
+)
+
+Along = tuple[tuple[str, ...], np.ndarray]
+"""Dims, and values along them."""
+_SAME = 1e-3
+"""Relative difference of areas that is rounding of stored coordinates."""
+_PACKED = {"scale_factor": 1.0, "add_offset": 0.0}
+
+
+@dataclass(frozen=True)
+class SphereCells:
+    """Positions of cells on a sphere.
+
+    Attributes:
+        areas: relative areas along one or two dims of the grid; None without a latitude.
+        latitude: geographic latitudes, degrees; None if only those of a rotated pole are stored.
+        longitude: geographic longitudes, degrees; None if there are none.
+    """
+
+    areas: Along | None = None
+    latitude: Along | None = None
+    longitude: Along | None = None
+
+
+def cells_on_sphere(campaign: Campaign) -> SphereCells:
+    """Return the positions of the cells of the first simulation.
+
+    A latitude is a coordinate of a dim, or an array along one or two dims of the fields, that is
+    one by its standard name, by its unit, or by its name and a unit of angles.
+
+    Raises:
+        DataError: latitudes that are none, such as values beyond a pole.
+    """
+    own = {r: _of_dims(campaign, r) for r in ("latitude", "longitude")}
+    other = {r: next(_auxiliary(campaign, r), None) for r in ("latitude", "longitude")}
+    areas = None
+    if own["latitude"] is not None:
+        name, values, attributes = own["latitude"]
+        areas = _areas_along(campaign, name, values, attributes)
+    elif other["latitude"] is not None:
+        areas = _areas_of(other["latitude"], other["longitude"])
+    geographic = {r: _geographic(own[r], other[r]) for r in own}
+    return SphereCells(areas, geographic["latitude"], geographic["longitude"])
+
+
+def require_equal_areas(campaign: Campaign) -> None:
+    """Check that the cells of all simulations are at the same latitudes.
+
+    Raises:
+        DataError: with the first simulation whose latitudes differ.
+    """
+    first = _of_dims(campaign, "latitude")
+    if first is None:
+        return
+    dim, values, attributes = first
+    where = campaign.segments.path(0)
+    expected = _normalised(areas_of_latitudes(in_degrees(values, attributes, where)))
+    for simulation, coordinates in campaign.other_grids():
+        if dim not in coordinates:
+            continue
+        _, here, stated = coordinates[dim]
+        name = f"simulation {campaign.labels[simulation]}"
+        areas = _normalised(areas_of_latitudes(in_degrees(here, stated, name)))
+        if areas.shape != expected.shape or not np.abs(areas / expected - 1).max() <= _SAME:
+            raise DataError(
+                f"{dim} from {here[0]:.4g} to {here[-1]:.4g}, in the first simulation from "
+                f"{values[0]:.4g} to {values[-1]:.4g}: cells of other areas",
+                where=name,
+                allowed="the same latitudes in all simulations",
+                fix="an emulator for each region, or data.area_weights=false",
+            )
+
+
+def _normalised(areas: np.ndarray) -> np.ndarray:
+    return np.asarray(areas / areas.mean())
+
+
+Coordinate = tuple[str, np.ndarray, dict[str, Any]]
+"""Dim, values and attributes."""
+
+
+def _of_dims(campaign: Campaign, role: str) -> Coordinate | None:
+    """Return the coordinate of the first space dim that is a latitude, or longitude."""
+    for dim, (_, values, attributes) in campaign.coordinates.items():
+        if _is(role, dim, attributes) and np.asarray(values).dtype.kind in "iuf":
+            return dim, np.asarray(values, np.float64), attributes
+    return None
+
+
+def _is(role: str, name: str, attributes: Mapping[str, Any]) -> bool:
+    stated: Role | None = role_by_metadata(attributes)
+    if stated is None and is_angle(str(attributes.get("units", ""))):
+        return role_by_name(name) == role
+    return stated == role
+
+
+def _areas_along(
+    campaign: Campaign, dim: str, values: np.ndarray, attributes: Mapping[str, Any]
+) -> Along | None:
+    """Return the areas along the coordinate of a dim; None if it does not increase or decrease."""
+    where = f"{campaign.segments.path(0)}: variable {dim}"
+    degrees = in_degrees(values, attributes, where)
+    steps = np.diff(degrees)
+    if not ((steps > 0).all() or (steps < 0).all()):
+        return None
+    bounds = _bounds(campaign, dim, attributes, where)
+    if bounds is not None and bounds.shape == (len(degrees), 2):
+        low, high = bounds.min(1), bounds.max(1)
+        slack = 1e-3 * np.abs(steps).max(initial=1.0)
+        if not ((low <= degrees + slack) & (degrees - slack <= high) & (low < high)).all():
+            raise DataError(
+                f"bounds of {dim} that do not enclose its points",
+                where=where,
+                fix="correct the bounds, or data.area_weights=false",
+            )
+        return (dim,), areas_of_latitudes(degrees, bounds)
+    return (dim,), areas_of_latitudes(degrees)
+
+
+def _bounds(
+    campaign: Campaign, dim: str, attributes: Mapping[str, Any], where: str
+) -> np.ndarray | None:
+    """Return the stored bounds of the cells along a dim, (cells, 2) degrees; None without."""
+    header, group = _first(campaign)
+    stored = layout_of(header).coordinate(header, group, dim)
+    name = "" if stored is None else str(stored.attrs.get("bounds", ""))
+    if stored is None or not name:
+        return None
+    folder = stored.name.rpartition("/")[0]
+    path = f"{folder}/{name}" if folder else name
+    if path not in header.variables:
+        return None
+    units = header.variables[path].attrs.get("units", attributes.get("units", ""))
+    return in_degrees(_values(header, header.variables[path]), {"units": units}, where)
+
+
+def _first(campaign: Campaign) -> tuple[Header, str]:
+    """Return the header of the first segment, and its group."""
+    segments = campaign.segments
+    return segments.header(int(segments.file[0])), segments.groups[segments.group[0]]
+
+
+def _auxiliary(campaign: Campaign, role: str) -> Iterator[Along]:
+    """Yield the geographic latitudes, or longitudes, that are stored along dims of the fields.
+
+    Those along most dims come first; a leading time is taken at its first entry.
+    """
+    header, _ = _first(campaign)
+    if layout_of(header) is not Plain:
+        return
+    dims = {d for c in campaign.channels.values() for d in c.dims}
+    places = []
+    for path, stored in header.variables.items():
+        name, attributes = path.rpartition("/")[2], stored.attrs
+        is_field = bool(stored.shape) and np.dtype(stored.dtype).kind == "f"
+        if not is_field or not _is(role, name, attributes) or _is_rotated(attributes):
+            continue
+        own = named_dims(header, stored, campaign.options)
+        timed = own[0] not in dims and len(own) == 3
+        along = own[1:] if timed else own
+        if set(along) <= dims and len(along) in (1, 2) and name not in campaign.coordinates:
+            places.append((len(along), stored, along, timed))
+    for _, stored, along, timed in sorted(places, key=lambda place: -place[0]):
+        values = _values(header, stored)
+        if role == "latitude":
+            where = f"{header.path}: variable {stored.name}"
+            degrees = in_degrees(values[0] if timed else values, stored.attrs, where)
+        else:
+            degrees = _longitudes(values[0] if timed else values, stored.attrs)
+        yield tuple(along), degrees
+
+
+def _longitudes(values: np.ndarray, attributes: Mapping[str, Any]) -> np.ndarray:
+    """Return longitudes in degrees."""
+    degrees = np.asarray(values, np.float64)
+    is_radian = str(attributes.get("units", "")).strip().lower().startswith("rad")
+    return np.degrees(degrees) if is_radian else degrees
+
+
+def _areas_of(latitude: Along, longitude: Along | None) -> Along | None:
+    """Return the areas of cells whose latitudes are stored beside the dims; None if unknown."""
+    dims, degrees = latitude
+    if len(dims) == 2 and (axis := along_one_dim(degrees)) is not None:
+        # A regular grid whose latitudes are stored for each cell.
+        dims, degrees = (dims[axis],), np.moveaxis(degrees, axis, 0)[:, 0]
+    if len(dims) == 1:
+        steps = np.diff(degrees)
+        increases = (steps > 0).all() or (steps < 0).all()
+        return (dims, areas_of_latitudes(degrees)) if increases else None
+    if longitude is None or set(longitude[0]) != set(dims) or min(degrees.shape) < 2:
+        return None
+    turned = longitude[1] if longitude[0] == dims else longitude[1].T
+    return dims, areas_of_points(degrees, turned)
+
+
+def _geographic(own: Coordinate | None, other: Along | None) -> Along | None:
+    """Return geographic degrees: those of the cells, or those of a dim of no rotated pole."""
+    if other is not None:
+        return other
+    if own is None or _is_rotated(own[2]):
+        return None
+    return (own[0],), _longitudes(own[1], own[2])
+
+
+def _is_rotated(attributes: Mapping[str, Any]) -> bool:
+    """Return whether a coordinate is an angle from a rotated pole."""
+    return str(attributes.get("standard_name", "")).startswith("grid_")
+
+
+def _values(header: Header, stored: Stored) -> np.ndarray:
+    """Return the values of an array, as float64.
+
+    Raises:
+        DataError: they cannot be read.
+    """
+    try:
+        if header.format.native_hdf5:
+            with open_hdf5(header.path) as file:
+                values = np.asarray(file[stored.name][()])
+        else:
+            with header.format.open_dataset(header.path, decode=False) as dataset:
+                values = np.asarray(dataset[stored.name].values)
+    except READ_ERRORS as error:
+        raise DataError(
+            f"cannot be read ({error})", where=f"{header.path}: variable {stored.name}"
+        ) from None
+    packed = {k: float(stored.attrs.get(k, d)) for k, d in _PACKED.items()}
+    return np.asarray(values, np.float64) * packed["scale_factor"] + packed["add_offset"]
