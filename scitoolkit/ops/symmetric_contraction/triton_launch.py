@@ -6,6 +6,8 @@ from types import ModuleType
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils.weak import WeakIdKeyDictionary
 
 from scitoolkit.ops.codegen import load_triton, on_device
 from scitoolkit.ops.symmetric_contraction import triton_source
@@ -74,7 +76,7 @@ class _Step:
         """Compute values or gradients, or their derivative along a cotangent of x."""
         terms = table(self.spec, kind, self.x.device)
         if self._tiles is None:
-            self._tiles = _tiles(self.ptr, self.x.shape[0])
+            self._tiles = _kept_tiles(self.ptr, self.x.shape[0])
         blocks = -(-self.channels // triton_source.BLOCK)
         self.module.contract[(self._tiles[0].shape[0], blocks, out.shape[1])](
             self.x,
@@ -129,6 +131,21 @@ class _Step:
             **triton_source.LAUNCH,
         )
         torch.sum(sums, 1, out=out)
+
+
+_TILES: WeakIdKeyDictionary = WeakIdKeyDictionary()
+"""Tiles of the nodes by element, as long as these exist: they are read by every call of a step."""
+
+
+def _kept_tiles(ptr: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
+    if torch.compiler.is_compiling() or isinstance(ptr, FakeTensor):
+        return _tiles(ptr, num_nodes)
+    key = (num_nodes, triton_source.TILE)
+    sizes, tiles = _TILES.get(ptr, (None, None))
+    if sizes != key:
+        tiles = _tiles(ptr, num_nodes)
+        _TILES[ptr] = key, tiles
+    return tiles
 
 
 def _tiles(ptr: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
