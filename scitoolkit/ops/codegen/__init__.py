@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from scitoolkit.ops.codegen.gpu import load_triton as load_triton
     from scitoolkit.ops.codegen.gpu import on_device as on_device
     from scitoolkit.ops.codegen.gpu import triton_version as triton_version
+    from scitoolkit.ops.codegen.kept import Derived as Derived
     from scitoolkit.ops.codegen.kinds import kernel_backends as kernel_backends
     from scitoolkit.ops.codegen.kinds import operations as operations
     from scitoolkit.ops.codegen.registration import address as address
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from scitoolkit.ops.codegen.registration import refusing as refusing
 
 _HOMES = {
+    "Derived": "kept",
     "GeneratedC": "backends",
     "Implementation": "backends",
     "KernelBackend": "backends",
@@ -78,6 +80,7 @@ _HOMES = {
 __all__ = [
     "REAL",
     "TRITON_REAL",
+    "Derived",
     "GeneratedC",
     "Implementation",
     "KernelBackend",

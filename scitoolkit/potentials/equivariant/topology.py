@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any
 
 from torch import Tensor
 
@@ -25,9 +25,6 @@ class Topology:
     def __init__(self, num_types: int) -> None:
         self._num_types = num_types
         self._kept: tuple[tuple[Tensor, ...], tuple[int, ...], tuple[Edges, Grouped]] | None = None
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return type(self)(self._num_types)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_num_types": self._num_types, "_kept": None}
