@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from scitoolkit.ops.codegen.compile import find_compiler as find_compiler
     from scitoolkit.ops.codegen.compile import load_generated as load_generated
     from scitoolkit.ops.codegen.compile import load_library as load_library
+    from scitoolkit.ops.codegen.derived_index import DerivedIndex as DerivedIndex
     from scitoolkit.ops.codegen.dispatch import Operation as Operation
     from scitoolkit.ops.codegen.dispatch import check_tensor as check_tensor
     from scitoolkit.ops.codegen.dispatch import warn_once as warn_once
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from scitoolkit.ops.codegen.gpu import load_triton as load_triton
     from scitoolkit.ops.codegen.gpu import on_device as on_device
     from scitoolkit.ops.codegen.gpu import triton_version as triton_version
-    from scitoolkit.ops.codegen.kept import Derived as Derived
     from scitoolkit.ops.codegen.kinds import kernel_backends as kernel_backends
     from scitoolkit.ops.codegen.kinds import operations as operations
     from scitoolkit.ops.codegen.registration import address as address
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from scitoolkit.ops.codegen.registration import refusing as refusing
 
 _HOMES = {
-    "Derived": "kept",
+    "DerivedIndex": "derived_index",
     "GeneratedC": "backends",
     "Implementation": "backends",
     "KernelBackend": "backends",
@@ -80,7 +80,7 @@ _HOMES = {
 __all__ = [
     "REAL",
     "TRITON_REAL",
-    "Derived",
+    "DerivedIndex",
     "GeneratedC",
     "Implementation",
     "KernelBackend",

@@ -21,8 +21,8 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
+from scitoolkit.ops.codegen.derived_index import DerivedIndex
 from scitoolkit.ops.codegen.gpu import on_device
-from scitoolkit.ops.codegen.kept import Derived
 
 CHUNK = 1024  # nonzeros per program of rows that have more
 TILE = 512  # target number of elements of a tile
@@ -237,7 +237,7 @@ def _ends(pointer: Tensor, nonzeros: int, chunk: int) -> Tensor:
     return torch.searchsorted(pointer, ends, right=True) - 1
 
 
-_derived_ends = Derived(_ends)
+_derived_ends = DerivedIndex(_ends)
 
 
 def _function(name: str, arguments: str, lines: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from scitoolkit.ops.codegen import Derived, load_triton, on_device, triton_segments
+from scitoolkit.ops.codegen import DerivedIndex, load_triton, on_device, triton_segments
 from scitoolkit.ops.codegen.triton_segments import Tiles
 from scitoolkit.ops.spmm import triton_source
 
@@ -41,7 +41,7 @@ def _rows(pointer: Tensor, nonzeros: int) -> Tensor:
     return torch.repeat_interleave(numbers, pointer.diff(), output_size=nonzeros)
 
 
-_derived_rows = Derived(_rows)
+_derived_rows = DerivedIndex(_rows)
 
 
 def run_sampled(pointer: Tensor, column: Tensor, left: Tensor, right: Tensor) -> Tensor:

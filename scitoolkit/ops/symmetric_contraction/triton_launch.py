@@ -7,7 +7,7 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from scitoolkit.ops.codegen import Derived, load_triton, on_device
+from scitoolkit.ops.codegen import DerivedIndex, load_triton, on_device
 from scitoolkit.ops.symmetric_contraction import triton_source
 from scitoolkit.ops.symmetric_contraction.spec import ContractionSpec
 from scitoolkit.ops.symmetric_contraction.triton_tables import check_size, table
@@ -146,4 +146,4 @@ def _tiles(ptr: Tensor, num_nodes: int, tile: int) -> tuple[Tensor, Tensor]:
     return element, ptr[element] + (number - before) * tile
 
 
-_derived_tiles = Derived(_tiles)
+_derived_tiles = DerivedIndex(_tiles)

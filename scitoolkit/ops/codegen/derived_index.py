@@ -17,7 +17,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 V = TypeVar("V")
 
 
-class Derived(Generic[V]):
+class DerivedIndex(Generic[V]):
     """A function of an index tensor and sizes, whose latest result is held with the tensor.
 
     The result must not share memory with the tensor, which would then never be freed.
@@ -27,7 +27,7 @@ class Derived(Generic[V]):
 
     Example:
         >>> starts = torch.tensor([0, 2, 5])
-        >>> counts = Derived(lambda starts, factor: starts.diff() * factor)
+        >>> counts = DerivedIndex(lambda starts, factor: starts.diff() * factor)
         >>> counts(starts, 10).tolist()
         [20, 30]
     """
@@ -44,8 +44,8 @@ class Derived(Generic[V]):
         if not index.is_cuda:
             return self._make(index, *sizes)
         key = (index._version, *sizes)
-        known, result = self._results.get(index, (None, None))
-        if known != key:
+        held_key, result = self._results.get(index, (None, None))
+        if held_key != key:
             result = self._make(index, *sizes)
             self._results[index] = key, result
         return result

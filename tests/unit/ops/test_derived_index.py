@@ -7,7 +7,7 @@ import gc
 import pytest
 import torch
 
-from scitoolkit.ops.codegen import Derived
+from scitoolkit.ops.codegen import DerivedIndex
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def pretended(monkeypatch):
         calls.append(factor)
         return index * factor
 
-    return Derived(doubled), calls
+    return DerivedIndex(doubled), calls
 
 
 def test_is_computed_once_for_a_tensor_and_sizes(pretended):
@@ -55,7 +55,7 @@ def test_is_freed_with_the_tensor(pretended):
 
 def test_nothing_is_held_for_memory_that_numpy_may_change():
     calls = []
-    function = Derived(lambda index: calls.append(0) or index.sum())
+    function = DerivedIndex(lambda index: calls.append(0) or index.sum())
     values = torch.arange(3).numpy()
     index = torch.from_numpy(values)
     assert int(function(index)) == 3
