@@ -247,6 +247,27 @@ class RolloutConfig(Config):
     predict: NonNegativeInt = 16
 
 
+class AnomalyConfig(Config):
+    """The climatology that anomalies in scores are relative to, from the training part.
+
+    Attributes:
+        by: `day_of_year`, means of the samples of the same day of the year and time of the day;
+            `constant`, the mean of all samples; `none`; or `auto`, which is none without a
+            latitude, else by day of the year where dates allow it.
+        window: days of the year around a day, itself included, that its mean is over; 61 smooths
+            the means of few years.
+    """
+
+    by: Literal["auto", "day_of_year", "constant", "none"] = "auto"
+    window: Annotated[int, Field(ge=1, le=183)] = 1
+
+    @model_validator(mode="after")
+    def _centred(self) -> AnomalyConfig:
+        if self.window % 2 == 0:
+            raise ValueError(f"window must be odd, such as {self.window + 1}, to have a middle day")
+        return self
+
+
 class UncertaintyConfig(Config):
     """Prediction intervals of rollouts: an ensemble, calibrated on the validation split.
 
@@ -283,6 +304,9 @@ class EmulationConfig(SeededConfig):
             must satisfy them. `validate` proposes those that hold in the data.
         quantities: {name: integral quantity} of the climate of long rollouts, such as the kinetic
             energy, {terms: [[u, u], [w, w]], scale: 0.5}.
+        climatology: of the anomaly correlation in reports.
+        regions: {name: {dim, latitude or longitude: [least, largest]}} of further scores; by
+            default three bands of latitude. Longitudes count eastward.
         uncertainty: prediction intervals in reports and in the output of `predict`, calibrated
             on the simulations of the validation split.
         solver_seconds: CPU seconds of a solver per lead, for comparison.
@@ -314,6 +338,8 @@ class EmulationConfig(SeededConfig):
     start: EmulatorStart | None = None
     guards: list[AnyGuard] = Field(default_factory=list)
     quantities: dict[str, QuantityConfig] = Field(default_factory=dict)
+    climatology: AnomalyConfig = AnomalyConfig()
+    regions: dict[str, dict[str, tuple[float, float]]] = Field(default_factory=dict)
     uncertainty: UncertaintyConfig | None = None
     solver_seconds: PositiveFloat | None = None
     guarded_weight: NonNegativeFloat = 0.0
@@ -340,6 +366,10 @@ class EmulationConfig(SeededConfig):
                 problems.append(f"quantities.{name} names {sorted(unknown)}, which is no output")
         if self.rollout.jitter and not (self.symmetries.shift or self.symmetries.mirror):
             problems.append("rollout.jitter needs symmetries.shift or symmetries.mirror")
+        for name, limits in self.regions.items():
+            for dim, (low, high) in limits.items():
+                if not (low <= high or dim == "longitude"):
+                    problems.append(f"regions.{name}.{dim} is from {low:g} to {high:g}")
         for dim in self.symmetries.shift:
             if self.boundary.get(dim) != "circular":
                 problems.append(f"symmetries.shift needs boundary.{dim}: circular")

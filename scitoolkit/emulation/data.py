@@ -93,6 +93,17 @@ class Data:
         return self.dataset[dim].values if dim in self.dataset.coords else np.arange(size)
 
     @cached_property
+    def row_times(self) -> np.ndarray | None:
+        """Decoded times of all samples, (samples,); None if a file has none."""
+        segments, options = self.campaign.segments, self.campaign.options
+        parts = [segments.times(k, options) for k in range(len(segments.count))]
+        known = [part.values for part in parts if part is not None]
+        if len(known) < len(parts) or len({values.dtype.kind for values in known}) > 1:
+            return None
+        times = np.concatenate(known)
+        return times if len(times) == self.num_samples else None
+
+    @cached_property
     def rows(self) -> dict[str, Rows]:
         """Readers of the rows of each array, in any order."""
         return row_sets(self.campaign)

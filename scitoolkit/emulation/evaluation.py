@@ -9,13 +9,16 @@ from typing import Any
 import numpy as np
 
 from scitoolkit.core.errors import DataError
+from scitoolkit.core.log import get_logger
 from scitoolkit.emulation.climate import Climate, LongRollout, long_rollout
+from scitoolkit.emulation.climatology import FieldClimatology, days_of_year
 from scitoolkit.emulation.config import EmulationConfig
 from scitoolkit.emulation.data import Data
 from scitoolkit.emulation.ensemble import AnyEmulator
 from scitoolkit.emulation.intervals import Intervals, IntervalScores, roll_on_data, score
 from scitoolkit.emulation.metrics import spectrum, squared_error
 from scitoolkit.emulation.motion import Motion
+from scitoolkit.emulation.regions import RegionalScores, regions_of
 from scitoolkit.emulation.rollout import (
     Frames,
     jitter_of,
@@ -25,10 +28,13 @@ from scitoolkit.emulation.rollout import (
     step_once,
 )
 from scitoolkit.emulation.variables import Layout
+from scitoolkit.io.facts import is_dates
 
+log = get_logger(__name__)
 OWN, PERSISTENCE, LINEAR = "emulator", "persistence", "linear extrapolation"
 MATCHED = "emulator, where linear extrapolation has a frame before it"
 REPEATED = "emulator, in steps of data.lead"
+NORMAL = "climatology"
 MAX_STARTS, MAX_STEPS, SPECTRA = 16, 64, 8
 
 
@@ -44,8 +50,11 @@ class Evaluation:
         blocks: test samples, each range within one simulation.
         config: the job.
         intervals: calibrated prediction intervals to score; None for none.
+        climatology: of the training part, for anomalies; None for none.
 
     Attributes:
+        regional, regional_rollouts: scores by region of one step, and of each step of rollouts;
+            None without regions and climatology.
         interval_scores: {output: scores of the intervals}; None without intervals.
         by_lead: {lead: {forecast: {output: RMSE}}} of an emulator of several leads.
         motion: planes of the first rollout, of the field with the largest relative change in a
@@ -72,6 +81,7 @@ class Evaluation:
         blocks: Sequence[range],
         config: EmulationConfig,
         intervals: Intervals | None = None,
+        climatology: FieldClimatology | None = None,
     ) -> None:
         self.emulator: AnyEmulator = emulator
         self.data: Data = data
@@ -99,6 +109,8 @@ class Evaluation:
             lambda: defaultdict(list)
         )
         self.frames: dict[int, dict[str, Frames]] = {}
+        self.climatology: FieldClimatology | None = self._on_this_grid(climatology)
+        self.regional, self.regional_rollouts = self._regional(), self._regional()
         self.one_step, self.plain, self.deviation = self._one_step()
         self.motion: Motion | None = None
         self.plain_rollouts: dict[str, dict[str, list[float | None]]] = {}
@@ -112,6 +124,56 @@ class Evaluation:
         }
         self.truth_climate: Climate = self._climate()
         self.long: LongRollout | None = self._long_rollout() if self.goes_on else None
+
+    def _on_this_grid(self, climatology: FieldClimatology | None) -> FieldClimatology | None:
+        """Return the climatology of these cells; None if it is of others, or of an old model."""
+        if climatology is None:
+            return None
+        cells = tuple(self.data.layout.grid.values())
+        if any(mean.shape[1:] != cells for mean in climatology.means.values()):
+            log.warning("the climatology is of the grid of the training: no anomaly correlations")
+            return None
+        if climatology.by == "day_of_year" and not self._has_dates:
+            log.warning("the climatology needs dates: no anomaly correlations")
+            return None
+        return climatology
+
+    @property
+    def _has_dates(self) -> bool:
+        return self.data.row_times is not None and is_dates(self.data.row_times)
+
+    def _regional(self) -> RegionalScores | None:
+        """Return empty scores by region; None if there is nothing to score but the whole grid."""
+        regions = regions_of(self.config, self.data)
+        if len(regions) == 1 and self.climatology is None:
+            return None
+        return RegionalScores(regions, [v.name for v in self.layout.outputs if v.is_field])
+
+    def normal(self, sample: int) -> Frames | None:
+        """Return the climatology at the time of a sample; None without one."""
+        if self.climatology is None:
+            return None
+        if self.climatology.by == "constant":
+            return self.climatology.at(np.zeros(2))
+        assert self.data.row_times is not None
+        return self.climatology.at(days_of_year(self.data.row_times[[sample]])[0])
+
+    def _add_regional(
+        self,
+        scores: RegionalScores | None,
+        step: int,
+        sample: int,
+        truth: Frames,
+        forecasts: Mapping[str, Frames],
+    ) -> None:
+        if scores is None:
+            return
+        normal = self.normal(sample)
+        for kind in (OWN, PERSISTENCE):
+            if kind in forecasts:
+                scores.add(kind, step, truth, forecasts[kind], normal)
+        if normal is not None:
+            scores.add(NORMAL, step, truth, normal, None)
 
     @property
     def has_rollout(self) -> bool:
@@ -174,6 +236,7 @@ class Evaluation:
                     errors.add(forecast, name, 0, squared_error(truth[name], frames[name], weights))
                     alike = squared_error(truth[name], frames[name], self.alike[name])
                     plain.add(forecast, name, 0, alike)
+            self._add_regional(self.regional, 0, sample + self.lead, truth, forecasts)
             self._keep_spectra("one step", truth, forecasts[OWN])
             if sample == self.blocks[0].start and not self.lead:
                 self._show(0, truth, forecasts[OWN])
@@ -262,6 +325,8 @@ class Evaluation:
                     )
                     alike = squared_error(truth[name], frame[name], self.alike[name])
                     plain.add(kind, name, step - 1, alike)
+            at = start + step * lead
+            self._add_regional(self.regional_rollouts, step - 1, at, truth, found)
             if step == shown:
                 self._keep_spectra(f"rollout step {step}", truth, forecast)
             if is_first and step in keep:

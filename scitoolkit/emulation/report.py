@@ -20,6 +20,7 @@ from scitoolkit.core.results import (
     Verdict,
     number,
 )
+from scitoolkit.emulation import regional_report as regional
 from scitoolkit.emulation.climate import LongRollout, spectrum_factor
 from scitoolkit.emulation.evaluation import LINEAR, OWN, PERSISTENCE, REPEATED, Evaluation
 from scitoolkit.emulation.intervals import IntervalScores
@@ -35,6 +36,8 @@ def make(found: Evaluation, workflow: str) -> tuple[Results, xr.Dataset | None]:
     tables = [_one_step(found)]
     if found.has_rollout:
         tables += [_horizons(found), _rollout_table(found)]
+    if found.regional is not None:
+        tables += regional.tables(found, found.regional)
     if found.by_lead:
         tables.append(_lead_table(found))
     if found.interval_scores is not None:
@@ -53,6 +56,8 @@ def make(found: Evaluation, workflow: str) -> tuple[Results, xr.Dataset | None]:
     if found.has_rollout:
         panels = [_rollout_lines(found, variable) for variable in shown]
         figures.append(Multiples(title="Rollout error against the number of steps", panels=panels))
+    if found.climatology is not None and found.has_rollout:
+        figures.append(regional.correlations(found, shown))
     spectra = [_spectrum_lines(found, v) for v in shown if v.name in found.spectra]
     if spectra:
         dim = list(found.layout.grid)[found.spectral_axis or 0]
@@ -95,6 +100,8 @@ def metrics(found: Evaluation) -> dict[str, float | int | str | None]:
                 scores[f"linear_over_persistence_{name}"] = number(ratio)
     if found.has_rollout:
         _rollout_scores(found, scores)
+    if found.regional is not None:
+        scores |= regional.scores(found, found.regional)
     for lead, errors in found.by_lead.items():
         for key, baseline in (("persistence", PERSISTENCE), ("repeated_steps", REPEATED)):
             if baseline in errors:

@@ -21,6 +21,7 @@ from scitoolkit.core.results import Results
 from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.emulation import report
 from scitoolkit.emulation.checks import check_mask, check_symmetries
+from scitoolkit.emulation.climatology import FieldClimatology, days_to_fit, fit_climatology
 from scitoolkit.emulation.config import EmulationConfig
 from scitoolkit.emulation.data import Data, accepts, converted, matched, open_data
 from scitoolkit.emulation.emulator import Emulator, grid_of
@@ -38,6 +39,7 @@ from scitoolkit.emulation.invariants import (
 from scitoolkit.emulation.leads import offsets_of
 from scitoolkit.emulation.loading import make_loader
 from scitoolkit.emulation.low_rank import begin_from_trained
+from scitoolkit.emulation.regions import regions_of
 from scitoolkit.emulation.spatial.joined import over_processes
 from scitoolkit.emulation.spatial.slab_training import Slab
 from scitoolkit.emulation.starting import open_with_replay, start_from, trained_members
@@ -47,11 +49,11 @@ from scitoolkit.emulation.symmetries import Symmetries
 from scitoolkit.emulation.task import EmulationTask, cell_weights
 from scitoolkit.emulation.transfer import checked_widths, on_grid
 from scitoolkit.emulation.variables import Layout
-from scitoolkit.io.campaign.content import content_of, require_same_content
 from scitoolkit.io.campaign.leaks import require_no_leak
 from scitoolkit.io.loader import PlannedLoader
 from scitoolkit.io.loader.streamed import ReservoirLoader
 from scitoolkit.surrogate import Opened, Stages, Start, Trained, start
+from scitoolkit.surrogate.lifecycle import record_content
 from scitoolkit.surrogate.stages import Parts, Rows
 from scitoolkit.training import current_rank, world_size
 
@@ -102,6 +104,8 @@ class EmulationStages(Stages):
         refuse_repeated_ends(config, data, blocks)
         grid = grid_of(config, data.layout)
         check_symmetries(config, data.layout)
+        days_to_fit(config, data, blocks)
+        regions_of(config, data)
         for guard in config.guards:
             guard.build(grid)
         return [
@@ -159,6 +163,8 @@ class EmulationStages(Stages):
         self, config: EmulationConfig, data: Data, rows: list[range], model: Emulator
     ) -> None:
         check_symmetries(config, data.layout)
+        days_to_fit(config, data, rows)
+        regions_of(config, data)
         refuse_repeated_ends(config, data, rows)
         refuse_broken_guards(config, data, rows)
         diagnosed = config.diagnostic.outputs if config.diagnostic else []
@@ -239,20 +245,18 @@ class EmulationStages(Stages):
         self, config: EmulationConfig, opened: Opened, run: RunDirectory, resume: bool
     ) -> None:
         """Store statistics, and rows and content of the files; compare those of a resumed run."""
-        stored, now = run.path / "content.json", content_of(opened.data.campaign)
         if current_rank() == 0:
             text = json.dumps(statistics_of(opened).to_json(), indent=1) + "\n"
             write_atomic(run.path / "statistics.json", text)
-        if resume and stored.exists():
-            before = json.loads(stored.read_text())
-            require_same_content(before, now, f"{opened.data.where}, in the resumed run")
-        elif current_rank() == 0:
-            write_atomic(stored, json.dumps(now) + "\n")
+        record_content(run, opened.data.campaign, opened.data.where, resume=resume)
 
     def calibrate(
         self, config: EmulationConfig, opened: Opened, model: AnyEmulator, folder: Path
     ) -> None:
-        """Write the prediction intervals of the validation part."""
+        """Write the climatology of the training part, and the intervals of the validation part."""
+        climatology = fit_climatology(config, opened.data, _ranges(opened.parts["train"]))
+        if climatology is not None:
+            climatology.save(folder)
         if config.uncertainty is not None:
             rows = _ranges(opened.parts["validation"])
             calibrate(model, opened.data, rows, config).save(folder)
@@ -275,7 +279,9 @@ class EmulationStages(Stages):
         emulator = on_grid(trained.model, config, data.layout, data.where)
         emulator = over_processes(emulator, config)
         blocks = data.stretches if rows is None else _ranges(rows)
-        return report.make(Evaluation(emulator, data, blocks, config, intervals), config.workflow)
+        climatology = FieldClimatology.load(trained.folder.path)
+        scored = Evaluation(emulator, data, blocks, config, intervals, climatology)
+        return report.make(scored, config.workflow)
 
     def predict(self, config: Any, model: Any, data: Any, output: Path) -> None:
         """Not used: `prediction` reads the inputs alone, and continues parts of itself."""

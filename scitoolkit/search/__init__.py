@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from scitoolkit.search.parameters import choice as choice
     from scitoolkit.search.parameters import integer as integer
     from scitoolkit.search.parameters import real as real
+    from scitoolkit.search.pruning import MedianPruning as MedianPruning
     from scitoolkit.search.space import Space as Space
     from scitoolkit.search.strategies import Proposal as Proposal
     from scitoolkit.search.strategies import Strategy as Strategy
@@ -50,6 +51,7 @@ _HOMES: dict[str, str | None] = {
     "History": "history",
     "InProcess": "evaluators",
     "Limits": "evaluators",
+    "MedianPruning": "pruning",
     "Objective": "trial",
     "OptunaSearch": "strategies.optuna",
     "Processes": "evaluators.processes",
@@ -80,6 +82,7 @@ __all__ = [
     "History",
     "InProcess",
     "Limits",
+    "MedianPruning",
     "Objective",
     "OptunaSearch",
     "Processes",

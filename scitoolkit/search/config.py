@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     Field,
+    NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
@@ -32,14 +33,29 @@ class ConstraintConfig(Config):
     """Limit on a metric of a trial; see `scitoolkit.search.Objective`."""
 
     name: str
-    direction: Literal["min", "max"] = "min"
+    direction: Literal["min", "max", "equal"] = "min"
     limit: float
+    tolerance: NonNegativeFloat = 0.0
+
+    @model_validator(mode="after")
+    def _is_a_constraint(self) -> ConstraintConfig:
+        try:
+            _ = self.made()
+        except ConfigError as error:
+            raise ValueError(str(error)) from None
+        return self
+
+    def made(self) -> Objective:
+        """Return the constraint."""
+        return Objective(self.name, self.direction, self.limit, True, self.tolerance)
 
 
-class ObjectiveConfig(ConstraintConfig):
+class ObjectiveConfig(Config):
     """Metric to minimise or maximise; see `scitoolkit.search.Objective`."""
 
-    limit: float | None = None  # type: ignore[assignment]
+    name: str
+    direction: Literal["min", "max"] = "min"
+    limit: float | None = None
 
 
 class BudgetConfig(Config):
@@ -176,7 +192,7 @@ class SearchConfig(SeededConfig):
     def made_objectives(self) -> list[Objective]:
         """Return the objectives followed by the constraints."""
         made = [Objective(o.name, o.direction, o.limit) for o in self.objectives]
-        return made + [Objective(o.name, o.direction, o.limit, True) for o in self.constraints]
+        return made + [constraint.made() for constraint in self.constraints]
 
 
 def make_space(space: str | dict[str, Any]) -> Space:

@@ -12,7 +12,7 @@ from scitoolkit.core.notebook import html_page, html_table
 from scitoolkit.search.pareto import pareto_front
 from scitoolkit.search.replay import Replay
 from scitoolkit.search.space import Space
-from scitoolkit.search.trial import IMPORTED, Objective, Trial
+from scitoolkit.search.trial import IMPORTED, PRUNED, Objective, Trial
 from scitoolkit.search.trial_log import Event
 
 
@@ -58,6 +58,7 @@ class History:
     num_done: int
     num_failed: int
     num_searched: int
+    num_pruned: int
 
     def __init__(self, objectives: Sequence[Objective]) -> None:
         self.limits: tuple[Objective, ...] = tuple(objectives)
@@ -67,7 +68,7 @@ class History:
         self.workers = 1
         self.best_known: Trial | None = None
         self.space: Space | None = None
-        self.num_done = self.num_failed = self.num_searched = 0
+        self.num_done = self.num_failed = self.num_searched = self.num_pruned = 0
 
     def _repr_html_(self) -> str:
         """Return counts, and the trials with the best first objective, for a notebook."""
@@ -124,7 +125,7 @@ class History:
 
     def _issue(self, event: Event) -> Trial:
         number, stage = event["trial"], event["stage"]
-        if stage == 0:
+        if number not in self.trials or "codes" in event:
             self.trials[number] = Trial(
                 number,
                 tuple(event["codes"]),
@@ -133,6 +134,7 @@ class History:
                 event["origin"],
                 event.get("parent"),
                 event.get("of"),
+                first_stage=stage,
                 outside=event.get("outside", False),
             )
             trial = self.trials[number]
@@ -155,8 +157,9 @@ class History:
         trial.cpu += event.get("cpu") or 0.0
         trial.failure, trial.error = event.get("failure", ""), event.get("error", "")
         if trial.failure:
-            trial.status = "failed"
-            self.num_failed += not trial.outside
+            trial.status = "pruned" if trial.failure == PRUNED else "failed"
+            self.num_pruned += trial.status == "pruned" and not trial.outside
+            self.num_failed += trial.status == "failed" and not trial.outside
             return trial
         self.num_done += trial.status != "done" and trial.reached < 0 and not trial.outside
         trial.status, trial.metrics, trial.reached = "done", event["metrics"], event["stage"]

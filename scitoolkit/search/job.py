@@ -243,6 +243,8 @@ def summary_line(history: History) -> str:
     if failed:
         kinds = ", ".join(f"{count} {kind}" for kind, count in failed.most_common())
         text += f", {sum(failed.values())} failed ({kinds})"
+    if history.num_pruned:
+        text += f", {history.num_pruned} pruned"
     if history.interrupted:
         text += f", {len(history.interrupted)} interrupted"
     return f"{text}, busy share {history.busy_share():.3f}"

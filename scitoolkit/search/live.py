@@ -83,7 +83,8 @@ def facts(search: Search, seconds: float, before: int) -> dict[str, str]:
     rate = 60 * (history.num_done - before) / seconds if seconds > 0 else 0.0
     rows = {
         "trials": f"{history.num_done} done, {len(history.running)} running, "
-        f"{history.num_failed} failed",
+        f"{history.num_failed} failed"
+        + (f", {history.num_pruned} pruned" if history.num_pruned else ""),
         "per minute": f"{rate:.1f}",
         "busy share": f"{history.busy_share():.3f}",
     }

@@ -14,6 +14,7 @@ from typing import Any
 from scitoolkit.core.errors import ScitoolkitError
 from scitoolkit.search.evaluators import Evaluator
 from scitoolkit.search.history import Event, History
+from scitoolkit.search.pruning import MedianPruning
 from scitoolkit.search.record import SearchRecord
 from scitoolkit.search.trial import INTERRUPTED, INTERRUPTIONS, Outcome, Task, Trial, finite_or_none
 
@@ -32,6 +33,7 @@ class Loop:
         after_turn: called after the new trials of an iteration were submitted.
         own_seconds: receives (trials finished, wall seconds, CPU seconds) of every iteration.
         patience: number of failures before the first success at which the search stops.
+        pruning: rule by which trials are stopped for their reports.
 
     Attributes:
         trial_interrupted: whether a signal stopped a trial, so that no more trials are issued.
@@ -47,6 +49,7 @@ class Loop:
         after_turn: Callable[[], None],
         own_seconds: list[tuple[int, float, float]],
         patience: int = FIRST_FAILURES,
+        pruning: MedianPruning | None = None,
     ) -> None:
         self.record, self.evaluator = record, evaluator
         self.complete, self.after_turn = complete, after_turn
@@ -55,7 +58,7 @@ class Loop:
         self.running = 0
         self.origin = evaluator.now() - record.history.clock
         self.own_seconds = own_seconds
-        self.patience = patience
+        self.patience, self.pruning = patience, pruning
         self._retries: list[Task] = []
         self._retried: set[tuple[int, int]] = set()
         self._interrupted_in_a_row = 0
@@ -136,7 +139,7 @@ class Loop:
         event["t"] = round(self.time(), 6)
         trial = self.record.apply(event)
         assert trial is not None
-        return self.task(trial, resumed=trial.stage > 0)
+        return self.task(trial, resumed=trial.reached >= 0)
 
     def task(self, trial: Trial, *, resumed: bool) -> Task:
         """Return the task of a trial's current stage."""
@@ -149,6 +152,7 @@ class Loop:
             trial.budget,
             None if folder is None else str(folder),
             resumed,
+            self.pruning.bounds(self.record.history) if self.pruning and trial.searched else None,
         )
 
     def finish(self, outcome: Outcome) -> Event:

@@ -21,6 +21,7 @@ from scitoolkit.search.history import Event, History
 from scitoolkit.search.importing import ImportedTrial, read_trials
 from scitoolkit.search.loop import FIRST_FAILURES, Loop, all_failed, interrupted
 from scitoolkit.search.parameters import json_data
+from scitoolkit.search.pruning import MedianPruning
 from scitoolkit.search.record import SearchRecord
 from scitoolkit.search.space import Codes, Space
 from scitoolkit.search.strategies import GaussianProcessSearch, SpaceExhausted, Strategy
@@ -60,6 +61,7 @@ class Search:
         keep: number of best trials whose folders are retained.
         disk_patience: seconds during which a log that cannot be written is retried.
         patience: number of failures before the first success at which the search stops.
+        pruning: stops trials that are worse than most earlier ones at the same epoch.
 
     Attributes:
         history: all trials.
@@ -93,6 +95,7 @@ class Search:
         keep: int = 5,
         disk_patience: float = 60.0,
         patience: int = FIRST_FAILURES,
+        pruning: MedianPruning | None = None,
     ) -> None:
         _check_arguments(evaluate, objectives, seed, keep)
         _check_budget(patience, None, "patience")
@@ -103,6 +106,11 @@ class Search:
         self.seed: int = seed
         self.directory: Path | None = None if directory is None else Path(directory)
         self.strategy: Strategy = strategy or GaussianProcessSearch()
+        self.pruning: MedianPruning | None = pruning
+        if pruning is not None and self.strategy.budgets:
+            raise ConfigError(
+                "successive halving and pruning both stop trials", fix="only one of the two"
+            )
         self.objectives: tuple[Objective, ...] = tuple(
             Objective(o) if isinstance(o, str) else o for o in objectives
         )
@@ -253,6 +261,7 @@ class Search:
                 after_turn=lambda: None if progress is None else progress(self),
                 own_seconds=self.own_seconds,
                 patience=self.patience,
+                pruning=self.pruning,
             )
             self.record.write([self.record.header(resume, evaluator.workers)])
             self._log_imported(loop)
@@ -312,6 +321,7 @@ class Search:
                 after_turn=lambda: None,
                 own_seconds=self.own_seconds,
                 patience=self.patience,
+                pruning=self.pruning,
             )
             self.record.write([self.record.header(resume, clock.workers)])
             self._log_imported(loop)
@@ -364,7 +374,7 @@ class Search:
     def _new_event(self, proposal: Proposal) -> Event:
         """Return the event that issues a new configuration."""
         number = len(self.history.trials)
-        event = self._event(number, 0, proposal.budget)
+        event = self._event(number, proposal.stage, proposal.budget)
         event |= {
             "codes": list(proposal.codes),
             "values": json_data(self.space.decode(proposal.codes)),

@@ -111,7 +111,7 @@ class SearchRecord:
         excluded: list[str] = []
         for event in map(replay, events):
             trial = self.apply(event)
-            if event["event"] == "issue" and trial is not None and trial.stage == 0:
+            if event["event"] == "issue" and trial is not None and "codes" in event:
                 if not trial.outside and not self.space.allows(trial.codes):
                     excluded.append(f"trial {trial.id} {trial.configuration}")
             # In another space the strategy received other trials.
@@ -166,6 +166,7 @@ class SearchRecord:
         objectives = [
             {"name": o.name, "direction": o.direction, "limit": o.limit}
             | ({"constraint": True} if o.constraint else {})
+            | ({"tolerance": o.tolerance} if o.tolerance else {})
             for o in self.objectives
         ]
         return {
@@ -238,7 +239,7 @@ class SearchRecord:
             self._best.sort()
         if self.strategy.budgets:
             return  # any trial may still be promoted; `remove_folders` runs at the end
-        out = [trial.id] if trial.status == "failed" else []
+        out = [trial.id] if trial.status in ("failed", "pruned") else []
         out += [number for _, number in self._best[self.keep :]]
         del self._best[self.keep :]
         for number in out:

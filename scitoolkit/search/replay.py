@@ -56,7 +56,10 @@ class Replay:
         searched = event.get("of") is None
         if not self.same:
             try:
-                event = {**event, "codes": self.space.encode(event["values"])}
+                # Derived values are in no description: a log that is only read has no functions.
+                names = {**self.stored.parameters, **self.space.derived}
+                values = {n: v for n, v in event["values"].items() if n in names}
+                event = {**event, "codes": self.space.encode(values)}
             except ConfigError:
                 self.outside += searched
                 return {**event, "codes": (), "outside": True}
@@ -71,6 +74,9 @@ class Replay:
 
     def _agrees(self, event: Event) -> bool:
         try:
-            return bool(json_data(self.stored.decode(event["codes"])) == event["values"])
-        except (ValueError, IndexError, TypeError, OverflowError):
+            names = {**self.stored.parameters, **self.stored.derived}
+            values = {n: v for n, v in event["values"].items() if n in names}
+            decoded = json_data(self.stored.decode(event["codes"]))
+            return bool(decoded == values)
+        except (ValueError, IndexError, TypeError, OverflowError, AttributeError):
             return False

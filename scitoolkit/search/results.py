@@ -75,6 +75,7 @@ def _metrics(history: History, best: Trial | None) -> dict[str, Any]:
     out: dict[str, Any] = {
         "trials_done": len(history.done),
         "trials_failed": history.num_failed,
+        **({"trials_pruned": history.num_pruned} if history.num_pruned else {}),
         "duplicates": history.duplicates(),
         "busy_share": number(history.busy_share()),
         "seconds": number(history.clock),

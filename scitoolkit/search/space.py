@@ -41,6 +41,9 @@ class Space:
             names are keys of a configuration file.
         where: predicate that every configuration must satisfy. It is applied by rejection
             sampling, so a considerable share of all configurations should satisfy it.
+        derived: values that follow from the others, by name: functions of a configuration. An
+            equality is solved for one of its variables in this way, such as
+            `{"c": lambda v: 1 - v["a"] - v["b"]}`; `where` sees them. Strategies do not.
 
     Raises:
         ConfigProblems: all errors of the description, one per line.
@@ -63,6 +66,7 @@ class Space:
         self,
         parameters: Mapping[str, Any],
         where: Callable[[Configuration], bool] | None = None,
+        derived: Mapping[str, Callable[[Configuration], Any]] | None = None,
     ) -> None:
         if not isinstance(parameters, Mapping):
             raise ConfigProblems(
@@ -71,6 +75,7 @@ class Space:
         if where is not None and not callable(where):
             raise ConfigProblems([Problem("space.where", f"{where!r} is not a function")])
         self.where = where
+        self.derived = dict(derived or {})
         self.parameters: dict[str, Parameter] = {}
         problems: list[Problem] = []
         for name, plain in parameters.items():
@@ -79,6 +84,10 @@ class Space:
             except ConfigError as error:
                 problems.append(Problem(str(name), str(error)))
         problems += [Problem(f"space.{n}", p.problem()) for n, p in self._invalid_parameters()]
+        for name, function in self.derived.items():
+            if name in self.parameters or not callable(function):
+                what = "is a parameter too" if callable(function) else "is not a function"
+                problems.append(Problem(f"space.derived.{name}", what))
         if not parameters:
             problems.append(Problem("space", "the space has no parameters"))
         if problems:
@@ -119,7 +128,8 @@ class Space:
         Raises:
             ConfigError: a parameter is missing, unknown, or has a value outside the space.
         """
-        values = self._split_chains(configuration)
+        stated = {n: v for n, v in configuration.items() if n not in self.derived}
+        values = self._split_chains(stated)
         codes: list[Any] = [None] * len(self._names)
         for i in self.order:
             name = self._names[i]
@@ -133,10 +143,22 @@ class Space:
                 codes[i] = self._kinds[i].code(values[name])
             except (TypeError, ValueError) as error:
                 raise ConfigError(str(error), where=name) from None
+        if len(stated) < len(configuration):
+            self._check_derived(configuration, self.decode(codes))
         return tuple(codes)
 
+    def _check_derived(self, configuration: Mapping[str, Any], own: Configuration) -> None:
+        for name in self.derived.keys() & configuration.keys():
+            value = without_numpy(configuration[name])
+            number = isinstance(value, int | float) and isinstance(own.get(name), int | float)
+            near = number and math.isclose(value, own[name], rel_tol=1e-9, abs_tol=1e-12)
+            if not near and json_data(value) != own.get(name):
+                raise ConfigError(
+                    f"{value!r} is not {own.get(name)!r}, which follows from the others", where=name
+                )
+
     def decode(self, codes: Sequence[Any]) -> Configuration:
-        """Return the configuration with the given codes, without inactive parameters."""
+        """Return the configuration with the stated codes, without inactive parameters."""
         values = [
             None if c is None else kind.value(c) for kind, c in zip(self._kinds, codes, strict=True)
         ]
@@ -147,6 +169,15 @@ class Space:
                 part = values[position : position + count]
                 out[name] = parameter.assemble(part) if isinstance(parameter, Chain) else part[0]
             position += count
+        for name, function in self.derived.items():
+            try:
+                out[name] = json_data(without_numpy(function(dict(out))))
+            except Exception as error:
+                raise ConfigError(
+                    f"raised {type(error).__name__}: {error} for {out}",
+                    where=f"space.derived.{name}",
+                    allowed="a function of every configuration; inactive parameters are absent",
+                ) from error
         return out
 
     def describe(self) -> dict[str, Any]:
@@ -188,7 +219,11 @@ class Space:
                     codes[i] = self._kinds[i].sample(rng)
             if self.allows(codes):
                 return tuple(codes)
-        raise ConfigError(f"none of {TRIES} samples satisfies `where`", where="space")
+        raise ConfigError(
+            f"none of {TRIES} samples satisfies `where`",
+            where="space",
+            fix="compute one variable of an equality: Space(..., derived={NAME: function})",
+        )
 
     def mutate_codes(self, codes: Sequence[Any], rng: random.Random) -> Codes:
         """Return codes that differ in one variable and in the variables conditional on it."""

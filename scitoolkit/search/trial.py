@@ -6,13 +6,18 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from scitoolkit.core.errors import ConfigError
 
-Direction = Literal["min", "max"]
+if TYPE_CHECKING:
+    from scitoolkit.search.pruning import EpochBounds
+
+Direction = Literal["min", "max", "equal"]
 INTERRUPTED = "interrupted"
 """Failure of a trial whose training was stopped by a signal: the search stops as well."""
+PRUNED = "pruned"
+"""Failure, in an outcome, of a trial that was stopped for its reports; it counts as no failure."""
 IMPORTED = "imported"
 """Origin of a trial that another program evaluated: it does not count for the budget."""
 INTERRUPTIONS = frozenset({"disk", "machine", INTERRUPTED})
@@ -25,26 +30,41 @@ class Objective:
 
     Attributes:
         name: of a metric returned by the evaluation or by the cost function.
-        direction: `min` or `max`.
+        direction: `min`, `max`, or `equal` for a constraint that is met within `tolerance` of
+            `limit`.
         limit: bound beyond which a configuration is infeasible. If the cost function returns the
             metric, infeasible configurations are not evaluated; otherwise strategies use the
             excess of finished trials.
         constraint: whether only the limit matters, so that the metric is not optimised.
+        tolerance: largest allowed distance from the limit of an equality.
 
     Raises:
-        ConfigError: unknown direction, non-finite limit, or a constraint without a limit.
+        ConfigError: unknown direction, non-finite limit, a constraint without a limit, or an
+            equality that is no constraint or has no positive tolerance.
     """
 
     name: str
     direction: Direction = "min"
     limit: float | None = None
     constraint: bool = False
+    tolerance: float = 0.0
 
     def __post_init__(self) -> None:
         """Validate direction and limit."""
-        if self.direction not in ("min", "max"):
+        if self.direction not in get_args(Direction):
             raise ConfigError(
-                f"direction {self.direction!r}", where=f"objective {self.name}", allowed="min, max"
+                f"direction {self.direction!r}",
+                where=f"objective {self.name}",
+                allowed="min, max, equal",
+            )
+        equality = self.direction == "equal"
+        within = 0 < self.tolerance < math.inf
+        if (equality and not (self.constraint and within)) or (self.tolerance and not equality):
+            raise ConfigError(
+                f"direction {self.direction} with a tolerance of {self.tolerance}",
+                where=f"objective {self.name}",
+                allowed="an equality is a constraint with a tolerance above 0; others have none",
+                fix=f'Objective({self.name!r}, "equal", limit=..., constraint=True, tolerance=...)',
             )
         if self.limit is not None and not math.isfinite(self.limit):
             raise ConfigError(
@@ -79,6 +99,8 @@ class Objective:
         if value is None or math.isnan(value):
             return math.inf  # an unknown value satisfies no limit
         beyond = (float(value) - self.limit) * (1 if self.direction == "min" else -1)
+        if self.direction == "equal":
+            beyond = abs(beyond) - self.tolerance
         return max(0.0, beyond / (abs(self.limit) or 1.0))
 
 
@@ -95,6 +117,7 @@ class Task:
             evaluation's default.
         directory: folder for checkpoints, created on first access.
         resumed: whether an earlier attempt or stage may have left a checkpoint in the folder.
+        bounds: on the reported metrics, beyond which the trial is pruned.
     """
 
     trial: int
@@ -104,6 +127,7 @@ class Task:
     budget: float | None = None
     directory: str | None = None
     resumed: bool = False
+    bounds: EpochBounds | None = None
 
 
 @dataclass
@@ -146,7 +170,7 @@ class Trial:
         of: trial that this one retrains with another seed.
         stage: number of its current budget.
         budget: at which the current stage stops.
-        status: `running` until a result or a failure is logged.
+        status: `running` until a result, a failure or pruning is logged.
         metrics: of the last finished stage.
         failure, error: of the last attempt.
         epochs: reported metrics of every epoch.
@@ -163,7 +187,7 @@ class Trial:
     of: int | None = None
     stage: int = 0
     budget: float | None = None
-    status: Literal["running", "done", "failed"] = "running"
+    status: Literal["running", "done", "failed", "pruned"] = "running"
     metrics: dict[str, float | None] = field(default_factory=dict)
     failure: str = ""
     error: str = ""
@@ -176,6 +200,8 @@ class Trial:
     """Last finished stage, -1 before the first."""
     violation: float = 0.0
     """Sum of the relative violations of all limits; 0 if the trial is feasible."""
+    first_stage: int = 0
+    """Number of its first budget; above 0 in the later brackets of Hyperband."""
     outside: bool = False
     """Whether the configuration is outside the space, which changed: the trial is set aside."""
 
@@ -229,11 +255,16 @@ class TrialContext:
         return self._task.resumed
 
     def report(self, epoch: int, **metrics: float) -> None:
-        """Report the metrics of an epoch; they are logged, and time limits are checked here."""
+        """Report the metrics of an epoch; they are logged.
+
+        An exception ends the trial here if its time is used up or if it is pruned.
+        """
         row = {"epoch": epoch, **{name: float(value) for name, value in metrics.items()}}
         self.epochs.append(row)
         if self._send is not None:
             self._send(row)
+        if self._task.bounds is not None:
+            self._task.bounds.check(self.epochs)
 
 
 def _number(value: Any) -> float:

@@ -19,7 +19,15 @@ from typing import Any
 
 from scitoolkit.core.errors import Interrupted, ScitoolkitError
 from scitoolkit.core.uncaught import install_hooks
-from scitoolkit.search.trial import INTERRUPTED, Outcome, Task, TrialContext, checked_metrics
+from scitoolkit.search.pruning import Pruned
+from scitoolkit.search.trial import (
+    INTERRUPTED,
+    PRUNED,
+    Outcome,
+    Task,
+    TrialContext,
+    checked_metrics,
+)
 
 Evaluate = Callable[..., Any]
 Send = Callable[[dict[str, float]], None]
@@ -80,6 +88,8 @@ def run_task(
         outcome.metrics, outcome.failure, outcome.error = checked_metrics(result)
     except TimeLimit as error:
         outcome.failure, outcome.error = "time limit", str(error)
+    except Pruned as error:
+        outcome.failure, outcome.error = PRUNED, str(error)
     except SystemExit as error:
         # A training script that ends itself ends its trial, not the search.
         outcome.failure, outcome.error = "raised", f"the evaluation called sys.exit({error.code!r})"

@@ -29,7 +29,9 @@ class StrategyConfig(NeedsPackages, Config):
         strategy, limits = self.build_search(), self.halving
         if limits is None:
             return strategy
-        return SuccessiveHalving(strategy, limits.smallest, limits.largest, limits.factor)
+        return SuccessiveHalving(
+            strategy, limits.smallest, limits.largest, limits.factor, limits.brackets
+        )
 
 
 strategies: Kind[type[StrategyConfig]] = Kind(

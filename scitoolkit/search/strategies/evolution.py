@@ -81,7 +81,7 @@ class AgingEvolution(Strategy):
 
     def observe(self, trial: Trial) -> None:
         """Add a trial to the population when it finishes its first stage."""
-        if trial.status == "done" and trial.reached == 0:
+        if trial.status == "done" and trial.reached == trial.first_stage:
             self.alive.append(trial)
 
     def state(self) -> dict[str, Any]:

@@ -64,7 +64,7 @@ class OptunaSearch(Strategy):
 
     def on_issue(self, trial: Trial) -> None:
         """Record the trial; on replay, advance the study's generator as in the live search."""
-        if trial.stage == 0 and trial.of is None:
+        if trial.stage == trial.first_stage and trial.of is None:
             asked, codes = self._ask()
             self._asked = None
             if codes != trial.codes:  # enqueued, or a mutation of the proposal

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 import xarray as xr
+import yaml
 
-from scitoolkit.core.errors import DataError
+from scitoolkit import api
+from scitoolkit.core.errors import ConfigError, DataError
+from scitoolkit.emulation.climatology import FieldClimatology, days_of_year, fit_climatology
 from scitoolkit.emulation.config import DataConfig, EmulationConfig
 from scitoolkit.emulation.data import open_data
 from scitoolkit.emulation.emulator import grid_of
+from scitoolkit.emulation.ensemble import build_one
+from scitoolkit.emulation.evaluation import Evaluation
+from scitoolkit.emulation.regions import regions_of
+from scitoolkit.emulation.report import metrics
+from scitoolkit.emulation.rollout import step_once
 from scitoolkit.emulation.stages import EmulationStages
+from scitoolkit.emulation.statistics import measure
 from scitoolkit.emulation.variables import Layout
 
 NORTH = np.linspace(-87.5, 87.5, 36)
@@ -250,3 +261,216 @@ def test_simulations_of_other_regions_are_refused(tmp_path):
     with pytest.raises(DataError, match="cells of other areas"):
         EmulationStages().examine(config, data)
     data.close()
+
+
+def weather(path, seed, years=2, rows=None, latitude=NORTH[::3], dims=("time", "lat", "lon")):
+    """A wave that moves eastward through a seasonal cycle, in daily fields."""
+    times = np.arange("2001-01-01", f"{2001 + years}-01-01", dtype="datetime64[D]")[:rows]
+    day = np.arange(len(times))[:, None, None]
+    phase = np.random.default_rng(seed).uniform(0, 6)
+    phi, lam = np.radians(latitude)[:, None], np.radians(EAST)
+    t = 280 + 20 * np.cos(phi) + 10 * np.sin(phi) * np.cos(2 * np.pi * day / 365.25)
+    t = t + 3 * np.cos(phi) ** 2 * np.cos(lam - 0.3 * day + phase)
+    dataset = xr.Dataset(
+        {"t": (("time", "lat", "lon"), t.astype(np.float32), {"units": "K"})},
+        coords={
+            "time": times.astype("datetime64[ns]"),
+            "lat": ("lat", latitude, {"units": "degrees_north"}),
+            "lon": ("lon", EAST, {"units": "degrees_east"}),
+        },
+    )
+    dataset.transpose(*dims).to_netcdf(path, engine="h5netcdf")
+    return dataset
+
+
+@pytest.mark.parametrize(
+    ("by", "window", "turned"),
+    [("day_of_year", 1, False), ("day_of_year", 9, True), ("constant", 1, True)],
+)
+def test_rmse_and_acc_equal_an_independent_computation(tmp_path, by, window, turned):
+    latitude = NORTH[::3][:: -1 if turned else 1]
+    dims = ("time", "lon", "lat") if turned else ("time", "lat", "lon")
+    training = weather(tmp_path / "train.nc", 0, rows=500, latitude=latitude, dims=dims)
+    weather(tmp_path / "test.nc", 1, rows=130, latitude=latitude, dims=dims)
+    config = job(
+        tmp_path / "train.nc",
+        data={"test": tmp_path / "test.nc"},
+        climatology={"by": by, "window": window},
+        boundary={"lon": "circular"},
+        split={"by": "time", "train": 1.0, "validation": 0.0, "test": 0.0},
+    )
+    stages = EmulationStages()
+    data = stages.open(config, None)
+    climatology = fit_climatology(config, data, data.blocks)
+    test = stages.open(config, tmp_path / "test.nc")
+    emulator = build_one(config, data.layout, 0).eval()
+    emulator.set_statistics(measure(data, data.blocks, config))
+    evaluation = Evaluation(emulator, test, [range(100, 130)], config, None, climatology)
+    scores = metrics(evaluation)
+
+    frames = [test.frame(s)["t"] for s in range(100, 130)]
+    forecast = np.stack([step_once(emulator, {"t": f})["t"] for f in frames[:-1]])
+    order = ("time", *data.layout.grid)
+    stored = xr.open_dataset(tmp_path / "test.nc")["t"].transpose(*order)
+    truth = stored.isel(time=slice(101, 130)).astype(np.float64)
+    own = truth.copy(data=forecast)
+    known = training["t"].transpose(*order).astype(np.float64)
+    if by == "constant":
+        normal = known.mean("time")
+    else:
+        days = known["time"].dt.dayofyear
+        half = (window - 1) // 2
+        normal = xr.concat(
+            [
+                known.isel(time=np.flatnonzero(np.abs(days.values - int(day)) <= half)).mean("time")
+                for day in truth["time"].dt.dayofyear.values
+            ],
+            dim=truth["time"],
+        )
+    weights = xr.DataArray(
+        peer_weights(np.sort(latitude)), dims="lat", coords={"lat": np.sort(latitude)}
+    )
+    bands = {
+        "": slice(None),
+        "_tropics": slice(-20, 20),
+        "_northern_extratropics": slice(20, 90),
+        "_southern_extratropics": slice(-90, -20),
+    }
+    for ending, band in bands.items():
+        a, b = (x.sortby("lat").sel(lat=band) for x in (own - normal, truth - normal))
+        w = weights.sel(lat=band)
+        rmse = float(np.sqrt(((a - b) ** 2).weighted(w).mean()))
+        acc = (a * b).weighted(w).mean() / np.sqrt(
+            (a**2).weighted(w).mean() * (b**2).weighted(w).mean()
+        )
+        assert scores[f"rmse_t{ending}"] == pytest.approx(rmse, rel=1e-6)
+        assert scores[f"acc_t{ending}"] == pytest.approx(float(acc), abs=1e-6)
+    stored.close()
+    data.close()
+    test.close()
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A short training on two years of weather, with regions."""
+    folder = tmp_path_factory.mktemp("weather")
+    weather(folder / "train.nc", 0)
+    weather(folder / "test.nc", 1, rows=30)
+    config = {
+        "domain": "emulation",
+        "data": {
+            "path": str(folder / "train.nc"),
+            "test": str(folder / "test.nc"),
+            "inputs": ["t"],
+            "outputs": ["t"],
+        },
+        "split": {"by": "time", "train": 0.9, "validation": 0.1, "test": 0.0},
+        "boundary": {"lon": "circular"},
+        "regions": {"tropics": {"latitude": [-20, 20]}, "pacific": {"longitude": [150, -100]}},
+        "model": {"name": "unet", "widths": [4, 4]},
+        "rollout": {"long": 0, "evaluate": 3},
+        "training": {"steps": 6, "batch_size": 4, "progress": False},
+        "run": {"root": str(folder / "runs")},
+    }
+    path = folder / "job.yaml"
+    path.write_text(yaml.safe_dump(config))
+    return api.run(str(path)).path
+
+
+def test_a_report_has_regions_and_anomaly_correlations(trained):
+    found = json.loads((trained / "model" / "metrics.json").read_text())
+    assert {"acc_t", "acc_t_tropics", "rmse_t_pacific", "rollout3_acc_t"} <= set(found)
+    assert 0 <= found["useful_steps_t"] <= 3
+    page = (trained / "report" / "index.html").read_text()
+    assert "Scores by region" in page
+    assert "same day of the year" in page
+
+
+def test_files_from_north_to_south_and_in_radians_have_equal_scores(trained, tmp_path):
+    folder = next(p for p in trained.parents if (p / "job.yaml").exists())
+    with xr.open_dataset(folder / "test.nc") as stored:
+        part = stored.isel(time=slice(0, 12)).load()
+    scores = []
+    for name, turned in (("a", part), ("b", part.isel(lat=slice(None, None, -1)))):
+        turned.to_netcdf(tmp_path / f"{name}.nc", engine="h5netcdf")
+        scores.append(api.evaluate(trained, data=tmp_path / f"{name}.nc").metrics)
+    radians = part.assign_coords(lat=("lat", np.radians(part["lat"].values), {"units": "radian"}))
+    radians["lat"].attrs["standard_name"] = "latitude"
+    radians.to_netcdf(tmp_path / "c.nc", engine="h5netcdf")
+    scores.append(api.evaluate(trained, data=tmp_path / "c.nc").metrics)
+    for key in ("rmse_t", "acc_t", "acc_t_tropics", "rmse_t_pacific", "rollout3_acc_t"):
+        assert scores[1][key] == pytest.approx(scores[0][key], rel=1e-5)
+        assert scores[2][key] == pytest.approx(scores[0][key], rel=1e-5)
+
+
+def test_a_day_that_the_training_lacks_is_refused_by_name(tmp_path):
+    weather(tmp_path / "a.nc", 0, years=1)
+    settings = {
+        "split": {"by": "time", "train": 0.5, "validation": 0.0, "test": 0.5},
+        "boundary": {"lon": "circular"},
+    }
+    asked = job(tmp_path / "a.nc", climatology={"by": "day_of_year"}, **settings)
+    auto = job(tmp_path / "a.nc", **settings)
+    stages = EmulationStages()
+    data = stages.open(asked, None)
+    with pytest.raises(ConfigError, match="within 15 days of day"):
+        stages.examine(asked, data)
+    stages.examine(auto, data)
+    blocks = stages.split(auto, data)["train"]
+    assert fit_climatology(auto, data, blocks).by == "constant"
+    none = job(tmp_path / "a.nc", climatology={"by": "none"}, **settings)
+    assert fit_climatology(none, data, blocks) is None
+    data.close()
+
+
+@pytest.mark.parametrize(
+    ("regions", "message"),
+    [
+        ({"moon": {"height": [0, 1]}}, "no coordinate of the grid"),
+        ({"nowhere": {"lat": [40.1, 40.2]}}, "no cell"),
+        ({"both": {"lat": [0, 90], "longitude": [31, 31]}}, "no cell"),
+    ],
+)
+def test_regions_without_cells_are_refused(tmp_path, regions, message):
+    config = job(globe(tmp_path / "a.nc", rows=20), regions=regions)
+    stages = EmulationStages()
+    data = stages.open(config, None)
+    with pytest.raises(ConfigError, match=message):
+        stages.examine(config, data)
+    data.close()
+
+
+def test_a_region_across_the_meridian_where_longitudes_begin(tmp_path):
+    config = job(globe(tmp_path / "a.nc"), regions={"atlantic": {"longitude": [-60, 0]}})
+    data = EmulationStages().open(config, None)
+    _, region = regions_of(config, data)
+    assert EAST[region.weights.sum(0) > 0].tolist() == [0, 300, 330]
+    data.close()
+
+
+def test_a_climatology_is_stored_bit_for_bit(tmp_path):
+    days = np.array([[1, 0], [1, 43200], [200, 0]])
+    means = {"t": np.random.default_rng(0).normal(size=(3, 2, 2))}
+    stored = FieldClimatology(days, np.array([2, 1, 1]), means, 3)
+    stored.save(tmp_path)
+    loaded = FieldClimatology.load(tmp_path)
+    for day in ([1, 0], [366, 43200], [210, 0]):
+        assert (loaded.at(np.array(day))["t"] == stored.at(np.array(day))["t"]).all()
+    with pytest.raises(DataError, match="day 100 of the year"):
+        loaded.at(np.array([100, 0]))
+    assert FieldClimatology.load(tmp_path / "none") is None
+
+
+@pytest.mark.parametrize("calendar", ["noleap", "360_day", "standard"])
+def test_days_of_the_year_are_those_of_xarray(calendar):
+    times = xr.date_range(
+        "2003-12-25T06:00",
+        periods=900,
+        freq="18h",
+        calendar=calendar,
+        use_cftime=calendar != "standard",
+    )
+    dates = xr.DataArray(times, dims="time")
+    found = days_of_year(dates.values)
+    assert (found[:, 0] == dates.dt.dayofyear.values).all()
+    assert (found[:, 1] == 3600 * dates.dt.hour.values).all()

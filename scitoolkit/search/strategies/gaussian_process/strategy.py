@@ -44,11 +44,11 @@ class GaussianProcessSearch(Strategy):
     Each proposal is a function of the trials, the seed and its number: the process is fitted from
     a fixed starting point and the trust region is recomputed, so that a replay needs no fits and
     a resumed search continues as if uninterrupted (with the same build of numpy and scipy; the
-    computation is single-threaded). Failed trials are assigned the worst loss, and violated
-    limits add a penalty that grows with the violation. Running trials are assumed to return the
-    predicted loss. Several objectives are scalarised with random weights (ParEGO). With
-    successive halving, losses at small budgets are shifted by the median difference to the next
-    budget.
+    computation is single-threaded). Failed trials are assigned the worst loss, pruned ones the
+    upper quartile, and violated limits add a penalty that grows with the violation. Running trials
+    are assumed to return the predicted loss. Several objectives are scalarised with random weights
+    (ParEGO). With successive halving, losses at small budgets are shifted by the median difference
+    to the next budget.
 
     Args:
         start: number of points of a shifted Sobol sequence before the first model.
@@ -73,6 +73,8 @@ class GaussianProcessSearch(Strategy):
         self.rows: dict[int, Array] = {}
         self.results: dict[int, list[tuple[float, ...]]] = {}
         self.failed: set[int] = set()
+        self.pruned: set[int] = set()
+        self.first: dict[int, int] = {}
         self.violations: dict[int, float] = {}
         population = min(_POPULATION, self.until)
         self.later = AgingEvolution(population, min(_TOURNAMENT, population))
@@ -82,7 +84,7 @@ class GaussianProcessSearch(Strategy):
         """Return a point of the initial design, of the model, or, after `until`, of evolution."""
         if self.count >= self.until:
             return self.later.propose(rng)
-        observed = len(self.results.keys() - self.failed)
+        observed = len(self.results.keys() - self.failed - self.pruned)
         if self.count < self.num_start or observed < _FEWEST or not self.embedding.free.any():
             return Proposal(self._initial(rng), "start")
         with _blas().limit(limits=1, user_api="blas"):
@@ -101,6 +103,9 @@ class GaussianProcessSearch(Strategy):
         if trial.status == "done":
             before.append(trial.values)
             self.violations[trial.id] = trial.violation
+            self.first.setdefault(trial.id, trial.reached)
+        elif trial.status == "pruned":
+            self.pruned.add(trial.id)
         else:
             self.failed.add(trial.id)
         self.later.observe(trial)
@@ -175,9 +180,9 @@ class GaussianProcessSearch(Strategy):
 
     def losses(self, numbers: list[int], generator: np.random.Generator) -> Array:
         """Return one loss (N,) per finished trial, comparable over budgets and objectives."""
-        observed = [n for n in numbers if n not in self.failed]
+        observed = [n for n in numbers if n not in self.failed and n not in self.pruned]
         last = np.array([self.results[n][-1] for n in observed], dtype=np.float64)
-        reached = np.array([len(self.results[n]) - 1 for n in observed])
+        reached = np.array([self.first[n] + len(self.results[n]) - 1 for n in observed])
         # Exact powers of two, so that huge losses neither overflow nor all reach the clip.
         half = np.median(np.abs(last) / 2, axis=0)  # half: the sum of two must not overflow
         powers = np.maximum(np.frexp(half)[1] + 1 - math.frexp(_LARGE)[1], 0)
@@ -185,6 +190,8 @@ class GaussianProcessSearch(Strategy):
         joined = dict(
             zip(observed, joint(np.clip(table, -_LARGEST, _LARGEST), generator), strict=True)
         )
+        # Pruned trials are among the worse half of the others: the middle of that half.
+        joined |= dict.fromkeys(self.pruned, float(np.quantile(list(joined.values()), 0.75)))
         return beyond_limits(
             [joined.get(n) for n in numbers], [self.violations.get(n, 0.0) for n in numbers]
         )
@@ -195,15 +202,18 @@ class GaussianProcessSearch(Strategy):
         Args:
             powers: (objectives,) powers of two that the losses are divided by.
         """
-        stages = max(len(values) for values in self.results.values())
+        by_stage = [
+            dict(enumerate(self.results[n], start=first)) for n, first in self.first.items()
+        ]
+        stages = 1 + max(stage for values in by_stage for stage in values)
         shifts = np.zeros((stages, len(powers)))
         for stage in reversed(range(stages - 1)):
-            pairs = [values for values in self.results.values() if len(values) > stage + 1]
             change = [
                 np.subtract(np.ldexp(values[stage + 1], -powers), np.ldexp(values[stage], -powers))
-                for values in pairs
+                for values in by_stage
+                if stage in values and stage + 1 in values
             ]
-            shifts[stage] = shifts[stage + 1] + np.median(change, axis=0)
+            shifts[stage] = shifts[stage + 1] + (np.median(change, axis=0) if change else 0.0)
         return shifts
 
 
