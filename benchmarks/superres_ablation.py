@@ -36,7 +36,7 @@ from scitoolkit.core.model_folder import ModelFolder
 from scitoolkit.superresolution import SuperresolutionSurrogate, check
 from scitoolkit.superresolution.config import SuperresolutionConfig
 from scitoolkit.superresolution.evaluation import evaluate
-from scitoolkit.superresolution.pipeline import equations_of
+from scitoolkit.superresolution.preparation import equations_of
 from scitoolkit.superresolution.simulations import open_simulations
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -196,9 +196,7 @@ class Wrapped:
     def __init__(self, surrogate: SuperresolutionSurrogate) -> None:
         head = surrogate.header
         self.period = head.periods[-1]
-        self.inner = SuperresolutionSurrogate(
-            replace(head, periods=(None, None, None)), surrogate.model, surrogate.config
-        )
+        self.inner = SuperresolutionSurrogate(surrogate.members[0].in_box((None, None, None)))
         nodes = round(self.period / head.spacing[-1]) * head.layout.every[-1]
         whole = replace(head.layout, whole=(True,) * 3, size=(*head.layout.size[:-1], nodes))
         self.header = replace(head, layout=whole)

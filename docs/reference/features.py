@@ -52,6 +52,11 @@ def method(*names: str) -> Probe:
     return probe
 
 
+def either(*probes: Probe) -> Probe:
+    """Return the probe for the first of some probes that finds something."""
+    return lambda job: next(filter(None, (probe(job) for probe in probes)), "")
+
+
 def imports(*names: str) -> Probe:
     """Return the probe for the first of some functions or classes that a domain imports."""
 
@@ -67,12 +72,12 @@ FEATURES: Mapping[str, Probe] = {
     "folder of a model with checksums": imports("ModelFolder"),
     "`validate` beyond the schema": method("validate"),
     "splits that leak are refused": imports("require_no_leak"),
-    "units converted at reading": key("data.units", "data.labels"),
+    "units converted at reading": either(key("data.units", "data.labels"), imports("as_trained")),
     "fine-tuning from a trained model": key("start", "low_rank.of"),
     "low rank from trained weights": key("low_rank"),
     "weights in few bits": key("weights_dtype"),
     "samples of a generator": key("data.generator", "data.stream"),
-    "several networks": key("uncertainty.members", "ensemble"),
+    "several networks": key("uncertainty.members", "members", "ensemble"),
     "intervals": key("uncertainty.coverage", "intervals"),
     # A search asks for trials only of jobs that also tell their cost.
     "trial of a search scored by the domain": method("search_cost"),
@@ -96,17 +101,13 @@ REASONS: Mapping[tuple[str, tuple[str, ...]], str] = {
     ("splits that leak are refused", ("mesh_transport",)): (
         "Simulations are split whole, each in one file."
     ),
-    ("units converted at reading", ("superresolution",)): (
-        "Constants of the residual equations are in the units of the file, so that a file in other "
-        "units than the training's is refused."
-    ),
     ("units converted at reading", ("graphs", "mesh_transport")): (
         "Arrays of graphs have no standard attribute for units."
     ),
     ("fine-tuning from a trained model", ("forecasting",)): (
         "Closed forms are fitted again in seconds; nets of POD coefficients depend on the modes."
     ),
-    ("fine-tuning from a trained model", ("superresolution", "graphs", "mesh_transport")): (
+    ("fine-tuning from a trained model", ("graphs", "mesh_transport")): (
         "Not built; `Trainer.fit` takes a loaded model from Python."
     ),
     ("low rank from trained weights", ("superresolution",)): "Not built.",
@@ -132,7 +133,6 @@ REASONS: Mapping[tuple[str, tuple[str, ...]], str] = {
     ("samples of a generator", ("mesh_transport",)): (
         "Trajectories are generated and stored before the training (datasets/mesh_diffusion)."
     ),
-    ("several networks", ("superresolution",)): "Not built; train several runs by `--multirun`.",
     ("several networks", ("potentials",)): (
         "A committee is trained where it selects configurations: `data.teaching`."
     ),

@@ -27,6 +27,8 @@ FOLDER, WEIGHTS, RECORD = "model", "weights.safetensors", "fit.json"
 CONFIG, METRICS, FACTS = "config.yaml", "metrics.json", "facts.json"
 HEADER = "scitoolkit"
 """Key of the measured numbers in the header of the weights."""
+FORMER = "model.json"
+"""File that held them instead, in folders of super-resolution before version 0.3."""
 
 
 class ModelFolder:
@@ -86,6 +88,8 @@ class ModelFolder:
             ) from None
         except ValueError as error:
             raise DataError(f"damaged ({error})", where=str(path)) from None
+        if (self.path / FORMER).exists() and "parts" in record:
+            record["samples"] = record.pop("parts")  # numbers of simulations, not ends of ranges
         return record
 
     def save_facts(self, facts: DataFacts) -> None:
@@ -150,14 +154,20 @@ class ModelFolder:
         """
         from safetensors import SafetensorError, safe_open
 
+        former = self.path / FORMER
         try:
             with safe_open(str(self.weights), framework="pt") as file:
-                header: dict[str, Any] = json.loads((file.metadata() or {})[HEADER])
+                stated = (file.metadata() or {}).get(HEADER)
+            if stated is None and former.exists():
+                stated = former.read_text(encoding="utf-8")
+            if stated is None:
+                raise ValueError("no description of the model in the header")
+            header: dict[str, Any] = json.loads(stated)
         except FileNotFoundError:
             raise CheckpointError(
                 "no weights in this folder", where=str(self.weights), fix="scitoolkit train CONFIG"
             ) from None
-        except (OSError, SafetensorError, KeyError, ValueError) as error:
+        except (OSError, SafetensorError, ValueError) as error:
             raise CheckpointError(f"cannot be read ({error})", where=str(self.weights)) from None
         return header
 

@@ -49,11 +49,11 @@ from scitoolkit.emulation.symmetries import Symmetries
 from scitoolkit.emulation.task import EmulationTask, cell_weights
 from scitoolkit.emulation.transfer import checked_widths, on_grid
 from scitoolkit.emulation.variables import Layout
-from scitoolkit.io.campaign.content import content_of, require_same_content
 from scitoolkit.io.campaign.leaks import require_no_leak
 from scitoolkit.io.loader import PlannedLoader
 from scitoolkit.io.loader.streamed import ReservoirLoader
 from scitoolkit.surrogate import Opened, Stages, Start, Trained, start
+from scitoolkit.surrogate.lifecycle import record_content
 from scitoolkit.surrogate.stages import Parts, Rows
 from scitoolkit.training import current_rank, world_size
 
@@ -245,15 +245,10 @@ class EmulationStages(Stages):
         self, config: EmulationConfig, opened: Opened, run: RunDirectory, resume: bool
     ) -> None:
         """Store statistics, and rows and content of the files; compare those of a resumed run."""
-        stored, now = run.path / "content.json", content_of(opened.data.campaign)
         if current_rank() == 0:
             text = json.dumps(statistics_of(opened).to_json(), indent=1) + "\n"
             write_atomic(run.path / "statistics.json", text)
-        if resume and stored.exists():
-            before = json.loads(stored.read_text())
-            require_same_content(before, now, f"{opened.data.where}, in the resumed run")
-        elif current_rank() == 0:
-            write_atomic(stored, json.dumps(now) + "\n")
+        record_content(run, opened.data.campaign, opened.data.where, resume=resume)
 
     def calibrate(
         self, config: EmulationConfig, opened: Opened, model: AnyEmulator, folder: Path

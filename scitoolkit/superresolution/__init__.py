@@ -33,18 +33,7 @@ _HOMES = {
     "check": "checking",
     "stream": "predict",
 }
-__all__ = [
-    "PDE",
-    "CheckReport",
-    "MeshfreeFlowNet",
-    "QueryableField",
-    "Residuals",
-    "SuperresolutionConfig",
-    "SuperresolutionJob",
-    "SuperresolutionSurrogate",
-    "check",
-    "stream",
-]
+__all__ = [*_HOMES]
 
 __getattr__: Callable[[str], Any] = lazy_names(__name__, _HOMES)
 __dir__: Callable[[], list[str]] = public_dir(globals())

@@ -18,6 +18,7 @@ from scitoolkit.core.config import Config, DataPath, refuse_unused
 from scitoolkit.core.job_config import SeededConfig
 from scitoolkit.core.plugins import Choice, Kind
 from scitoolkit.io.campaign.split import CampaignSplit
+from scitoolkit.surrogate.start_config import TrainedStart
 from scitoolkit.training.config import TrainingConfig
 
 
@@ -287,6 +288,8 @@ class SuperresolutionConfig(SeededConfig):
         spectrum: a held-out simulation, from which the power spectrum of predictions along the last
             periodic dim is corrected (`refined` in reports, and in the output of `predict`) without
             changing phases.
+        members: networks of an ensemble, whose outputs are averaged.
+        start: trained weights to begin from.
         weights_dtype: dtype of the stored weights; float16 halves the file, int8 quarters it.
     """
 
@@ -303,6 +306,8 @@ class SuperresolutionConfig(SeededConfig):
     boundary_weight: NonNegativeFloat = 0.0
     loss: Literal["l1", "l2"] = "l1"
     spectrum: DataPath | None = None
+    members: PositiveInt = 1
+    start: TrainedStart | None = None
     weights_dtype: Literal["float32", "float16", "int8"] = "float32"
     training: TrainingConfig = TrainingConfig()
 

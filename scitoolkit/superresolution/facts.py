@@ -13,6 +13,8 @@ from scitoolkit.core.data_facts import DataFacts, Dim, Var
 from scitoolkit.core.errors import DataError
 from scitoolkit.io.facts import convert, convert_coordinate, of_dataset, seconds_of, step_of
 
+ACCEPTS = Accepts(grid="any", uneven=True, step="any")
+"""One value has no step, and a file may name the time as it likes if the grid takes it."""
 SPACING_FACTOR = 1.1
 """Ratio of steps beyond which a time is refused: the model has not seen such a change."""
 
@@ -52,10 +54,9 @@ def as_trained(
     facts = fields_facts(dataset, [f for f in fields if f in dataset.data_vars])
     expected = _coarsened(trained, every)
     dims = {d.name: d for d in facts.dims}
-    differences = problems(facts, Accepts(uneven=True))
-    # One value has no step, and a file may name the time as it likes if the grid takes it.
-    differences += compare(expected, facts, Accepts(grid="any", uneven=True, step="any"))
-    refuse(differences, where)
+    differences = [*problems(facts, ACCEPTS), *compare(expected, facts, ACCEPTS)]
+    # Opening the files told what is converted.
+    refuse([d for d in differences if d.level == "error"], where)
     for dim in expected.dims:
         if dim.name in dims:
             dataset = convert_coordinate(dataset, dim, dims[dim.name], where)

@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import ClassVar
 
 from scitoolkit.core.errors import ConfigError
-from scitoolkit.core.job import CHAOTIC, Artifacts, Finding, PipelineJob
-from scitoolkit.core.traced import TracedFunction
+from scitoolkit.core.job import CHAOTIC, Artifacts
 from scitoolkit.superresolution.config import SuperresolutionConfig
-from scitoolkit.training import TrainingJob
+from scitoolkit.surrogate import StagesAt, SurrogateJob
 
 
-class SuperresolutionJob(PipelineJob, TrainingJob):
+class SuperresolutionJob(SurrogateJob):
     """Training, evaluation and prediction of continuous super-resolution."""
 
     config_class: ClassVar[type[SuperresolutionConfig]] = SuperresolutionConfig
-    pipeline_name: ClassVar[str] = "scitoolkit.superresolution.pipeline"
+    stages = StagesAt("scitoolkit.superresolution.stages:SuperresolutionStages")
     task: ClassVar[str] = "superres"
     starter_name: ClassVar[str] = "scitoolkit.superresolution.starter:starter"
 
-    def validate(self, config: SuperresolutionConfig) -> Sequence[Finding]:
-        """Check the equations on the training data."""
-        if not config.pde.equations:
-            return super().validate(config)
-        from scitoolkit.superresolution import pipeline
+    def predict(self, directory: Path, source: Path, output: Path) -> None:
+        """Refine a coarse file to the resolution of the training."""
+        from scitoolkit.superresolution.stages import predict_file
 
-        return [*super().validate(config), *pipeline.validate(config)]
+        predict_file(directory, source, output)
 
     def check_divisible(self, directory: Path, command: str, steps: int | None = None) -> None:
         """Check that a command can use several processes, as predictions can.
@@ -49,12 +45,6 @@ class SuperresolutionJob(PipelineJob, TrainingJob):
         from scitoolkit.training.ranks.rounds import joined_to_share
 
         return joined_to_share()
-
-    def traced(self, directory: Path) -> Sequence[TracedFunction]:
-        """Return the surrogate as functions of arrays for export to C."""
-        from scitoolkit.superresolution.traced import traced
-
-        return traced(directory)
 
     def artifacts(self, directory: Path) -> Artifacts:
         """Return the files to publish; repeated trainings differ between processors."""

@@ -25,6 +25,7 @@ from scitoolkit.io.campaign.parameters import parameter_values
 from scitoolkit.io.campaign.split import SplitRows, split_campaign
 from scitoolkit.io.roles import TIME_NAMES
 from scitoolkit.io.split import SPLITS
+from scitoolkit.superresolution.checking import CheckReport
 from scitoolkit.superresolution.config import FieldsConfig, SuperresolutionConfig
 
 _OPENED = 64
@@ -38,11 +39,15 @@ class Simulations:
         opened: the campaign.
         in_memory: whether values are loaded and cached.
         where: the files, for messages.
+        parts: numbers of the simulations of each part; empty unless opened to train.
+        report: the equations on the first training simulation, once they are checked.
     """
 
     opened: OpenCampaign
     in_memory: bool
     where: str
+    parts: dict[str, list[int]] = field(default_factory=dict)
+    report: CheckReport | None = None
     _kept: OrderedDict[int, xr.Dataset] = field(default_factory=OrderedDict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 

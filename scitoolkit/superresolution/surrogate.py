@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from logging import Logger
 from pathlib import Path
 from typing import Any
@@ -12,202 +10,90 @@ from typing import Any
 import numpy as np
 import torch
 import xarray as xr
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from scitoolkit.core.devices import device_of, to_host
-from scitoolkit.core.errors import CheckpointError, DataError
-from scitoolkit.core.files import replacing, write_atomic
+from scitoolkit.core.errors import DataError
 from scitoolkit.core.log import get_logger
+from scitoolkit.core.model_folder import ModelFolder
 from scitoolkit.ops import taylor
-from scitoolkit.superresolution.config import EncoderConfig, ModelConfig
-from scitoolkit.superresolution.crops import Layout
-from scitoolkit.superresolution.decoder import Decoder
+from scitoolkit.superresolution.config import ModelConfig
 from scitoolkit.superresolution.differentiate import is_even
-from scitoolkit.superresolution.encoder import Encoder
 from scitoolkit.superresolution.equations import PDE
 from scitoolkit.superresolution.grid import Grid, grid_of, values_of
 from scitoolkit.superresolution.masked import filled
 from scitoolkit.superresolution.mirrors import Encoded, Reflection, reflections
-from scitoolkit.superresolution.model import MeshfreeFlowNet
-from scitoolkit.superresolution.resunet import ResidualUNet
+from scitoolkit.superresolution.network import FieldNetwork, Header
 from scitoolkit.superresolution.task import Physics
-from scitoolkit.training.rounded_weights import restored, rounded
+from scitoolkit.surrogate.ensemble import Members, members_of
+from scitoolkit.surrogate.lifecycle import rebuilt, save_model
 
 Array = np.ndarray
-WEIGHTS, HEADER = "weights.safetensors", "model.json"
 CHUNK = 32768
 _SPACING_TOLERANCE = 0.1
 log: Logger = get_logger(__name__)
 
 
-@dataclass(frozen=True)
-class Header:
-    """Description of the training data of a model.
-
-    Attributes:
-        fields, units: of the channels.
-        dims, dim_units: of the coordinates.
-        periods: length of each periodic dim, None for others.
-        layout: of a training crop.
-        extents: (first, last) coordinate of each dim of the training file.
-        spacing: mean distance of low-resolution nodes of each dim.
-        mean, std: of each field.
-        scales: {equation: size of its terms}.
-        constants: {name: value} in the equations.
-        mirrors: {dim: fields that change sign when the dim is reversed}.
-    """
-
-    fields: tuple[str, ...]
-    units: tuple[str, ...]
-    dims: tuple[str, ...]
-    dim_units: tuple[str, ...]
-    periods: tuple[float | None, ...]
-    layout: Layout
-    extents: tuple[tuple[float, float], ...]
-    spacing: tuple[float, ...]
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-    scales: Mapping[str, float]
-    constants: Mapping[str, float]
-    mirrors: Mapping[str, Sequence[str]] = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return JSON types."""
-        return {**vars(self), "layout": vars(self.layout)}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Header:
-        """Return the header of a result of `to_json`."""
-        plain = {k: _tuples(v) for k, v in data.items()}
-        layout = Layout(**{k: tuple(v) for k, v in data["layout"].items()})
-        return cls(**{**plain, "layout": layout})
-
-    @property
-    def window(self) -> tuple[int, ...]:
-        """Number of low-resolution nodes of a crop in each dim."""
-        out = []
-        for size, every, whole, period in zip(
-            self.layout.size, self.layout.every, self.layout.whole, self.periods, strict=True
-        ):
-            closed = whole and period is not None
-            out.append(size // every if closed else (size - 1) // every + 1)
-        return tuple(out)
-
-    @property
-    def closed(self) -> tuple[bool, ...]:
-        """Which dims the model treats as periodic: periodic dims that crops span."""
-        return tuple(
-            w and p is not None for w, p in zip(self.layout.whole, self.periods, strict=True)
-        )
+def description(header: Header, config: ModelConfig, members: int) -> dict[str, Any]:
+    """Return what `untrained` builds a model from, as JSON types."""
+    return {"header": header.to_json(), "model": config.model_dump(mode="json"), "members": members}
 
 
-def _tuples(value: Any) -> Any:
-    return tuple(_tuples(v) for v in value) if isinstance(value, list) else value
+def untrained(measured: Mapping[str, Any]) -> FieldNetwork | Members:
+    """Return the model of a `description`, without its weights."""
+    header = Header.from_json(measured["header"])
+    config = ModelConfig.model_validate(measured["model"])
+    # Models that were stored before there were ensembles have one member.
+    return joined([FieldNetwork(header, config) for _ in range(measured.get("members", 1))])
 
 
-def build_encoder(
-    config: EncoderConfig, channels_in: int, dims: Sequence[str], periodic: Sequence[bool]
-) -> Encoder | ResidualUNet:
-    """Return an untrained encoder."""
-    widths, channels = config.widths, config.channels
-    if config.name == "resunet":
-        return ResidualUNet(channels_in, periodic, widths=widths, channels_out=channels)
-    stages = [(s.channels, [s.refine.get(d, 1) for d in dims]) for s in config.stages]
-    return Encoder(
-        channels_in,
-        periodic,
-        widths=widths,
-        blocks=config.blocks,
-        stages=stages,
-        channels_out=channels,
-    )
-
-
-def build(header: Header, config: ModelConfig) -> MeshfreeFlowNet:
-    """Return an untrained model."""
-    dims, closed = header.dims, header.closed
-    extents = [
-        extent if walled else None
-        for extent, walled in zip(header.extents, header.layout.walled, strict=True)
-    ]
-    channels_in = len(header.fields) + sum(e is not None for e in extents)
-    encoder = build_encoder(config.encoder, channels_in, dims, closed)
-    decoder = Decoder(
-        len(dims), config.encoder.channels, len(header.fields), **config.decoder.arguments()
-    )
-    return MeshfreeFlowNet(
-        encoder,
-        decoder,
-        periods=[p if c else None for p, c in zip(header.periods, closed, strict=True)],
-        extents=extents,
-        mean=torch.tensor(header.mean),
-        std=torch.tensor(header.std),
-        weights=config.blend,
-        interpolate=config.interpolate,
-    )
+def joined(members: Sequence[FieldNetwork]) -> FieldNetwork | Members:
+    """Return the ensemble of some networks; a single one as it is."""
+    return members[0] if len(members) == 1 else Members(members)
 
 
 class SuperresolutionSurrogate:
     """Trained model from coarse fields to continuous fields.
 
     Args:
+        model: the network, or the members of an ensemble.
+
+    Attributes:
+        members: the networks, whose outputs are averaged.
         header: description of the training data.
-        model: the network.
-        config: its architecture, saved with the weights.
+        config: the architecture.
     """
 
-    def __init__(self, header: Header, model: MeshfreeFlowNet, config: ModelConfig) -> None:
-        self.header: Header = header
-        self.model: MeshfreeFlowNet = model.eval()
-        self.config: ModelConfig = config
+    def __init__(self, model: nn.Module) -> None:
+        self.model: nn.Module = model.eval()
+        self.members: list[FieldNetwork] = [
+            m for m in members_of(model) if isinstance(m, FieldNetwork)
+        ]
+        self.header: Header = self.members[0].header
+        self.config: ModelConfig = self.members[0].config
 
     # --- on disk ----------------------------------------------------------------------------
 
     def save(self, folder: Path, dtype: str = "float32") -> None:
-        """Write weights and header.
+        """Write the weights, with the header.
 
         Args:
             folder: the destination.
             dtype: of the weights: float32, float16 or int8; see `rounded_weights`. The
                 normalisation stays float32.
         """
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        state = {k: v.contiguous() for k, v in self.model.state_dict().items()}
-        state = rounded(state, state.keys() - {"mean", "std"}, dtype)
-        with replacing(folder / WEIGHTS, SafetensorError) as temporary:
-            save_file(state, temporary)
-        head = {"header": self.header.to_json(), "model": self.config.model_dump(mode="json")}
-        write_atomic(folder / HEADER, json.dumps(head, indent=1) + "\n")
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        measured = description(self.header, self.config, len(self.members))
+        save_model(self.model, ModelFolder(folder), measured, dtype)
 
     @classmethod
     def load(cls, folder: Path) -> SuperresolutionSurrogate:
-        """Read a model written by `save`.
+        """Read a model written by `save` or by a training.
 
         Raises:
             CheckpointError: missing or damaged files, or weights of another architecture.
         """
-        folder = Path(folder)
-        try:
-            head = json.loads((folder / HEADER).read_text(encoding="utf-8"))
-            header = Header.from_json(head["header"])
-            config = ModelConfig.model_validate(head["model"])
-            state = restored(load_file(folder / WEIGHTS))
-        except FileNotFoundError as error:
-            raise CheckpointError("no trained model", where=str(error.filename)) from None
-        except (ValueError, KeyError, TypeError, SafetensorError, OSError) as error:
-            text = " ".join(str(error).split())[:200]
-            raise CheckpointError(f"damaged ({text})", where=str(folder)) from None
-        model = build(header, config)
-        try:
-            model.load_state_dict(state)
-        except RuntimeError as error:
-            raise CheckpointError(
-                f"the weights do not fit ({str(error).splitlines()[-1].strip()})", where=str(folder)
-            ) from None
-        return cls(header, model, config)
+        return cls(rebuilt(ModelFolder(folder), untrained))
 
     # --- in use -----------------------------------------------------------------------------
 
@@ -235,10 +121,7 @@ class SuperresolutionSurrogate:
                 periods[axis] = length
         if periods == list(self.header.periods):
             return self
-        header = replace(self.header, periods=tuple(periods))
-        model = build(header, self.config)
-        model.load_state_dict(self.model.state_dict())
-        return SuperresolutionSurrogate(header, model, self.config)
+        return SuperresolutionSurrogate(joined([m.in_box(periods) for m in self.members]))
 
     def coarse(
         self,
@@ -320,7 +203,7 @@ class QueryableField:
         head = surrogate.header
         mirrors = head.mirrors if surrogate.config.average else {}
         self.reflections: list[Reflection] = reflections(mirrors, head.dims, head.fields)
-        self._cached: tuple[tuple[int, ...], Encoded, Array] | None = None
+        self._cached: tuple[tuple[int, ...], list[Encoded], Array] | None = None
         self.sizes: tuple[int, ...] = tuple(
             count if whole else min(window, count)
             for count, window, whole in zip(
@@ -366,8 +249,8 @@ class QueryableField:
                 starts[:, axis] = np.clip(cell - (size - 2) // 2, 0, len(nodes) - size)
         return starts
 
-    def latent(self, start: Sequence[int] | np.ndarray) -> tuple[Encoded, Array]:
-        """Return the encoded window that starts at a node, and the origin of its coordinates."""
+    def latent(self, start: Sequence[int] | np.ndarray) -> tuple[list[Encoded], Array]:
+        """Return the window that starts at a node, encoded by each member, and its origin."""
         key = tuple(int(s) for s in start)
         if self._cached is None or self._cached[0] != key:
             parts = tuple(slice(s, s + n) for s, n in zip(key, self.sizes, strict=True))
@@ -386,11 +269,13 @@ class QueryableField:
                 torch.from_numpy((n - o).astype(np.float32))[None]
                 for n, o in zip(nodes, origin, strict=True)
             ]
-            model = self.surrogate.model
-            device = device_of(model)
+            device = device_of(self.surrogate.model)
             tensors = [nodes_of_dim.to(device) for nodes_of_dim in tensors]
             with torch.no_grad():
-                encoded = Encoded(model, low.to(device), tensors, self.reflections)
+                low = low.to(device)
+                encoded = [
+                    Encoded(m, low, tensors, self.reflections) for m in self.surrogate.members
+                ]
             self._cached = (key, encoded, origin)
         return self._cached[1], self._cached[2]
 
@@ -428,10 +313,11 @@ class QueryableField:
                 out[:, part] = self._ask(encoded, points[part] - origin, plan)
         return out
 
-    def _ask(self, encoded: Encoded, points: Array, plan: taylor.Plan | None) -> Array:
+    def _ask(self, encoded: list[Encoded], points: Array, plan: taylor.Plan | None) -> Array:
         with torch.no_grad():
             x: Tensor = torch.from_numpy(points.astype(np.float32))[None]
-            return to_host(encoded.query(x.to(device_of(self.surrogate.model)), plan)[:, 0])
+            x = x.to(device_of(self.surrogate.model))
+            return to_host(torch.stack([e.query(x, plan)[:, 0] for e in encoded]).mean(0))
 
     def _by_window(self, points: Array) -> Iterator[tuple[Array, Array]]:
         starts, inverse = np.unique(self.windows(points), axis=0, return_inverse=True)

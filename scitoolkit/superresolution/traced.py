@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from logging import Logger
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,36 +17,35 @@ from torch import Tensor, nn
 
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.log import get_logger
-from scitoolkit.core.model_folder import ModelFolder
 from scitoolkit.core.traced import ArraySpec, TracedFunction
 from scitoolkit.superresolution.config import SuperresolutionConfig
 from scitoolkit.superresolution.mirrors import Encoded, Reflection, reflections
 from scitoolkit.superresolution.model import LatentGrid, MeshfreeFlowNet
+from scitoolkit.superresolution.network import Header
 from scitoolkit.superresolution.simulations import open_simulations
-from scitoolkit.superresolution.surrogate import Header, SuperresolutionSurrogate
+from scitoolkit.superresolution.surrogate import SuperresolutionSurrogate
 
 log: Logger = get_logger(__name__)
 POINTS = 64
 """Points of the comparison with the model."""
 
 
-def traced(directory: Path) -> Sequence[TracedFunction]:
-    """Return `encode` and `decode` of a run or surrogate.
+def traced(config: SuperresolutionConfig, model: nn.Module) -> Sequence[TracedFunction]:
+    """Return `encode` and `decode` of a trained model.
 
     Raises:
         ConfigError: the configuration has `spectrum`.
     """
-    folder = ModelFolder(directory)
-    config = folder.config(SuperresolutionConfig)
     if config.spectrum is not None:
         raise ConfigError(
             "the spectral correction needs whole fields, but exported functions evaluate points",
-            where=f"{folder.path}: spectrum",
+            where="spectrum",
             fix="export a run without spectrum",
         )
-    found = SuperresolutionSurrogate.load(folder.path)
-    head = found.header
-    chosen = reflections(head.mirrors if found.config.average else {}, head.dims, head.fields)
+    surrogate = SuperresolutionSurrogate(model)
+    head = surrogate.header
+    chosen = reflections(head.mirrors if surrogate.config.average else {}, head.dims, head.fields)
+    members = surrogate.members
     low, high = _box(config, head)
     window, nodes = head.window, _typical_nodes(head)
     fields = ArraySpec(
@@ -64,8 +63,9 @@ def traced(directory: Path) -> Sequence[TracedFunction]:
     generator = np.random.default_rng(0)
     shape = (1, len(head.fields), *[1] * len(window))
     noise = generator.normal(size=(2, len(head.fields), *window))
-    coarse = np.reshape(head.mean, shape) + 0.5 * np.reshape(head.std, shape) * noise
-    encode = _Encode(found.model, chosen)
+    mean, std = (b.double().numpy().reshape(shape) for b in (members[0].mean, members[0].std))
+    coarse = mean + 0.5 * std * noise
+    encode = _Encode(members, chosen)
     given = [torch.from_numpy(a.astype(np.float32)) for a in (coarse[:1], *nodes)]
     with torch.no_grad():
         latent = encode(*given)
@@ -82,7 +82,7 @@ def traced(directory: Path) -> Sequence[TracedFunction]:
     return [
         TracedFunction(encode, [fields, *places], [vectors], [coarse, *nodes], "encode"),
         TracedFunction(
-            _Decode(found.model, chosen),
+            _Decode(members, chosen),
             decode,
             [out],
             [latent[0].numpy(), *nodes, points],
@@ -92,37 +92,45 @@ def traced(directory: Path) -> Sequence[TracedFunction]:
 
 
 class _Encode(nn.Module):
-    """From (B, fields, ...) and nodes (n,) per dim to latent grids (B, image, channel, ...)."""
+    """From (B, fields, ...) and nodes (n,) per dim to latent grids (B, image, channel, ...).
 
-    def __init__(self, model: MeshfreeFlowNet, chosen: Sequence[Reflection]) -> None:
+    The images of every member of an ensemble follow each other.
+    """
+
+    def __init__(self, members: Sequence[MeshfreeFlowNet], chosen: Sequence[Reflection]) -> None:
         super().__init__()
-        self.model, self.chosen = model, chosen
+        self.members, self.chosen = nn.ModuleList(members), chosen
 
     def forward(self, low: Tensor, *nodes: Tensor) -> Tensor:
         batch = [n.expand(low.shape[0], -1) for n in nodes]
-        return torch.stack(
-            [grid.vectors for _, grid, _ in Encoded(self.model, low, batch, self.chosen).parts], 1
-        )
+        members = (m for m in self.members if isinstance(m, MeshfreeFlowNet))
+        encoded = [Encoded(member, low, batch, self.chosen) for member in members]
+        return torch.stack([grid.vectors for one in encoded for _, grid, _ in one.parts], 1)
 
 
 class _Decode(nn.Module):
     """From latent grids (image, channel, ...), nodes (n,) and points (B, d) to (B, fields)."""
 
-    def __init__(self, model: MeshfreeFlowNet, chosen: Sequence[Reflection]) -> None:
+    def __init__(self, members: Sequence[MeshfreeFlowNet], chosen: Sequence[Reflection]) -> None:
         super().__init__()
-        self.model, self.chosen = model, chosen
+        self.members, self.chosen = nn.ModuleList(members), chosen
 
     def forward(self, latent: Tensor, *rest: Tensor) -> Tensor:
         *nodes, points = rest
-        given = iter(latent)
-        encoded = Encoded(
-            self.model,
-            latent.new_zeros((1, len(self.model.mean), *map(len, nodes))),
-            [n[None] for n in nodes],
-            self.chosen,
-            encode=lambda _, places: LatentGrid(next(given)[None], self.model.fine_nodes(places)),
-        )
-        return encoded.query(points[None])[0, 0]
+        images = iter(latent)
+
+        def values(member: Any) -> Tensor:
+            encoded = Encoded(
+                member,
+                latent.new_zeros((1, len(member.mean), *map(len, nodes))),
+                [n[None] for n in nodes],
+                self.chosen,
+                encode=lambda _, at: LatentGrid(next(images)[None], member.fine_nodes(at)),
+            )
+            return encoded.query(points[None])[0, 0]
+
+        out = [values(member) for member in self.members]
+        return out[0] if len(out) == 1 else torch.stack(out).mean(0)
 
 
 def _typical_nodes(head: Header) -> list[np.ndarray]:

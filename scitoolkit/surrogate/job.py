@@ -56,10 +56,10 @@ class SurrogateJob(TrainingJob):
 
     def validate(self, config: Any) -> Sequence[Finding]:
         """Open the data and report what is wrong with them."""
-        from scitoolkit.surrogate.lifecycle import close
+        from scitoolkit.surrogate.lifecycle import close, opened
         from scitoolkit.surrogate.stages import Examines
 
-        data = self.stages.open(config, config.data.path)
+        data = opened(self.stages, config, config.data.path, keep=False)
         try:
             facts, accepts = self.stages.facts(config, data), self.stages.accepts(config)
             findings = [
@@ -81,7 +81,7 @@ class SurrogateJob(TrainingJob):
             begun = start(self.stages, config, Path(folder), sample=True)
             try:
                 loader, opened = begun.loaders["train"], begun.opened
-                loss, _ = begun.task.loss(first_batch(loader))
+                loss, parts = begun.task.loss(first_batch(loader))
                 told = self.stages.describe(opened) if isinstance(self.stages, Describes) else {}
                 explain = getattr(loader, "explain", None)
                 return {
@@ -90,6 +90,7 @@ class SurrogateJob(TrainingJob):
                     "samples": sizes(opened.parts),
                     "parameters": sum(p.numel() for p in begun.model.parameters()),
                     "first_loss": float(loss.detach()),
+                    **({"parts": {k: float(v) for k, v in parts.items()}} if parts else {}),
                     **({"loader": explain()} if explain else {}),
                 }
             finally:

@@ -23,10 +23,13 @@ from scitoolkit.core.data_differences import Accepts, compare, problems, refuse
 from scitoolkit.core.data_facts import DataFacts
 from scitoolkit.core.devices import placed
 from scitoolkit.core.errors import CheckpointError, DataError
+from scitoolkit.core.files import write_atomic
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.model_folder import ModelFolder
 from scitoolkit.core.results import Results
 from scitoolkit.core.run_directory import RunDirectory
+from scitoolkit.io.campaign import Campaign
+from scitoolkit.io.campaign.content import content_of, require_same_content
 from scitoolkit.io.fields import write_fields
 from scitoolkit.io.loader import ArraySource, BatchLoader, PlannedLoader
 from scitoolkit.io.loader.cursor import tensors
@@ -95,6 +98,13 @@ def source_path(stages: Stages, config: Any, directory: Path | None) -> Any:
     return config.data.path
 
 
+def opened(stages: Stages, config: Any, path: Any, keep: bool | None) -> Any:
+    """Return opened data without a look at their facts; see `open_checked`."""
+    if keep is not None and isinstance(stages, Indexes):
+        return stages.open_indexed(config, path, keep)
+    return stages.open(config, path)
+
+
 def open_checked(
     stages: Stages,
     config: Any,
@@ -117,10 +127,7 @@ def open_checked(
     Raises:
         DataError: with every difference that changes the result, both sides and the remedy.
     """
-    if keep is not None and isinstance(stages, Indexes):
-        data = stages.open_indexed(config, path, keep)
-    else:
-        data = stages.open(config, path)
+    data = opened(stages, config, path, keep)
     try:
         facts, accepts = stages.facts(config, data), stages.accepts(config)
         differences = problems(facts, accepts)
@@ -249,6 +256,19 @@ def record_data(
         stages.record(config, opened, run, resume)
 
 
+def record_content(run: RunDirectory, campaign: Campaign, where: str, *, resume: bool) -> None:
+    """Store rows and content of the files of a run; compare those of a resumed run.
+
+    Raises:
+        DataError: the files changed since the run began.
+    """
+    stored, now = run.path / "content.json", content_of(campaign)
+    if resume and stored.exists():
+        require_same_content(json.loads(stored.read_text()), now, f"{where}, in the resumed run")
+    elif current_rank() == 0:
+        write_atomic(stored, json.dumps(now) + "\n")
+
+
 def fit(
     stages: Stages, config: Any, begun: Start, run: RunDirectory, *, resume: bool = False
 ) -> Trainer:
@@ -354,7 +374,7 @@ def load(stages: Stages, schema: type[Any], directory: Path) -> Trained:
     config: Any = folder.config(schema)
     facts = folder.facts()
     model = rebuilt(folder, lambda measured: build(stages, config, facts, measured))
-    return Trained(config, model, facts, folder)
+    return stages.completed(Trained(config, model, facts, folder))
 
 
 def _full(folder: ModelFolder, model: nn.Module) -> dict[str, Any]:

@@ -119,6 +119,13 @@ class Stages(Protocol):
         `facts` is None for a surrogate that was stored before facts were.
         """
 
+    def completed(self, trained: Trained) -> Trained:
+        """Return a stored surrogate with what its training found out or older folders lack.
+
+        Such as the names of all fields, where the configuration names none; by default as it is.
+        """
+        return trained
+
     def initialise(self, config: Any, opened: Opened, model: Any) -> None:
         """Set buffers and initial weights from training samples; nothing by default."""
 

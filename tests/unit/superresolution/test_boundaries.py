@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 import xarray as xr
+from prepared_crops import prepare
 
 from scitoolkit.core.config import load_config
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.io.fields import write_fields
 from scitoolkit.io.loader.cursor import tensors
 from scitoolkit.superresolution import SuperresolutionConfig
-from scitoolkit.superresolution.pipeline import make_loader, make_task, prepare
 
 
 @pytest.fixture
@@ -58,11 +58,11 @@ def test_an_exact_field_meets_its_boundary_conditions(ramp_job, walled):
     """An untrained model without its decoder interpolates, which is exact for a linear field."""
     config = load_config(SuperresolutionConfig, ramp_job(walled))
     prepared = prepare(config)
-    task = make_task(config, prepared)
+    task = prepared.task
     last = task.model.decoder.linears[-1]
     torch.nn.init.zeros_(last.weight)
     torch.nn.init.zeros_(last.bias)
-    source = make_loader(config, prepared).source
+    source = prepared.loaders["train"].source
     batch = tensors(source.read(np.arange(64)))
     assert set(batch["signs"].ravel().tolist()) == {-1.0, 1.0}
     assert float(task._boundary_loss(batch).detach()) < 1e-5

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import yaml
 from advected_waves import wave_fields
+from prepared_crops import prepare, shape_of
 
 from scitoolkit import api
 from scitoolkit.core.config import load_config
@@ -16,7 +17,6 @@ from scitoolkit.core.starter import DataToStart
 from scitoolkit.io.fields import write_fields
 from scitoolkit.superresolution.config import SuperresolutionConfig
 from scitoolkit.superresolution.crops import CropSource
-from scitoolkit.superresolution.pipeline import make_loader, prepare
 from scitoolkit.superresolution.simulations import Simulations
 
 LEVEL = 100.0
@@ -49,22 +49,22 @@ SPLIT = {"train": 2, "validation": 1, "test": 1}
 
 def test_every_crop_is_a_stretch_of_one_simulation_of_its_part(job_file, campaign):
     prepared = plan(job_file, campaign(), split=SPLIT)
-    assert prepared.parts == {"train": [0, 1], "validation": [2], "test": [3]}
+    assert prepared.opened.parts == {"train": [0, 1], "validation": [2], "test": [3]}
     config = load_config(
         SuperresolutionConfig,
         job_file(crop={"per_epoch": 200, "symmetries": {"shift": [], "mirror": {}}}),
     )
-    source = CropSource(prepared.simulations, [0, 1], prepared.grid, prepared.layout, config.crop)
+    source = CropSource(prepared.opened.data, [0, 1], *shape_of(prepared), config.crop)
     batch = source.read(np.arange(200))
     number = np.rint(batch["low"].mean((1, 2, 3)) / LEVEL).astype(int)
     assert set(number) == {0, 1}
     for crop, n, origin in zip(batch["low"], number, batch["origin"], strict=True):
-        truth = prepared.simulations.dataset(n)
+        truth = prepared.opened.data.dataset(n)
         first = int(np.searchsorted(truth["t"].values, origin[0] - 1e-9))
         assert np.array_equal(crop[0], truth["u"].values[first : first + 9 : 4, ::4])
-    whole = np.concatenate([prepared.simulations.dataset(n)["u"].values.ravel() for n in (0, 1)])
-    assert prepared.header.mean[0] == pytest.approx(whole.astype("f8").mean())
-    assert prepared.header.std[0] == pytest.approx(whole.astype("f8").std())
+    whole = np.concatenate([prepared.opened.data.dataset(n)["u"].values.ravel() for n in (0, 1)])
+    assert prepared.model.mean[0] == pytest.approx(whole.astype("f8").mean())
+    assert prepared.model.std[0] == pytest.approx(whole.astype("f8").std())
 
 
 def test_a_crop_reads_no_more_than_its_box(tmp_path, job_file):
@@ -92,15 +92,15 @@ def test_a_crop_reads_no_more_than_its_box(tmp_path, job_file):
     }
     config = load_config(SuperresolutionConfig, job_file(data=data, **sections))
     made = prepare(config)
-    lazy = Simulations(made.simulations.opened, False, "")
-    source = CropSource(lazy, [0], made.grid, made.layout, config.crop)
+    lazy = Simulations(made.opened.data.opened, False, "")
+    source = CropSource(lazy, [0], *shape_of(made), config.crop)
     counter = lazy.opened.rows["u"].counters()[0]
     before = counter.nbytes
     crops = source.read(np.arange(20))
     # Whole lines of x, twice where a crop wraps around; a frame has 256 of them and not 9.
     assert counter.nbytes - before <= 2 * 20 * 5 * 9 * 384 * 4
-    again = CropSource(made.simulations, [0], made.grid, made.layout, config.crop)
-    assert made.simulations.in_memory
+    again = CropSource(made.opened.data, [0], *shape_of(made), config.crop)
+    assert made.opened.data.in_memory
     assert all(np.array_equal(v, crops[k]) for k, v in again.read(np.arange(20)).items())
 
 
@@ -118,7 +118,7 @@ def test_training_validates_and_is_scored_on_simulations_left_out(job_file, camp
     assert [row[0] for row in table.rows] == ["sim3", "sim4"]
     assert results.metrics["r2_u"] == pytest.approx(np.mean([row[1] for row in table.rows]))
     again = prepare(load_config(SuperresolutionConfig, path))
-    assert again.header.mean == prepare(load_config(SuperresolutionConfig, path)).header.mean
+    assert again.model.mean == prepare(load_config(SuperresolutionConfig, path)).model.mean
 
 
 def test_constants_of_the_equations_are_those_of_all_simulations(job_file, campaign):
@@ -131,9 +131,8 @@ def test_what_cannot_be_divided_or_cut_is_refused(job_file, campaign):
     path = campaign()
     with pytest.raises(ConfigError, match="split"):
         plan(job_file, path, split={**SPLIT, "by": "time"})
-    prepared = plan(job_file, path, crop={"size": {}})
     with pytest.raises(DataError, match=r"sim1(?s:.)*crop\.size\.t"):
-        make_loader(load_config(SuperresolutionConfig, job_file()), prepared)
+        plan(job_file, path, crop={"size": {}})
 
 
 def test_a_starter_for_several_files_divides_simulations(tmp_path, campaign):
@@ -142,4 +141,4 @@ def test_a_starter_for_several_files_divides_simulations(tmp_path, campaign):
     assert config["split"] == {"train": 0.7, "validation": 0.15, "test": 0.15}
     (tmp_path / "own.yaml").write_text(text)
     found = api.check(tmp_path / "own.yaml", [f"run.root={tmp_path}"])
-    assert found["simulations"] == {"train": 2, "validation": 1, "test": 1}
+    assert found["samples"] == {"train": 2, "validation": 1, "test": 1}

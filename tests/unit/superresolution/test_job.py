@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import xarray as xr
 from advected_waves import LENGTH, wave_fields
+from prepared_crops import prepare, shape_of
 
 from scitoolkit import api
 from scitoolkit.core.config import load_config
@@ -17,7 +18,6 @@ from scitoolkit.io.parts import Parts
 from scitoolkit.superresolution import SuperresolutionConfig, SuperresolutionSurrogate, stream
 from scitoolkit.superresolution import predict as prediction
 from scitoolkit.superresolution.crops import CropSource
-from scitoolkit.superresolution.pipeline import make_loader, make_task, prepare
 from scitoolkit.superresolution.simulations import Simulations
 from scitoolkit.superresolution.spectrum import WaveGains
 
@@ -112,7 +112,7 @@ def test_crops_are_functions_of_their_number(job_file):
     path = job_file(crop={"symmetries": {"shift": ["x"], "mirror": {"x": ["u"]}}})
     config = load_config(SuperresolutionConfig, path)
     made = prepare(config)
-    source = CropSource(made.simulations, [0], made.grid, made.layout, config.crop)
+    source = CropSource(made.opened.data, [0], *shape_of(made), config.crop)
     batch, again = source.read(np.arange(12)), source.read(np.array([7]))
     assert all(np.array_equal(batch[k][7:8], again[k]) for k in batch)
     assert set(batch["signs"].ravel()) == {-1.0, 1.0}
@@ -131,10 +131,9 @@ def test_the_training_learns_from_boundary_conditions(job_file):
 def test_lazy_files_are_cropped_as_those_in_memory(job_file):
     config = load_config(SuperresolutionConfig, job_file())
     made = prepare(config)
-    held, lazy = (Simulations(made.simulations.opened, kept, "") for kept in (True, False))
+    held, lazy = (Simulations(made.opened.data.opened, kept, "") for kept in (True, False))
     one, two = (
-        CropSource(s, [0], made.grid, made.layout, config.crop).read(np.arange(3))
-        for s in (held, lazy)
+        CropSource(s, [0], *shape_of(made), config.crop).read(np.arange(3)) for s in (held, lazy)
     )
     assert all(np.array_equal(one[k], two[k]) for k in one)
 
@@ -188,9 +187,9 @@ def test_the_weight_of_the_equations_grows_over_the_warm_up(job_file, seen, shar
     }
     config = load_config(SuperresolutionConfig, job_file(pde=pde))
     made = prepare(config)
-    task = make_task(config, made)
+    task = made.task
     task.model.train().steps_seen.fill_(seen)
-    total, parts = task.loss(next(iter(make_loader(config, made))))
+    total, parts = task.loss(next(iter(made.loaders["train"])))
     added = (total - parts["regression"]).item()
     residual = parts["residual_advection"].item()
     assert added == pytest.approx(0.05 * share * residual, rel=1e-4)

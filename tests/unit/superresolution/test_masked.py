@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import xarray as xr
 from advected_waves import wave_fields
+from prepared_crops import prepare
 
 from scitoolkit import api
 from scitoolkit.core.config import ConfigProblems, load_config
@@ -15,7 +16,6 @@ from scitoolkit.core.starter import DataToStart
 from scitoolkit.io.fields import write_fields
 from scitoolkit.superresolution.config import SuperresolutionConfig
 from scitoolkit.superresolution.masked import cut, filled
-from scitoolkit.superresolution.pipeline import make_loader, prepare
 
 NO_PDE = {"equations": {}, "weight": 0}
 
@@ -57,9 +57,9 @@ def test_statistics_crops_and_points_are_of_valid_nodes(job_file, tmp_path):
     )
     prepared = prepare(config)
     valid = data["u"].values[np.isfinite(data["u"].values)].astype("f8")
-    assert prepared.header.mean[0] == pytest.approx(valid.mean())
-    assert prepared.header.std[0] == pytest.approx(valid.std())
-    for batch in make_loader(config, prepared):
+    assert prepared.model.mean[0] == pytest.approx(valid.mean())
+    assert prepared.model.std[0] == pytest.approx(valid.std())
+    for batch in prepared.loaders["train"]:
         for key in ("low", "values"):
             assert batch[key].min() > 50  # neither NaN nor the 0 of a hidden node
 
@@ -117,7 +117,7 @@ def test_a_mirrored_and_shifted_crop_takes_its_mask_along(job_file, tmp_path):
     crop = {"per_epoch": 40, "points": 64, "symmetries": symmetries}
     path = job(job_file, tmp_path / "ocean.nc", "wet", crop=crop)
     config = load_config(SuperresolutionConfig, path)
-    for batch in make_loader(config, prepare(config)):
+    for batch in prepare(config).loaders["train"]:
         signs = np.asarray(batch["signs"])[:, None]
         assert (np.asarray(batch["values"]) * signs > 50).all()
         assert (np.asarray(batch["low"]) * signs[..., None] > 50).all()

@@ -1,0 +1,131 @@
+"""The network of a super-resolution model, built from a description of its training data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+import torch
+
+from scitoolkit.superresolution.config import EncoderConfig, ModelConfig
+from scitoolkit.superresolution.crops import Layout
+from scitoolkit.superresolution.decoder import Decoder
+from scitoolkit.superresolution.encoder import Encoder
+from scitoolkit.superresolution.model import MeshfreeFlowNet
+from scitoolkit.superresolution.resunet import ResidualUNet
+
+
+@dataclass(frozen=True)
+class Header:
+    """Description of the training data of a model.
+
+    Attributes:
+        fields, units: of the channels.
+        dims, dim_units: of the coordinates.
+        periods: length of each periodic dim, None for others.
+        layout: of a training crop.
+        extents: (first, last) coordinate of each dim of the training file.
+        spacing: mean distance of low-resolution nodes of each dim.
+        scales: {equation: size of its terms}.
+        constants: {name: value} in the equations.
+        mirrors: {dim: fields that change sign when the dim is reversed}.
+    """
+
+    fields: tuple[str, ...]
+    units: tuple[str, ...]
+    dims: tuple[str, ...]
+    dim_units: tuple[str, ...]
+    periods: tuple[float | None, ...]
+    layout: Layout
+    extents: tuple[tuple[float, float], ...]
+    spacing: tuple[float, ...]
+    scales: Mapping[str, float]
+    constants: Mapping[str, float]
+    mirrors: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON types."""
+        return {**vars(self), "layout": vars(self.layout)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Header:
+        """Return the header of a result of `to_json`; mean and std of older ones are buffers."""
+        plain = {f.name: _tuples(data[f.name]) for f in fields(cls) if f.name in data}
+        layout = Layout(**{k: tuple(v) for k, v in data["layout"].items()})
+        return cls(**{**plain, "layout": layout})
+
+    @property
+    def window(self) -> tuple[int, ...]:
+        """Number of low-resolution nodes of a crop in each dim."""
+        out = []
+        for size, every, whole, period in zip(
+            self.layout.size, self.layout.every, self.layout.whole, self.periods, strict=True
+        ):
+            closed = whole and period is not None
+            out.append(size // every if closed else (size - 1) // every + 1)
+        return tuple(out)
+
+    @property
+    def closed(self) -> tuple[bool, ...]:
+        """Which dims the model treats as periodic: periodic dims that crops span."""
+        return tuple(
+            w and p is not None for w, p in zip(self.layout.whole, self.periods, strict=True)
+        )
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(_tuples(v) for v in value) if isinstance(value, list) else value
+
+
+def build_encoder(
+    config: EncoderConfig, channels_in: int, dims: Sequence[str], periodic: Sequence[bool]
+) -> Encoder | ResidualUNet:
+    """Return an untrained encoder."""
+    widths, channels = config.widths, config.channels
+    if config.name == "resunet":
+        return ResidualUNet(channels_in, periodic, widths=widths, channels_out=channels)
+    stages = [(s.channels, [s.refine.get(d, 1) for d in dims]) for s in config.stages]
+    return Encoder(
+        channels_in,
+        periodic,
+        widths=widths,
+        blocks=config.blocks,
+        stages=stages,
+        channels_out=channels,
+    )
+
+
+class FieldNetwork(MeshfreeFlowNet):
+    """A network for fields, dims and crops like those of its training.
+
+    Args:
+        header: description of the training data.
+        config: the architecture.
+    """
+
+    def __init__(self, header: Header, config: ModelConfig) -> None:
+        closed, count = header.closed, len(header.fields)
+        extents = [
+            extent if walled else None
+            for extent, walled in zip(header.extents, header.layout.walled, strict=True)
+        ]
+        channels_in = count + sum(e is not None for e in extents)
+        super().__init__(
+            build_encoder(config.encoder, channels_in, header.dims, closed),
+            Decoder(len(header.dims), config.encoder.channels, count, **config.decoder.arguments()),
+            periods=[p if c else None for p, c in zip(header.periods, closed, strict=True)],
+            extents=extents,
+            mean=torch.zeros(count),
+            std=torch.ones(count),
+            weights=config.blend,
+            interpolate=config.interpolate,
+        )
+        self.header: Header = header
+        self.config: ModelConfig = config
+
+    def in_box(self, periods: Sequence[float | None]) -> FieldNetwork:
+        """Return the network with the same weights and other periods."""
+        other = FieldNetwork(replace(self.header, periods=tuple(periods)), self.config)
+        other.load_state_dict(self.state_dict())
+        return other.train(self.training)
