@@ -29,6 +29,7 @@ STOPS = {
     "delay_search": 60,
     "field_surrogate": 25,
     "mesh_diffusion": 50,
+    "molecule_energies": 16,
     "node_classification": 12,
     "rayleigh_benard": 17,
     "vlasov_landau": 6,

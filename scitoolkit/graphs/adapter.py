@@ -30,13 +30,23 @@ _INVERTIBLE = "_scitoolkit_disable"
 _SEED: ContextVar[int | None] = ContextVar("seed of dropout", default=None)
 
 
+def accepted_inputs(model: nn.Module) -> set[str]:
+    """Return the names of the inputs that a model's forward accepts and uses.
+
+    Networks of torch-geometric share one `forward`, which drops weights or features of edges
+    that their layers do not support.
+    """
+    names = inspect.signature(type(model).forward).parameters
+    return {name for name in names if getattr(model, f"supports_{name}", True)}
+
+
 def named_inputs(model: nn.Module, inputs: GraphInputs) -> list[str]:
     """Return which inputs besides features and edges a graph has, by name, those of edges first.
 
     Raises:
         ConfigError: the model's forward does not accept one of them.
     """
-    accepted = inspect.signature(type(model).forward).parameters
+    accepted = accepted_inputs(model)
     every = [*inputs.of_edges, *inputs.of_nodes]
     for name in every:
         if name not in accepted:

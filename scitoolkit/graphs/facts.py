@@ -1,7 +1,8 @@
-"""Facts of the inputs and the target of node models and mesh schemes, and their comparison."""
+"""Facts of graphs, sets of graphs and meshes, and their comparison with those of a training."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import numpy as np
 from scitoolkit.core.data_differences import Accepts, Difference, compare, problems, refuse
 from scitoolkit.core.data_facts import DataFacts
 from scitoolkit.graphs.graph import GraphInputs
+from scitoolkit.graphs.graph_set import EDGE_ARRAYS, StackedGraphs
 from scitoolkit.graphs.targets import TargetName
 from scitoolkit.io.facts import of_graph
 
@@ -49,19 +51,38 @@ def require_trained(trained: DataFacts, facts: DataFacts, where: str) -> None:
         DataError: names every input that is missing, unknown to the model or of another shape.
     """
     differences = compare(trained, facts, Accepts(optional=("label",), convert=False))
-    for variable in facts.variables:
-        if trained.var(variable.name) is None and variable.role != "label":
-            fix = f"train with {variable.name}, or data.edge_inputs=ignore"
-            differences.append(
-                Difference(
-                    "error",
-                    f"variable {variable.name}",
-                    f"no variable {variable.name}, as in training",
-                    f"{variable.role} input of the graph",
-                    fix,
-                )
-            )
-    refuse(problems(facts) + differences, where)
+    refuse(problems(facts) + differences + untrained_inputs(trained, facts), where)
+
+
+def untrained_inputs(trained: DataFacts, facts: DataFacts) -> list[Difference]:
+    """Return an error for each input that the training did not have."""
+    return [
+        Difference(
+            "error",
+            f"variable {variable.name}",
+            f"no variable {variable.name}, as in training",
+            f"{variable.role} input of the graph",
+            f"train with {variable.name}, or leave it out",
+        )
+        for variable in facts.variables
+        if trained.var(variable.name) is None and variable.role != "label"
+    ]
+
+
+def graph_set_facts(graphs: StackedGraphs) -> DataFacts:
+    """Return the facts of a set of graphs: inputs of nodes and edges, and target, with units."""
+    arrays = {name: array[:0] for name, array in graphs.arrays.items()}
+    if graphs.labels is not None:
+        arrays[graphs.target_name] = graphs.labels[:0]
+    roles = {name: "edge" for name in EDGE_ARRAYS} | {graphs.target_name: "label"}
+    units = {**graphs.units, graphs.target_name: graphs.units.get("y", "")}
+    return with_units(of_graph(arrays, roles), units)
+
+
+def with_units(facts: DataFacts, units: Mapping[str, str]) -> DataFacts:
+    """Return facts with the units of variables by name."""
+    variables = (replace(v, units=units.get(v.name, "")) for v in facts.variables)
+    return replace(facts, variables=tuple(variables))
 
 
 def mesh_facts(path: Path, names: tuple[str, ...]) -> DataFacts:
@@ -90,7 +111,7 @@ def _group_facts(group: h5py.Group) -> DataFacts:
     facts = of_graph(arrays, {"tracer": "label"})
     units = {n: group[n].attrs.get("units", "") for n in entries}
     texts = {n: u.decode() if isinstance(u, bytes) else str(u) for n, u in units.items()}
-    return replace(facts, variables=tuple(replace(v, units=texts[v.name]) for v in facts.variables))
+    return with_units(facts, texts)
 
 
 def require_trained_mesh(trained: DataFacts | None, facts: DataFacts, where: str) -> None:

@@ -40,6 +40,11 @@ class GraphInputs:
     dimensions: int = 0
 
     @property
+    def edge_features(self) -> int:
+        """Number of features of an edge; 0 without features."""
+        return int(np.prod(self.edge_attr)) if self.edge_attr is not None else 0
+
+    @property
     def of_edges(self) -> list[str]:
         """Names of the edge inputs."""
         stored = {
@@ -269,7 +274,9 @@ def _real(values: Any) -> Array:
 
 
 def read_graph(path: Path, target: TargetName = "classes") -> Graph:
-    """Read a graph from an .npz file, without unpickling.
+    """Read a graph from an .npz file, or from a .pt file of a Data or HeteroData.
+
+    Nothing in a file is executed. An .npz file holds arrays, a .pt file what `from_data` takes.
 
     Keys: `adj_indptr` and `adj_indices` (CSR: row = target, column = source) or `edge_index`
     (2, E); `x`, or `x_indptr`, `x_indices`, `x_data` and `n_feat` for sparse features; optional
@@ -284,7 +291,11 @@ def read_graph(path: Path, target: TargetName = "classes") -> Graph:
     Raises:
         DataError: no such file, not an npz file, a missing key, or inconsistent contents.
     """
-    path = shipped_path(path)
+    path = Path(shipped_path(path))
+    if path.suffix == ".pt":
+        from scitoolkit.graphs.pyg_files import load_data
+
+        return from_data(load_data(path), target, where=str(path))
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
@@ -404,7 +415,7 @@ _READ_OF_DATA = (
 )
 
 
-def from_data(data: Any, target: TargetName = "classes") -> Graph:
+def from_data(data: Any, target: TargetName = "classes", where: str = "") -> Graph:
     """Return the graph of a torch-geometric `Data` or `HeteroData`.
 
     A `Data` has x, edge_index and optionally y, masks, edge_weight, edge_attr, edge_type, node_type
@@ -413,19 +424,30 @@ def from_data(data: Any, target: TargetName = "classes") -> Graph:
     Args:
         data: the data; of a `HeteroData` one node type has y and masks.
         target: meaning of `y`: classes, labels or values.
+        where: source of the data, for messages; its class by default.
 
     Raises:
         DataError: no x or edge_index, inconsistent contents, or an entry that is not read.
     """
+    where = where or f"torch_geometric.data.{type(data).__name__}"
+    if not hasattr(data, "keys") or (
+        not hasattr(data, "edge_index") and not hasattr(data, "node_types")
+    ):
+        raise DataError(
+            f"a {type(data).__name__}",
+            where=where,
+            allowed="a Data or HeteroData",
+            fix="domain: graph_sets, for a list of graphs",
+        )
     if hasattr(data, "node_types"):
         arrays = merged(data, TARGETS[target].unknown)
-        return graph_from_arrays(arrays, where="torch_geometric.data.HeteroData", target=target)
+        return graph_from_arrays(arrays, where=where, target=target)
     arrays = {}
     unread = [key for key in data.keys() if key not in _READ_OF_DATA and data[key] is not None]
     if unread:
         raise DataError(
             f"the Data has {', '.join(unread)}, which are not read",
-            where="torch_geometric.data.Data",
+            where=where,
             allowed=", ".join(_READ_OF_DATA),
             fix=f"del data[{unread[0]!r}], or concatenate it to x or edge_attr",
         )
@@ -444,7 +466,7 @@ def from_data(data: Any, target: TargetName = "classes") -> Graph:
     for key, name in (("train_mask", "train"), ("val_mask", "validation"), ("test_mask", "test")):
         if getattr(data, key, None) is not None:
             arrays[name] = getattr(data, key).numpy().astype(bool)
-    return graph_from_arrays(arrays, where="torch_geometric.data.Data", target=target)
+    return graph_from_arrays(arrays, where=where, target=target)
 
 
 def write_graph(graph: Graph, path: Path) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import warnings
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, PositiveInt
+from pydantic import Field, PositiveInt, PrivateAttr
 
 from scitoolkit.core.config import Config
 from scitoolkit.core.errors import ConfigError, missing_extra
 from scitoolkit.core.plugins import Choice, Kind
+from scitoolkit.core.suggest import nearest_name
 
 if TYPE_CHECKING:
     from torch import nn
@@ -39,8 +41,13 @@ class NodeModelConfig(Config):
         network = WeightedNodeModel if self.weighted_edges else NodeModel
         return network(self._layers(inputs, outputs), self.dropout, self.activation())
 
-    def for_graph(self, edge_types: int) -> NodeModelConfig:
-        """Return the model for a graph with a number of types of edges, 0 without types."""
+    def for_graph(self, edge_types: int, edge_features: int = 0) -> NodeModelConfig:
+        """Return the model for a graph.
+
+        Args:
+            edge_types: number of types of edges, 0 without types.
+            edge_features: number of features of an edge, 0 without features.
+        """
         return self
 
     def activation(self) -> nn.Module:
@@ -99,18 +106,51 @@ class SAGE(NodeModelConfig):
 
 
 class GIN(NodeModelConfig):
-    """Graph isomorphism network (Xu et al. 2019)."""
+    """Graph isomorphism network (Xu et al. 2019).
+
+    Attributes:
+        norm: `batch` normalises the hidden features of each layer over the nodes of a batch.
+    """
 
     name: Literal["gin"] = "gin"
+    norm: Literal["none", "batch"] = "none"
 
     def layer(self, inputs: int, outputs: int) -> nn.Module:
         """Return one layer."""
         from torch import nn
 
-        perceptron = nn.Sequential(
-            nn.Linear(inputs, self.hidden), nn.ReLU(), nn.Linear(self.hidden, outputs)
-        )
-        return _pyg().GINConv(perceptron, train_eps=True)
+        norm = [nn.BatchNorm1d(self.hidden)] if self.norm == "batch" else []
+        # A normalisation removes the bias before it, whose gradient would be rounding errors.
+        first = nn.Linear(inputs, self.hidden, bias=not norm)
+        last = nn.Linear(self.hidden, outputs)
+        return _pyg().GINConv(nn.Sequential(first, *norm, nn.ReLU(), last), train_eps=True)
+
+
+class GINE(GIN):
+    """Graph isomorphism network with features of edges (Hu et al. 2020)."""
+
+    name: Literal["gine"] = "gine"  # type: ignore[assignment]
+    _edge_features: int = PrivateAttr(default=0)
+
+    def for_graph(self, edge_types: int, edge_features: int = 0) -> NodeModelConfig:
+        """Return the model for a number of features of an edge."""
+        config = self.model_copy()
+        config._edge_features = edge_features
+        return config
+
+    def build(self, inputs: int, outputs: int) -> nn.Module:
+        """Return the model for `inputs` features and `outputs` outputs."""
+        from scitoolkit.graphs.networks import FeaturedEdgesModel, NodeModel
+
+        network = FeaturedEdgesModel if self._edge_features else NodeModel
+        return network(self._layers(inputs, outputs), self.dropout, self.activation())
+
+    def layer(self, inputs: int, outputs: int) -> nn.Module:
+        """Return one layer; GINConv for graphs without features of edges."""
+        plain = super().layer(inputs, outputs)
+        if not self._edge_features:
+            return plain
+        return _pyg().GINEConv(plain.nn, train_eps=True, edge_dim=self._edge_features)
 
 
 class RGCN(NodeModelConfig):
@@ -125,7 +165,7 @@ class RGCN(NodeModelConfig):
     relations: PositiveInt | None = None
     bases: PositiveInt | None = None
 
-    def for_graph(self, edge_types: int) -> NodeModelConfig:
+    def for_graph(self, edge_types: int, edge_features: int = 0) -> NodeModelConfig:
         """Return the model with a relation per type of edges.
 
         Raises:
@@ -176,3 +216,73 @@ class GAT(NodeModelConfig):
         ]
         last = inputs if self.layers == 1 else each * self.heads
         return [*inner, layers.GATConv(last, outputs)]
+
+
+class OfPyG(NodeModelConfig):
+    """A network of `torch_geometric.nn.models`, by the name of its class.
+
+    Attributes:
+        network: name of the class, such as GCN, GraphSAGE, PNA or SchNet.
+        arguments: further arguments of its constructor. `in_channels`, `hidden_channels`,
+            `num_layers`, `out_channels`, `dropout` and `edge_dim` follow from the other keys and
+            the data, unless they are given.
+    """
+
+    name: Literal["pyg"] = "pyg"
+    network: str = "GCN"
+    arguments: dict[str, Any] = Field(default_factory=dict)
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+    _edge_features: int = PrivateAttr(default=0)
+
+    @property
+    def weighted_edges(self) -> bool:  # type: ignore[override]
+        """Whether the layers accept edge weights."""
+        return bool(getattr(self._kind(), "supports_edge_weight", False))
+
+    def _kind(self) -> type[nn.Module]:
+        from torch import nn
+
+        offered = vars(_pyg().models)
+        kind = offered.get(self.network)
+        if isinstance(kind, type) and issubclass(kind, nn.Module):
+            return kind
+        names = [name for name, member in offered.items() if isinstance(member, type)]
+        raise ConfigError(
+            f"torch_geometric.nn.models has no network {self.network!r}",
+            where="model.network",
+            fix=nearest_name(self.network, names) or "",
+        )
+
+    def for_graph(self, edge_types: int, edge_features: int = 0) -> NodeModelConfig:
+        """Return the model for a number of features of an edge."""
+        config = self.model_copy()
+        config._edge_features = edge_features
+        return config
+
+    def build(self, inputs: int, outputs: int) -> nn.Module:
+        """Return the network for `inputs` features and `outputs` outputs.
+
+        Raises:
+            ConfigError: no such class, or arguments that it does not take.
+        """
+        kind = self._kind()
+        accepted = inspect.signature(kind).parameters
+        follow = {
+            "in_channels": inputs,
+            "hidden_channels": self.hidden,
+            "out_channels": outputs,
+            "num_layers": self.layers,
+            "dropout": self.dropout,
+        }
+        values = {name: value for name, value in follow.items() if name in accepted}
+        takes_edges = "edge_dim" in accepted or getattr(kind, "supports_edge_attr", False)
+        if takes_edges and self._edge_features:
+            values["edge_dim"] = self._edge_features
+        try:
+            return kind(**values | self.arguments)
+        except (TypeError, ValueError, AssertionError, KeyError) as error:
+            raise ConfigError(
+                f"{self.network} cannot be made: {error or type(error).__name__}",
+                where="model.arguments",
+                allowed=str(inspect.signature(kind)),
+            ) from None

@@ -41,6 +41,17 @@ class WeightedNodeModel(NodeModel):
         return self._through(x, edge_index, edge_weight)
 
 
+class FeaturedEdgesModel(NodeModel):
+    """A `NodeModel` whose layers also receive features of the edges."""
+
+    # Layers made for features of edges cannot do without them, unlike those with weights.
+    def forward(  # type: ignore[override]
+        self, x: Tensor, edge_index: Tensor, edge_attr: Tensor
+    ) -> Tensor:
+        """Return logits, shape (N, outputs)."""
+        return self._through(x, edge_index, edge_attr)
+
+
 class TypedNodeModel(NodeModel):
     """A `NodeModel` whose layers also receive the types of the edges."""
 

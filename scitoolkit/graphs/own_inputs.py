@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.graphs import sharing
 from scitoolkit.graphs.config import GraphConfig, GraphDataConfig
 from scitoolkit.graphs.graph import Graph, read_graph
+from scitoolkit.graphs.losses import class_weights
 from scitoolkit.graphs.part import Part
 from scitoolkit.graphs.partitioned import PartitionedGraph
 from scitoolkit.graphs.sharing import Moments
@@ -21,7 +21,6 @@ from scitoolkit.graphs.stored_part import StoredPart, whole_graph
 from scitoolkit.graphs.task import PartLoader
 from scitoolkit.io.split import SPLITS
 from scitoolkit.training.processes import on_rank_zero
-from scitoolkit.training.ranks.collectives import SumOverRanks
 from scitoolkit.training.ranks.communicator import Communicator, SingleProcess, join
 
 EDGE_FACTS = ("self_loops", "duplicate_edges", "isolated_nodes")
@@ -116,8 +115,8 @@ def _of_file(config: GraphConfig, ranks: Communicator) -> OwnInputs:
             [lambda: graph.known_labels[graph.parts["train"]]], SingleProcess()
         )
     train = graph.parts.get("train", np.zeros(0, np.int64))
-    weights = _class_weights(
-        config.data, graph.num_classes, graph.known_labels[train], SingleProcess()
+    weights = class_weights(
+        config.data.class_weights, graph.num_classes, graph.known_labels[train], SingleProcess()
     )
     return OwnInputs(
         part,
@@ -148,7 +147,7 @@ def _of_stored(config: GraphConfig, ranks: Communicator) -> OwnInputs:
     if config.data.target == "values" and "train" in loaders:
         moments = sharing.moments([lambda: labels[part.files.read("train")]], ranks)
     train = labels[part.files.read("train")] if "train" in loaders else labels[:0]
-    weights = _class_weights(config.data, header["num_outputs"], train, ranks)
+    weights = class_weights(config.data.class_weights, header["num_outputs"], train, ranks)
     facts = {name: header[name] for name in EDGE_FACTS}
     return OwnInputs(
         part,
@@ -160,35 +159,3 @@ def _of_stored(config: GraphConfig, ranks: Communicator) -> OwnInputs:
         header["splits"],
         lambda: facts,
     )
-
-
-def _class_weights(
-    config: GraphDataConfig, classes: int, labels: np.ndarray, ranks: Communicator
-) -> Tensor | None:
-    """Return the factors of the classes, whose mean over the training nodes of all ranks is 1.
-
-    Args:
-        config: the `data:` section.
-        classes: number of classes.
-        labels: classes of this rank's training nodes, shape (n,).
-        ranks: the communicator of the ranks that hold the others.
-
-    Raises:
-        ConfigError: the list does not hold a number for each class.
-    """
-    asked = config.class_weights
-    if asked is None:
-        return None
-    counts = torch.from_numpy(np.bincount(labels, minlength=classes).astype(np.float64))
-    counts = SumOverRanks.apply(counts, ranks)
-    if asked == "balanced":
-        # A class without training nodes counts in the validation as much as any other.
-        return torch.where(counts > 0, counts.sum() / (counts > 0).sum() / counts, 1.0)
-    if len(asked) != classes:
-        raise ConfigError(
-            f"{len(asked)} numbers for {classes} classes",
-            where="data.class_weights",
-            allowed=f"{classes} numbers above 0, or balanced",
-        )
-    weights = torch.tensor(asked, dtype=torch.float64)
-    return weights * counts.sum() / (weights * counts).sum()

@@ -25,6 +25,7 @@ from scitoolkit.graphs.config import GraphConfig
 from scitoolkit.graphs.facts import node_facts, require_trained
 from scitoolkit.graphs.graph import Graph, GraphInputs
 from scitoolkit.graphs.grid import Grid
+from scitoolkit.graphs.losses import predictions
 from scitoolkit.graphs.own_inputs import OwnInputs, open_parts, own_inputs, read_whole
 from scitoolkit.graphs.part import GraphPart
 from scitoolkit.graphs.proof import attach
@@ -79,6 +80,7 @@ def train(config: GraphConfig, run: RunDirectory, *, resume: bool = False) -> No
         "outputs": own.num_outputs,
         "edge_inputs": [*part.inputs.of_edges, *part.inputs.of_nodes],
         "edge_types": part.inputs.edge_types,
+        "edge_features": part.inputs.edge_features,
     }
     if own.moments is not None:
         shape |= {"mean": own.moments[0].tolist(), "deviation": own.moments[1].tolist()}
@@ -134,7 +136,8 @@ def _model(config: GraphConfig, own: OwnInputs) -> nn.Module:
     """Return the model, equal on all processes."""
     torch.manual_seed(config.seed)
     inputs = own.part.inputs
-    return config.model.for_graph(inputs.edge_types).build(inputs.num_features, own.num_outputs)
+    model = config.model.for_graph(inputs.edge_types, inputs.edge_features)
+    return model.build(inputs.num_features, own.num_outputs)
 
 
 @torch.no_grad()
@@ -187,8 +190,9 @@ def _infer_by_parts(
 
 
 def _trained(config: GraphConfig, folder: ModelFolder, record: dict[str, Any]) -> nn.Module:
-    typed = config.model.for_graph(record.get("edge_types", 0))
-    model = typed.build(record["features"], record["outputs"]).eval()
+    made_for = [record.get(name, 0) for name in ("edge_types", "edge_features")]
+    made = config.model.for_graph(*made_for)
+    model = made.build(record["features"], record["outputs"]).eval()
     model.load_state_dict(folder.load_weights())
     return model
 
@@ -211,10 +215,7 @@ def _recorded_facts(config: GraphConfig, record: dict[str, Any], facts: DataFact
 
 def _postprocessed(config: GraphConfig, record: dict[str, Any], out: torch.Tensor) -> np.ndarray:
     """Return probabilities, or values in their original unit."""
-    if config.data.target == "values":
-        deviation = np.array(record["deviation"])
-        return out.numpy() * np.where(deviation == 0, 1, deviation) + np.array(record["mean"])
-    return (out.softmax(1) if config.data.target == "classes" else out.sigmoid()).numpy()
+    return predictions(config.data.target, out, record.get("mean", ()), record.get("deviation", ()))
 
 
 def _results(

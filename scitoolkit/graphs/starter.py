@@ -1,16 +1,24 @@
-"""Starter configuration of node classification."""
+"""Starter configurations of node prediction and of targets of whole graphs."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+
+import numpy as np
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.starter import DataToStart, Lines
 from scitoolkit.graphs.arrays_on_disk import ArrayFile
+from scitoolkit.graphs.graph_set import StackedGraphs
+from scitoolkit.graphs.graph_set_files import is_graph_set, read_graphs
+from scitoolkit.graphs.targets import TargetName
 
 
 def starter(data: DataToStart) -> str:
     """Return a short commented configuration of a graph job that runs unchanged."""
+    if is_graph_set(data.one):
+        return _of_graph_set(data)
     lines = Lines("Classes of nodes from their features and edges, on the whole graph at once.")
     lines.key("domain", "graphs")
     typed = _has_edge_types(data.one)
@@ -21,6 +29,65 @@ def starter(data: DataToStart) -> str:
         "training", epochs=200, optimizer={"name": "adam", "lr": 0.01, "weight_decay": 5e-4}
     )
     return lines.text()
+
+
+def _of_graph_set(data: DataToStart) -> str:
+    """Return the configuration of targets of whole graphs."""
+    graphs, undirected, ignored = _first_look(data.one)
+    target = _target_of(graphs)
+    lines = Lines(f"{len(graphs)} graphs: {target} of whole graphs from their nodes and edges.")
+    lines.key("domain", "graph_sets")
+    pos = "pos" in graphs.arrays
+    lines.section(
+        "data",
+        path=str(data.written[0]),
+        target=target,
+        ignore=ignored or None,
+        positions=("distances" if "z" in graphs.arrays else "offsets") if pos else None,
+        undirected=undirected,
+        reference="composition" if target == "values" else None,
+    )
+    if not graphs.parts:
+        lines.section("split", validation=0.1, test=0.1)
+    model = _model_for(graphs)
+    norm = "batch" if model == "gine" else None
+    lines.section("model", name=model, hidden=64, layers=4, dropout=0.0, norm=norm)
+    lines.key("pooling", "mean", "sum for quantities that grow with the graph, such as energies")
+    lines.section("training", epochs=50, batch_size=32, optimizer={"name": "adamw", "lr": 0.002})
+    return lines.text()
+
+
+def _first_look(path: Path) -> tuple[StackedGraphs, bool | None, list[str]]:
+    """Return the graphs, whether each edge is stored once, and the entries that are not read."""
+    ignored: list[str] = []
+    undirected = None
+    while True:
+        try:
+            graphs = read_graphs(path, "values", ignore=ignored, undirected=undirected)
+            return graphs, undirected, ignored
+        except DataError as error:
+            name = re.fullmatch(r"data\.ignore=\[(\w+)\]", error.fix)
+            if name:
+                ignored.append(name[1])
+            elif error.fix.startswith("data.undirected=true"):
+                undirected = True
+            else:
+                raise
+
+
+def _target_of(graphs: StackedGraphs) -> TargetName:
+    """Return what whole numbers or real numbers for each graph most probably mean."""
+    y = graphs.target
+    whole = bool(np.isfinite(y).all() and (y == np.round(y)).all() and y.min() >= 0)
+    if not whole or len(np.unique(y)) > max(2, len(y) // 4):
+        return "values"
+    return "classes" if y.shape[1] == 1 else "labels" if y.max() <= 1 else "values"
+
+
+def _model_for(graphs: StackedGraphs) -> str:
+    if "edge_type" in graphs.arrays:
+        return "rgcn"
+    return "gcn" if "edge_weight" in graphs.arrays else "gine"
 
 
 def _has_edge_types(path: Path) -> bool:

@@ -57,7 +57,7 @@ class Target(ABC):
         """Return metrics, the figure of merit first."""
 
     @abstractmethod
-    def variables(self, found: Array) -> dict[str, Any]:
+    def variables(self, found: Array, dim: str = "node") -> dict[str, Any]:
         """Return the xarray variables that `predict` writes, from averages or probabilities."""
 
 
@@ -104,11 +104,11 @@ class Classes(Target):
         scores = [_f1(truth == c, found == c) for c in occurring]
         return {"accuracy": float((truth == found).mean()), "macro_f1": float(np.mean(scores))}
 
-    def variables(self, found: Array) -> dict[str, Any]:
+    def variables(self, found: Array, dim: str = "node") -> dict[str, Any]:
         """Return classes and probabilities."""
         return {
-            "class": ("node", self.decided(found)),
-            "probability": (("node", "label"), found, {"units": "1"}),
+            "class": (dim, self.decided(found)),
+            "probability": ((dim, "label"), found, {"units": "1"}),
         }
 
 
@@ -158,11 +158,11 @@ class Labels(Target):
             "exact": float((truth == found).all(1).mean()),
         }
 
-    def variables(self, found: Array) -> dict[str, Any]:
+    def variables(self, found: Array, dim: str = "node") -> dict[str, Any]:
         """Return labels and probabilities."""
         return {
-            "has_label": (("node", "label"), self.decided(found)),
-            "probability": (("node", "label"), found, {"units": "1"}),
+            "has_label": ((dim, "label"), self.decided(found)),
+            "probability": ((dim, "label"), found, {"units": "1"}),
         }
 
 
@@ -212,9 +212,9 @@ class Values(Target):
             "r2": 1 - squared / spread if spread else 0.0,
         }
 
-    def variables(self, found: Array) -> dict[str, Any]:
+    def variables(self, found: Array, dim: str = "node") -> dict[str, Any]:
         """Return the values."""
-        return {"value": (("node", "label"), found)}
+        return {"value": ((dim, "label"), found)}
 
 
 TARGETS: dict[str, Target] = {"classes": Classes(), "labels": Labels(), "values": Values()}

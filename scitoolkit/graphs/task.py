@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from scitoolkit.core.contracts import Batch
 from scitoolkit.core.errors import CheckpointError
 from scitoolkit.graphs.adapter import dropout_by_node
+from scitoolkit.graphs.losses import class_sums, label_sums, value_sums
 from scitoolkit.graphs.part import Part
 from scitoolkit.graphs.proof import Proof, prove
 from scitoolkit.graphs.targets import TargetName
@@ -158,9 +159,7 @@ class NodeClassification(NodeTask):
 
     def figures(self, out: Tensor, label: Tensor) -> dict[str, Tensor]:
         """Return sums of weighted cross-entropy and correct predictions."""
-        weights = None if self._weights is None else self._weights.to(out)
-        loss = nn.functional.cross_entropy(out, label, weights, reduction="sum")
-        return {"loss": loss, "accuracy": (out.argmax(1) == label).sum()}
+        return class_sums(out, label, self._weights)
 
 
 class NodeLabelling(NodeTask):
@@ -168,10 +167,7 @@ class NodeLabelling(NodeTask):
 
     def figures(self, out: Tensor, label: Tensor) -> dict[str, Tensor]:
         """Return sums over nodes of label means of cross-entropy and correct predictions."""
-        loss = nn.functional.binary_cross_entropy_with_logits(
-            out, label.to(out.dtype), reduction="none"
-        )
-        return {"loss": loss.mean(1).sum(), "accuracy": ((out > 0) == label).double().mean(1).sum()}
+        return label_sums(out, label)
 
 
 class NodeRegression(NodeTask):
@@ -186,17 +182,11 @@ class NodeRegression(NodeTask):
         self, model: nn.Module, part: Part, seed: int = 0, *, moments: tuple[Any, Any]
     ) -> None:
         super().__init__(model, part, seed)
-        self._mean, deviation = (torch.as_tensor(m) for m in moments)
-        self._deviation = torch.where(deviation == 0, 1.0, deviation)
+        self._moments = tuple(torch.as_tensor(m) for m in moments)
 
     def figures(self, out: Tensor, label: Tensor) -> dict[str, Tensor]:
         """Return sums over nodes of the standardised squared error and of the absolute error."""
-        deviation = self._deviation.to(out)
-        error = out - (label.to(out.dtype) - self._mean.to(out)) / deviation
-        return {
-            "loss": error.square().mean(1).sum(),
-            "absolute_error": (error.abs() * deviation).mean(1).sum(),
-        }
+        return value_sums(out, label, *self._moments)
 
 
 def task_of(

@@ -1,0 +1,390 @@
+"""The stages of models of whole graphs, in the life of `scitoolkit.surrogate`."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import xarray as xr
+from torch import Tensor, nn
+
+from scitoolkit.core.contracts import Batch
+from scitoolkit.core.data_differences import Accepts, Difference, refuse
+from scitoolkit.core.data_facts import DataFacts
+from scitoolkit.core.devices import device_of
+from scitoolkit.core.errors import ConfigError, DataError
+from scitoolkit.core.job import Finding
+from scitoolkit.core.results import Bars, Results, Table, Verdict
+from scitoolkit.graphs import baselines
+from scitoolkit.graphs.facts import graph_set_facts, untrained_inputs
+from scitoolkit.graphs.graph_set import StackedGraphs
+from scitoolkit.graphs.graph_set_config import GraphSetConfig
+from scitoolkit.graphs.graph_set_files import read_graphs
+from scitoolkit.graphs.graph_set_inputs import GraphBatches, edge_columns, node_columns, passed
+from scitoolkit.graphs.graph_set_model import GraphSetModel, InputEmbedding
+from scitoolkit.graphs.losses import class_sums, class_weights, label_sums, predictions, value_sums
+from scitoolkit.graphs.targets import TARGETS
+from scitoolkit.io.fields import write_fields
+from scitoolkit.io.loader import BatchLoader
+from scitoolkit.io.loader.cursor import tensors
+from scitoolkit.surrogate import Opened, Stages
+from scitoolkit.surrogate.ensemble import members_of
+from scitoolkit.surrogate.stages import Rows
+from scitoolkit.training.ranks.communicator import SingleProcess
+
+
+class GraphSetTask:
+    """Loss and metrics of graphs, as means over the graphs of a batch.
+
+    Args:
+        model: the network.
+        target: classes, labels or values.
+        measured: what `GraphSetStages.measure` returned.
+    """
+
+    def __init__(self, model: nn.Module, target: str, measured: Mapping[str, Any]) -> None:
+        self.model: nn.Module = model
+        self._target = target
+        self._moments = [torch.tensor(measured[n]) for n in ("target_mean", "target_deviation")]
+        weights = measured["class_weights"]
+        self._weights = None if weights is None else torch.tensor(weights)
+
+    def loss(self, batch: Batch) -> tuple[Tensor, Mapping[str, Tensor | float]]:
+        """Return the mean loss over the graphs."""
+        return self.metrics(batch)["loss"], {}
+
+    def metrics(self, batch: Batch) -> dict[str, Tensor]:
+        """Return means over the graphs."""
+        out, label = self.model(batch), batch["y"]
+        if self._target == "classes":
+            sums = class_sums(out, label, self._weights)
+        elif self._target == "labels":
+            sums = label_sums(out, label)
+        else:
+            sums = value_sums(out, label, *self._moments)
+        return {name: total / len(label) for name, total in sums.items()}
+
+    def batch_size(self, batch: Batch) -> int:
+        """Return the number of graphs."""
+        return int(batch["num_graphs"])
+
+
+class GraphSetStages(Stages):
+    """Stages of models of whole graphs; data are a `StackedGraphs`, samples are graphs."""
+
+    def open(self, config: GraphSetConfig, path: Any) -> StackedGraphs:
+        """Read all graphs into memory."""
+        data = config.data
+        return read_graphs(
+            path,
+            data.target,
+            columns=data.columns,
+            ignore=data.ignore,
+            undirected=data.undirected,
+            split=data.split,
+            integers=data.integers,
+        )
+
+    def facts(self, config: GraphSetConfig, data: StackedGraphs) -> DataFacts:
+        """Return inputs, target and units."""
+        return graph_set_facts(data)
+
+    def accepts(self, config: GraphSetConfig) -> Accepts:
+        """Allow graphs without a target."""
+        return Accepts(optional=("label",), convert=False)
+
+    def convert(
+        self, data: StackedGraphs, differences: Sequence[Difference], trained: DataFacts | None
+    ) -> StackedGraphs:
+        """Return the graphs; refuse inputs that the training did not have.
+
+        Whole numbers are categories, so a change between them and real numbers is refused too.
+        """
+        if trained is not None:
+            facts = graph_set_facts(data)
+            before = {variable.name: variable.kind for variable in trained.variables}
+            other = [
+                Difference("error", v.name, f"{before[v.name]} numbers", f"{v.kind} numbers")
+                for v in facts.variables
+                if v.role != "label" and before.get(v.name, v.kind) != v.kind
+            ]
+            refuse(untrained_inputs(trained, facts) + other, data.where)
+        return data
+
+    def examine(self, config: GraphSetConfig, data: StackedGraphs) -> list[Finding]:
+        """Tell how many graphs of the test part are also in the training part."""
+        parts = self.split(config, data)
+        train, test = (
+            {_digest(data, g) for g in np.asarray(parts.get(n, ()), np.int64).tolist()}
+            for n in ("train", "test")
+        )
+        count = len(train & test)
+        if not count:
+            return []
+        what = f"{count} graphs of the test part are equal to graphs of the training part"
+        return [Finding(what, "data.path", "warning")]
+
+    def split(self, config: GraphSetConfig, data: StackedGraphs) -> Mapping[str, Rows]:
+        """Return the parts of the file, or shares of the labelled graphs in a random order."""
+        if data.parts:
+            return {name: part.tolist() for name, part in data.labelled_parts().items()}
+        labelled = np.flatnonzero(data.learned.known(data.target))
+        order = np.random.default_rng(config.seed).permutation(labelled)
+        test = round(config.split.test * len(order))
+        validation = test + round(config.split.validation * len(order))
+        return {
+            "train": order[validation:].tolist(),
+            "validation": order[test:validation].tolist(),
+            "test": order[:test].tolist(),
+        }
+
+    def measure(self, config: GraphSetConfig, data: StackedGraphs, rows: Rows) -> Mapping[str, Any]:
+        """Return sizes, moments and categories of the inputs and moments of the target."""
+        train = np.asarray(rows, np.int64)
+        nodes, edges = data.rows(train)
+        of_nodes, of_edges = node_columns(data), edge_columns(data, config.data)
+        labels, outputs = data.target[train], data.num_outputs
+        values = data.learned.columns(labels, outputs)
+        mean = values.mean(0)
+        weights = class_weights(config.data.class_weights, outputs, labels, SingleProcess())
+        types = data.arrays.get("edge_type")
+        node = of_nodes.measured(nodes, data.where)
+        inputs = baselines.composition(data, of_nodes, node["categories"])[train]
+        coefficients: list[list[float]] = []
+        if inputs.shape[1] <= baselines.MAX_COMPOSITION:
+            fitted = baselines.fitted_composition(inputs, values)
+            coefficients, rest = fitted.tolist(), values - inputs @ fitted
+        if config.data.reference == "composition":
+            if not coefficients:
+                raise ConfigError(
+                    f"{inputs.shape[1]} columns are too many for a linear model",
+                    where="data.reference",
+                    allowed=f"at most {baselines.MAX_COMPOSITION}",
+                    fix="data.reference=none",
+                )
+            values = rest
+        return {
+            "outputs": outputs,
+            "inputs": passed(data, config.data),
+            "node": node,
+            "edge": None if of_edges is None else of_edges.measured(edges, data.where),
+            "edge_types": 0 if types is None else int(types.max(initial=-1)) + 1,
+            "target_mean": values.mean(0).tolist(),
+            "target_deviation": values.std(0).tolist(),
+            "class_weights": None if weights is None else weights.tolist(),
+            "composition": coefficients,
+            "mean": mean.tolist(),
+        }
+
+    def build(
+        self,
+        config: GraphSetConfig,
+        facts: DataFacts | None,
+        measured: Mapping[str, Any],
+        seed: int,
+    ) -> GraphSetModel:
+        """Return an untrained model."""
+        torch.manual_seed(seed)
+        width, outputs = config.model.hidden, measured["outputs"]
+        embeddings = [
+            None
+            if columns is None
+            else InputEmbedding(
+                width,
+                columns["mean"],
+                columns["deviation"],
+                [len(table) for table in columns["categories"]],
+            )
+            for columns in (measured["node"], measured["edge"])
+        ]
+        model = config.model.for_graph(
+            measured["edge_types"], 0 if embeddings[1] is None else width
+        )
+        network = model.build(width, outputs if config.pooling == "none" else width)
+        assert embeddings[0] is not None
+        return GraphSetModel(
+            embeddings[0],
+            embeddings[1],
+            network,
+            config.pooling,
+            width,
+            outputs,
+            measured,
+        )
+
+    def task(self, config: GraphSetConfig, opened: Opened, model: GraphSetModel) -> GraphSetTask:
+        """Return loss and metrics."""
+        return GraphSetTask(model, config.data.target, opened.measured)
+
+    def loader(
+        self, config: GraphSetConfig, opened: Opened, part: str, model: nn.Module
+    ) -> BatchLoader:
+        """Return batches of graphs."""
+        rows = np.asarray(opened.parts[part], np.int64)
+        source = _batches(config, opened.data, rows, opened.measured)
+        rank, shares = config.training.share_of_batch()
+        return BatchLoader(
+            source,
+            config.training.batch_size,
+            seed=config.training.seed,
+            shuffle=part == "train",
+            rank=rank,
+            world_size=shares,
+        )
+
+    def describe(self, opened: Opened) -> Mapping[str, Any]:
+        """Return the sizes of the graphs, and the inputs of the model."""
+        data, measured = opened.data, opened.measured
+        columns = {
+            name: len(measured[name]["mean"]) + len(measured[name]["categories"])
+            for name in ("node", "edge")
+            if measured[name] is not None
+        }
+        return {
+            "graphs": len(data),
+            "nodes": [int(data.num_nodes.min()), int(data.num_nodes.max())],
+            "edges": [int(data.num_edges.min()), int(data.num_edges.max())],
+            "columns": columns,
+            "inputs": measured["inputs"],
+            data.target_name: measured["outputs"],
+        }
+
+    def evaluate(
+        self, config: GraphSetConfig, model: Any, data: StackedGraphs, rows: Rows | None
+    ) -> Results:
+        """Compare with the mean or majority, and with a linear model of the composition."""
+        labelled = np.flatnonzero(data.learned.known(data.target))
+        graphs = labelled if rows is None else np.asarray(rows, np.int64)
+        if not len(graphs):
+            raise DataError("no labelled graphs to evaluate on", where=data.where)
+        target, measured = data.learned, _measured(model)
+        if data.num_outputs > measured["outputs"]:
+            raise DataError(
+                f"{data.num_outputs} {data.target_name}",
+                where=data.where,
+                allowed=f"at most the {measured['outputs']} of training",
+            )
+        truth = data.target[graphs]
+        answers = {config.model.name: outputs(config, model, data, graphs)}
+        plain = np.asarray(measured["mean"])[None]
+        answers[target.plain] = np.repeat(plain, len(graphs), axis=0)
+        if measured["composition"]:
+            answers["composition"] = _composition(data, measured)[graphs]
+        decided = {name: target.decided(values) for name, values in answers.items()}
+        unit = data.units.get("y", "")
+        if config.data.target == "values" and truth.shape[1] > 1:
+            # Values of different sizes count alike.
+            scale = truth.std(0)
+            scale, unit = np.where(scale == 0, 1, scale), "1"
+            truth, decided = truth / scale, {n: v / scale for n, v in decided.items()}
+        figures = {name: target.figures(truth, values) for name, values in decided.items()}
+        return _results(config, data, figures, unit, len(graphs))
+
+    def predict(
+        self, config: GraphSetConfig, model: Any, data: StackedGraphs, output: Path
+    ) -> None:
+        """Write a row for each graph: class and probabilities, labels, or values."""
+        answers = outputs(config, model, data, np.arange(len(data)))
+        target = TARGETS[config.data.target]
+        dataset = xr.Dataset(
+            target.variables(answers, "graph"),
+            coords={"graph": np.arange(len(data)), "label": np.arange(answers.shape[1])},
+            attrs={"title": f"{config.data.target} of the graphs of {Path(data.where).name}"},
+        )
+        write_fields(dataset, output)
+
+
+def _measured(model: Any) -> Mapping[str, Any]:
+    first = members_of(model)[0]
+    assert isinstance(first, GraphSetModel)
+    return first.measured
+
+
+@torch.no_grad()
+def outputs(
+    config: GraphSetConfig, model: Any, data: StackedGraphs, graphs: np.ndarray
+) -> np.ndarray:
+    """Return probabilities or values of some graphs, shape (len(graphs), outputs)."""
+    measured, device = _measured(model), device_of(model)
+    source = _batches(config, data, graphs, measured)
+    parts = []
+    for first in range(0, len(graphs), config.training.batch_size):
+        chosen = np.arange(first, min(first + config.training.batch_size, len(graphs)))
+        batch = {name: t.to(device) for name, t in tensors(source.read(chosen)).items()}
+        parts.append(model(batch).cpu())
+    moments = measured["target_mean"], measured["target_deviation"]
+    out = predictions(config.data.target, torch.cat(parts), *moments)
+    return out if source.reference is None else out + source.reference[graphs]
+
+
+def _batches(
+    config: GraphSetConfig, data: StackedGraphs, graphs: np.ndarray, measured: Mapping[str, Any]
+) -> GraphBatches:
+    reference = None
+    if config.data.reference == "composition":
+        reference = _composition(data, measured)
+    return GraphBatches(data, config.data, graphs, measured, reference)
+
+
+def _composition(data: StackedGraphs, measured: Mapping[str, Any]) -> np.ndarray:
+    """Return the linear model's values of each graph, shape (G, outputs)."""
+    tables = measured["node"]["categories"]
+    inputs = baselines.composition(data, node_columns(data), tables)
+    values: np.ndarray = inputs @ np.asarray(measured["composition"])
+    return values
+
+
+def _digest(data: StackedGraphs, graph: int) -> int:
+    """Return a checksum of the inputs of a graph."""
+    nodes = slice(*data.first_node[graph : graph + 2])
+    edges = slice(*data.first_edge[graph : graph + 2])
+    digest = zlib.crc32(np.ascontiguousarray(data.edge_index[:, edges]).tobytes())
+    for name, array in sorted(data.arrays.items()):
+        part = array[edges if name.startswith("edge") else nodes]
+        digest = zlib.crc32(np.ascontiguousarray(part).tobytes(), digest)
+    return digest
+
+
+def _results(
+    config: GraphSetConfig,
+    data: StackedGraphs,
+    figures: Mapping[str, Mapping[str, float]],
+    unit: str,
+    count: int,
+) -> Results:
+    target, name = data.learned, config.model.name
+    merit, scores = target.merit, {n: f[target.merit] for n, f in figures.items()}
+    metrics: dict[str, Any] = dict(figures[name])
+    metrics |= {f"{merit}_{n.replace(' ', '_')}": s for n, s in scores.items() if n != name}
+    return Results(
+        title=f"{config.data.target.capitalize()} of graphs: {Path(data.where).name}",
+        verdict=Verdict.among(
+            scores, name, f"{merit} of {name}", better=target.better, rate=False, unit=unit
+        ),
+        summary=[
+            f"{count} graphs of {len(data)}, with {int(data.num_nodes.mean())} nodes and "
+            f"{int(data.num_edges.mean())} directed edges on average.",
+        ],
+        metrics=metrics,
+        tables=[
+            Table(
+                title=f"{config.data.target.capitalize()} of graphs",
+                columns=["method", *figures[name]],
+                rows=[[n, *f.values()] for n, f in figures.items()],
+                best=target.better,
+            )
+        ],
+        figures=[
+            Bars(
+                title=f"{merit} compared with the baselines",
+                labels=list(scores),
+                values=list(scores.values()),
+                x_label=merit,
+                marked=0,
+            )
+        ],
+    )
