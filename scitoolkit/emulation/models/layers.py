@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from scitoolkit.emulation.models.film import Film
 from scitoolkit.emulation.models.padding import AnyPadding as Padding
 from scitoolkit.emulation.models.padding import PoleDim, SharedDim
+from scitoolkit.fields.padding import wrapped
 
 _CONV = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 _MODE = {1: "linear", 2: "bilinear", 3: "trilinear"}
@@ -36,15 +37,9 @@ def pad(x: Tensor, dim: int, width: int, padding: Padding) -> Tensor:
         return over_poles(x, dim, width, padding)
     if padding == "pole":
         raise ValueError("the padding pole needs the dim of the longitude: PoleDim")
-    size = x.shape[dim]
     if padding == "circular":
-        repeats = -(-width // size)
-        before = [x] * (repeats - 1) + [
-            x.narrow(dim, size - (width - (repeats - 1) * size), width - (repeats - 1) * size)
-        ]
-        after = [x] * (repeats - 1) + [x.narrow(dim, 0, width - (repeats - 1) * size)]
-        return torch.cat([*reversed(before), x, *after], dim)
-    first, last = x.narrow(dim, 0, 1), x.narrow(dim, size - 1, 1)
+        return wrapped(x, dim, width)
+    first, last = x.narrow(dim, 0, 1), x.narrow(dim, x.shape[dim] - 1, 1)
     if padding == "zeros":
         first, last = torch.zeros_like(first), torch.zeros_like(last)
     shape = list(x.shape)
