@@ -15,7 +15,6 @@ Needs torch, but no installation of scitoolkit.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import importlib.metadata
 import importlib.util
 import json
@@ -44,15 +43,14 @@ BESIDE = max(1, min(12, (os.cpu_count() or 1) - 4))  # processes beside those th
 # Not timed against the CPU: what they show is that they run, end and keep the loss.
 WITHOUT_CPU = ("comet", "sharded", "compile")
 
-LONGER = ("mesh_diffusion", "silicon_mace")
-
 
 @dataclass
 class Rung:
     """One process and its limit, seconds.
 
     Rungs `beside` run together: tests, jobs, and the compilation of kernels. What is `measured`
-    starts when all of them have ended, and runs alone.
+    runs alone when all of them have ended; if it is `early`, it has been started with them and
+    waits with its models built and compiled, see `_gpu_timing.await_turn`.
     """
 
     name: str
@@ -62,6 +60,7 @@ class Rung:
     peers: bool = False
     beside: bool = False
     measured: bool = False
+    early: bool = False
     environment: dict[str, str] = field(default_factory=dict)
 
 
@@ -69,35 +68,36 @@ def rungs(folder: str) -> Iterator[Rung]:
     """Yield all rungs in order."""
     from_here = {"SCITOOLKIT_BENCH_WARM": "1"}
     yield Rung("floors", "floors", [str(HERE / "_gpu_floors.py")], 40)
-    yield Rung("device tests", "tests", _tests(), 150, beside=True)
+    for name, command in _tests().items():
+        yield Rung(f"device tests, {name}", "tests", command, 170, beside=True)
     for kind, name in (("float32", n) for n in PRODUCTS):
         command = [str(HERE / "_gpu_products.py"), kind, name]
-        yield Rung(f"warm {name}", "kernels", command, 150, True, True, from_here)
-    jobs = _jobs()
-    for name in WITHOUT_CPU:  # while the tests run: only their losses and their end matter
-        yield dataclasses.replace(_job(name, "cuda", folder, 90), beside=True)
-    for name in jobs:
+        yield Rung(f"warm {name}", "kernels", command, 150, True, True, environment=from_here)
+    for name in _jobs():  # both devices share the machine with the tests: speed-ups are no more
+        yield _job(name, "cuda", folder, 170)  # than lower bounds
         if name not in WITHOUT_CPU:
-            yield _job(name, "cpu", folder, 120)
+            yield _job(name, "cpu", folder, 170)
     for name, group, command, most in MEASURED:
         whole = [str(HERE / command[0]), *command[1:]]
-        yield Rung(name, group, whole, most, peers=group == "kernels", measured=True)
-    for name in (each for each in jobs if each not in WITHOUT_CPU):
-        yield _job(name, "cuda", folder, 50 if name in LONGER else 35)
+        early = name in EARLY
+        yield Rung(name, group, whole, most, group == "kernels", measured=True, early=early)
 
 
 MEASURED: tuple[tuple[str, str, tuple[str, ...], float], ...] = (
     ("products float32", "kernels", ("_gpu_products.py", "float32"), 100),
-    ("mace float32", "kernels", ("_gpu_potentials.py", "mace", "float32"), 100),
-    ("gcn", "kernels", ("_gpu_graphs.py", "gcn"), 45),
-    ("gat", "kernels", ("_gpu_graphs.py", "gat"), 45),
+    ("mace float32", "kernels", ("_gpu_potentials.py", "mace", "float32"), 300),
+    ("gcn", "kernels", ("_gpu_graphs.py", "gcn"), 300),
+    ("gat", "kernels", ("_gpu_graphs.py", "gat"), 300),
+    ("se_e2_a float64", "kernels", ("_gpu_potentials.py", "deepmd", "float64"), 300),
+    ("mace float64", "kernels", ("_gpu_potentials.py", "mace", "float64"), 300),
+    ("se_e2_a float32", "kernels", ("_gpu_potentials.py", "deepmd", "float32"), 300),
+    ("fields feed", "fields", ("_gpu_fields.py", "feed"), 80),
     ("fields comet", "fields", ("_gpu_fields.py", "comet"), 60),
-    ("se_e2_a float64", "kernels", ("_gpu_potentials.py", "deepmd", "float64"), 45),
-    ("fields feed", "fields", ("_gpu_fields.py", "feed"), 60),
-    ("mace float64", "kernels", ("_gpu_potentials.py", "mace", "float64"), 80),
-    ("se_e2_a float32", "kernels", ("_gpu_potentials.py", "deepmd", "float32"), 45),
 )
 """Name, group, command and limit in seconds of what is measured alone, by worth per second."""
+
+EARLY = ("mace float32", "mace float64", "gcn", "gat", "se_e2_a float32", "se_e2_a float64")
+"""Rungs that take longer to build and compile their models than to measure them."""
 
 
 PRODUCTS = (
@@ -120,10 +120,11 @@ def _jobs() -> list[str]:
 def _job(name: str, device: str, folder: str, seconds: float) -> Rung:
     place = f"{folder}/{name.replace(' ', '_')}_{device}"
     command = [str(HERE / "_gpu_jobs.py"), name, device, place]
-    threads = {"OMP_NUM_THREADS": "4"}
+    threads = {"OMP_NUM_THREADS": "4" if device == "cpu" else "2"}
     if device == "cpu":
         threads["CUDA_VISIBLE_DEVICES"] = ""
-    return Rung(f"job {name} {device}", "jobs", command, seconds, False, device == "cpu", threads)
+    rung = f"job {name} {device}"
+    return Rung(rung, "jobs", command, seconds, beside=True, environment=threads)
 
 
 def device_files(*marks: str) -> list[str]:
@@ -142,15 +143,21 @@ def device_files(*marks: str) -> list[str]:
     ]
 
 
-def _tests() -> list[str]:
-    files = device_files("gpu")
+def _tests() -> dict[str, list[str]]:
+    """Return the commands of the tests, in groups that each end in time."""
+    groups: dict[str, list[str]] = {"operations": [], "potentials": [], "others": []}
+    for path in device_files("gpu"):
+        name = "operations" if "/ops/" in path else "others"
+        groups["potentials" if "potentials" in path or "plugins" in path else name].append(path)
     options = ["-v", "-rfE", "--tb=line", "-p", "no:cacheprovider", "-p", "no:benchmark"]
+    # Packages of the machine, which no lock file chose.
+    options += ["-W", "ignore::DeprecationWarning"]
     options += ["-m", "gpu or (device and not slow)"]
     if importlib.util.find_spec("xdist"):
-        options += ["-n", str(min(6, max(1, (os.cpu_count() or 1) // 2)))]
+        options += ["-n", str(min(4, max(1, (os.cpu_count() or 1) // 4)))]
     if importlib.util.find_spec("pytest_timeout"):
-        options += ["--timeout=60"]
-    return ["-m", "pytest", *options, *files]
+        options += ["--timeout=100"]
+    return {name: ["-m", "pytest", *options, *files] for name, files in groups.items() if files}
 
 
 class Ladder:
@@ -177,6 +184,7 @@ class Ladder:
         self._path, self._head, self._end = path, head, time.monotonic() + seconds
         self._environment, self._peers = environment, peers
         self._lock, self._groups = threading.Lock(), set[int]()
+        self._gates = Path(tempfile.mkdtemp(prefix="gates_"))
         self.results: dict[str, Any] = {}
         if path.exists() and not again:
             self.results = json.loads(path.read_text(encoding="utf-8")).get("rungs", {})
@@ -188,20 +196,26 @@ class Ladder:
     def climb(self, all_rungs: list[Rung]) -> dict[str, Any]:
         """Run the rungs, those `beside` in their threads; return all results by name."""
         todo = [r for r in all_rungs if self.results.get(r.name, {}).get("state") != "passed"]
-        with ThreadPoolExecutor(BESIDE) as pool:
+        with ThreadPoolExecutor(BESIDE) as pool, ThreadPoolExecutor(len(EARLY)) as waiting:
             for rung in todo:
                 if rung.group == "floors":
                     self._run(rung)
+            early = {r.name: waiting.submit(self._run, r) for r in todo if r.early}
             together = [pool.submit(self._run, rung) for rung in todo if rung.beside]
-            for rung in todo:
-                if rung.measured:
-                    for future in together:
-                        future.result()
-                if not rung.beside and rung.group != "floors":
-                    self._run(rung)
             for future in together:
                 future.result()
+            for rung in todo:
+                if rung.early:
+                    self._gate(rung).touch()
+                    early[rung.name].result()
+                elif rung.measured:
+                    self._run(rung)
+        shutil.rmtree(self._gates, ignore_errors=True)
         return self.results
+
+    def _gate(self, rung: Rung) -> Path:
+        """Return the file whose existence lets an early rung measure."""
+        return self._gates / rung.name.replace(" ", "_")
 
     def stop(self) -> None:
         """End every process that was started."""
@@ -215,6 +229,8 @@ class Ladder:
             self._save(rung.name, {"state": "no time"})
             return
         environment = {**os.environ, **self._environment, **rung.environment}
+        if rung.early:
+            environment["SCITOOLKIT_BENCH_GATE"] = str(self._gate(rung))
         if rung.peers:
             environment |= self._peers
         begin = time.monotonic()

@@ -73,7 +73,7 @@ def mace(kind: str) -> None:
     if first is None:
         return
     tell(first_call_seconds=first[0])
-    calls = {"ours": lambda: ours(graph)}
+    calls = _ours(ours, graph)
     if plain is not None:
         batch = _on_device(_peer_batch(frame, dtype))
         torch.set_default_dtype(dtype)
@@ -101,6 +101,27 @@ def mace(kind: str) -> None:
     spent = alternate(calls, 3 if SMALL else 15)
     tell(milliseconds={name: 1e3 * value for name, value in spent.items()})
     _speedups(spent, fast=[n for n in spent if "+" in n], plain="mace-torch")
+
+
+def _ours(model, graph: dict) -> dict:
+    """Return the step recorded, as the calculator calls it, and with every kernel launched."""
+    from scitoolkit.potentials.captured import CapturedCall
+
+    recorded, inputs = CapturedCall(model), graph["positions"]
+
+    def call():
+        found = recorded({**graph, "positions": inputs})
+        if recorded.refused:
+            raise RuntimeError(f"not recorded: {recorded.refused}")
+        return found
+
+    eager = {"ours, not recorded": lambda: model(graph)}
+    for _ in range(3):
+        if attempt("ours, recorded", call) is None:
+            return {"ours": eager["ours, not recorded"]}
+    exact = _error(call(), model(graph))
+    tell(recorded_error=exact, replays=recorded.replays)
+    return {"ours": call, **eager}
 
 
 def _error_of_plain(ours: dict, calls: dict) -> float:
@@ -137,7 +158,7 @@ def deepmd(kind: str) -> None:
     if first is None:
         return
     tell(first_call_seconds=first[0])
-    calls = {"ours": lambda: ours(graph)}
+    calls = _ours(ours, graph)
     if peer is not None:
         lower = attempt("deepmd-kit call", lambda: _deepmd_call(peer, frame))
         if lower is not None:

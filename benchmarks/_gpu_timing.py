@@ -39,6 +39,13 @@ def wait() -> None:
         torch.cuda.synchronize()
 
 
+def await_turn() -> None:
+    """Wait until `_gpu.py` lets this process measure: it prepares while others still run."""
+    gate = os.environ.get("SCITOOLKIT_BENCH_GATE")
+    while gate and not os.path.exists(gate):
+        time.sleep(0.05)
+
+
 def seconds(call: Callable[[], Any]) -> float:
     """Return the seconds of one call until the device has finished."""
     wait()
@@ -51,7 +58,8 @@ def seconds(call: Callable[[], Any]) -> float:
 def alternate(
     calls: dict[str, Callable[[], Any]], rounds: int = 15, warm: int = 3
 ) -> dict[str, float]:
-    """Return the median seconds of each call, in alternating rounds."""
+    """Return the median seconds of each call, in alternating rounds; waits for its turn."""
+    await_turn()
     times: dict[str, list[float]] = {name: [] for name in calls}
     for number in range(warm + rounds):
         for name, call in calls.items():

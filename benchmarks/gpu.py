@@ -97,9 +97,12 @@ def figures(stored: dict[str, Any]) -> dict[str, Any]:
         return {}
     rungs = {name: each.get("figures", {}) for name, each in stored["rungs"].items()}
     out: dict[str, Any] = {"measured_on": f"{stored['device']}, {stored['date']}"}
-    tests = stored["rungs"].get("device tests", {})
-    if "counts" in tests:
-        out["device_tests"] = tests["counts"]
+    counts: dict[str, int] = {}
+    for name, rung in stored["rungs"].items():
+        for kind, number in rung.get("counts", {}).items() if "device tests" in name else ():
+            counts[kind] = counts.get(kind, 0) + number
+    if counts:
+        out["device_tests"] = counts
     for kind in ("float32", "float64"):
         told = rungs.get(f"mace {kind}", {})
         _put(out, f"mace_speedup_{kind}", told.get("speedup"))

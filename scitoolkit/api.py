@@ -295,6 +295,8 @@ def predict(
     steps: int | None = None,
     lead: int | None = None,
     device: str = "auto",
+    *,
+    forcing: Path | str | None = None,
 ) -> Path:
     """Apply a run or surrogate to a file; `output` opens in xarray.
 
@@ -306,10 +308,12 @@ def predict(
             default the configured number.
         lead: samples per step, for surrogates trained on several leads.
         device: as for `evaluate`.
+        forcing: file of inputs that change in time and that no step computes, aligned by time;
+            `hold` keeps their last values.
 
     Raises:
-        ConfigError: `steps` or `lead` for a surrogate that does not advance a state, or started
-            on several processes, and this prediction runs in one only.
+        ConfigError: `steps`, `lead` or `forcing` for a surrogate that does not advance a state, or
+            started on several processes, and this prediction runs in one only.
     """
     from scitoolkit.core.devices import inference_on
 
@@ -318,15 +322,16 @@ def predict(
     if not source.exists():
         raise DataError("no such file", where=str(source))
     with inference_on(device), _together(job, path, "predict", steps):
-        if steps is None and lead is None:
+        if steps is None and lead is None and forcing is None:
             job.predict(path, source, Path(output))
         elif isinstance(job, Stepper):
-            job.predict_steps(path, source, Path(output), steps, lead)
+            drivers = None if forcing is None else Path(forcing)
+            job.predict_steps(path, source, Path(output), steps, lead, drivers)
         else:
             raise ConfigError(
-                "--steps and --lead apply only to surrogates that advance a state",
+                "--steps, --lead and --forcing apply only to surrogates that advance a state",
                 where=str(directory),
-                fix="leave out --steps and --lead",
+                fix="leave out --steps, --lead and --forcing",
             )
     return Path(output)
 

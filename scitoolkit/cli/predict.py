@@ -25,6 +25,10 @@ def command(
     lead: Annotated[
         int | None, typer.Option(min=1, help="Samples per step, for emulators of several leads.")
     ] = None,
+    forcing: Annotated[
+        Path | None,
+        typer.Option(help="File of inputs that change in time, or `hold` for their last values."),
+    ] = None,
     device: options.Device = "auto",
     nproc: options.NProc = 1,
     as_json: options.Json = False,
@@ -37,7 +41,7 @@ def command(
     if nproc > 1:
         api.check_processes(directory, nproc, "predict", steps)
         return options.relaunch(nproc)
-    path = api.predict(directory, source, output, steps, lead, device)
+    path = api.predict(directory, source, output, steps, lead, device, forcing=forcing)
     if not options.is_main_rank():
         return None
     if as_json:

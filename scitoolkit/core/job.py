@@ -231,11 +231,18 @@ class Stepper(Protocol):
     """A job whose surrogates advance a state, so that predictions can have any length."""
 
     def predict_steps(
-        self, directory: Path, source: Path, output: Path, steps: int | None, lead: int | None
+        self,
+        directory: Path,
+        source: Path,
+        output: Path,
+        steps: int | None,
+        lead: int | None,
+        forcing: Path | None = None,
     ) -> None:
         """Predict `steps` steps of `lead` samples beyond the last sample of a file.
 
         None means the configured value. With 0 steps, every sample is advanced once instead.
+        `forcing` holds inputs that change in time and that no step computes.
         """
 
 

@@ -39,12 +39,18 @@ class EmulationJob(SurrogateJob):
         self.predict_steps(directory, source, output, None, None)
 
     def predict_steps(
-        self, directory: Path, source: Path, output: Path, steps: int | None, lead: int | None
+        self,
+        directory: Path,
+        source: Path,
+        output: Path,
+        steps: int | None,
+        lead: int | None,
+        forcing: Path | None = None,
     ) -> None:
         """Predict `steps` steps after the last sample of a file; with 0, map every sample."""
         from scitoolkit.emulation.prediction import predict_file
 
-        predict_file(self._trained(directory), source, output, steps, lead)
+        predict_file(self._trained(directory), source, output, steps, lead, forcing)
 
     def _trained(self, directory: Path) -> Trained:
         from scitoolkit.surrogate import load

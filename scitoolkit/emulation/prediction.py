@@ -15,6 +15,7 @@ from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.emulation.config import DataConfig, EmulationConfig
 from scitoolkit.emulation.data import Data, matched
+from scitoolkit.emulation.drivers import Drivers, open_drivers, require_held
 from scitoolkit.emulation.ensemble import AnyEmulator
 from scitoolkit.emulation.intervals import Intervals, member_statistics
 from scitoolkit.emulation.rollout import (
@@ -29,6 +30,8 @@ from scitoolkit.emulation.spatial.joined import over_processes
 from scitoolkit.emulation.stages import EmulationStages
 from scitoolkit.emulation.transfer import on_grid
 from scitoolkit.emulation.variables import Layout
+from scitoolkit.io.calendar_steps import times_after
+from scitoolkit.io.facts import is_dates
 from scitoolkit.io.parts import PART_BYTES, Parts, identity, ranges
 from scitoolkit.io.stream import StreamedVariable, stream_fields
 from scitoolkit.surrogate import Trained, open_checked
@@ -36,6 +39,8 @@ from scitoolkit.training.processes import on_rank_zero
 from scitoolkit.training.ranks.rounds import completed
 
 log = get_logger(__name__)
+HOLD = "hold"
+"""Word instead of a forcing file: inputs that change in time keep their last values."""
 
 
 def predict_file(
@@ -44,6 +49,7 @@ def predict_file(
     output: Path,
     steps: int | None = None,
     lead: int | None = None,
+    forcing: Path | None = None,
 ) -> Path:
     """Apply an emulator to a file.
 
@@ -60,11 +66,14 @@ def predict_file(
         output: the file to write.
         steps: number of steps, instead of `rollout.predict`.
         lead: samples of a step, for an emulator of several leads; `data.lead` unless given.
+        forcing: file of the inputs that change in time and that no step computes, at the times of
+            all steps but the first; HOLD holds their last values.
 
     Raises:
-        ConfigError: a lead outside the range of training.
-        DataError: parts of another prediction exist, the grid of the file is not supported, or the
-            output cannot be written.
+        ConfigError: a lead outside the range of training, or inputs that change in time without
+            `forcing`.
+        DataError: a forcing without one of the times, parts of another prediction exist, the grid
+            of the file is not supported, or the output cannot be written.
         NumericalError: the rollout is not finite.
     """
     config: EmulationConfig = trained.config
@@ -94,15 +103,15 @@ def predict_file(
         )
     steps = config.rollout.predict if steps is None else steps
     rolled = is_rolled(config, emulator.layout, steps)
-    if rolled and (held := _held_forcings(config, emulator.layout, data)):
-        log.warning(
-            "%s: the file has no values of %s after its last sample, and they change in time; they "
-            "are held at their last values for all %d steps",
-            data.where,
-            ", ".join(held),
-            steps,
-        )
+    drivers: Drivers | None = None
     try:
+        drivers = _drivers(trained, data, forcing, steps, lead) if rolled else None
+        if forcing is not None and not rolled:
+            raise ConfigError(
+                "every sample is mapped by itself",
+                where="predict --forcing",
+                allowed="a rollout: an emulator with a state, and --steps of 1 or more",
+            )
         emulator = on_grid(emulator, config, data.layout, data.where)
         if config.training.divides_fields:
             emulator = over_processes(emulator, config)
@@ -128,11 +137,16 @@ def predict_file(
                 "lead": lead,
                 "rolled": rolled,
                 "intervals": intervals is not None,
+                **(
+                    {}
+                    if drivers is None
+                    else {"forcing": list(map(identity, drivers.data.campaign.files))}
+                ),
             },
         )
         work: Callable[[int], dict[str, np.ndarray]]
         if rolled:
-            work = _RolledParts(emulator, config, data, pieces, parts, intervals, lead)
+            work = _RolledParts(emulator, config, data, pieces, parts, intervals, lead, drivers)
         else:
             work = _MappedParts(emulator, data, pieces, lead)
         divided = not rolled and not config.training.divides_fields
@@ -149,6 +163,34 @@ def predict_file(
         return Path(output)
     finally:
         data.dataset.close()
+        if drivers is not None:
+            drivers.data.close()
+
+
+def _drivers(
+    trained: Trained, data: Data, forcing: Path | None, steps: int, lead: int
+) -> Drivers | None:
+    """Return the forcing of a rollout; refuse to hold inputs that change in time unasked."""
+    config, layout = trained.config, trained.model.layout
+    hold = forcing is not None and str(forcing) == HOLD
+    held = _held_forcings(config, layout, data)
+    drivers, channels = None, set[str]()
+    if forcing is not None and not hold:
+        computed = {v.name for v in layout.outputs}
+        names = [n for n in config.data.inputs if not set(data.campaign.names[n]) <= computed]
+        if not names:
+            raise ConfigError("every input is computed by a step", where="predict --forcing")
+        times = np.concatenate([data.times[-1:], _future(data, max(steps - 1, 0), lead)])
+        drivers = open_drivers(trained, forcing, names, data, times)
+        channels = set(drivers.data.layout.variables)
+    try:
+        left = [name for name in held if name not in channels]
+        require_held(left, data.where, steps, hold=hold)
+    except ConfigError:
+        if drivers is not None:
+            drivers.data.close()
+        raise
+    return drivers
 
 
 def _opened(trained: Trained, source: Path) -> Data:
@@ -292,12 +334,13 @@ class _RolledParts:
         parts: Parts,
         intervals: Intervals | None,
         lead: int,
+        drivers: Drivers | None = None,
     ) -> None:
         self._emulator, self._intervals = emulator, intervals
         self._pieces, self._parts = pieces, parts
         jitter = None if intervals is not None else jitter_of(config, emulator.layout)
         first = data.inputs(data.num_samples - 1, emulator.layout, lead)
-        self._running = Rollout(emulator, first, jitters=copies(jitter, emulator))
+        self._running = Rollout(emulator, first, drivers, jitters=copies(jitter, emulator))
         self._next = 0
         if intervals is not None and pieces[-1].stop > intervals.steps:
             log.warning(
@@ -335,8 +378,10 @@ def _stacked(samples: Sequence[Frames]) -> dict[str, np.ndarray]:
 
 
 def _future(data: Data, steps: int, lead: int) -> np.ndarray:
-    """Return the sample coordinate of a rollout, extrapolated with the last step of the file."""
+    """Return the sample coordinate of a rollout: dates by the calendar, else by the last step."""
     times = data.times
+    if len(times) > 1 and is_dates(times):
+        return times_after(times, steps * lead)[lead - 1 :: lead]
     step = times[-1] - times[-2] if len(times) > 1 else np.asarray(1, dtype="int64")
     if times.dtype.kind == "M" and len(times) == 1:
         step = np.timedelta64(1, "s")

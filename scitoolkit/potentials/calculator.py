@@ -11,10 +11,11 @@ import torch
 
 from scitoolkit.core.content import find_content
 from scitoolkit.core.contracts import Batch
-from scitoolkit.core.devices import apply, choose_device
+from scitoolkit.core.devices import apply, choose_device, device_of, to_device
 from scitoolkit.core.errors import missing_extra
 from scitoolkit.io.atoms import checked
 from scitoolkit.io.atoms_formats import from_ase, given_parameters
+from scitoolkit.potentials.captured import CapturedCall
 from scitoolkit.potentials.graph import configuration_graph, within_cutoff
 from scitoolkit.potentials.model import Potential
 from scitoolkit.potentials.saved import load_model
@@ -91,7 +92,8 @@ class Calculator(_AseCalculator):
         precision: float32 or float64 instead of the precision of the training (of a run or a
             surrogate). Use float64 for long simulations at constant energy.
         device: auto (a GPU if there is one), cpu or cuda. None: auto, and a `Potential` stays
-            where it is.
+            where it is. On a GPU the neighbour list stays there, and steps with one list are
+            recorded and replayed (`CapturedCall`) where the model allows it.
 
     Raises:
         DataError: `potential` contains no trained potential.
@@ -138,6 +140,8 @@ class Calculator(_AseCalculator):
         if compress:
             self.model.compress()
         self.neighbours: NeighbourCache = NeighbourCache(model.type_map, model.cutoff, skin)
+        self._call = CapturedCall(self.model)
+        self._sent: tuple[Any, Batch] | None = None
 
     def calculate(
         self, atoms: Any = None, properties: Any = ("energy",), system_changes: Any = all_changes
@@ -145,9 +149,7 @@ class Calculator(_AseCalculator):
         """Fill `results` with all properties; the stress where `voigt_stress` defines one."""
         super().calculate(atoms, properties, system_changes)
         system: Any = self.atoms
-        kept = self.neighbours.graph(system, with_skin=self.model.streams(len(system)))
-        graph = {**kept, **_parameters(system)}
-        found = {name: value.double().numpy() for name, value in apply(self.model, graph).items()}
+        found = {name: value.double().numpy() for name, value in self._evaluate(system).items()}
         energy = float(found["energy"][0])
         self.results: dict[str, float | Any] = {
             "energy": energy,
@@ -158,6 +160,24 @@ class Calculator(_AseCalculator):
         stress = voigt_stress(found["virial"][0], system)
         if stress is not None:
             self.results["stress"] = stress
+
+    def _evaluate(self, system: Any) -> dict[str, torch.Tensor]:
+        device = device_of(self.model)
+        on_gpu = device.type == "cuda"
+        # On a GPU an edge beyond the cutoff costs less than a new list of edges in each step.
+        with_skin = on_gpu or self.model.streams(len(system))
+        graph = self.neighbours.graph(system, with_skin=with_skin)
+        if on_gpu:
+            graph = {**self._list_on(device, graph), "positions": graph["positions"]}
+            graph["positions"] = graph["positions"].to(device)
+        return apply(self._call, {**graph, **_parameters(system)}, device)
+
+    def _list_on(self, device: torch.device, graph: Batch) -> Batch:
+        """Return the graph with the neighbour list's tensors on a device, copied once a list."""
+        key = self.neighbours.lists_made, device
+        if self._sent is None or self._sent[0] != key:
+            self._sent = key, to_device(graph, device)
+        return self._sent[1]
 
 
 def _parameters(atoms: Any) -> Batch:

@@ -20,6 +20,8 @@ logger = get_logger(__name__)
 When = Mapping[str, Sequence[Any]]
 Code = int | float
 _TOLERANCE = 1e-6
+SPREAD = 0.2
+"""Standard deviation of a prior, as a share of the range."""
 
 
 @dataclass(frozen=True)
@@ -29,10 +31,12 @@ class Choice:
     Args:
         values: the categories.
         when: condition, as the values of other parameters for which this parameter is active.
+        prior: value that is expected to be the best one, None for none.
     """
 
     values: tuple[Any, ...]
     when: When = field(default_factory=dict)
+    prior: Any = None
 
     @property
     def levels(self) -> int:
@@ -51,7 +55,7 @@ class Choice:
                 f"of them; {_not_json(self.values)}"
             )
         repeated = [v for i, v in enumerate(self.values) if _is_in(v, self.values[:i])]
-        return f"value {repeated[0]!r} is listed twice" if repeated else ""
+        return f"value {repeated[0]!r} is listed twice" if repeated else _prior_problem(self)
 
     def value(self, code: Code) -> Any:
         """Return the value with a code."""
@@ -69,7 +73,9 @@ class Choice:
         raise ValueError(f"{value!r} is none of {', '.join(map(repr, self.values))}")
 
     def sample(self, rng: random.Random) -> Code:
-        """Draw a code uniformly."""
+        """Draw a code uniformly; every other one is that of the prior."""
+        if self.prior is not None and rng.random() < 0.5:
+            return self.code(self.prior)
         return rng.randrange(len(self.values))
 
     def mutate(self, code: Code, rng: random.Random) -> Code:
@@ -79,7 +85,8 @@ class Choice:
 
     def describe(self) -> dict[str, Any]:
         """Return the plain data from which `read_parameter` rebuilds this parameter."""
-        return _with_when({"values": list(self.values)}, self.when)
+        prior = {} if self.prior is None else {"prior": self.prior}
+        return _with_when({"values": list(self.values), **prior}, self.when)
 
 
 class Stepped(ABC):
@@ -90,6 +97,8 @@ class Stepped(ABC):
     step: float
     log: bool
     when: When
+    prior: float | None
+    spread: float
 
     @property
     @abstractmethod
@@ -100,6 +109,10 @@ class Stepped(ABC):
     def value(self, code: Code) -> float:
         """Return the value with a code."""
 
+    @abstractmethod
+    def code(self, value: Any) -> Code:
+        """Return the code of a value."""
+
     def problem(self) -> str:
         """Return the first error of the definition, "" if it is valid."""
         numbers = {"low": self.low, "high": self.high, "step": self.step}
@@ -107,14 +120,17 @@ class Stepped(ABC):
             return wrong
         if self.step <= 0:
             return f"step {self.step} is not positive"
-        return _range_problem(self.low, self.high, self.log)
+        return _range_problem(self.low, self.high, self.log) or _prior_problem(self)
 
     def unit(self, value: float) -> float:
         """Return a value's position between the bounds, 0 ... 1, in the logarithm if `log`."""
         return _unit(value, self.low, self.high, self.log)
 
     def sample(self, rng: random.Random) -> Code:
-        """Draw a code, uniformly in the value, or in its logarithm if `log`."""
+        """Draw a code, uniformly in the value, or in its logarithm if `log`, or near the prior."""
+        if self.prior is not None:
+            value = _from_unit(_drawn(self.unit(self.prior), self.spread, rng), self)
+            return min(max(round((value - self.low) / self.step), 0), self.levels - 1)
         if not self.log:
             return rng.randrange(self.levels)
         value = math.exp(rng.uniform(math.log(self.low), math.log(self.high + self.step)))
@@ -127,7 +143,7 @@ class Stepped(ABC):
     def describe(self) -> dict[str, Any]:
         """Return the plain data from which `read_parameter` rebuilds this parameter."""
         plain = {"low": self.low, "high": self.high, "step": self.step, "log": self.log}
-        return _with_when(plain, self.when)
+        return _with_when({**plain, **_described_prior(self)}, self.when)
 
 
 @dataclass(frozen=True)
@@ -139,6 +155,8 @@ class Integer(Stepped):
     step: int = 1
     log: bool = False
     when: When = field(default_factory=dict)
+    prior: float | None = None
+    spread: float = SPREAD
 
     @property
     def levels(self) -> int:
@@ -178,6 +196,8 @@ class Grid(Stepped):
     step: float
     log: bool = False
     when: When = field(default_factory=dict)
+    prior: float | None = None
+    spread: float = SPREAD
 
     @property
     def levels(self) -> int:
@@ -209,13 +229,16 @@ class Real:
     high: float
     log: bool = False
     when: When = field(default_factory=dict)
+    prior: float | None = None
+    spread: float = SPREAD
 
     levels: float = math.inf
 
     def problem(self) -> str:
         """Return the first error of the definition, "" if it is valid."""
         numbers = {"low": self.low, "high": self.high}
-        return _not_finite(numbers) or _range_problem(self.low, self.high, self.log)
+        wrong = _not_finite(numbers) or _range_problem(self.low, self.high, self.log)
+        return wrong or _prior_problem(self)
 
     def value(self, code: Code) -> float:
         """Return the code, which is the value."""
@@ -237,16 +260,13 @@ class Real:
 
     def from_unit(self, share: float) -> float:
         """Return the value at a position in 0 ... 1 between the bounds; the inverse of `unit`."""
-        if not self.log:
-            value = self.low + share * (self.high - self.low)
-        else:
-            low, high = math.log(self.low), math.log(self.high)
-            value = math.exp(low + share * (high - low))
-        return min(max(value, self.low), self.high)
+        return _from_unit(share, self)
 
     def sample(self, rng: random.Random) -> Code:
-        """Draw a value, uniformly, or uniformly in its logarithm if `log`."""
-        return self.from_unit(rng.random())
+        """Draw a value, uniformly, or uniformly in its logarithm if `log`, or near the prior."""
+        if self.prior is None:
+            return self.from_unit(rng.random())
+        return self.from_unit(_drawn(self.unit(self.prior), self.spread, rng))
 
     def mutate(self, code: Code, rng: random.Random) -> Code:
         """Draw another value from a normal distribution around `code` in `unit` coordinates."""
@@ -260,7 +280,8 @@ class Real:
 
     def describe(self) -> dict[str, Any]:
         """Return the plain data from which `read_parameter` rebuilds this parameter."""
-        return _with_when({"low": self.low, "high": self.high, "log": self.log}, self.when)
+        plain = {"low": self.low, "high": self.high, "log": self.log}
+        return _with_when({**plain, **_described_prior(self)}, self.when)
 
 
 @dataclass(frozen=True)
@@ -340,22 +361,31 @@ Parameter = Choice | Integer | Grid | Real | Chain
 Variable = Choice | Integer | Grid | Real
 
 
-def choice(*values: Any, when: When | None = None) -> Choice:
+def choice(*values: Any, when: When | None = None, prior: Any = None) -> Choice:
     """Return a categorical parameter with the given values; see `Choice`."""
-    return Choice(_values(values), _read_when(when))
+    return Choice(_values(values), _read_when(when), without_numpy(prior))
 
 
 def integer(
-    low: int, high: int, *, step: int = 1, log: bool = False, when: When | None = None
+    low: int,
+    high: int,
+    *,
+    step: int = 1,
+    log: bool = False,
+    when: When | None = None,
+    prior: int | None = None,
+    spread: float = SPREAD,
 ) -> Integer | Choice:
     """Return an integer parameter between two inclusive bounds; see `Integer`.
 
     Equal bounds give a choice of one value. Integers of other libraries become plain ones.
+    `prior` and `spread` are those of `real`.
     """
     low, high, step = _whole(low), _whole(high), _whole(step)
     if _is_one_value(low, high):
         return Choice((low,), _read_when(when))
-    return Integer(low, high, step, bool(log), _read_when(when))
+    expected = without_numpy(prior)
+    return Integer(low, high, step, bool(log), _read_when(when), expected, float(spread))
 
 
 def real(
@@ -365,16 +395,30 @@ def real(
     step: float | None = None,
     log: bool = False,
     when: When | None = None,
+    prior: float | None = None,
+    spread: float = SPREAD,
 ) -> Real | Grid | Choice:
     """Return a real parameter between two bounds; with `step`, on a grid that starts at `low`.
 
-    Equal bounds give a choice of one value.
+    Equal bounds give a choice of one value. Near `prior` the best value is expected: samples are
+    normal around it with a standard deviation of `spread` of the range (of its logarithm if
+    `log`), a quarter of them uniform, and the Gaussian process prefers it as long as it has few
+    trials.
+
+    Example:
+        >>> rate = real(1e-5, 1, log=True, prior=1e-3, spread=0.1)
+        >>> draws = sorted(rate.sample(random.Random(seed)) for seed in range(1000))
+        >>> 8e-4 < draws[500] < 1.25e-3
+        True
     """
+    expected = None if prior is None else float(prior)
     if _is_one_value(float(low), float(high)):
         return Choice((float(low),), _read_when(when))
     if step is None:
-        return Real(float(low), float(high), bool(log), _read_when(when))
-    return Grid(float(low), float(high), float(step), bool(log), _read_when(when))
+        return Real(float(low), float(high), bool(log), _read_when(when), expected, float(spread))
+    return Grid(
+        float(low), float(high), float(step), bool(log), _read_when(when), expected, float(spread)
+    )
 
 
 def chain(nodes: int, choices: Sequence[Any], *, reach: int = 0, when: When | None = None) -> Chain:
@@ -408,9 +452,10 @@ def read_parameter(name: str, plain: Any) -> Parameter:
     keys = plain.keys() - {"when"}
     try:
         when = _read_when(plain.get("when"))
-        if keys == {"values"}:
-            return Choice(_read_list(plain["values"], "values"), when)
-        if {"low", "high"} <= keys <= {"low", "high", "log", "step"}:
+        if {"values"} <= keys <= {"values", "prior"}:
+            values = _read_list(plain["values"], "values")
+            return Choice(values, when, without_numpy(plain.get("prior")))
+        if {"low", "high"} <= keys <= {"low", "high", "log", "step", "prior", "spread"}:
             return _number(plain, when)
         if {"nodes", "choices"} <= keys <= {"nodes", "choices", "reach"}:
             nodes, reach = plain["nodes"], plain.get("reach", 0)
@@ -422,8 +467,8 @@ def read_parameter(name: str, plain: Any) -> Parameter:
     raise ConfigError(
         f"keys {', '.join(sorted(map(str, keys))) or 'none'} describe no parameter",
         where=f"space.{name}",
-        allowed="[VALUE, ...] | {values} | {low, high, log, step} | {nodes, choices, reach}, "
-        "each optionally with `when`",
+        allowed="[VALUE, ...] | {values, prior} | {low, high, log, step, prior, spread} | {nodes, "
+        "choices, reach}, each optionally with `when`",
     )
 
 
@@ -435,14 +480,16 @@ def _number(plain: Mapping[str, Any], when: When) -> Parameter:
         if isinstance(plain[name], bool | np.bool_):
             raise ValueError(f"`{name}` is {plain[name]}, not a number")
     low, high, step = _whole(low), _whole(high), _whole(step)
+    more: dict[str, Any] = {"log": bool(log), "when": when, "prior": plain.get("prior")}
+    more["spread"] = float(plain.get("spread", SPREAD))
     if isinstance(low, int) and isinstance(high, int) and (step is None or isinstance(step, int)):
         if high == low + 1 and not log:
             logger.warning(
                 "{low: %d, high: %d} are the integers %d and %d; write %d.0 for real numbers",
                 *(low, high, low, high, low),
             )
-        return integer(low, high, step=1 if step is None else step, log=bool(log), when=when)
-    return real(float(low), float(high), step=step, log=bool(log), when=when)
+        return integer(low, high, step=1 if step is None else step, **more)
+    return real(float(low), float(high), step=step, **more)
 
 
 def _read_list(value: Any, name: str) -> tuple[Any, ...]:
@@ -482,6 +529,41 @@ def _read_when(plain: Any) -> When:
 
 def _with_when(plain: dict[str, Any], when: When) -> dict[str, Any]:
     return {**plain, "when": {k: list(v) for k, v in when.items()}} if when else plain
+
+
+def _described_prior(kind: Stepped | Real) -> dict[str, Any]:
+    return {} if kind.prior is None else {"prior": kind.prior, "spread": kind.spread}
+
+
+def _prior_problem(kind: Choice | Stepped | Real) -> str:
+    """Return what is wrong with the prior of a parameter, "" if nothing is."""
+    if kind.prior is None:
+        return ""
+    try:
+        kind.code(kind.prior)
+    except (TypeError, ValueError) as error:
+        return f"prior {error}"
+    if not isinstance(kind, Choice) and not 0 < kind.spread < math.inf:
+        return f"spread {kind.spread} is not a positive number"
+    return ""
+
+
+def _drawn(centre: float, spread: float, rng: random.Random) -> float:
+    """Draw a number in 0 ... 1, three times of four from a normal distribution."""
+    for _ in range(100 if rng.random() < 0.75 else 0):
+        if 0 <= (drawn := rng.gauss(centre, spread)) <= 1:
+            return drawn
+    return rng.random()
+
+
+def _from_unit(share: float, kind: Stepped | Real) -> float:
+    """Return the value at a position in 0 ... 1 between the bounds."""
+    if not kind.log:
+        value = kind.low + share * (kind.high - kind.low)
+    else:
+        low, high = math.log(kind.low), math.log(kind.high)
+        value = math.exp(low + share * (high - low))
+    return min(max(value, kind.low), kind.high)
 
 
 def _unit(value: float, low: float, high: float, log: bool) -> float:

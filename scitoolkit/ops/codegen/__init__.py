@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from scitoolkit.ops.codegen.compile import find_compiler as find_compiler
     from scitoolkit.ops.codegen.compile import load_generated as load_generated
     from scitoolkit.ops.codegen.compile import load_library as load_library
+    from scitoolkit.ops.codegen.derived_index import DerivedIndex as DerivedIndex
     from scitoolkit.ops.codegen.dispatch import Operation as Operation
     from scitoolkit.ops.codegen.dispatch import check_tensor as check_tensor
     from scitoolkit.ops.codegen.dispatch import warn_once as warn_once
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from scitoolkit.ops.codegen.registration import refusing as refusing
 
 _HOMES = {
+    "DerivedIndex": "derived_index",
     "GeneratedC": "backends",
     "Implementation": "backends",
     "KernelBackend": "backends",
@@ -78,6 +80,7 @@ _HOMES = {
 __all__ = [
     "REAL",
     "TRITON_REAL",
+    "DerivedIndex",
     "GeneratedC",
     "Implementation",
     "KernelBackend",

@@ -21,6 +21,7 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
+from scitoolkit.ops.codegen.derived_index import DerivedIndex
 from scitoolkit.ops.codegen.gpu import on_device
 
 CHUNK = 1024  # nonzeros per program of rows that have more
@@ -220,15 +221,23 @@ def run(
     programs = tiles.heads * tiles.blocks
     with on_device(column):
         if chunks:
-            starts = torch.arange(0, nonzeros, tiles.chunk, device=column.device)
-            ends = torch.stack([starts, (starts + tiles.chunk - 1).clamp_max(nonzeros - 1)], 1)
-            ends = torch.searchsorted(pointer, ends, right=True) - 1
+            ends = _derived_ends(pointer, nonzeros, tiles.chunk)
             getattr(module, f"{name}_pieces")[(chunks, programs, 2)](
                 pointer, ends, column, *inputs, *parts, **options
             )
         getattr(module, name)[(rows, programs)](
             pointer, column, *inputs, *parts, *outputs, **options
         )
+
+
+def _ends(pointer: Tensor, nonzeros: int, chunk: int) -> Tensor:
+    """Return the row of the first and of the last nonzero of each chunk, shape (chunks, 2)."""
+    starts = torch.arange(0, nonzeros, chunk, device=pointer.device)
+    ends = torch.stack([starts, (starts + chunk - 1).clamp_max(nonzeros - 1)], 1)
+    return torch.searchsorted(pointer, ends, right=True) - 1
+
+
+_derived_ends = DerivedIndex(_ends)
 
 
 def _function(name: str, arguments: str, lines: Sequence[str]) -> str:

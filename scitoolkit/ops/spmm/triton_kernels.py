@@ -8,7 +8,7 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from scitoolkit.ops.codegen import load_triton, on_device, triton_segments
+from scitoolkit.ops.codegen import DerivedIndex, load_triton, on_device, triton_segments
 from scitoolkit.ops.codegen.triton_segments import Tiles
 from scitoolkit.ops.spmm import triton_source
 
@@ -35,14 +35,22 @@ def run_product(
     return out
 
 
+def _rows(pointer: Tensor, nonzeros: int) -> Tensor:
+    """Return the row of each nonzero."""
+    numbers = torch.arange(pointer.shape[0] - 1, device=pointer.device)
+    return torch.repeat_interleave(numbers, pointer.diff(), output_size=nonzeros)
+
+
+_derived_rows = DerivedIndex(_rows)
+
+
 def run_sampled(pointer: Tensor, column: Tensor, left: Tensor, right: Tensor) -> Tensor:
     """Return the inner products of rows of `left` and `right` at the nonzeros, shape (nnz,)."""
     nonzeros = column.shape[0]
     out = left.new_empty(nonzeros)
     if not nonzeros:
         return out
-    numbers = torch.arange(pointer.shape[0] - 1, device=pointer.device)
-    rows = torch.repeat_interleave(numbers, pointer.diff(), output_size=nonzeros)
+    rows = _derived_rows(pointer, nonzeros)
     tiles = triton_source.tiles_of(left.shape[1])
     with on_device(left):
         _module(tiles).sampled[(-(-nonzeros // tiles.nonzeros),)](

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from scitoolkit.ops.codegen.examples import Example, Numbers
+from scitoolkit.ops.symmetric_contraction.elements import Elements
 from scitoolkit.ops.symmetric_contraction.spec import ContractionSpec
 
 
@@ -20,5 +21,5 @@ def examples(numbers: Numbers) -> Iterator[Example]:
             f"{nodes} nodes, {channels} channels",
             text,
             (x, weight),
-            lambda run, x, w, s=species: run(x, w, s, spec),
+            lambda run, x, w, s=species: run(x, w, Elements.build(s, 3), spec),
         )

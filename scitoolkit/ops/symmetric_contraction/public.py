@@ -8,6 +8,7 @@ from torch import Tensor
 from scitoolkit.core.errors import DataError
 from scitoolkit.ops.codegen import GeneratedC, Operation, Triton, check_tensor
 from scitoolkit.ops.symmetric_contraction import operators, reference, triton_launch
+from scitoolkit.ops.symmetric_contraction.elements import Elements
 from scitoolkit.ops.symmetric_contraction.spec import ContractionSpec
 
 
@@ -16,25 +17,25 @@ def _text(spec: ContractionSpec) -> str:
     return spec.to_json()
 
 
-def _check(spec: ContractionSpec, x: Tensor, weight: Tensor, species: Tensor) -> None:
+def _nodes(
+    spec: ContractionSpec, x: Tensor, weight: Tensor, species: Tensor | Elements
+) -> Elements:
+    """Return the nodes by element after checking all arguments."""
     check_tensor("x", x, ("N", spec.dim_in, "C"), x)
     check_tensor("weight", weight, ("E", spec.num_paths, x.shape[2]), x)
-    if not isinstance(species, Tensor) or species.dtype not in (torch.int64, torch.int32):
-        actual = species.dtype if isinstance(species, Tensor) else type(species)
-        raise DataError(f"expected species as an integer tensor, got {actual}")
-    if tuple(species.shape) != (x.shape[0],):
-        raise DataError(f"expected species of shape {(x.shape[0],)}, got {tuple(species.shape)}")
-    if species.numel() and not torch.compiler.is_compiling():
-        low, high = (int(bound) for bound in species.aminmax())
-        if low < 0 or high >= weight.shape[0]:
-            raise DataError(
-                f"species contains element {low if low < 0 else high}",
-                allowed=f"0 to {weight.shape[0] - 1}, as weight has {weight.shape[0]} elements",
-            )
+    nodes = species if isinstance(species, Elements) else None
+    if nodes is None:
+        nodes = Elements.build(species, weight.shape[0])  # type: ignore[arg-type]
+    if nodes.species.shape != (x.shape[0],):
+        shape = tuple(nodes.species.shape)
+        raise DataError(f"expected species of shape {(x.shape[0],)}, got {shape}")
+    if nodes.num_elements != weight.shape[0]:
+        raise DataError(f"nodes of {nodes.num_elements} elements with weights of {weight.shape[0]}")
+    return nodes
 
 
-def _reference(x: Tensor, weight: Tensor, species: Tensor, spec: ContractionSpec) -> Tensor:
-    return reference.symmetric_contraction(spec, x, weight, species.long())
+def _reference(x: Tensor, weight: Tensor, nodes: Elements, spec: ContractionSpec) -> Tensor:
+    return reference.symmetric_contraction(spec, x, weight, nodes.species)
 
 
 OPERATION = Operation(
@@ -46,33 +47,22 @@ OPERATION = Operation(
 
 
 @GeneratedC.serve(OPERATION.name, prepare=operators.kernels, source=operators.source)
-def _on_cpu(x: Tensor, weight: Tensor, species: Tensor, spec: ContractionSpec) -> Tensor:
-    by_element = _by_element(weight, species)
-    text = _text(spec)
-    return operators.forward(x.contiguous(), weight.contiguous(), *by_element, text)
+def _on_cpu(x: Tensor, weight: Tensor, nodes: Elements, spec: ContractionSpec) -> Tensor:
+    order = nodes.ptr, nodes.order
+    return operators.forward(x.contiguous(), weight.contiguous(), *order, _text(spec))
 
 
 @Triton.serve(OPERATION.name, prepare=triton_launch.prepare)
-def _on_gpu(x: Tensor, weight: Tensor, species: Tensor, spec: ContractionSpec) -> Tensor:
-    by_element = _by_element(weight, species)
-    return operators.contraction_on_gpu(
-        x.contiguous(), weight.contiguous(), *by_element, _text(spec)
-    )
-
-
-def _by_element(weight: Tensor, species: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the start of each element's nodes in the order by element, and that order."""
-    species = species.long()
-    order = torch.argsort(species, stable=True)
-    elements = torch.arange(weight.shape[0] + 1, device=weight.device)
-    return torch.searchsorted(species[order], elements), order
+def _on_gpu(x: Tensor, weight: Tensor, nodes: Elements, spec: ContractionSpec) -> Tensor:
+    order = nodes.ptr, nodes.order
+    return operators.contraction_on_gpu(x.contiguous(), weight.contiguous(), *order, _text(spec))
 
 
 def symmetric_contraction(
     spec: ContractionSpec,
     x: Tensor,
     weight: Tensor,
-    species: Tensor,
+    species: Tensor | Elements,
     *,
     backend: str = "auto",
 ) -> Tensor:
@@ -84,7 +74,8 @@ def symmetric_contraction(
         spec: irreps and correlation.
         x: features, shape (N, dim_in, C), float32 or float64: C channels in the ir_mul layout.
         weight: shape (E, num_paths, C), with blocks in the order of `spec.blocks`.
-        species: element of each node, 0..E-1, shape (N,), int32 or int64.
+        species: element of each node, 0..E-1, shape (N,), int32 or int64; or `Elements`, which
+            are checked and sorted once for several calls.
         backend: auto (the kernel for the tensors' device if it can run, else the reference, with
             one warning), cpu, triton, reference, or the name of an installed kernel backend.
 
@@ -104,6 +95,6 @@ def symmetric_contraction(
         >>> symmetric_contraction(spec, x, weight, torch.tensor([0, 1, 0])).shape
         torch.Size([3, 1, 8])
     """
-    _check(spec, x, weight, species)
+    nodes = _nodes(spec, x, weight, species)
     text = _text(spec)
-    return OPERATION.choose(text, x, backend)(x, weight, species, spec)
+    return OPERATION.choose(text, x, backend)(x, weight, nodes, spec)

@@ -7,7 +7,7 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from scitoolkit.ops.codegen import load_triton, on_device
+from scitoolkit.ops.codegen import DerivedIndex, load_triton, on_device
 from scitoolkit.ops.symmetric_contraction import triton_source
 from scitoolkit.ops.symmetric_contraction.spec import ContractionSpec
 from scitoolkit.ops.symmetric_contraction.triton_tables import check_size, table
@@ -46,7 +46,9 @@ def run(
         for gradient in rest[-2:] if name == "double_backward" else rest[-1:]:
             gradient.zero_()
         return
-    step = _Step(ContractionSpec.from_json(text), x, weight, ptr, order, prepare(text, x.dtype))
+    step = _ContractionStep(
+        ContractionSpec.from_json(text), x, weight, ptr, order, prepare(text, x.dtype)
+    )
     with on_device(x):
         if name == "forward":
             step.contract("values", rest[0])
@@ -60,7 +62,7 @@ def run(
             step.coefficients(rest[-1], rest[0], rest[1] if len(rest) > 2 else None)
 
 
-class _Step:
+class _ContractionStep:
     """The arguments that launches of one call share."""
 
     def __init__(self, spec: ContractionSpec, x, weight, ptr, order, module: ModuleType) -> None:
@@ -74,7 +76,7 @@ class _Step:
         """Compute values or gradients, or their derivative along a cotangent of x."""
         terms = table(self.spec, kind, self.x.device)
         if self._tiles is None:
-            self._tiles = _tiles(self.ptr, self.x.shape[0])
+            self._tiles = _derived_tiles(self.ptr, self.x.shape[0], triton_source.TILE)
         blocks = -(-self.channels // triton_source.BLOCK)
         self.module.contract[(self._tiles[0].shape[0], blocks, out.shape[1])](
             self.x,
@@ -131,14 +133,17 @@ class _Step:
         torch.sum(sums, 1, out=out)
 
 
-def _tiles(ptr: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
+def _tiles(ptr: Tensor, num_nodes: int, tile: int) -> tuple[Tensor, Tensor]:
     """Return the element and first node of each tile, for the largest possible number of tiles.
 
     The actual number would require a synchronisation with the GPU.
     """
     elements = ptr.shape[0] - 1
-    ends = torch.cumsum(-(-ptr.diff() // triton_source.TILE), 0)
-    number = torch.arange(num_nodes // triton_source.TILE + elements, device=ptr.device)
+    ends = torch.cumsum(-(-ptr.diff() // tile), 0)
+    number = torch.arange(num_nodes // tile + elements, device=ptr.device)
     element = torch.searchsorted(ends, number, right=True).clamp_max(elements - 1)
     before = torch.cat([ends.new_zeros(1), ends])[element]
-    return element, ptr[element] + (number - before) * triton_source.TILE
+    return element, ptr[element] + (number - before) * tile
+
+
+_derived_tiles = DerivedIndex(_tiles)

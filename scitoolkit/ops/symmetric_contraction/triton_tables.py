@@ -32,7 +32,7 @@ MAX_ROWS, MAX_COMPONENTS = 1 << ROW_BITS, 1 << COMPONENT_BITS
 
 
 @dataclass(frozen=True)
-class Entry:
+class MonomialEntry:
     """One product: of a coefficient, a component of the incoming gradient and a monomial."""
 
     row: int
@@ -48,7 +48,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Table:
+class TermTable:
     """Entries of all outputs on a device.
 
     Attributes:
@@ -77,24 +77,24 @@ def check_size(spec: ContractionSpec) -> None:
             raise BackendError(f"the contraction has {size} {name}", allowed=f"at most {most}")
 
 
-def _of_values(spec: ContractionSpec) -> list[list[Entry]]:
+def _of_values(spec: ContractionSpec) -> list[list[MonomialEntry]]:
     rows, outputs = polynomial(spec), [[] for _ in range(spec.dim_out)]  # type: ignore[var-annotated]
     for row, (monomial, m) in enumerate(zip(rows.monomials, rows.components, strict=True)):
-        outputs[m].append(Entry(row, m, monomial))
+        outputs[m].append(MonomialEntry(row, m, monomial))
     return outputs
 
 
-def _of_gradients(spec: ContractionSpec) -> list[list[Entry]]:
+def _of_gradients(spec: ContractionSpec) -> list[list[MonomialEntry]]:
     rows, inputs = polynomial(spec), [[] for _ in range(spec.dim_in)]  # type: ignore[var-annotated]
     for row, (monomial, m) in enumerate(zip(rows.monomials, rows.components, strict=True)):
         for i in sorted(set(monomial)):
             place = monomial.index(i)
             rest = monomial[:place] + monomial[place + 1 :]
-            inputs[i].append(Entry(row, m, rest, monomial.count(i)))
+            inputs[i].append(MonomialEntry(row, m, rest, monomial.count(i)))
     return inputs
 
 
-def _of_rows(spec: ContractionSpec) -> list[list[Entry]]:
+def _of_rows(spec: ContractionSpec) -> list[list[MonomialEntry]]:
     return [[entry for entries in _of_values(spec) for entry in entries]]
 
 
@@ -102,7 +102,7 @@ MAKERS = {"values": _of_values, "gradients": _of_gradients, "rows": _of_rows}
 
 
 @functools.lru_cache(maxsize=256)
-def table(spec: ContractionSpec, kind: str, device: torch.device) -> Table:
+def table(spec: ContractionSpec, kind: str, device: torch.device) -> TermTable:
     """Return the table of values, of gradients, or of all rows by degree.
 
     Args:
@@ -123,7 +123,7 @@ def table(spec: ContractionSpec, kind: str, device: torch.device) -> Table:
         before = [sum(len(e.monomial) < d for e in ordered) for d in range(spec.correlation + 2)]
         bounds.append([len(words) + number for number in before])
         words += [entry.words() for entry in ordered]
-    return Table(
+    return TermTable(
         # From 64 bits: the fourth variable may reach the sign.
         torch.tensor(words, dtype=torch.int64).to(torch.int32).to(device).reshape(-1, 2),
         torch.tensor(bounds, dtype=torch.int32, device=device),

@@ -51,6 +51,8 @@ class Edges:
         slot_ptr: first slot of each chunk, shape (C + 1,), int64.
         slot_node: sender of each slot, ascending within a chunk, shape (S,), int64.
 
+    On a GPU, whose kernels do without them, there are no chunks and slots.
+
     Example:
         >>> edges = Edges.build(torch.tensor([1, 0, 0]), torch.tensor([0, 2, 0]), num_nodes=3)
         >>> edges.receiver_ptr.tolist(), edges.receiver_order.tolist()
@@ -78,8 +80,7 @@ class Edges:
         Raises:
             DataError: different shapes, another dtype, or an index out of range.
         """
-        for name, index in (("sender", sender), ("receiver", receiver)):
-            _check_index(name, index, num_nodes)
+        _check_indices({"sender": sender, "receiver": receiver}, num_nodes)
         if sender.shape != receiver.shape:
             raise DataError(
                 f"expected sender and receiver of one shape, got {tuple(sender.shape)} and "
@@ -87,12 +88,13 @@ class Edges:
             )
         sender, receiver = sender.long().contiguous(), receiver.long().contiguous()
         ptr, order = _sorted(receiver, num_nodes)
+        if sender.is_cuda:
+            # The kernels for GPUs have no chunks; making these would wait for the device.
+            none = sender.new_zeros(1)
+            return cls(sender, receiver, ptr, order, none, none[:0], none, none[:0])
         chunk_ptr, chunk_of_node = _chunks(ptr)
         slots = _slots(sender, chunk_of_node[receiver], chunk_ptr.shape[0] - 1, num_nodes)
-        edges = cls(sender, receiver, ptr, order, chunk_ptr, *slots)
-        if sender.is_cuda:
-            _ = edges.by_sender  # here, because torch.compile cannot trace torch.bincount
-        return edges
+        return cls(sender, receiver, ptr, order, chunk_ptr, *slots)
 
     @classmethod
     def rows(cls, num_rows: int, device: torch.device | str = "cpu") -> Edges:
@@ -178,8 +180,10 @@ def _cut(edges: Edges, most: int) -> list[EdgePart]:
 
 
 def _sorted(index: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
-    count = torch.bincount(index, minlength=num_nodes)
-    return _starts(count), torch.argsort(index, stable=True)
+    # searchsorted instead of bincount, which waits for a GPU and which torch.compile cannot trace.
+    ordered, order = torch.sort(index, stable=True)
+    nodes = torch.arange(num_nodes + 1, device=index.device)
+    return torch.searchsorted(ordered, nodes), order
 
 
 def _starts(count: Tensor) -> Tensor:
@@ -212,14 +216,19 @@ def _slots(
     return edge_pair - slot_ptr[chunk], slot_ptr, pairs % nodes
 
 
-def _check_index(name: str, index: Tensor, num_nodes: int) -> None:
-    if index.ndim != 1 or index.dtype not in (torch.int64, torch.int32, torch.int16):
-        raise DataError(
-            f"expected {name} of shape (E,) and an integer dtype, got {tuple(index.shape)} "
-            f"{index.dtype}"
-        )
-    if index.numel():
-        low, high = int(index.min()), int(index.max())
+def _check_indices(indices: dict[str, Tensor], num_nodes: int) -> None:
+    """Check that all nodes exist; the host waits for a GPU only once."""
+    for name, index in indices.items():
+        if index.ndim != 1 or index.dtype not in (torch.int64, torch.int32, torch.int16):
+            raise DataError(
+                f"expected {name} of shape (E,) and an integer dtype, got {tuple(index.shape)} "
+                f"{index.dtype}"
+            )
+    filled = {name: index for name, index in indices.items() if index.numel()}
+    if not filled:
+        return
+    limits = torch.stack([torch.stack(index.aminmax()).long() for index in filled.values()])
+    for name, (low, high) in zip(filled, limits.tolist(), strict=True):
         if low < 0 or high >= num_nodes:
             raise DataError(
                 f"{name} contains node {low if low < 0 else high}", allowed=f"0 to {num_nodes - 1}"

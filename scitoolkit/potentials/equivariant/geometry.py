@@ -46,11 +46,9 @@ class EdgeGeometry:
         cutoff, table = radial.cutoff, tabulated and transform is None
         self.grid: Grid | None = Grid(cutoff, math.ceil(cutoff / GRID_STEP)) if table else None
 
-    def __call__(self, graph: Batch, vectors: Tensor, training: bool) -> Geometry:
+    def __call__(self, graph: Batch, vectors: Tensor, edges: Edges, training: bool) -> Geometry:
         """Return the geometry of edge vectors (E, 3)."""
-        # The centre receives from its neighbours, so that its energy depends only on its edges.
-        centre, neighbour = graph["edge_index"]
-        edges = Edges.build(neighbour, centre, len(graph["types"]))
+        centre = graph["edge_index"][0]
         harmonics = spherical_harmonics(self._degrees, -vectors.to(self.dtype), True, "component")
         distances = vectors.norm(dim=1)
         grid, factor = self.grid, self.radial.cutoff_factor(distances.to(self.dtype))

@@ -18,7 +18,11 @@ import torch
 from torch import Tensor, nn
 
 from scitoolkit.ops.interpolation import Grid
-from scitoolkit.ops.symmetric_contraction import ContractionSpec, symmetric_contraction
+from scitoolkit.ops.symmetric_contraction import (
+    ContractionSpec,
+    Elements,
+    symmetric_contraction,
+)
 from scitoolkit.ops.tensor_product import Edges, TensorProductSpec, tensor_product_convolution
 
 
@@ -88,9 +92,10 @@ class Grouped:
     """
 
     def __init__(self, types: Tensor, num_types: int) -> None:
-        self.order: Tensor = torch.argsort(types, stable=True)
+        self.elements: Elements = Elements.build(types, num_types)
+        self.order: Tensor = self.elements.order
         self.inverse: Tensor = torch.argsort(self.order)
-        self.counts: list[Any] = torch.bincount(types, minlength=num_types).tolist()
+        self.counts: list[Any] = self.elements.ptr.diff().tolist()
 
     def multiply(self, x: Tensor, weight: Tensor) -> Tensor:
         """Return x[n] @ weight[types[n]], (N, M, K), for x (N, M, C) and weight (T, C, K)."""
@@ -323,11 +328,11 @@ class ManyBodyProduct(nn.Module):
                 start += count
         self.mix: DegreeLinear = DegreeLinear(degrees, degrees, channels, channels, factory)
 
-    def forward(self, x: Tensor, types: Tensor) -> Tensor:
+    def forward(self, x: Tensor, groups: Grouped) -> Tensor:
         """Return the product features, shape (N, (L + 1)^2, C)."""
         # The kernels cannot see which gradients are required, and those of weights are expensive.
         weight = self.weight if self.training else self.weight.detach()
-        return self.mix(symmetric_contraction(self.spec, x, weight, types))
+        return self.mix(symmetric_contraction(self.spec, x, weight, groups.elements))
 
 
 class Readout(nn.Module):

@@ -56,16 +56,14 @@ class MaceLayer(nn.Module):
             RadialNetwork([config.num_basis, 1], factory) if dense else None
         )
 
-    def forward(
-        self, x: Tensor, geometry: Geometry, types: Tensor, groups: Grouped, neighbours: Tensor
-    ) -> Tensor:
+    def forward(self, x: Tensor, geometry: Geometry, groups: Grouped, neighbours: Tensor) -> Tensor:
         """Return the next features, shape (N, D, C); `neighbours` is their average number."""
         if self.density is not None:
             neighbours = 1 + geometry.density(self.density, len(x))[:, :, None]
         sums = self.convolution(x, geometry) / neighbours
         if not self.residual:
-            return self.product(self.shortcut(sums, groups), types)
-        out, kept = self.product(sums, types), self.shortcut(x, groups)
+            return self.product(self.shortcut(sums, groups), groups)
+        out, kept = self.product(sums, groups), self.shortcut(x, groups)
         if kept.shape[1] < out.shape[1]:
             kept = torch.nn.functional.pad(kept, (0, 0, 0, out.shape[1] - kept.shape[1]))
         return out + kept
@@ -118,13 +116,13 @@ class Mace(EquivariantPotential):
 
     def _atomic_energies(self, graph: Batch, vectors: Tensor) -> Tensor:
         types = graph["types"]
-        geometry = self.geometry(graph, vectors, self.training)
-        groups = Grouped(types, len(self.type_map))
+        edges, groups = self.topology.of(graph)
+        geometry = self.geometry(graph, vectors, edges, self.training)
         neighbours = self.average_neighbours.to(self.dtype)
         x = (self.embedding * len(self.type_map) ** -0.5)[types][:, None]
         energy = x.new_zeros(len(types))
         for layer in self.layers:
-            x = layer(x, geometry, types, groups, neighbours)
+            x = layer(x, geometry, groups, neighbours)
             energy = energy + layer.readout(x)  # type: ignore[operator]
         total = energy.double()
         if self.repulsion is not None:

@@ -14,6 +14,7 @@ from scitoolkit.core.contracts import Batch
 from scitoolkit.potentials.equivariant.geometry import EdgeGeometry
 from scitoolkit.potentials.equivariant.layers import ManyBodyProduct, SpeciesLinear
 from scitoolkit.potentials.equivariant.radial_functions import DistanceTransform, RadialBasis
+from scitoolkit.potentials.equivariant.topology import Topology
 from scitoolkit.potentials.graph import edge_vectors
 from scitoolkit.potentials.model import DTYPES, Potential, autograd_edge_gradients
 from scitoolkit.potentials.statistics import composition, energy_shifts
@@ -46,6 +47,7 @@ class EquivariantPotential(Potential):
 
     Attributes:
         geometry: from edge vectors to harmonics and radial functions.
+        topology: from graphs to sorted edges and atoms.
         shift: energy of each species, eV, shape (T,), float64.
         scale: rms force of the training frames, eV/Å.
         average_neighbours: mean number of neighbours of an atom of the training frames.
@@ -75,6 +77,7 @@ class EquivariantPotential(Potential):
             tabulated=config.radial_table and config.precision == "float32",
             transform=transform,
         )
+        self.topology: Topology = Topology(len(type_map))
         self.shift: Tensor
         self.scale: Tensor
         self.average_neighbours: Tensor

@@ -83,8 +83,8 @@ class Nequip(EquivariantPotential):
 
     def _atomic_energies(self, graph: Batch, vectors: Tensor) -> Tensor:
         types = graph["types"]
-        geometry = self.geometry(graph, vectors, self.training)
-        groups = Grouped(types, len(self.type_map))
+        edges, groups = self.topology.of(graph)
+        geometry = self.geometry(graph, vectors, edges, self.training)
         neighbours = self.average_neighbours.to(self.dtype)
         x = self.embedding[types][:, None]
         for layer in self.layers:

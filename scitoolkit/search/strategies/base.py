@@ -62,6 +62,8 @@ class Strategy(ABC):
     count: int
 
     name = ""
+    uses_priors = True
+    """Whether proposals prefer the expected values of parameters."""
     budgets: Sequence[int] = ()
     """Successive budgets of a trial; empty for a single budget."""
 
@@ -72,7 +74,17 @@ class Strategy(ABC):
             space: search space.
             seed: of all proposals.
             feasible: whether codes satisfy the limits on costs.
+
+        Raises:
+            ConfigError: the space has priors that the strategy does not use.
         """
+        named = [n for n, kind in space.variables.items() if kind.prior is not None]
+        if named and not self.uses_priors:
+            raise ConfigError(
+                f"the strategy {self.name!r} uses no priors",
+                where=f"space.{named[0]}.prior",
+                fix="another strategy, or enqueue the expected configuration",
+            )
         self.space: Space = space
         self.seed: int = seed
         self.feasible: Feasible = feasible

@@ -37,6 +37,7 @@ class BayesianSearch(Strategy):
     """
 
     name = "bayesian"
+    uses_priors = False
 
     def __init__(self, candidates: int = 500, settings: Mapping[str, Any] | None = None) -> None:
         self.candidates: int = candidates

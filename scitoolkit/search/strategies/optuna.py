@@ -35,6 +35,7 @@ class OptunaSearch(Strategy):
     """
 
     name = "optuna"
+    uses_priors = False
 
     def __init__(self, sampler: Sampler = "tpe", settings: Mapping[str, Any] | None = None) -> None:
         self.sampler: Sampler = sampler

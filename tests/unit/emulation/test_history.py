@@ -81,7 +81,7 @@ def test_two_times_tell_what_one_does_not(plan, tmp_path):
         run = api.train(plan(history, training=training)).path
         errors[history] = api.evaluate(run).metrics["vrmse_u"]
     assert errors[2] < 0.25 * errors[1]
-    api.predict(run, write(tmp_path / "new.nc", 9), tmp_path / "next.nc")
+    api.predict(run, write(tmp_path / "new.nc", 9), tmp_path / "next.nc", 1)
     truth = xr.open_dataset(write(tmp_path / "longer.nc", 9, ROWS + 1))["u"][-1]
     with xr.open_dataset(tmp_path / "next.nc") as found:
         assert float(abs(found["u"][0] - truth).max()) < 0.3

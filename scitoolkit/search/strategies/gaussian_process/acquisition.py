@@ -11,6 +11,7 @@ from scipy.optimize import minimize
 from scipy.special import erfcx, log_ndtr
 
 from scitoolkit.search.strategies.gaussian_process.embedding import Array, Embedding
+from scitoolkit.search.strategies.gaussian_process.priors import Priors
 from scitoolkit.search.strategies.gaussian_process.process import GaussianProcess
 
 # Symbols: z = (best - mean) / deviation, phi and Phi the normal density and distribution;
@@ -120,6 +121,8 @@ class Acquisition:
         best: lowest loss.
         region: search box.
         rng: of the candidates.
+        priors: expected values of parameters.
+        exponent: of their density, by which the expected improvement is multiplied.
     """
 
     def __init__(
@@ -129,14 +132,18 @@ class Acquisition:
         best: float,
         region: Region,
         rng: np.random.Generator,
+        priors: Priors,
+        exponent: float,
     ) -> None:
+        self.priors, self.exponent = priors, exponent
         self.embedding, self.process, self.best = embedding, process, best
         self.region, self.rng = region, rng
 
     def __call__(self, rows: Array) -> Array:
         """Return the acquisition function (M,) at rows (M, V)."""
         mean, deviation = self.process.posterior(self.embedding.features(rows))
-        return log_improvement((self.best - mean) / deviation) + np.log(deviation)
+        value = log_improvement((self.best - mean) / deviation) + np.log(deviation)
+        return value + self.exponent * self.priors.log_density(rows) if self.priors.at else value
 
     def candidates(self, around: Array) -> Iterator[Array]:
         """Yield rows (V,), best first, from uniform samples and perturbations of `around` (K, V).
@@ -205,7 +212,14 @@ class Acquisition:
             # logarithms, which neither overflow nor divide by 0.
             below = math.exp(min(max(log_ndtr(z) - log_value, -60), 60)) / deviation
             wide = math.exp(min(max(density - log_value, -60), 60)) / deviation
-            return -(log_value + math.log(deviation)), below * by_mean - wide * by_deviation
+            value, slope = log_value + math.log(deviation), below * by_mean - wide * by_deviation
+            if not self.priors.at:
+                return -value, slope
+            moved = row.copy()
+            moved[at] = x
+            expected = self.exponent * float(self.priors.log_density(moved[None])[0])
+            by_entry: Array = slope - self.exponent * self.priors.slopes(x, at)
+            return -value - expected, by_entry
 
         bounds = list(zip(self.region.low[at], self.region.high[at], strict=True))
         start = np.clip(row[at], self.region.low[at], self.region.high[at])

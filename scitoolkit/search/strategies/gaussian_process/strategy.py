@@ -23,6 +23,7 @@ from scitoolkit.search.strategies.gaussian_process.acquisition import (
     whole,
 )
 from scitoolkit.search.strategies.gaussian_process.embedding import Array, Embedding
+from scitoolkit.search.strategies.gaussian_process.priors import Priors, exponent
 from scitoolkit.search.strategies.gaussian_process.process import GaussianProcess
 from scitoolkit.search.trial import Trial
 
@@ -69,6 +70,7 @@ class GaussianProcessSearch(Strategy):
         """Initialise without trials."""
         super().start(space, seed, feasible)
         self.embedding = Embedding(space)
+        self.priors = Priors(self.embedding)
         self.issued: dict[int, Codes] = {}
         self.rows: dict[int, Array] = {}
         self.results: dict[int, list[tuple[float, ...]]] = {}
@@ -121,7 +123,8 @@ class GaussianProcessSearch(Strategy):
     # --- proposals --------------------------------------------------------------------------
 
     def _initial(self, rng: random.Random) -> Codes:
-        rows = self.embedding.lift(_sobol(len(self.embedding.axes), self.seed, self.num_start))
+        sobol = _sobol(len(self.embedding.axes), self.seed, self.num_start)
+        rows = self.embedding.lift(self.priors.start(sobol))
         points = iter([rows[self.count]] if self.count < self.num_start else [])
 
         def draw() -> Codes:
@@ -148,7 +151,15 @@ class GaussianProcessSearch(Strategy):
             side = region_side(losses, int(self.embedding.free.sum()), self.num_start)
             region = trust_region(self.embedding, process, rows[best], side)
         around = rows[np.argsort(losses, kind="stable")[:3]]
-        acquisition = Acquisition(self.embedding, process, scaled[best], region, generator)
+        acquisition = Acquisition(
+            self.embedding,
+            process,
+            scaled[best],
+            region,
+            generator,
+            self.priors,
+            exponent(len(numbers)),
+        )
         issued = self._rows(list(self.issued))
         codes = self._first_new(acquisition.candidates(around), issued)
         if codes is not None:
