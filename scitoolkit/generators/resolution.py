@@ -165,16 +165,20 @@ def _rms(fields: np.ndarray) -> np.ndarray:
 
 
 def convergence_error(
-    runs: Sequence[Mapping[str, np.ndarray]], ratios: Sequence[float], smallest: float = 1e-10
+    runs: Sequence[Mapping[str, np.ndarray]],
+    ratios: Sequence[float],
+    order: int = 3,
+    smallest: float = 1e-10,
 ) -> float:
     """Return the error of the finest of several runs, from their differences.
 
-    With three runs the order is taken from the differences, and an order above 3, or none, is not
-    trusted; with two runs it is 1, so that the error is the whole difference for a ratio of 2.
+    With three runs the order is taken from the differences, where it is from 1 to that of the
+    scheme; with two runs it is 1, so that the error is the whole difference for a ratio of 2.
 
     Args:
         runs: {variable: values at equal points} of each run, the finest first.
         ratios: sizes of cells of each run over those of the one before.
+        order: largest order of the scheme.
         smallest: size below which a variable is rounding, in units in which others are about 1.
 
     Returns:
@@ -197,11 +201,11 @@ def convergence_error(
         with np.errstate(over="ignore", invalid="ignore"):
             size = max(float(sizes(fields[0])[0]), smallest)
             first, *rest = (float(_rms(b - a)[0]) / size for a, b in pairwise(fields))
-            order = 1.0
+            slope = 1.0
             if rest:
-                order = float(np.log(max(rest[0], 1e-300) / max(first, 1e-300)) / np.log(ratios[1]))
-                order = min(max(order, 1.0), 3.0)
-            error = SAFETY * first / (ratios[0] ** order - 1)
+                slope = float(np.log(max(rest[0], 1e-300) / max(first, 1e-300)) / np.log(ratios[1]))
+                slope = min(max(slope, 1.0), float(order))
+            error = SAFETY * first / (ratios[0] ** slope - 1)
         worst = error if not error <= worst else worst  # NaN too
     return worst if np.isfinite(worst) else float("inf")
 

@@ -166,7 +166,7 @@ class VlasovGenerator(Generator):
         least = runs[-1]
         values = [least._compared(made.frames) for made in samples]
         ratios = [a.cells_v / b.cells_v for a, b in pairwise(runs)]
-        error = convergence_error(values, ratios)
+        error = convergence_error(values, ratios, 2 * self.degree)  # that of moments
         if not coarser:  # it is that of the finer run
             error *= ratios[0]
         how = "of half the cells" if coarser else "of twice the cells"
