@@ -87,7 +87,7 @@ PROBLEMS = {
         ],
     ),
     "gray_scott": Problem(
-        GrayScott(spinup=100, frames=40),
+        GrayScott(cells=64, spinup=100, frames=40),
         (8, 2, 4),
         4,
         ALL,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from scitoolkit.fields.spectra import line_power
+
 
 def squared_error(truth: np.ndarray, forecast: np.ndarray, weights: np.ndarray | float) -> float:
     """Return the weighted mean squared error of one sample, float64.
@@ -50,15 +52,11 @@ def spectrum(field: np.ndarray, axis: int, weights: np.ndarray | None = None) ->
         >>> spectrum(np.sin(2 * x), 0).round(3).tolist()
         [0.0, 0.0, 0.5, 0.0, 0.0]
     """
-    size = field.shape[axis]
-    power = np.abs(np.fft.rfft(field.astype(np.float64), axis=axis) / size) ** 2
+    power = line_power(field, axis)
     power = np.moveaxis(power, axis, 0).reshape(power.shape[axis], -1)
-    double = np.full(len(power), 2.0)
-    double[0] = 1.0
-    if size % 2 == 0:
-        double[-1] = 1.0
     over = 1.0
     if weights is not None:
         over = np.moveaxis(weights, axis, 0)[0].reshape(-1)
         over = over / over.mean()
-    return double * (power * over).mean(1)
+    mean: np.ndarray = (power * over).mean(1)
+    return mean

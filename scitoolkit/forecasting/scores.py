@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from scitoolkit.fields.spectra import decades_apart, line_power
 from scitoolkit.forecasting.metrics import block_resamples
 from scitoolkit.forecasting.windows import Array
 
@@ -110,10 +111,5 @@ def spectral_error(truth: Array, forecast: Array, shape: tuple[int, ...]) -> flo
     """
     if int(np.prod(shape)) != truth.shape[-1] or shape[-1] < _SHORTEST:
         return None
-    powers = []
-    for values in (truth[:, -1], forecast[:, -1]):
-        along = np.fft.rfft(values.reshape(-1, shape[-1]), axis=-1)[:, 1:]
-        powers.append((np.abs(along) ** 2).mean(axis=0))
-    least = 1e-12 * powers[0].max()
-    ratio = np.log10((powers[1] + least) / (powers[0] + least))
-    return float(np.sqrt((ratio**2).mean()))
+    lines = (v[:, -1].reshape(-1, shape[-1]) for v in (truth, forecast))
+    return decades_apart(*(line_power(values, -1).mean(axis=0) for values in lines))

@@ -145,6 +145,7 @@ class AseTeacher(FramesGenerator):
         return list(structures)
 
     def _calculator(self) -> Any:
+        """Return the calculator, after a check of its options."""
         package, module, name = CALCULATORS[self.calculator]
         try:
             kind = getattr(importlib.import_module(module), name)

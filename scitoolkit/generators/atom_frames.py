@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -10,7 +11,7 @@ from typing import Any, ClassVar
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.files import move_into_place, temporary_name
 from scitoolkit.core.results import Figure, Points, Series
-from scitoolkit.generators.base import ORIGIN, Generator, Origin, Sample
+from scitoolkit.generators.base import ORIGIN, Accuracy, Generator, Origin, Sample
 
 DECIMALS = 8  # of extxyz, so that the written structure is the labelled one
 
@@ -20,6 +21,30 @@ class FramesGenerator(Generator):
 
     suffix: ClassVar[str] = ".xyz"
     requires: ClassVar[tuple[str, ...]] = ("ase",)
+
+    @abstractmethod
+    def _calculator(self) -> Any:
+        """Return the ASE calculator of the labels."""
+
+    def accuracy(self, sample: Sample, seed: int) -> Accuracy:
+        """Return the error of the forces on the most distorted structure.
+
+        They are compared with differences of the energy along a random direction.
+        """
+        from scitoolkit.generators.resolution import difference_error
+
+        error = difference_error(self.most_distorted(sample), seed)
+        method = "forces on the structure with the largest ones against differences of its energy"
+        return Accuracy(error, self.tolerance, method)
+
+    def most_distorted(self, sample: Sample) -> Any:
+        """Return the structure of a sample with the largest force, with the calculator."""
+        import numpy as np
+
+        frames: Any = sample.frames
+        atoms = max(frames, key=lambda a: float(np.abs(a.get_forces()).max())).copy()
+        atoms.calc = self._calculator()
+        return atoms
 
     def figures(self, frames: Any) -> Sequence[Figure]:
         """Return a figure of the energies over the largest forces."""

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from pydantic import PositiveFloat
+
 from scitoolkit.core.config import Config
 from scitoolkit.core.errors import ConfigError, NumericalError
 from scitoolkit.core.lazy import load_name
@@ -32,6 +34,26 @@ ORIGIN = "scitoolkit_sample"
 
 
 @dataclass(frozen=True)
+class Accuracy:
+    """How far a sample is from a solution of its equations.
+
+    Attributes:
+        error: relative to the size of the fields, or of the forces.
+        tolerance: largest error of a sample that is not marked.
+        method: how the error was measured, with the sample's resolution.
+    """
+
+    error: float
+    tolerance: float
+    method: str
+
+    @property
+    def text(self) -> str:
+        """The comparison in words."""
+        return f"error {self.error:.2g} of the {self.method}; tolerance {self.tolerance:.2g}"
+
+
+@dataclass(frozen=True)
 class Sample:
     """One simulation.
 
@@ -41,12 +63,14 @@ class Sample:
         notes: warnings about this sample, such as particles at the edge of the grid.
         missed: exact values and resolutions that the sample misses by more than their tolerance; a
             campaign with such samples ends with an error, and they stay marked.
+        accuracy: error of the sample; None before it is measured.
     """
 
     frames: xr.Dataset | Sequence[Any]
     invariants: Mapping[str, float]
     notes: Sequence[str] = ()
     missed: Sequence[str] = ()
+    accuracy: Accuracy | None = None
 
 
 @dataclass(frozen=True)
@@ -90,6 +114,8 @@ class Origin:
         seed: of the sample.
         parameters: drawn parameters.
         invariants: of the sample.
+        accuracy: `error`, `tolerance` and `method` of the sample's `Accuracy`.
+        missed: what the sample misses, see `Sample`.
 
     Example:
         >>> made = Origin({"name": "kuramoto_sivashinsky", "length": 22.0}, 7)
@@ -101,6 +127,8 @@ class Origin:
     seed: int
     parameters: Mapping[str, float] = field(default_factory=dict)
     invariants: Mapping[str, float] = field(default_factory=dict)
+    accuracy: Mapping[str, float | str] = field(default_factory=dict)
+    missed: list[str] = field(default_factory=list)
 
     def text(self) -> str:
         """Return the provenance as JSON."""
@@ -125,6 +153,7 @@ class Generator(Config):
         reference: publication of the scheme.
         suffix: of a sample's file, such as `.nc` for fields and `.xyz` for atoms.
         random: whether the frames depend on the seed.
+        tolerance: largest relative error of a sample that is not marked, see `accuracy`.
 
     Example:
         >>> from scitoolkit.generators import generators
@@ -140,6 +169,8 @@ class Generator(Config):
     suffix: ClassVar[str] = ".nc"
     random: ClassVar[bool] = True
 
+    tolerance: PositiveFloat = 0.05
+
     @abstractmethod
     def generate(self, seed: int) -> Sample:
         """Run the simulation with these settings and return its sample.
@@ -148,6 +179,19 @@ class Generator(Config):
             ConfigError: the settings are invalid, such as an unstable time step.
             NumericalError: the solution is not finite.
         """
+
+    def accuracy(self, sample: Sample, seed: int) -> Accuracy | None:
+        """Return the error of a sample, from a part of it at another resolution.
+
+        Args:
+            sample: made by these settings.
+            seed: of the sample.
+
+        Returns:
+            The error, or None if a plug-in does not measure it.
+        """
+        del sample, seed
+        return None
 
     def invariant_bounds(self) -> Mapping[str, float]:
         """Return {invariant: largest expected drift} for all invariants of a sample."""
@@ -182,8 +226,15 @@ class Generator(Config):
                 )
         return type(self)(**{**dict(self), **values})
 
-    def sample(self, parameters: Mapping[str, float], seed: int) -> Sample:
-        """Run the simulation with these parameters; check invariants and exact values.
+    def sample(
+        self, parameters: Mapping[str, float], seed: int, *, measured: bool = True
+    ) -> Sample:
+        """Run the simulation with these parameters; check invariants, exact values and error.
+
+        Args:
+            parameters: values of drawn parameters.
+            seed: of the sample.
+            measured: whether to measure the sample's error.
 
         Raises:
             ConfigError: a parameter is unknown or its value is invalid.
@@ -201,7 +252,21 @@ class Generator(Config):
                     fix="a finer grid or a smaller time step",
                 )
         wrong = [check.text for check in generator.checks(made.frames) if not check.holds]
-        return replace(made, missed=[*made.missed, *wrong])
+        accuracy = generator.accuracy(made, seed) if measured else None
+        if accuracy is not None and not accuracy.error <= accuracy.tolerance:  # NaN too
+            wrong.append(accuracy.text)
+        return replace(made, missed=[*made.missed, *wrong], accuracy=accuracy)
+
+    def origin(self, sample: Sample, seed: int, parameters: Mapping[str, float]) -> Origin:
+        """Return the provenance of a sample that these settings made with drawn parameters."""
+        return Origin(
+            json.loads(self.model_dump_json()),
+            seed,
+            parameters,
+            dict(sample.invariants),
+            vars(sample.accuracy) if sample.accuracy else {},
+            list(sample.missed),
+        )
 
     def geometries(self, seed: int) -> Sequence[Any]:
         """Return the unlabelled frames of a sample as ASE atoms.
@@ -311,6 +376,8 @@ class Generator(Config):
 
         frames: Any = sample.frames
         stated = {key: origin.settings[key] for key in self.parameters}
+        stated |= {f"accuracy_{key}": value for key, value in origin.accuracy.items()}
+        stated["missed"] = "; ".join(origin.missed)
         write_fields(frames.assign_attrs({**stated, ORIGIN: origin.text()}), path)
 
     @classmethod

@@ -56,11 +56,12 @@ def worst_invariants(records: Iterable[Record]) -> dict[str, float]:
 
 
 def _table(config: GenerateConfig, records: Sequence[Record]) -> str:
-    """Return samples.csv: number, file, seed, parameters, drifts and CPU seconds of each sample."""
+    """Return samples.csv: number, file, seed, parameters, drifts, error and CPU seconds."""
     drawn, drifts = list(config.draw.parameters), list(worst_invariants(records))
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["index", "file", "seed", *drawn, *(f"drift_{d}" for d in drifts), "seconds"])
+    columns = [*drawn, *(f"drift_{d}" for d in drifts), "error", "seconds"]
+    writer.writerow(["index", "file", "seed", *columns])
     for r in records:
         writer.writerow(
             [
@@ -69,6 +70,7 @@ def _table(config: GenerateConfig, records: Sequence[Record]) -> str:
                 r.seed,
                 *(repr(r.parameters[p]) for p in drawn),
                 *(f"{r.invariants[d]:.3g}" for d in drifts),
+                f"{r.accuracy['error']:.3g}" if r.accuracy else "",
                 f"{r.seconds:.3f}",
             ]
         )
@@ -102,6 +104,8 @@ def _text(folder: Path, config: GenerateConfig, records: Sequence[Record]) -> st
 |---|---|---|
 {settings}
 
+{_errors(records)}
+
 Invariants, largest drift over all samples, and its bound for the scheme:
 
 | invariant | drift | bound |
@@ -112,6 +116,18 @@ Invariants, largest drift over all samples, and its bound for the scheme:
 
 def _rows(drifts: Mapping[str, float], bounds: Mapping[str, float]) -> str:
     return "\n".join(f"| {k} | {v:.2g} | {bounds[k]:.2g} |" for k, v in drifts.items())
+
+
+def _errors(records: Sequence[Record]) -> str:
+    """Return the errors of the samples, and how they were measured, in a sentence."""
+    errors = sorted(float(r.accuracy["error"]) for r in records if r.accuracy)
+    if not errors:
+        return "Errors of the samples are not measured."
+    first = next(r.accuracy for r in records if r.accuracy)
+    return (
+        f"Error of the samples: median {errors[len(errors) // 2]:.2g}, largest {errors[-1]:.2g}, "
+        f"tolerance {first['tolerance']:.2g}; {first['method']}."
+    )
 
 
 def _seeds(config: GenerateConfig) -> str:

@@ -17,6 +17,8 @@ from functools import cached_property
 import numpy as np
 from scipy import fft
 
+State = tuple[np.ndarray, np.ndarray, np.ndarray]
+
 
 @dataclass
 class Convection:
@@ -91,6 +93,22 @@ class Convection:
         self.psi = np.zeros_like(self.b)
         self.psi[1:] = 1j * vertical[1:] / self.k[1:, None]
         self.mean, self._old = np.array(u_mean, float), None
+
+    def state(self) -> State:
+        """Return the modes of b and psi, (modes, nodes), and the mean velocity, (nodes,)."""
+        return self.b.copy(), self.psi.copy(), self.mean.copy()
+
+    def restart(self, before: State, now: State) -> None:
+        """Set the states before and after the last time step."""
+        self.b, self.psi, self.mean = before
+        new = self._tendencies()
+        self._old = [self.b, self._omega.copy(), self.mean], new
+        self.b, self.psi, self.mean = now
+
+    def first_step(self) -> None:
+        """Advance by one time step of the first order, which needs no earlier state."""
+        self._old = None
+        self.step()
 
     def start_at_rest(self, seed: int, amplitude: float = 0.1, waves: int = 12) -> None:
         """Set fluid at rest with random long-wave perturbations of the conductive profile."""

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import Field, PositiveFloat
 
-from scitoolkit.core.errors import NumericalError
 from scitoolkit.core.results import Figure, Lines, Maps, Panel, Series
-from scitoolkit.generators.base import Generator, Sample
+from scitoolkit.generators.base import Sample
+from scitoolkit.generators.stepped import SpectralGenerator
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from scitoolkit.generators.etdrk4 import Step
 
 TAIL = 0.1
 """Largest spectrum of the vorticity at the smallest scales over its maximum."""
 
 
-class DecayingTurbulence(Generator):
+class DecayingTurbulence(SpectralGenerator):
     """Decaying turbulence u, v, vorticity (time, x, y) with period 2 pi.
 
     vorticity_t + u vorticity_x + v vorticity_y = nu lap vorticity, u_x + v_y = 0. The energy,
@@ -35,42 +37,28 @@ class DecayingTurbulence(Generator):
     """
 
     name: Literal["decaying_turbulence"] = "decaying_turbulence"
+    space: ClassVar[int] = 2
+    chaotic: ClassVar[bool] = True
+    unknowns: ClassVar[tuple[str, ...]] = ("vorticity",)
     parameters: ClassVar[Mapping[str, str]] = {"viscosity": "1"}
     equations: ClassVar[str] = "vorticity_t + u . grad vorticity = nu lap vorticity, div u = 0"
     scheme: ClassVar[str] = "Fourier pseudo-spectral (2/3 rule), ETDRK4"
     reference: ClassVar[str] = "McWilliams 1984, J. Fluid Mech. 146, 21"
 
-    viscosity: Annotated[float, Field(gt=0, le=0.1)] = 1e-3
-    cells: Annotated[int, Field(ge=16, multiple_of=2)] = 64
+    viscosity: Annotated[float, Field(gt=0, le=0.1)] = 5e-3
+    cells: Annotated[int, Field(ge=16, multiple_of=2)] = 128
     peak: PositiveFloat = 6.0
     time_step: PositiveFloat = 5e-3
-    interval: PositiveInt = 20
-    spinup: NonNegativeInt = 10
-    frames: PositiveInt = 50
 
     def generate(self, seed: int) -> Sample:
         """Return the frames, and the mean vorticity as invariant."""
         import numpy as np
 
-        from scitoolkit.generators.etdrk4 import frames_of
         from scitoolkit.generators.resolution import tail, unresolved
 
-        spectra = frames_of(
-            self.stepper(),
-            self.start(seed),
-            lambda v: v,
-            spinup=self.spinup,
-            frames=self.frames,
-            interval=self.interval,
-        )
-        if not np.isfinite(spectra).all():
-            raise NumericalError(
-                "the solution is not finite",
-                where=f"generator {self.name}",
-                fix=f"time_step={self.time_step / 2:g}",
-            )
-        frames = {n: np.stack([self.fields(s)[n] for s in spectra]) for n in ("u", "v")}
-        frames["vorticity"] = np.stack([np.fft.irfft2(s, s=(self.cells,) * 2) for s in spectra])
+        spectra = self.evolved(seed)
+        frames = {n: np.stack([self.velocity(s)[n] for s in spectra]) for n in ("u", "v")}
+        frames["vorticity"] = self.points(spectra)
         mean = np.abs(frames["vorticity"].mean((1, 2))).max()
         size = np.sqrt(np.mean(frames["vorticity"] ** 2))
         share = tail(frames["vorticity"], 2, (self.cells - 1) // 3)
@@ -111,11 +99,11 @@ class DecayingTurbulence(Generator):
         k = np.sqrt(square)
         shape = k**4 * np.exp(-2 * (k / self.peak) ** 2) / np.sqrt(np.maximum(k, 1))
         spectrum = np.fft.rfft2(noise) * resolved * shape
-        velocity = self.fields(spectrum)
+        velocity = self.velocity(spectrum)
         energy = 0.5 * np.mean(velocity["u"] ** 2 + velocity["v"] ** 2)
         return spectrum * np.sqrt(0.5 / energy)
 
-    def fields(self, vorticity: np.ndarray) -> dict[str, np.ndarray]:
+    def velocity(self, vorticity: np.ndarray) -> dict[str, np.ndarray]:
         """Return the velocity components, (x, y) each, of a vorticity spectrum (kx, ky)."""
         import numpy as np
 
@@ -127,7 +115,7 @@ class DecayingTurbulence(Generator):
             "v": np.fft.irfft2(-1j * kx * stream, s=size),
         }
 
-    def stepper(self) -> Callable[[np.ndarray], np.ndarray]:
+    def stepper(self) -> Step:
         """Return a function that advances the vorticity spectrum (kx, ky) by one step."""
         import numpy as np
 
@@ -136,7 +124,7 @@ class DecayingTurbulence(Generator):
         kx, ky, square, resolved = self._waves()
 
         def advection(vorticity: np.ndarray) -> np.ndarray:
-            velocity = self.fields(vorticity)
+            velocity = self.velocity(vorticity)
             points = np.fft.irfft2(vorticity, s=(self.cells, self.cells))
             fluxes = (np.fft.rfft2(velocity[n] * points) for n in ("u", "v"))
             return -1 * resolved * (1j * kx * next(fluxes) + 1j * ky * next(fluxes))

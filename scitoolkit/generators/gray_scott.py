@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
-from scitoolkit.core.errors import NumericalError
 from scitoolkit.core.results import Figure, Lines, Maps, Panel, Series
-from scitoolkit.generators.base import Generator, Sample
+from scitoolkit.generators.base import Sample
+from scitoolkit.generators.stepped import SpectralGenerator
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from scitoolkit.generators.etdrk4 import Step
 
 TAIL = 1e-2
 """Largest spectrum of species b at the smallest scales over its maximum."""
@@ -20,7 +22,7 @@ DEAD = 1e-3
 """Largest b of a pattern that has died out; patterns reach 0.3."""
 
 
-class GrayScott(Generator):
+class GrayScott(SpectralGenerator):
     """Gray-Scott patterns a, b (time, x, y) in a periodic box.
 
     a_t = Da lap a - a b^2 + F (1 - a), b_t = Db lap b + a b^2 - (F + k) b.
@@ -40,6 +42,8 @@ class GrayScott(Generator):
     """
 
     name: Literal["gray_scott"] = "gray_scott"
+    space: ClassVar[int] = 2
+    unknowns: ClassVar[tuple[str, ...]] = ("a", "b")
     parameters: ClassVar[Mapping[str, str]] = {"feed": "1", "kill": "1"}
     equations: ClassVar[str] = (
         "a_t = Da lap a - a b^2 + F (1 - a), b_t = Db lap b + a b^2 - (F+k) b"
@@ -50,37 +54,21 @@ class GrayScott(Generator):
     feed: Annotated[float, Field(gt=0, le=0.2)] = 0.04
     kill: Annotated[float, Field(gt=0, le=0.2)] = 0.06
     length: PositiveFloat = 1.25
-    cells: Annotated[int, Field(ge=16, multiple_of=2)] = 64
+    cells: Annotated[int, Field(ge=16, multiple_of=2)] = 128
     diffusivity_a: PositiveFloat = 2e-5
     diffusivity_b: PositiveFloat = 1e-5
     time_step: PositiveFloat = 2.0
     interval: PositiveInt = 10
     spinup: NonNegativeInt = 25
-    frames: PositiveInt = 50
     spots: PositiveInt = 8
 
     def generate(self, seed: int) -> Sample:
         """Return the frames; there are no invariants."""
-        import numpy as np
-
-        from scitoolkit.generators.etdrk4 import frames_of
         from scitoolkit.generators.resolution import tail, unresolved
 
-        frames = frames_of(
-            self.stepper(),
-            np.fft.rfft2(self._start(seed)),
-            lambda v: np.fft.irfft2(v, s=(self.cells, self.cells)),
-            spinup=self.spinup,
-            frames=self.frames,
-            interval=self.interval,
-        )
-        if not np.isfinite(frames).all():
-            raise NumericalError(
-                "the solution is not finite",
-                where=f"generator {self.name}",
-                fix=f"time_step={self.time_step / 2:g}",
-            )
-        share = tail(frames[:, 1], 2, self.cells // 2 - 1)
+        frames = self.points(self.evolved(seed))
+        start = self.points(self.start(seed))[1]
+        share = max(tail(b, 2, self.cells // 2 - 1) for b in (start, frames[:, 1]))
         missed = unresolved(share, TAIL, f"cells={2 * self.cells}")
         dead = frames[-1, 1].max() < DEAD
         notes = ["no pattern: species b has died out, only a = 1 remains"] if dead else []
@@ -103,8 +91,8 @@ class GrayScott(Generator):
             ),
         ]
 
-    def _start(self, seed: int) -> np.ndarray:
-        """Return the initial state (2, x, y): a = 1, b = 0, with Gaussian spots of b."""
+    def start(self, seed: int) -> np.ndarray:
+        """Return the spectra (2, kx, ky) of a = 1, b = 0, with Gaussian spots of b."""
         import numpy as np
 
         generator = np.random.default_rng(seed)
@@ -115,9 +103,13 @@ class GrayScott(Generator):
             near = [np.minimum(d, self.length - d) for d in near]
             spots += np.exp(-(near[0][:, None] ** 2 + near[1] ** 2) / (2 * 0.04**2))
         spots = np.minimum(spots, 1)
-        return np.stack([1 - 0.5 * spots, 0.25 * spots])
+        return self.waves(np.stack([1 - 0.5 * spots, 0.25 * spots]))
 
-    def stepper(self) -> Callable[[np.ndarray], np.ndarray]:
+    def largest(self) -> int:
+        """Return the largest wavenumber that is below that of the grid."""
+        return self.cells // 2 - 1
+
+    def stepper(self) -> Step:
         """Return a function that advances the spectra (2, kx, ky) by one step."""
         import numpy as np
 

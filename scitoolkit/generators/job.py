@@ -58,6 +58,7 @@ class GenerateJob(Job):
                 "parameters": order.parameters,
                 "seed": order.seed,
                 "drifts": dict(sample.invariants),
+                "accuracy": vars(sample.accuracy) if sample.accuracy else {},
                 "notes": [*sample.notes, *sample.missed],
             },
         }
@@ -125,7 +126,8 @@ class GenerateJob(Job):
         config = load_config(GenerateConfig, Path(directory) / CONFIG)
         _, origin = config.generator.read(source)
         generator = generators.get(origin.settings["name"]).model_validate(dict(origin.settings))
-        generator.write(generator.sample({}, origin.seed), origin, output)
+        sample = generator.sample({}, origin.seed)
+        generator.write(sample, generator.origin(sample, origin.seed, origin.parameters), output)
 
 
 def orders(config: GenerateConfig) -> list[Order]:
@@ -205,7 +207,13 @@ def _record_of(generator: Generator, path: Path) -> Record:
     """Return the record of a single file of a sample."""
     _, origin = generator.read(path)
     return Record(
-        0, dict(origin.parameters), origin.seed, Path(path).name, invariants=dict(origin.invariants)
+        0,
+        dict(origin.parameters),
+        origin.seed,
+        Path(path).name,
+        invariants=dict(origin.invariants),
+        missed=list(origin.missed),
+        accuracy=dict(origin.accuracy),
     )
 
 
@@ -267,6 +275,21 @@ def _results(
     metrics |= {f"drift_{name}": number(drift) for name, drift in drifts.items()}
     if rows:
         metrics["error_over_tolerance_max"] = number(worst)
+    errors = [float(r.accuracy["error"]) for r in records if r.accuracy]
+    if errors:
+        metrics["sample_error_max"] = number(max(errors))
+        method = next(r.accuracy["method"] for r in records if r.accuracy)
+        tables.append(
+            Table(
+                title=f"Errors of the samples: {method}",
+                columns=["sample", "error", "tolerance"],
+                rows=[
+                    [r.index, number(float(r.accuracy["error"])), r.accuracy["tolerance"]]
+                    for r in records
+                    if r.accuracy
+                ],
+            )
+        )
     notes = sum(bool(r.notes or r.missed) for r in records)
     wrong = sum(bool(r.missed) for r in records)
     if wrong:

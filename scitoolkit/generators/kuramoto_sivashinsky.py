@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
-from scitoolkit.core.errors import ConfigError, NumericalError
+from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.results import Figure, Lines, Maps, Panel, Series
 from scitoolkit.generators.base import Generator, Sample
+from scitoolkit.generators.stepped import SpectralGenerator
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from scitoolkit.generators.etdrk4 import Step
 
 
 DAMPED = 2.0
@@ -22,7 +25,7 @@ TAIL = 1e-2
 """Largest spectrum of the smallest scales over its maximum; the damped range ends below 3e-3."""
 
 
-class KuramotoSivashinsky(Generator):
+class KuramotoSivashinsky(SpectralGenerator):
     """Kuramoto-Sivashinsky chaos u(time, x) with period `length`.
 
     Attributes:
@@ -36,13 +39,13 @@ class KuramotoSivashinsky(Generator):
     """
 
     name: Literal["kuramoto_sivashinsky"] = "kuramoto_sivashinsky"
+    chaotic: ClassVar[bool] = True
     parameters: ClassVar[Mapping[str, str]] = {"length": "1"}
     equations: ClassVar[str] = "u_t + u u_x + u_xx + u_xxxx = 0 on [0, length), periodic"
     scheme: ClassVar[str] = "Fourier pseudo-spectral (2/3 rule), ETDRK4"
     reference: ClassVar[str] = "Kassam and Trefethen 2005, SIAM J. Sci. Comput. 26(4), 1214"
 
     length: Annotated[PositiveFloat, Field(le=1e4)] = 22.0
-    cells: Annotated[int, Field(ge=16, multiple_of=2)] = 64
     time_step: PositiveFloat = 0.05
     interval: PositiveInt = 20
     spinup: NonNegativeInt = 100
@@ -74,13 +77,7 @@ class KuramotoSivashinsky(Generator):
 
         from scitoolkit.generators.resolution import tail, unresolved
 
-        rng = np.random.default_rng(seed)
-        waves = np.arange(1, 9)
-        x = self.length * np.arange(self.cells) / self.cells
-        weights, phases = rng.standard_normal(8), rng.uniform(0, 2 * np.pi, 8)
-        angles = 2 * np.pi * waves[:, None] * x / self.length + phases[:, None]
-        u = self.amplitude * (weights[:, None] * np.cos(angles)).sum(0) / np.sqrt(waves.size)
-        frames = self._run(u)
+        frames = self.points(self.evolved(seed))
         scale = float(np.sqrt(np.mean(frames**2)))
         drift = float(np.abs(frames.mean(1)).max()) / scale
         share = tail(frames, 1, (self.cells - 1) // 3)
@@ -108,27 +105,21 @@ class KuramotoSivashinsky(Generator):
             ),
         ]
 
-    def _run(self, u: np.ndarray) -> np.ndarray:
-        """Return the frames, (frames, cells)."""
+    def start(self, seed: int) -> np.ndarray:
+        """Return the spectrum of a sum of the eight longest waves."""
         import numpy as np
 
-        from scitoolkit.generators.etdrk4 import frames_of
+        rng = np.random.default_rng(seed)
+        waves = np.arange(1, 9)
+        x = self.length * np.arange(self.cells) / self.cells
+        weights, phases = rng.standard_normal(8), rng.uniform(0, 2 * np.pi, 8)
+        angles = 2 * np.pi * waves[:, None] * x / self.length + phases[:, None]
+        u = self.amplitude * (weights[:, None] * np.cos(angles)).sum(0) / np.sqrt(waves.size)
+        return np.fft.rfft(u)
 
-        frames = frames_of(
-            _step(self.length, self.cells, self.time_step),
-            np.fft.rfft(u),
-            lambda v: np.fft.irfft(v, self.cells),
-            spinup=self.spinup,
-            frames=self.frames,
-            interval=self.interval,
-        )
-        if not np.isfinite(frames).all():
-            raise NumericalError(
-                "the solution is not finite",
-                where=f"generator {self.name}",
-                fix=f"time_step={self.time_step / 4:g}",
-            )
-        return frames
+    def stepper(self) -> Step:
+        """Return a function that advances a spectrum by one time step."""
+        return _step(self.length, self.cells, self.time_step)
 
     def _dataset(self, frames: np.ndarray) -> Any:
         import numpy as np
@@ -143,7 +134,7 @@ class KuramotoSivashinsky(Generator):
         )
 
 
-def _step(length: float, cells: int, dt: float) -> Any:
+def _step(length: float, cells: int, dt: float) -> Step:
     """Return a function that advances the spectrum by one ETDRK4 step."""
     import numpy as np
 

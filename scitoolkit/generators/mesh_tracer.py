@@ -7,7 +7,7 @@ with random sources.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -16,10 +16,12 @@ from pydantic import Field, PositiveFloat, PositiveInt
 from scitoolkit.core.config import DataPath
 from scitoolkit.core.errors import DataError, ScitoolkitError, missing_extra
 from scitoolkit.core.files import move_into_place, temporary_name
-from scitoolkit.generators.base import ORIGIN, Generator, Origin, Sample
+from scitoolkit.generators.base import ORIGIN, Accuracy, Generator, Origin, Sample
 
 if TYPE_CHECKING:
     import numpy as np
+
+    Flow = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 UNITS = {"positions": "m", "triangles": "1", "velocity": "m step-1", "tracer": "1"}
 DIMS = {
@@ -31,6 +33,8 @@ DIMS = {
 MESHES = (".json", ".msh")
 FLAT = 1e-6
 """Largest ratio of the extents along z and x or y that counts as rounding."""
+FOURTHS = 4 / 3
+"""Error of a scheme of second order over its difference from half the step."""
 
 
 class MeshTracer(Generator):
@@ -101,41 +105,14 @@ class MeshTracer(Generator):
             DataError: the mesh has no interior node, or triangles without area.
         """
         import numpy as np
-        import scipy.sparse.linalg as spla
 
-        skfem = _skfem()
-        basis = skfem.Basis(mesh, skfem.ElementTriP1())
-        stiffness, masses, advection = _operators(basis)
-        edges = mesh.p[:, mesh.facets[1]] - mesh.p[:, mesh.facets[0]]
-        length = float(np.linalg.norm(edges, axis=0).mean())
-        inner = basis.complement_dofs(basis.get_dofs())
-        rng, step, drift = np.random.default_rng(seed), 1.0 / self.substeps, 0.0
-        velocity, tracer = [], []
-        for _ in range(self.trajectories):
-            source = masses @ _bumps(rng, mesh.p, 6, signed=True)
-            stream = skfem.solve(*skfem.condense(stiffness, source, I=inner))
-            slope = basis.interpolate(stream).grad
-            cells = np.stack([slope[1][:, 0], -slope[0][:, 0]])
-            fastest = np.linalg.norm(cells, axis=0).max()
-            if not 0 < fastest < np.inf:
-                raise DataError(
-                    "a mesh without flow: no interior node, or triangles without area",
-                    where=f"mesh of {mesh.p.shape[1]} nodes",
-                )
-            scale = self.courant * length / fastest
-            carried = advection.assemble(basis, stream=basis.interpolate(scale * stream))
-            rate = carried + self.diffusion * length**2 * stiffness
-            left = spla.splu((masses + 0.5 * step * rate).tocsc())
-            right = masses - 0.5 * step * rate
-            u = _bumps(rng, mesh.p, 5, signed=False)
-            states = [u]
-            for _ in range(self.steps):
-                for _ in range(self.substeps):
-                    u = left.solve(right @ u)
-                states.append(u)
-            velocity.append(scale * _at_nodes(mesh, cells))
-            tracer.append(np.stack(states))
-            begin, end = ((masses @ state).sum() for state in (states[0], u))
+        basis, masses, length, flows = self._flows(mesh, seed)
+        velocity, tracer, drift = [], [], 0.0
+        for scaled, speeds, start in flows:
+            states = self._carried(basis, length, scaled, start, self.substeps)
+            velocity.append(_at_nodes(mesh, speeds))
+            tracer.append(states)
+            begin, end = ((masses @ state).sum() for state in (states[0], states[-1]))
             drift = max(drift, abs(end / begin - 1))
         return {
             "positions": mesh.p.T,
@@ -143,6 +120,96 @@ class MeshTracer(Generator):
             "velocity": np.stack(velocity).astype(np.float32),
             "tracer": np.stack(tracer).astype(np.float32),
         }, float(drift)
+
+    def accuracy(self, sample: Sample, seed: int) -> Accuracy:
+        """Return the error of the first trajectory on each mesh from a run on a finer one.
+
+        The flow and the initial state are those of the mesh, which a finer one has exactly.
+        """
+        from scitoolkit.generators.resolution import convergence_error
+
+        frames: Any = sample.frames
+        worst = 0.0
+        for number, path in enumerate(self._files()):
+            fine = self.refined(load_mesh(path), seed + number, 1, 0)
+            own = frames.children[path.stem]["tracer"].values[0].astype(float)
+            error = convergence_error([{"tracer": fine}, {"tracer": own}], [2.0]) * FOURTHS
+            worst = error if not error <= worst else worst
+        method = f"tracer ({self.substeps} steps in a stored one) against half of edges and steps"
+        return Accuracy(worst, self.tolerance, method)
+
+    def refined(self, mesh: Any, seed: int, times: int, trajectory: int) -> np.ndarray:
+        """Return a trajectory on a finer mesh, (steps + 1, N) at the nodes of the mesh.
+
+        Args:
+            mesh: triangle mesh of scikit-fem.
+            seed: of the mesh, as in `simulate`.
+            times: how often edges and time steps are halved.
+            trajectory: its number.
+        """
+        import itertools
+
+        skfem = _skfem()
+        _, _, length, flows = self._flows(mesh, seed)
+        scaled, _, u = next(itertools.islice(flows, trajectory, None))
+        nodes = u.size
+        for _ in range(times):
+            # New nodes are the midpoints of edges, in the order of the edges.
+            scaled, u = (_with_midpoints(values, mesh.facets) for values in (scaled, u))
+            mesh = mesh.refined()
+        basis = skfem.Basis(mesh, skfem.ElementTriP1())
+        return self._carried(basis, length, scaled, u, self.substeps * 2**times)[:, :nodes]
+
+    def _flows(self, mesh: Any, seed: int) -> tuple[Any, Any, float, Iterator[Flow]]:
+        """Return basis, masses, the mean edge, and each trajectory's flow and initial state.
+
+        A flow is the stream function at the nodes, and the velocities in the triangles.
+        """
+        import numpy as np
+
+        skfem = _skfem()
+        basis = skfem.Basis(mesh, skfem.ElementTriP1())
+        stiffness, masses, _ = _operators(basis)
+        edges = mesh.p[:, mesh.facets[1]] - mesh.p[:, mesh.facets[0]]
+        length = float(np.linalg.norm(edges, axis=0).mean())
+        inner = basis.complement_dofs(basis.get_dofs())
+
+        def flows() -> Iterator[Flow]:
+            rng = np.random.default_rng(seed)
+            for _ in range(self.trajectories):
+                source = masses @ _bumps(rng, mesh.p, 6, signed=True)
+                stream = skfem.solve(*skfem.condense(stiffness, source, I=inner))
+                slope = basis.interpolate(stream).grad
+                cells = np.stack([slope[1][:, 0], -slope[0][:, 0]])
+                fastest = np.linalg.norm(cells, axis=0).max()
+                if not 0 < fastest < np.inf:
+                    raise DataError(
+                        "a mesh without flow: no interior node, or triangles without area",
+                        where=f"mesh of {mesh.p.shape[1]} nodes",
+                    )
+                scale = self.courant * length / fastest
+                yield scale * stream, scale * cells, _bumps(rng, mesh.p, 5, signed=False)
+
+        return basis, masses, length, flows()
+
+    def _carried(
+        self, basis: Any, length: float, stream: np.ndarray, u: np.ndarray, substeps: int
+    ) -> np.ndarray:
+        """Return the tracer after each stored step, (steps + 1, N), by Crank-Nicolson."""
+        import numpy as np
+        import scipy.sparse.linalg as spla
+
+        stiffness, masses, advection = _operators(basis)
+        carried = advection.assemble(basis, stream=basis.interpolate(stream))
+        rate, step = carried + self.diffusion * length**2 * stiffness, 1.0 / substeps
+        left = spla.splu((masses + 0.5 * step * rate).tocsc())
+        right = masses - 0.5 * step * rate
+        states = [u]
+        for _ in range(self.steps):
+            for _ in range(substeps):
+                u = left.solve(right @ u)
+            states.append(u)
+        return np.stack(states)
 
     def write(self, sample: Sample, origin: Origin, path: Path) -> None:
         """Write HDF5 with a group for each mesh, the input format of jobs on meshes."""
@@ -279,6 +346,13 @@ def _operators(basis: Any) -> tuple[Any, Any, Any]:
         return v * dot(np.stack([slope[1], -slope[0]]), grad(u))
 
     return laplace.assemble(basis), mass.assemble(basis), advection
+
+
+def _with_midpoints(values: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    """Return values at nodes, and after them their means at the edges (2, E)."""
+    import numpy as np
+
+    return np.concatenate([values, values[edges].mean(0)])
 
 
 def _bumps(rng: Any, points: np.ndarray, count: int, *, signed: bool) -> np.ndarray:

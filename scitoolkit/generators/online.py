@@ -249,6 +249,8 @@ class SampleStream:
                 where=f"sample {number} {order.parameters}",
                 fix="correct it, then --resume",
             )
+        for note in answer.missed:
+            log.warning("sample %d %s: %s", number, order.parameters, note)
         if not answer.error:
             self._made, self._idle_deaths = self._made + 1, 0
             self._seconds += answer.seconds
@@ -330,6 +332,8 @@ def first_samples(
                     where=f"{folder}: sample {record.index}",
                     fix="free space, then --resume: finished samples are kept",
                 )
+            for note in record.missed:
+                log.warning("sample %d %s: %s", record.index, record.parameters, note)
             if not record.error:
                 done[record.index] = record
                 continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -9,15 +10,20 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
 from scitoolkit.core.errors import NumericalError
 from scitoolkit.core.results import Figure, Lines, Maps, Panel, Series
-from scitoolkit.generators.base import Generator, Sample
+from scitoolkit.generators.base import Sample
+from scitoolkit.generators.stepped import GRID, SteppedGenerator
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from scitoolkit.generators.convection_solver import Convection
+    from scitoolkit.generators.convection_solver import Convection, State
+    from scitoolkit.generators.resolution import Advanced
+
+START = 8
+"""Steps of the first order in a step of the finest scheme, with which parts of a run start."""
 
 
-class RayleighBenard(Generator):
+class RayleighBenard(SteppedGenerator):
     """Rayleigh-Bénard convection p, b, u, w (time, x, z) between no-slip walls.
 
     Free-fall units: the height of the layer is 1, the buoyancy 1/2 at the lower wall and -1/2 at
@@ -36,6 +42,8 @@ class RayleighBenard(Generator):
     """
 
     name: Literal["rayleigh_benard"] = "rayleigh_benard"
+    space: ClassVar[int] = 2
+    chaotic: ClassVar[bool] = True
     parameters: ClassVar[Mapping[str, str]] = {"rayleigh": "1", "prandtl": "1"}
     equations: ClassVar[str] = "Boussinesq equations between plates at fixed temperatures, no slip"
     scheme: ClassVar[str] = "stream function, Fourier (2/3 rule) x Chebyshev collocation, SBDF2"
@@ -55,11 +63,7 @@ class RayleighBenard(Generator):
         """Return the frames, and the mass flux through horizontal planes as invariant."""
         import numpy as np
 
-        from scitoolkit.generators.convection_solver import Convection
-
-        flow = Convection(
-            self.cells, self.levels, self.rayleigh, self.prandtl, self.length, self.time_step
-        )
+        flow = self._flow(1, 1)
         flow.start_at_rest(seed)
         flow.advance(self.spinup)
         rows = []
@@ -77,6 +81,75 @@ class RayleighBenard(Generator):
         w = frames["w"]
         flux = float(np.abs(w.mean(1)).max() / np.sqrt(np.mean(w**2)))
         return Sample(self._dataset(flow, frames), {"flux": flux})
+
+    def states(self, sample: Sample, seed: int) -> np.ndarray:
+        """Return b, u and w of the frames.
+
+        The start at rest has no flow whose error would mean anything.
+        """
+        import numpy as np
+
+        del seed
+        frames: Any = sample.frames
+        return np.stack([frames[n].values.astype(float) for n in "buw"], 1)
+
+    def num_steps(self) -> int:
+        """Return the number of time steps from the start to the last frame."""
+        return max(1, round((self.spinup + self.frames * self.interval) / self.time_step))
+
+    def comparison(self, grid: float = GRID, parts: int = 2) -> Advanced:
+        """Return a function that advances b, u and w by this scheme and by a finer one.
+
+        Both schemes need a state before the first; small steps of the first order lead to them.
+        """
+        import numpy as np
+
+        from scitoolkit.generators.convection_solver import evaluation_matrix, gauss_points
+
+        own, fine = self._flow(1, 1), self._flow(grid, parts)
+        short = self._flow(1, START * parts)
+        to_nodes = evaluation_matrix(gauss_points(self.levels), own.z).T
+
+        def advanced(
+            state: np.ndarray, counts: Sequence[int]
+        ) -> list[tuple[np.ndarray, np.ndarray]]:
+            b, u, w = state @ to_nodes
+            short.start(b, w, u.mean(0))
+            early, made = [], []
+            for _ in range(parts):
+                early.append(short.state())
+                for _ in range(START):
+                    short.first_step()
+            own.restart(early[0], short.state())
+            fine.restart(*(_refined(s, own, fine) for s in (early[-1], short.state())))
+            for before, count in zip([0, *counts], counts, strict=False):
+                for _ in range(count - before):
+                    own.step()
+                    for _ in range(parts):
+                        fine.step()
+                frames = (flow.frame(self.cells, self.levels) for flow in (own, fine))
+                first, second = (np.stack([frame[n] for n in "buw"]) for frame in frames)
+                made.append((first, second))
+            return made
+
+        return advanced
+
+    def resolution(self) -> str:
+        """Return the numbers of cells and levels and the time step in words."""
+        return f"{self.cells} cells, {self.levels} levels, {super().resolution()}"
+
+    def _flow(self, grid: float, parts: int) -> Convection:
+        """Return a flow with more cells and levels and parts of the time step."""
+        from scitoolkit.generators.convection_solver import Convection
+
+        return Convection(
+            2 * math.ceil(self.cells * grid / 2),
+            math.ceil(self.levels * grid),
+            self.rayleigh,
+            self.prandtl,
+            self.length,
+            self.time_step / parts,
+        )
 
     def invariant_bounds(self) -> Mapping[str, float]:
         """Return the bound of the mean of w over horizontal planes, which is zero by continuity."""
@@ -115,3 +188,15 @@ class RayleighBenard(Generator):
             },
             {"viscosity": flow.viscosity, "diffusivity": flow.diffusivity},
         )
+
+
+def _refined(state: State, flow: Convection, finer: Convection) -> State:
+    """Return a state on a finer grid, interpolated by its waves and polynomials."""
+    import numpy as np
+
+    from scitoolkit.generators.convection_solver import evaluation_matrix
+
+    matrix = evaluation_matrix(flow.z, finer.z).T
+    b, psi, mean = (part @ matrix for part in state)
+    more = ((0, finer.modes - flow.modes), (0, 0))
+    return np.pad(b, more), np.pad(psi, more), mean

@@ -18,6 +18,9 @@ from scitoolkit.generators.base import Generator, generators
 from scitoolkit.generators.extract import Extract
 from scitoolkit.generators.workers import Order, begin_worker
 
+MEASURED = 8
+"""One of so many samples of a stream has its error measured, as have all stored samples."""
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -28,26 +31,29 @@ class Answer:
         seconds: CPU time.
         error: why the sample failed, or "".
         fatal: whether every other sample would fail too.
+        missed: see `Sample`.
     """
 
     checksum: int = 0
     seconds: float = 0.0
     error: str = ""
     fatal: bool = False
+    missed: tuple[str, ...] = ()
 
 
 def make(generator: Generator, extract: Extract, order: Order, block: np.ndarray) -> Answer:
-    """Make a sample and write its arrays into a block."""
+    """Make a sample and write its arrays into a block; the error of a part is measured."""
     begin = time.process_time()
     try:
-        sample = generator.sample(order.parameters, order.seed)
+        measured = order.index % MEASURED == 0
+        sample = generator.sample(order.parameters, order.seed, measured=measured)
         arrays = extract.arrays(generator.with_parameters(order.parameters), sample)
         checksum = extract.pack(arrays, block)
     except ScitoolkitError as error:
         return Answer(error=str(error), fatal=error.exit_code == EXIT_DATA)
     except (MemoryError, OSError) as error:
         return Answer(error=str(error) or "out of memory")
-    return Answer(checksum, time.process_time() - begin)
+    return Answer(checksum, time.process_time() - begin, missed=tuple(sample.missed))
 
 
 class WorkerProcess:

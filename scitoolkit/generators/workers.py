@@ -19,7 +19,7 @@ from scitoolkit.core.errors import EXIT_DATA, ScitoolkitError
 from scitoolkit.core.files import write_atomic
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.uncaught import install_hooks
-from scitoolkit.generators.base import Generator, Origin, generators
+from scitoolkit.generators.base import Generator, generators
 from scitoolkit.generators.executors import Pool
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Record:
         size: bytes of the file.
         seconds: CPU time of the process.
         invariants: drifts of the invariants.
-        notes, missed: see `Sample`.
+        notes, missed, accuracy: see `Sample`; the accuracy is empty if it is not measured.
         error: why the sample failed, or "".
         fatal: whether the next sample would fail too.
     """
@@ -64,6 +64,7 @@ class Record:
     invariants: dict[str, float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     missed: list[str] = field(default_factory=list)
+    accuracy: dict[str, float | str] = field(default_factory=dict)
     error: str = ""
     fatal: bool = False
 
@@ -76,13 +77,8 @@ def make_sample(settings: Mapping[str, Any], order: Order, folder: Path) -> Reco
     try:
         sample = generator.sample(order.parameters, order.seed)
         name = f"sample_{order.index:05d}{generator.suffix}"
-        made = dict(generator.with_parameters(order.parameters))
-        origin = Origin(
-            json.loads(type(generator)(**made).model_dump_json()),
-            order.seed,
-            order.parameters,
-            dict(sample.invariants),
-        )
+        made = generator.with_parameters(order.parameters)
+        origin = made.origin(sample, order.seed, order.parameters)
         generator.write(sample, origin, folder / name)
         record = Record(
             **told,
@@ -92,6 +88,7 @@ def make_sample(settings: Mapping[str, Any], order: Order, folder: Path) -> Reco
             invariants=dict(sample.invariants),
             notes=list(sample.notes),
             missed=list(sample.missed),
+            accuracy=dict(origin.accuracy),
         )
         write_atomic(_record_path(folder, order.index), json.dumps(asdict(record)) + "\n")
     except ScitoolkitError as error:

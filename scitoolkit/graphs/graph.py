@@ -30,6 +30,9 @@ class GraphInputs:
         edge_types: number of types of edges, from 0; 0 without types.
         node_types: number of types of nodes, from 0; 0 without types.
         dimensions: number of coordinates of a node; 0 without positions.
+        receivers: type of the nodes at which edges of each type end, -1 for several; empty unless
+            nodes and edges have types.
+        types_in_features: whether the features tell the type of a node as well.
     """
 
     num_features: int
@@ -38,6 +41,8 @@ class GraphInputs:
     edge_types: int = 0
     node_types: int = 0
     dimensions: int = 0
+    receivers: tuple[int, ...] = ()
+    types_in_features: bool = False
 
     @property
     def edge_features(self) -> int:
@@ -80,6 +85,8 @@ class Graph:
         edge_type: type of each edge, shape (E,), int64 from 0; or None.
         node_type: type of each node, shape (N,), int64 from 0; or None.
         pos: coordinates of each node, shape (N, D), float32 or float64; or None.
+        types_in_features: whether the features tell `node_type` as well, so that a model need not
+            receive it.
 
     Raises:
         DataError: an index out of range, different lengths, NaN, or a part with unlabelled nodes.
@@ -103,6 +110,7 @@ class Graph:
     edge_type: Array | None = None
     node_type: Array | None = None
     pos: Array | None = None
+    types_in_features: bool = False
 
     def __post_init__(self) -> None:
         where = self.where or "graph"
@@ -220,7 +228,24 @@ class Graph:
         )
         dimensions = 0 if self.pos is None else self.pos.shape[1]
         width = int(self.features.shape[1])
-        return GraphInputs(width, self.edge_weight is not None, attr, edges, nodes, dimensions)
+        return GraphInputs(
+            width,
+            self.edge_weight is not None,
+            attr,
+            edges,
+            nodes,
+            dimensions,
+            self._receivers(edges) if nodes else (),
+            self.types_in_features,
+        )
+
+    def _receivers(self, edge_types: int) -> tuple[int, ...]:
+        assert self.node_type is not None
+        out = []
+        for kind in range(edge_types):
+            ends = np.unique(self.node_type[self.target[self.edge_type == kind]])
+            out.append(int(ends[0]) if len(ends) == 1 else -1)
+        return tuple(out)
 
     @property
     def known_labels(self) -> Array:
@@ -335,7 +360,10 @@ def graph_from_arrays(
         weight,
         arrays.get("edge_attr"),
         target,
-        *(arrays.get(name) for name in ("edge_type", "node_type", "pos")),
+        arrays.get("edge_type"),
+        arrays.get("node_type"),
+        arrays.get("pos"),
+        bool(arrays.get("types_in_features", False)),
     )
 
 
@@ -491,6 +519,8 @@ def write_graph(graph: Graph, path: Path) -> None:
     for name in ("node_type", "pos"):
         if getattr(graph, name) is not None:
             arrays[name] = getattr(graph, name)
+    if graph.types_in_features:
+        arrays["types_in_features"] = np.array(True)
     names = {"train": "train", "validation": "val", "test": "test"}
     arrays |= {names[part]: nodes for part, nodes in graph.parts.items()}
     np.savez_compressed(path, **arrays)

@@ -12,6 +12,7 @@ from scitoolkit.core.starter import DataToStart, Lines
 from scitoolkit.graphs.arrays_on_disk import ArrayFile
 from scitoolkit.graphs.graph_set import StackedGraphs
 from scitoolkit.graphs.graph_set_files import is_graph_set, read_graphs
+from scitoolkit.graphs.pyg_files import load_data
 from scitoolkit.graphs.targets import TargetName
 
 
@@ -93,6 +94,9 @@ def _model_for(graphs: StackedGraphs) -> str:
 def _has_edge_types(path: Path) -> bool:
     """Return whether a file has types of edges; `train` reports a file that cannot be read."""
     try:
+        if path.suffix == ".pt":
+            data = load_data(path)
+            return hasattr(data, "node_types") or "edge_type" in data
         return "edge_type" in ArrayFile(path)
     except DataError:
         return False

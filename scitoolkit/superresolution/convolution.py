@@ -13,16 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from scitoolkit.fields.padding import wrapped
+
 _CONVOLUTIONS = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
-
-
-def wrap(x: Tensor, dim: int, width: int) -> Tensor:
-    """Pad `x` circularly by `width` nodes at both ends of `dim`."""
-    size = x.shape[dim]
-    if width > size:
-        index = torch.arange(-width, size + width, device=x.device) % size
-        return x.index_select(dim, index)
-    return torch.cat([x.narrow(dim, size - width, width), x, x.narrow(dim, 0, width)], dim)
 
 
 class Convolution(nn.Module):
@@ -59,7 +52,7 @@ class Convolution(nn.Module):
         if half:
             for dim, periodic in enumerate(self.periodic):
                 if periodic:
-                    x = wrap(x, dim + 2, half)
+                    x = wrapped(x, dim + 2, half)
         padding = [0 if p else half for p in self.periodic]
         if len(self.periodic) < 4:
             convolve = _CONVOLUTIONS[len(self.periodic)]

@@ -24,6 +24,7 @@ from scitoolkit.core.results import (
     Verdict,
     number,
 )
+from scitoolkit.fields.spectra import decades_apart
 from scitoolkit.superresolution import statistics
 from scitoolkit.superresolution.baselines import interpolate
 from scitoolkit.superresolution.checking import check
@@ -409,23 +410,20 @@ def _spectra(case: Case, found, config, metrics) -> tuple[Table, Lines]:
 
     def total(values: Array) -> tuple[Array, Array]:
         parts = [statistics.spectrum(values[i], flow, axis) for i in chosen]
-        return parts[0][0], sum(p[1] for p in parts)  # type: ignore[return-value]
+        return parts[0][0], np.sum([power for _, power in parts], 0).mean(0)
 
     wave, truth = total(case.truth)
     third = statistics.highest_third(len(wave))
-    series = [Series(label="truth", y=[number(v) for v in truth.mean(0)[1:]], role="reference")]
+    series = [Series(label="truth", y=[number(v) for v in truth[1:]], role="reference")]
     rows: list[list[float | int | str | None]] = []
     for name, values in found.items():
         power = total(values)[1]
-        errors = (
-            statistics.spectrum_error(truth, power, slice(1, None)),
-            statistics.spectrum_error(truth, power, third),
-        )
+        errors = decades_apart(truth, power), decades_apart(truth, power, third)
         suffix = "" if name == MODEL else f"_{name}"
         metrics |= {f"{k}{suffix}": number(e) for k, e in zip(_SPECTRUM_NAMES, errors, strict=True)}
         rows.append([name, *map(number, errors)])
         role: Role = "main" if name == MODEL else "baseline"
-        series.append(Series(label=name, y=[number(v) for v in power.mean(0)[1:]], role=role))
+        series.append(Series(label=name, y=[number(v) for v in power[1:]], role=role))
     what = "kinetic energy" if velocity else "all fields"
     table = Table(
         title=f"Spectrum of {what} along {grid.dims[axis]}",

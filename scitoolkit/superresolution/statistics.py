@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from scitoolkit.fields.spectra import line_power
 from scitoolkit.superresolution.differentiate import differentiate
 from scitoolkit.superresolution.grid import Grid
 
@@ -128,17 +129,10 @@ def spectrum(values: Array, flow: Flow, axis: int) -> tuple[Array, Array]:
     grid = flow.grid
     count = values.shape[axis]
     wave = 2 * np.pi * np.fft.rfftfreq(count, grid.periods[axis] / count)
-    power = np.abs(np.fft.rfft(values.astype(np.float64), axis=axis) / count) ** 2
-    twice = np.full(power.shape[axis], 2.0)
-    twice[0] = 1.0
-    if count % 2 == 0:
-        twice[-1] = 1.0
-    shape = [1] * values.ndim
-    shape[axis] = -1
     weights = _weights(grid, flow.time)
     if weights.shape[axis] > 1:  # the weight of a whole line along the periodic dim
         weights = weights.sum(axis, keepdims=True)
-    power = power * twice.reshape(shape) * weights
+    power = line_power(values, axis) * weights
     power = np.moveaxis(power, axis, -1)
     others = tuple(
         a for a in range(power.ndim - 1) if flow.time is None or a != flow.time - (flow.time > axis)
@@ -150,19 +144,6 @@ def spectrum(values: Array, flow: Flow, axis: int) -> tuple[Array, Array]:
 def relative_error(truth: Array, found: Array) -> float:
     """Return the mean absolute difference of two series over the mean of the truth."""
     return float(np.abs(found - truth).mean() / np.abs(truth).mean())
-
-
-def spectrum_error(truth: Array, found: Array, part: slice = slice(None)) -> float:
-    """Return the rms difference of log10 powers; 0.3 is a factor of two.
-
-    Args:
-        truth: (frames, waves) powers.
-        found: likewise.
-        part: waves to compare, e.g. the highest third.
-    """
-    a, b = truth.mean(0)[part], found.mean(0)[part]
-    tiny = 1e-30
-    return float(np.sqrt(np.mean((np.log10(b + tiny) - np.log10(a + tiny)) ** 2)))
 
 
 def highest_third(waves: int) -> slice:

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from scitoolkit.core.errors import ConfigError
-from scitoolkit.generators.base import Generator, Origin, Sample, generators
+from scitoolkit.generators.base import Generator, Sample, generators
 from scitoolkit.testing.member import check_registered, check_settings
 
 
@@ -66,6 +66,20 @@ class GeneratorContract:
         for name, drift in made.invariants.items():
             assert 0 <= drift <= bounds[name], name
 
+    def test_the_error_is_measured_and_marks_the_sample(
+        self, generator: Generator, made: Sample
+    ) -> None:
+        """A sample states its error; it is marked if it is above the tolerance."""
+        assert made.accuracy is not None
+        assert made.accuracy.error >= 0
+        strict = generator.model_copy(update={"tolerance": made.accuracy.error / 2})
+        loose = generator.model_copy(update={"tolerance": made.accuracy.error * 2})
+        for other, expected in ((strict, made.accuracy.error > 0), (loose, False)):
+            again = other.sample({}, 3)
+            assert again.accuracy is not None
+            assert again.accuracy.error == made.accuracy.error
+            assert sum(again.accuracy.text == text for text in again.missed) == expected
+
     def test_known_values_are_found(self, generator: Generator, made: Sample) -> None:
         """Every quantity with an exact value is within its tolerance."""
         for check in generator.checks(made.frames):
@@ -90,7 +104,7 @@ class GeneratorContract:
         self, generator: Generator, made: Sample, tmp_path: Path
     ) -> None:
         """Frames are restored bit for bit, with the settings needed to regenerate them."""
-        origin = Origin(generator.model_dump(mode="json"), 3, {}, dict(made.invariants))
+        origin = generator.origin(made, 3, {})
         path = tmp_path / f"sample{generator.suffix}"
         generator.write(made, origin, path)
         frames, parameters = generator.read(path)

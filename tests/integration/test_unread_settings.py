@@ -44,7 +44,11 @@ CASES = [
     ),
     *(
         pytest.param(f"vlasov_{name}/config.yaml", ["generator.duration=1", "generator.frames=3"])
-        for name in ("bump_on_tail", "ion_acoustic", "sheath")
+        for name in ("bump_on_tail", "ion_acoustic")
+    ),
+    pytest.param(  # after this time the layer of cold ions at a wall is thinner than a cell
+        "vlasov_sheath/config.yaml",
+        ["generator.duration=1", "generator.frames=3", "generator.tolerance=1"],
     ),
     pytest.param("chaos/train.yaml", ["pod.rank=2", "inputs=2", "leads=2"], marks=SLOW),
     pytest.param(

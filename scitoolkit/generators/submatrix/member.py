@@ -9,7 +9,7 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
 from scitoolkit.core.results import Figure, Points, Series
 from scitoolkit.generators.atom_frames import FramesGenerator, distorted, labelled
-from scitoolkit.generators.base import Sample
+from scitoolkit.generators.base import Accuracy, Sample
 
 
 class TightBindingFrames(FramesGenerator):
@@ -61,11 +61,9 @@ class TightBindingFrames(FramesGenerator):
         """Return the labelled structures, with electron number and sum of forces as invariants."""
         import numpy as np
 
-        from scitoolkit.generators.submatrix.calculator import TightBinding
-
         frames, drifts = [], {"electrons": 0.0, "force_sum": 0.0}
         for atoms in self.geometries(seed):
-            atoms.calc = TightBinding(self.hops, self.temperature, self.method)
+            atoms.calc = self._calculator()
             forces = atoms.get_forces()
             results = atoms.calc.results
             counted = abs(results["electrons"] / (4 * len(atoms)) - 1)
@@ -77,6 +75,38 @@ class TightBindingFrames(FramesGenerator):
                 labelled(atoms, forces, energy=results["free_energy"], stress=results["stress"])
             )
         return Sample(frames, drifts)
+
+    def accuracy(self, sample: Sample, seed: int) -> Accuracy:
+        """Return the error of the forces on the most distorted structure.
+
+        Forces of submatrices are compared with those of dense matrices, or of a larger pattern
+        where dense ones are too large; dense ones with differences of the energy.
+        """
+        import numpy as np
+
+        from scitoolkit.generators.submatrix.calculator import SMALL, TightBinding
+
+        if self.method == "dense":
+            return super().accuracy(sample, seed)
+        atoms = self.most_distorted(sample)
+        own = atoms.get_forces()
+        dense = 4 * len(atoms) <= SMALL
+        atoms.calc = (
+            TightBinding(self.hops, self.temperature, "dense")
+            if dense
+            else TightBinding(self.hops + 1, self.temperature, self.method)
+        )
+        exact = atoms.get_forces()
+        size = max(float(np.sqrt(np.mean(exact**2))), 1e-3)
+        error = float(np.sqrt(np.mean((own - exact) ** 2))) / size
+        than = "of dense matrices" if dense else f"with hops={self.hops + 1}"
+        method = f"forces of {self.method} on the structure with the largest ones against {than}"
+        return Accuracy(error, self.tolerance, method)
+
+    def _calculator(self) -> Any:
+        from scitoolkit.generators.submatrix.calculator import TightBinding
+
+        return TightBinding(self.hops, self.temperature, self.method)
 
     def invariant_bounds(self) -> Mapping[str, float]:
         """Return the bounds of the number of electrons and of the sum of forces."""

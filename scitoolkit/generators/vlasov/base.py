@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
@@ -11,7 +12,7 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.results import Figure, Lines, Maps, Panel, Series
 from scitoolkit.core.resume import FREE_ON_RESUME
-from scitoolkit.generators.base import Check, Generator, Sample
+from scitoolkit.generators.base import Accuracy, Check, Generator, Sample
 
 if TYPE_CHECKING:
     import numpy as np
@@ -129,8 +130,6 @@ class VlasovGenerator(Generator):
 
     def generate(self, seed: int) -> Sample:
         """Return f(time, x, v), E and moments, and the drifts of mass and energy."""
-        import itertools
-
         import numpy as np
 
         del seed  # the simulation is deterministic
@@ -139,7 +138,7 @@ class VlasovGenerator(Generator):
         times = self.spinup + np.linspace(0, self.duration, self.frames)
         simulation.advance(self.spinup)
         frames = [_frame(simulation, self.species_names)]
-        for before, after in itertools.pairwise(times):
+        for before, after in pairwise(times):
             simulation.advance(after - before)
             frames.append(_frame(simulation, self.species_names))
         end = _totals(simulation)
@@ -155,6 +154,50 @@ class VlasovGenerator(Generator):
             else []
         )
         return Sample(self._dataset(simulation, times, frames), drifts, notes)
+
+    def accuracy(self, sample: Sample, seed: int) -> Accuracy:
+        """Return the error of moments, field and f from runs on grids of half the cells."""
+        from scitoolkit.generators.resolution import convergence_error
+
+        coarser = [half for half in (self._scaled(2), self._scaled(4)) if half is not None]
+        others = coarser or [finer for finer in [self._scaled(0.5)] if finer is not None]
+        runs = [self, *others] if coarser else [*others, self]
+        samples = [g.generate(seed) if g is not self else sample for g in runs]
+        least = runs[-1]
+        values = [least._compared(made.frames) for made in samples]
+        ratios = [a.cells_v / b.cells_v for a, b in pairwise(runs)]
+        error = convergence_error(values, ratios, 2 * self.degree)  # that of moments
+        if not coarser:  # it is that of the finer run
+            error *= ratios[0]
+        how = "of half the cells" if coarser else "of twice the cells"
+        method = f"moments, field and f ({self.cells_x} x {self.cells_v} cells) against runs {how}"
+        return Accuracy(error, self.tolerance, method)
+
+    def _scaled(self, ratio: float) -> VlasovGenerator | None:
+        """Return these settings with larger cells, or None if there are too few cells."""
+        rows = round(self.cells_v / ratio / 16) * 16
+        changed = {"cells_x": round(self.cells_x / ratio), "cells_v": rows}
+        if self.rows_vy():
+            changed["cells_vy"] = round(self.model_dump()["cells_vy"] / ratio)
+        if min(changed.values()) < 2 or (ratio > 1 and rows >= self.cells_v):
+            return None
+        return self.model_copy(update=changed)
+
+    def _compared(self, frames: Any) -> dict[str, np.ndarray]:
+        """Return the fields of frames on any grid, averaged over the cells of this one."""
+        from scitoolkit.generators.resolution import remapped
+
+        cells = {"x": self.cells_x, "v": self.cells_v, "vy": self.rows_vy() or 1}
+        made = {}
+        for name, variable in frames.data_vars.items():
+            if "x" not in variable.dims:
+                continue
+            values = variable.values
+            for axis, dim in enumerate(variable.dims):
+                if dim != "time":
+                    values = remapped(values, cells[str(dim).partition("_")[0]], axis)
+            made[str(name)] = values
+        return made
 
     def invariant_bounds(self) -> Mapping[str, float]:
         """Return the bounds: rounding for mass, the error of RK3 for a conserved energy."""

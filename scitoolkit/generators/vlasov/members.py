@@ -206,8 +206,8 @@ class Sheath(IonPlasma):
     equations: ClassVar[str] = f"{IonPlasma.equations}, absorbing walls"
 
     size: PositiveFloat = 64.0
-    cells_x: Annotated[int, Field(ge=2)] = 64
-    cells_v: Annotated[int, Field(ge=16, multiple_of=16)] = 64
+    cells_x: Annotated[int, Field(ge=2)] = 128
+    cells_v: Annotated[int, Field(ge=16, multiple_of=16)] = 96
     duration: PositiveFloat = 50.0
 
     def length(self) -> float:

@@ -180,3 +180,9 @@ def test_relations_follow_from_the_graph():
         RGCN().for_graph(0)
     with pytest.raises(ConfigError, match="3 types of edges"):
         RGCN(relations=2).for_graph(3)
+
+
+def test_whole_numbers_as_values_of_one_type_of_nodes():
+    graph = from_data(papers(), "values")
+    assert np.array_equal(graph.labels[:30, 0], papers()["paper"].y.numpy())
+    assert np.isnan(graph.labels[30:]).all()
