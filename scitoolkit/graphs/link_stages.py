@@ -33,7 +33,7 @@ from scitoolkit.surrogate.stages import Rows
 COMPARED = 100
 """NodePairs without an edge with which an edge is compared in an evaluation."""
 ASKED = "edge_label_index"
-_VALIDATION = 1 << 32  # in place of an epoch, so that all validations draw the same pairs
+_VALIDATION = 1 << 32  # stands for an epoch: all validations draw the same pairs
 
 
 @dataclass

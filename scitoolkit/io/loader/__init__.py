@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from scitoolkit.io.loader.planned import PlannedLoader as PlannedLoader
     from scitoolkit.io.loader.sampler import PlannedBatchSampler as PlannedBatchSampler
     from scitoolkit.io.loader.source import ArraySource as ArraySource
-    from scitoolkit.io.loader.source import FieldWindows as FieldWindows
     from scitoolkit.io.loader.source import Source as Source
 
 _HOMES = {
@@ -31,7 +30,6 @@ _HOMES = {
     "EpochOrder": "order",
     "EpochPlan": "plan",
     "Events": "plan",
-    "FieldWindows": "source",
     "FileSource": "file_source",
     "PlannedBatchSampler": "sampler",
     "PlannedLoader": "planned",
@@ -49,7 +47,6 @@ __all__ = [
     "EpochOrder",
     "EpochPlan",
     "Events",
-    "FieldWindows",
     "FileSource",
     "PlannedBatchSampler",
     "PlannedLoader",
