@@ -202,6 +202,8 @@ class Trial:
     """Sum of the relative violations of all limits; 0 if the trial is feasible."""
     first_stage: int = 0
     """Number of its first budget; above 0 in the later brackets of Hyperband."""
+    manager: str = ""
+    """Manager that runs it, where several share a log."""
     outside: bool = False
     """Whether the configuration is outside the space, which changed: the trial is set aside."""
 
