@@ -20,11 +20,11 @@ from pathlib import Path
 
 import h5py
 import numpy as np
+from _rolling_intervals import rolling_intervals
 
 from scitoolkit import forecasting as baselines
 from scitoolkit.core.errors import DataError
 from scitoolkit.forecasting import metrics, selection
-from scitoolkit.forecasting.conformal import rolling_intervals
 from scitoolkit.forecasting.forecasters.autoregression import Average
 from scitoolkit.forecasting.windows import Series, all_windows
 from scitoolkit.io.time_axis import decimal_years

@@ -27,10 +27,10 @@ from pathlib import Path
 import forecast_sc20 as sc20
 import numpy as np
 import torch
+from _rolling_intervals import rolling_intervals
 
 from scitoolkit import forecasting as baselines
 from scitoolkit.forecasting import metrics, selection
-from scitoolkit.forecasting.conformal import rolling_intervals
 from scitoolkit.forecasting.forecasters.autoregression import Average
 from scitoolkit.forecasting.forecasters.climatology import last_anomaly
 from scitoolkit.forecasting.lstm import PodLSTM

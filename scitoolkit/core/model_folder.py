@@ -141,10 +141,9 @@ class ModelFolder:
         from safetensors import SafetensorError
         from safetensors.torch import save_file
 
-        with replacing(self.weights, SafetensorError) as temporary:
+        with replacing(self.weights, SafetensorError) as path:
             header = None if measured is None else {HEADER: json.dumps(dict(measured))}
-            arrays = {k: v.detach().cpu().contiguous() for k, v in tensors.items()}
-            save_file(arrays, temporary, header)
+            save_file({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, path, header)
 
     def measured(self) -> dict[str, Any]:
         """Return the measured numbers in the header of the weights.
@@ -157,17 +156,15 @@ class ModelFolder:
         former = self.path / FORMER
         try:
             with safe_open(str(self.weights), framework="pt") as file:
-                stated = (file.metadata() or {}).get(HEADER)
-            if stated is None and former.exists():
-                stated = former.read_text(encoding="utf-8")
-            if stated is None:
-                raise ValueError("no description of the model in the header")
-            header: dict[str, Any] = json.loads(stated)
+                stated: dict[str, str] = file.metadata() or {}
+            if HEADER not in stated:
+                return json.loads(former.read_text()) if former.exists() else self.record()
+            header: dict[str, Any] = json.loads(stated[HEADER])
         except FileNotFoundError:
             raise CheckpointError(
                 "no weights in this folder", where=str(self.weights), fix="scitoolkit train CONFIG"
             ) from None
-        except (OSError, SafetensorError, ValueError) as error:
+        except (OSError, SafetensorError, KeyError, ValueError) as error:
             raise CheckpointError(f"cannot be read ({error})", where=str(self.weights)) from None
         return header
 

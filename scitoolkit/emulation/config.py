@@ -290,7 +290,8 @@ class EmulationConfig(SeededConfig):
 
     Attributes:
         split: splits of `data.path`: by simulation if there are several, else along the samples.
-        boundary: {dim: circular | zeros | edge}; `zeros`, for a wall, is the default.
+        boundary: {dim: circular | zeros | edge | pole}; `zeros`, for a wall, is the default. Beyond
+            a `pole` are the cells half a turn around it.
         coordinates: dims whose position, and spacing if it varies, are inputs of the network.
         conditioning: how inputs without grid dims that no step changes (parameters, forcings) enter
             the network: as `channels` that are constant in space, or by `film`, which scales and

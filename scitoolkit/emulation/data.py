@@ -16,7 +16,7 @@ from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.units import same_unit
 from scitoolkit.emulation.config import DataConfig
-from scitoolkit.emulation.variables import AREA, Layout, areas_in, read_layout
+from scitoolkit.emulation.variables import AREA, LATITUDE, LONGITUDE, Layout, areas_in, read_layout
 from scitoolkit.io.campaign import Campaign, Options, open_campaign
 from scitoolkit.io.campaign.layouts import TIME
 from scitoolkit.io.campaign.mask import MISSING, pack
@@ -28,8 +28,6 @@ from scitoolkit.io.campaign.windows import CampaignWindows
 from scitoolkit.io.facts import convert, convert_coordinate, of_dataset
 
 log = get_logger(__name__)
-LATITUDE, LONGITUDE = "@latitude", "@longitude"
-"""Coordinates of an opened dataset: geographic positions of its cells in degrees."""
 
 
 @dataclass

@@ -22,6 +22,7 @@ from scitoolkit.emulation.normalized_network import (
     channels_in,
     channels_out,
 )
+from scitoolkit.emulation.poles import paddings_of
 from scitoolkit.emulation.variables import Layout, Variable
 
 if TYPE_CHECKING:
@@ -219,7 +220,7 @@ def network_of(
         conditions: names of inputs that scale and shift channels.
     """
     if padding is None:
-        padding = [config.boundary.get(dim, "zeros") for dim in layout.grid]
+        padding = paddings_of(config, layout)
     outputs = channels_out(layout, residual=config.residual, transports=carried is not None)
     channels = channels_in(layout, config.coordinates, conditions)
     if conditions:

@@ -10,8 +10,9 @@ import numpy as np
 
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.emulation.config import EmulationConfig
-from scitoolkit.emulation.data import LATITUDE, LONGITUDE, Data
+from scitoolkit.emulation.data import Data
 from scitoolkit.emulation.rollout import Frames
+from scitoolkit.emulation.variables import LATITUDE, LONGITUDE
 
 WHOLE = "whole grid"
 BANDS: Mapping[str, tuple[float, float]] = {

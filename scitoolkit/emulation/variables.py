@@ -22,6 +22,8 @@ LEAD = "lead"
 """Name of the input that holds the lead, in samples, of an emulator of several leads."""
 AREA = "@area"
 """Coordinate of an opened dataset that holds the areas of cells on a sphere."""
+LATITUDE, LONGITUDE = "@latitude", "@longitude"
+"""Coordinates of an opened dataset: geographic positions of its cells in degrees."""
 T = TypeVar("T")
 
 
@@ -70,10 +72,12 @@ class CellAreas:
     Attributes:
         dims: the dims along which they are stored, one or two.
         values: nested lists of their shape.
+        latitudes: degrees along a single dim, else empty.
     """
 
     dims: tuple[str, ...]
     values: list[Any]
+    latitudes: list[float] = field(default_factory=list)
 
     def weights(self, grid: Sequence[str]) -> np.ndarray:
         """Return the areas, of mean 1, with a dim of size 1 for each other dim of the grid.
@@ -237,7 +241,7 @@ class Layout:
         parts = {k: tuple(variable(e) for e in values[k]) for k in ("inputs", "outputs")}
         areas = values.get("areas")
         if areas is not None:
-            areas = CellAreas(tuple(areas["dims"]), areas["values"])
+            areas = CellAreas(tuple(areas["dims"]), areas["values"], areas["latitudes"])
         return cls(**{**values, **parts, "leads": tuple(values.get("leads", ())), "areas": areas})
 
 
@@ -343,7 +347,11 @@ def areas_in(dataset: xr.Dataset, grid: Sequence[str]) -> CellAreas | None:
     """Return the areas that a dataset has as the coordinate AREA along dims of the grid."""
     if AREA not in dataset.coords or not set(dataset[AREA].dims) <= set(grid):
         return None
-    return CellAreas(tuple(map(str, dataset[AREA].dims)), dataset[AREA].values.tolist())
+    dims = tuple(map(str, dataset[AREA].dims))
+    latitudes: list[float] = []
+    if LATITUDE in dataset.coords and dataset[LATITUDE].dims == dims and len(dims) == 1:
+        latitudes = dataset[LATITUDE].values.tolist()
+    return CellAreas(dims, dataset[AREA].values.tolist(), latitudes)
 
 
 def _grid_sizes(

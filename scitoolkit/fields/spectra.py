@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-LEAST = 1e-12
-"""Smallest power that counts, over the largest: what rounding to float32 leaves of waves."""
+LEAST = 1e-24
+"""Smallest power that counts, over the largest: far below rounding, so that the logarithm of a wave
+without power is finite, in any unit."""
 
 
 def line_power(values: np.ndarray, axis: int) -> np.ndarray:

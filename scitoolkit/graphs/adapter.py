@@ -48,6 +48,8 @@ def named_inputs(model: nn.Module, inputs: GraphInputs) -> list[str]:
     """
     accepted = accepted_inputs(model)
     every = [*inputs.of_edges, *inputs.of_nodes]
+    if inputs.types_in_features and "node_type" not in accepted:
+        every.remove("node_type")
     for name in every:
         if name not in accepted:
             raise ConfigError(

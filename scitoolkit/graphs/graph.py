@@ -30,6 +30,9 @@ class GraphInputs:
         edge_types: number of types of edges, from 0; 0 without types.
         node_types: number of types of nodes, from 0; 0 without types.
         dimensions: number of coordinates of a node; 0 without positions.
+        receivers: type of the nodes at which edges of each type end, -1 for several; empty unless
+            nodes and edges have types.
+        types_in_features: whether the features tell the type of a node as well.
     """
 
     num_features: int
@@ -38,6 +41,8 @@ class GraphInputs:
     edge_types: int = 0
     node_types: int = 0
     dimensions: int = 0
+    receivers: tuple[int, ...] = ()
+    types_in_features: bool = False
 
     @property
     def edge_features(self) -> int:
@@ -80,6 +85,8 @@ class Graph:
         edge_type: type of each edge, shape (E,), int64 from 0; or None.
         node_type: type of each node, shape (N,), int64 from 0; or None.
         pos: coordinates of each node, shape (N, D), float32 or float64; or None.
+        types_in_features: whether the features tell `node_type` as well, so that a model need not
+            receive it.
 
     Raises:
         DataError: an index out of range, different lengths, NaN, or a part with unlabelled nodes.
@@ -103,6 +110,7 @@ class Graph:
     edge_type: Array | None = None
     node_type: Array | None = None
     pos: Array | None = None
+    types_in_features: bool = False
 
     def __post_init__(self) -> None:
         where = self.where or "graph"
@@ -220,7 +228,24 @@ class Graph:
         )
         dimensions = 0 if self.pos is None else self.pos.shape[1]
         width = int(self.features.shape[1])
-        return GraphInputs(width, self.edge_weight is not None, attr, edges, nodes, dimensions)
+        return GraphInputs(
+            width,
+            self.edge_weight is not None,
+            attr,
+            edges,
+            nodes,
+            dimensions,
+            self._receivers(edges) if nodes else (),
+            self.types_in_features,
+        )
+
+    def _receivers(self, edge_types: int) -> tuple[int, ...]:
+        assert self.node_type is not None
+        out = []
+        for kind in range(edge_types):
+            ends = np.unique(self.node_type[self.target[self.edge_type == kind]])
+            out.append(int(ends[0]) if len(ends) == 1 else -1)
+        return tuple(out)
 
     @property
     def known_labels(self) -> Array:
@@ -273,7 +298,7 @@ def _real(values: Any) -> Array:
     return values if values.dtype == np.float64 else values.astype(np.float32)
 
 
-def read_graph(path: Path, target: TargetName = "classes") -> Graph:
+def read_graph(path: Path, target: TargetName = "classes", split: int | None = None) -> Graph:
     """Read a graph from an .npz file, or from a .pt file of a Data or HeteroData.
 
     Nothing in a file is executed. An .npz file holds arrays, a .pt file what `from_data` takes.
@@ -287,6 +312,7 @@ def read_graph(path: Path, target: TargetName = "classes") -> Graph:
     Args:
         path: the file.
         target: meaning of `y`: classes, labels or values.
+        split: column of masks of shape (N, splits); None for files with one split.
 
     Raises:
         DataError: no such file, not an npz file, a missing key, or inconsistent contents.
@@ -295,19 +321,30 @@ def read_graph(path: Path, target: TargetName = "classes") -> Graph:
     if path.suffix == ".pt":
         from scitoolkit.graphs.pyg_files import load_data
 
-        return from_data(load_data(path), target, where=str(path))
+        return from_data(load_data(path), target, where=str(path), split=split)
+    return graph_from_arrays(arrays_of(path), where=str(path), target=target, split=split)
+
+
+def arrays_of(path: Path) -> dict[str, Array]:
+    """Return the arrays of an .npz file, without unpickling.
+
+    Raises:
+        DataError: no such file, or not an npz file.
+    """
     try:
         with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
+            return {name: file[name] for name in file.files}
     except FileNotFoundError:
         raise DataError("no such file", where=str(path)) from None
     except (OSError, *DAMAGED) as error:
         raise DataError(f"not a readable npz file ({error})", where=str(path)) from None
-    return graph_from_arrays(arrays, where=str(path), target=target)
 
 
 def graph_from_arrays(
-    arrays: dict[str, Array], where: str = "graph", target: TargetName = "classes"
+    arrays: dict[str, Array],
+    where: str = "graph",
+    target: TargetName = "classes",
+    split: int | None = None,
 ) -> Graph:
     """Return the graph of arrays as described by `read_graph`.
 
@@ -320,6 +357,7 @@ def graph_from_arrays(
         labels = only_labelled(labels, arrays["labelled"], target, where)
     names = {"train": "train", "val": "validation", "validation": "validation", "test": "test"}
     parts = {part: arrays[name] for name, part in names.items() if name in arrays}
+    parts = _of_split(parts, split, where)
     features = _features(arrays, num_nodes, where)
     weight = arrays.get("edge_weight", arrays.get("adj_data"))
     if "edge_weight" not in arrays and weight is not None and (weight == 1).all():
@@ -335,7 +373,10 @@ def graph_from_arrays(
         weight,
         arrays.get("edge_attr"),
         target,
-        *(arrays.get(name) for name in ("edge_type", "node_type", "pos")),
+        arrays.get("edge_type"),
+        arrays.get("node_type"),
+        arrays.get("pos"),
+        bool(arrays.get("types_in_features", False)),
     )
 
 
@@ -383,6 +424,22 @@ def _features(arrays: dict[str, Array], num_nodes: int, where: str) -> Any:
         raise DataError(f"the sparse features do not fit: {error}", where=where) from None
 
 
+def _of_split(parts: dict[str, Array], split: int | None, where: str) -> dict[str, Array]:
+    """Return the parts of one of several splits; a mask of one column belongs to all of them."""
+    columns = {name: part.shape[1] for name, part in parts.items() if np.ndim(part) == 2}
+    if not columns and split is None:
+        return parts
+    count = min(columns.values(), default=1)
+    if split is None or not columns or split >= count or len(set(columns.values())) > 1:
+        raise DataError(
+            f"{count} split{'s' * (count > 1)}" + ("" if split is None else f", not {split}"),
+            where=where,
+            allowed=f"data.split from 0 to {count - 1}" if columns else "data.split left out",
+            fix="data.split=0" if columns else "",
+        )
+    return {name: part[:, split] if name in columns else part for name, part in parts.items()}
+
+
 def only_labelled(labels: Array, labelled: Array, target: TargetName, where: str) -> Array:
     """Return labels with those of unlabelled nodes set to the value for unknown.
 
@@ -415,7 +472,9 @@ _READ_OF_DATA = (
 )
 
 
-def from_data(data: Any, target: TargetName = "classes", where: str = "") -> Graph:
+def from_data(
+    data: Any, target: TargetName = "classes", where: str = "", split: int | None = None
+) -> Graph:
     """Return the graph of a torch-geometric `Data` or `HeteroData`.
 
     A `Data` has x, edge_index and optionally y, masks, edge_weight, edge_attr, edge_type, node_type
@@ -425,6 +484,7 @@ def from_data(data: Any, target: TargetName = "classes", where: str = "") -> Gra
         data: the data; of a `HeteroData` one node type has y and masks.
         target: meaning of `y`: classes, labels or values.
         where: source of the data, for messages; its class by default.
+        split: column of masks of shape (N, splits); None for data with one split.
 
     Raises:
         DataError: no x or edge_index, inconsistent contents, or an entry that is not read.
@@ -441,7 +501,7 @@ def from_data(data: Any, target: TargetName = "classes", where: str = "") -> Gra
         )
     if hasattr(data, "node_types"):
         arrays = merged(data, TARGETS[target].unknown)
-        return graph_from_arrays(arrays, where=where, target=target)
+        return graph_from_arrays(arrays, where=where, target=target, split=split)
     arrays = {}
     unread = [key for key in data.keys() if key not in _READ_OF_DATA and data[key] is not None]
     if unread:
@@ -466,7 +526,7 @@ def from_data(data: Any, target: TargetName = "classes", where: str = "") -> Gra
     for key, name in (("train_mask", "train"), ("val_mask", "validation"), ("test_mask", "test")):
         if getattr(data, key, None) is not None:
             arrays[name] = getattr(data, key).numpy().astype(bool)
-    return graph_from_arrays(arrays, where=where, target=target)
+    return graph_from_arrays(arrays, where=where, target=target, split=split)
 
 
 def write_graph(graph: Graph, path: Path) -> None:
@@ -491,6 +551,8 @@ def write_graph(graph: Graph, path: Path) -> None:
     for name in ("node_type", "pos"):
         if getattr(graph, name) is not None:
             arrays[name] = getattr(graph, name)
+    if graph.types_in_features:
+        arrays["types_in_features"] = np.array(True)
     names = {"train": "train", "validation": "val", "test": "test"}
     arrays |= {names[part]: nodes for part, nodes in graph.parts.items()}
     np.savez_compressed(path, **arrays)

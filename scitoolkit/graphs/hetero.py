@@ -20,7 +20,8 @@ def merged(data: Any, unknown: float) -> dict[str, Array]:
 
     Nodes are numbered type by type. Features are sparse: each node type has its own columns, so
     that a linear layer has its own weights for each type, and one more column that is 1 for its
-    nodes. `edge_type` numbers the edge types, the relations of `RGCNConv`, in their order.
+    nodes. `node_type` and `edge_type` number the types in their order; the latter are the relations
+    of `RGCNConv`.
 
     Args:
         data: the `HeteroData`; one of its node types has `y`.
@@ -53,6 +54,8 @@ def merged(data: Any, unknown: float) -> dict[str, Array]:
     x = sp.csr_matrix(_features(data, counts))
     types = [np.full(pair.shape[1], number) for number, pair in enumerate(pairs)]
     out = {
+        "node_type": np.repeat(np.arange(len(counts)), counts),
+        "types_in_features": np.array(True),
         "edge_index": np.concatenate(pairs, axis=1),
         "edge_type": np.concatenate(types),
         "x_indptr": x.indptr,
@@ -95,10 +98,14 @@ def _features(data: Any, counts: list[int]) -> Any:
 
 def _labels(store: Any, begin: int, num_nodes: int, unknown: float) -> dict[str, Array]:
     y = store["y"].numpy()
-    every = np.full((num_nodes, *y.shape[1:]), unknown, y.dtype)
+    dtype = np.result_type(y, np.float32) if np.isnan(unknown) else y.dtype
+    every = np.full((num_nodes, *y.shape[1:]), unknown, dtype)
     every[begin : begin + len(y)] = y
     out = {"y": every}
     for key, name in (("train_mask", "train"), ("val_mask", "validation"), ("test_mask", "test")):
         if store.get(key) is not None:
-            out[name] = begin + np.flatnonzero(store[key].numpy().astype(bool))
+            mask = store[key].numpy().astype(bool)
+            whole = np.zeros((num_nodes, *mask.shape[1:]), bool)
+            whole[begin : begin + len(mask)] = mask
+            out[name] = whole
     return out

@@ -5,9 +5,9 @@ from __future__ import annotations
 import inspect
 import itertools
 import warnings
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, PositiveInt, PrivateAttr
+from pydantic import Field, PositiveInt, PrivateAttr, model_validator
 
 from scitoolkit.core.config import Config
 from scitoolkit.core.errors import ConfigError, missing_extra
@@ -41,12 +41,21 @@ class NodeModelConfig(Config):
         network = WeightedNodeModel if self.weighted_edges else NodeModel
         return network(self._layers(inputs, outputs), self.dropout, self.activation())
 
-    def for_graph(self, edge_types: int, edge_features: int = 0) -> NodeModelConfig:
+    def for_graph(
+        self,
+        edge_types: int,
+        edge_features: int = 0,
+        node_types: int = 0,
+        receivers: tuple[int, ...] = (),
+    ) -> NodeModelConfig:
         """Return the model for a graph.
 
         Args:
             edge_types: number of types of edges, 0 without types.
             edge_features: number of features of an edge, 0 without features.
+            node_types: number of types of nodes, 0 without types.
+            receivers: type of the nodes at which edges of each type end, -1 for several; empty
+                without types.
         """
         return self
 
@@ -132,7 +141,13 @@ class GINE(GIN):
     name: Literal["gine"] = "gine"  # type: ignore[assignment]
     _edge_features: int = PrivateAttr(default=0)
 
-    def for_graph(self, edge_types: int, edge_features: int = 0) -> NodeModelConfig:
+    def for_graph(
+        self,
+        edge_types: int,
+        edge_features: int = 0,
+        node_types: int = 0,
+        receivers: tuple[int, ...] = (),
+    ) -> NodeModelConfig:
         """Return the model for a number of features of an edge."""
         config = self.model_copy()
         config._edge_features = edge_features
@@ -165,7 +180,13 @@ class RGCN(NodeModelConfig):
     relations: PositiveInt | None = None
     bases: PositiveInt | None = None
 
-    def for_graph(self, edge_types: int, edge_features: int = 0) -> NodeModelConfig:
+    def for_graph(
+        self,
+        edge_types: int,
+        edge_features: int = 0,
+        node_types: int = 0,
+        receivers: tuple[int, ...] = (),
+    ) -> NodeModelConfig:
         """Return the model with a relation per type of edges.
 
         Raises:
@@ -191,6 +212,85 @@ class RGCN(NodeModelConfig):
     def layer(self, inputs: int, outputs: int) -> nn.Module:
         """Return one layer."""
         return _pyg().RGCNConv(inputs, outputs, self.relations or 1, num_bases=self.bases)
+
+
+class HGT(NodeModelConfig):
+    """Heterogeneous graph transformer (Hu et al. 2020), for types of nodes and edges."""
+
+    name: Literal["hgt"] = "hgt"
+    hidden: PositiveInt = 64
+    heads: PositiveInt = 4
+    dropout: float = Field(default=0.2, ge=0, lt=1)
+    _graph: tuple[int, int, tuple[int, ...]] = PrivateAttr(default=(1, 1, (0,)))
+
+    @model_validator(mode="after")
+    def _divides(self) -> Self:
+        if self.hidden % self.heads:
+            raise ValueError(f"hidden {self.hidden} is no multiple of heads {self.heads}")
+        return self
+
+    def for_graph(
+        self,
+        edge_types: int,
+        edge_features: int = 0,
+        node_types: int = 0,
+        receivers: tuple[int, ...] = (),
+    ) -> NodeModelConfig:
+        """Return the model for the types of a graph.
+
+        Raises:
+            ConfigError: the graph lacks types of nodes or edges.
+        """
+        if not edge_types or not node_types:
+            raise ConfigError(
+                f"{self.name} needs types of nodes and edges",
+                where="model.name",
+                allowed="keys node_type and edge_type, or a HeteroData; data.edge_inputs=use",
+                fix="model.name=rgcn" if edge_types else "model.name=gcn",
+            )
+        config = self.model_copy()
+        config._graph = node_types, edge_types, tuple(receivers)
+        return config
+
+    def build(self, inputs: int, outputs: int) -> nn.Module:
+        """Return the model for `inputs` features and `outputs` outputs."""
+        _pyg()
+        from scitoolkit.graphs.hetero_layers import HeteroNodeModel
+
+        layers = [self.layer(self.hidden, self.hidden) for _ in range(self.layers)]
+        return HeteroNodeModel(inputs, self.hidden, outputs, layers, self.dropout)
+
+    def layer(self, inputs: int, outputs: int) -> nn.Module:
+        """Return one layer."""
+        from scitoolkit.graphs.hetero_layers import HGTLayer
+
+        node_types, edge_types, _ = self._graph
+        return HGTLayer(inputs, node_types, edge_types, self.heads)
+
+
+class HAN(HGT):
+    """Heterogeneous graph attention (Wang et al. 2019), with types of edges as metapaths."""
+
+    name: Literal["han"] = "han"  # type: ignore[assignment]
+    heads: PositiveInt = 8
+
+    def layer(self, inputs: int, outputs: int) -> nn.Module:
+        """Return one layer.
+
+        Raises:
+            ConfigError: edges of one type end at nodes of several types.
+        """
+        from scitoolkit.graphs.hetero_layers import HANLayer
+
+        node_types, _, receivers = self._graph
+        if -1 in receivers:
+            raise ConfigError(
+                f"edges of type {receivers.index(-1)} end at nodes of several types",
+                where="model.name",
+                allowed="a type of edges for each pair of types of nodes",
+                fix="model.name=hgt",
+            )
+        return HANLayer(inputs, node_types, receivers, self.heads)
 
 
 class GAT(NodeModelConfig):
@@ -253,7 +353,13 @@ class OfPyG(NodeModelConfig):
             fix=nearest_name(self.network, names) or "",
         )
 
-    def for_graph(self, edge_types: int, edge_features: int = 0) -> NodeModelConfig:
+    def for_graph(
+        self,
+        edge_types: int,
+        edge_features: int = 0,
+        node_types: int = 0,
+        receivers: tuple[int, ...] = (),
+    ) -> NodeModelConfig:
         """Return the model for a number of features of an edge."""
         config = self.model_copy()
         config._edge_features = edge_features
@@ -265,6 +371,8 @@ class OfPyG(NodeModelConfig):
         Raises:
             ConfigError: no such class, or arguments that it does not take.
         """
+        import torch
+
         kind = self._kind()
         accepted = inspect.signature(kind).parameters
         follow = {
@@ -274,13 +382,16 @@ class OfPyG(NodeModelConfig):
             "num_layers": self.layers,
             "dropout": self.dropout,
         }
-        values = {name: value for name, value in follow.items() if name in accepted}
+        values: dict[str, Any] = {n: value for n, value in follow.items() if n in accepted}
         takes_edges = "edge_dim" in accepted or getattr(kind, "supports_edge_attr", False)
         if takes_edges and self._edge_features:
             values["edge_dim"] = self._edge_features
+        values |= self.arguments
+        if isinstance(values.get("deg"), list):  # histogram of degrees, which PNA takes as a tensor
+            values["deg"] = torch.tensor(values["deg"])
         try:
-            return kind(**values | self.arguments)
-        except (TypeError, ValueError, AssertionError, KeyError) as error:
+            return kind(**values)
+        except (TypeError, ValueError, AssertionError, LookupError, AttributeError) as error:
             raise ConfigError(
                 f"{self.network} cannot be made: {error or type(error).__name__}",
                 where="model.arguments",

@@ -81,6 +81,8 @@ def train(config: GraphConfig, run: RunDirectory, *, resume: bool = False) -> No
         "edge_inputs": [*part.inputs.of_edges, *part.inputs.of_nodes],
         "edge_types": part.inputs.edge_types,
         "edge_features": part.inputs.edge_features,
+        "node_types": part.inputs.node_types,
+        "receivers": list(part.inputs.receivers),
     }
     if own.moments is not None:
         shape |= {"mean": own.moments[0].tolist(), "deviation": own.moments[1].tolist()}
@@ -136,7 +138,8 @@ def _model(config: GraphConfig, own: OwnInputs) -> nn.Module:
     """Return the model, equal on all processes."""
     torch.manual_seed(config.seed)
     inputs = own.part.inputs
-    model = config.model.for_graph(inputs.edge_types, inputs.edge_features)
+    types = inputs.node_types, inputs.receivers
+    model = config.model.for_graph(inputs.edge_types, inputs.edge_features, *types)
     return model.build(inputs.num_features, own.num_outputs)
 
 
@@ -151,12 +154,14 @@ def _infer(
     target = config.data.target
     outputs = None if graph.labels is None else graph.num_classes
     _check_inputs(config, folder, record, node_facts(graph.inputs, target, outputs), graph.where)
-    if graph.inputs.edge_types > record.get("edge_types", 0):
-        raise DataError(
-            f"{graph.inputs.edge_types} types of edges",
-            where=graph.where,
-            allowed=f"at most the {record.get('edge_types', 0)} of training",
-        )
+    for what, count in (("edge", graph.inputs.edge_types), ("node", graph.inputs.node_types)):
+        trained = record.get(f"{what}_types", count if what == "node" else 0)
+        if count > trained:
+            raise DataError(
+                f"{count} types of {what}s",
+                where=graph.where,
+                allowed=f"at most the {trained} of training",
+            )
     model = placed(_trained(config, folder, record))
     part = GraphPart(graph, np.zeros(graph.num_nodes, np.int64), Grid(1), SingleProcess())
     nodes = part.nodes.numpy()
@@ -190,8 +195,12 @@ def _infer_by_parts(
 
 
 def _trained(config: GraphConfig, folder: ModelFolder, record: dict[str, Any]) -> nn.Module:
-    made_for = [record.get(name, 0) for name in ("edge_types", "edge_features")]
-    made = config.model.for_graph(*made_for)
+    made = config.model.for_graph(
+        record.get("edge_types", 0),
+        record.get("edge_features", 0),
+        record.get("node_types", 0),
+        tuple(record.get("receivers", ())),
+    )
     model = made.build(record["features"], record["outputs"]).eval()
     model.load_state_dict(folder.load_weights())
     return model

@@ -309,6 +309,7 @@ def proof_graph(inputs: GraphInputs, features: np.ndarray | None = None) -> Grap
     if inputs.node_types:
         graph.node_type = r.permutation(np.arange(NODES) % inputs.node_types)
         graph.node_type[-1] = inputs.node_types - 1
+        graph.types_in_features = inputs.types_in_features
     if inputs.dimensions:
         graph.pos = r.normal(size=(NODES, inputs.dimensions))
     return graph

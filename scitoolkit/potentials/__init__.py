@@ -9,6 +9,7 @@ from scitoolkit.core.lazy import lazy_names, public_dir
 
 if TYPE_CHECKING:
     from scitoolkit.potentials.calculator import Calculator as Calculator
+    from scitoolkit.potentials.captured import CapturedCall as CapturedCall
     from scitoolkit.potentials.committee import model_deviation as model_deviation
     from scitoolkit.potentials.config import PotentialConfig as PotentialConfig
     from scitoolkit.potentials.deepmd.config import DeepPotentialConfig as DeepPotentialConfig
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Calculator": "calculator",
+    "CapturedCall": "captured",
     "DeepPotential": "deepmd.model",
     "DeepPotentialConfig": "deepmd.config",
     "Descriptor": "deepmd.descriptors.base",
@@ -65,35 +67,7 @@ _HOMES = {
     "write_deepmd": "deepmd.weights",
     "write_mace": "equivariant.mace_writing",
 }
-__all__ = [
-    "Calculator",
-    "DeepPotential",
-    "DeepPotentialConfig",
-    "Descriptor",
-    "DescriptorConfig",
-    "Mace",
-    "MaceConfig",
-    "ModelConfig",
-    "Nequip",
-    "NequipConfig",
-    "Potential",
-    "PotentialConfig",
-    "PotentialJob",
-    "PropertyModel",
-    "SeE2AConfig",
-    "SeE2RConfig",
-    "ZblConfig",
-    "descriptors",
-    "load_model",
-    "model_deviation",
-    "models",
-    "read_deepmd",
-    "read_deepmd_property",
-    "read_mace",
-    "to_ase",
-    "write_deepmd",
-    "write_mace",
-]
+__all__ = [*_HOMES]
 
 __getattr__: Callable[[str], Any] = lazy_names(__name__, _HOMES)
 __dir__: Callable[[], list[str]] = public_dir(globals())

@@ -23,9 +23,7 @@ class Asking:
     def __init__(self, loop: Loop, next_event: Callable[[], Event | None]) -> None:
         self._loop, self._next = loop, next_event
         self._running: dict[int, float] = {}
-        self._again: list[Task] = [
-            loop.task(trial, resumed=True) for trial in loop.record.history.running
-        ]
+        self._again: list[Task] = [loop.task(trial, resumed=True) for trial in loop.adopt()]
 
     def ask(self) -> Task:
         """Return a trial to run; several may run at a time and be told in any order.
@@ -38,11 +36,12 @@ class Asking:
         if self._again:
             task = self._again.pop(0)
         else:
-            event = self._next()
-            if event is None:
-                raise SpaceExhausted("no configuration is left to evaluate", where="space")
-            task = self._loop.issue(event)
-            self._loop.record.write([event])
+            with self._loop.record.turn():
+                event = self._next()
+                if event is None:
+                    raise SpaceExhausted("no configuration is left to evaluate", where="space")
+                task = self._loop.issue(event)
+                self._loop.record.write([event])
         self._running[task.trial] = self._loop.evaluator.now()
         return task
 
@@ -73,6 +72,7 @@ class Asking:
         outcome = Outcome(
             task, metrics, failure, error, started=begun, finished=self._loop.evaluator.now()
         )
-        self._loop.record.write([self._loop.finish(outcome)])
+        with self._loop.record.turn():
+            self._loop.record.write([self._loop.finish(outcome)])
         self._again += self._loop.take_retries()
         return self._loop.record.history.trials[task.trial]

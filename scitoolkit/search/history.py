@@ -66,6 +66,7 @@ class History:
         self.trials: dict[int, Trial] = {}
         self.clock = 0.0
         self.workers = 1
+        self._workers: dict[str, int] = {}
         self.best_known: Trial | None = None
         self.space: Space | None = None
         self.num_done = self.num_failed = self.num_searched = self.num_pruned = 0
@@ -114,7 +115,16 @@ class History:
         self.clock = max(self.clock, float(event.get("t", 0.0)))
         kind = event["event"]
         if kind in ("open", "resume"):
-            self.workers = int(event.get("workers", self.workers))
+            workers, manager = int(event.get("workers", self.workers)), event.get("manager", "")
+            self._workers = {**(self._workers if manager else {}), manager: workers}
+            self.workers = sum(self._workers.values())
+        if kind == "leave" and len(self._workers) > 1:  # the last one counts for the report
+            self._workers.pop(event["manager"], None)
+            self.workers = sum(self._workers.values())
+        if kind == "adopt":
+            trial = self.trials[event["trial"]]
+            trial.manager = event["manager"]
+            return trial
         if kind == "issue":
             return self._issue(event)
         if kind == "finish":
@@ -140,6 +150,7 @@ class History:
             trial = self.trials[number]
             self.num_searched += trial.searched and trial.origin != IMPORTED
         trial = self.trials[number]
+        trial.manager = event.get("manager", "")
         trial.stage, trial.budget, trial.status = stage, event.get("budget"), "running"
         return trial
 

@@ -20,6 +20,7 @@ from scitoolkit.search.trial import INTERRUPTED, INTERRUPTIONS, Outcome, Task, T
 
 FIRST_FAILURES = 10
 _TURN = 1.0
+_PAUSE = 0.2
 
 
 class Loop:
@@ -36,6 +37,7 @@ class Loop:
         pruning: rule by which trials are stopped for their reports.
 
     Attributes:
+        retraining: whether finalists are trained again, for which other managers are waited too.
         trial_interrupted: whether a signal stopped a trial, so that no more trials are issued.
     """
 
@@ -59,6 +61,7 @@ class Loop:
         self.origin = evaluator.now() - record.history.clock
         self.own_seconds = own_seconds
         self.patience, self.pruning = patience, pruning
+        self.retraining = False
         self._retries: list[Task] = []
         self._retried: set[tuple[int, int]] = set()
         self._interrupted_in_a_row = 0
@@ -87,19 +90,20 @@ class Loop:
         outcomes: list[Outcome] = []
         while True:
             began, cpu = time.perf_counter(), time.thread_time()
-            events = [self.finish(outcome) for outcome in outcomes]
-            tasks: list[Any] = []
-            expired = seconds is not None and self.time() >= seconds
-            while not (expired or self.stop_requested()) and self._free(len(tasks)) > 0:
-                event = next_event()
-                if event is not None:
-                    events.append(event)
-                    tasks.append(self.issue(event))
-                elif self._retries:
-                    tasks.append(self._retries.pop(0))
-                else:
-                    break
-            self.record.write(events)
+            with self.record.turn():
+                events = [self.finish(outcome) for outcome in outcomes]
+                tasks: list[Any] = []
+                expired = seconds is not None and self.time() >= seconds
+                while not (expired or self.stop_requested()) and self._free(len(tasks)) > 0:
+                    event = next_event()
+                    if event is not None:
+                        events.append(event)
+                        tasks.append(self.issue(event))
+                    elif self._retries:
+                        tasks.append(self._retries.pop(0))
+                    else:
+                        break
+                self.record.write(events)
             for task in tasks:
                 self.evaluator.submit(task)
             self.running += len(tasks)
@@ -107,10 +111,22 @@ class Loop:
             self.after_turn()
             own = time.perf_counter() - began, time.thread_time() - cpu
             self.own_seconds.append((len(outcomes), *own))
-            if self.stop_requested() or not self.running:
+            if self.stop_requested():
+                return expired
+            if not self.running and not self._waits_for_others(expired):
                 return expired
             outcomes = self.evaluator.wait(self._timeout(seconds, expired))
             self.running -= len(outcomes)
+
+    def _waits_for_others(self, expired: bool) -> bool:
+        """Wait while trials of other managers run; take over those of managers that ended."""
+        running = [t for t in self.record.history.running if t.of is None or self.retraining]
+        if expired or not self.record.shared or not running:
+            return False
+        self.reissue()
+        if not self.running:
+            time.sleep(_PAUSE)
+        return True
 
     def _free(self, taken: int) -> int:
         return self.evaluator.workers - self.running - taken
@@ -123,20 +139,35 @@ class Loop:
         return max(0.0, min(_TURN, seconds - self.time()))
 
     def reissue(self) -> None:
-        """Submit the trials that were running at the end of the log, with `resumed` set."""
-        for trial in self.record.history.running:
+        """Submit the trials that were running when their manager ended, with `resumed` set."""
+        for trial in self.adopt():
             while self._free(0) <= 0 and not self.stop_requested():
                 outcomes = self.evaluator.wait(_TURN)
                 self.running -= len(outcomes)
-                self.record.write([self.finish(outcome) for outcome in outcomes])
+                with self.record.turn():
+                    self.record.write([self.finish(outcome) for outcome in outcomes])
             if self.stop_requested():
                 return
             self.evaluator.submit(self.task(trial, resumed=True))
             self.running += 1
 
+    def adopt(self) -> list[Trial]:
+        """Return the running trials whose manager has ended; they are this manager's now."""
+        with self.record.turn():
+            orphans = self.record.orphans()
+            if self.record.shared:
+                manager = {"manager": self.record.manager}
+                events = [{"event": "adopt", "trial": t.id, **manager} for t in orphans]
+                for event in events:
+                    self.record.apply(event)
+                self.record.write(events)
+        return orphans
+
     def issue(self, event: Event) -> Task:
         """Apply the event of a new trial or stage; return its task."""
         event["t"] = round(self.time(), 6)
+        if self.record.shared:
+            event["manager"] = self.record.manager
         trial = self.record.apply(event)
         assert trial is not None
         return self.task(trial, resumed=trial.reached >= 0)

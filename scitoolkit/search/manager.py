@@ -215,6 +215,7 @@ class Search:
         seconds: float | None = None,
         workers: int | Evaluator | Callable[[], Evaluator] = 1,
         resume: bool = False,
+        shared: bool = False,
         retrain: tuple[int, int] | None = None,
         progress: Progress | None = None,
         **processes: Any,
@@ -228,6 +229,10 @@ class Search:
             workers: number of workers: 1 runs in this process, more start processes; or an
                 `Evaluator`, or a function that starts one.
             resume: continue the log in `directory`.
+            shared: begin or join a search of several managers, which call `run` with the same
+                arguments in other processes, on this machine or on others with the same file
+                system (with `flock`). Each waits until all trials are finished, and takes over
+                those of a manager that was killed.
             retrain: (number of best configurations, number of seeds) to retrain before the
                 final ranking.
             progress: called after every iteration of the loop.
@@ -248,7 +253,7 @@ class Search:
             raise ConfigError("an infinite space needs a budget", fix="trials=N or seconds=S")
         _check_budget(trials, seconds)
         with contextlib.ExitStack() as stack:
-            self.record.open(resume, self._admits, stack)
+            self.record.open(resume, self._admits, stack, shared)
             evaluator = self._evaluator(workers, processes)
             stack.callback(evaluator.close)
             stack.enter_context(self._signals(evaluator))
@@ -263,20 +268,18 @@ class Search:
                 patience=self.patience,
                 pruning=self.pruning,
             )
-            self.record.write([self.record.header(resume, evaluator.workers)])
-            self._log_imported(loop)
+            with self.record.turn():
+                self.record.write([self.record.header(evaluator.workers)])
+                self._log_imported(loop)
             loop.reissue()
             if loop.run(lambda: self._next(trials), seconds):
                 self.stopped_because = "the time is used up"
             if retrain is not None and not loop.stop_requested():
+                loop.retraining = True
                 loop.run(lambda: self._next_retrain(*retrain), None)
             if loop.trial_interrupted and not self._stop_signal:
                 self._stop_signal = "a signal to a trial"
-            self.record.write([self.record.state_event()])
-            if not self._stop_signal:
-                self.record.remove_folders()
-            if self.directory is not None:
-                write_csv(self.history, self.directory)
+            self._end_session()
             if not self._stop_signal:
                 self._check_failures()
         if self._stop_signal:
@@ -287,7 +290,7 @@ class Search:
         return self.history
 
     @contextlib.contextmanager
-    def asking(self, *, resume: bool = False) -> Iterator[Asking]:
+    def asking(self, *, resume: bool = False, shared: bool = False) -> Iterator[Asking]:
         """Yield an ask-and-tell interface, for trials run by the caller.
 
         Log, resume, queue, limits and strategy are those of `run`; a search begun with one method
@@ -295,6 +298,7 @@ class Search:
 
         Args:
             resume: continue the log in `directory`.
+            shared: begin or join a search of several managers; see `run`.
 
         Raises:
             ConfigError: the log belongs to another search.
@@ -311,7 +315,7 @@ class Search:
             True
         """
         with contextlib.ExitStack() as stack:
-            self.record.open(resume, self._admits, stack)
+            self.record.open(resume, self._admits, stack, shared)
             clock = InProcess(self.evaluate or _nothing)
             loop = Loop(
                 self.record,
@@ -323,11 +327,17 @@ class Search:
                 patience=self.patience,
                 pruning=self.pruning,
             )
-            self.record.write([self.record.header(resume, clock.workers)])
-            self._log_imported(loop)
+            with self.record.turn():
+                self.record.write([self.record.header(clock.workers)])
+                self._log_imported(loop)
             yield Asking(loop, lambda: self._next(None))
-            self.record.write([self.record.state_event()])
-            self.record.remove_folders()
+            self._end_session()
+
+    def _end_session(self) -> None:
+        with self.record.turn():
+            self.record.write(self.record.last_events())
+            if not self._stop_signal:
+                self.record.remove_folders()
             if self.directory is not None:
                 write_csv(self.history, self.directory)
 

@@ -438,8 +438,8 @@ def read_parameter(name: str, plain: Any) -> Parameter:
         ConfigError: the data describes no parameter.
 
     Example:
-        >>> read_parameter("layers", [1, 2, 3])
-        Choice(values=(1, 2, 3), when={})
+        >>> read_parameter("layers", [1, 2, 3]).values
+        (1, 2, 3)
         >>> read_parameter("lr", {"low": 1e-4, "high": 1e-2, "log": True}).log
         True
     """

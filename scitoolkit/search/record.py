@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from logging import Logger
 from pathlib import Path
 from typing import Any
@@ -65,10 +65,15 @@ class SearchRecord:
         self.trial_log: TrialLog | None = None
         self._best: list[tuple[Any, int]] = []
         self._changed_space = False
+        self._replayed: Replay | None = None
         self._since_state = 0
 
     def open(
-        self, resume: bool, admits: Callable[[Codes], bool], stack: contextlib.ExitStack
+        self,
+        resume: bool,
+        admits: Callable[[Codes], bool],
+        stack: contextlib.ExitStack,
+        shared: bool = False,
     ) -> None:
         """Start the strategy and open the log; on resume, replay it.
 
@@ -76,6 +81,7 @@ class SearchRecord:
             resume: whether to continue an existing log.
             admits: whether codes satisfy the cost limits.
             stack: closes the log.
+            shared: whether other managers may use the log, which this one begins or joins.
 
         Raises:
             ConfigError: resume without a directory, an existing log without `resume`, or a log
@@ -85,16 +91,16 @@ class SearchRecord:
         self._since_state = 0
         self.strategy.start(self.space, self.seed, admits)
         if self.directory is None:
-            if resume:
+            if resume or shared:
                 raise ConfigError(
-                    "nothing to resume: the search has no directory",
+                    f"nothing to {'resume' if resume else 'share'}: the search has no directory",
                     fix="Search(..., directory=FOLDER)",
                 )
             return
         self.directory.mkdir(parents=True, exist_ok=True)
-        self.trial_log = stack.enter_context(TrialLog(self.directory))
+        self.trial_log = stack.enter_context(TrialLog(self.directory, shared=shared))
         events = self.trial_log.events
-        if events and not resume:
+        if events and not (resume or shared):
             raise ConfigError(
                 f"a search with {sum(e['event'] == 'finish' for e in events)} finished trials "
                 "already exists",
@@ -107,23 +113,13 @@ class SearchRecord:
     def _replay(self, events: list[Event]) -> None:
         path = str(self.trial_log and self.trial_log.path)
         self._check_header(checked_header(events, where=path))
-        replay = Replay(self.space, path)
+        self._replayed = replay = Replay(self.space, path)
         excluded: list[str] = []
-        for event in map(replay, events):
-            trial = self.apply(event)
+        for event in events:
+            trial = self._read_event(replay, event)
             if event["event"] == "issue" and trial is not None and "codes" in event:
                 if not trial.outside and not self.space.allows(trial.codes):
                     excluded.append(f"trial {trial.id} {trial.configuration}")
-            # In another space the strategy received other trials.
-            if event["event"] == "state" and replay.same:
-                if event["strategy"] != self.strategy.state():
-                    raise CheckpointError(
-                        "the log does not lead to the state that it records",
-                        where=path,
-                        fix="resume with the version of scitoolkit that wrote it",
-                    )
-            if event["event"] == "finish" and trial is not None:
-                self.rank(trial)
         if excluded:
             more = f" and {len(excluded) - 3} more" if len(excluded) > 3 else ""
             raise ConfigError(
@@ -142,6 +138,59 @@ class SearchRecord:
                 "; ".join(replay.changes),
             )
         self._changed_space = not replay.same
+        if self._changed_space and self.shared:
+            raise _other_search([f"space {line}" for line in replay.changes], path)
+
+    def _read_event(self, replay: Replay, event: Event) -> Trial | None:
+        """Apply an event of the log; return its trial."""
+        event = replay(event)
+        trial = self.apply(event)
+        # In another space the strategy received other trials.
+        if event["event"] == "state" and replay.same:
+            if event["strategy"] != self.strategy.state():
+                raise CheckpointError(
+                    "the log does not lead to the state that it records",
+                    where=replay.where,
+                    fix="resume with the version of scitoolkit that wrote it",
+                )
+        if event["event"] == "finish" and trial is not None:
+            self.rank(trial)
+        return trial
+
+    @property
+    def shared(self) -> bool:
+        """Whether other managers may use the log."""
+        return self.trial_log is not None and self.trial_log.shared
+
+    @property
+    def manager(self) -> str:
+        """Name of this manager in a shared log, "" otherwise."""
+        return "" if self.trial_log is None else self.trial_log.manager
+
+    @contextlib.contextmanager
+    def turn(self) -> Iterator[None]:
+        """Apply what other managers of a shared log have written, and keep them out meanwhile.
+
+        Everything that reads the state to decide on events, and writes them, happens in a turn.
+        """
+        if self.trial_log is None or not self.trial_log.shared:
+            yield
+            return
+        with self.trial_log.turn():
+            for event in self.trial_log.read_new():
+                if self._replayed is None:  # the log began after this manager had opened it
+                    self._check_header(checked_header([event], where=str(self.trial_log.path)))
+                    self._replayed = Replay(self.space, str(self.trial_log.path))
+                self._read_event(self._replayed, event)
+            yield
+
+    def orphans(self) -> list[Trial]:
+        """Return the running trials whose manager has ended; all of them in a log of one."""
+        running = [t for t in self.history.running if t.manager != self.manager or not self.shared]
+        if self.trial_log is None or not self.shared:
+            return running
+        alive = {name: self.trial_log.is_alive(name) for name in {t.manager for t in running}}
+        return [t for t in running if not alive[t.manager]]
 
     def _check_header(self, header: Event) -> None:
         where = str(self.trial_log and self.trial_log.path)
@@ -176,10 +225,12 @@ class SearchRecord:
             "objectives": objectives,
         }
 
-    def header(self, resume: bool, workers: int) -> Event:
+    def header(self, workers: int) -> Event:
         """Return the event that opens or resumes the log."""
-        stamp = {"workers": workers, "time": time.time(), "t": self.history.clock}
-        if self.history.trials or (resume and self.trial_log is not None and self.trial_log.events):
+        stamp: Event = {"workers": workers, "time": time.time(), "t": self.history.clock}
+        if self.shared:
+            stamp["manager"] = self.manager
+        if self._replayed is not None or self.history.trials:
             space = {"space": json_data(self.space.describe())} if self._changed_space else {}
             return {"event": "resume", **space, **stamp}
         return {"event": "open", "version": VERSION, **self._settings(), **stamp}
@@ -187,6 +238,11 @@ class SearchRecord:
     def state_event(self) -> Event:
         """Return the event with the strategy's state, against which a replay is checked."""
         return {"event": "state", "strategy": self.strategy.state()}
+
+    def last_events(self) -> list[Event]:
+        """Return the events that end a session."""
+        left: list[Event] = [{"event": "leave", "manager": self.manager}] if self.shared else []
+        return [self.state_event(), *left]
 
     def write(self, events: list[Event]) -> None:
         """Write events to the log, retrying a failed write for `disk_patience` seconds.
@@ -198,8 +254,9 @@ class SearchRecord:
         if self._since_state >= STATE_EVERY:
             self._since_state = 0
             events = [*events, self.state_event()]
-        if events and events[0]["event"] in ("open", "resume") and not self.history.trials:
+        if events and events[0]["event"] in ("open", "resume"):
             self.history.apply(events[0])
+            self._replayed = self._replayed or Replay(self.space)
         if self.trial_log is None or not events:
             return
         until, told = time.monotonic() + self.disk_patience, False

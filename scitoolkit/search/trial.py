@@ -6,12 +6,10 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 from scitoolkit.core.errors import ConfigError
-
-if TYPE_CHECKING:
-    from scitoolkit.search.pruning import EpochBounds
+from scitoolkit.search.epoch_bounds import EpochBounds
 
 Direction = Literal["min", "max", "equal"]
 INTERRUPTED = "interrupted"
@@ -202,6 +200,8 @@ class Trial:
     """Sum of the relative violations of all limits; 0 if the trial is feasible."""
     first_stage: int = 0
     """Number of its first budget; above 0 in the later brackets of Hyperband."""
+    manager: str = ""
+    """Manager that runs it, where several share a log."""
     outside: bool = False
     """Whether the configuration is outside the space, which changed: the trial is set aside."""
 

@@ -8,6 +8,7 @@ because its write-ahead log needs shared memory, which network file systems lack
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import json
@@ -38,9 +39,11 @@ class TrialLog:
 
     Args:
         directory: run directory of the search.
+        shared: whether other managers may append too, each in its `turn`.
 
     Attributes:
         events: found in the file when it was opened.
+        manager: name of this manager in a shared log, "" otherwise.
 
     Raises:
         LogLocked: another process holds the lock.
@@ -58,13 +61,21 @@ class TrialLog:
 
     events: list[Event]
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, shared: bool = False) -> None:
         self.path: Path = Path(directory) / FILE_NAME
+        self.shared = shared
+        self.manager = f"{socket.gethostname()}-{os.getpid()}-{os.urandom(3).hex()}"
+        self._locks: list[int] = []
         try:
-            self._lock = self._take_lock()
-            self.events, end = _read(self.path)
+            self._locks.append(self._take_lock())
+            if shared:
+                self._take_names()
+            self.manager = self.manager if shared else ""
+            with self.turn():
+                self.events, end = _read(self.path)
             self._file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
-            os.ftruncate(self._file, end)
+            if not shared:
+                os.ftruncate(self._file, end)
             os.lseek(self._file, end, os.SEEK_SET)
         except OSError as error:
             raise disk_error(error, self.path) from None
@@ -94,6 +105,59 @@ class TrialLog:
         self._end += len(data)
         self._flusher.wanted.set()
 
+    @contextlib.contextmanager
+    def turn(self) -> Iterator[None]:
+        """Wait until no other manager appends to a shared log, and keep them out meanwhile."""
+        if not self.shared:
+            yield
+            return
+        fcntl.flock(self._locks[1], fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.flock(self._locks[1], fcntl.LOCK_UN)
+
+    def read_new(self) -> list[Event]:
+        """Return the events that other managers have appended; to be called in a `turn`.
+
+        Raises:
+            CheckpointError: a line is damaged.
+        """
+        if os.fstat(self._file).st_size == self._end:
+            return []
+        events, end = _read(self.path, self._end)
+        # No manager is writing now: an incomplete line is of one that was killed.
+        os.ftruncate(self._file, end)
+        os.lseek(self._file, end, os.SEEK_SET)
+        self._end = end
+        return events
+
+    def is_alive(self, manager: str) -> bool:
+        """Return whether a manager of this shared log still holds its lock."""
+        try:
+            lock = os.open(self._name_of(manager), os.O_RDWR)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return True
+        finally:
+            os.close(lock)
+        return False
+
+    def _name_of(self, manager: str) -> Path:
+        return self.path.parent / "managers" / f"{manager}.lock"
+
+    def _take_names(self) -> None:
+        """Open the lock of turns, and take the lock by which others see that this one lives."""
+        own = self._name_of(self.manager)
+        own.parent.mkdir(exist_ok=True)
+        flags = os.O_RDWR | os.O_CREAT
+        self._locks.append(os.open(self.path.with_suffix(".turn"), flags, 0o644))
+        self._locks.append(os.open(own, flags, 0o644))
+        fcntl.flock(self._locks[2], fcntl.LOCK_EX)
+
     def close(self) -> None:
         """Flush and close the file and release the lock.
 
@@ -104,7 +168,10 @@ class TrialLog:
             return
         self._flusher.finish()
         os.close(self._file)
-        os.close(self._lock)
+        if self.shared:
+            self._name_of(self.manager).unlink(missing_ok=True)
+        for lock in self._locks:
+            os.close(lock)
         self._file = -1
         try:
             self._flusher.check()
@@ -122,7 +189,8 @@ class TrialLog:
     def _take_lock(self) -> int:
         lock = os.open(self.path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            kind = fcntl.LOCK_SH if self.shared else fcntl.LOCK_EX
+            fcntl.flock(lock, kind | fcntl.LOCK_NB)
         except OSError as error:
             holder = os.read(lock, 200).decode(errors="replace").strip() or "unknown"
             os.close(lock)
@@ -131,7 +199,7 @@ class TrialLog:
             raise LogLocked(
                 f"another search is writing this log ({holder})",
                 where=str(self.path),
-                fix="wait for it, stop it, or use another run directory",
+                fix="wait for it, stop it, use another run directory, or run all with shared=True",
             ) from None
         os.ftruncate(lock, 0)
         os.write(lock, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
@@ -178,10 +246,12 @@ def read_events(directory: Path) -> list[Event]:
     return _read(Path(directory) / FILE_NAME)[0]
 
 
-def _read(path: Path) -> tuple[list[Event], int]:
-    """Return all complete events and the byte offset after the last one."""
+def _read(path: Path, start: int = 0) -> tuple[list[Event], int]:
+    """Return all complete events after a byte offset, and the offset after the last one."""
     try:
-        data = path.read_bytes()
+        with path.open("rb") as file:
+            file.seek(start)
+            data = file.read()
     except FileNotFoundError:
         return [], 0
     events: list[Event] = []
@@ -201,7 +271,7 @@ def _read(path: Path) -> tuple[list[Event], int]:
             ) from None
         events.append(event)
         end += len(line)
-    return events, end
+    return events, start + end
 
 
 def _lines(data: bytes) -> Iterator[bytes]:

@@ -22,6 +22,13 @@ FEWER = {
         "members: 2, steps: 30": "members: 2, steps: 3",
         "{name: unet, widths: [32, 64]}": "{name: unet, widths: [8]}",
     },
+    "global-emulator": {
+        "DAYS, SIMULATIONS = 20, 10": "DAYS, SIMULATIONS = 16, 3",
+        "train: 7, validation: 1, test: 2": "train: 1, validation: 1, test: 1",
+        "steps: 400": "steps: 3",
+        "warmup_steps: 20": "warmup_steps: 1",
+        "widths: [16, 32]": "widths: [4, 4]",
+    },
     "super-resolution": {'training.epochs=1"': 'crop.per_epoch=2", "pde.points=16"'},
 }
 

@@ -26,12 +26,14 @@ class FieldModelConfig(Config):
         tied_to_box: whether it depends on modes of the box, so that its length is fixed.
         conditioned: whether `network` has an argument `conditioning`, the size of a condition, and
             its forward pass takes the condition after the fields.
+        crosses_poles: whether all its layers pad a latitude by the cells beyond a pole.
     """
 
     network: ClassVar[str] = ""
     tied_to_cells: ClassVar[bool] = True
     tied_to_box: ClassVar[bool] = True
     conditioned: ClassVar[bool] = False
+    crosses_poles: ClassVar[bool] = False
     name: str
 
     def build(
@@ -69,6 +71,7 @@ class UNetConfig(FieldModelConfig):
 
     network: ClassVar[str] = "scitoolkit.emulation.models.unet:UNet"
     conditioned: ClassVar[bool] = True
+    crosses_poles: ClassVar[bool] = True
     tied_to_box: ClassVar[bool] = False
     name: Literal["unet"] = "unet"
     widths: list[PositiveInt] = Field(default=[32, 64, 96, 128], min_length=1)
@@ -85,6 +88,7 @@ class ResNetConfig(FieldModelConfig):
 
     network: ClassVar[str] = "scitoolkit.emulation.models.resnet:ResNet"
     conditioned: ClassVar[bool] = True
+    crosses_poles: ClassVar[bool] = True
     tied_to_box: ClassVar[bool] = False
     name: Literal["resnet"] = "resnet"
     width: PositiveInt = 32
@@ -129,6 +133,7 @@ class ConvNeXtUNetConfig(FieldModelConfig):
 
     network: ClassVar[str] = "scitoolkit.emulation.models.convnext:ConvNeXtUNet"
     conditioned: ClassVar[bool] = True
+    crosses_poles: ClassVar[bool] = True
     tied_to_box: ClassVar[bool] = False
     name: Literal["convnext_unet"] = "convnext_unet"
     widths: list[PositiveInt] = Field(default=[32, 64, 96], min_length=1)

@@ -1,7 +1,8 @@
 """Convolutions in 1 to 3 dims with padding per dim, residual blocks and resampling.
 
 Letters: B sample, C channel, then the space dims as in the data. A periodic dim is padded
-circularly, a walled one with zeros (which show a network where the wall is) or with the edge value.
+circularly, a walled one with zeros (which show a network where the wall is) or with the edge value,
+a latitude with the cells on the other side of the pole.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 
 from scitoolkit.emulation.models.film import Film
 from scitoolkit.emulation.models.padding import AnyPadding as Padding
-from scitoolkit.emulation.models.padding import SharedDim
+from scitoolkit.emulation.models.padding import PoleDim, SharedDim
 from scitoolkit.fields.padding import wrapped
 
 _CONV = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
@@ -32,6 +33,10 @@ def pad(x: Tensor, dim: int, width: int, padding: Padding) -> Tensor:
         return x
     if isinstance(padding, SharedDim):
         return padding.extend(x, dim, width, padding.kind)
+    if isinstance(padding, PoleDim):
+        return over_poles(x, dim, width, padding)
+    if padding == "pole":
+        raise ValueError("the padding pole needs the dim of the longitude: PoleDim")
     if padding == "circular":
         return wrapped(x, dim, width)
     first, last = x.narrow(dim, 0, 1), x.narrow(dim, x.shape[dim] - 1, 1)
@@ -40,6 +45,35 @@ def pad(x: Tensor, dim: int, width: int, padding: Padding) -> Tensor:
     shape = list(x.shape)
     shape[dim] = width
     return torch.cat([first.expand(shape), x, last.expand(shape)], dim)
+
+
+def over_poles(x: Tensor, dim: int, width: int, pole: PoleDim) -> Tensor:
+    """Pad a latitude by the cells beyond its poles, half a turn around them.
+
+    The longitude must not be padded yet. Values are those of scalars: components along
+    latitude and longitude change their signs across a pole, which networks do not know.
+
+    Example:
+        >>> x = torch.arange(8.0).view(1, 1, 2, 4)
+        >>> over_poles(x, 2, 1, PoleDim(3, 2))[0, 0].tolist()[0]
+        [2.0, 3.0, 0.0, 1.0]
+    """
+    size, cells = x.shape[dim], x.shape[pole.around]
+    half = cells // 2
+    turned = _turned(x, pole.around, half)
+    if cells % 2:  # the point opposite is between two cells
+        turned = 0.5 * (turned + _turned(x, pole.around, half + 1))
+    first, last = (int(point and size == pole.cells) for point in pole.points)
+    before = [min(first + k, size - 1) for k in reversed(range(width))]
+    after = [max(size - 1 - last - k, 0) for k in range(width)]
+    rows = [[turned.narrow(dim, k, 1) for k in side] for side in (before, after)]
+    return torch.cat([*rows[0], x, *rows[1]], dim)
+
+
+def _turned(x: Tensor, dim: int, cells: int) -> Tensor:
+    """Return a periodic dim that begins at another cell."""
+    rest = x.shape[dim] - cells
+    return torch.cat([x.narrow(dim, cells, rest), x.narrow(dim, 0, cells)], dim)
 
 
 def continued(x: Tensor, dim: int, width: int, padding: Padding) -> Tensor:
@@ -52,7 +86,7 @@ def continued(x: Tensor, dim: int, width: int, padding: Padding) -> Tensor:
     if width and isinstance(padding, SharedDim):
         kind: Any = padding.kind if padding.kind == "circular" else "edge"
         return padding.extend(x, dim, width, kind)
-    return pad(x, dim, width, padding if padding == "circular" else "edge")
+    return pad(x, dim, width, "circular" if padding == "circular" else "edge")
 
 
 class Conv(nn.Module):
@@ -80,9 +114,11 @@ class Conv(nn.Module):
         own = tuple(half if p == "zeros" else 0 for p in padding)
         make: Any = _CONV[len(padding)]
         self.conv: Any = make(inputs, outputs, kernel, padding=own, groups=groups)
-        self.padded: list[tuple[int, Padding]] = [
-            (i + 2, p) for i, p in enumerate(padding) if p != "zeros" and half
-        ]
+        # Poles first: half a turn is counted in cells of the longitude without its padding.
+        self.padded: list[tuple[int, Padding]] = sorted(
+            ((i + 2, p) for i, p in enumerate(padding) if p != "zeros" and half),
+            key=lambda entry: not isinstance(entry[1], PoleDim),
+        )
         self.margin = half
 
     def forward(self, x: Tensor) -> Tensor:

@@ -3,12 +3,31 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-Padding = Literal["circular", "zeros", "edge"]
+Padding = Literal["circular", "zeros", "edge", "pole"]
+
+
+@dataclass(frozen=True)
+class PoleDim:
+    """A latitude from pole to pole, used instead of the padding `pole`.
+
+    Beyond a pole are the cells of the same latitude, half a turn around it.
+
+    Attributes:
+        around: index of the longitude in (B, C, *space).
+        cells: cells of the latitude at full resolution.
+        points: whether the first, and the last, cell is the pole itself. On coarser levels of a
+            network the poles are between cells.
+    """
+
+    around: int
+    cells: int
+    points: tuple[bool, bool] = (False, False)
 
 
 class SharedDim(ABC):
@@ -33,7 +52,7 @@ class SharedDim(ABC):
         """Return the sum over processes, bitwise equal on all of them."""
 
 
-AnyPadding = Padding | SharedDim
+AnyPadding = Padding | SharedDim | PoleDim
 
 
 def kind_of(padding: AnyPadding) -> Padding:
@@ -43,4 +62,6 @@ def kind_of(padding: AnyPadding) -> Padding:
         >>> kind_of("circular")
         'circular'
     """
+    if isinstance(padding, PoleDim):
+        return "pole"
     return padding.kind if isinstance(padding, SharedDim) else padding

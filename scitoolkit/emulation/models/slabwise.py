@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from scitoolkit.emulation.models.padding import AnyPadding as Padding
-from scitoolkit.emulation.models.padding import SharedDim
+from scitoolkit.emulation.models.padding import PoleDim, SharedDim
 
 THICKNESS = {1: 1 << 16, 2: 256, 3: 32}
 """Thickness of a slab in cells, by number of space dims."""
@@ -74,6 +74,9 @@ def cut_dim(space: Sequence[int], padding: Sequence[Padding]) -> int | None:
         (3, None)
     """
     own = [i for i, p in enumerate(padding) if not isinstance(p, SharedDim)]
+    # Cells beyond a pole are far away along the longitude.
+    poles = {i: p.around - 2 for i, p in enumerate(padding) if isinstance(p, PoleDim)}
+    own = [i for i in own if i not in {*poles, *poles.values()}]
     longest = max(own, key=lambda i: space[i], default=None)
     if longest is None or space[longest] < FEWEST * THICKNESS[len(padding)]:
         return None

@@ -12,6 +12,7 @@ from scitoolkit.emulation.config import EmulationConfig
 from scitoolkit.emulation.emulator import Emulator, network_of
 from scitoolkit.emulation.models.padding import AnyPadding
 from scitoolkit.emulation.normalized_network import NormalizedNetwork
+from scitoolkit.emulation.poles import paddings_of
 from scitoolkit.emulation.spatial.slabs import Slabs
 from scitoolkit.emulation.transfer import on_cells
 from scitoolkit.emulation.variables import Layout
@@ -73,6 +74,8 @@ def _forbidden(dim: str, config: EmulationConfig, layout: Layout, processes: int
     least = _LEAST * whole if whole > 1 else _LEAST
     if size // processes < least:
         return f"slabs of {size // processes} cells, fewer than {least}"
+    if "pole" in config.boundary.values() and config.boundary.get(dim) in ("pole", "circular"):
+        return "cells beyond a pole are half a turn away"
     reach = (config.transport or {}).get(dim, 0)
     if reach > size // processes:
         return f"transport reaches {reach} cells, but a slab has {size // processes}"
@@ -134,7 +137,8 @@ def distribute(
     slabs = Slabs(ranks, config.boundary.get(dim, "zeros"))
     layout = slab_layout(whole, dim, slabs)
     padding: list[AnyPadding] = [
-        slabs if d == dim else config.boundary.get(d, "zeros") for d in whole.grid
+        slabs if d == dim else own
+        for d, own in zip(whole.grid, paddings_of(config, whole), strict=True)
     ]
     place = list(whole.grid).index(dim)
 

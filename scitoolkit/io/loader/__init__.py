@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from scitoolkit.io.loader.planned import PlannedLoader as PlannedLoader
     from scitoolkit.io.loader.sampler import PlannedBatchSampler as PlannedBatchSampler
     from scitoolkit.io.loader.source import ArraySource as ArraySource
-    from scitoolkit.io.loader.source import FieldWindows as FieldWindows
     from scitoolkit.io.loader.source import Source as Source
 
 _HOMES = {
@@ -31,7 +30,6 @@ _HOMES = {
     "EpochOrder": "order",
     "EpochPlan": "plan",
     "Events": "plan",
-    "FieldWindows": "source",
     "FileSource": "file_source",
     "PlannedBatchSampler": "sampler",
     "PlannedLoader": "planned",
@@ -43,24 +41,7 @@ _HOMES = {
     "open_source": "open",
     "rank_share": "order",
 }
-__all__ = [
-    "ArraySource",
-    "BatchLoader",
-    "EpochOrder",
-    "EpochPlan",
-    "Events",
-    "FieldWindows",
-    "FileSource",
-    "PlannedBatchSampler",
-    "PlannedLoader",
-    "Planner",
-    "SamplePlanner",
-    "Source",
-    "Step",
-    "UnitPlanner",
-    "open_source",
-    "rank_share",
-]
+__all__ = [*_HOMES]
 
 __getattr__: Callable[[str], Any] = lazy_names(__name__, _HOMES)
 __dir__: Callable[[], list[str]] = public_dir(globals())

@@ -47,10 +47,10 @@ def test_powers_sum_to_the_mean_square_of_each_line(shape, dtype):
 @pytest.mark.parametrize("unit", [1e-12, 1.0, 1e9])
 @pytest.mark.parametrize("decades", [0.0, 0.3, 2.0])
 def test_the_distance_of_spectra_does_not_depend_on_the_unit(unit, decades):
-    truth = unit**2 * np.array([50.0, 9.0, 1.0, 1e-3, 1e-20])
+    truth = unit**2 * np.array([50.0, 9.0, 1.0, 1e-3, 1e-31])
     other = truth * 10**decades * np.array([1e6, 1, 1, 1, 1])
     assert decades_apart(truth, other, slice(1, 4)) == pytest.approx(decades, abs=1e-8)
-    # What rounding leaves in the last wave counts as no difference.
+    # The last wave has less than the least power that counts in either.
     whole = decades_apart(truth, other)
     assert whole == pytest.approx(decades * np.sqrt(3 / 4), abs=1e-6)
 
@@ -59,7 +59,7 @@ def test_fields_without_waves_are_equal_to_each_other_only():
     flat, waves = np.array([3.0, 0.0, 0.0]), np.array([3.0, 1.0, 1.0])
     assert decades_apart(flat, flat) == 0
     assert decades_apart(flat, waves) > 100
-    assert decades_apart(waves, flat) == pytest.approx(12)
+    assert decades_apart(waves, flat) == pytest.approx(24)
     assert np.isnan(decades_apart(waves, np.array([0.0, np.nan, 1.0])))
 
 

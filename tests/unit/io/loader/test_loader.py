@@ -6,14 +6,12 @@ import threading
 
 import numpy as np
 import pytest
-import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scitoolkit.core.contracts import Loader
 from scitoolkit.core.errors import CheckpointError, ConfigError, DataError
-from scitoolkit.io.fields import open_fields, write_fields
-from scitoolkit.io.loader import ArraySource, BatchLoader, EpochOrder, FieldWindows, rank_share
+from scitoolkit.io.loader import ArraySource, BatchLoader, EpochOrder, rank_share
 
 fast = settings(max_examples=40, deadline=None)
 
@@ -163,13 +161,6 @@ def test_nan_is_refused_by_name():
     source = ArraySource({"x": np.array([0.0, np.nan])})
     with pytest.raises(DataError, match=r"variable x: NaN or Inf .*samples 1"):
         list(BatchLoader(source, 2))
-    field = xr.DataArray(np.zeros((6, 2)), dims=("time", "y"), name="u")
-    field[4, 1] = np.nan
-    windows = FieldWindows(field, [0, 1, 2], 2, 1)
-    assert windows.read(np.array([0, 1]))["inputs"].shape == (2, 2, 2)
-    with pytest.raises(DataError, match=r"variable u: .*frames 4"):
-        windows.read(np.array([2]))
-    assert FieldWindows(field, [2], 2, 1, allow_nan=True).read(np.array([0]))
 
 
 @pytest.mark.parametrize(
@@ -195,33 +186,3 @@ def test_a_foreign_state_is_refused(other):
         _loader(**other).load_state_dict(state)
     with pytest.raises(CheckpointError, match="version"):
         _loader().load_state_dict({})
-
-
-def test_overlapping_windows_read_each_frame_once():
-    values = np.random.default_rng(0).normal(size=(20, 3, 2)).astype("f4")
-    data = xr.Dataset({n: (("t", "y", "x"), values + i) for i, n in enumerate("ab")})
-    windows = FieldWindows(data, np.arange(15), inputs=4, leads=2)
-    batch = windows.read(np.array([3, 1, 2]))
-    assert batch["inputs"].shape == (3, 4, 2, 3, 2)
-    assert np.array_equal(batch["inputs"][0, :, 0], values[3:7])
-    assert np.array_equal(batch["targets"][1, :, 1], values[5:7] + 1)
-    frames = 8
-    assert windows.bytes_read == frames * 2 * values[0].nbytes
-    with pytest.raises(ConfigError, match="windows of 6 steps"):
-        FieldWindows(data, [15], inputs=4, leads=2)
-
-
-@pytest.mark.parametrize("kind", ["netcdf3", "netcdf4"])
-def test_windows_of_a_file_stream_through_the_reader_thread(tmp_path, kind):
-    values = np.random.default_rng(0).normal(size=(30, 3, 2)).astype(">f4")
-    data = xr.Dataset({"u": (("time", "y", "x"), values)})
-    path = tmp_path / "a.nc"
-    if kind == "netcdf4":
-        write_fields(data, path)
-    else:
-        data.to_netcdf(path, engine="scipy")
-    with open_fields(path, "u") as found:
-        windows = FieldWindows(found["u"], np.arange(25), inputs=3, leads=2)
-        for batch in BatchLoader(windows, 4, seed=1):
-            for start, inputs in zip(batch["start"], batch["inputs"], strict=True):
-                assert np.array_equal(inputs.numpy(), values[start : start + 3])
