@@ -329,7 +329,8 @@ def matched(
         data: of the emulator's variables.
         config: the data section.
         like: layout of the emulator.
-        warn: whether to warn of parameters outside the range of the training.
+        warn: whether the data are others than the job's: parameters outside the range of the
+            training are told, steps outside it refused.
         compare_step: whether to compare steps as bare numbers, without facts of the training.
 
     Raises:
@@ -340,7 +341,7 @@ def matched(
         # Windows are read in the order of the layout: that of the training.
         layout = _layout(config, data.campaign, data.dataset, list(like.grid), data.where)
     _require_like(layout, like, data.where, compare_step=compare_step)
-    if like.step_range is not None and STEP in data.campaign.row_values:
+    if warn and like.step_range is not None and STEP in data.campaign.row_values:
         require_trained_steps(data, like.step_range, config.lead)
     if warn:
         _warn_outside(data.campaign, like)

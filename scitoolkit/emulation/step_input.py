@@ -18,8 +18,8 @@ from scitoolkit.io.facts import is_dates, seconds_of
 if TYPE_CHECKING:
     from scitoolkit.emulation.data import Data
 
-_SLACK = 1e-3
-"""Share by which a step may be outside the range of the training: times with few digits."""
+_SLACK = 0.1
+"""Share by which a step may be outside the range of the training, which is a sample of steps."""
 
 
 def with_steps(campaign: Campaign, lead: int) -> Campaign:
@@ -94,7 +94,7 @@ def require_trained_steps(data: Data, trained: tuple[float, float], lead: int) -
 
 
 def within(steps: np.ndarray, trained: tuple[float, float]) -> np.ndarray:
-    """Return which steps are inside the range of the training, up to rounding."""
+    """Return which steps are inside the range of the training, or a tenth beyond."""
     return (steps >= trained[0] * (1 - _SLACK)) & (steps <= trained[1] * (1 + _SLACK))
 
 
