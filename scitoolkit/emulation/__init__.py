@@ -23,14 +23,7 @@ _HOMES = {
     "Variable": "variables",
     "rollout": "rollout",
 }
-__all__ = [
-    "EmulationConfig",
-    "EmulationJob",
-    "Emulator",
-    "Layout",
-    "Variable",
-    "rollout",
-]
+__all__ = [*_HOMES]
 
 __getattr__: Callable[[str], Any] = lazy_names(__name__, _HOMES)
 __dir__: Callable[[], list[str]] = public_dir(globals())

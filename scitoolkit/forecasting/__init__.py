@@ -43,22 +43,7 @@ _HOMES = {
     "Windows": "windows",
     "all_windows": "windows",
 }
-__all__ = [
-    "POD",
-    "AnomalyAutoregression",
-    "AnomalyPersistence",
-    "Climatology",
-    "DampedAnomaly",
-    "ForecastSurrogate",
-    "ForecastingConfig",
-    "ForecastingJob",
-    "Persistence",
-    "PodLSTM",
-    "RidgeAutoregression",
-    "Series",
-    "Windows",
-    "all_windows",
-]
+__all__ = [*_HOMES]
 
 __getattr__: Callable[[str], Any] = lazy_names(__name__, _HOMES)
 __dir__: Callable[[], list[str]] = public_dir(globals())

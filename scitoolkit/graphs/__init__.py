@@ -35,20 +35,7 @@ _HOMES = {
     "read_graph": "graph",
     "write_graph": "graph",
 }
-__all__ = [
-    "Graph",
-    "GraphConfig",
-    "GraphJob",
-    "MeshConfig",
-    "MeshJob",
-    "attach",
-    "detach",
-    "dropout_by_node",
-    "from_data",
-    "prove",
-    "read_graph",
-    "write_graph",
-]
+__all__ = [*_HOMES]
 
 __getattr__: Callable[[str], Any] = lazy_names(__name__, _HOMES)
 __dir__: Callable[[], list[str]] = public_dir(globals())

@@ -12,6 +12,7 @@ from scitoolkit.core.starter import DataToStart, Lines
 from scitoolkit.graphs.arrays_on_disk import ArrayFile
 from scitoolkit.graphs.graph_set import StackedGraphs
 from scitoolkit.graphs.graph_set_files import is_graph_set, read_graphs
+from scitoolkit.graphs.link_job import LinkJob
 from scitoolkit.graphs.pyg_files import load_data
 from scitoolkit.graphs.targets import TargetName
 
@@ -20,11 +21,12 @@ def starter(data: DataToStart) -> str:
     """Return a short commented configuration of a graph job that runs unchanged."""
     if is_graph_set(data.one):
         return _of_graph_set(data)
+    if not _has(data.one, "y"):
+        return LinkJob().starter(data)
     lines = Lines("Classes of nodes from their features and edges, on the whole graph at once.")
     lines.key("domain", "graphs")
-    typed = _has_edge_types(data.one)
     lines.section("data", path=str(data.written[0]))
-    model = "rgcn" if typed else "gcn"
+    model = "rgcn" if _has(data.one, "edge_type") else "gcn"
     lines.section("model", name=model, hidden=16, dropout=0.5)
     lines.section(
         "training", epochs=200, optimizer={"name": "adam", "lr": 0.01, "weight_decay": 5e-4}
@@ -91,12 +93,15 @@ def _model_for(graphs: StackedGraphs) -> str:
     return "gcn" if "edge_weight" in graphs.arrays else "gine"
 
 
-def _has_edge_types(path: Path) -> bool:
-    """Return whether a file has types of edges; `train` reports a file that cannot be read."""
+def _has(path: Path, name: str) -> bool:
+    """Return whether a file has an entry; `train` reports a file that cannot be read."""
     try:
-        if path.suffix == ".pt":
-            data = load_data(path)
-            return hasattr(data, "node_types") or "edge_type" in data
-        return "edge_type" in ArrayFile(path)
+        if path.suffix != ".pt":
+            # A partitioned graph states its labels in its header.
+            return name in ArrayFile(path) or (path.is_dir() and name == "y")
+        data = load_data(path)
+        if hasattr(data, "node_types"):
+            return name == "edge_type" or any(name in data[kind] for kind in data.node_types)
+        return getattr(data, name, None) is not None
     except DataError:
-        return False
+        return name == "y"

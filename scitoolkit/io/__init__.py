@@ -33,19 +33,7 @@ _HOMES = {
     "stream_fields": "stream",
     "write_fields": "fields",
 }
-__all__ = [
-    "AtomsCollection",
-    "LabelConfig",
-    "SplitConfig",
-    "StreamedVariable",
-    "blocked_split",
-    "describe",
-    "open_atoms",
-    "open_fields",
-    "open_structures",
-    "stream_fields",
-    "write_fields",
-]
+__all__ = [*_HOMES]
 
 __getattr__: Callable[[str], Any] = lazy_names(__name__, _HOMES)
 __dir__: Callable[[], list[str]] = public_dir(globals())

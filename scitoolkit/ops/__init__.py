@@ -29,17 +29,7 @@ _HOMES = {
     "radial_basis": "radial",
     "sddmm": "spmm",
 }
-__all__ = [
-    "Edges",
-    "FittingNetwork",
-    "SparseMatrix",
-    "TensorProduct",
-    "TensorProductConvolution",
-    "neighbour_list",
-    "piecewise_polynomial",
-    "radial_basis",
-    "sddmm",
-]
+__all__ = [*_HOMES]
 
 __getattr__: Callable[[str], Any] = lazy_names(__name__, _HOMES)
 __dir__: Callable[[], list[str]] = public_dir(globals())

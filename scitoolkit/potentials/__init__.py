@@ -65,35 +65,7 @@ _HOMES = {
     "write_deepmd": "deepmd.weights",
     "write_mace": "equivariant.mace_writing",
 }
-__all__ = [
-    "Calculator",
-    "DeepPotential",
-    "DeepPotentialConfig",
-    "Descriptor",
-    "DescriptorConfig",
-    "Mace",
-    "MaceConfig",
-    "ModelConfig",
-    "Nequip",
-    "NequipConfig",
-    "Potential",
-    "PotentialConfig",
-    "PotentialJob",
-    "PropertyModel",
-    "SeE2AConfig",
-    "SeE2RConfig",
-    "ZblConfig",
-    "descriptors",
-    "load_model",
-    "model_deviation",
-    "models",
-    "read_deepmd",
-    "read_deepmd_property",
-    "read_mace",
-    "to_ase",
-    "write_deepmd",
-    "write_mace",
-]
+__all__ = [*_HOMES]
 
 __getattr__: Callable[[str], Any] = lazy_names(__name__, _HOMES)
 __dir__: Callable[[], list[str]] = public_dir(globals())

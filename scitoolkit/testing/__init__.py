@@ -61,31 +61,7 @@ _HOMES = {
     "StrategyContract": "strategy",
     "TrainingStrategyContract": "training_strategy",
 }
-__all__ = [
-    "ActivationStoreContract",
-    "AtomsFormatContract",
-    "CodecContract",
-    "DecoderContract",
-    "EnhancerContract",
-    "EvaluatorContract",
-    "ExchangeContract",
-    "FieldModelContract",
-    "ForecasterContract",
-    "FormatContract",
-    "GeneratorContract",
-    "GraphModelContract",
-    "GuardContract",
-    "JobContract",
-    "KernelContract",
-    "LoaderContract",
-    "LoggerContract",
-    "OptimizerContract",
-    "PotentialContract",
-    "ScheduleContract",
-    "SpaceContract",
-    "StrategyContract",
-    "TrainingStrategyContract",
-]
+__all__ = [*_HOMES]
 
 __getattr__: Callable[[str], Any] = lazy_names(__name__, _HOMES)
 __dir__: Callable[[], list[str]] = public_dir(globals())

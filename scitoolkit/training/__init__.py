@@ -34,18 +34,7 @@ _HOMES = {
     "current_rank": "launch",
     "world_size": "launch",
 }
-__all__ = [
-    "Callback",
-    "Checkpoints",
-    "Trainer",
-    "TrainingConfig",
-    "TrainingJob",
-    "best_weights",
-    "current_rank",
-    "fit_model",
-    "load_best",
-    "world_size",
-]
+__all__ = [*_HOMES]
 
 __getattr__: Callable[[str], Any] = lazy_names(__name__, _HOMES)
 __dir__: Callable[[], list[str]] = public_dir(globals())

@@ -14,6 +14,7 @@ RUN = (
     "how-to/lossy-compression-in-my-workflow",
     "how-to/search-from-optuna",
     "how-to/graph-targets",
+    "how-to/link-prediction",
     "how-to/training-from-lightning",
     "how-to/emulators-from-physicsnemo",
     "how-to/campaigns-from-the-well",

@@ -41,23 +41,7 @@ _HOMES = {
     "open_source": "open",
     "rank_share": "order",
 }
-__all__ = [
-    "ArraySource",
-    "BatchLoader",
-    "EpochOrder",
-    "EpochPlan",
-    "Events",
-    "FileSource",
-    "PlannedBatchSampler",
-    "PlannedLoader",
-    "Planner",
-    "SamplePlanner",
-    "Source",
-    "Step",
-    "UnitPlanner",
-    "open_source",
-    "rank_share",
-]
+__all__ = [*_HOMES]
 
 __getattr__: Callable[[str], Any] = lazy_names(__name__, _HOMES)
 __dir__: Callable[[], list[str]] = public_dir(globals())

@@ -77,41 +77,7 @@ _HOMES = {
     "triton_version": "gpu",
     "warn_once": "dispatch",
 }
-__all__ = [
-    "REAL",
-    "TRITON_REAL",
-    "DerivedIndex",
-    "GeneratedC",
-    "Implementation",
-    "KernelBackend",
-    "Operation",
-    "Reference",
-    "Triton",
-    "address",
-    "cache_directory",
-    "call",
-    "check_tensor",
-    "check_triton",
-    "differentiable",
-    "eager",
-    "empty",
-    "find_compiler",
-    "functional",
-    "is_eager",
-    "is_recorded",
-    "is_traced_transform",
-    "is_transformed",
-    "kernel_backends",
-    "load_generated",
-    "load_library",
-    "load_triton",
-    "on_device",
-    "operations",
-    "operator",
-    "refusing",
-    "triton_version",
-    "warn_once",
-]
+__all__ = [*_HOMES]
 
 __getattr__: Callable[[str], Any] = lazy_names(__name__, _HOMES)
 __dir__: Callable[[], list[str]] = public_dir(globals())

@@ -33,18 +33,7 @@ _HOMES = {
     "SuccessiveHalving": "halving",
     "strategies": "config",
 }
-__all__ = [
-    "AgingEvolution",
-    "Feasible",
-    "GaussianProcessSearch",
-    "Proposal",
-    "RandomSearch",
-    "SpaceExhausted",
-    "Strategy",
-    "StrategyConfig",
-    "SuccessiveHalving",
-    "strategies",
-]
+__all__ = [*_HOMES]
 
 __getattr__: Callable[[str], Any] = lazy_names(__name__, _HOMES)
 __dir__: Callable[[], list[str]] = public_dir(globals())

@@ -34,6 +34,7 @@ LEAST: dict[str, dict[str, Any]] = {
     "emulation": {"data": {"path": "/a.h5", "inputs": ["u"], "outputs": ["u"]}},
     "superresolution": {"data": {"path": "/a.h5", "fields": ["u"]}, "crop": {"every": {"x": 2}}},
     "graphs": {"data": {"path": "/a.npz"}},
+    "graph_links": {"data": {"path": "/a.npz"}},
     "graph_sets": {"data": {"path": "/a.npz"}},
     "mesh_transport": {"data": {"path": "/a.h5"}},
     "potentials": {"data": {"path": ["/a.xyz"]}, "model": {"name": "mace"}},
