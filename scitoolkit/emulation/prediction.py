@@ -476,6 +476,8 @@ def _coordinates(emulator: AnyEmulator, data: Data, times: np.ndarray) -> xr.Dat
         out[dim].attrs.update(original.attrs)
         kept = {k: v for k, v in original.encoding.items() if k in ("units", "calendar")}
         if emulator.layout.step_range is not None and is_dates(times):
-            kept["dtype"] = "float64"  # uneven times are no whole numbers of the file's unit
+            kept["dtype"] = np.dtype(
+                np.float64
+            )  # uneven times are no whole numbers of the file's unit
         out[dim].encoding.update(kept)
     return out
