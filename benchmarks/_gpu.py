@@ -96,7 +96,7 @@ MEASURED: tuple[tuple[str, str, tuple[str, ...], float], ...] = (
 )
 """Name, group, command and limit in seconds of what is measured alone, by worth per second."""
 
-EARLY = ("mace float32", "mace float64", "gcn", "gat", "se_e2_a float32", "se_e2_a float64")
+EARLY = ("mace float32", "mace float64", "gcn", "gat")
 """Rungs that take longer to build and compile their models than to measure them."""
 
 

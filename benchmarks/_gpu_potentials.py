@@ -65,7 +65,7 @@ def mace(kind: str) -> None:
 
     dtype, frame = getattr(torch, kind), _frame(1 if SMALL else 2)
     plain = attempt("mace-torch", lambda: _peer(HIDDEN, DEGREE, dtype))
-    ours = read_mace(plain) if plain is not None else _without_peer(dtype)
+    ours = read_mace(plain, precision=kind) if plain is not None else _without_peer(dtype)
     ours = ours.to(DEVICE).eval()
     graph = _on_device(configuration_graph(frame, ours.type_map, CUTOFF))
     tell(atoms=len(frame.species), edges=graph["edge_index"].shape[1])

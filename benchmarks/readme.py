@@ -194,6 +194,15 @@ ROWS = {
         "{peers[deephyper cbo, 4 seeds][hartmann6]:.2f}, "
         "{peers[deephyper cbo, 4 seeds][ackley5]:.1f}, {peers[deephyper cbo, 4 seeds][mixed7]:.2f}",
     ),
+    "search_unseen": (
+        "Search: best of {trials} trials on {functions} functions that nothing was chosen on, "
+        "{seeds} seeds that also shift the optimum",
+        "Levy, Schwefel, Branin with noise, Rosenbrock, Griewank, Rastrigin, Styblinski, "
+        "Michalewicz, a tree of conditions, logarithmic integers, 20 categories, a mixture",
+        "median regret at or below that of Optuna's GP on {no_worse_than_gp}, of its TPE on "
+        "{no_worse_than_tpe}; {cpu_share:.2f} of the GP's CPU time",
+        "Optuna's GP and TPE",
+    ),
     "nas": (
         "Architecture search on a table of {table_size} trained networks",
         "ring of Mackey-Glass equations; 12 seeds, 60 trials",

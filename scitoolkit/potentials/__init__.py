@@ -9,6 +9,7 @@ from scitoolkit.core.lazy import lazy_names, public_dir
 
 if TYPE_CHECKING:
     from scitoolkit.potentials.calculator import Calculator as Calculator
+    from scitoolkit.potentials.captured import CapturedCall as CapturedCall
     from scitoolkit.potentials.committee import model_deviation as model_deviation
     from scitoolkit.potentials.config import PotentialConfig as PotentialConfig
     from scitoolkit.potentials.deepmd.config import DeepPotentialConfig as DeepPotentialConfig
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Calculator": "calculator",
+    "CapturedCall": "captured",
     "DeepPotential": "deepmd.model",
     "DeepPotentialConfig": "deepmd.config",
     "Descriptor": "deepmd.descriptors.base",

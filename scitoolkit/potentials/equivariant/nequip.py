@@ -59,8 +59,12 @@ class NequipLayer(nn.Module):
         rows = self.convolution.segments.count(0)
         gates = self.gates(messages[:, :rows]) + self.gates_shortcut(x[:, :1], groups)
         gates = silu(gates).view(len(x), self.gated, -1) * silu_scale()
-        sizes = torch.tensor([2 * each + 1 for each in range(1, self.gated + 1)], device=x.device)
-        return torch.cat([scalars, out[:, 1:] * gates.repeat_interleave(sizes, dim=1)], dim=1)
+        # One gate for the components of a degree; a tensor of sizes would be sent to a GPU.
+        components = [
+            gates[:, degree - 1 : degree].expand(-1, 2 * degree + 1, -1)
+            for degree in range(1, self.gated + 1)
+        ]
+        return torch.cat([scalars, out[:, 1:] * torch.cat(components, dim=1)], dim=1)
 
 
 class Nequip(EquivariantPotential):

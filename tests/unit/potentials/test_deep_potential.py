@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import ase
 import numpy as np
 import pytest
@@ -406,7 +408,9 @@ def test_a_step_on_a_gpu_never_waits_for_it(tabulated):
     if tabulated:
         model.compress(tolerance=1e-6)
     want = model(graph)["forces"]  # compiles kernels and fills caches
-    torch.cuda.set_sync_debug_mode("error")
+    with warnings.catch_warnings():  # torch calls this mode a prototype
+        warnings.simplefilter("ignore")
+        torch.cuda.set_sync_debug_mode("error")
     try:
         found = model(graph)["forces"]
     finally:

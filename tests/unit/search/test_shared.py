@@ -65,8 +65,9 @@ def in_threads(count, function):
     return results
 
 
-@pytest.mark.parametrize("strategy", list(STRATEGIES))
-@pytest.mark.parametrize("managers", [2, 4])
+@pytest.mark.parametrize(
+    ("strategy", "managers"), list(zip(STRATEGIES, (2, 4, 3, 2), strict=True)), ids=str
+)
 def test_managers_share_the_trials_and_repeat_none(tmp_path, strategy, managers):
     histories = in_threads(managers, lambda: manage(tmp_path, strategy, trials=24, retrain=(2, 3)))
     read = load_history(tmp_path)
