@@ -157,8 +157,9 @@ class ModelFolder:
         try:
             with safe_open(str(self.weights), framework="pt") as file:
                 stated: dict[str, str] = file.metadata() or {}
-            older = HEADER not in stated and former.exists()
-            header: dict[str, Any] = json.loads(former.read_text() if older else stated[HEADER])
+            if HEADER not in stated:
+                return json.loads(former.read_text()) if former.exists() else self.record()
+            header: dict[str, Any] = json.loads(stated[HEADER])
         except FileNotFoundError:
             raise CheckpointError(
                 "no weights in this folder", where=str(self.weights), fix="scitoolkit train CONFIG"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from scitoolkit.core.config import Config, DataPath, refuse_unused
 from scitoolkit.core.job_config import SeededConfig
@@ -29,6 +29,7 @@ class GraphDataConfig(Config):
             and `pos` to the model, which must accept them; `ignore` trains without them.
         target: meaning of the file's `y`: `classes`, (N,); `labels`, (N, L) of 0
             and 1; `values`, (N,) or (N, D), standardised for training.
+        split: column of the masks of a file with several splits, of shape (N, splits).
         class_weights: factor of each class in the loss, for classes of unequal size: `balanced` is
             the mean number of training nodes of a class over that of this class; a list holds one
             number for each class; None weighs all nodes equally.
@@ -38,6 +39,7 @@ class GraphDataConfig(Config):
     normalise: Literal["none", "rows", "standard"] = "none"
     edge_inputs: Literal["use", "ignore"] = "use"
     target: TargetName = "classes"
+    split: NonNegativeInt | None = None
     class_weights: Literal["balanced"] | tuple[ClassWeight, ...] | None = None
 
     @model_validator(mode="after")

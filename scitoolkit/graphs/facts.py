@@ -112,15 +112,3 @@ def _group_facts(group: h5py.Group) -> DataFacts:
     units = {n: group[n].attrs.get("units", "") for n in entries}
     texts = {n: u.decode() if isinstance(u, bytes) else str(u) for n, u in units.items()}
     return with_units(facts, texts)
-
-
-def require_trained_mesh(trained: DataFacts | None, facts: DataFacts, where: str) -> None:
-    """Check that meshes have the variables and units of the training; None checks them alone.
-
-    Raises:
-        DataError: another unit, complex numbers.
-    """
-    differences = problems(facts)
-    if trained is not None:
-        differences += compare(trained, facts, Accepts(convert=False))
-    refuse(differences, where)

@@ -298,7 +298,7 @@ def _real(values: Any) -> Array:
     return values if values.dtype == np.float64 else values.astype(np.float32)
 
 
-def read_graph(path: Path, target: TargetName = "classes") -> Graph:
+def read_graph(path: Path, target: TargetName = "classes", split: int | None = None) -> Graph:
     """Read a graph from an .npz file, or from a .pt file of a Data or HeteroData.
 
     Nothing in a file is executed. An .npz file holds arrays, a .pt file what `from_data` takes.
@@ -312,6 +312,7 @@ def read_graph(path: Path, target: TargetName = "classes") -> Graph:
     Args:
         path: the file.
         target: meaning of `y`: classes, labels or values.
+        split: column of masks of shape (N, splits); None for files with one split.
 
     Raises:
         DataError: no such file, not an npz file, a missing key, or inconsistent contents.
@@ -320,19 +321,30 @@ def read_graph(path: Path, target: TargetName = "classes") -> Graph:
     if path.suffix == ".pt":
         from scitoolkit.graphs.pyg_files import load_data
 
-        return from_data(load_data(path), target, where=str(path))
+        return from_data(load_data(path), target, where=str(path), split=split)
+    return graph_from_arrays(arrays_of(path), where=str(path), target=target, split=split)
+
+
+def arrays_of(path: Path) -> dict[str, Array]:
+    """Return the arrays of an .npz file, without unpickling.
+
+    Raises:
+        DataError: no such file, or not an npz file.
+    """
     try:
         with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
+            return {name: file[name] for name in file.files}
     except FileNotFoundError:
         raise DataError("no such file", where=str(path)) from None
     except (OSError, *DAMAGED) as error:
         raise DataError(f"not a readable npz file ({error})", where=str(path)) from None
-    return graph_from_arrays(arrays, where=str(path), target=target)
 
 
 def graph_from_arrays(
-    arrays: dict[str, Array], where: str = "graph", target: TargetName = "classes"
+    arrays: dict[str, Array],
+    where: str = "graph",
+    target: TargetName = "classes",
+    split: int | None = None,
 ) -> Graph:
     """Return the graph of arrays as described by `read_graph`.
 
@@ -345,6 +357,7 @@ def graph_from_arrays(
         labels = only_labelled(labels, arrays["labelled"], target, where)
     names = {"train": "train", "val": "validation", "validation": "validation", "test": "test"}
     parts = {part: arrays[name] for name, part in names.items() if name in arrays}
+    parts = _of_split(parts, split, where)
     features = _features(arrays, num_nodes, where)
     weight = arrays.get("edge_weight", arrays.get("adj_data"))
     if "edge_weight" not in arrays and weight is not None and (weight == 1).all():
@@ -411,6 +424,22 @@ def _features(arrays: dict[str, Array], num_nodes: int, where: str) -> Any:
         raise DataError(f"the sparse features do not fit: {error}", where=where) from None
 
 
+def _of_split(parts: dict[str, Array], split: int | None, where: str) -> dict[str, Array]:
+    """Return the parts of one of several splits; a mask of one column belongs to all of them."""
+    columns = {name: part.shape[1] for name, part in parts.items() if np.ndim(part) == 2}
+    if not columns and split is None:
+        return parts
+    count = min(columns.values(), default=1)
+    if split is None or not columns or split >= count or len(set(columns.values())) > 1:
+        raise DataError(
+            f"{count} split{'s' * (count > 1)}" + ("" if split is None else f", not {split}"),
+            where=where,
+            allowed=f"data.split from 0 to {count - 1}" if columns else "data.split left out",
+            fix="data.split=0" if columns else "",
+        )
+    return {name: part[:, split] if name in columns else part for name, part in parts.items()}
+
+
 def only_labelled(labels: Array, labelled: Array, target: TargetName, where: str) -> Array:
     """Return labels with those of unlabelled nodes set to the value for unknown.
 
@@ -443,7 +472,9 @@ _READ_OF_DATA = (
 )
 
 
-def from_data(data: Any, target: TargetName = "classes", where: str = "") -> Graph:
+def from_data(
+    data: Any, target: TargetName = "classes", where: str = "", split: int | None = None
+) -> Graph:
     """Return the graph of a torch-geometric `Data` or `HeteroData`.
 
     A `Data` has x, edge_index and optionally y, masks, edge_weight, edge_attr, edge_type, node_type
@@ -453,6 +484,7 @@ def from_data(data: Any, target: TargetName = "classes", where: str = "") -> Gra
         data: the data; of a `HeteroData` one node type has y and masks.
         target: meaning of `y`: classes, labels or values.
         where: source of the data, for messages; its class by default.
+        split: column of masks of shape (N, splits); None for data with one split.
 
     Raises:
         DataError: no x or edge_index, inconsistent contents, or an entry that is not read.
@@ -469,7 +501,7 @@ def from_data(data: Any, target: TargetName = "classes", where: str = "") -> Gra
         )
     if hasattr(data, "node_types"):
         arrays = merged(data, TARGETS[target].unknown)
-        return graph_from_arrays(arrays, where=where, target=target)
+        return graph_from_arrays(arrays, where=where, target=target, split=split)
     arrays = {}
     unread = [key for key in data.keys() if key not in _READ_OF_DATA and data[key] is not None]
     if unread:
@@ -494,7 +526,7 @@ def from_data(data: Any, target: TargetName = "classes", where: str = "") -> Gra
     for key, name in (("train_mask", "train"), ("val_mask", "validation"), ("test_mask", "test")):
         if getattr(data, key, None) is not None:
             arrays[name] = getattr(data, key).numpy().astype(bool)
-    return graph_from_arrays(arrays, where=where, target=target)
+    return graph_from_arrays(arrays, where=where, target=target, split=split)
 
 
 def write_graph(graph: Graph, path: Path) -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from scitoolkit.core.contracts import Batch
-from scitoolkit.core.errors import ConfigError
+from scitoolkit.core.errors import BackendError, ConfigError
 from scitoolkit.graphs.adapter import accepted_inputs
 
 POOLED = ("mean", "sum", "max")
@@ -145,7 +145,15 @@ class GraphSetModel(nn.Module):
         named |= {n: batch[n] for n in _PASSED if n in self._taken and n in batch}
         if "batch_size" in self._taken:
             named["batch_size"] = count
-        out = self.network(**named)
+        try:
+            out = self.network(**named)
+        except ImportError as error:
+            # SchNet and others search neighbours with a package that they import late.
+            raise BackendError(
+                f"{type(self.network).__name__}: {error}",
+                where="model.network",
+                fix="install the package, or choose another network",
+            ) from None
         if self._pooling in POOLED:
             self._require(out, len(batch["batch"]), "nodes", "model.pooling=none")
             return self.head(_pooled(out, batch["batch"], count, self._pooling))

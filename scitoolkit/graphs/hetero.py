@@ -104,5 +104,8 @@ def _labels(store: Any, begin: int, num_nodes: int, unknown: float) -> dict[str,
     out = {"y": every}
     for key, name in (("train_mask", "train"), ("val_mask", "validation"), ("test_mask", "test")):
         if store.get(key) is not None:
-            out[name] = begin + np.flatnonzero(store[key].numpy().astype(bool))
+            mask = store[key].numpy().astype(bool)
+            whole = np.zeros((num_nodes, *mask.shape[1:]), bool)
+            whole[begin : begin + len(mask)] = mask
+            out[name] = whole
     return out

@@ -12,6 +12,7 @@ import torch
 import xarray as xr
 from torch import Tensor, nn
 
+from scitoolkit.core.content import shipped_path
 from scitoolkit.core.contracts import Batch, Progress
 from scitoolkit.core.data_differences import Accepts, Difference, refuse
 from scitoolkit.core.data_facts import DataFacts
@@ -19,9 +20,9 @@ from scitoolkit.core.devices import device_of
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.results import Bars, Results, Table, Verdict
 from scitoolkit.core.seeds import derive_seed
-from scitoolkit.graphs.adapter import named_inputs
+from scitoolkit.graphs.adapter import accepted_inputs, named_inputs
 from scitoolkit.graphs.facts import node_facts, untrained_inputs
-from scitoolkit.graphs.graph import Graph, from_data, read_graph
+from scitoolkit.graphs.graph import Graph, arrays_of, from_data, graph_from_arrays
 from scitoolkit.graphs.link_config import LinkConfig
 from scitoolkit.graphs.pairs import NodePairs, common_neighbours, pairs_of, ranking
 from scitoolkit.graphs.pyg_files import load_data
@@ -30,9 +31,14 @@ from scitoolkit.io.loader import BatchLoader
 from scitoolkit.surrogate import Opened, Stages, array_loader
 from scitoolkit.surrogate.stages import Rows
 
+ASKED = "edge_label_index"
+# Entries for other tasks than this one, and the pairs to score.
+_NODES = (
+    *("y", "labelled", "train_mask", "val_mask", "test_mask"),
+    *("train", "val", "validation", "test", ASKED),
+)
 COMPARED = 100
 """NodePairs without an edge with which an edge is compared in an evaluation."""
-ASKED = "edge_label_index"
 _VALIDATION = 1 << 32  # stands for an epoch: all validations draw the same pairs
 
 
@@ -95,10 +101,11 @@ class LinkModel(nn.Module):
         super().__init__()
         self.network: nn.Module = network
         self._directed = directed
+        self._named = accepted_inputs(network) - {"x", "edge_index"}
 
     def forward(self, inputs: Mapping[str, Tensor], pairs: Tensor) -> Tensor:
         """Return the logit of an edge for each pair (n, 2), shape (n,)."""
-        others = {n: t for n, t in inputs.items() if n not in ("x", "edge_index")}
+        others = {n: t for n, t in inputs.items() if n in self._named}
         z = self.network(inputs["x"], inputs["edge_index"], **others)
         first, second = z[pairs[:, 0]], z[pairs[:, 1]]
         if self._directed:
@@ -312,20 +319,17 @@ class LinkStages(Stages):
 
 def _read(path: Path) -> tuple[Graph, np.ndarray | None]:
     """Return the graph of a file, and the pairs that it asks for."""
-    asked: Any = None
+    path = Path(shipped_path(path))
     if path.suffix == ".pt":
         held = load_data(path)
-        if hasattr(held, "keys") and not hasattr(held, "node_types") and ASKED in held:
-            asked = held[ASKED].numpy()
-            del held[ASKED]
-        if getattr(held, "y", None) is not None and not hasattr(held, "node_types"):
-            del held["y"]
+        stores = [held[kind] for kind in getattr(held, "node_types", ())] or [held]
+        taken = {n: s.pop(n) for s in stores if hasattr(s, "pop") for n in _NODES if n in s}
         graph = from_data(held, where=str(path))
     else:
-        graph = read_graph(path, "values")
-        with np.load(path, allow_pickle=False) as file:
-            asked = file[ASKED] if ASKED in file.files else None
-    graph.labels, graph.parts = None, {}
+        held = arrays_of(path)
+        taken = {name: held.pop(name) for name in _NODES if name in held}
+        graph = graph_from_arrays(held, where=str(path))
+    asked = taken.get(ASKED)
     if asked is None:
         return graph, None
     pairs = np.asarray(asked, np.int64)

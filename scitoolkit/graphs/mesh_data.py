@@ -66,6 +66,7 @@ class MeshFile:
         only: names of the groups to read; all by default.
 
     Attributes:
+        path: the file.
         geometry: the meshes.
 
     Raises:
@@ -73,7 +74,7 @@ class MeshFile:
     """
 
     def __init__(self, path: Path, only: Sequence[str] | None = None) -> None:
-        self._path = path
+        self.path: Path = Path(path)
         with damage_named(path), _opened(path) as file:
             names = list(file) if only is None else list(only)
             missing = sorted(set(names) - set(file))
@@ -115,7 +116,7 @@ class MeshFile:
         velocity = np.empty((known.num_flows, len(nodes), 2), np.float32)
         tracer = np.empty((known.num_flows, known.num_times, len(nodes)), np.float32)
         first = 0
-        with damage_named(self._path), _opened(self._path) as file:
+        with damage_named(self.path), _opened(self.path) as file:
             for number, name in enumerate(known.names):
                 end = first + len(file[name]["positions"])
                 at = np.flatnonzero((nodes >= first) & (nodes < end))
@@ -123,8 +124,8 @@ class MeshFile:
                 for flow in range(known.num_flows if len(at) else 0):
                     velocity[flow, at] = file[name]["velocity"][flow][local] / length
                     tracer[flow][:, at] = file[name]["tracer"][flow][:, local]
-                _finite(velocity[:, at], self._path, name, "velocity")
-                _finite(tracer[:, :, at], self._path, name, "tracer")
+                _finite(velocity[:, at], self.path, name, "velocity")
+                _finite(tracer[:, :, at], self.path, name, "tracer")
                 first = end
         return MeshRows(velocity, tracer)
 

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
 from scitoolkit.core.errors import ConfigError
-from scitoolkit.core.job import CHAOTIC, Artifacts, PipelineJob
+from scitoolkit.core.job import CHAOTIC, Artifacts
 from scitoolkit.core.model_folder import ModelFolder
-from scitoolkit.core.traced import TracedFunction
 from scitoolkit.graphs.mesh_config import MeshConfig
-from scitoolkit.training import TrainingJob
+from scitoolkit.surrogate import StagesAt, SurrogateJob
 
 
-class MeshJob(PipelineJob, TrainingJob):
+class MeshJob(SurrogateJob):
     """Job that trains on the first trajectories of the file and validates and tests on the last."""
 
     config_class: ClassVar[type[MeshConfig]] = MeshConfig
-    pipeline_name: ClassVar[str] = "scitoolkit.graphs.mesh_pipeline"
+    stages = StagesAt("scitoolkit.graphs.mesh_stages:MeshStages")
 
     def check_divisible(self, directory: Path, command: str, steps: int | None = None) -> None:
         """Raise ConfigError unless `command` is predict, which runs on several processes."""
@@ -38,12 +37,6 @@ class MeshJob(PipelineJob, TrainingJob):
 
         with process_group(ModelFolder(directory).config(self.config_class).training):
             yield
-
-    def traced(self, directory: Path) -> Sequence[TracedFunction]:
-        """Return coefficients and step of the scheme, which `deploy` exports as C."""
-        from scitoolkit.graphs import mesh_pipeline
-
-        return mesh_pipeline.traced(directory)
 
     def artifacts(self, directory: Path) -> Artifacts:
         """Return the model folder; results on other hardware may diverge (chaotic tolerance)."""

@@ -371,6 +371,8 @@ class OfPyG(NodeModelConfig):
         Raises:
             ConfigError: no such class, or arguments that it does not take.
         """
+        import torch
+
         kind = self._kind()
         accepted = inspect.signature(kind).parameters
         follow = {
@@ -380,13 +382,16 @@ class OfPyG(NodeModelConfig):
             "num_layers": self.layers,
             "dropout": self.dropout,
         }
-        values = {name: value for name, value in follow.items() if name in accepted}
+        values: dict[str, Any] = {n: value for n, value in follow.items() if n in accepted}
         takes_edges = "edge_dim" in accepted or getattr(kind, "supports_edge_attr", False)
         if takes_edges and self._edge_features:
             values["edge_dim"] = self._edge_features
+        values |= self.arguments
+        if isinstance(values.get("deg"), list):  # histogram of degrees, which PNA takes as a tensor
+            values["deg"] = torch.tensor(values["deg"])
         try:
-            return kind(**values | self.arguments)
-        except (TypeError, ValueError, AssertionError, KeyError) as error:
+            return kind(**values)
+        except (TypeError, ValueError, AssertionError, LookupError, AttributeError) as error:
             raise ConfigError(
                 f"{self.network} cannot be made: {error or type(error).__name__}",
                 where="model.arguments",

@@ -76,7 +76,7 @@ def read_whole(config: GraphDataConfig, path: Path) -> Graph:
     if path.is_dir():
         graph = whole_graph(open_parts(config, path))
     else:
-        graph = read_graph(path, config.target)
+        graph = read_graph(path, config.target, config.split)
     if config.edge_inputs == "ignore":
         graph.edge_weight = graph.edge_attr = graph.edge_type = None
         graph.node_type = graph.pos = None

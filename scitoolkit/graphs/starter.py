@@ -12,7 +12,6 @@ from scitoolkit.core.starter import DataToStart, Lines
 from scitoolkit.graphs.arrays_on_disk import ArrayFile
 from scitoolkit.graphs.graph_set import StackedGraphs
 from scitoolkit.graphs.graph_set_files import is_graph_set, read_graphs
-from scitoolkit.graphs.link_job import LinkJob
 from scitoolkit.graphs.pyg_files import load_data
 from scitoolkit.graphs.targets import TargetName
 
@@ -22,16 +21,33 @@ def starter(data: DataToStart) -> str:
     if is_graph_set(data.one):
         return _of_graph_set(data)
     if not _has(data.one, "y"):
-        return LinkJob().starter(data)
+        return starter_of_links(data)
     lines = Lines("Classes of nodes from their features and edges, on the whole graph at once.")
     lines.key("domain", "graphs")
     lines.section("data", path=str(data.written[0]))
-    model = "rgcn" if _has(data.one, "edge_type") else "gcn"
+    model = _model_of(data.one)
     lines.section("model", name=model, hidden=16, dropout=0.5)
     lines.section(
         "training", epochs=200, optimizer={"name": "adam", "lr": 0.01, "weight_decay": 5e-4}
     )
     return lines.text()
+
+
+def starter_of_links(data: DataToStart) -> str:
+    """Return a short commented configuration of link prediction that runs unchanged."""
+    lines = Lines("Edges of a graph: a share is hidden and has to be told from pairs without one.")
+    lines.key("domain", "graph_links")
+    lines.section("data", path=str(data.written[0]))
+    lines.section("split", validation=0.05, test=0.1)
+    lines.section("model", name=_model_of(data.one), hidden=64, dropout=0.0)
+    lines.key("negatives", 1, "pairs without an edge for each edge, drawn in each epoch")
+    optimizer = {"name": "adam", "lr": 0.01}
+    lines.section("training", epochs=50, batch_size=4096, optimizer=optimizer)
+    return lines.text()
+
+
+def _model_of(path: Path) -> str:
+    return "rgcn" if _has(path, "edge_type") else "gcn"
 
 
 def _of_graph_set(data: DataToStart) -> str:

@@ -6,12 +6,10 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 from scitoolkit.core.errors import ConfigError
-
-if TYPE_CHECKING:
-    from scitoolkit.search.pruning import EpochBounds
+from scitoolkit.search.epoch_bounds import EpochBounds
 
 Direction = Literal["min", "max", "equal"]
 INTERRUPTED = "interrupted"

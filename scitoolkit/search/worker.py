@@ -19,7 +19,7 @@ from typing import Any
 
 from scitoolkit.core.errors import Interrupted, ScitoolkitError
 from scitoolkit.core.uncaught import install_hooks
-from scitoolkit.search.pruning import Pruned
+from scitoolkit.search.epoch_bounds import Pruned
 from scitoolkit.search.trial import (
     INTERRUPTED,
     PRUNED,

@@ -442,5 +442,5 @@ def test_rows(folder: ModelFolder) -> Rows:
     record = folder.record()
     if "samples" in record:
         return list(record["samples"].get("test", ()))
-    edges = record["parts"].get("test", ())
+    edges = record.get("parts", {}).get("test", ())
     return [range(a, b) for a, b in zip(edges[::2], edges[1::2], strict=True)]

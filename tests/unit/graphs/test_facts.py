@@ -6,9 +6,11 @@ import pytest
 import scipy.sparse as sp
 import torch
 
+from scitoolkit.core.data_differences import compare, problems, refuse
 from scitoolkit.core.errors import ConfigError, DataError
-from scitoolkit.graphs.facts import mesh_facts, node_facts, require_trained, require_trained_mesh
+from scitoolkit.graphs.facts import mesh_facts, node_facts, require_trained
 from scitoolkit.graphs.graph import Graph, GraphInputs, from_data
+from scitoolkit.graphs.mesh_stages import MeshStages
 from scitoolkit.graphs.sharing import normalised_features
 
 
@@ -79,13 +81,13 @@ def mesh_file(path, dtype=np.float32, **units):
 def test_meshes_in_other_units_are_refused(tmp_path, unit):
     trained = mesh_facts(mesh_file(tmp_path / "a.h5", positions="m"), ("a", "b"))
     other = mesh_facts(mesh_file(tmp_path / "b.h5", positions=unit), ("a",))
-    require_trained_mesh(trained, trained, "mesh")
+    accepts = MeshStages().accepts(None)
+    refuse([*problems(trained, accepts), *compare(trained, trained, accepts)], "mesh")
     with pytest.raises(DataError, match="positions"):
-        require_trained_mesh(trained, other, "mesh")
+        refuse(compare(trained, other, accepts), "mesh")
 
 
 def test_complex_meshes_are_refused(tmp_path):
+    facts = mesh_facts(mesh_file(tmp_path / "c.h5", np.complex64), ("a",))
     with pytest.raises(DataError, match="complex"):
-        require_trained_mesh(
-            None, mesh_facts(mesh_file(tmp_path / "c.h5", np.complex64), ("a",)), "mesh"
-        )
+        refuse(problems(facts, MeshStages().accepts(None)), "mesh")

@@ -12,8 +12,9 @@ import pytest
 import torch
 import xarray as xr
 import yaml
+from torch import nn
 
-from scitoolkit.core.errors import ConfigError, DataError
+from scitoolkit.core.errors import BackendError, ConfigError, DataError
 from scitoolkit.core.model_folder import ModelFolder
 from scitoolkit.core.starter import DataToStart
 from scitoolkit.graphs.graph_set import StackedGraphs
@@ -22,6 +23,7 @@ from scitoolkit.graphs.graph_set_files import is_graph_set, read_graphs
 from scitoolkit.graphs.graph_set_inputs import GraphBatches, edge_columns, node_columns
 from scitoolkit.graphs.graph_set_job import GraphSetJob
 from scitoolkit.graphs.graph_set_model import GraphSetModel, InputEmbedding
+from scitoolkit.graphs.models import OfPyG
 from scitoolkit.graphs.starter import starter
 from scitoolkit.testing import JobContract
 from scitoolkit.testing.job import scitoolkit
@@ -280,6 +282,28 @@ def test_inputs_that_a_network_does_not_take_are_refused(network, inputs, messag
     nodes = InputEmbedding(8, [0.0], [1.0], [])
     with pytest.raises(ConfigError, match=message):
         GraphSetModel(nodes, None, network, "mean", 8, 1, {"inputs": inputs})
+
+
+def test_a_package_that_a_network_lacks_is_named():
+    class Searching(nn.Module):
+        def forward(self, z, pos, batch):
+            raise ImportError("'radius_graph' requires 'pyg-lib'")
+
+    nodes = InputEmbedding(8, [0.0], [1.0], [])
+    model = GraphSetModel(nodes, None, Searching(), "none", 8, 1, {"inputs": ["z", "pos"]})
+    batch = {n: torch.zeros(1) for n in ("z", "pos", "batch")} | {"num_graphs": torch.tensor(1)}
+    with pytest.raises(BackendError, match="Searching: 'radius_graph' requires 'pyg-lib'"):
+        model(batch)
+
+
+def test_networks_of_torch_geometric_by_name():
+    deg = {"aggregators": ["mean"], "scalers": ["identity"], "deg": [0, 3, 2]}
+    made = OfPyG(network="PNA", hidden=4, arguments=deg).build(3, 2)
+    assert made(torch.ones(2, 3), torch.tensor([[0, 1], [1, 0]])).shape == (2, 2)
+    with pytest.raises(ConfigError, match=r"no network 'Graphsage'\. Fix: GraphSAGE"):
+        OfPyG(network="Graphsage").build(3, 2)
+    with pytest.raises(ConfigError, match=r"AttentiveFP cannot be made.*num_timesteps"):
+        OfPyG(network="AttentiveFP").build(3, 2)
 
 
 def test_a_network_that_pools_itself_is_told_from_one_that_does_not():

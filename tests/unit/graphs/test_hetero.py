@@ -186,3 +186,46 @@ def test_whole_numbers_as_values_of_one_type_of_nodes():
     graph = from_data(papers(), "values")
     assert np.array_equal(graph.labels[:30, 0], papers()["paper"].y.numpy())
     assert np.isnan(graph.labels[30:]).all()
+
+
+def two_splits(mask):
+    return torch.stack([mask, ~mask], 1)
+
+
+def test_one_of_several_splits(tmp_path):
+    graph = typed()
+    pair = torch.from_numpy(np.stack([graph.source, graph.target]))
+    first = torch.arange(50) % 2 == 0
+    data = Data(x=torch.from_numpy(graph.features), edge_index=pair, y=torch.arange(50) % 3)
+    data.train_mask, data.test_mask = two_splits(first), two_splits(~first)
+    for split, even in ((0, "train"), (1, "test")):
+        parts = from_data(data, split=split).parts
+        assert np.array_equal(parts[even], np.arange(0, 50, 2))
+    for split in (None, 2):
+        with pytest.raises(DataError, match=r"2 splits.*data\.split=0"):
+            from_data(data, split=split)
+    np.savez(
+        tmp_path / "a.npz",
+        **{k: v.numpy() for k, v in data.to_dict().items() if k[0] != "t"},
+        train=data.train_mask.numpy(),
+        test=(~first).numpy(),
+    )
+    # A mask of one column belongs to every split.
+    assert np.array_equal(
+        read_graph(tmp_path / "a.npz", split=0).parts["test"], np.arange(1, 50, 2)
+    )
+    with pytest.raises(DataError, match="share 25 nodes"):
+        read_graph(tmp_path / "a.npz", split=1)
+    data.train_mask, data.test_mask = first, ~first
+    with pytest.raises(DataError, match=r"data\.split left out"):
+        from_data(data, split=0)
+
+
+def test_one_of_several_splits_of_heterogeneous_data():
+    data = papers()
+    first = torch.arange(30) % 2 == 0
+    del data["paper"].val_mask
+    data["paper"].train_mask, data["paper"].test_mask = two_splits(first), two_splits(~first)
+    assert np.array_equal(from_data(data, split=1).parts["test"], np.arange(0, 30, 2))
+    with pytest.raises(DataError, match="2 splits"):
+        from_data(data)

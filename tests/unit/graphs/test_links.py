@@ -24,7 +24,7 @@ from scitoolkit.testing import JobContract
 from scitoolkit.testing.job import scitoolkit
 
 pytest.importorskip("torch_geometric.nn", exc_type=ImportError)
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 
 
 def blocks(nodes=40, groups=4, seed=0, directed=False):
@@ -156,6 +156,22 @@ def test_inputs_that_the_model_does_not_take_are_refused(tmp_path):
     LinkJob().check(LinkConfig(data={"path": tmp_path / "a.npz", "edge_inputs": "ignore"}))
 
 
+@pytest.mark.parametrize("name", ["rgcn", "hgt"])
+def test_types_of_nodes_reach_models_that_take_them(name, tmp_path):
+    data, draws = HeteroData(), np.random.default_rng(0)
+    data["a"].x, data["b"].x = torch.randn(20, 3), torch.randn(30, 2)
+    for kind in (("a", "to", "b"), ("b", "of", "a"), ("a", "near", "a")):
+        ends = [draws.integers(len(data[k].x), size=60) for k in (kind[0], kind[2])]
+        data[kind].edge_index = torch.from_numpy(np.stack(ends))
+    torch.save(data, tmp_path / "a.pt")
+    text = starter(DataToStart([str(tmp_path / "a.pt")], [str(tmp_path / "a.pt")]))
+    assert "domain: graph_links" in text
+    assert "name: rgcn" in text
+    config = {"path": tmp_path / "a.pt"}
+    told = LinkJob().check(LinkConfig(data=config, model={"name": name, "hidden": 8}))
+    assert np.isfinite(told["first_loss"])
+
+
 def test_a_resumed_run_draws_what_the_whole_run_draws(tmp_path):
     np.savez(tmp_path / "a.npz", **blocks())
     model = {"name": "gcn", "hidden": 8, "dropout": 0.3}
@@ -192,3 +208,17 @@ def test_ranks_reach_what_one_reaches(tmp_path):
     weights = [ModelFolder(run).load_weights() for run in runs]
     for name, expected in weights[0].items():
         torch.testing.assert_close(weights[1][name], expected, rtol=1e-4, atol=2e-6)
+
+
+def test_labels_and_splits_of_nodes_are_not_read(tmp_path):
+    arrays = blocks()
+    masks = np.stack([np.arange(40) % 2 == 0, np.arange(40) % 2 == 1], 1)
+    data = {n: torch.from_numpy(a) for n, a in arrays.items()}
+    mask = torch.from_numpy(masks)
+    torch.save(Data(**data, y=torch.zeros(40), train_mask=mask, val_mask=mask), tmp_path / "a.pt")
+    np.savez(tmp_path / "a.npz", **arrays, y=np.zeros(40), train=masks, val=masks)
+    losses = []
+    for name in ("a.pt", "a.npz"):
+        told = LinkJob().check(LinkConfig(data={"path": tmp_path / name}))
+        losses.append(told["first_loss"])
+    assert losses[0] == losses[1]

@@ -12,6 +12,7 @@ from mesh_files import write_meshes
 
 from scitoolkit import api
 from scitoolkit.core.errors import ConfigError, DataError
+from scitoolkit.core.model_folder import ModelFolder
 from scitoolkit.graphs.grid import Grid
 from scitoolkit.graphs.mesh_baselines import interpolation, persistence
 from scitoolkit.graphs.mesh_data import MeshFile, read_meshes
@@ -230,6 +231,16 @@ def test_the_job_learns_and_predicts(file, tmp_path):
     with xr.open_dataset(out) as found:
         assert found["tracer"].dims == ("step", "trajectory", "node")
         assert np.isfinite(found["tracer"]).all()
+    # A folder from before the split and the names of meshes were in record and header.
+    folder = ModelFolder(run.path)
+    weights, record = folder.load_weights(), folder.record()
+    folder.save_weights(weights)
+    former = {"meshes": ["circle"], "processes": 1}
+    (folder.path / "fit.json").write_text(json.dumps(former))
+    again = api.evaluate(run.path)
+    assert record["samples"]["test"] == [5]
+    assert again.metrics == results["metrics"]
+    assert [row[0] for row in again.tables[0].rows] == ["circle (seen)", "square (unseen)"]
     settings["split"]["test"] = 6
     path.write_text(json.dumps(settings))
     with pytest.raises(ConfigError, match="together at most 5"):

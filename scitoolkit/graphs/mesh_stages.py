@@ -1,0 +1,268 @@
+"""The stages of transport on meshes: what differs from other surrogates in the life of `surrogate`.
+
+Data are a `MeshFile`, samples are trajectories on all of its meshes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import xarray as xr
+
+from scitoolkit.core.data_differences import Accepts, Difference
+from scitoolkit.core.data_facts import DataFacts
+from scitoolkit.core.devices import placed
+from scitoolkit.core.errors import ConfigError
+from scitoolkit.core.log import get_logger
+from scitoolkit.core.results import Lines, Multiples, Results, Series, Table, Verdict
+from scitoolkit.core.traced import TracedFunction
+from scitoolkit.graphs import mesh_baselines, mesh_traced, sharing
+from scitoolkit.graphs.facts import mesh_facts
+from scitoolkit.graphs.grid import Grid
+from scitoolkit.graphs.mesh_config import MeshConfig
+from scitoolkit.graphs.mesh_data import MeshFile, MeshSet, read_meshes
+from scitoolkit.graphs.mesh_model import MeshTransport
+from scitoolkit.graphs.mesh_pictures import final_maps
+from scitoolkit.graphs.mesh_task import FlowLoader, MeshDynamics
+from scitoolkit.graphs.part import GraphPart
+from scitoolkit.io.fields import write_fields
+from scitoolkit.surrogate import Opened, Stages, Trained
+from scitoolkit.surrogate.stages import Parts, Rows
+from scitoolkit.training.processes import on_rank_zero
+from scitoolkit.training.ranks.communicator import SingleProcess, join
+
+log = get_logger(__name__)
+NODE_INPUTS, EDGE_INPUTS = 3, 3  # velocity and boundary flag; offset and length
+
+
+class MeshStages(Stages):
+    """Stages of a job that trains on the first trajectories and is scored on the last ones."""
+
+    def open(self, config: MeshConfig, path: Any) -> MeshFile:
+        """Open all meshes of a file: a scheme applies to those that it was not trained on."""
+        return MeshFile(path)
+
+    def open_indexed(self, config: MeshConfig, path: Any, keep: bool) -> MeshFile:
+        """Open the meshes to train on."""
+        return MeshFile(path, config.data.meshes)
+
+    def facts(self, config: MeshConfig, data: MeshFile) -> DataFacts:
+        """Describe the components, kinds of number and units."""
+        return mesh_facts(data.path, data.geometry.names)
+
+    def accepts(self, config: MeshConfig) -> Accepts:
+        """Return that values are not converted."""
+        return Accepts(convert=False)
+
+    def convert(
+        self, data: MeshFile, differences: Sequence[Difference], trained: DataFacts | None
+    ) -> MeshFile:
+        """Return the data unchanged."""
+        return data
+
+    def split(self, config: MeshConfig, data: MeshFile) -> Parts:
+        """Return the trajectories of each part, from the first to the last."""
+        count = data.geometry.num_flows
+        test = count - config.split.test
+        validation = test - config.split.validation
+        if validation < 1:
+            raise ConfigError(
+                f"{count} trajectories leave none to train on",
+                where="split.validation, split.test",
+                allowed=f"together at most {count - 1}",
+            )
+        cuts = {"train": (0, validation), "validation": (validation, test), "test": (test, count)}
+        return {name: list(range(*cut)) for name, cut in cuts.items()}
+
+    def measure(self, config: MeshConfig, data: MeshFile, rows: Rows) -> Mapping[str, Any]:
+        """Return the names of the training meshes, for reports."""
+        return {"meshes": list(data.geometry.names)}
+
+    def build(
+        self,
+        config: MeshConfig,
+        facts: DataFacts | None,
+        measured: Mapping[str, Any],
+        seed: int,
+    ) -> MeshTransport:
+        """Return an untrained network."""
+        settings = config.model
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            sizes = settings.hidden, settings.rounds, settings.stages
+            return MeshTransport(NODE_INPUTS, EDGE_INPUTS, *sizes)
+
+    def task(self, config: MeshConfig, opened: Opened, model: MeshTransport) -> MeshDynamics:
+        """Return the errors of short rollouts on this process's part of the meshes."""
+        ranks, graph = join(), opened.data.geometry.graph
+        owner = on_rank_zero(
+            lambda: sharing.choose_owner(graph, config.graph, ranks.size, config.seed)
+        )
+        part = sharing.share(graph, config.graph, ranks, owner)
+        log.info("%d local nodes of %d, %s", len(part.nodes), part.num_nodes, part.grid)
+        return MeshDynamics(
+            model,
+            opened.data,
+            part,
+            unrolled=config.model.unrolled,
+            seed=config.training.seed,
+            scaled_by=np.array(opened.parts["train"]),
+        )
+
+    def loader(
+        self, config: MeshConfig, opened: Opened, part: str, model: MeshTransport
+    ) -> FlowLoader:
+        """Return batches of trajectories, in random order for training."""
+        seed = config.training.seed if part == "train" else None
+        return FlowLoader(np.array(opened.parts[part]), config.training.batch_size, seed)
+
+    def describe(self, opened: Opened) -> Mapping[str, Any]:
+        """Return the nodes of each mesh and the number of times."""
+        shape = opened.data.geometry
+        nodes = np.bincount(shape.mesh).tolist()
+        return {"meshes": dict(zip(shape.names, nodes, strict=True)), "times": shape.num_times}
+
+    def report(
+        self, trained: Trained, data: MeshFile, rows: Rows | None
+    ) -> tuple[Results, xr.Dataset | None]:
+        """Roll out on each mesh of the file, including unseen ones; draw the worst."""
+        config: MeshConfig = trained.config
+        if rows is not None and not len(rows):  # a record from before it held the split
+            rows = self.split(config, data)["test"]
+        seen = () if rows is None else trained.folder.measured()["meshes"]
+        return _scored(trained.model, data, rows, seen)
+
+    def evaluate(
+        self, config: MeshConfig, model: MeshTransport, data: MeshFile, rows: Rows | None
+    ) -> Results:
+        """Roll out on each mesh of the file."""
+        return _scored(model, data, rows, ())[0]
+
+    def predict(
+        self, config: MeshConfig, model: MeshTransport, data: MeshFile, output: Path
+    ) -> None:
+        """Roll out every trajectory from its initial state; nodes of all meshes in turn.
+
+        With several processes, each advances its part of the meshes; rank 0 gathers and writes.
+        """
+        ranks, shape = join(), data.geometry
+        settings = config.graph.model_copy(update={"owner": None})
+        owner = on_rank_zero(
+            lambda: sharing.choose_owner(shape.graph, settings, ranks.size, config.seed)
+        )
+        part = GraphPart(shape.graph, owner, Grid(ranks.size), ranks)
+        task = MeshDynamics(placed(model), data, part)
+        steps, flows = shape.num_times - 1, np.arange(shape.num_flows)
+        log.info("%d local nodes of %d", len(task.part.nodes), task.part.num_nodes)
+        states = task.whole_rollout(flows, steps)
+        if states is not None:
+            names = np.array(shape.names)[shape.mesh]
+            dims, units = ("step", "trajectory", "node"), {"units": "1"}
+            dataset = xr.Dataset(
+                {"tracer": (dims, states.numpy(), units)},
+                coords={"step": np.arange(1, steps + 1), "mesh": ("node", names)},
+                attrs={"title": f"rollouts on the meshes of {data.path.name}"},
+            )
+            write_fields(dataset, output)
+
+    def traced(
+        self, config: MeshConfig, facts: DataFacts | None, model: MeshTransport
+    ) -> Sequence[TracedFunction]:
+        """Return coefficients and step of the scheme; see `mesh_traced`."""
+        return mesh_traced.traced(model.cpu(), config)
+
+
+def _scored(
+    model: MeshTransport, data: MeshFile, rows: Rows | None, seen: Sequence[str]
+) -> tuple[Results, xr.Dataset]:
+    """Return the scores on each mesh, and the last states on the worst one."""
+    flows = np.arange(data.geometry.num_flows) if rows is None else np.array(rows)
+    errors, last = {}, {}
+    for name in data.geometry.names:
+        meshes = read_meshes(data.path, [name])
+        part = GraphPart(
+            meshes.graph, np.zeros(meshes.graph.num_nodes, np.int64), Grid(1), SingleProcess()
+        )
+        states = _rollouts(MeshDynamics(model, meshes, part), meshes, flows)
+        errors[name] = _errors(states, meshes, flows)
+        # Only the last step of the first trajectory is drawn.
+        truth = meshes.tracer[flows[0], -1]
+        last[name] = {"truth": truth, **{m: values[-1, 0] for m, values in states.items()}}
+    results = _results(errors, seen, data.path.name)
+    worst = _worst(errors)
+    rival = results.verdict.rival_name if results.verdict else "interpolation"
+    shape = read_meshes(data.path, [worst]).geometry
+    maps, fields = final_maps(shape, last[worst], rival, data.geometry.num_times - 1)
+    results.figures.insert(0, maps)
+    return results, fields
+
+
+def _rollouts(task: MeshDynamics, meshes: MeshSet, flows: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the states (steps, K, N) of every method."""
+    steps = meshes.tracer.shape[1] - 1
+    return {
+        "surrogate": task.rollout(flows, steps).numpy(),
+        "persistence": mesh_baselines.persistence(meshes, flows, steps),
+        "interpolation": mesh_baselines.interpolation(meshes, flows, steps),
+    }
+
+
+def _errors(
+    states: Mapping[str, np.ndarray], meshes: MeshSet, flows: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Return the RMSE at each step over nodes and trajectories, by method."""
+    truth = meshes.tracer[flows, 1:].swapaxes(0, 1)
+    return {name: np.sqrt(((s - truth) ** 2).mean((1, 2))) for name, s in states.items()}
+
+
+def _ratio(errors: Mapping[str, np.ndarray]) -> float:
+    """Return the surrogate's mean error over that of the best baseline at each step."""
+    best = np.minimum(errors["persistence"], errors["interpolation"])
+    return float(errors["surrogate"].mean() / best.mean())
+
+
+def _worst(errors: Mapping[str, Mapping[str, np.ndarray]]) -> str:
+    """Return the mesh with the largest ratio, which the verdict is about."""
+    return max(errors, key=lambda mesh: _ratio(errors[mesh]))
+
+
+def _results(found: dict[str, dict[str, np.ndarray]], seen: Sequence[str], file: str) -> Results:
+    rows: list[list[Any]] = []
+    metrics: dict[str, Any] = {}
+    panels: list[Lines] = []
+    for mesh, errors in found.items():
+        label = f"{mesh} ({'seen' if mesh in seen else 'unseen'})" if seen else mesh
+        rows.append([label, *(float(e.mean()) for e in errors.values())])
+        metrics[f"error_ratio_{mesh}"] = _ratio(errors)
+        x = [float(s) for s in range(1, len(errors["surrogate"]) + 1)]
+        lines = [
+            Series(label=n, y=e.tolist(), role="main" if n == "surrogate" else "baseline")
+            for n, e in errors.items()
+        ]
+        panels.append(
+            Lines(title=label, x=x, x_label="step", y_label="RMSE", series=lines, log_y=True)
+        )
+    worst = _worst(found)
+    metrics["rollout_error_ratio"] = metrics[f"error_ratio_{worst}"]
+    return Results(
+        title=f"Transport of a tracer on {len(found)} meshes ({file})",
+        verdict=Verdict.among(
+            {name: float(errors.mean()) for name, errors in found[worst].items()},
+            "surrogate",
+            f"rollout RMSE on {worst}, the worst of {len(found)} meshes",
+        ),
+        summary=["Errors are over all nodes and test trajectories, from the first state alone."],
+        metrics=metrics,
+        tables=[
+            Table(
+                title="RMSE, mean over the steps of the rollout",
+                columns=["mesh", *next(iter(found.values()))],
+                rows=rows,
+            )
+        ],
+        figures=[Multiples(title="Error of the rollouts on each mesh", panels=panels)],
+    )
