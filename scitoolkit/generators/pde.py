@@ -15,7 +15,7 @@ from pydantic import (
     model_validator,
 )
 
-from scitoolkit.core.errors import ConfigError
+from scitoolkit.core.errors import ConfigError, NumericalError
 from scitoolkit.core.results import Figure, Maps, Panel
 from scitoolkit.core.suggest import nearest_name
 from scitoolkit.generators.base import Generator, Sample
@@ -102,8 +102,14 @@ class EquationsGenerator(SpectralGenerator):
         """Refuse equations that cannot be solved, and initial states of other fields."""
         from scitoolkit.core.expressions import Names, parse
 
+        reserved = [n for n in (*self.dims, *self.constants) if n in ("t", "time")]
+        named = (*self.dims, *self.constants)
+        if reserved or len(set(named)) < len(named):
+            raise ValueError("dims and constants must have distinct names other than t and time")
         try:
             system = self.system()
+            if "time" in (*system.evolving, *system.following):
+                raise ConfigError("a field cannot be named time, the dim of the frames")
             for field, text in self.initial.items():
                 parse(text, Names((), tuple(self.dims), dict(self.constants)), f"initial.{field}")
         except ConfigError as error:
@@ -173,9 +179,17 @@ class EquationsGenerator(SpectralGenerator):
         for field in self.unknowns:
             values = np.zeros(size)
             if field in self.initial:
-                values = values + compiled(parse(self.initial[field], names), {})({}, places)
+                function = compiled(parse(self.initial[field], names), {})
+                with np.errstate(all="ignore"):
+                    values = values + function({}, places)
             if rms.get(field):
                 values = values + rms[field] * self._random(rng)
+            if not np.isfinite(values).all():
+                raise NumericalError(
+                    f"the initial state of {field} is not finite",
+                    where=f"generator {self.name}",
+                    fix="an expression that is finite at all points, the first at 0",
+                )
             fields.append(values)
         spectra = self.waves(np.stack(fields))
         return spectra if len(fields) > 1 else spectra[0]
@@ -269,7 +283,8 @@ class EquationsGenerator(SpectralGenerator):
         small = self.model_copy(update={"cells": cells, "longest": 1})
         states = np.stack([small._random(rng) + 0.5 for _ in self.unknowns])
         spectra = np.fft.rfftn(states, axes=axes)
-        rates = rest(spectra)
+        with np.errstate(all="ignore"):
+            rates = rest(spectra)
         bounds = {}
         for number, (field, row) in enumerate(system.evolving.items()):
             total = rates[number] + system.symbol(row, waves) * spectra[number]

@@ -203,6 +203,30 @@ def test_equations_that_cannot_be_solved_are_refused_by_name(equations, message)
         EquationsGenerator(equations=equations)
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"equations": "dif(u,t) = u", "dims": ["x", "x"]},
+        {"equations": "dif(u,t) = u", "dims": ["t"]},
+        {"equations": "dif(time,t) = time"},
+        {"equations": "dif(u,t) = e*u", "constants": {"e": 1.0, "x": 2.0}},
+    ],
+)
+def test_names_that_clash_are_refused(settings):
+    with pytest.raises(ConfigError, match="name"):
+        EquationsGenerator(**settings)
+
+
+def test_roots_of_negative_states_and_poles_at_the_start_are_refused():
+    positive = {"u": "2 + sin(x)"}
+    settings = {"equations": "dif(u,t) = u**1.5", "time_step": 1e-3, "frames": 2}
+    assert EquationsGenerator(**settings, initial=positive).sample({}, 0).accuracy.error < 1e-6
+    with pytest.raises(NumericalError, match="not finite"):
+        EquationsGenerator(**settings, initial={"u": "sin(x)"}).sample({}, 0)
+    with pytest.raises(NumericalError, match="initial state of u"):
+        EquationsGenerator(**settings, initial={"u": "1/x"}).sample({}, 0)
+
+
 def test_other_names_and_unstable_equations_are_refused():
     with pytest.raises(ConfigError, match="burgers"):
         EquationsGenerator(problem="burger")
