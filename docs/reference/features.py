@@ -57,11 +57,16 @@ def either(*probes: Probe) -> Probe:
     return lambda job: next(filter(None, (probe(job) for probe in probes)), "")
 
 
-def imports(*names: str) -> Probe:
-    """Return the probe for the first of some functions or classes that a domain imports."""
+def imports(*names: str, module: str = "") -> Probe:
+    """Return the probe for the first of some functions or classes that a domain imports.
+
+    Args:
+        names: of them.
+        module: that they are imported from; any by default.
+    """
 
     def probe(job: type[Job]) -> str:
-        present = _imported(job)
+        present = {name for home, name in _imported(job) if module in ("", home)}
         return next((f"`{name}`" for name in names if name in present), "")
 
     return probe
@@ -81,7 +86,7 @@ FEATURES: Mapping[str, Probe] = {
     "intervals": key("uncertainty.coverage", "intervals"),
     # A search asks for trials only of jobs that also tell their cost.
     "trial of a search scored by the domain": method("search_cost"),
-    "predictions in parts that continue": imports("Parts"),
+    "predictions in parts that continue": imports("Parts", module="scitoolkit.io.parts"),
     "one sample divided over processes": key("spatial_dim", "graph.algorithm"),
     "one network divided over processes": imports("Division"),
     "export to C": method("traced", "export"),
@@ -183,7 +188,7 @@ def _keys(config: type[BaseModel], parents: str = "") -> Iterator[str]:
 
 
 @functools.cache
-def _imported(job: type[Job]) -> frozenset[str]:
+def _imported(job: type[Job]) -> frozenset[tuple[str | None, str]]:
     room = ".".join(job.__module__.split(".")[:2])
     spec = importlib.util.find_spec(room)
     assert spec is not None
@@ -194,7 +199,10 @@ def _imported(job: type[Job]) -> frozenset[str]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
     )
     return frozenset(
-        name.name for node in nodes if isinstance(node, ast.ImportFrom) for name in node.names
+        (node.module, name.name)
+        for node in nodes
+        if isinstance(node, ast.ImportFrom)
+        for name in node.names
     )
 
 

@@ -163,7 +163,7 @@ class Generator(Config):
 
     name: str
     parameters: ClassVar[Mapping[str, str]] = {}
-    equations: ClassVar[str] = ""
+    equations: ClassVar[str]
     scheme: ClassVar[str] = ""
     reference: ClassVar[str] = ""
     suffix: ClassVar[str] = ".nc"
@@ -225,6 +225,10 @@ class Generator(Config):
                     fix=nearest_name(key, list(self.parameters)) or "",
                 )
         return type(self)(**{**dict(self), **values})
+
+    def value_of(self, parameter: str) -> float:
+        """Return the value of a parameter."""
+        return float(getattr(self, parameter))
 
     def sample(
         self, parameters: Mapping[str, float], seed: int, *, measured: bool = True
@@ -375,7 +379,8 @@ class Generator(Config):
         from scitoolkit.io.fields import write_fields
 
         frames: Any = sample.frames
-        stated = {key: origin.settings[key] for key in self.parameters}
+        made = type(self).model_validate(dict(origin.settings))
+        stated: dict[str, Any] = {key: made.value_of(key) for key in made.parameters}
         stated |= {f"accuracy_{key}": value for key, value in origin.accuracy.items()}
         stated["missed"] = "; ".join(origin.missed)
         write_fields(frames.assign_attrs({**stated, ORIGIN: origin.text()}), path)

@@ -14,10 +14,10 @@ Step = Callable[[np.ndarray], np.ndarray]
 def etdrk4(linear: np.ndarray, dt: float, nonlinear: Step) -> Step:
     """Return a function that advances v' = linear v + nonlinear(v) by one time step.
 
-    The coefficients are computed by contour integrals.
+    The coefficients are computed by contour integrals, over half a circle for a real linear part.
 
     Args:
-        linear: diagonal of the linear part, real, of the shape of v.
+        linear: diagonal of the linear part, real or complex, of the shape of v.
         dt: time step.
         nonlinear: rest of the right-hand side.
 
@@ -28,13 +28,20 @@ def etdrk4(linear: np.ndarray, dt: float, nonlinear: Step) -> Step:
         >>> bool(np.isclose(step(np.ones(1))[0], np.exp(-0.1)))
         True
     """
-    circle = np.exp(1j * np.pi * (np.arange(CONTOUR_POINTS) + 0.5) / CONTOUR_POINTS)
+    half_circle = np.isrealobj(linear)
+    turn = np.pi if half_circle else 2 * np.pi
+    circle = np.exp(1j * turn * (np.arange(CONTOUR_POINTS) + 0.5) / CONTOUR_POINTS)
     z = dt * linear[..., None] + circle
     whole, half = np.exp(dt * linear), np.exp(dt * linear / 2)
-    q = dt * np.mean((np.exp(z / 2) - 1) / z, -1).real
-    f1 = dt * np.mean((-4 - z + np.exp(z) * (4 - 3 * z + z**2)) / z**3, -1).real
-    f2 = dt * np.mean((2 + z + np.exp(z) * (z - 2)) / z**3, -1).real
-    f3 = dt * np.mean((-4 - 3 * z - z**2 + np.exp(z) * (4 - z)) / z**3, -1).real
+
+    def mean(values: np.ndarray) -> np.ndarray:
+        average = np.mean(values, -1)
+        return average.real if half_circle else average
+
+    q = dt * mean((np.exp(z / 2) - 1) / z)
+    f1 = dt * mean((-4 - z + np.exp(z) * (4 - 3 * z + z**2)) / z**3)
+    f2 = dt * mean((2 + z + np.exp(z) * (z - 2)) / z**3)
+    f3 = dt * mean((-4 - 3 * z - z**2 + np.exp(z) * (4 - z)) / z**3)
 
     def step(v: np.ndarray) -> np.ndarray:
         n = nonlinear(v)

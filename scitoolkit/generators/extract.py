@@ -60,7 +60,8 @@ class Extract:
                 ) from None
             arrays[name] = values.to_numpy().astype(np.float32)
         for name, scale in self.parameters.items():
-            value = float(frames.attrs.get(name, getattr(generator, name, math.nan)))  # type: ignore[union-attr]
+            stated = frames.attrs.get(name)  # type: ignore[union-attr]
+            value = generator.value_of(name) if stated is None else float(stated)
             value = math.log10(value) if scale == "log" else value
             arrays[name] = np.full(self.shapes[name], value, np.float32)
         for name, shape in self.shapes.items():

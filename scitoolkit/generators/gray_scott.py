@@ -43,6 +43,7 @@ class GrayScott(SpectralGenerator):
 
     name: Literal["gray_scott"] = "gray_scott"
     space: ClassVar[int] = 2
+    chaotic: ClassVar[bool] = False
     unknowns: ClassVar[tuple[str, ...]] = ("a", "b")
     parameters: ClassVar[Mapping[str, str]] = {"feed": "1", "kill": "1"}
     equations: ClassVar[str] = (

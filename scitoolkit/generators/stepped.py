@@ -35,7 +35,7 @@ class SteppedGenerator(Generator):
     """
 
     space: ClassVar[int] = 1
-    chaotic: ClassVar[bool] = False
+    chaotic: ClassVar[bool]
 
     @abstractmethod
     def states(self, sample: Sample, seed: int) -> np.ndarray:

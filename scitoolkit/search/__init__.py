@@ -79,6 +79,7 @@ __all__ = [
     "DeepHyperEvaluator",
     "Evaluator",
     "EvaluatorConfig",
+    "GaussianProcessSearch",
     "History",
     "InProcess",
     "Limits",

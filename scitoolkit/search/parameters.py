@@ -411,14 +411,12 @@ def real(
         >>> 8e-4 < draws[500] < 1.25e-3
         True
     """
-    expected = None if prior is None else float(prior)
-    if _is_one_value(float(low), float(high)):
-        return Choice((float(low),), _read_when(when))
-    if step is None:
-        return Real(float(low), float(high), bool(log), _read_when(when), expected, float(spread))
-    return Grid(
-        float(low), float(high), float(step), bool(log), _read_when(when), expected, float(spread)
-    )
+    low, high = _float("low", low), _float("high", high)
+    if _is_one_value(low, high):
+        return Choice((low,), _read_when(when))
+    expected = None if prior is None else _float("prior", prior)
+    more = bool(log), _read_when(when), expected, _float("spread", spread)
+    return Real(low, high, *more) if step is None else Grid(low, high, _float("step", step), *more)
 
 
 def chain(nodes: int, choices: Sequence[Any], *, reach: int = 0, when: When | None = None) -> Chain:
@@ -460,7 +458,7 @@ def read_parameter(name: str, plain: Any) -> Parameter:
         if {"nodes", "choices"} <= keys <= {"nodes", "choices", "reach"}:
             nodes, reach = plain["nodes"], plain.get("reach", 0)
             return Chain(int(nodes), _read_list(plain["choices"], "choices"), int(reach), when)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, ConfigError) as error:
         raise ConfigError(
             f"{plain!r} does not describe a parameter ({error})", where=f"space.{name}"
         ) from None
@@ -481,7 +479,7 @@ def _number(plain: Mapping[str, Any], when: When) -> Parameter:
             raise ValueError(f"`{name}` is {plain[name]}, not a number")
     low, high, step = _whole(low), _whole(high), _whole(step)
     more: dict[str, Any] = {"log": bool(log), "when": when, "prior": plain.get("prior")}
-    more["spread"] = float(plain.get("spread", SPREAD))
+    more["spread"] = _float("spread", plain.get("spread", SPREAD))
     if isinstance(low, int) and isinstance(high, int) and (step is None or isinstance(step, int)):
         if high == low + 1 and not log:
             logger.warning(
@@ -489,7 +487,7 @@ def _number(plain: Mapping[str, Any], when: When) -> Parameter:
                 *(low, high, low, high, low),
             )
         return integer(low, high, step=1 if step is None else step, **more)
-    return real(float(low), float(high), step=step, **more)
+    return real(low, high, step=step, **more)
 
 
 def _read_list(value: Any, name: str) -> tuple[Any, ...]:
@@ -508,10 +506,17 @@ def _whole(number: Any) -> Any:
     return int(number) if isinstance(number, np.integer) else number
 
 
+def _float(name: str, value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise ConfigError(f"{name} is {value!r:.60}, not a number", where="real") from None
+
+
 def _is_one_value(low: Any, high: Any) -> bool:
     number = (int, float)
     plain = isinstance(low, number) and isinstance(high, number)
-    return plain and not isinstance(low, bool) and low == high and math.isfinite(low)
+    return plain and not isinstance(low, bool) and low == high and _is_finite(low)
 
 
 def _read_when(plain: Any) -> When:

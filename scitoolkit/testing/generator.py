@@ -44,7 +44,7 @@ class GeneratorContract:
     def test_parameters_are_fields_with_units(self, generator: Generator) -> None:
         """Every parameter that can be sampled is a float field with a unit."""
         for key, unit in generator.parameters.items():
-            assert isinstance(getattr(generator, key), float)
+            assert isinstance(generator.value_of(key), float)
             assert unit
         with pytest.raises(ConfigError, match="no_such"):
             generator.sample({"no_such": 1.0}, 0)

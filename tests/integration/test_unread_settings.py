@@ -37,6 +37,7 @@ CASES = [
     pytest.param("compress_snapshot/train.yaml", ["bound.value=2e-2"]),
     pytest.param("mesh_diffusion/train.yaml", ["split.validation=1", "split.test=1"]),
     pytest.param("kuramoto_sivashinsky/config.yaml", ["generator.cells=32", "draw.samples=2"]),
+    pytest.param("equations/config.yaml", ["generator.frames=3", "draw.samples=2", "processes=1"]),
     pytest.param("vlasov_landau/config.yaml", ["generator.duration=1", "generator.frames=3"]),
     pytest.param(
         "vlasov_two_stream/config.yaml",

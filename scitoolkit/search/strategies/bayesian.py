@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import PositiveInt
 
-from scitoolkit.core.errors import missing_extra
+from scitoolkit.core.errors import ConfigError, missing_extra
 from scitoolkit.search.parameters import Choice, Real, Stepped
 from scitoolkit.search.space import Codes, Space
 from scitoolkit.search.strategies.base import Feasible, Proposal, Strategy
@@ -65,6 +65,8 @@ class BayesianSearch(Strategy):
 
     def _ask(self) -> dict[str, Any]:
         """Return DeepHyper's next point; it is requested once per issued trial."""
+        if not self._named():  # DeepHyper needs a parameter with two values
+            return {}
         if self._asked is None:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -83,6 +85,8 @@ class BayesianSearch(Strategy):
         if trial.status == "done":
             loss = [-value for value in trial.values]
             result = loss[0] if len(loss) == 1 else loss
+        if not self._named():
+            return
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             self._optimizer.tell([(self._arguments(trial.codes), result)])
@@ -100,7 +104,11 @@ class BayesianSearch(Strategy):
             raise missing_extra("deephyper", "search", "the strategy `bayesian`") from None
         problem = HpProblem()
         for name, kind in self._named():
-            problem.add_hyperparameter(_range(kind), name)
+            try:
+                problem.add_hyperparameter(_range(kind), name)
+            except ValueError as error:
+                variable = list(self.space.variables)[int(name[1:])]
+                raise ConfigError(f"DeepHyper refuses it: {error}", where=variable) from None
         arguments: dict[str, Any] = {
             "acq_optimizer": "sampling",
             "acq_optimizer_kwargs": {"n_points": self.candidates},

@@ -10,7 +10,19 @@ from hypothesis import strategies as st
 
 from scitoolkit.core.config import ConfigProblems
 from scitoolkit.core.errors import ConfigError
-from scitoolkit.search import Search, Space, chain, choice, integer, real, spaces
+from scitoolkit.search import (
+    AgingEvolution,
+    BayesianSearch,
+    GaussianProcessSearch,
+    RandomSearch,
+    Search,
+    Space,
+    chain,
+    choice,
+    integer,
+    real,
+    spaces,
+)
 from scitoolkit.search.strategies.base import all_codes
 
 MIXED = Space(
@@ -218,3 +230,24 @@ def test_ranges_of_one_value_and_numbers_of_numpy():
 def test_a_range_of_two_integers_is_told(caplog):
     Space({"x": {"low": 0, "high": 1}})
     assert "write 0.0 for real numbers" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["low", "high", "step", "prior", "spread"])
+@pytest.mark.parametrize("value", ["a", {}, [1.0], 1j, 10**400], ids=lambda v: type(v).__name__)
+def test_bounds_that_are_no_numbers_are_refused(name, value):
+    numbers = {"low": 0.0, "high": 1.0, "prior": 0.5, name: value}
+    with pytest.raises(ConfigError, match=f"{name} is .* not a number"):
+        real(**numbers)
+    with pytest.raises(ConfigProblems, match=r"space\.p"):
+        Space({"p": numbers})
+    with pytest.raises(ConfigProblems):
+        Space({"p": integer(10**400, 10**400)})
+
+
+@pytest.mark.parametrize(
+    "strategy", [RandomSearch, lambda: AgingEvolution(4, 2), GaussianProcessSearch, BayesianSearch]
+)
+def test_a_space_of_one_configuration_is_searched(strategy):
+    space = {"x": real(0, 1, step=2), "y": integer(1, 2, step=5), "z": [3], "w": range(1)}
+    history = Search(space, lambda c: c["x"], strategy=strategy()).run(trials=5)
+    assert [t.configuration for t in history.done] == [{"x": 0.0, "y": 1, "z": 3, "w": 0}]
