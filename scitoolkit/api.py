@@ -297,6 +297,7 @@ def predict(
     device: str = "auto",
     *,
     forcing: Path | str | None = None,
+    times: str | None = None,
 ) -> Path:
     """Apply a run or surrogate to a file; `output` opens in xarray.
 
@@ -310,10 +311,12 @@ def predict(
         device: as for `evaluate`.
         forcing: file of inputs that change in time and that no step computes, aligned by time;
             `hold` keeps their last values.
+        times: times of the steps, separated by commas, for surrogates whose input is the length of
+            a step.
 
     Raises:
-        ConfigError: `steps`, `lead` or `forcing` for a surrogate that does not advance a state, or
-            started on several processes, and this prediction runs in one only.
+        ConfigError: `steps`, `lead`, `forcing` or `times` for a surrogate that does not advance a
+            state, or started on several processes, and this prediction runs in one only.
     """
     from scitoolkit.core.devices import inference_on
 
@@ -322,16 +325,16 @@ def predict(
     if not source.exists():
         raise DataError("no such file", where=str(source))
     with inference_on(device), _together(job, path, "predict", steps):
-        if steps is None and lead is None and forcing is None:
+        if steps is None and lead is None and forcing is None and times is None:
             job.predict(path, source, Path(output))
         elif isinstance(job, Stepper):
             drivers = None if forcing is None else Path(forcing)
-            job.predict_steps(path, source, Path(output), steps, lead, drivers)
+            job.predict_steps(path, source, Path(output), steps, lead, drivers, times)
         else:
             raise ConfigError(
-                "--steps, --lead and --forcing apply only to surrogates that advance a state",
+                "--steps, --lead, --forcing and --times are for surrogates that advance a state",
                 where=str(directory),
-                fix="leave out --steps, --lead and --forcing",
+                fix="leave out --steps, --lead, --forcing and --times",
             )
     return Path(output)
 

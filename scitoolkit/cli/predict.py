@@ -29,6 +29,9 @@ def command(
         Path | None,
         typer.Option(help="File of inputs that change in time, or `hold` for their last values."),
     ] = None,
+    times: Annotated[
+        str | None, typer.Option(help="Times of the steps, if their length is an input: 0.1,0.25")
+    ] = None,
     device: options.Device = "auto",
     nproc: options.NProc = 1,
     as_json: options.Json = False,
@@ -41,7 +44,7 @@ def command(
     if nproc > 1:
         api.check_processes(directory, nproc, "predict", steps)
         return options.relaunch(nproc)
-    path = api.predict(directory, source, output, steps, lead, device, forcing=forcing)
+    path = api.predict(directory, source, output, steps, lead, device, forcing=forcing, times=times)
     if not options.is_main_rank():
         return None
     if as_json:

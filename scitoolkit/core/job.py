@@ -238,11 +238,13 @@ class Stepper(Protocol):
         steps: int | None,
         lead: int | None,
         forcing: Path | None = None,
+        times: str | None = None,
     ) -> None:
         """Predict `steps` steps of `lead` samples beyond the last sample of a file.
 
         None means the configured value. With 0 steps, every sample is advanced once instead.
-        `forcing` holds inputs that change in time and that no step computes.
+        `forcing` holds inputs that change in time and that no step computes; `times` are those of
+        the steps, where their length is an input.
         """
 
 

@@ -25,7 +25,7 @@ from scitoolkit.emulation.models.padding import Padding
 from scitoolkit.emulation.spatial.strategy import EmulationTrainingConfig
 from scitoolkit.emulation.start_config import EmulatorStart
 from scitoolkit.emulation.stream_config import StreamConfig, refuse_generator
-from scitoolkit.emulation.variables import LEAD
+from scitoolkit.emulation.variables import LEAD, STEP
 from scitoolkit.io.campaign.split import CampaignSplit
 
 FEWEST_MEMBERS = 2
@@ -67,6 +67,8 @@ class DataConfig(Config):
             window crosses.
         select: {dim: value of the entry to read}, a level or a member: `{level: 500}`.
         levels: whether the vertical dim is a dim of the grid, or each level of it is a channel.
+        time_steps: whether samples are equally far apart in time, or the time from each sample to
+            the next is an `input` of the emulator, `step` (in seconds for dates).
         area_weights: weigh cells by their area on the sphere in losses, scores, means, guards and
             quantities if a coordinate is a latitude by CF; with `false` by widths in its unit.
         on_error: `skip` leaves out simulations that cannot be read, that differ from the others in
@@ -96,6 +98,7 @@ class DataConfig(Config):
     gaps: Literal["refuse", "split"] = "refuse"
     select: dict[str, float] = Field(default_factory=dict)
     levels: Literal["dim", "channels"] = "dim"
+    time_steps: Literal["even", "input"] = "even"
     area_weights: bool = True
     on_error: Literal["raise", "skip"] = "raise"
     allow_suspect: bool = False
@@ -126,6 +129,7 @@ class DataConfig(Config):
             "levels",
             "on_error",
             "mask",
+            "time_steps",
         )
         refuse_generator(self.generator, self.draw, self.stream, [*self.parameters])
         return self
@@ -145,6 +149,13 @@ class DataConfig(Config):
             raise ValueError(f"parameters names one twice: {self.parameters}")
         if self.history > 1 and (self.lead == 0 or not set(self.inputs) & set(self.outputs)):
             raise ValueError("history needs lead >= 1 and an output that is also an input")
+        if self.time_steps == "input":
+            if self.lead == 0 or self.leads or self.history > 1:
+                raise ValueError("time_steps: input needs lead >= 1, history: 1 and no leads")
+            if taken := {STEP} & {*self.inputs, *self.outputs, *self.parameters}:
+                raise ValueError(
+                    f"with time_steps: input, {taken.pop()!r} must not be a variable's name"
+                )
         if self.leads:
             if len(set(self.leads)) < max(len(self.leads), 2) or self.lead not in self.leads:
                 raise ValueError(

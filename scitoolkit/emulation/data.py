@@ -16,7 +16,16 @@ from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.units import same_unit
 from scitoolkit.emulation.config import DataConfig
-from scitoolkit.emulation.variables import AREA, LATITUDE, LONGITUDE, Layout, areas_in, read_layout
+from scitoolkit.emulation.step_input import require_trained_steps, times_of, with_steps
+from scitoolkit.emulation.variables import (
+    AREA,
+    LATITUDE,
+    LONGITUDE,
+    STEP,
+    Layout,
+    areas_in,
+    read_layout,
+)
 from scitoolkit.io.campaign import Campaign, Options, open_campaign
 from scitoolkit.io.campaign.layouts import TIME
 from scitoolkit.io.campaign.mask import MISSING, pack
@@ -93,13 +102,7 @@ class Data:
     @cached_property
     def row_times(self) -> np.ndarray | None:
         """Decoded times of all samples, (samples,); None if a file has none."""
-        segments, options = self.campaign.segments, self.campaign.options
-        parts = [segments.times(k, options) for k in range(len(segments.count))]
-        known = [part.values for part in parts if part is not None]
-        if len(known) < len(parts) or len({values.dtype.kind for values in known}) > 1:
-            return None
-        times = np.concatenate(known)
-        return times if len(times) == self.num_samples else None
+        return times_of(self.campaign)
 
     @cached_property
     def rows(self) -> dict[str, Rows]:
@@ -215,9 +218,10 @@ def open_data(
         config.pattern,
         config.lead,
         config.on_error,
-        config.gaps,
+        "allow" if config.time_steps == "input" else config.gaps,
         config.select or None,
         config.levels,
+        "any" if config.time_steps == "input" else "same",
     )
     variables = [*config.inputs, *config.outputs]
     stated = [] if config.mask in (None, MISSING) else [config.mask]
@@ -225,6 +229,8 @@ def open_data(
     if config.mask is not None:
         campaign = with_mask(campaign, config.mask, variables)
     campaign = with_parameters(campaign, config.parameter_scales, config.parameter_table)
+    if config.time_steps == "input":
+        campaign = with_steps(campaign, config.lead)
     files = campaign.files
     where = str(files[0]) if len(files) == 1 else f"{files[0]} and {len(files) - 1} more"
     dataset = campaign.template()
@@ -266,7 +272,7 @@ def _layout(
     )
     layout = read_layout(
         dataset,
-        [*inputs, *campaign.parameters],
+        [*inputs, *campaign.parameters, *campaign.row_values],
         outputs,
         config.sample_dim,
         grid=grid,
@@ -274,6 +280,8 @@ def _layout(
         where=where,
     )
     layout = layout.with_history(config.history).with_leads(config.leads)
+    if campaign.row_values:
+        layout = replace(layout, step=None)
     if campaign.mask is not None:
         valid = campaign.mask.along(tuple(layout.grid))
         assert valid is not None  # `with_mask` took the same grid
@@ -287,10 +295,11 @@ def accepts(config: DataConfig) -> Accepts:
     Variables that a use does not read, such as the outputs in a prediction, may be missing: opening
     the files refuses a missing one that it reads, and `matched` compares grids.
     """
+    anyhow = config.lead == 0 or config.time_steps == "input"
     return Accepts(
         grid="any",
-        step="any" if config.lead == 0 else "same",
-        uneven=config.lead == 0,
+        step="any" if anyhow else "same",
+        uneven=anyhow,
         optional="any",
         convert=config.mask is None,
     )
@@ -320,7 +329,8 @@ def matched(
         data: of the emulator's variables.
         config: the data section.
         like: layout of the emulator.
-        warn: whether to warn of parameters outside the range of the training.
+        warn: whether the data are others than the job's: parameters outside the range of the
+            training are told, steps outside it refused.
         compare_step: whether to compare steps as bare numbers, without facts of the training.
 
     Raises:
@@ -331,6 +341,8 @@ def matched(
         # Windows are read in the order of the layout: that of the training.
         layout = _layout(config, data.campaign, data.dataset, list(like.grid), data.where)
     _require_like(layout, like, data.where, compare_step=compare_step)
+    if warn and like.step_range is not None and STEP in data.campaign.row_values:
+        require_trained_steps(data, like.step_range, config.lead)
     if warn:
         _warn_outside(data.campaign, like)
     return replace(data, layout=layout)

@@ -74,6 +74,7 @@ def open_drivers(
             "lead": 0,
             "leads": [],
             "history": 1,
+            "time_steps": "even",
             "gaps": "split",
             "mask": mask,
             "grid": None,

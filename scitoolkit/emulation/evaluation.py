@@ -27,7 +27,7 @@ from scitoolkit.emulation.rollout import (
     rollout,
     step_once,
 )
-from scitoolkit.emulation.variables import Layout
+from scitoolkit.emulation.variables import STEP, Layout
 from scitoolkit.io.facts import is_dates
 
 log = get_logger(__name__)
@@ -149,6 +149,14 @@ class Evaluation:
             return None
         return RegionalScores(regions, [v.name for v in self.layout.outputs if v.is_field])
 
+    def _lengths(self, start: int, steps: int) -> list[float] | None:
+        """Return the lengths of the step to a sample and of those after it; None if even."""
+        lengths = self.data.campaign.row_values.get(STEP)
+        if lengths is None:
+            return None
+        rows = start + self.lead * np.arange(-1, steps)
+        return [float(value) for value in lengths[rows]]
+
     def normal(self, sample: int) -> Frames | None:
         """Return the climatology at the time of a sample; None without one."""
         if self.climatology is None:
@@ -228,7 +236,9 @@ class Evaluation:
                 forecasts[PERSISTENCE] = now
                 if sample - self.lead >= block.start:
                     before = self.frame(sample - self.lead)
-                    forecasts[LINEAR] = next(linear_extrapolation(before, now, 1))
+                    forecasts[LINEAR] = next(
+                        linear_extrapolation(before, now, 1, self._lengths(sample, 1))
+                    )
             for name in self.outputs:
                 value, weights = truth[name].astype(np.float64), self.weights[name]
                 moments[name].append([(value * weights).mean(), (value**2 * weights).mean()])
@@ -303,7 +313,9 @@ class Evaluation:
         is_first = start == self.blocks[0].start
         baselines: dict[str, Iterator[Frames]] = {PERSISTENCE: persistence(first, length)}
         if start - lead >= block.start:
-            baselines[LINEAR] = linear_extrapolation(self.frame(start - lead), first, length)
+            baselines[LINEAR] = linear_extrapolation(
+                self.frame(start - lead), first, length, self._lengths(start, length)
+            )
         own = rollout(
             self.emulator,
             self.inputs(start),

@@ -46,11 +46,12 @@ class EmulationJob(SurrogateJob):
         steps: int | None,
         lead: int | None,
         forcing: Path | None = None,
+        times: str | None = None,
     ) -> None:
         """Predict `steps` steps after the last sample of a file; with 0, map every sample."""
         from scitoolkit.emulation.prediction import predict_file
 
-        predict_file(self._trained(directory), source, output, steps, lead, forcing)
+        predict_file(self._trained(directory), source, output, steps, lead, forcing, times)
 
     def _trained(self, directory: Path) -> Trained:
         from scitoolkit.surrogate import load

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from scitoolkit.emulation.models.padding import AnyPadding as Padding
 from scitoolkit.emulation.models.padding import SharedDim
 from scitoolkit.emulation.models.transport import transport
-from scitoolkit.emulation.variables import Layout, cell_widths
+from scitoolkit.emulation.variables import STEP, Layout, cell_widths
 
 VECTOR_CHANNELS = 32
 """Largest number of channels of vector inputs; longer vectors are projected to this number."""
@@ -101,6 +101,8 @@ class NormalizedNetwork(nn.Module):
         self.source: list[int] = [
             names.index(v.name) if residual and v.name in names else -1 for v in layout.outputs
         ]
+        # A change is proportional to a short step: the network learns its rate.
+        self.step_in: int = names.index(STEP) if residual and STEP in names else -1
         size_in = sum(v.size for v in layout.inputs)
         size_out = sum(v.size for v in layout.outputs)
         for name, size in (("mean", size_in), ("out_mean", size_out)):
@@ -183,9 +185,12 @@ class NormalizedNetwork(nn.Module):
         out: list[Tensor | None] = [None] * len(self.layout.outputs)
         starts = np.cumsum([0, *(v.size for v in self.layout.outputs)]).tolist()
         carried = self._carried(inputs, channels)
+        relative = self.relative_step(inputs[self.step_in]) if self.step_in >= 0 else None
         for channel, i in enumerate(self.fields_out):
             at = starts[i]
             value = channels[:, channel] * self.out_scale[at] + self.out_mean[at]
+            if relative is not None and i in carried:
+                value = value * relative.view(-1, *([1] * self.space))
             out[i] = self.hide(value + carried[i] if i in carried else value)
         if self.vectors_out:
             first_vector = len(self.fields_out) + len(carried) * self.space * self.transports
@@ -200,8 +205,23 @@ class NormalizedNetwork(nn.Module):
                     -1, *variable.shape
                 )
                 first += variable.size
+                if relative is not None and self.source[i] >= 0:
+                    value = value * relative.view(-1, *([1] * len(variable.shape)))
                 out[i] = value + inputs[self.source[i]] if self.source[i] >= 0 else value
         return tuple(out)  # type: ignore[arg-type]
+
+    def relative_step(self, step: Tensor) -> Tensor:
+        """Return steps relative to the mean step of the training, (B,)."""
+        mean = self._select(self.mean, [self.step_in])
+        return step.reshape(-1) / torch.where(mean > 0, mean, torch.ones_like(mean))
+
+    @property
+    def changes(self) -> set[str]:
+        """Names of the outputs whose change over the step is learned relative to its length."""
+        if self.step_in < 0:
+            return set()
+        pairs = zip(self.layout.outputs, self.source, strict=True)
+        return {variable.name for variable, source in pairs if source >= 0}
 
     def _carried(self, inputs: Sequence[Tensor], channels: Tensor) -> dict[int, Tensor]:
         """Return {output: the input that its change is added to}, transported if configured."""

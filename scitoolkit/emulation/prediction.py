@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -28,8 +28,9 @@ from scitoolkit.emulation.rollout import (
 )
 from scitoolkit.emulation.spatial.joined import over_processes
 from scitoolkit.emulation.stages import EmulationStages
+from scitoolkit.emulation.step_input import numbers_of, times_from, within
 from scitoolkit.emulation.transfer import on_grid
-from scitoolkit.emulation.variables import Layout
+from scitoolkit.emulation.variables import STEP, Layout
 from scitoolkit.io.calendar_steps import times_after
 from scitoolkit.io.facts import is_dates
 from scitoolkit.io.parts import PART_BYTES, Parts, identity, ranges
@@ -50,6 +51,7 @@ def predict_file(
     steps: int | None = None,
     lead: int | None = None,
     forcing: Path | None = None,
+    times: str | None = None,
 ) -> Path:
     """Apply an emulator to a file.
 
@@ -68,10 +70,12 @@ def predict_file(
         lead: samples of a step, for an emulator of several leads; `data.lead` unless given.
         forcing: file of the inputs that change in time and that no step computes, at the times of
             all steps but the first; HOLD holds their last values.
+        times: times of the steps, separated by commas, for an emulator whose input is the length
+            of a step; by default equal steps like those of the file.
 
     Raises:
-        ConfigError: a lead outside the range of training, or inputs that change in time without
-            `forcing`.
+        ConfigError: a lead or a step outside the range of training, or inputs that change in time
+            without `forcing`.
         DataError: a forcing without one of the times, parts of another prediction exist, the grid
             of the file is not supported, or the output cannot be written.
         NumericalError: the rollout is not finite.
@@ -101,11 +105,17 @@ def predict_file(
             allowed=f"more than {config.data.samples_before}: data.history is "
             f"{config.data.history}",
         )
+    ahead = None if times is None else _stated_times(emulator.layout, data, times, steps)
+    if ahead is not None:
+        steps = len(ahead)
     steps = config.rollout.predict if steps is None else steps
     rolled = is_rolled(config, emulator.layout, steps)
     drivers: Drivers | None = None
     try:
-        drivers = _drivers(trained, data, forcing, steps, lead) if rolled else None
+        if ahead is None:
+            ahead = _future(data, steps, lead)
+        lengths = _step_lengths(emulator.layout, data, ahead) if rolled else None
+        drivers = _drivers(trained, data, forcing, ahead) if rolled else None
         if forcing is not None and not rolled:
             raise ConfigError(
                 "every sample is mapped by itself",
@@ -116,15 +126,13 @@ def predict_file(
         if config.training.divides_fields:
             emulator = over_processes(emulator, config)
         before = config.data.samples_before
-        first, times = (
-            (0, _future(data, steps, lead)) if rolled else (before, _valid(data, lead)[before:])
-        )
+        first, outputs_at = (0, ahead) if rolled else (before, _valid(data, lead)[before:])
         variables = _variables(emulator.layout)
         if rolled and intervals is not None:
             variables |= _bounds_of(variables, intervals)
         pieces = [
             range(first + r.start, first + r.stop)
-            for r in ranges(len(times), _samples_of_a_part(variables, data))
+            for r in ranges(len(outputs_at), _samples_of_a_part(variables, data))
         ]
         parts = Parts(
             Path(output),
@@ -133,7 +141,7 @@ def predict_file(
                 "model": trained.folder.digest(),
                 "file": identity(source),
                 "first": first,
-                "samples": len(times),
+                "samples": len(outputs_at),
                 "lead": lead,
                 "rolled": rolled,
                 "intervals": intervals is not None,
@@ -146,7 +154,8 @@ def predict_file(
         )
         work: Callable[[int], dict[str, np.ndarray]]
         if rolled:
-            work = _RolledParts(emulator, config, data, pieces, parts, intervals, lead, drivers)
+            forced = None if drivers is None and lengths is None else _Forced(drivers, lengths)
+            work = _RolledParts(emulator, config, data, pieces, parts, intervals, lead, forced)
         else:
             work = _MappedParts(emulator, data, pieces, lead)
         divided = not rolled and not config.training.divides_fields
@@ -155,7 +164,7 @@ def predict_file(
                 stream_fields(
                     _samples(parts, emulator.layout),
                     variables,
-                    _coordinates(emulator, data, times),
+                    _coordinates(emulator, data, outputs_at),
                     emulator.layout.sample_dim,
                     output,
                 )
@@ -168,7 +177,7 @@ def predict_file(
 
 
 def _drivers(
-    trained: Trained, data: Data, forcing: Path | None, steps: int, lead: int
+    trained: Trained, data: Data, forcing: Path | None, ahead: np.ndarray
 ) -> Drivers | None:
     """Return the forcing of a rollout; refuse to hold inputs that change in time unasked."""
     config, layout = trained.config, trained.model.layout
@@ -180,12 +189,12 @@ def _drivers(
         names = [n for n in config.data.inputs if not set(data.campaign.names[n]) <= computed]
         if not names:
             raise ConfigError("every input is computed by a step", where="predict --forcing")
-        times = np.concatenate([data.times[-1:], _future(data, max(steps - 1, 0), lead)])
+        times = np.concatenate([data.times[-1:], ahead[:-1]])
         drivers = open_drivers(trained, forcing, names, data, times)
         channels = set(drivers.data.layout.variables)
     try:
         left = [name for name in held if name not in channels]
-        require_held(left, data.where, steps, hold=hold)
+        require_held(left, data.where, len(ahead), hold=hold)
     except ConfigError:
         if drivers is not None:
             drivers.data.close()
@@ -202,6 +211,42 @@ def _opened(trained: Trained, source: Path) -> Data:
     return matched(data, section, like, warn=True, compare_step=trained.facts is None)
 
 
+def _stated_times(layout: Layout, data: Data, times: str, steps: int | None) -> np.ndarray:
+    """Return the times of a prediction that the user states."""
+    if layout.step_range is None:
+        raise ConfigError(
+            "the length of a step is no input of the emulator",
+            where="predict --times",
+            fix="--steps; or train with data.time_steps=input on uneven steps",
+        )
+    ahead = times_from(times, data.times[-1:])
+    if steps is not None and steps != len(ahead):
+        raise ConfigError(f"{steps} steps and {len(ahead)} times", where="predict --times")
+    return ahead
+
+
+def _step_lengths(layout: Layout, data: Data, ahead: np.ndarray) -> np.ndarray | None:
+    """Return the length of each step in the unit of the training; None if it is no input.
+
+    Raises:
+        ConfigError: a length outside the range of the training.
+    """
+    if layout.step_range is None or not len(ahead):
+        return None
+    factor, offset = data.lines.get(STEP, (1.0, 0.0))
+    lengths = np.diff(numbers_of(np.concatenate([data.times[-1:], ahead]))) * factor + offset
+    wrong = ~within(lengths, layout.step_range)
+    if wrong.any():
+        low, high = layout.step_range
+        raise ConfigError(
+            f"a step of {lengths[np.argmax(wrong)]:g} to {ahead[np.argmax(wrong)]}",
+            where="predict --times",
+            allowed=f"steps from {low:g} to {high:g}, as in the training",
+            fix="intermediate times, or training on such steps",
+        )
+    return lengths
+
+
 def is_rolled(config: EmulationConfig, layout: Layout, steps: int | None) -> bool:
     """Return whether a prediction is a rollout."""
     steps = config.rollout.predict if steps is None else steps
@@ -210,7 +255,9 @@ def is_rolled(config: EmulationConfig, layout: Layout, steps: int | None) -> boo
 
 def _held_forcings(config: EmulationConfig, layout: Layout, data: Data) -> list[str]:
     """Return the inputs that no step computes, no parameters, that change in time in the data."""
-    computed = {v.name for v in layout.outputs} | set(config.data.parameters)
+    computed = {v.name for v in layout.outputs} | {*config.data.parameters}
+    if layout.step_range is not None:
+        computed.add(STEP)
     names = [
         v.name for v in layout.inputs if v.name not in computed and v.name in data.layout.variables
     ]
@@ -305,6 +352,24 @@ def _inputs_only(config: EmulationConfig) -> DataConfig:
     )
 
 
+@dataclass(frozen=True)
+class _Forced:
+    """Inputs that no step computes, at the beginning of each step: drivers, and its length."""
+
+    drivers: Drivers | None
+    lengths: np.ndarray | None
+
+    def __call__(self, step: int) -> dict[str, np.ndarray]:
+        driven = {} if self.drivers is None else self.drivers(step)
+        return driven | self.length(step)
+
+    def length(self, step: int) -> dict[str, np.ndarray]:
+        """Return the length of a step as an input; nothing if it is none."""
+        if self.lengths is None:
+            return {}
+        return {STEP: np.asarray(self.lengths[step], np.float32)}
+
+
 class _MappedParts:
     """Outputs of the samples of a part, called with its number; samples are the first dim."""
 
@@ -334,13 +399,15 @@ class _RolledParts:
         parts: Parts,
         intervals: Intervals | None,
         lead: int,
-        drivers: Drivers | None = None,
+        forced: _Forced | None = None,
     ) -> None:
         self._emulator, self._intervals = emulator, intervals
         self._pieces, self._parts = pieces, parts
         jitter = None if intervals is not None else jitter_of(config, emulator.layout)
         first = data.inputs(data.num_samples - 1, emulator.layout, lead)
-        self._running = Rollout(emulator, first, drivers, jitters=copies(jitter, emulator))
+        if forced is not None:
+            first |= forced.length(0)
+        self._running = Rollout(emulator, first, forced, jitters=copies(jitter, emulator))
         self._next = 0
         if intervals is not None and pieces[-1].stop > intervals.steps:
             log.warning(
@@ -393,6 +460,9 @@ def _valid(data: Data, lead: int) -> np.ndarray:
     times = data.times
     if not lead or len(times) < 2:
         return times
+    if STEP in data.campaign.row_values:
+        rise = (times[-1] - times[-2]) * np.arange(1, lead + 1)
+        return np.concatenate([times[lead:], times[-1] + rise])
     return times + lead * (times[-1] - times[-2])
 
 
@@ -405,5 +475,9 @@ def _coordinates(emulator: AnyEmulator, data: Data, times: np.ndarray) -> xr.Dat
         original = data.dataset[dim]
         out[dim].attrs.update(original.attrs)
         kept = {k: v for k, v in original.encoding.items() if k in ("units", "calendar")}
+        if emulator.layout.step_range is not None and is_dates(times):
+            kept["dtype"] = np.dtype(
+                np.float64
+            )  # uneven times are no whole numbers of the file's unit
         out[dim].encoding.update(kept)
     return out

@@ -213,10 +213,21 @@ def persistence(first: Frames, steps: int) -> Iterator[Frames]:
         yield first
 
 
-def linear_extrapolation(before: Frames, first: Frames, steps: int) -> Iterator[Frames]:
-    """Yield linear extrapolations of the last two frames."""
+def linear_extrapolation(
+    before: Frames, first: Frames, steps: int, lengths: Sequence[float] | None = None
+) -> Iterator[Frames]:
+    """Yield linear extrapolations of the last two frames.
+
+    Args:
+        before: the frame before the first.
+        first: the first frame.
+        steps: number of steps.
+        lengths: (1 + steps) length of the step before the first frame, and of each step after it;
+            equal ones unless given.
+    """
     for step in range(1, steps + 1):
-        yield {n: first[n] + step * (first[n] - before[n]) for n in first}
+        times = step if lengths is None else sum(lengths[1 : step + 1]) / lengths[0]
+        yield {n: first[n] + times * (first[n] - before[n]) for n in first}
 
 
 def _batch(values: np.ndarray) -> Tensor:

@@ -44,6 +44,7 @@ from scitoolkit.emulation.spatial.joined import over_processes
 from scitoolkit.emulation.spatial.slab_training import Slab
 from scitoolkit.emulation.starting import open_with_replay, start_from, trained_members
 from scitoolkit.emulation.statistics import Found, find_leads, find_statistics, guarded_scales
+from scitoolkit.emulation.step_input import range_of
 from scitoolkit.emulation.streaming import drawn_ranges, files_of, make_files, stream_loader
 from scitoolkit.emulation.symmetries import Symmetries
 from scitoolkit.emulation.task import EmulationTask, cell_weights
@@ -132,6 +133,9 @@ class EmulationStages(Stages):
         if config.data.generator is not None:
             ranges |= drawn_ranges(config)
         data.layout = replace(data.layout, parameter_ranges=ranges, cell_widths=trained_widths)
+        if data.campaign.row_values:
+            steps = range_of(data, _ranges(rows), config.data.lead)
+            data.layout = replace(data.layout, step_range=steps)
         return {"layout": data.layout.to_json()}
 
     def build(

@@ -14,7 +14,7 @@ from scitoolkit.emulation.config import RolloutConfig
 from scitoolkit.emulation.emulator import Emulator
 from scitoolkit.emulation.leads import Leads
 from scitoolkit.emulation.symmetries import Symmetries
-from scitoolkit.emulation.variables import Layout
+from scitoolkit.emulation.variables import STEP, Layout
 
 
 class EmulationTask:
@@ -166,10 +166,15 @@ class EmulationTask:
             v.name: s for v, s in zip(self.model.learned, self.model.output_scales(), strict=True)
         } | {name: torch.tensor([s]) for name, s in self._guarded.items()}
         known = {v.name: v for v in self.layout.outputs}
+        changes = self.model.advance.changes
         for variable, scale in ((known[name], s) for name, s in scales.items()):
             value = values[variable.name]
             scale = scale.to(value.device) * growth.get(variable.name, 1.0)
             error = value - batch[variable.name][:, step]
+            if variable.name in changes:
+                # Errors of short steps count as much as those of long ones.
+                relative = self.model.advance.relative_step(batch[STEP][:, step - 1])
+                error = error / relative.view(-1, *([1] * (error.ndim - 1)))
             if variable.is_field:
                 out.append(((error / scale) ** 2 * self.weights.to(error.device)).mean())
             else:

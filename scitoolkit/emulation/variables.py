@@ -20,6 +20,8 @@ from scitoolkit.io.campaign.mask import unpack
 MAX_GRID_DIMS = 3
 LEAD = "lead"
 """Name of the input that holds the lead, in samples, of an emulator of several leads."""
+STEP = "step"
+"""Name of the input that holds the time from a sample to the next, if steps are uneven."""
 AREA = "@area"
 """Coordinate of an opened dataset that holds the areas of cells on a sphere."""
 LATITUDE, LONGITUDE = "@latitude", "@longitude"
@@ -109,6 +111,7 @@ class Layout:
         leads: leads in samples of an emulator of several leads, else empty.
         cell_widths: {dim: (least, largest) mean width of cells in the training split}, for dims
             along which simulations differ.
+        step_range: (least, largest) step in the training split, if the step is an input.
         areas: areas of the cells of a grid on a sphere; None if cells have no latitude.
     """
 
@@ -123,6 +126,7 @@ class Layout:
     leads: tuple[int, ...] = ()
     cell_widths: dict[str, tuple[float, float]] = field(default_factory=dict)
     areas: CellAreas | None = None
+    step_range: tuple[float, float] | None = None
 
     @property
     def state(self) -> tuple[str, ...]:
@@ -239,10 +243,15 @@ class Layout:
             return Variable(**lists)
 
         parts = {k: tuple(variable(e) for e in values[k]) for k in ("inputs", "outputs")}
-        areas = values.get("areas")
+        areas, steps = values.get("areas"), values.get("step_range")
         if areas is not None:
             areas = CellAreas(tuple(areas["dims"]), areas["values"], areas["latitudes"])
-        return cls(**{**values, **parts, "leads": tuple(values.get("leads", ())), "areas": areas})
+        further = {
+            "leads": tuple(values.get("leads", ())),
+            "areas": areas,
+            "step_range": None if steps is None else (float(steps[0]), float(steps[1])),
+        }
+        return cls(**{**values, **parts, **further})
 
 
 def earlier_name(name: str, age: int) -> str:

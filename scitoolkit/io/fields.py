@@ -145,10 +145,12 @@ def write_fields(dataset: xr.Dataset, path: PathLike) -> Path:
 
 
 def encoded_times(dataset: xr.Dataset) -> xr.Dataset:
-    """Return the dataset without encoding, except units and calendar of times."""
+    """Return the dataset without encoding, except units, calendar and float64 of times."""
     plain = dataset.drop_encoding()
     for name, variable in dataset.variables.items():
         kept = {k: v for k, v in variable.encoding.items() if k in ("units", "calendar")}
+        if variable.encoding.get("dtype") == np.float64:  # parts of the unit; float32 is coarse
+            kept["dtype"] = np.dtype(np.float64)
         plain[name].encoding.update(kept if is_time(variable) else {})
     return plain
 

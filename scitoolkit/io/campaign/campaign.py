@@ -61,6 +61,7 @@ class Campaign:
         layout: name of the layout.
         skipped: {skipped simulation or file: reason}.
         parameters: {channel of a parameter: value per simulation}.
+        row_values: {channel that files do not hold: value per row}.
         mask: cells with values; None if all cells have values.
     """
 
@@ -74,6 +75,12 @@ class Campaign:
     skipped: dict[str, str] = field(default_factory=dict)
     parameters: dict[str, np.ndarray] = field(default_factory=dict)
     mask: Mask | None = None
+    row_values: dict[str, np.ndarray] = field(default_factory=dict)
+
+    @property
+    def unstored(self) -> set[str]:
+        """The channels whose values no array of the files holds."""
+        return {*self.parameters, *self.row_values}
 
     def _repr_html_(self) -> str:
         """Return numbers of simulations, rows and files, and the channels, for a notebook."""

@@ -44,6 +44,7 @@ class Options:
         on_error: `skip` skips simulations that cannot be read or do not match the others.
         gaps: what missing times within a simulation do: `refuse` it, `split` it into stretches
             that no window crosses, or nothing (`allow`), for a reader that knows where they are.
+        steps: whether all simulations must have the `same` time step.
         select: {dim: value of the entry to read}, a level or a member; the number of the entry
             where the dim has no coordinate.
         levels: whether the vertical dim is a dim of the grid, or its entries are `channels`.
@@ -59,6 +60,7 @@ class Options:
     gaps: Literal["refuse", "split", "allow"] = "refuse"
     select: Mapping[str, float] | None = None
     levels: Literal["dim", "channels"] = "dim"
+    steps: Literal["same", "any"] = "same"
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ def _first_rows(campaign: Campaign) -> list[tuple[Channel, np.ndarray]]:
     return [
         (c, np.isfinite(sets[path].channel(sets[path].members([0], 0, 1)[0], c)[0]))
         for path, channels in campaign.arrays.items()
-        if path not in campaign.parameters
+        if path not in campaign.unstored
         for c in channels
     ]
 

@@ -114,7 +114,7 @@ def keys_of(campaign: Campaign, pieces: Sequence[Piece], question: Question) -> 
     arrays = {
         p: [list(c.components) for c in found]
         for p, found in campaign.arrays.items()
-        if p not in campaign.parameters
+        if p not in campaign.unstored
     }
     mask = "" if campaign.mask is None else campaign.mask.digest
     common = repr([_VERSION, arrays, question, campaign.options.dims, mask])
@@ -144,6 +144,10 @@ def keys_of(campaign: Campaign, pieces: Sequence[Piece], question: Question) -> 
                     (n, float(v[campaign.index.simulation[piece.segment]]))
                     for n, v in campaign.parameters.items()
                 ],
+                *(
+                    hashlib.sha256(v[start : piece.last].tobytes()).hexdigest()
+                    for v in campaign.row_values.values()
+                ),
             ]
         )
         keys.append(hashlib.sha256(text.encode()).hexdigest())

@@ -288,13 +288,18 @@ class ParameterRows(RowSet):
 
     def __init__(self, campaign: Campaign, name: str) -> None:
         index = campaign.index
-        self.name, self.index, self.values = name, index, campaign.parameters[name]
+        self.name, self.index = name, index
+        self.values = self.values_of(campaign)
         self.bounds, self.row_shape = index.rows, ()
         self.dtype, self.row_nbytes, self.units = np.dtype(np.float64), 8, ""
         self.unit_rows = self.chunk_rows = np.ones(len(index.rows) - 1, np.int64)
         self.readers = []
         self.packings = [Packing(self.dtype)]
         self._reader = _NoFile(name, index.num_rows)
+
+    def values_of(self, campaign: Campaign) -> np.ndarray:
+        """Return the value of each simulation."""
+        return campaign.parameters[self.name]
 
     def reader(self, file: int) -> _NoFile:  # type: ignore[override]
         """Return a placeholder with the layout of the rows."""
@@ -324,6 +329,23 @@ class ParameterRows(RowSet):
     def counters(self) -> list[Counter]:
         """Return no counters: no file is read."""
         return []
+
+
+class RowValues(ParameterRows):
+    """Rows of a number that differs from row to row and that no file holds."""
+
+    def values_of(self, campaign: Campaign) -> np.ndarray:
+        """Return the value of each row."""
+        return campaign.row_values[self.name]
+
+    def read_into(self, first: int, last: int, wanted: np.ndarray, out: np.ndarray) -> None:
+        """Write the values of the rows `wanted` into `out`."""
+        out[...] = self.values[wanted]
+
+    def members(self, segments: Sequence[int], first: int, last: int) -> np.ndarray:
+        """Return the same rows of some segments, (segments, rows)."""
+        starts = self.index.rows[list(segments)]
+        return np.asarray(self.values[starts[:, None] + np.arange(first, last)])
 
 
 class _NoFile:

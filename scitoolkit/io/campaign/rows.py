@@ -18,7 +18,7 @@ from scitoolkit.io.campaign.campaign import Campaign
 from scitoolkit.io.campaign.channels import Channel
 from scitoolkit.io.campaign.headers import Stored
 from scitoolkit.io.campaign.layouts import COMPONENT, SIMULATION, TIME, Array
-from scitoolkit.io.campaign.parameters import ParameterRows
+from scitoolkit.io.campaign.parameters import ParameterRows, RowValues
 from scitoolkit.io.campaign.segments import Segments
 from scitoolkit.io.campaign.turns import Turn
 from scitoolkit.io.coordinates import READ_ERRORS
@@ -485,11 +485,12 @@ def row_sets(campaign: Campaign, box: Mapping[str, slice] | None = None) -> dict
         campaign: the campaign.
         box: {dim: slice to read}; whole rows by default.
     """
-    stored = [path for path in campaign.arrays if path not in campaign.parameters]
+    stored = [path for path in campaign.arrays if path not in campaign.unstored]
     files = OpenFiles(campaign.segments, stored)
     return {
         **{path: CampaignRows(campaign, path, files, box) for path in stored},
         **{name: ParameterRows(campaign, name) for name in campaign.parameters},
+        **{name: RowValues(campaign, name) for name in campaign.row_values},
     }
 
 

@@ -233,7 +233,8 @@ def find_segments(
     # In this order: a simulation with a missing file would be refused for its step, and copies
     # are compared only among what is left.
     _without_incomplete(grouped, skipped, files.files.paths, options)
-    require_same_step(grouped, refuse)
+    if options.steps == "same":
+        require_same_step(grouped, refuse)
     if options.on_error == "skip":
         sizes = dict(zip(files.files.paths, files.files.sizes.tolist(), strict=True))
         # A file with several simulations is never a copy of another as a whole.
