@@ -2,9 +2,9 @@
 
 Settings are drawn over wide ranges, resolved or not, of sizes at which a sample takes about a
 second. The true error of a sample is measured by finer schemes than its own measure uses, at other
-times: fields of a chaotic generator from stored states over three turnover times, those of others
-over the whole run; Vlasov simulations against twice the cells; other trajectories on meshes of a
-quarter of the edges; forces of all structures.
+times: fields of a chaotic generator from stored states over three turnover times, or to the end of
+the run, those of others over the whole run; Vlasov simulations against twice the cells; other
+trajectories on meshes of a quarter of the edges; forces of all structures.
 """
 
 from __future__ import annotations
@@ -269,11 +269,21 @@ def _of_steps(generator: SteppedGenerator, sample: Sample, seed: int) -> float:
         pairs = compare(states[0], sorted(set(counts)))
         stored = pairs[-2:] if len(pairs) > 1 else pairs
         return max(float((_rms(b - a) / np.maximum(overall, 1e-300)).max()) for a, b in stored)
+    # Steps from each state to the end of the run: beyond it there is no sample that could be off.
+    settings = generator.model_dump()
+    between = settings.get("interval", 1)
+    between = round(between / settings["time_step"]) if isinstance(between, float) else between
+    left = between * np.arange(len(states))[::-1]
     rng, errors = np.random.default_rng(seed), []
-    for state in states[rng.integers(len(states), size=3)]:
+    rates = [
+        float((_rms(compare(s, [1])[0][0] - s) / np.maximum(overall, 1e-300)).max())
+        for s in states[:: max(1, len(states) // 8)]
+    ]
+    window = max(1, min(round(TURNOVERS / max(np.mean(rates), 1e-9)), int(left[0]), total))
+    inside = np.flatnonzero(left >= window) if left[0] >= window else np.zeros(1, int)
+    for state in states[rng.choice(inside, size=3)]:
         size = np.maximum(np.maximum(overall, sizes(state)), 1e-300)
-        rate = max(float((_rms(compare(state, [1])[0][0] - state) / size).max()), TURNOVERS / total)
-        first, second = compare(state, [max(1, round(TURNOVERS / rate))])[0]
+        first, second = compare(state, [window])[0]
         errors.append(_rms(second - first) / size)
     return float(np.mean(errors, 0).max())
 
