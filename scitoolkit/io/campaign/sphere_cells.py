@@ -102,13 +102,13 @@ def boundaries_of(campaign: Campaign) -> dict[str, str]:
     own = _of_dims(campaign, "longitude")
     if own is None or not is_whole_turn(own[1]):
         return {}
-    found = {own[0]: "circular"}
+    boundaries = {own[0]: "circular"}
     latitude = _of_dims(campaign, "latitude")
     if latitude is not None and not _is_rotated(latitude[2]):
         degrees = in_degrees(latitude[1], latitude[2], campaign.segments.path(0))
         if reaches_poles(degrees):
-            found = {latitude[0]: "pole", **found}
-    return found
+            boundaries = {latitude[0]: "pole", **boundaries}
+    return boundaries
 
 
 def _normalised(areas: np.ndarray) -> np.ndarray:
