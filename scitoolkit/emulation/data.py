@@ -342,7 +342,7 @@ def matched(
         layout = _layout(config, data.campaign, data.dataset, list(like.grid), data.where)
     _require_like(layout, like, data.where, compare_step=compare_step)
     if warn and like.step_range is not None and STEP in data.campaign.row_values:
-        require_trained_steps(data, like.step_range, config.lead)
+        require_trained_steps(data.campaign, data.lines, like.step_range, config.lead, data.where)
     if warn:
         _warn_outside(data.campaign, like)
     return replace(data, layout=layout)

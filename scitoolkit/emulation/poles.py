@@ -8,8 +8,8 @@ from scitoolkit.core.errors import ConfigError
 from scitoolkit.emulation.config import EmulationConfig
 from scitoolkit.emulation.models.padding import AnyPadding, PoleDim
 from scitoolkit.emulation.variables import Layout
+from scitoolkit.io.sphere import is_whole_turn, reaches_poles
 
-_CIRCLES = (360.0, 2 * np.pi)
 _ROUNDING = 1e-2
 
 
@@ -41,8 +41,7 @@ def _pole(config: EmulationConfig, layout: Layout, dim: str) -> PoleDim:
     latitudes = np.asarray(layout.areas.latitudes)
     step = np.abs(np.diff(latitudes)).max(initial=0.0)
     gaps = 90 - np.abs(latitudes[[0, -1]])
-    crosses = latitudes[0] * latitudes[-1] < 0
-    if not (crosses and (gaps <= step * (1 + _ROUNDING)).all()):
+    if not reaches_poles(latitudes):
         raise ConfigError(
             f"latitudes from {latitudes[0]:g} to {latitudes[-1]:g} do not reach both poles",
             where=where,
@@ -82,12 +81,10 @@ def _around(config: EmulationConfig, layout: Layout, where: str) -> str:
             fix="boundary={LONGITUDE: circular}",
         )
     points = np.asarray(layout.coordinates.get(circular[0], []))
-    if len(points) > 1:
-        length = len(points) * np.abs(np.diff(points)).mean()
-        if not any(abs(length - circle) <= _ROUNDING * circle for circle in _CIRCLES):
-            raise ConfigError(
-                f"{circular[0]} has a length of {length:g}, not of a whole turn",
-                where=f"boundary.{circular[0]}",
-                allowed="360 degrees, or 2 pi",
-            )
+    if len(points) and not is_whole_turn(points):
+        raise ConfigError(
+            f"{circular[0]} from {points[0]:g} to {points[-1]:g} is not of a whole turn",
+            where=f"boundary.{circular[0]}",
+            allowed="even points over 360 degrees, or 2 pi, each once",
+        )
     return circular[0]

@@ -134,7 +134,7 @@ class EmulationStages(Stages):
             ranges |= drawn_ranges(config)
         data.layout = replace(data.layout, parameter_ranges=ranges, cell_widths=trained_widths)
         if data.campaign.row_values:
-            steps = range_of(data, _ranges(rows), config.data.lead)
+            steps = range_of(data.campaign, data.lines, _ranges(rows), config.data.lead)
             data.layout = replace(data.layout, step_range=steps)
         return {"layout": data.layout.to_json()}
 

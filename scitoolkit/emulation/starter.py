@@ -13,6 +13,7 @@ from scitoolkit.io.campaign.index import SampleIndex
 from scitoolkit.io.campaign.mask import MISSING
 from scitoolkit.io.campaign.masking import missing_cells
 from scitoolkit.io.campaign.parameters import varying
+from scitoolkit.io.campaign.sphere_cells import boundaries_of
 from scitoolkit.io.campaign.split import CampaignSplit, split_campaign
 from scitoolkit.io.campaign.survey import Survey, survey
 
@@ -53,7 +54,10 @@ def starter(data: DataToStart) -> str:
         )
     _split(lines, found, rows)
     dim = next(iter(campaign.channels.values())).dims[-1]
-    lines.comment(f"boundary: {{{dim}: circular}}", f"if {dim} is periodic; else a wall")
+    if sphere := boundaries_of(campaign):
+        lines.key("boundary", sphere, "by latitude and longitude")
+    else:
+        lines.comment(f"boundary: {{{dim}: circular}}", f"if {dim} is periodic; else a wall")
     lines.key("model", {"name": "unet", "widths": _widths(grid)})
     if options.lead:
         lines.comment("rollout: {steps: 2}", "also train on rollouts, for longer predictions")

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,9 +13,6 @@ from scitoolkit.io.campaign import Campaign
 from scitoolkit.io.campaign.channels import Channel
 from scitoolkit.io.campaign.layouts import TIME, Array
 from scitoolkit.io.facts import is_dates, seconds_of
-
-if TYPE_CHECKING:
-    from scitoolkit.emulation.data import Data
 
 _SLACK = 0.1
 """Share by which a step may be outside the range of the training, which is a sample of steps."""
@@ -66,28 +62,46 @@ def numbers_of(times: np.ndarray) -> np.ndarray:
     return seconds_of(times) if is_dates(times) else times.astype(np.float64)
 
 
-def range_of(data: Data, blocks: Sequence[range], lead: int) -> tuple[float, float]:
-    """Return the least and the largest step between samples of blocks, in the trained unit."""
-    factor, offset = data.lines.get(STEP, (1.0, 0.0))
-    steps = [data.campaign.row_values[STEP][b.start : max(b.stop - lead, b.start)] for b in blocks]
+def range_of(
+    campaign: Campaign,
+    lines: Mapping[str, tuple[float, float]],
+    blocks: Sequence[range],
+    lead: int,
+) -> tuple[float, float]:
+    """Return the least and the largest step between samples of blocks.
+
+    Args:
+        campaign: with the channel STEP.
+        lines: {channel: (factor, offset)} into the unit of the training.
+        blocks: samples.
+        lead: samples of a step.
+    """
+    factor, offset = lines.get(STEP, (1.0, 0.0))
+    steps = [campaign.row_values[STEP][b.start : max(b.stop - lead, b.start)] for b in blocks]
     values = np.concatenate(steps) * factor + offset
     return float(values.min()), float(values.max())
 
 
-def require_trained_steps(data: Data, trained: tuple[float, float], lead: int) -> None:
+def require_trained_steps(
+    campaign: Campaign,
+    lines: Mapping[str, tuple[float, float]],
+    trained: tuple[float, float],
+    lead: int,
+    where: str,
+) -> None:
     """Refuse data with steps outside the range of the training.
 
     Raises:
         DataError: with the range of the data.
     """
-    long = [block for block in data.blocks if len(block) > lead]
+    long = [block for block in campaign.index.blocks if len(block) > lead]
     if not long:
         return
-    low, high = range_of(data, long, lead)
+    low, high = range_of(campaign, lines, long, lead)
     if not within(np.array([low, high]), trained).all():
         raise DataError(
             f"steps from {low:g} to {high:g}",
-            where=data.where,
+            where=where,
             allowed=f"{trained[0]:g} to {trained[1]:g}, as in the training",
             fix="train on such steps, too",
         )

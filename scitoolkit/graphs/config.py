@@ -81,11 +81,40 @@ class PartitionConfig(Config):
         return self
 
 
+class SamplingConfig(Config):
+    """Training on sampled neighbourhoods instead of the whole graph at once.
+
+    Attributes:
+        neighbours: how many neighbours are sampled for each node, from the batch outwards: one
+            number for each layer of the model; -1 for all. `training.batch_size` counts the nodes
+            of a batch.
+    """
+
+    neighbours: tuple[int, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _samples(self) -> SamplingConfig:
+        if any(count < 1 and count != -1 for count in self.neighbours):
+            raise ValueError("neighbours: numbers from 1, or -1 for all neighbours")
+        return self
+
+
 class GraphConfig(SeededConfig):
-    """Configuration of a graph job: graph, partition, model and training."""
+    """Configuration of a graph job: graph, partition, model and training.
+
+    Attributes:
+        sampling: how neighbours are sampled; None trains on the whole graph.
+    """
 
     domain: Literal["graphs"] = "graphs"
     data: GraphDataConfig
     graph: PartitionConfig = PartitionConfig()
     model: AnyModel = GCN()
+    sampling: SamplingConfig | None = None
     training: GraphTrainingConfig = GraphTrainingConfig(epochs=200)
+
+    @model_validator(mode="after")
+    def _divides_or_samples(self) -> GraphConfig:
+        if self.sampling is not None:
+            refuse_unused(self, "sampling, which one process does", "graph")
+        return self

@@ -13,6 +13,7 @@ import torch
 import xarray as xr
 from torch import nn
 
+from scitoolkit.core.contracts import Loader, Task
 from scitoolkit.core.data_facts import DataFacts, Var
 from scitoolkit.core.devices import device_of, placed
 from scitoolkit.core.errors import DataError
@@ -29,8 +30,9 @@ from scitoolkit.graphs.losses import predictions
 from scitoolkit.graphs.own_inputs import OwnInputs, open_parts, own_inputs, read_whole
 from scitoolkit.graphs.part import GraphPart
 from scitoolkit.graphs.proof import attach
+from scitoolkit.graphs.sampling import sampled
 from scitoolkit.graphs.targets import TARGETS
-from scitoolkit.graphs.task import NodeTask, task_of
+from scitoolkit.graphs.task import task_of
 from scitoolkit.io.fields import write_fields
 from scitoolkit.io.split import SPLITS
 from scitoolkit.training import Trainer, best_weights, current_rank
@@ -44,8 +46,8 @@ def check(config: GraphConfig) -> Mapping[str, Any]:
     """Read and partition the graph and run one batch; writes nothing."""
     own = own_inputs(config)
     model = _model(config, own)
-    task = _task(config, own, model)
-    loss, _ = task.loss(next(iter(own.loaders["train"])))
+    task, loaders = _task_and_loaders(config, own, model)
+    loss, _ = task.loss(next(iter(loaders["train"])))
     return {
         "nodes": own.part.num_nodes,
         "edges": own.num_edges,
@@ -64,9 +66,9 @@ def train(config: GraphConfig, run: RunDirectory, *, resume: bool = False) -> No
     own = own_inputs(config)
     part = own.part
     log.info("%d local nodes of %d, %s", len(part.nodes), part.num_nodes, part.grid)
-    task = _task(config, own, _model(config, own))
+    task, loaders = _task_and_loaders(config, own, _model(config, own))
     trainer = Trainer(task, config.training, run=run)
-    trainer.fit(own.loaders["train"], own.loaders.get("validation"), resume=resume)
+    trainer.fit(loaders["train"], loaders.get("validation"), resume=resume)
     traffic = part.ranks.traffic
     log.info("received %.1f MB in %d messages", traffic.bytes / 1e6, traffic.messages)
     received = gather_objects(int(traffic.bytes))
@@ -128,10 +130,14 @@ def predict(directory: Path, source: Path, output: Path) -> None:
     write_fields(dataset, output)
 
 
-def _task(config: GraphConfig, own: OwnInputs, model: nn.Module) -> NodeTask:
-    return task_of(
-        config.data.target, model, own.part, config.training.seed, own.moments, own.weights
-    )
+def _task_and_loaders(
+    config: GraphConfig, own: OwnInputs, model: nn.Module
+) -> tuple[Task, Mapping[str, Loader]]:
+    if config.sampling is not None:
+        return sampled(config, own, model)
+    seed = config.training.seed
+    task = task_of(config.data.target, model, own.part, seed, own.moments, own.weights)
+    return task, own.loaders
 
 
 def _model(config: GraphConfig, own: OwnInputs) -> nn.Module:

@@ -94,6 +94,33 @@ def areas_of_latitudes(degrees: np.ndarray, bounds: np.ndarray | None = None) ->
     return np.abs(sines[:, 1] - sines[:, 0])
 
 
+def is_whole_turn(longitudes: np.ndarray) -> bool:
+    """Return whether even longitudes, in degrees or radians, go around once, each stored once.
+
+    Example:
+        >>> is_whole_turn(np.arange(0, 360, 30.0)), is_whole_turn(np.arange(0, 390, 30.0))
+        (True, False)
+    """
+    steps = np.diff(longitudes)
+    if len(steps) < 2 or not np.ptp(steps) <= 0.1 * np.abs(steps).mean():
+        return False
+    step = float(np.abs(steps).mean())
+    length = len(longitudes) * step
+    return any(abs(length - circle) <= 0.25 * step for circle in (360.0, 2 * np.pi))
+
+
+def reaches_poles(degrees: np.ndarray) -> bool:
+    """Return whether latitudes end within a cell of both poles.
+
+    Example:
+        >>> reaches_poles(np.array([-60.0, 0.0, 60.0])), reaches_poles(np.array([0.0, 45.0, 90.0]))
+        (True, False)
+    """
+    step = float(np.abs(np.diff(degrees)).max(initial=0.0))
+    opposite = degrees[0] * degrees[-1] < 0
+    return bool(opposite and (90 - np.abs(degrees[[0, -1]]) <= 1.01 * step).all())
+
+
 def areas_of_points(latitudes: np.ndarray, longitudes: np.ndarray) -> np.ndarray:
     """Return the areas of the cells of a curvilinear grid on the unit sphere, (y, x).
 

@@ -22,6 +22,8 @@ from scitoolkit.io.sphere import (
     areas_of_points,
     in_degrees,
     is_angle,
+    is_whole_turn,
+    reaches_poles,
 )
 
 Along = tuple[tuple[str, ...], np.ndarray]
@@ -93,6 +95,20 @@ def require_equal_areas(campaign: Campaign) -> None:
                 allowed="the same latitudes in all simulations",
                 fix="an emulator for each region, or data.area_weights=false",
             )
+
+
+def boundaries_of(campaign: Campaign) -> dict[str, str]:
+    """Return {dim: circular or pole} of a longitude all around, and of a latitude pole to pole."""
+    own = _of_dims(campaign, "longitude")
+    if own is None or not is_whole_turn(own[1]):
+        return {}
+    boundaries = {own[0]: "circular"}
+    latitude = _of_dims(campaign, "latitude")
+    if latitude is not None and not _is_rotated(latitude[2]):
+        degrees = in_degrees(latitude[1], latitude[2], campaign.segments.path(0))
+        if reaches_poles(degrees):
+            boundaries = {latitude[0]: "pole", **boundaries}
+    return boundaries
 
 
 def _normalised(areas: np.ndarray) -> np.ndarray:

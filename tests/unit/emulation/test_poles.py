@@ -7,7 +7,9 @@ import pytest
 import torch
 import xarray as xr
 from pydantic import ValidationError
+from typer.testing import CliRunner
 
+from scitoolkit.cli.main import app
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.emulation.config import EmulationConfig
 from scitoolkit.emulation.emulator import build
@@ -199,3 +201,23 @@ def test_the_networks_that_say_so_cross_poles(config):
         walled.load_state_dict(network.state_dict())
         assert not torch.equal(walled(x), network(x))
     assert change[0] > 0  # half a turn away, across the pole
+
+
+@pytest.mark.parametrize(
+    ("latitude", "longitude", "boundary"),
+    [
+        (CENTRES, None, "{lat: pole, lon: circular}"),
+        (POINTS, np.arange(-180, 180, 10.0), "{lat: pole, lon: circular}"),
+        (np.linspace(20, 60, 12), None, "{lon: circular}"),
+        (CENTRES, np.arange(0, 100, 10.0), None),
+        (CENTRES, np.arange(0, 361, 10.0), None),  # both ends of the period are stored
+    ],
+)
+def test_init_writes_the_boundaries_of_the_globe(tmp_path, latitude, longitude, boundary):
+    write(tmp_path / "a.nc", latitude, longitude)
+    done = CliRunner().invoke(app, ["init", "emulate", str(tmp_path / "a.nc")])
+    assert done.exit_code == 0, done.output
+    stated = [line for line in done.output.splitlines() if line.startswith("boundary:")]
+    assert [line.partition("#")[0].strip() for line in stated] == (
+        [] if boundary is None else [f"boundary: {boundary}"]
+    )

@@ -16,9 +16,10 @@ from torch import nn
 
 from scitoolkit.core.errors import BackendError, ConfigError, DataError
 from scitoolkit.core.model_folder import ModelFolder
+from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.core.starter import DataToStart
 from scitoolkit.graphs.graph_set import StackedGraphs
-from scitoolkit.graphs.graph_set_config import GraphSetDataConfig
+from scitoolkit.graphs.graph_set_config import GraphSetConfig, GraphSetDataConfig
 from scitoolkit.graphs.graph_set_files import is_graph_set, read_graphs
 from scitoolkit.graphs.graph_set_inputs import GraphBatches, edge_columns, node_columns
 from scitoolkit.graphs.graph_set_job import GraphSetJob
@@ -440,3 +441,34 @@ def test_ranks_reach_what_one_reaches(tmp_path):
     assert runs[0] != runs[1]
     for name, expected in weights[0].items():
         torch.testing.assert_close(weights[1][name], expected, rtol=1e-4, atol=2e-6)
+
+
+def test_another_unit_of_the_target_is_refused(tmp_path):
+    path = write("hdf5", tmp_path, molecules())
+    run = run_of(tmp_path, path)
+    with h5py.File(path, "r+") as file:
+        file["y"].attrs["units"] = "J"
+    with pytest.raises(DataError, match="eV"):
+        GraphSetJob().evaluate(run, path)
+
+
+def test_graphs_of_the_test_part_that_were_trained_on_are_told(tmp_path):
+    graphs = molecules()
+    order = {"train": np.arange(30), "val": np.arange(30, 35), "test": np.arange(35, 40)}
+    for number, (repeated, count) in enumerate((([], 0), ([3, 7], 2))):
+        chosen = [*graphs[: 40 - len(repeated)], *(graphs[i] for i in repeated)]
+        np.savez(tmp_path / f"{number}.npz", **stacked(chosen), **order)
+        config = GraphSetConfig(data={"path": tmp_path / f"{number}.npz"})
+        findings = [f for f in GraphSetJob().validate(config) if f.level == "warning"]
+        assert [f"{count} graphs of the test part" in f.message for f in findings] == [True] * (
+            count > 0
+        )
+
+
+def test_a_trial_of_a_search_is_scored_on_the_validation_part(tmp_path):
+    np.savez(tmp_path / "a.npz", **stacked(molecules()))
+    training = {"epochs": 1, "batch_size": 8}
+    model = {"name": "gine", "hidden": 4, "layers": 1, "dropout": 0}
+    config = GraphSetConfig(data={"path": tmp_path / "a.npz"}, model=model, training=training)
+    scores = GraphSetJob().search_trial(config, RunDirectory.create(tmp_path, "trial", config))
+    assert np.isfinite(scores["rmse"])
