@@ -69,7 +69,7 @@ def rungs(folder: str) -> Iterator[Rung]:
     from_here = {"SCITOOLKIT_BENCH_WARM": "1"}
     yield Rung("floors", "floors", [str(HERE / "_gpu_floors.py")], 40)
     for name, command in _tests().items():
-        yield Rung(f"device tests, {name}", "tests", command, 170, beside=True)
+        yield Rung(f"device tests of {name}", "tests", command, 170, beside=True)
     for kind, name in (("float32", n) for n in PRODUCTS):
         command = [str(HERE / "_gpu_products.py"), kind, name]
         yield Rung(f"warm {name}", "kernels", command, 150, True, True, environment=from_here)
@@ -208,7 +208,7 @@ class Ladder:
                 if rung.early:
                     self._gate(rung).touch()
                     early[rung.name].result()
-                elif rung.measured:
+                elif not rung.beside and rung.group != "floors":
                     self._run(rung)
         shutil.rmtree(self._gates, ignore_errors=True)
         return self.results
@@ -245,6 +245,8 @@ class Ladder:
                 start_new_session=True,
             )
             self._groups.add(process.pid)
+            if self._end == 0.0:  # stopped while the process was being started
+                _kill(process.pid)
             try:
                 process.wait(timeout=most)
                 state = "failed" if process.returncode else "passed"

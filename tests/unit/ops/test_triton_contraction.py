@@ -85,7 +85,7 @@ def test_parts_of_the_rows_and_two_runs_are_bit_identical(monkeypatch):
 
 
 @pytest.mark.skipif(
-    torch.__version__ < (2, 12), reason="torch.compile cannot record frozen dataclasses"
+    torch.__version__ < "2.12", reason="torch.compile cannot record frozen dataclasses"
 )
 def test_torch_compile_sees_the_operators():
     spec = ContractionSpec.build("0e+1o", "0e", 2)

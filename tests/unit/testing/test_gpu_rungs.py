@@ -115,8 +115,29 @@ def test_every_group_has_rungs_with_files_that_exist(script):
     for each in rungs:
         if each.command[0] != "-m":
             assert Path(each.command[0]).exists()
-    [tests] = [each for each in rungs if each.group == "tests"]
-    assert "tests/unit/ops/test_triton_kernels.py" in tests.command
+    tests = [path for each in rungs if each.group == "tests" for path in each.command]
+    files = [path for path in tests if path.endswith(".py")]
+    assert "tests/unit/ops/test_triton_kernels.py" in files
+    assert sorted(files) == sorted(set(script["device_files"]("gpu")))
+    assert not any("," in each.name for each in rungs)  # names are listed with commas
+
+
+def test_an_early_rung_prepares_at_once_and_measures_when_the_others_have_ended(climb, tmp_path):
+    log = tmp_path / "log"
+    note = f"open({str(log)!r}, 'a').write"
+    path = [str(BENCHMARKS), *sys.path]
+    prepare = f"import sys; sys.path[:] = {path!r}; {note}('built '); "
+    prepare += f"import _gpu_timing; _gpu_timing.await_turn(); {note}('measured ')"
+    beside = f"import time; time.sleep(4); {note}('test ')"
+    results = climb(
+        [
+            ("early", "g", _code(prepare), 40, False, False, True, True),
+            ("beside", "g", _code(beside), 20, False, True),
+            ("last", "g", _code(f"{note}('last')"), 20),
+        ]
+    )
+    assert {each["state"] for each in results.values()} == {"passed"}
+    assert log.read_text() == "built test measured last"
 
 
 def test_jobs_are_compared_by_loss_and_speed(script):
