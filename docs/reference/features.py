@@ -13,6 +13,8 @@ from pydantic import BaseModel
 
 from scitoolkit.core.job import Job
 from scitoolkit.core.jobs import domains
+from scitoolkit.surrogate.job import SurrogateJob
+from scitoolkit.surrogate.stages import Traceable
 
 DOMAINS = (
     "emulation",
@@ -21,6 +23,8 @@ DOMAINS = (
     "potentials",
     "graphs",
     "mesh_transport",
+    "graph_sets",
+    "graph_links",
 )
 HEAD = """# What each domain has
 
@@ -72,6 +76,13 @@ def imports(*names: str, module: str = "") -> Probe:
     return probe
 
 
+def exports(job: type[Job]) -> str:
+    """Return what exports the domain's models: a method of the job, or its stages."""
+    if issubclass(job, SurrogateJob) and "traced" not in vars(job):
+        return "`traced()`" if isinstance(job.stages, Traceable) else ""
+    return method("traced", "export")(job)
+
+
 FEATURES: Mapping[str, Probe] = {
     "facts of the data stored and compared": imports("compare", "open_checked"),
     "folder of a model with checksums": imports("ModelFolder"),
@@ -89,7 +100,7 @@ FEATURES: Mapping[str, Probe] = {
     "predictions in parts that continue": imports("Parts", module="scitoolkit.io.parts"),
     "one sample divided over processes": key("spatial_dim", "graph.algorithm"),
     "one network divided over processes": imports("Division"),
-    "export to C": method("traced", "export"),
+    "export to C": exports,
 }
 # Of which features a domain lacks by reason: (feature, domains): reason.
 REASONS: Mapping[tuple[str, tuple[str, ...]], str] = {
@@ -103,22 +114,30 @@ REASONS: Mapping[tuple[str, tuple[str, ...]], str] = {
     ("splits that leak are refused", ("graphs",)): (
         "All nodes are in one graph by design (transductive); masks that overlap are refused."
     ),
+    ("splits that leak are refused", ("graph_sets",)): (
+        "Not built: equal graphs in two parts are not looked for."
+    ),
+    ("splits that leak are refused", ("graph_links",)): (
+        "Links of validation and test are removed from the graph of messages by the split itself."
+    ),
     ("splits that leak are refused", ("mesh_transport",)): (
         "Simulations are split whole, each in one file."
     ),
-    ("units converted at reading", ("graphs", "mesh_transport")): (
+    ("units converted at reading", ("graphs", "mesh_transport", "graph_sets", "graph_links")): (
         "Arrays of graphs have no standard attribute for units."
     ),
     ("fine-tuning from a trained model", ("forecasting",)): (
         "Closed forms are fitted again in seconds; nets of POD coefficients depend on the modes."
     ),
-    ("fine-tuning from a trained model", ("graphs", "mesh_transport")): (
-        "Not built; `Trainer.fit` takes a loaded model from Python."
-    ),
+    (
+        "fine-tuning from a trained model",
+        ("graphs", "mesh_transport", "graph_sets", "graph_links"),
+    ): ("Not built; `Trainer.fit` takes a loaded model from Python."),
     ("low rank from trained weights", ("superresolution",)): "Not built.",
-    ("low rank from trained weights", ("forecasting", "graphs", "mesh_transport")): (
-        "Layers are narrow (fewer than 10^5 weights): factors would save nothing."
-    ),
+    (
+        "low rank from trained weights",
+        ("forecasting", "graphs", "mesh_transport", "graph_sets", "graph_links"),
+    ): ("Layers are narrow (fewer than 10^5 weights): factors would save nothing."),
     ("low rank from trained weights", ("potentials",)): (
         "Embedding networks are replaced by tables at export, which saves more."
     ),
@@ -134,7 +153,10 @@ REASONS: Mapping[tuple[str, tuple[str, ...]], str] = {
         "(`scitoolkit generate`)."
     ),
     ("samples of a generator", ("forecasting",)): "A forecast is fitted to one series.",
-    ("samples of a generator", ("graphs",)): "One graph is in memory.",
+    ("samples of a generator", ("graphs", "graph_links")): "One graph is in memory.",
+    ("samples of a generator", ("graph_sets",)): (
+        "Graphs are generated and stored before the training (datasets/huckel)."
+    ),
     ("samples of a generator", ("mesh_transport",)): (
         "Trajectories are generated and stored before the training (datasets/mesh_diffusion)."
     ),
@@ -144,19 +166,28 @@ REASONS: Mapping[tuple[str, tuple[str, ...]], str] = {
     ("several networks", ("graphs", "mesh_transport")): (
         "Not built; train several runs by `--multirun`."
     ),
-    ("intervals", ("superresolution", "mesh_transport")): "Not built.",
+    ("intervals", ("superresolution", "mesh_transport", "graph_sets")): "Not built.",
     ("intervals", ("potentials",)): (
         "Spread of forces over a committee (`data.teaching`); not calibrated to a coverage."
     ),
-    ("intervals", ("graphs",)): "Classes have probabilities.",
+    ("intervals", ("graphs", "graph_links")): "Classes and links have probabilities.",
     (
         "trial of a search scored by the domain",
-        ("emulation", "superresolution", "potentials", "graphs", "mesh_transport"),
+        (
+            "emulation",
+            "superresolution",
+            "potentials",
+            "graphs",
+            "mesh_transport",
+            "graph_sets",
+            "graph_links",
+        ),
     ): "The trial's objective is a metric of the validation part, measured by the trainer.",
     ("predictions in parts that continue", ("forecasting",)): (
         "A forecast is computed in seconds, in one piece."
     ),
-    ("predictions in parts that continue", ("graphs",)): (
+    ("predictions in parts that continue", ("graph_sets",)): "Predictions are one row a graph.",
+    ("predictions in parts that continue", ("graphs", "graph_links")): (
         "All nodes are predicted in one pass over the graph."
     ),
     ("predictions in parts that continue", ("mesh_transport",)): (
@@ -168,14 +199,31 @@ REASONS: Mapping[tuple[str, tuple[str, ...]], str] = {
     ("one sample divided over processes", ("forecasting",)): (
         "POD coefficients are few; the decomposition itself is streamed."
     ),
+    ("one sample divided over processes", ("graph_sets",)): (
+        "Batches are divided: graphs are small beside the set."
+    ),
+    ("one sample divided over processes", ("graph_links",)): (
+        "Not built: each process holds the whole graph."
+    ),
     ("one sample divided over processes", ("potentials",)): (
         "LAMMPS divides the atoms at use; training frames are small."
     ),
     (
         "one network divided over processes",
-        ("superresolution", "forecasting", "potentials", "graphs", "mesh_transport"),
+        (
+            "superresolution",
+            "forecasting",
+            "potentials",
+            "graphs",
+            "mesh_transport",
+            "graph_sets",
+            "graph_links",
+        ),
     ): "Its networks fit in one process; `strategy: sharded` divides their weights.",
-    ("export to C", ("graphs",)): "A C interface has arrays of fixed sizes; graphs have none.",
+    (
+        "export to C",
+        ("graphs", "graph_sets", "graph_links"),
+    ): "A C interface has arrays of fixed sizes; graphs have none.",
 }
 
 
