@@ -180,6 +180,10 @@ class Generator(Config):
             NumericalError: the solution is not finite.
         """
 
+    def equations_line(self) -> str:
+        """Return the equations solved; empty for a plug-in that does not state them."""
+        return getattr(self, "equations", "")
+
     def accuracy(self, sample: Sample, seed: int) -> Accuracy | None:
         """Return the error of a sample, from a part of it at another resolution.
 

@@ -35,7 +35,7 @@ def write_cards(folder: Path, config: GenerateConfig, records: Sequence[Record])
         provenance=Provenance(
             source=f"scitoolkit generate, generator {config.generator.name}",
             citation=config.generator.reference,
-            processing=f"{config.generator.equations}; {config.generator.scheme}",
+            processing=f"{config.generator.equations_line()}; {config.generator.scheme}",
         ),
         make="scitoolkit generate config.yaml, the configuration next to this campaign",
         files=[
@@ -95,7 +95,7 @@ def _text(folder: Path, config: GenerateConfig, records: Sequence[Record]) -> st
 
 {len(records)} samples of `{generator.name}`; one file per sample, listed in `{SAMPLES}`.
 
-- Equations: {generator.equations}
+- Equations: {generator.equations_line()}
 - Scheme: {generator.scheme} ({generator.reference})
 - Drawn by {config.draw.method}, {_seeds(config)}:
 {drawn or "- nothing; samples differ in their seed"}

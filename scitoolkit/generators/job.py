@@ -298,7 +298,7 @@ def _results(
         title=f"{generator.name}: {len(records)} samples",
         verdict=verdict,
         summary=[
-            f"{generator.equations}; {generator.scheme}.",
+            f"{generator.equations_line()}; {generator.scheme}.",
             *([f"{notes} samples have notes: see README.md of the campaign."] if notes else []),
         ],
         metrics=metrics,

@@ -38,7 +38,9 @@ DRIFT = 1e-8
 
 def _one_text(equations: Any) -> Any:
     """Return a list of equations as one text."""
-    return "; ".join(equations) if isinstance(equations, list | tuple) else equations
+    if isinstance(equations, list | tuple) and all(isinstance(e, str) for e in equations):
+        return "; ".join(equations)
+    return equations  # a text, or what the type refuses
 
 
 class EquationsGenerator(SpectralGenerator):
@@ -65,7 +67,9 @@ class EquationsGenerator(SpectralGenerator):
     requires: ClassVar[tuple[str, ...]] = ("sympy",)
 
     problem: str | None = None
-    equations: Annotated[str, BeforeValidator(_one_text)]  # type: ignore[misc]
+    equations: Annotated[  # type: ignore[misc]
+        str, BeforeValidator(_one_text, json_schema_input_type=str | list[str])
+    ]
     constants: Mapping[str, FiniteFloat] = {}
     dims: Annotated[tuple[str, ...], Field(min_length=1, max_length=3)] = ("x",)
     length: PositiveFloat = 6.283185307179586
