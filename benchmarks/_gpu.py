@@ -305,7 +305,8 @@ def parsed(text: str, *, keep_text: bool) -> dict[str, Any]:
         result["counts"] = {kind: int(n) for n, kind in re.findall(r"(\d+) (\w+)", ends[-1])}
     if keep_text:
         # Without the folders of the machine, since results are committed.
-        result["said"] = re.sub(r"/[\w./-]*?/(?=site-packages/|python3)", "", text[-3000:])
+        end = text[-3000:].replace(f"{ROOT}/", "")
+        result["said"] = re.sub(r"/[\w./-]*?/(?=site-packages/|python3)", "", end)
     return result
 
 

@@ -70,7 +70,7 @@ def main(kind: str) -> None:
     tell(first_gradient_error=error)
     if not error <= 1e-3:
         tell(missing={"agreement": f"gradients differ by {error:.1e}"})
-        return
+        raise SystemExit(1)
     spent = alternate(ready, 3 if SMALL else 20)
     tell(milliseconds={name: 1e3 * value for name, value in spent.items()})
     rivals = [value for name, value in spent.items() if name != "ours"]

@@ -97,7 +97,7 @@ def mace(kind: str) -> None:
     exact = _error_of_plain(first[1], calls)
     if not exact <= LIMITS[kind]:
         tell(missing={"agreement": f"differs from mace-torch by {exact:.1e}"})
-        return
+        raise SystemExit(1)
     spent = alternate(calls, 3 if SMALL else 15)
     tell(milliseconds={name: 1e3 * value for name, value in spent.items()})
     _speedups(spent, fast=[n for n in spent if "+" in n], plain="mace-torch")
@@ -110,10 +110,10 @@ def _ours(model, graph: dict) -> dict:
     recorded, inputs = CapturedCall(model), graph["positions"]
 
     def call():
-        found = recorded({**graph, "positions": inputs})
+        outputs = recorded({**graph, "positions": inputs})
         if recorded.refused:
             raise RuntimeError(f"not recorded: {recorded.refused}")
-        return found
+        return outputs
 
     eager = {"ours, not recorded": lambda: model(graph)}
     for _ in range(3):
@@ -169,7 +169,7 @@ def deepmd(kind: str) -> None:
             tell(error=error)
             if not error <= LIMITS[kind]:
                 tell(missing={"agreement": f"differs from deepmd-kit by {error:.1e}"})
-                return
+                raise SystemExit(1)
             calls["deepmd-kit"] = lower
     spent = alternate(calls, 3 if SMALL else 15)
     tell(milliseconds={name: 1e3 * value for name, value in spent.items()})

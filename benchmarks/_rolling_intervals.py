@@ -44,15 +44,15 @@ def rolling_intervals(
         history = np.concatenate([past_errors[:, lead], errors[:, lead]])
         start = len(past_errors)
         miss_rate = np.full(channels, 1 - level)
-        known = 0
+        num_known = 0
         for i in range(windows):
-            while known < windows and verified[known, lead] <= issued[i]:
-                missed = (errors[known, lead] < low[known, lead]) | (
-                    errors[known, lead] > high[known, lead]
+            while num_known < windows and verified[num_known, lead] <= issued[i]:
+                missed = (errors[num_known, lead] < low[num_known, lead]) | (
+                    errors[num_known, lead] > high[num_known, lead]
                 )
                 miss_rate += rate * ((1 - level) - missed)
-                known += 1
-            recent = history[max(0, start + known - memory) : start + known]
+                num_known += 1
+            recent = history[max(0, start + num_known - memory) : start + num_known]
             low[i, lead], high[i, lead] = _tails(recent, np.clip(miss_rate, 0.001, 0.8))
     return low, high
 

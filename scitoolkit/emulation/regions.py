@@ -62,14 +62,14 @@ def regions_of(config: EmulationConfig, data: Data) -> list[ScoredRegion]:
 
 def _positions(data: Data) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
     """Return the coordinates that limit a region: {name: (dims, values)}."""
-    found: dict[str, tuple[tuple[str, ...], np.ndarray]] = {
+    masks: dict[str, tuple[tuple[str, ...], np.ndarray]] = {
         d: ((d,), np.asarray(x)) for d, x in data.layout.coordinates.items()
     }
     for name, coordinate in (("latitude", LATITUDE), ("longitude", LONGITUDE)):
         if coordinate in data.dataset.coords:
             array = data.dataset[coordinate]
-            found[name] = tuple(map(str, array.dims)), array.values
-    return found
+            masks[name] = tuple(map(str, array.dims)), array.values
+    return masks
 
 
 def _inside(data: Data, name: str, limits: Mapping[str, tuple[float, float]]) -> np.ndarray:

@@ -149,15 +149,16 @@ class Calculator(_AseCalculator):
         """Fill `results` with all properties; the stress where `voigt_stress` defines one."""
         super().calculate(atoms, properties, system_changes)
         system: Any = self.atoms
-        found = {name: value.double().numpy() for name, value in self._evaluate(system).items()}
-        energy = float(found["energy"][0])
+        outputs = self._evaluate(system)
+        arrays = {name: value.double().numpy() for name, value in outputs.items()}
+        energy = float(arrays["energy"][0])
         self.results: dict[str, float | Any] = {
             "energy": energy,
             "free_energy": energy,
-            "energies": found["atomic_energy"],
-            "forces": found["forces"],
+            "energies": arrays["atomic_energy"],
+            "forces": arrays["forces"],
         }
-        stress = voigt_stress(found["virial"][0], system)
+        stress = voigt_stress(arrays["virial"][0], system)
         if stress is not None:
             self.results["stress"] = stress
 

@@ -89,8 +89,8 @@ class CapturedCall:
 
     def _constants(self, graph: Batch) -> list[Tensor]:
         """Return what a recorded step reads at its address: all but the positions."""
-        given = [value for name, value in graph.items() if name != POSITIONS]
-        return [*given, *self.model.parameters(), *self.model.buffers()]
+        of_list = [value for name, value in graph.items() if name != POSITIONS]
+        return [*of_list, *self.model.parameters(), *self.model.buffers()]
 
     def _is_same(self, graph: Batch) -> bool:
         constants = self._constants(graph)

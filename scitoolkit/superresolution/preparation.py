@@ -107,12 +107,12 @@ def equations_of(
         stated = tuple(sorted(numeric_attributes(simulations.dataset(number)).items()))
         if stated in same:
             continue
-        found = parsed(number).names.constants
+        constants = parsed(number).names.constants
         for name in used:
-            if found[name] != pde.names.constants[name]:
+            if constants[name] != pde.names.constants[name]:
                 raise DataError(
-                    f"{name} is {found[name]:g}, and {pde.names.constants[name]:g} in simulation "
-                    f"{simulations.label(numbers[0])}",
+                    f"{name} is {constants[name]:g}, and {pde.names.constants[name]:g} in "
+                    f"simulation {simulations.label(numbers[0])}",
                     where=f"simulation {simulations.label(number)}: pde.equations",
                     fix="train on simulations with the same constants, or leave pde out",
                 )

@@ -116,8 +116,6 @@ class KernelContract:
 
     def test_torch_compile_records_one_graph(self, operation: Operation) -> None:
         """Compiled values and derivatives are equal, or the backend is refused by name."""
-        if torch.__version__ < "2.12":
-            pytest.skip("torch.compile of this version cannot record frozen dataclasses")
         example, run = self.traced_example(operation)
         torch.compiler.reset()
         compiled = torch.compile(run, fullgraph=True, backend="aot_eager")

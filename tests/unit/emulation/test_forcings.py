@@ -114,12 +114,12 @@ def test_a_rollout_reads_its_forcing_by_time(trained, tmp_path, offset, sign):
     )
     model = load(EmulationStages(), EmulationConfig, trained)
     state = whole["u"].values[11]
-    with xr.open_dataset(out) as found:
-        assert (found["time"].values == whole["time"].values[12:22]).all()
+    with xr.open_dataset(out) as outcome:
+        assert (outcome["time"].values == whole["time"].values[12:22]).all()
         for k in range(10):
             frame = {"u": state, "q": whole["q"].values[11 + k], "h": whole["h"].values}
             state = step_once(model.model, frame)["u"]
-            assert found["u"].values[k] == pytest.approx(state, abs=1e-5)
+            assert outcome["u"].values[k] == pytest.approx(state, abs=1e-5)
 
 
 def test_a_finer_forcing_is_read_at_the_steps(trained, tmp_path):
@@ -131,8 +131,8 @@ def test_a_finer_forcing_is_read_at_the_steps(trained, tmp_path):
     for name in ("coarse", "fine"):
         path = tmp_path / f"{name}_out.nc"
         api.predict(trained, tmp_path / "start.nc", path, 6, forcing=tmp_path / f"{name}.nc")
-        with xr.open_dataset(path) as found:
-            outputs.append(found["u"].values)
+        with xr.open_dataset(path) as outcome:
+            outputs.append(outcome["u"].values)
     assert outputs[0] == pytest.approx(outputs[1], abs=1e-5)
 
 
@@ -200,8 +200,8 @@ def test_a_prediction_in_parts_continues_with_its_forcing(trained, tmp_path, mon
         monkeypatch.setattr(prediction, "PART_BYTES", size)
         path = tmp_path / f"{name}.nc"
         api.predict(trained, tmp_path / "start.nc", path, 8, forcing=tmp_path / "force.nc")
-        with xr.open_dataset(path) as found:
-            outputs.append(found["u"].values)
+        with xr.open_dataset(path) as outcome:
+            outputs.append(outcome["u"].values)
     assert (outputs[0] == outputs[1]).all()
 
 
@@ -209,15 +209,15 @@ def test_the_command_line_reads_a_forcing(trained, tmp_path):
     pushed(tmp_path / "start.nc", rows=12)
     pushed(tmp_path / "force.nc", rows=30, heat=False)
     arguments = [str(trained), str(tmp_path / "start.nc"), "-o", str(tmp_path / "o.nc")]
-    found = CliRunner().invoke(
+    outcome = CliRunner().invoke(
         app, ["predict", *arguments, "--steps", "4", "--forcing", str(tmp_path / "force.nc")]
     )
-    assert found.exit_code == 0, found.output
+    assert outcome.exit_code == 0, outcome.output
     assert xr.open_dataset(tmp_path / "o.nc").sizes["time"] == 4
 
 
 def test_forecasts_of_months_are_dated_by_the_calendar():
     times = np.arange("2001-01", "2001-12", dtype="M8[M]").astype("M8[ns]")
     of = types.SimpleNamespace(times=times)
-    found = prediction._future(of, 3, 2).astype("M8[M]").astype(str)
-    assert found.tolist() == ["2002-01", "2002-03", "2002-05"]
+    outcome = prediction._future(of, 3, 2).astype("M8[M]").astype(str)
+    assert outcome.tolist() == ["2002-01", "2002-03", "2002-05"]

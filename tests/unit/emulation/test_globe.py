@@ -78,8 +78,8 @@ def test_weights_of_latitudes(tmp_path, latitude, name, turned, dims):
     layout = layout_of(path)
     expected = peer_weights(latitude)[:: -1 if turned else 1]
     axis = list(layout.grid).index(name)
-    found = np.moveaxis(layout.weights(), axis, 0)
-    assert np.abs(found - expected[:, None]).max() < 1e-6
+    computed = np.moveaxis(layout.weights(), axis, 0)
+    assert np.abs(computed - expected[:, None]).max() < 1e-6
     assert Layout.from_json(layout.to_json()).weights().tolist() == layout.weights().tolist()
     equal = layout_of(path, area_weights=False).weights()
     assert equal.mean() == pytest.approx(1)
@@ -186,8 +186,8 @@ def test_regular_grid_with_latitudes_of_two_dims(tmp_path, dims, timed):
         },
     )
     layout = layout_of(path)
-    found = layout.weights() if list(layout.grid) == ["y", "x"] else layout.weights().T
-    assert found == pytest.approx(cells_of(NORTH, EAST))
+    computed = layout.weights() if list(layout.grid) == ["y", "x"] else layout.weights().T
+    assert computed == pytest.approx(cells_of(NORTH, EAST))
 
 
 @pytest.mark.parametrize("dims", [("time", "y", "x"), ("time", "x", "y")])
@@ -206,8 +206,8 @@ def test_curvilinear_grid(tmp_path, dims):
         },
     )
     layout = layout_of(path)
-    found = layout.weights() if list(layout.grid) == ["y", "x"] else layout.weights().T
-    assert found == pytest.approx(cells_of(own, around), rel=3e-3)
+    computed = layout.weights() if list(layout.grid) == ["y", "x"] else layout.weights().T
+    assert computed == pytest.approx(cells_of(own, around), rel=3e-3)
 
 
 def test_rotated_pole_has_areas_of_its_own_latitude(tmp_path):
@@ -314,15 +314,17 @@ def test_rmse_and_acc_equal_an_independent_computation(tmp_path, by, window, tur
     stored = xr.open_dataset(tmp_path / "test.nc")["t"].transpose(*order)
     truth = stored.isel(time=slice(101, 130)).astype(np.float64)
     own = truth.copy(data=forecast)
-    known = training["t"].transpose(*order).astype(np.float64)
+    temperature = training["t"].transpose(*order).astype(np.float64)
     if by == "constant":
-        normal = known.mean("time")
+        normal = temperature.mean("time")
     else:
-        days = known["time"].dt.dayofyear
+        days = temperature["time"].dt.dayofyear
         half = (window - 1) // 2
         normal = xr.concat(
             [
-                known.isel(time=np.flatnonzero(np.abs(days.values - int(day)) <= half)).mean("time")
+                temperature.isel(time=np.flatnonzero(np.abs(days.values - int(day)) <= half)).mean(
+                    "time"
+                )
                 for day in truth["time"].dt.dayofyear.values
             ],
             dim=truth["time"],
@@ -378,9 +380,9 @@ def trained(tmp_path_factory):
 
 
 def test_a_report_has_regions_and_anomaly_correlations(trained):
-    found = json.loads((trained / "model" / "metrics.json").read_text())
-    assert {"acc_t", "acc_t_tropics", "rmse_t_pacific", "rollout3_acc_t"} <= set(found)
-    assert 0 <= found["useful_steps_t"] <= 3
+    computed = json.loads((trained / "model" / "metrics.json").read_text())
+    assert {"acc_t", "acc_t_tropics", "rmse_t_pacific", "rollout3_acc_t"} <= set(computed)
+    assert 0 <= computed["useful_steps_t"] <= 3
     page = (trained / "report" / "index.html").read_text()
     assert "Scores by region" in page
     assert "same day of the year" in page
@@ -471,6 +473,6 @@ def test_days_of_the_year_are_those_of_xarray(calendar):
         use_cftime=calendar != "standard",
     )
     dates = xr.DataArray(times, dims="time")
-    found = days_of_year(dates.values)
-    assert (found[:, 0] == dates.dt.dayofyear.values).all()
-    assert (found[:, 1] == 3600 * dates.dt.hour.values).all()
+    computed = days_of_year(dates.values)
+    assert (computed[:, 0] == dates.dt.dayofyear.values).all()
+    assert (computed[:, 1] == 3600 * dates.dt.hour.values).all()

@@ -109,14 +109,14 @@ def test_a_prediction_is_at_the_times_that_are_asked_for(trained, tmp_path):
     api.predict(run, tmp_path / "start.nc", tmp_path / "o.nc", times=text)
     model = load(EmulationStages(), EmulationConfig, run).model
     state, before = whole["u"].values[11], whole["time"].values[11]
-    with xr.open_dataset(tmp_path / "o.nc") as found:
-        assert (found["time"].values == ahead).all()
+    with xr.open_dataset(tmp_path / "o.nc") as outcome:
+        assert (outcome["time"].values == ahead).all()
         for k, time in enumerate(ahead):
             gap = (time - before) / np.timedelta64(1, "s") if dates else time - before
             state = step_once(model, {"u": state, "step": np.float32(gap)})["u"]
             before = time
-            assert found["u"].values[k] == pytest.approx(state, abs=1e-5)
-        assert found["u"].values[0] == pytest.approx(whole["u"].values[12], abs=0.1)
+            assert outcome["u"].values[k] == pytest.approx(state, abs=1e-5)
+        assert outcome["u"].values[0] == pytest.approx(whole["u"].values[12], abs=0.1)
 
 
 def test_one_state_is_enough_to_start_from(trained, tmp_path):
@@ -132,8 +132,8 @@ def test_equal_steps_without_times(trained, tmp_path):
     dates, run = trained
     decaying(tmp_path / "start.nc", 9, dates=dates, low=0.1, high=0.1)
     api.predict(run, tmp_path / "start.nc", tmp_path / "o.nc", 4)
-    with xr.open_dataset(tmp_path / "o.nc") as found:
-        gaps = np.diff(found["time"].values)
+    with xr.open_dataset(tmp_path / "o.nc") as outcome:
+        gaps = np.diff(outcome["time"].values)
         assert gaps / (np.timedelta64(1, "s") if dates else 1) == pytest.approx(
             1000 if dates else 0.1
         )
@@ -200,5 +200,5 @@ def test_the_command_line_reads_times(trained, tmp_path):
     decaying(tmp_path / "start.nc", 9, rows=2, dates=dates, low=0.1, high=0.1)
     text = "2001-01-01T00:40" if dates else "0.2,0.3"
     arguments = ["predict", str(run), str(tmp_path / "start.nc"), "-o", str(tmp_path / "o.nc")]
-    found = CliRunner().invoke(app, [*arguments, "--times", text])
-    assert found.exit_code == 0, found.output
+    outcome = CliRunner().invoke(app, [*arguments, "--times", text])
+    assert outcome.exit_code == 0, outcome.output

@@ -84,9 +84,6 @@ def test_parts_of_the_rows_and_two_runs_are_bit_identical(monkeypatch):
         assert (a - b).abs().max() <= 3e-6 * b.abs().max()
 
 
-@pytest.mark.skipif(
-    torch.__version__ < "2.12", reason="torch.compile cannot record frozen dataclasses"
-)
 def test_torch_compile_sees_the_operators():
     spec = ContractionSpec.build("0e+1o", "0e", 2)
     leaves, species = _inputs(spec, 3, torch.float64)

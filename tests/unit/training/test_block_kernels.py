@@ -146,11 +146,8 @@ def test_the_planner_measures_packing_on_a_gpu():
 
     store.prepare(gradients)
     assert all(trial.seconds > 0 for trial in store.trials)
-    # Whether packing is chosen depends on its time on this device; what it saves does not.
-    lossy = [trial.peak for trial in store.trials if trial.plan.lossy]
-    assert lossy
-    assert min(lossy) < store.trials[0].peak
-    assert store.chosen.peak <= store.trials[0].peak
+    assert any(trial.plan.lossy for trial in store.trials)
+    assert store.chosen.peak < store.trials[0].peak
 
 
 def test_integers_and_booleans_are_exact_on_the_device(monkeypatch):
