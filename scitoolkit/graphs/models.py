@@ -93,6 +93,24 @@ def _pyg() -> Any:
     return layers
 
 
+class ReadsEdgeFeatures(NodeModelConfig):
+    """A model whose layers read features of edges, whose number the graph tells."""
+
+    _edge_features: int = PrivateAttr(default=0)
+
+    def for_graph(
+        self,
+        edge_types: int,
+        edge_features: int = 0,
+        node_types: int = 0,
+        receivers: tuple[int, ...] = (),
+    ) -> NodeModelConfig:
+        """Return the model for a number of features of an edge."""
+        config = self.model_copy()
+        config._edge_features = edge_features
+        return config
+
+
 class GCN(NodeModelConfig):
     """Graph convolutions (Kipf and Welling 2017)."""
 
@@ -135,23 +153,10 @@ class GIN(NodeModelConfig):
         return _pyg().GINConv(nn.Sequential(first, *norm, nn.ReLU(), last), train_eps=True)
 
 
-class GINE(GIN):
+class GINE(ReadsEdgeFeatures, GIN):
     """Graph isomorphism network with features of edges (Hu et al. 2020)."""
 
     name: Literal["gine"] = "gine"  # type: ignore[assignment]
-    _edge_features: int = PrivateAttr(default=0)
-
-    def for_graph(
-        self,
-        edge_types: int,
-        edge_features: int = 0,
-        node_types: int = 0,
-        receivers: tuple[int, ...] = (),
-    ) -> NodeModelConfig:
-        """Return the model for a number of features of an edge."""
-        config = self.model_copy()
-        config._edge_features = edge_features
-        return config
 
     def build(self, inputs: int, outputs: int) -> nn.Module:
         """Return the model for `inputs` features and `outputs` outputs."""
@@ -318,7 +323,7 @@ class GAT(NodeModelConfig):
         return [*inner, layers.GATConv(last, outputs)]
 
 
-class OfPyG(NodeModelConfig):
+class OfPyG(ReadsEdgeFeatures):
     """A network of `torch_geometric.nn.models`, by the name of its class.
 
     Attributes:
@@ -332,7 +337,6 @@ class OfPyG(NodeModelConfig):
     network: str = "GCN"
     arguments: dict[str, Any] = Field(default_factory=dict)
     dropout: float = Field(default=0.0, ge=0, lt=1)
-    _edge_features: int = PrivateAttr(default=0)
 
     @property
     def weighted_edges(self) -> bool:  # type: ignore[override]
@@ -352,18 +356,6 @@ class OfPyG(NodeModelConfig):
             where="model.network",
             fix=nearest_name(self.network, names) or "",
         )
-
-    def for_graph(
-        self,
-        edge_types: int,
-        edge_features: int = 0,
-        node_types: int = 0,
-        receivers: tuple[int, ...] = (),
-    ) -> NodeModelConfig:
-        """Return the model for a number of features of an edge."""
-        config = self.model_copy()
-        config._edge_features = edge_features
-        return config
 
     def build(self, inputs: int, outputs: int) -> nn.Module:
         """Return the network for `inputs` features and `outputs` outputs.
