@@ -43,7 +43,13 @@ from scitoolkit.emulation.regions import regions_of
 from scitoolkit.emulation.spatial.joined import over_processes
 from scitoolkit.emulation.spatial.slab_training import Slab
 from scitoolkit.emulation.starting import open_with_replay, start_from, trained_members
-from scitoolkit.emulation.statistics import Found, find_leads, find_statistics, guarded_scales, loss_weights
+from scitoolkit.emulation.statistics import (
+    Found,
+    find_leads,
+    find_statistics,
+    guarded_scales,
+    loss_weights,
+)
 from scitoolkit.emulation.step_input import range_of
 from scitoolkit.emulation.streaming import drawn_ranges, files_of, make_files, stream_loader
 from scitoolkit.emulation.symmetries import Symmetries

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -75,7 +76,7 @@ def starter(data: DataToStart) -> str:
 def _resting(campaign: Campaign, names: list[str]) -> list[str]:
     """Return the variables that are equal in the first, middle and last row of simulations."""
     bounds = campaign.index.bounds[: _READ + 1]
-    rows = [[a, (a + b - 1) // 2, b - 1] for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+    rows = [[a, (a + b - 1) // 2, b - 1] for a, b in itertools.pairwise(bounds)]
     windows = CampaignWindows(campaign, row_sets(campaign), np.arange(campaign.index.num_rows), [0])
     windows.allow_nan = True
     values = windows.read(np.array(rows).ravel())

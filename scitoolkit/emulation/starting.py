@@ -348,12 +348,8 @@ def _other_outputs(part: NormalizedNetwork, former: NormalizedNetwork) -> list[s
     part.train()
     scales = former.out_scale.split([v.size for v in former.layout.outputs])
     limits = {n: _CLOSE[0] * s.max() for n, s in zip(old, scales, strict=True)}
-    moves = dict(
-        zip(new, part.out_scale.split([v.size for v in part.layout.outputs]), strict=True)
-    )
-    rested = [
-        n for n, s in zip(old, scales, strict=True) if n in new and (moves[n] != s).any()
-    ]
+    moves = dict(zip(new, part.out_scale.split([v.size for v in part.layout.outputs]), strict=True))
+    rested = [n for n, s in zip(old, scales, strict=True) if n in new and (moves[n] != s).any()]
     # Not `>`, which NaN passes. A guard may compute an output that was learned.
     return [
         name

@@ -201,7 +201,9 @@ def find_leads(
             n: float(c.square().mean().sqrt()) for n, c in found.statistics.changes.items()
         }
     base = changes[config.data.lead]
-    for name in (n for lead in changes.values() for n, size in lead.items() if size and not base[n]):
+    for name in (
+        n for lead in changes.values() for n, size in lead.items() if size and not base[n]
+    ):
         raise DataError(
             f"{name} changes over other leads and not over {config.data.lead}",
             where="data.lead",
@@ -232,7 +234,9 @@ def _statistics(data: Data, found: Measured, state: Sequence[str]) -> Statistics
             _logger.warning("%s is constant in the training part", name)
     results = {n: found.values[n].result() for n in data.layout.variables}
     changes = {
-        n: found.changes[n].root_mean_square() if n in found.changes else np.ones_like(results[n][1])
+        n: found.changes[n].root_mean_square()
+        if n in found.changes
+        else np.ones_like(results[n][1])
         for n in state
     }
     # An output whose change is not learned is its mean where it has one value only.
