@@ -254,7 +254,7 @@ def _adopt_statistics(part: NormalizedNetwork, former: NormalizedNetwork) -> Non
         for variable, place in zip(after, new.split([v.size for v in after]), strict=True):
             if variable.name in values:
                 old_values = values[variable.name]
-                # What never changed in the former data, and does now, is learned anew.
+                # What never changed in the former data, and does now, is learned again.
                 rested = old_values == 0 if buffer == "out_scale" else torch.zeros(()).bool()
                 place.copy_(torch.where(rested, place, old_values))
 
