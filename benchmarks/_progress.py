@@ -1,7 +1,7 @@
 """Parts of a long benchmark that outlive a stop.
 
-BENCHMARK_PROGRESS names a folder: what is finished is kept there, a line of JSON a part, and a later
-run takes it from there. It belongs to one state of the code. Without the variable nothing is kept.
+BENCHMARK_PROGRESS names a folder: what is finished is kept there, a line of JSON a part, and a
+later run takes it from there. It belongs to one state of the code. Without it nothing is kept.
 """
 
 from __future__ import annotations

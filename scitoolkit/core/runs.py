@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from scitoolkit.core.config import Config, dump_config, read_document
@@ -47,8 +47,37 @@ def open_run(
             allowed=f"changes in {', '.join(free_keys(type(config)))}",
             fix="undo the change, or start a new run without --resume",
         )
-    write_atomic(directory.config_path, dump_config(config))  # free settings may have changed
     return directory
+
+
+@contextlib.contextmanager
+def settings_of(config: JobConfig, run: RunDirectory, *, state: str) -> Iterator[None]:
+    """Write the settings of a resumed run, the free ones of which may have changed.
+
+    Only the job itself can compare some of them with what it resumes from: a space with a log, a
+    schedule with a checkpoint. Where it ends before it has changed any of that, in a refusal for
+    example, the former settings are written back, by which a later resume finds the run.
+
+    Args:
+        config: of the resumed run.
+        run: the run, of `open_run`.
+        state: glob pattern, below the run directory, of the files that it resumes from.
+    """
+    former, before = run.config_path.read_text(encoding="utf-8"), _progress(run, state)
+    write_atomic(run.config_path, dump_config(config))
+    try:
+        yield
+    except BaseException:
+        if _progress(run, state) == before:
+            write_atomic(run.config_path, former)
+        raise
+
+
+def _progress(run: RunDirectory, state: str) -> dict[Path, tuple[int, int]]:
+    """Return size and time of the metrics and of the files that the run resumes from."""
+    files = [run.metrics_path, *(p for p in run.path.glob(state) if p != run.config_path)]
+    facts = {path: path.stat() for path in files if path.exists()}
+    return {path: (fact.st_size, fact.st_mtime_ns) for path, fact in facts.items()}
 
 
 def run_of_restarted_launch(config: JobConfig) -> RunDirectory | None:
