@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from scitoolkit.core.config import Config, dump_config, read_document
@@ -73,11 +73,10 @@ def settings_of(config: JobConfig, run: RunDirectory, *, state: str) -> Iterator
         raise
 
 
-def _progress(run: RunDirectory, state: str) -> dict[Path, tuple[int, int]]:
+def _progress(run: RunDirectory, state: str) -> set[tuple[Path, int, int]]:
     """Return size and time of the metrics and of the files that the run resumes from."""
-    files = [run.metrics_path, *(p for p in run.path.glob(state) if p != run.config_path)]
-    facts = {path: path.stat() for path in files if path.exists()}
-    return {path: (fact.st_size, fact.st_mtime_ns) for path, fact in facts.items()}
+    files = {run.metrics_path, *run.path.glob(state)} - {run.config_path}
+    return {(p, p.stat().st_size, p.stat().st_mtime_ns) for p in files if p.exists()}
 
 
 def run_of_restarted_launch(config: JobConfig) -> RunDirectory | None:
@@ -116,11 +115,8 @@ def _newest(config: JobConfig, state: str) -> RunDirectory:
         raise ConfigError("no run to resume", where=str(base), fix="start without --resume")
     same = [run for run in runs if _is_same(config, run)]
     candidates = same or runs  # without a match, the error of the caller lists the differences
-    return _last_with_state(candidates, state) or candidates[-1]
-
-
-def _last_with_state(runs: Sequence[RunDirectory], state: str) -> RunDirectory | None:
-    return next((run for run in reversed(runs) if any(run.path.glob(state))), None)
+    saved = [run for run in candidates if any(run.path.glob(state))]
+    return (saved or candidates)[-1]
 
 
 def _is_same(config: Config, run: RunDirectory) -> bool:

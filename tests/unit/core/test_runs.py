@@ -56,7 +56,7 @@ def test_only_runs_of_other_settings_are_refused_with_the_difference(start):
 
 @pytest.fixture
 def trained(start, tmp_path):
-    """Return a function that resumes a run with other steps, ends as told, and returns the steps."""
+    """Return a function that resumes a run with other steps and returns the recorded steps."""
 
     def resume(end):
         mine = start(state=True, steps=10)

@@ -82,7 +82,7 @@ def test_codecs_are_searched_by_accuracy_gain(codec_search):
 def test_a_resume_with_another_space_is_refused_and_leaves_the_settings(codec_search, space):
     run = api.train(codec_search, ["budget.trials=2", "space.codec=[dyadic, sperr]"])
     before, log = run.config_path.read_text(), (run.path / "trials.jsonl").read_text()
-    with pytest.raises(ConfigError, match="another search|space"):
+    with pytest.raises(ConfigError, match=r"another search|space"):
         api.train(codec_search, [f"space={space}"], resume=True)
     assert run.config_path.read_text() == before
     assert (run.path / "trials.jsonl").read_text() == log
