@@ -51,7 +51,7 @@ def plan(tmp_path, job):
     return make
 
 
-@pytest.mark.parametrize("settings", [{}, {"residual": False}, {"model": {"name": "resnet"}}])
+@pytest.mark.parametrize("settings", [{}, {"residual": False, "model": {"name": "resnet"}}])
 def test_values_outside_of_the_mask_change_nothing(plan, settings):
     """Statistics, losses, weights and scores are bit for bit those of other values there."""
     results = []
