@@ -81,7 +81,7 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/run.py $(or $(NAME),--all)
 
 # Peers cannot share one environment, so each group has one.
-PEER_NAMES := well trainers e3nn mace nequip deepmd loaders optuna numba lammps deepmd_lammps \
+PEER_NAMES := well physicsnemo trainers e3nn mace nequip deepmd loaders optuna numba lammps deepmd_lammps \
   symmetrix xtb forecasting shred netcdf optimizers safeguards
 peers: $(PEER_NAMES:%=$(PEERS)/%/.installed)
 
