@@ -10,7 +10,7 @@ from logging import Logger
 from pathlib import Path
 from typing import Any
 
-from scitoolkit.core.errors import BackendError, ConfigError
+from scitoolkit.core.errors import BackendError, ConfigError, missing_extra
 from scitoolkit.core.log import get_logger
 from scitoolkit.search.history import History
 from scitoolkit.search.parameters import Choice, Integer, Variable, json_data
@@ -205,8 +205,6 @@ def _optuna() -> Any:
     try:
         import optuna
     except ImportError:
-        from scitoolkit.core.errors import missing_extra
-
         raise missing_extra("optuna", "search", "a dashboard") from None
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     return optuna
