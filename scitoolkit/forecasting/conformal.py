@@ -26,7 +26,7 @@ def width_factors(
     """Return width factors (window, lead, cell) of given intervals from errors known at issue time.
 
     The logarithm of a factor follows the misses of its lead in the whole field, which are many and
-    hence sure, and more slowly those of its own cell: errors of some cells may drift while others
+    hence sure, and more slowly those of the cell: errors of some cells may drift while others
     stay. Only errors whose verification time has passed are used.
 
     Args:
