@@ -35,7 +35,7 @@ def command(
 
     setup_logging()
     if to is None:
-        path = api.publish(directory, destination)
+        path: Path | str = api.publish(directory, destination)
     else:
         path = api.publish_to(directory, to, str(destination), licence=licence)
     if as_json:
