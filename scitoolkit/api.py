@@ -406,17 +406,19 @@ def _export_searched(functions: Sequence[Any], output: Path, config: Any) -> Map
     return export_chosen(functions, output, config, forms)
 
 
-def publish_to(directory: Path | str, index: Path | str, reference: str, *, licence: str) -> Path:
+def publish_to(
+    directory: Path | str, index: Path | str, reference: str, *, licence: str
+) -> Path | str:
     """Add an evaluated run or a surrogate to an index folder, with its card.
 
     Args:
         directory: the run directory or the surrogate.
-        index: folder of the index; see `scitoolkit.core.model_index`.
+        index: folder of the index, or `hf://OWNER`; see `scitoolkit.core.model_index`.
         reference: `NAME@VERSION`.
         licence: SPDX identifier of the licence of the weights.
 
     Returns:
-        The folder of the version.
+        The folder of the version; of a hub, its address.
 
     Raises:
         ConfigError: not `NAME@VERSION`, or a version that exists.
@@ -510,7 +512,7 @@ def load_surrogate(name: Path | str) -> Surrogate:
 
     Args:
         name: name of a shipped surrogate, a run directory, or `NAME@VERSION` of the index in the
-            environment variable `SCITOOLKIT_INDEX`, a folder or an https address.
+            environment variable `SCITOOLKIT_INDEX`, a folder, an https address or `hf://OWNER`.
 
     Example:
         >>> load_surrogate("sst_forecast").path.name
