@@ -157,6 +157,8 @@ class DataConfig(Config):
         if (mask := self.mask_of_step) is not None:
             if mask not in self.inputs or mask in self.outputs:
                 raise ValueError(f"mask_of_step {mask} must be one of inputs, and no output")
+            if self.mask is not None:
+                raise ValueError("mask and mask_of_step: cells of land are 0 in mask_of_step, too")
             if self.history > 1:
                 raise ValueError(
                     "mask_of_step needs history: 1, as earlier values have other masks"
@@ -435,6 +437,8 @@ class EmulationConfig(SeededConfig):
             for key in ("transport", "guards", "diagnostic", "uncertainty", "quantities"):
                 if getattr(self, key):
                     problems.append(f"{key} is not possible with data.mask_of_step: leave it out")
+            if self.climatology.by not in ("auto", "none"):
+                problems.append("climatology is not possible with data.mask_of_step: leave it out")
             if self.training.divides_fields:
                 problems.append("data.mask_of_step and training.strategy spatial: choose another")
         if self.start is not None:

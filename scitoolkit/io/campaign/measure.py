@@ -324,7 +324,7 @@ class _Measuring:
             per_field = name not in question.vectors
             counted = values
             if name in question.masked:
-                counted = values[frames[question.valid] > _VALID]
+                counted = values[self._valid(frames[question.valid], name)]
             if counted.size:
                 measured.values.setdefault(name, Moments()).add(counted, per_field)
             if not question.allow_suspect:
@@ -337,7 +337,7 @@ class _Measuring:
             if name in series and len(series[name]) > lead:
                 change = series[name][lead:] - series[name][:-lead]
                 if name in question.masked:
-                    counts = series[question.valid] > _VALID
+                    counts = self._valid(series[question.valid], name)
                     change = change[counts[lead:] & counts[:-lead]]
                 if change.size:
                     measured.changes.setdefault(name, Moments()).add(
@@ -347,6 +347,13 @@ class _Measuring:
         zeros = len(nonzero) - 1 - int(ahead[-1]) if len(ahead) else len(nonzero)
         measured.zeros = zeros if len(ahead) else measured.zeros + zeros
         return kept
+
+    def _valid(self, mask: np.ndarray, name: str) -> np.ndarray:
+        """Return the cells of the mask, (rows, *dims) in the order of a channel."""
+        own, dims = (self.campaign.channels[n].dims for n in (self.question.valid, name))
+        order = [0, *(1 + own.index(d) for d in dims)]
+        cells: np.ndarray = mask.transpose(order) > _VALID
+        return cells
 
     def _add_static(self, measured: Measured, piece: Piece) -> None:
         """Add static arrays, weighted by the number of rows."""

@@ -15,6 +15,10 @@ from scitoolkit.core.config import load_config
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.emulation.config import EmulationConfig
 from scitoolkit.emulation.stages import prepare, statistics_of
+from scitoolkit.io.campaign import open_campaign
+from scitoolkit.io.campaign.kept import training_moments
+from scitoolkit.io.campaign.measure import Question
+from scitoolkit.io.campaign.rows import row_sets
 from scitoolkit.io.fields import write_fields
 
 CELLS, ROWS = 16, 14
@@ -109,6 +113,8 @@ def test_a_rollout_reads_the_mask_of_each_step(tmp_path, plan):
         (["data.mask_of_step=h"], "no output"),
         (["data.mask_of_step=q"], "one of inputs"),
         (["data.history=2"], "history"),
+        (["data.mask=missing"], "land"),
+        (["climatology.by=constant"], "climatology"),
         (["guards=[{name: value_range, ranges: {h: [0, 1]}}]"], "guards"),
         (["transport={x: 2}"], "transport"),
         (["training.strategy=spatial"], "spatial"),
@@ -117,6 +123,22 @@ def test_a_rollout_reads_the_mask_of_each_step(tmp_path, plan):
 def test_what_does_not_go_with_it_is_refused(plan, options, what):
     with pytest.raises(ConfigError, match=what):
         load_config(EmulationConfig, plan(), options)
+
+
+def test_a_mask_in_another_order_of_dims_is_the_same(tmp_path):
+    """Moments are those of the cells, whatever the order of dims in the file."""
+    rng = np.random.default_rng(0)
+    h, ice = rng.standard_normal((6, 3, 5)), rng.random((6, 3, 5)) > 0.4
+    fields = {"h": (("time", "y", "x"), h), "ice": (("time", "x", "y"), ice.swapaxes(1, 2) * 1.0)}
+    write_fields(xr.Dataset(fields, {"time": np.arange(6.0)}), tmp_path / "a.nc")
+    campaign = open_campaign(tmp_path / "a.nc", ["h", "ice"])
+    question = Question(2, ("h",), valid="ice", masked=("h",))
+    sets, blocks = row_sets(campaign), campaign.index.blocks
+    found, _ = training_moments(campaign, sets, blocks, question)
+    mean, scale = found.values["h"].result()
+    assert (mean[0], scale[0]) == pytest.approx((h[ice].mean(), h[ice].std()), rel=1e-6)
+    change = (h[2:] - h[:-2])[ice[2:] & ice[:-2]]
+    assert found.changes["h"].root_mean_square()[0] ** 2 == pytest.approx((change**2).mean())
 
 
 def test_a_fraction_is_no_mask(plan):
