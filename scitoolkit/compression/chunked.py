@@ -80,6 +80,8 @@ def unsuited(options: Options) -> tuple[str, str]:
         "guarantee": options.guarantee,
         "objective": options.objective,
     }
+    if options.progressive:
+        return "codec=interpolation with progressive", "progressive: false"
     for key, value in asked.items():
         if value not in _ALLOWED[key]:
             return f"{key}={value}", " or ".join(_ALLOWED[key])

@@ -27,6 +27,8 @@ enum { MAX_GROUPS = 24, MAX_TAPS = 8, UNIT = 256, MAX_WEIGHT = 1023, NUM_PAIRS =
 /* Methods: one for each pair of ALPHA and BETA, three orders of differences of a line, and the pairs
  * with weights fitted to small classes (FEW), with whole groups as well (WHOLE). */
 enum { FEW = 8, WHOLE = 12, NUM_METHODS = 16, FITTED_POINTS = 2000, FEW_POINTS = 200 };
+/* Flags of the effort to find a method. */
+enum { THOROUGH = 1, LEVELS = 2 };
 
 /* Order in which the classes of a level are coded. */
 static const int ORDER[8] = {0, 1, 2, 4, 3, 5, 6, 7};

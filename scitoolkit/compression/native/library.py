@@ -24,6 +24,7 @@ PER_TYPE = (
     "sck_capacity",
     "sck_encode",
     "sck_decode",
+    "sck_decode_part",
     "sck_scan",
     "sck_fit_blocks",
     "sck_block_capacity",
@@ -31,6 +32,7 @@ PER_TYPE = (
     "sck_decode_block",
 )
 _MEMORY, _SPACE = -2, -3
+_THOROUGH, _LEVELS = 1, 2
 # Constants of the parameters of a chunk, see docs/format/chunk.md.
 PARAMETERS, _DOUBLE, _BIG, _FILL = 0x53434B01, 1, 2, 4
 
@@ -78,7 +80,9 @@ def unavailable() -> str:
     return ""
 
 
-def encode(values: np.ndarray, bound: float, *, thorough: bool) -> tuple[bytes, np.ndarray, float]:
+def encode(
+    values: np.ndarray, bound: float, *, thorough: bool, levels: bool = False
+) -> tuple[bytes, np.ndarray, float]:
     """Return the coded field, its decoded values, and the largest error.
 
     The bytes are decoded again, and every decoded value is compared with its original.
@@ -87,6 +91,7 @@ def encode(values: np.ndarray, bound: float, *, thorough: bool) -> tuple[bytes, 
         values: finite C-contiguous float32 or float64 array, any dims.
         bound: largest |x - x'|, absolute, > 0; it holds at every point.
         thorough: compare the methods on the whole field instead of a block of it.
+        levels: use only methods that code coarse levels first, for `decode` of a part.
     """
     dims, decoded, error = folded(values.shape), np.empty_like(values), ctypes.c_double()
     out = np.empty(call("sck_capacity", values.dtype, ctypes.c_int64(values.size)), np.uint8)
@@ -97,7 +102,7 @@ def encode(values: np.ndarray, bound: float, *, thorough: bool) -> tuple[bytes, 
         pointer(values),
         None,
         ctypes.c_double(bound),
-        ctypes.c_int64(thorough),
+        ctypes.c_int64(_THOROUGH * thorough | _LEVELS * levels),
         pointer(out),
         ctypes.c_int64(out.size),
         pointer(decoded),
@@ -108,9 +113,21 @@ def encode(values: np.ndarray, bound: float, *, thorough: bool) -> tuple[bytes, 
 
 
 def decode(
-    data: bytes | memoryview, shape: tuple[int, ...], dtype: np.dtype, bound: float
+    data: bytes | memoryview,
+    shape: tuple[int, ...],
+    dtype: np.dtype,
+    bound: float,
+    *,
+    part: bool = False,
 ) -> np.ndarray:
     """Return the decoded field, bit for bit as `encode` returned it.
+
+    Args:
+        data: as `encode` returned it.
+        shape: of the field.
+        dtype: float32 or float64.
+        bound: as in `encode`.
+        part: the data may be the first bytes only; points without data are interpolated.
 
     Raises:
         DataError: the bytes are inconsistent.
@@ -118,7 +135,7 @@ def decode(
     packed, decoded = np.frombuffer(data, np.uint8), np.empty(shape, dtype)
     check(
         call(
-            "sck_decode",
+            "sck_decode_part" if part else "sck_decode",
             dtype,
             pointer(extents(folded(shape))),
             None,
