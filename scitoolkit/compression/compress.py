@@ -390,7 +390,12 @@ def _bounded(
         )
     else:
         sections = {**best.sections, **sections}
-    if not exponent and log_field is None and best.error is not None and _as_decoded(prepared, best.decoded):
+    if (
+        not exponent
+        and log_field is None
+        and best.error is not None
+        and _as_decoded(prepared, best.decoded)
+    ):
         # The codec measured its error on these values: decoding again would find the same.
         largest = min(rounded_up(best.error), error_bound)
         crc = {} if field.codec_of(best).checked else {VALUES_CRC: _crc(best.decoded)}

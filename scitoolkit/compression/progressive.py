@@ -16,7 +16,7 @@ import numpy as np
 
 from scitoolkit.compression.compress import contradictions_named, decode_part, decompress
 from scitoolkit.compression.container import unpack_part
-from scitoolkit.compression.stages import Stage, stated_stages
+from scitoolkit.compression.stages import stated_stages
 from scitoolkit.core.errors import ConfigError, DataError
 
 

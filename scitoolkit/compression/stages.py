@@ -20,7 +20,7 @@ from scitoolkit.core.errors import DataError
 SHARES = (0.02, 0.05, 0.09, 0.2, 0.4, 0.7)
 
 
-class Stage(NamedTuple):
+class StatedError(NamedTuple):
     """The first bytes of a coded field, with their checksum and errors in the array's unit."""
 
     num_bytes: int
@@ -34,7 +34,7 @@ def measured_stages(
     special: np.ndarray | None,
     data: bytes,
     decode: Callable[[memoryview], np.ndarray],
-) -> list[Stage]:
+) -> list[StatedError]:
     """Return the stages of a coded field, each with a smaller mean error than those before.
 
     Args:
@@ -43,7 +43,7 @@ def measured_stages(
         data: the coded field.
         decode: returns the array of the first bytes, or raises DataError if they are too few.
     """
-    found: list[Stage] = []
+    stages: list[StatedError] = []
     exact = values if special is None else values[~special]
     for share in SHARES:
         part = memoryview(data)[: int(share * len(data))]
@@ -56,20 +56,22 @@ def measured_stages(
         largest = float(np.abs(error).max(initial=0.0))
         # Squares of errors near 1e200 overflow, those of tiny ones vanish.
         rmse = largest * math.sqrt(float(np.mean((error / largest) ** 2))) if largest else 0.0
-        if not found or rmse < found[-1].rmse:
-            stage = Stage(len(part), zlib.crc32(part), _above(largest), _above(rmse))
-            found.append(stage)
-    return found
+        if not stages or rmse < stages[-1].rmse:
+            stages.append(StatedError(len(part), zlib.crc32(part), _above(largest), _above(rmse)))
+    return stages
 
 
-def stated_stages(entries: Sequence[Sequence[float]]) -> list[Stage]:
+def stated_stages(entries: Sequence[Sequence[float]]) -> list[StatedError]:
     """Return the stages of a stream's header.
 
     Raises:
         DataError: the header is damaged.
     """
     try:
-        return [Stage(int(n), int(crc), float(most), float(rmse)) for n, crc, most, rmse in entries]
+        return [
+            StatedError(int(n), int(crc), float(most), float(rmse))
+            for n, crc, most, rmse in entries
+        ]
     except (TypeError, ValueError):
         raise DataError("damaged stream: its stages cannot be read") from None
 
