@@ -1,7 +1,7 @@
 """Checks and chunk shapes for variables that the HDF5 filter or the Zarr codec codes by chunk.
 
-Chunks support absolute bounds and one missing value besides NaN, Inf and netCDF's default fill.
-For other variables `refusal` and `Survey.refusal` return why a stream is written instead.
+Chunks support bounds in abs, rel and pw_rel, and nine missing values besides NaN, Inf and netCDF's
+default fill. For other variables `refusal` and `Survey.refusal` return why a stream is written.
 """
 
 from __future__ import annotations
@@ -16,9 +16,12 @@ import numpy as np
 from scitoolkit.compression.bounds import Bound
 from scitoolkit.compression.choose import Options
 from scitoolkit.compression.missing import NETCDF_FILL, MissingValues
+from scitoolkit.compression.native.library import ENHANCERS, ChunkExtras
 from scitoolkit.compression.value_range import ValueRange
 
 CHUNK_POINTS = 1 << 18
+# Of chunk.c, besides the fill value.
+MAX_FILLS = 8
 SLAB_BYTES = 1 << 26
 _ALLOWED = {
     "codec": ("auto", "interpolation"),
@@ -36,13 +39,15 @@ class Survey:
         bound: requested bound.
         missing: missing values that occur.
         extent: smallest and largest valid value.
-        absolute: the bound in the unit of the values; 0 if every bit is stored.
+        absolute: the bound in the unit of the values, or that of pw_rel; 0 if every bit is stored.
+        enhancer: name and bytes of the enhancer of all chunks, see `chunk_enhancer`.
     """
 
     bound: Bound
     missing: MissingValues
     extent: tuple[float, float]
     absolute: float
+    enhancer: tuple[str, bytes] | None = None
 
     @property
     def fill(self) -> float | None:
@@ -52,8 +57,13 @@ class Survey:
     @property
     def refusal(self) -> str:
         """Why chunks cannot represent the missing values, "" if they can."""
-        several = sum(v != NETCDF_FILL for v in self.missing.values) > 1
-        return "several missing values" if several else ""
+        return "more than nine missing values" if len(self.extras.fills) > MAX_FILLS else ""
+
+    @property
+    def extras(self) -> ChunkExtras:
+        """What chunks need beside an absolute bound and one missing value."""
+        others = tuple(v for v in self.missing.values if v not in (NETCDF_FILL, self.fill))
+        return ChunkExtras(self.bound.mode == "pw_rel", others, self.enhancer)
 
     def header(self) -> dict[str, Any]:
         """Return the entries of a stream's header."""
@@ -61,12 +71,18 @@ class Survey:
             "bound": {"mode": self.bound.mode, "value": self.bound.value},
             "error_bound": self.absolute,
             "range": list(self.extent),
+            **({"enhancer": {"name": self.enhancer[0]}} if self.enhancer else {}),
             **self.missing.header(),
         }
 
 
-def unsuited(options: Options) -> tuple[str, str]:
+def unsuited(options: Options, *, by_name: bool = False) -> tuple[str, str]:
     """Return the first option that chunks do not support and its allowed values, else ("", "").
+
+    Args:
+        options: of the compression.
+        by_name: chunks were requested. With an enhancer they raise the quality, but streams of
+            other codecs do so more.
 
     Example:
         >>> unsuited(Options(objective="quality"))
@@ -82,6 +98,10 @@ def unsuited(options: Options) -> tuple[str, str]:
     }
     if options.progressive:
         return "codec=interpolation with progressive", "progressive: false"
+    if by_name and enhancer in ENHANCERS:
+        if options.objective != "quality":
+            return f"enhancer={enhancer} for {options.objective}", "objective: quality"
+        del asked["enhancer"], asked["objective"]
     for key, value in asked.items():
         if value not in _ALLOWED[key]:
             return f"{key}={value}", " or ".join(_ALLOWED[key])
@@ -96,7 +116,7 @@ def refusal(item: Any, bound: Bound, missing: MissingValues) -> str:
         bound: requested bound.
         missing: values that count as missing, including those declared in the file.
     """
-    if bound.mode not in ("abs", "rel"):
+    if bound.mode not in ("abs", "rel", "pw_rel") or (bound.mode == "pw_rel" and bound.value >= 1):
         return f"a bound {bound.mode}={bound.value:g}"
     if item.dtype.itemsize not in (4, 8) or not item.shape or not math.prod(item.shape):
         return f"{item.dtype} of shape {tuple(item.shape)}"
@@ -125,7 +145,8 @@ def survey(item: Any, bound: Bound, missing: MissingValues, where: str) -> Surve
         seen.refuse_outliers(where)
     extent = seen.extent or (0.0, 0.0)
     kept = MissingValues(tuple(value for value, found in occurring.items() if found))
-    return Survey(bound, kept, extent, bound.absolute(*extent))
+    absolute = bound.value if bound.mode == "pw_rel" else bound.absolute(*extent)
+    return Survey(bound, kept, extent, absolute)
 
 
 def chunk_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -170,3 +191,15 @@ def slabs(item: Any) -> Iterator[np.ndarray]:
     rows = slab_rows(item, edge)
     for start in range(0, item.shape[0], rows):
         yield item[start : start + rows]
+
+
+def sample(item: Any) -> Iterator[np.ndarray]:
+    """Yield the first, middle and last chunk of an array."""
+    extents = chunk_shape(tuple(item.shape))
+    corners = []
+    for part in (0.0, 0.5, 1.0):
+        corner = tuple(round((n - c) * part) for n, c in zip(item.shape, extents, strict=True))
+        if corner not in corners:
+            corners.append(corner)
+            window = tuple(slice(i, i + c) for i, c in zip(corner, extents, strict=True))
+            yield np.ascontiguousarray(item[window])

@@ -24,6 +24,7 @@ import numpy as np
 
 from scitoolkit.compression import chunked, filtered
 from scitoolkit.compression.bounds import Bound
+from scitoolkit.compression.chunk_enhancer import with_enhancer
 from scitoolkit.compression.compress import inspect_stream
 from scitoolkit.compression.hdf5_copy import (
     LEFT_OUT,
@@ -35,6 +36,7 @@ from scitoolkit.compression.hdf5_copy import (
     object_key,
 )
 from scitoolkit.compression.missing import MissingValues
+from scitoolkit.compression.native.library import enhancer_in
 from scitoolkit.compression.plan import Candidate, FilePlan, wanted
 from scitoolkit.compression.progressive import Preview, preview
 from scitoolkit.compression.raw import is_raw, open_raw, write_raw
@@ -137,6 +139,8 @@ def compress_file(source: Path | str, target: Path | str, plan: FilePlan) -> lis
                     found = None if why else chunked.survey(item, bound, known, item.name)
                     why = why or (found.refusal if found else "")
                     if found is not None and not why:
+                        options = plan.options_of(item.name.lstrip("/"))
+                        found = with_enhancer(item, found, options, item.name)
                         made = filtered.write(item, parent, name, copy.type_of(item), found)
                         records.append(record(item.name.lstrip("/"), filtered.about(made)))
                         return Replacement(made, made, item, STALE)
@@ -378,8 +382,10 @@ def stored_variables(path: Path | str) -> Iterator[Stored]:
                 yield Stored.of_stream(_variable_name(file[name]), file[name][...].tobytes())
             else:
                 filtered.load_filter()
-                decode = partial(file[name].__getitem__, ...)
-                yield Stored(name, filtered.about(file[name]), decode)
+                item = file[name]
+                decode, words = partial(item.__getitem__, ...), filtered.parameters_of(item)
+                about = filtered.about(item)
+                yield Stored(name, about, decode, enhancer=enhancer_in(words))
 
 
 def refuse_onto_itself(source: Path, target: Path) -> None:

@@ -224,6 +224,11 @@ static void write_word(writer *w, uint64_t v, int bytes) {
     for (int i = 0; i < bytes; i++) write_byte(w, (int)(v >> (8 * i) & 255));
 }
 
+/* ---- enhancers: numbers of taps, classes and inputs ---- */
+enum { TAPS = 10, WIDE = 12, MAX_CLASSES = 16 };
+enum { NET_INPUTS = 32, NET_ROWS = 13, MAX_HIDDEN = 64, NET_BLOCK = 32 };
+static inline int64_t nearest_inside(int64_t i, int64_t n) { return i < 0 ? 0 : i >= n ? n - 1 : i; }
+
 /* ---- weights ---- */
 static void write_weights(writer *w, const stencil *st, int fitted) {
     write_byte(w, fitted);
