@@ -217,7 +217,7 @@ def decompress(
     pairs, folder = pairs_to_write(paths, compressing=False)
     if folder is not None:
         options.make_folder(folder)
-    done = []
+    done: list[dict[str, Any]] = []
     for source, target in pairs:
         if share is not None:
             pictures = preview_file(source, target, share)
@@ -228,9 +228,10 @@ def decompress(
                     f"max error {one['max_error']:.4g}, RMSE {one['rmse']:.4g}"
                 )
             continue
-        done.append({"file": str(target), "variables": decompress_file(source, target)})
+        names = decompress_file(source, target)
+        done.append({"file": str(target), "variables": names})
         if not as_json:
-            print(f"{target}: {', '.join(done[-1]['variables'])}")
+            print(f"{target}: {', '.join(names)}")
     if as_json:
         options.print_json(done[0] if folder is None else {"files": done})
 

@@ -1,8 +1,8 @@
 """Enhancer of the chunks of a variable, fitted on one of them and stored once.
 
-The C library adds its correction to every chunk that gains, also in programs without Python: a chunk
-is coded within two thirds of the bound, and the correction is at most a third of it, so that no
-point leaves the bound. All chunks, and all files of a series, share one enhancer.
+The C library adds its correction to every chunk that gains, also in programs without Python: a
+chunk is coded within two thirds of the bound, and the correction is at most a third of it, so that
+no point leaves the bound. All chunks, and all files of a series, share one enhancer.
 
 Source: Jia et al. 2024, arXiv:2404.13470 (enhancers of decoded values).
 """

@@ -139,12 +139,12 @@ def survey(item: Any, bound: Bound, missing: MissingValues, where: str) -> Surve
     for part in slabs(item):
         values = np.asarray(part)
         seen.add(values[~missing.where(values)])
-        for value in (v for v, found in occurring.items() if not found):
+        for value in (v for v, seen_before in occurring.items() if not seen_before):
             occurring[value] = MissingValues((value,)).occurs_in(values)
     if bound.of_range:
         seen.refuse_outliers(where)
     extent = seen.extent or (0.0, 0.0)
-    kept = MissingValues(tuple(value for value, found in occurring.items() if found))
+    kept = MissingValues(tuple(value for value, occurs in occurring.items() if occurs))
     absolute = bound.value if bound.mode == "pw_rel" else bound.absolute(*extent)
     return Survey(bound, kept, extent, absolute)
 

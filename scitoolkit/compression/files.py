@@ -136,12 +136,12 @@ def compress_file(source: Path | str, target: Path | str, plan: FilePlan) -> lis
                 known = plan.missing | MissingValues.of_dataset(item)
                 if in_chunks:
                     why = chunked.refusal(item, bound, known)
-                    found = None if why else chunked.survey(item, bound, known, item.name)
-                    why = why or (found.refusal if found else "")
-                    if found is not None and not why:
+                    survey = None if why else chunked.survey(item, bound, known, item.name)
+                    why = why or (survey.refusal if survey else "")
+                    if survey is not None and not why:
                         options = plan.options_of(item.name.lstrip("/"))
-                        found = with_enhancer(item, found, options, item.name)
-                        made = filtered.write(item, parent, name, copy.type_of(item), found)
+                        survey = with_enhancer(item, survey, options, item.name)
+                        made = filtered.write(item, parent, name, copy.type_of(item), survey)
                         records.append(record(item.name.lstrip("/"), filtered.about(made)))
                         return Replacement(made, made, item, STALE)
                     log.warning(_AS_STREAM, item.name, why)

@@ -591,7 +591,9 @@ def corrected(values: np.ndarray, linear: bytes, bound: float, clip: float) -> n
     padded, unit = np.pad(field, 2, mode="edge"), real(1 / bound)
 
     def at(z: int, y: int, x: int) -> np.ndarray:
-        return padded[tuple(slice(2 + o, 2 + o + n) for o, n in zip((z, y, x), field.shape))]
+        return padded[
+            tuple(slice(2 + o, 2 + o + n) for o, n in zip((z, y, x), field.shape, strict=True))
+        ]
 
     def sums(*axes: int, step: int = 1) -> np.ndarray:
         total, signs = None, list(itertools.product((-1, 1), repeat=len(axes)))

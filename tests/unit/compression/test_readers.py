@@ -169,7 +169,7 @@ def smoothing_network(path):
 
 @pytest.fixture(scope="module")
 def extended(plugins, tmp_path_factory):
-    """Return a file with a relative bound, three missing values and two enhancers, and the original."""
+    """Return the original and a file with a relative bound, missing values and enhancers."""
     xr = pytest.importorskip("xarray")
     folder = tmp_path_factory.mktemp("extended")
     rng, x = np.random.default_rng(0), smooth_field((30, 31, 20))
