@@ -16,7 +16,12 @@ import numpy as np
 from scitoolkit.compression.bounds import Bound
 from scitoolkit.compression.choose import Options
 from scitoolkit.compression.missing import NETCDF_FILL, MissingValues
-from scitoolkit.compression.native.library import ENHANCERS, ChunkExtras
+from scitoolkit.compression.native.library import (
+    ENHANCERS,
+    ChunkExtras,
+    chunk_parameters,
+    encode_chunk,
+)
 from scitoolkit.compression.value_range import ValueRange
 
 CHUNK_POINTS = 1 << 18
@@ -149,16 +154,51 @@ def survey(item: Any, bound: Bound, missing: MissingValues, where: str) -> Surve
     return Survey(bound, kept, extent, absolute)
 
 
-def chunk_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
+def best_chunk_shape(item: Any, survey: Survey) -> tuple[int, ...]:
+    """Return the extents of the chunks of a variable.
+
+    A chunk is coded along three dims, and further ones are joined to the first of them. Of an
+    array of more dims one chunk is coded for each dim that may have the extent 1 instead.
+
+    Args:
+        item: variable that `refusal` accepts.
+        survey: result of `survey`.
+    """
+    shape = tuple(item.shape)
+    long = [i for i, n in enumerate(shape) if n > 1]
+    shapes = [chunk_shape(shape)]
+    if len(long) > 3:
+        shapes += [chunk_shape(shape, (*long[: len(long) - 4], axis)) for axis in long[-4:-1]]
+    if len(shapes) == 1 or not survey.absolute > 0:
+        return shapes[0]
+
+    def share(extents: tuple[int, ...]) -> float:
+        corner = ((n - c) // 2 for n, c in zip(shape, extents, strict=True))
+        window = tuple(slice(i, i + c) for i, c in zip(corner, extents, strict=True))
+        values = np.ascontiguousarray(item[window])
+        words = chunk_parameters(extents, values.dtype, survey.absolute, survey.fill, survey.extras)
+        return len(encode_chunk(values, words)) / values.nbytes
+
+    return min(shapes, key=share)
+
+
+def chunk_shape(shape: tuple[int, ...], single: tuple[int, ...] = ()) -> tuple[int, ...]:
     """Return the extents of a chunk of about 2¹⁸ points, as close to a cube as the array allows.
 
     An array of up to 2¹⁹ points is one chunk. Larger ones are divided evenly, because chunks at
     the edges are padded.
 
+    Args:
+        shape: of the array.
+        single: dims along which a chunk has the extent 1.
+
     Example:
         >>> chunk_shape((12, 500, 500)), chunk_shape((24, 89, 180))
         ((12, 125, 125), (24, 89, 180))
     """
+    if single:
+        inner = iter(chunk_shape(tuple(n for i, n in enumerate(shape) if i not in single)))
+        return tuple(1 if i in single else next(inner) for i in range(len(shape)))
     if math.prod(shape) <= 2 * CHUNK_POINTS:
         return shape
     edges = [1] * len(shape)

@@ -79,7 +79,7 @@ def write(
     """
     load_filter()
     properties = h5p.create(h5p.DATASET_CREATE)
-    properties.set_chunk(chunked.chunk_shape(item.shape))
+    properties.set_chunk(chunked.best_chunk_shape(item, found))
     if found.fill is not None or item.fillvalue:
         fill = item.fillvalue if found.fill is None else found.fill
         properties.set_fill_value(np.array(fill, item.dtype))

@@ -120,7 +120,7 @@ class ArrayMetadata:
             found: result of `chunked.survey`.
             attributes: to add.
         """
-        chunks, shards = _chunks(array)
+        chunks, shards = _chunks(array, found)
         # The array's fill value is restored bit for bit unless another missing value occurs.
         fill = found.fill
         fields = dict(self.fields)
@@ -481,12 +481,14 @@ def _open(files: StoreFiles, path: str, mode: Any = "r") -> zarr.Array[Any]:
         ) from None
 
 
-def _chunks(array: zarr.Array[Any]) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
+def _chunks(
+    array: zarr.Array[Any], survey: chunked.Survey
+) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
     """Return chunks and shards of the compressed array: the original ones if of suitable size."""
     for chunks, shards in ((array.chunks, array.shards), (array.shards, None)):
         if chunks and LEAST_CHUNK <= math.prod(chunks) <= LARGEST_CHUNK:
             return chunks, shards
-    return chunked.chunk_shape(array.shape), None
+    return chunked.best_chunk_shape(array, survey), None
 
 
 def _slabs(source: zarr.Array[Any], made: zarr.Array[Any]) -> Iterator[np.ndarray]:

@@ -466,3 +466,26 @@ def test_damaged_chunks_and_parameters_of_version_3_raise():
     for change in (np.append(parameters, 7 << 24), np.append(parameters, 3 << 24 | 9)):
         with pytest.raises(DataError):
             library.decode_chunk(data, x.shape, x.dtype, change.astype(np.uint32))
+
+
+def test_four_dims_are_cut_where_neighbours_differ_most():
+    """A chunk is coded along three dims; unrelated variables or coarse steps are not joined."""
+    from scitoolkit.compression import Bound
+    from scitoolkit.compression.chunked import best_chunk_shape, chunk_shape, survey
+    from scitoolkit.compression.missing import MissingValues
+
+    t, z, y, x = np.meshgrid(*[np.linspace(0, 3, n) for n in (8, 10, 18, 20)], indexing="ij")
+    smooth = np.sin(x - t) * np.cos(y + z / 2 + t / 3)
+    scale = np.array([1, -7, 3, 20, -2, 9, 5, -4.0])
+    for values, expected in (
+        (smooth * scale[:, None, None, None], (1, 10, 18, 20)),
+        (smooth * np.append(scale, [2, -9])[:, None, None], (8, 1, 18, 20)),
+    ):
+        item = values.astype("f4")
+        found = survey(item, Bound("rel", 1e-3), MissingValues(), "x")
+        assert best_chunk_shape(item, found) == expected
+    line = np.ones((3, 1, 1, 5), "f4")
+    assert best_chunk_shape(line, found) == line.shape
+    five = np.broadcast_to(item, (2, *item.shape))
+    assert sum(n > 1 for n in best_chunk_shape(np.ascontiguousarray(five), found)) <= 4
+    assert chunk_shape((5, 400, 300, 200), (0,)) == (1, *chunk_shape((400, 300, 200)))
