@@ -20,7 +20,7 @@ from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.job import Finding
 from scitoolkit.core.results import Bars, Results, Table, Verdict
 from scitoolkit.graphs import baselines
-from scitoolkit.graphs.facts import graph_set_facts, untrained_inputs
+from scitoolkit.graphs.facts import ACCEPTS, graph_set_facts
 from scitoolkit.graphs.graph_set import StackedGraphs
 from scitoolkit.graphs.graph_set_config import GraphSetConfig
 from scitoolkit.graphs.graph_set_files import read_graphs
@@ -95,24 +95,20 @@ class GraphSetStages(Stages):
 
     def accepts(self, config: GraphSetConfig) -> Accepts:
         """Allow graphs without a target."""
-        return Accepts(optional=("label",), convert=False)
+        return ACCEPTS
 
     def convert(
         self, data: StackedGraphs, differences: Sequence[Difference], trained: DataFacts | None
     ) -> StackedGraphs:
-        """Return the graphs; refuse inputs that the training did not have.
-
-        Whole numbers are categories, so a change between them and real numbers is refused too.
-        """
+        """Return the graphs; refuse a change between whole numbers, categories, and real ones."""
         if trained is not None:
-            facts = graph_set_facts(data)
             before = {variable.name: variable.kind for variable in trained.variables}
             other = [
                 Difference("error", v.name, f"{before[v.name]} numbers", f"{v.kind} numbers")
-                for v in facts.variables
+                for v in graph_set_facts(data).variables
                 if v.role != "label" and before.get(v.name, v.kind) != v.kind
             ]
-            refuse(untrained_inputs(trained, facts) + other, data.where)
+            refuse(other, data.where)
         return data
 
     def examine(self, config: GraphSetConfig, data: StackedGraphs) -> list[Finding]:

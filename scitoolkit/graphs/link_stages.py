@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,14 +14,14 @@ from torch import Tensor, nn
 
 from scitoolkit.core.content import shipped_path
 from scitoolkit.core.contracts import Batch, Progress
-from scitoolkit.core.data_differences import Accepts, Difference, refuse
+from scitoolkit.core.data_differences import Accepts
 from scitoolkit.core.data_facts import DataFacts
 from scitoolkit.core.devices import device_of
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.results import Bars, Results, Table, Verdict
 from scitoolkit.core.seeds import derive_seed
 from scitoolkit.graphs.adapter import accepted_inputs, named_inputs
-from scitoolkit.graphs.facts import node_facts, untrained_inputs
+from scitoolkit.graphs.facts import ACCEPTS, node_facts
 from scitoolkit.graphs.graph import Graph, arrays_of, from_data, graph_from_arrays
 from scitoolkit.graphs.link_config import LinkConfig
 from scitoolkit.graphs.pairs import NodePairs, common_neighbours, pairs_of, ranking
@@ -201,16 +201,7 @@ class LinkStages(Stages):
 
     def accepts(self, config: LinkConfig) -> Accepts:
         """Allow graphs of any size with the same inputs."""
-        return Accepts(convert=False)
-
-    def convert(
-        self, data: LinkData, differences: Sequence[Difference], trained: DataFacts | None
-    ) -> LinkData:
-        """Return the graph; refuse inputs that the training did not have."""
-        if trained is not None:
-            facts = node_facts(data.graph.inputs, "classes", None)
-            refuse(untrained_inputs(trained, facts), data.where)
-        return data
+        return ACCEPTS
 
     def split(self, config: LinkConfig, data: LinkData) -> Mapping[str, Rows]:
         """Return shares of the pairs in a random order; both directions are in one part."""

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 import xarray as xr
 
-from scitoolkit.core.data_differences import Accepts, Difference
+from scitoolkit.core.data_differences import Accepts
 from scitoolkit.core.data_facts import DataFacts
 from scitoolkit.core.devices import placed
 from scitoolkit.core.errors import ConfigError
@@ -57,12 +57,6 @@ class MeshStages(Stages):
     def accepts(self, config: MeshConfig) -> Accepts:
         """Return that values are not converted."""
         return Accepts(convert=False)
-
-    def convert(
-        self, data: MeshFile, differences: Sequence[Difference], trained: DataFacts | None
-    ) -> MeshFile:
-        """Return the data unchanged."""
-        return data
 
     def split(self, config: MeshConfig, data: MeshFile) -> Parts:
         """Return the trajectories of each part, from the first to the last."""

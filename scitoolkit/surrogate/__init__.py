@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from scitoolkit.surrogate.lifecycle import start as start
     from scitoolkit.surrogate.lifecycle import train as train
     from scitoolkit.surrogate.stages import Calibrates as Calibrates
+    from scitoolkit.surrogate.stages import Concludes as Concludes
     from scitoolkit.surrogate.stages import Describes as Describes
     from scitoolkit.surrogate.stages import Ensembles as Ensembles
     from scitoolkit.surrogate.stages import Examines as Examines
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Calibrates": "stages",
+    "Concludes": "stages",
     "Describes": "stages",
     "Ensembles": "stages",
     "Examines": "stages",

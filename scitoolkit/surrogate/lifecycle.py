@@ -36,6 +36,7 @@ from scitoolkit.io.loader.cursor import tensors
 from scitoolkit.surrogate.ensemble import Members, MembersTask, member_seeds, members_of
 from scitoolkit.surrogate.stages import (
     Calibrates,
+    Concludes,
     Ensembles,
     Finalises,
     Indexes,
@@ -190,7 +191,7 @@ def start(
     if isinstance(stages, Produces) and directory is not None:
         stages.produce(config, Path(directory))
     path = source_path(stages, config, directory)
-    if world_size() > 1:
+    if world_size() > 1 and isinstance(stages, Indexes):
         # Rank 0 opens first: it may write an index that the others read.
         on_rank_zero(lambda: close(open_checked(stages, config, path, keep=True)))
     data = open_checked(stages, config, path, keep=not sample)
@@ -299,6 +300,9 @@ def train(stages: Stages, config: Any, run: RunDirectory, *, resume: bool = Fals
         )
         record_data(stages, config, begun, run, resume=resume)
         trainer = fit(stages, config, begun, run, resume=resume)
+        concluded: Mapping[str, Any] = {}
+        if isinstance(stages, Concludes):
+            concluded = stages.conclude(config, begun.opened, begun.model)
         if current_rank() == 0:
             record: dict[str, Any] = {
                 "best": trainer.best,
@@ -306,7 +310,8 @@ def train(stages: Stages, config: Any, run: RunDirectory, *, resume: bool = Fals
                 "cpu_seconds": time.process_time() - begin,
             }
             told = getattr(begun.loaders["train"], "stats", None)
-            save(stages, config, begun, run, {**record, "loader": told()} if told else record)
+            loaded = {"loader": told()} if told else {}
+            save(stages, config, begun, run, {**record, **loaded, **concluded})
     finally:
         begun.close()
 

@@ -219,6 +219,17 @@ class Records(Protocol):
 
 
 @runtime_checkable
+class Concludes(Protocol):
+    """Stages with more to record of a finished training, or to do once after it.
+
+    Unlike `Finalises`, a trial of a search leaves this out.
+    """
+
+    def conclude(self, config: Any, opened: Opened, model: Any) -> Mapping[str, Any]:
+        """Return what is added to the record of the fit (JSON types); every process calls it."""
+
+
+@runtime_checkable
 class Ensembles(Protocol):
     """Stages whose ensembles have more than the mean of the members' outputs."""
 
