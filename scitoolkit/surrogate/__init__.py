@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from scitoolkit.surrogate.stages import Records as Records
     from scitoolkit.surrogate.stages import Reports as Reports
     from scitoolkit.surrogate.stages import Stages as Stages
+    from scitoolkit.surrogate.stages import Stores as Stores
     from scitoolkit.surrogate.stages import Traceable as Traceable
     from scitoolkit.surrogate.stages import Trained as Trained
 
@@ -57,6 +58,7 @@ _HOMES = {
     "Stages": "stages",
     "StagesAt": "job",
     "Start": "lifecycle",
+    "Stores": "stages",
     "SurrogateJob": "job",
     "Traceable": "stages",
     "Trained": "stages",
