@@ -15,9 +15,15 @@ import xarray as xr
 
 from scitoolkit.core.data_facts import DataFacts
 from scitoolkit.forecasting.coding import Coding
-from scitoolkit.forecasting.config import FieldConfig, ForecastingConfig
-from scitoolkit.forecasting.data import FieldData, FieldSplits, split_field
-from scitoolkit.forecasting.fields import CodedField, field_facts, open_field, read_variables
+from scitoolkit.forecasting.config import ForecastingConfig
+from scitoolkit.forecasting.data import FieldData, FieldSplits
+from scitoolkit.forecasting.fields import (
+    CodedField,
+    field_facts,
+    open_field,
+    open_split,
+    read_variables,
+)
 from scitoolkit.forecasting.fitting import Prepared, prepare
 
 _NETWORK_KEYS = {"model": {"hidden", "layers", "head", "architecture"}}
@@ -54,23 +60,18 @@ class FieldFile:
         self.trained: DataFacts | None = trained
 
     @property
-    def fields(self) -> FieldConfig:
-        """The section of the configuration, with the path."""
-        return self.config.data
-
-    @property
     def where(self) -> str:
         """The path, for messages."""
-        return str(self.fields.path)
+        return str(self.config.data.path)
 
     @functools.cached_property
     def facts(self) -> DataFacts:
         """What the headers say about the variables."""
-        return field_facts(self.fields)
+        return field_facts(self.config.data)
 
     def read(self, grid: xr.DataArray) -> FieldData:
         """Return the field in the units of the file, on the grid of a surrogate."""
-        return read_variables(self.fields, grid, self.trained)[0]
+        return read_variables(self.config.data, grid, self.trained)[0]
 
     def coded(self, coding: Coding, grid: xr.DataArray) -> CodedField:
         """Return the field in the coded values of a surrogate, on its grid."""
@@ -79,8 +80,7 @@ class FieldFile:
     @functools.cached_property
     def split(self) -> tuple[CodedField, FieldSplits]:
         """The field coded by its own train part, and its parts."""
-        field = open_field(self.config)
-        return field, split_field(field.data, self.config)
+        return open_split(self.config)
 
     @functools.cached_property
     def prepared(self) -> Prepared:
@@ -93,7 +93,7 @@ def training_file(config: ForecastingConfig, path: Path) -> FieldFile:
     """Return the file of a training; one of the last four if only the network differs."""
     file = FieldFile(config, path)
     plain = file.config.model_dump(mode="json", exclude=_EXCLUDED_KEYS)
-    key = json.dumps({**plain, "changed": file.fields.changed}, sort_keys=True)
+    key = json.dumps({**plain, "changed": file.config.data.changed}, sort_keys=True)
     if key not in _cache:
         while len(_cache) >= _CACHE_SIZE:
             del _cache[next(iter(_cache))]

@@ -39,6 +39,7 @@ from scitoolkit.forecasting.windows import Series, Windows
 from scitoolkit.io.calendar_steps import times_after
 from scitoolkit.io.fields import write_fields
 from scitoolkit.io.loader import BatchLoader
+from scitoolkit.io.split import window_starts
 from scitoolkit.io.time_axis import decimal_years
 from scitoolkit.surrogate import Opened, Stages, Trained, array_loader
 from scitoolkit.surrogate.stages import Parts, Rows
@@ -54,28 +55,32 @@ class Forecast(nn.Module):
     """A forecast from its networks to the fitted surrogate.
 
     Attributes:
-        prepared: the state before the training of networks; None once it is stored.
+        prepared: in a training, the state before that of networks.
         correction: networks on the selected closed form; None without networks.
         members: the networks, under the names that checkpoints have.
-        surrogate: the fitted one; None until the training ends.
+        surrogate: the fitted one, once the training ends.
         record: of the selection and the fit.
     """
+
+    prepared: fitting.Prepared
+    correction: LstmCorrection | None = None
+    members: nn.ModuleList
+    surrogate: ForecastSurrogate
+    record: Mapping[str, Any]
 
     def __init__(
         self, surrogate: ForecastSurrogate | None = None, record: Mapping[str, Any] | None = None
     ) -> None:
         super().__init__()
-        self.prepared: fitting.Prepared | None = None
-        self.correction: LstmCorrection | None = None
-        self.surrogate: ForecastSurrogate | None = surrogate
-        self.record: Mapping[str, Any] = record or {}
+        if surrogate is not None:
+            self.surrogate, self.record = surrogate, record or {}
 
     def begin(self, prepared: fitting.Prepared, config: ForecastingConfig) -> None:
         """Create untrained networks, if the configuration has any."""
         self.prepared = prepared
         if config.model.name != "none":
             self.correction = fitting.begin_network(prepared, config)
-            self.members: nn.ModuleList = self.correction.networks_.members
+            self.members = self.correction.networks_.members
 
 
 class ForecastStages(Stages):
@@ -101,33 +106,22 @@ class ForecastStages(Stages):
         self, data: FieldFile, differences: Sequence[Difference], trained: DataFacts | None
     ) -> FieldFile:
         """Return the file, each of whose simulations is converted when it is read."""
-        return data if trained is None else FieldFile(data.config, data.fields.path, trained)
+        return data if trained is None else FieldFile(data.config, data.config.data.path, trained)
 
     def split(self, config: ForecastingConfig, data: FieldFile) -> Parts:
         """Return the steps of each part."""
         return {name: [steps] for name, steps in data.split[1].steps.items()}
 
-    def build(
-        self,
-        config: ForecastingConfig,
-        facts: DataFacts | None,
-        measured: Mapping[str, Any],
-        seed: int,
-    ) -> Forecast:
+    def build(self, config: ForecastingConfig, facts: Any, measured: Any, seed: int) -> Forecast:
         """Return a forecast without a closed form and without networks."""
         return Forecast()
 
     def initialise(self, config: ForecastingConfig, opened: Opened, model: Forecast) -> None:
         """Select the closed form and create the networks; a dry run fits one and compares none."""
         data: FieldFile = opened.data
-        prepared = opened.once(
-            "prepared",
-            lambda: (
-                fitting.prepare(*data.split, config, tuned=False)
-                if opened.sample
-                else data.prepared
-            ),
-        )
+        if opened.sample:
+            data.prepared = fitting.prepare(*data.split, config, tuned=False)
+        prepared = data.prepared
         log.info(
             "%d steps, %d cells, %d modes; closed form: %s",
             len(prepared.data.series.values),
@@ -148,7 +142,6 @@ class ForecastStages(Stages):
     ) -> BatchLoader:
         """Return batches of windows, in the modes of the networks."""
         assert model.correction is not None
-        assert model.prepared is not None
         windows = model.prepared.parts.windows[part]
         inputs, targets = model.correction.inputs(windows), model.correction.targets(windows)
         return array_loader(config.training, part, inputs=inputs, targets=targets)
@@ -156,7 +149,7 @@ class ForecastStages(Stages):
     def describe(self, opened: Opened) -> Mapping[str, Any]:
         """Return the sizes of the field, and which closed form was fitted."""
         field, parts = opened.data.split
-        data, prepared = field.data, opened.once("prepared", lambda: opened.data.prepared)
+        data, prepared = field.data, opened.data.prepared
         return {
             "variable": data.name,
             "units": data.units,
@@ -177,13 +170,11 @@ class ForecastStages(Stages):
         """Choose with or without networks, and fit to train and validation, on rank 0."""
         if current_rank() != 0:
             return {}
-        assert model.prepared is not None
         model.surrogate, record = fitting.finalize(model.prepared, model.correction, config)
         return record
 
     def store(self, model: Forecast, folder: ModelFolder) -> None:
         """Write the arrays, packed in 16 bits."""
-        assert model.surrogate is not None
         model.surrogate.save(folder.path)
 
     def restored(self, config: ForecastingConfig, folder: ModelFolder) -> Forecast:
@@ -227,7 +218,6 @@ class ForecastStages(Stages):
         self, config: ForecastingConfig, facts: DataFacts | None, model: Forecast
     ) -> Sequence[TracedFunction]:
         """Return the forecast as a function of arrays; see `traced`."""
-        assert model.surrogate is not None
         return traced(config, model.surrogate, model.record)
 
 
@@ -246,7 +236,6 @@ def _scored(
         DataError: another file has no window after the training data.
     """
     surrogate, record = model.surrogate, model.record
-    assert surrogate is not None
     field = data.coded(surrogate.coding, surrogate.grid)
     windows = _test_windows(field.data, surrogate, config, training_file=training)
     gaps = set(field.data.breakpoints) - {s.start for s in field.data.simulations}
@@ -260,7 +249,6 @@ def _scored(
 def _forecast(config: ForecastingConfig, model: Forecast, file: FieldFile) -> xr.Dataset:
     """Return the forecast of the steps after the last one of a file."""
     surrogate = model.surrogate
-    assert surrogate is not None
     data = file.read(surrogate.grid)
     if len(data.simulations) > 1:
         raise DataError(
@@ -281,13 +269,13 @@ def _forecast(config: ForecastingConfig, model: Forecast, file: FieldFile) -> xr
     years = np.concatenate([data.series.years, decimal_years(valid)])
     if seasons:
         years = clock(data.times.values, seasons, config.leads)
-    drivers = regressors(file.fields, surrogate.coding, data.times, valid)
+    drivers = regressors(file.config.data, surrogate.coding, data.times, valid)
     field = coded(data, surrogate.coding, drivers)
     series = Series(field.data.series.values, years)
     windows = Windows(series, np.array([start]), config.inputs, config.leads)
     factors: Any = 1.0
     if config.intervals == "adaptive":
-        undated = not np.isfinite(years).all() and file.fields.path == config.data.path
+        undated = not np.isfinite(years).all() and file.config.data.path == config.data.path
         num_training = model.record["steps"]["validation"][1] if undated else 0
         factors = _factors(surrogate, field.data, config, windows, num_training)
     forecast = forecast_dataset(surrogate, field, windows, valid, factors)
@@ -350,9 +338,8 @@ def _test_windows(
     if training_file:
         return split_field(field, config).windows["test"]
     length = config.inputs + config.leads
-    starts = np.arange(len(field.series.values) - length + 1)
-    for breakpoint in field.breakpoints:
-        starts = starts[(starts >= breakpoint) | (starts + length <= breakpoint)]
+    steps, breaks = range(len(field.series.values)), list(field.breakpoints)
+    starts = window_starts(steps, config.inputs, config.leads, breaks)
     last = surrogate.header.get("last_year")
     if last is not None and np.isfinite(field.series.years).all():
         unseen = field.series.years[starts + config.inputs] > last + 1e-6

@@ -24,7 +24,7 @@ from scitoolkit.core.data_facts import DataFacts, Var
 from scitoolkit.core.devices import device_of, placed
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.log import get_logger
-from scitoolkit.core.results import Bars, Figure, Results, Table, Verdict
+from scitoolkit.core.results import Bars, Figure, Results, Verdict
 from scitoolkit.graphs import baselines, out_of_core, sharing
 from scitoolkit.graphs.config import GraphConfig
 from scitoolkit.graphs.facts import ACCEPTS, node_facts
@@ -41,6 +41,7 @@ from scitoolkit.io.fields import write_fields
 from scitoolkit.io.split import SPLITS
 from scitoolkit.surrogate import Opened, Stages, Trained
 from scitoolkit.surrogate.ensemble import members_of
+from scitoolkit.surrogate.sections import score_bars, score_table
 from scitoolkit.surrogate.stages import Parts, Rows
 from scitoolkit.training.processes import gather_objects
 from scitoolkit.training.ranks.communicator import SingleProcess
@@ -90,13 +91,7 @@ class GraphStages(Stages):
             measured |= {"mean": mean.tolist(), "deviation": deviation.tolist()}
         return measured
 
-    def build(
-        self,
-        config: GraphConfig,
-        facts: DataFacts | None,
-        measured: Mapping[str, Any],
-        seed: int,
-    ) -> nn.Module:
+    def build(self, config: GraphConfig, facts: Any, measured: Any, seed: int) -> nn.Module:
         """Return an untrained model, equal on all processes.
 
         Its attribute `measured` tells what its outputs mean; weights do not hold it.
@@ -297,14 +292,12 @@ def _scored(
         for method, answers in decided.items()
     }
     judged, merit = parts[-1], target.merit
-    scores = {method: of_parts[judged][merit] for method, of_parts in figures.items()}
-    metrics: dict[str, Any] = {f"{p}_{merit}": figures[name][p][merit] for p in parts}
+    by_part = {m: {p: of_parts[p][merit] for p in parts} for m, of_parts in figures.items()}
+    scores = {method: of_parts[judged] for method, of_parts in by_part.items()}
+    metrics: dict[str, Any] = {f"{p}_{merit}": score for p, score in by_part[name].items()}
     for method in list(scores)[1:]:
         metrics[f"{judged}_{merit}_{method.replace(' ', '_')}"] = scores[method]
     metrics |= {k: value for k, value in figures[name][judged].items() if k != merit}
-    rows: list[list[Any]] = [
-        [method, *(of_parts[p][merit] for p in parts)] for method, of_parts in figures.items()
-    ]
     summary = [
         f"{graph.num_nodes} nodes, {graph.num_edges} directed edges, "
         f"{graph.num_classes} {config.data.target}; evaluated on the {judged} split."
@@ -318,11 +311,7 @@ def _scored(
         ),
         summary=summary,
         metrics=metrics,
-        tables=[
-            Table(
-                title=merit.capitalize(), columns=["method", *parts], rows=rows, best=target.better
-            )
-        ],
+        tables=[score_table(merit.capitalize(), by_part, target.better)],
         figures=_figures(scores, judged, merit, record),
     )
 
@@ -335,15 +324,7 @@ def _figures(
     scores: Mapping[str, float], part: str, merit: str, record: Mapping[str, Any]
 ) -> list[Figure]:
     """Return bars of the metric of each method, and of the traffic between processes."""
-    figures: list[Figure] = [
-        Bars(
-            title=f"{part.capitalize()} {merit} compared with the baselines",
-            labels=list(scores),
-            values=list(scores.values()),
-            x_label=f"{part} {merit}",
-            marked=0,
-        )
-    ]
+    figures: list[Figure] = [score_bars(f"{part.capitalize()} {merit}", scores, f"{part} {merit}")]
     received = record.get("received_bytes", [])  # not in records of earlier versions
     if len(received) > 1:
         figures.append(
