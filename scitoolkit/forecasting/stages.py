@@ -122,13 +122,9 @@ class ForecastStages(Stages):
         if opened.sample:
             data.prepared = fitting.prepare(*data.split, config, tuned=False)
         prepared = data.prepared
-        log.info(
-            "%d steps, %d cells, %d modes; closed form: %s",
-            len(prepared.data.series.values),
-            len(prepared.data.weights),
-            len(prepared.modes),
-            prepared.selection.winner.config.label(),
-        )
+        sizes = len(prepared.data.series.values), len(prepared.data.weights), len(prepared.modes)
+        label = prepared.selection.winner.config.label()
+        log.info("%d steps, %d cells, %d modes; closed form: %s", *sizes, label)
         model.begin(prepared, config)
 
     def task(
