@@ -51,7 +51,7 @@ ADAPTED_FROM = 200
 """Number of previous windows whose errors determine adaptive intervals."""
 
 
-class Forecast(nn.Module):
+class ForecastModel(nn.Module):
     """A forecast from its networks to the fitted surrogate.
 
     Attributes:
@@ -112,11 +112,13 @@ class ForecastStages(Stages):
         """Return the steps of each part."""
         return {name: [steps] for name, steps in data.split[1].steps.items()}
 
-    def build(self, config: ForecastingConfig, facts: Any, measured: Any, seed: int) -> Forecast:
+    def build(
+        self, config: ForecastingConfig, facts: Any, measured: Any, seed: int
+    ) -> ForecastModel:
         """Return a forecast without a closed form and without networks."""
-        return Forecast()
+        return ForecastModel()
 
-    def initialise(self, config: ForecastingConfig, opened: Opened, model: Forecast) -> None:
+    def initialise(self, config: ForecastingConfig, opened: Opened, model: ForecastModel) -> None:
         """Select the closed form and create the networks; a dry run fits one and compares none."""
         data: FieldFile = opened.data
         if opened.sample:
@@ -128,13 +130,13 @@ class ForecastStages(Stages):
         model.begin(prepared, config)
 
     def task(
-        self, config: ForecastingConfig, opened: Opened, model: Forecast
+        self, config: ForecastingConfig, opened: Opened, model: ForecastModel
     ) -> ForecastTask | None:
         """Return the loss of the networks; None without networks."""
         return None if model.correction is None else ForecastTask(model.correction.networks_)
 
     def loader(
-        self, config: ForecastingConfig, opened: Opened, part: str, model: Forecast
+        self, config: ForecastingConfig, opened: Opened, part: str, model: ForecastModel
     ) -> BatchLoader:
         """Return batches of windows, in the modes of the networks."""
         assert model.correction is not None
@@ -161,7 +163,7 @@ class ForecastStages(Stages):
         }
 
     def conclude(
-        self, config: ForecastingConfig, opened: Opened, model: Forecast
+        self, config: ForecastingConfig, opened: Opened, model: ForecastModel
     ) -> Mapping[str, Any]:
         """Choose with or without networks, and fit to train and validation, on rank 0."""
         if current_rank() != 0:
@@ -169,13 +171,13 @@ class ForecastStages(Stages):
         model.surrogate, record = fitting.finalize(model.prepared, model.correction, config)
         return record
 
-    def store(self, model: Forecast, folder: ModelFolder) -> None:
+    def store(self, model: ForecastModel, folder: ModelFolder) -> None:
         """Write the arrays, packed in 16 bits."""
         model.surrogate.save(folder.path)
 
-    def restored(self, config: ForecastingConfig, folder: ModelFolder) -> Forecast:
+    def restored(self, config: ForecastingConfig, folder: ModelFolder) -> ForecastModel:
         """Return a fitted forecast."""
-        return Forecast(ForecastSurrogate.load(folder.path), folder.record())
+        return ForecastModel(ForecastSurrogate.load(folder.path), folder.record())
 
     def completed(self, trained: Trained) -> Trained:
         """Return a surrogate with facts; of a folder without them, what its header tells."""
@@ -195,13 +197,13 @@ class ForecastStages(Stages):
         return _scored(trained.config, trained.model, data, training=rows is not None)
 
     def evaluate(
-        self, config: ForecastingConfig, model: Forecast, data: FieldFile, rows: Rows | None
+        self, config: ForecastingConfig, model: ForecastModel, data: FieldFile, rows: Rows | None
     ) -> Results:
         """Compare with baselines; see `report`."""
         return _scored(config, model, data, training=rows is not None)[0]
 
     def predict(
-        self, config: ForecastingConfig, model: Forecast, data: FieldFile, output: Path
+        self, config: ForecastingConfig, model: ForecastModel, data: FieldFile, output: Path
     ) -> None:
         """Forecast from the last steps of a file, with 90 % prediction intervals.
 
@@ -211,14 +213,14 @@ class ForecastStages(Stages):
         write_fields(_forecast(config, model, data), output)
 
     def traced(
-        self, config: ForecastingConfig, facts: DataFacts | None, model: Forecast
+        self, config: ForecastingConfig, facts: DataFacts | None, model: ForecastModel
     ) -> Sequence[TracedFunction]:
         """Return the forecast as a function of arrays; see `traced`."""
         return traced(config, model.surrogate, model.record)
 
 
 def _scored(
-    config: ForecastingConfig, model: Forecast, data: FieldFile, *, training: bool
+    config: ForecastingConfig, model: ForecastModel, data: FieldFile, *, training: bool
 ) -> tuple[Results, xr.Dataset]:
     """Return the results and their maps.
 
@@ -242,7 +244,7 @@ def _scored(
     return scored.results(config.workflow)
 
 
-def _forecast(config: ForecastingConfig, model: Forecast, file: FieldFile) -> xr.Dataset:
+def _forecast(config: ForecastingConfig, model: ForecastModel, file: FieldFile) -> xr.Dataset:
     """Return the forecast of the steps after the last one of a file."""
     surrogate = model.surrogate
     data = file.read(surrogate.grid)
