@@ -55,8 +55,10 @@ class FieldFile:
     def __init__(
         self, config: ForecastingConfig, path: Any, trained: DataFacts | None = None
     ) -> None:
-        data = config.data.model_copy(update={"path": path})
-        self.config: ForecastingConfig = config.model_copy(update={"data": data})
+        if path != config.data.path:
+            data = config.data.model_copy(update={"path": path})
+            config = config.model_copy(update={"data": data})
+        self.config: ForecastingConfig = config
         self.trained: DataFacts | None = trained
 
     @property

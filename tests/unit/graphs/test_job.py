@@ -1,6 +1,7 @@
 """The job from a file to a prediction, on one process and on two."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -76,6 +77,18 @@ def test_networks_are_averaged_and_stored_in_few_bits(file, tmp_path, members, d
     stages.predict(trained.config, trained.model, data, tmp_path / "out.nc")
     with xr.open_dataset(tmp_path / "out.nc", engine="h5netcdf") as out:
         np.testing.assert_allclose(out.probability.values, truth.numpy(), atol=1e-5)
+
+
+def test_a_resumed_run_refuses_another_graph(file, tmp_path):
+    graph, path = read_graph(file), tmp_path / "graph.npz"
+    write_graph(graph, path)
+    training = {"strategy": "graph", "epochs": 1, "progress": False}
+    run = api.run(settings(path, tmp_path, training=training))
+    wider = np.concatenate([graph.dense_features(np.arange(graph.num_nodes))] * 2, 1)
+    write_graph(replace(graph, features=wider), path)
+    config = ModelFolder(run.path).config(GraphConfig)
+    with pytest.raises(DataError, match="variable x"):
+        GraphJob().train(config, RunDirectory(run.path), resume=True)
 
 
 def test_a_trial_is_scored_on_the_validation_nodes_alone(file, tmp_path):
