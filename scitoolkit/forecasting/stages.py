@@ -129,9 +129,7 @@ class ForecastStages(Stages):
         log.info("%d steps, %d cells, %d modes; closed form: %s", *sizes, label)
         model.begin(prepared, config)
 
-    def task(
-        self, config: ForecastingConfig, opened: Opened, model: ForecastModel
-    ) -> ForecastTask | None:
+    def task(self, config: Any, opened: Opened, model: ForecastModel) -> ForecastTask | None:
         """Return the loss of the networks; None without networks."""
         return None if model.correction is None else ForecastTask(model.correction.networks_)
 
@@ -162,9 +160,7 @@ class ForecastStages(Stages):
             "modes": len(prepared.modes),
         }
 
-    def conclude(
-        self, config: ForecastingConfig, opened: Opened, model: ForecastModel
-    ) -> Mapping[str, Any]:
+    def conclude(self, config: Any, opened: Opened, model: ForecastModel) -> Mapping[str, Any]:
         """Choose with or without networks, and fit to train and validation, on rank 0."""
         if current_rank() != 0:
             return {}
@@ -196,9 +192,7 @@ class ForecastStages(Stages):
         """Compare with baselines on the test part, or after the training data in another file."""
         return _scored(trained.config, trained.model, data, training=rows is not None)
 
-    def evaluate(
-        self, config: ForecastingConfig, model: ForecastModel, data: FieldFile, rows: Rows | None
-    ) -> Results:
+    def evaluate(self, config: Any, model: ForecastModel, data: FieldFile, rows: Any) -> Results:
         """Compare with baselines; see `report`."""
         return _scored(config, model, data, training=rows is not None)[0]
 
