@@ -94,10 +94,9 @@ def _state() -> Tensor:
     """Return the state of random numbers, which parts share that draw none in between."""
     global _latest
     now, before = torch.get_rng_state(), None if _latest is None else _latest()
-    if before is not None and torch.equal(now, before):
-        return before
-    _latest = weakref.ref(now)
-    return now
+    if before is None or not torch.equal(now, before):
+        before, _latest = now, weakref.ref(now)
+    return before
 
 
 class _Same:
@@ -122,6 +121,5 @@ class _Same:
     def __exit__(self, *error: object) -> None:
         if self._state is not None:
             torch.set_rng_state(self._now)
-            del self._now
         for buffer, values in self._kept:
             buffer.data.copy_(values)  # .data leaves the version unchanged
