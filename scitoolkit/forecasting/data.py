@@ -180,10 +180,8 @@ def _checked(
     field: xr.DataArray, trained: DataFacts | None, where: str
 ) -> tuple[xr.DataArray, DataFacts]:
     """Return a field in units and directions of the training, and the facts of its file."""
-    check_time(field, where=where)
-    name = str(field.name)
+    name, facts = str(field.name), facts_of(field, where)
     dataset = field.to_dataset(name=name)
-    facts = of_dataset(dataset, [name])
     differences = problems(facts, ACCEPTS)
     if trained is not None:
         variables = tuple(v for v in trained.variables if v.name == name)
@@ -191,8 +189,20 @@ def _checked(
         known = tuple(d for d in trained.dims if d.name in dims)
         same = replace(trained, variables=variables, dims=known)
         differences += compare(same, facts, ACCEPTS)
-    refuse(differences, where)
+    # What is no error is told where the first file is opened.
+    refuse([d for d in differences if d.level == "error"], where)
     return convert(dataset, differences)[name], facts
+
+
+def facts_of(field: xr.DataArray, where: str) -> DataFacts:
+    """Return what a file says about a field.
+
+    Raises:
+        DataError: an unusable time axis.
+    """
+    check_time(field, where=where)
+    name = str(field.name)
+    return of_dataset(field.to_dataset(name=name), [name])
 
 
 def _columns(several: list[_Stretch], mask: np.ndarray, memory: int) -> Array:
