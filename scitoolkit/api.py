@@ -35,12 +35,7 @@ from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.core.run_list import clean_runs as clean_runs
 from scitoolkit.core.run_list import compare_runs as compare_runs
 from scitoolkit.core.run_list import list_runs as list_runs
-from scitoolkit.core.runs import (
-    discard_failed_start,
-    open_run,
-    run_of_restarted_launch,
-    settings_of,
-)
+from scitoolkit.core.runs import discard_failed_start, open_run, resumed, run_of_restarted_launch
 from scitoolkit.core.traced import Traceable
 
 log: Logger = get_logger(__name__)
@@ -198,10 +193,7 @@ def _train(job: Job, config: Any, resume: bool, run_dir: Path | None) -> RunDire
             lambda: str(open_run(config, resume=resume, run_dir=run_dir, state=state).path)
         )
         directory = RunDirectory(Path(path))
-        writes = resume and current_rank() == 0
-        written = (
-            settings_of(config, directory, state=state) if writes else contextlib.nullcontext()
-        )
+        written = resumed(config, directory, state) if resume else contextlib.nullcontext()
         try:
             with _log_of(directory), memory_errors(), written:
                 log.info("run directory %s", directory.path)
