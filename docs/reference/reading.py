@@ -23,7 +23,7 @@ Written by `python docs/reference/make.py` from the tables that decide.
 {formats}
 
 Recognised by content, not by suffix. A package that a format needs is named if it is missing:
-{packages}. Not read: CDF-5 (`nccopy -k nc4 IN OUT`), HDF5 external links to data in other files.
+{packages}. Not read: CDF-5 (`nccopy -k nc4 IN OUT`), HDF5 external links.
 
 ## URLs
 
@@ -35,7 +35,7 @@ access are settings of fsspec and of the protocol's package (`AWS_ENDPOINT_URL`,
 `FSSPEC_S3_ANON=true`). Refused: servers that do not list the files of a store, since missing chunks
 could not be told, and servers that ignore ranges of bytes where ranges are needed.
 
-*When not.* Many small chunks, or files larger than the local disk: copy what is read in many epochs.
+*When not.* Many small chunks, or files larger than the local disk: copy what many epochs read.
 
 ## Layouts
 
