@@ -60,6 +60,27 @@ def test_values_of_cells_and_points_of_a_grid(tmp_path, suffix, sizes, spacing, 
         assert found.x_cell.values == pytest.approx(centres, rel=1e-5)
 
 
+@pytest.mark.parametrize("share", [0.3, 0.7, 0.97])
+@pytest.mark.parametrize("suffix", ["vtu", "vtk"])
+def test_truncated_files_are_refused(tmp_path, suffix, share):
+    points, cells, _, _ = box((3, 4, 2), np.random.default_rng(0))
+    path = tmp_path / f"a.{suffix}"
+    fields = {"p": np.random.default_rng(0).random(len(points))}
+    meshio.write(path, meshio.Mesh(points, [("hexahedron", cells)], fields))
+    path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
+    with pytest.raises(DataError), open_fields(path):
+        pass
+
+
+@pytest.mark.parametrize("format", [Meshes, Adaptive])
+def test_foreign_files_are_not_taken(tmp_path, format):
+    noise = np.random.default_rng(3).bytes(5000)
+    for name, content in {"empty": b"", "text": b"time,u\n0,1\n", "noise": noise}.items():
+        (tmp_path / name).write_bytes(content)
+        assert format.guess(tmp_path / name) == 0
+    assert format.guess(tmp_path) == 0
+
+
 def test_points_that_fill_no_grid_are_a_mesh(tmp_path):
     rng = np.random.default_rng(0)
     points, cells, _, _ = box((3, 4, 2), rng)
