@@ -19,6 +19,7 @@ from typing import Any
 from scitoolkit.core.config import Document, load_config, read_document
 from scitoolkit.core.content import content_root, find_content, shipped_path
 from scitoolkit.core.errors import EXIT_OK, ConfigError, DataError
+from scitoolkit.core.files import write_atomic
 from scitoolkit.core.findings import findings, refuse_too_large
 from scitoolkit.core.job import Divisible, Exporter, Finding, Job, Stepper
 from scitoolkit.core.job_config import JobConfig
@@ -417,7 +418,7 @@ def publish_to(
         DataError: the run was not evaluated.
     """
     from scitoolkit.core.model_card import card_of
-    from scitoolkit.core.publish import publish as publish_run
+    from scitoolkit.core.publish import copy_model, portable_config
 
     name, _, version = reference.partition("@")
     if not is_reference(reference) or not version:
@@ -427,12 +428,12 @@ def publish_to(
     with tempfile.TemporaryDirectory() as scratch:
         folder = path
         if (path / "model").is_dir():
-            folder = publish_run(path, Path(scratch) / name, config, job.artifacts(path))
-            facts = path / "model" / "facts.json"
-            if facts.is_file():
-                shutil.copyfile(facts, folder / facts.name)
+            folder = Path(scratch) / name
+            copy_model(path, folder, config, job.artifacts(path))
         staged = Path(scratch) / "staged"
         shutil.copytree(folder, staged)
+        published = read_document(folder / "config.yaml").validate(job.config_class)
+        write_atomic(staged / "config.yaml", portable_config(published))
         card = staged / "README.md"
         if not card.is_file():
             card.write_text(card_of(path, folder, reference, licence, config.domain), "utf-8")
@@ -458,7 +459,7 @@ def publish(directory: Path | str, destination: Path | str) -> Path:
     if len(folder.parts) == 1:
         folder = content_root("surrogates") / folder
     config = read_document(path / "config.yaml").validate(job.config_class)
-    return publish_run(path, folder, config, job.artifacts(path))
+    return publish_run(path, Path(folder), config, job.artifacts(path))
 
 
 @dataclass(frozen=True)
