@@ -266,9 +266,14 @@ class _Partitioner:
                 # A first pass of a radix sort: each file is small enough to be sorted in memory,
                 # and the ranges ascend, so that their concatenation is sorted.
                 _scatter(files, "in", of_node[target], _pairs(target, source))
-                for kind, values in (("weight", block.weight), ("attr", block.attr)):
+                if block.type is not None and len(block.type):
+                    self._facts["edge_types"] = max(
+                        self._facts.get("edge_types", 0), int(block.type.max()) + 1
+                    )
+                for kind in self._inputs():
+                    values = getattr(block, kind)
                     if values is not None:
-                        values = _real(values)
+                        values = values.astype(np.int32) if kind == "type" else _real(values)
                         self._facts[f"{kind}_dtype"] = values.dtype.str
                         _scatter(files, kind, of_node[target], values)
                 if self._needs_neighbours:
@@ -277,12 +282,16 @@ class _Partitioner:
         self._facts["cut_of_blocks"] = cut
 
     def _kinds(self) -> list[str]:
-        given = {
-            "out": self._needs_neighbours,
+        return ["in", *(["out"] if self._needs_neighbours else []), *self._inputs()]
+
+    def _inputs(self) -> list[str]:
+        """Return what edges have besides their ends: `weight`, `attr`, `type`."""
+        stored = {
             "weight": self.edges.weighted,
             "attr": self.edges.attr_shape is not None,
+            "type": self.edges.typed,
         }
-        return ["in", *(kind for kind, present in given.items() if present)]
+        return [kind for kind, present in stored.items() if present]
 
     def _bucket(self, kind: str, number: int) -> Path:
         return self.work / f"{kind}-{number:04d}.bin"
@@ -339,9 +348,8 @@ class _Partitioner:
                 far += np.bincount(part[foreign], minlength=self.parts)
                 needed.add(part[foreign], source[foreign])
                 _scatter(files, "in", part, source)
-                for kind in ("weight", "attr"):
-                    if (kind, 0) in files:
-                        _scatter(files, kind, part, self._values(kind, number)[order])
+                for kind in self._inputs():
+                    _scatter(files, kind, part, self._values(kind, number)[order])
         needed.save(self.work / "needed.npy")
         self._facts.update(cut=cut, duplicate_edges=duplicates, far=far.tolist())
 
@@ -353,7 +361,7 @@ class _Partitioner:
         # One 64-bit key instead of a sort by two columns: (2^31)^2 < 2^63.
         key = (pairs[:, 0].astype(np.int64) - begin) * nodes + pairs[:, 1]
         order = None
-        if self.edges.weighted or self.edges.attr_shape is not None:
+        if self._inputs():
             order = np.argsort(key, kind="stable")
             key = key[order]
         else:
@@ -364,7 +372,7 @@ class _Partitioner:
         return rows, (key - rows.astype(np.int64) * nodes).astype(np.int32), order
 
     def _values(self, kind: str, number: int) -> Array:
-        shape = () if kind == "weight" else self.edges.attr_shape or ()
+        shape = self.edges.attr_shape or () if kind == "attr" else ()
         dtype = np.dtype(self._facts[f"{kind}_dtype"])
         return np.fromfile(self._bucket(kind, number), dtype).reshape(-1, *shape)
 
@@ -417,9 +425,9 @@ class _Partitioner:
         }
         edges = int(pointer[-1])
         files["column.npy"] = self._copy("in", p, folder / "column.npy", edges, lookup)
-        for kind, name in (("weight", "edge_weight"), ("attr", "edge_attr")):
-            if kind in self._kinds():
-                files[f"{name}.npy"] = self._copy(kind, p, folder / f"{name}.npy", edges, None)
+        for kind in self._inputs():
+            name = f"edge_{kind}.npy"
+            files[name] = self._copy(kind, p, folder / name, edges, None)
         return {
             "nodes": len(own),
             "edges": edges,
