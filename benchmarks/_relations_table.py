@@ -1,4 +1,4 @@
-"""The table of docs/how-to/graphs-larger-than-a-process.md, from the results of `graph_relations`."""
+"""The table of graphs-larger-than-a-process.md, from the results of `graph_relations`."""
 
 from __future__ import annotations
 
