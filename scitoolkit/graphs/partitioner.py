@@ -41,6 +41,7 @@ log: Logger = get_logger(__name__)
 
 MEMORY = 1 << 30
 MOST_FILES = 400
+MOST_WEIGHT = 10_000  # of a node: weights are 32-bit numbers
 NODE_BYTES = 1 << 25  # of features read at a time
 
 
@@ -55,6 +56,7 @@ def partition_edges(
     owner: Path | None = None,
     memory: int = MEMORY,
     target: TargetName = "classes",
+    node_weight: int = 1,
 ) -> PartitionedGraph:
     """Partition an edge list and write the parts, reading the edges in blocks.
 
@@ -70,21 +72,27 @@ def partition_edges(
         owner: an .npy file with the part of each node, instead of `method`.
         memory: approximate memory limit in bytes.
         target: meaning of `y`: classes, labels or values.
+        node_weight: ends of edges that a node counts for when the parts are balanced. Networks
+            that store many rows of a node, such as one for each type of edges, hold less on their
+            largest process with their bytes of a node over those of an end of an edge.
 
     Raises:
-        ConfigError: fewer nodes than parts, an unknown method, or a folder of another call.
+        ConfigError: fewer nodes than parts, an unknown method, no positive weight, or a folder of
+            another call.
         DataError: unreadable files or inconsistent contents.
     """
     if method not in METHODS:
         raise ConfigError(f"method {method!r}", allowed=", ".join(METHODS))
     if target not in TARGETS:
         raise ConfigError(f"target {target!r}", allowed=", ".join(TARGETS))
+    if not 1 <= node_weight <= MOST_WEIGHT:
+        raise ConfigError(f"node_weight {node_weight}", allowed=f"1 to {MOST_WEIGHT}")
     edges = shipped_path(edges)
     nodes = None if nodes is None else shipped_path(nodes)
     if nodes is None and has_node_data(edges):
         nodes = edges
     return _Partitioner(
-        edges, Path(out), parts, nodes, num_nodes, method, owner, memory, target
+        edges, Path(out), parts, nodes, num_nodes, method, owner, memory, target, node_weight
     ).run()
 
 
@@ -102,6 +110,7 @@ class _Partitioner:
         owner: Path | None,
         memory: int,
         target: TargetName,
+        node_weight: int,
     ) -> None:
         self.out, self.parts, self.memory, self.owner_file = out, parts, memory, owner
         self.work = out / "work"
@@ -134,7 +143,9 @@ class _Partitioner:
             "version": VERSION,
             "target": target,
         }
-        self.method = method
+        if node_weight != 1:  # not in the settings of calls that earlier versions began
+            self.settings["node_weight"] = node_weight
+        self.method, self.node_weight = method, node_weight
         self.state: dict[str, Any] = {"settings": self.settings, "done": [], "facts": {}}
 
     # --- stages ---------------------------------------------------------------------------------
@@ -308,7 +319,9 @@ class _Partitioner:
             given = load_array(self.owner_file)
             owner = check_owner(given, len(degrees), self.parts).astype(np.int32)
         else:
-            owner = place(self._neighbours, degrees, self.parts, self._facts["method"])
+            owner = place(
+                self._neighbours, degrees, self.parts, self._facts["method"], self.node_weight
+            )
         empty = np.flatnonzero(np.bincount(owner, minlength=self.parts) == 0)
         if len(empty):
             raise ConfigError(

@@ -386,3 +386,29 @@ def test_sparse_features_that_are_no_matrix_are_refused(tmp_path, more, message)
     np.savez(tmp_path / "x.npz", **(arrays | more))
     with pytest.raises(DataError, match=message):
         partition_edges(tmp_path / "x.npz", tmp_path / "p", 2, method="block")
+
+
+@pytest.mark.parametrize("method", ["metis", "greedy", "clusters", "block"])
+def test_the_weight_of_a_node_balances_nodes_instead_of_edges(tmp_path, method):
+    """Of 2,000 nodes the first 100 have most of the edges."""
+    r = np.random.default_rng(0)
+    pairs = np.concatenate([r.integers(100, size=(2, 8000)), r.integers(2000, size=(2, 2000))], 1)
+    np.savez(tmp_path / "e.npz", edge_index=pairs)
+    most = {}
+    for weight in (1, 1000):
+        header = partition_edges(
+            tmp_path / "e.npz",
+            tmp_path / f"{method}-{weight}",
+            4,
+            num_nodes=2000,
+            method=method,
+            node_weight=weight,
+        ).header
+        most[weight] = max(part["nodes"] for part in header["parts"])
+    assert most[1000] <= 550 < most[1]
+
+
+@pytest.mark.parametrize("weight", [0, -1, 10**6])
+def test_a_weight_that_no_balance_can_have_is_refused(file, tmp_path, weight):
+    with pytest.raises(ConfigError, match="node_weight"):
+        partition_edges(file, tmp_path / "p", 2, node_weight=weight)
