@@ -19,9 +19,9 @@ from _measure import machine
 from scitoolkit.graphs.partitioner import partition_edges
 from scitoolkit.training.launch import launch
 
-# For each type of edges and layer a node has a row of 32 numbers of 8 bytes, 4 KiB in all; an edge
-# has about 40 bytes: both ends in the graph and among those of its type, and its type.
-NODE_WEIGHT = 200
+# For each type of edges and layer a node keeps a row of 32 numbers of 8 bytes, and some ten rows are
+# held at the peak: 6.5 KiB. An edge has about 150 bytes, its message three times and its ends.
+NODE_WEIGHT = 88
 HERE = Path(__file__).resolve().parent
 
 
