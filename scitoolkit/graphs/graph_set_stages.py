@@ -18,9 +18,9 @@ from scitoolkit.core.data_facts import DataFacts
 from scitoolkit.core.devices import device_of
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.job import Finding
-from scitoolkit.core.results import Bars, Results, Table, Verdict
+from scitoolkit.core.results import Results
 from scitoolkit.graphs import baselines
-from scitoolkit.graphs.facts import graph_set_facts, untrained_inputs
+from scitoolkit.graphs.facts import ACCEPTS, graph_set_facts
 from scitoolkit.graphs.graph_set import StackedGraphs
 from scitoolkit.graphs.graph_set_config import GraphSetConfig
 from scitoolkit.graphs.graph_set_files import read_graphs
@@ -33,6 +33,7 @@ from scitoolkit.io.loader import BatchLoader
 from scitoolkit.io.loader.cursor import tensors
 from scitoolkit.surrogate import Opened, Stages
 from scitoolkit.surrogate.ensemble import members_of
+from scitoolkit.surrogate.sections import compared
 from scitoolkit.surrogate.stages import Rows
 from scitoolkit.training.ranks.communicator import SingleProcess
 
@@ -95,24 +96,20 @@ class GraphSetStages(Stages):
 
     def accepts(self, config: GraphSetConfig) -> Accepts:
         """Allow graphs without a target."""
-        return Accepts(optional=("label",), convert=False)
+        return ACCEPTS
 
     def convert(
         self, data: StackedGraphs, differences: Sequence[Difference], trained: DataFacts | None
     ) -> StackedGraphs:
-        """Return the graphs; refuse inputs that the training did not have.
-
-        Whole numbers are categories, so a change between them and real numbers is refused too.
-        """
+        """Return the graphs; refuse a change between whole numbers, categories, and real ones."""
         if trained is not None:
-            facts = graph_set_facts(data)
             before = {variable.name: variable.kind for variable in trained.variables}
             other = [
                 Difference("error", v.name, f"{before[v.name]} numbers", f"{v.kind} numbers")
-                for v in facts.variables
+                for v in graph_set_facts(data).variables
                 if v.role != "label" and before.get(v.name, v.kind) != v.kind
             ]
-            refuse(untrained_inputs(trained, facts) + other, data.where)
+            refuse(other, data.where)
         return data
 
     def examine(self, config: GraphSetConfig, data: StackedGraphs) -> list[Finding]:
@@ -180,13 +177,7 @@ class GraphSetStages(Stages):
             "mean": mean.tolist(),
         }
 
-    def build(
-        self,
-        config: GraphSetConfig,
-        facts: DataFacts | None,
-        measured: Mapping[str, Any],
-        seed: int,
-    ) -> GraphSetModel:
+    def build(self, config: GraphSetConfig, facts: Any, measured: Any, seed: int) -> GraphSetModel:
         """Return an untrained model."""
         torch.manual_seed(seed)
         width, outputs = config.model.hidden, measured["outputs"]
@@ -282,7 +273,21 @@ class GraphSetStages(Stages):
             scale, unit = np.where(scale == 0, 1, scale), "1"
             truth, decided = truth / scale, {n: v / scale for n, v in decided.items()}
         figures = {name: target.figures(truth, values) for name, values in decided.items()}
-        return _results(config, data, figures, unit, len(graphs))
+        what = config.data.target.capitalize()
+        return compared(
+            f"{what} of graphs: {Path(data.where).name}",
+            [
+                f"{len(graphs)} graphs of {len(data)}, with {int(data.num_nodes.mean())} nodes and "
+                f"{int(data.num_edges.mean())} directed edges on average.",
+            ],
+            figures,
+            target.merit,
+            better=target.better,
+            table=f"{what} of graphs",
+            heading=target.merit,
+            label=target.merit,
+            unit=unit,
+        )
 
     def predict(
         self, config: GraphSetConfig, model: Any, data: StackedGraphs, output: Path
@@ -347,44 +352,3 @@ def _digest(data: StackedGraphs, graph: int) -> int:
         part = array[edges if name.startswith("edge") else nodes]
         digest = zlib.crc32(np.ascontiguousarray(part).tobytes(), digest)
     return digest
-
-
-def _results(
-    config: GraphSetConfig,
-    data: StackedGraphs,
-    figures: Mapping[str, Mapping[str, float]],
-    unit: str,
-    count: int,
-) -> Results:
-    target, name = data.learned, config.model.name
-    merit, scores = target.merit, {n: f[target.merit] for n, f in figures.items()}
-    metrics: dict[str, Any] = dict(figures[name])
-    metrics |= {f"{merit}_{n.replace(' ', '_')}": s for n, s in scores.items() if n != name}
-    return Results(
-        title=f"{config.data.target.capitalize()} of graphs: {Path(data.where).name}",
-        verdict=Verdict.among(
-            scores, name, f"{merit} of {name}", better=target.better, rate=False, unit=unit
-        ),
-        summary=[
-            f"{count} graphs of {len(data)}, with {int(data.num_nodes.mean())} nodes and "
-            f"{int(data.num_edges.mean())} directed edges on average.",
-        ],
-        metrics=metrics,
-        tables=[
-            Table(
-                title=f"{config.data.target.capitalize()} of graphs",
-                columns=["method", *figures[name]],
-                rows=[[n, *f.values()] for n, f in figures.items()],
-                best=target.better,
-            )
-        ],
-        figures=[
-            Bars(
-                title=f"{merit} compared with the baselines",
-                labels=list(scores),
-                values=list(scores.values()),
-                x_label=merit,
-                marked=0,
-            )
-        ],
-    )

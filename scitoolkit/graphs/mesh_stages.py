@@ -13,7 +13,7 @@ import numpy as np
 import torch
 import xarray as xr
 
-from scitoolkit.core.data_differences import Accepts, Difference
+from scitoolkit.core.data_differences import Accepts
 from scitoolkit.core.data_facts import DataFacts
 from scitoolkit.core.devices import placed
 from scitoolkit.core.errors import ConfigError
@@ -58,12 +58,6 @@ class MeshStages(Stages):
         """Return that values are not converted."""
         return Accepts(convert=False)
 
-    def convert(
-        self, data: MeshFile, differences: Sequence[Difference], trained: DataFacts | None
-    ) -> MeshFile:
-        """Return the data unchanged."""
-        return data
-
     def split(self, config: MeshConfig, data: MeshFile) -> Parts:
         """Return the trajectories of each part, from the first to the last."""
         count = data.geometry.num_flows
@@ -82,13 +76,7 @@ class MeshStages(Stages):
         """Return the names of the training meshes, for reports."""
         return {"meshes": list(data.geometry.names)}
 
-    def build(
-        self,
-        config: MeshConfig,
-        facts: DataFacts | None,
-        measured: Mapping[str, Any],
-        seed: int,
-    ) -> MeshTransport:
+    def build(self, config: MeshConfig, facts: Any, measured: Any, seed: int) -> MeshTransport:
         """Return an untrained network."""
         settings = config.model
         with torch.random.fork_rng(devices=[]):

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from scitoolkit.surrogate.lifecycle import start as start
     from scitoolkit.surrogate.lifecycle import train as train
     from scitoolkit.surrogate.stages import Calibrates as Calibrates
+    from scitoolkit.surrogate.stages import Concludes as Concludes
     from scitoolkit.surrogate.stages import Describes as Describes
     from scitoolkit.surrogate.stages import Ensembles as Ensembles
     from scitoolkit.surrogate.stages import Examines as Examines
@@ -36,11 +37,13 @@ if TYPE_CHECKING:
     from scitoolkit.surrogate.stages import Records as Records
     from scitoolkit.surrogate.stages import Reports as Reports
     from scitoolkit.surrogate.stages import Stages as Stages
+    from scitoolkit.surrogate.stages import Stores as Stores
     from scitoolkit.surrogate.stages import Traceable as Traceable
     from scitoolkit.surrogate.stages import Trained as Trained
 
 _HOMES = {
     "Calibrates": "stages",
+    "Concludes": "stages",
     "Describes": "stages",
     "Ensembles": "stages",
     "Examines": "stages",
@@ -55,6 +58,7 @@ _HOMES = {
     "Stages": "stages",
     "StagesAt": "job",
     "Start": "lifecycle",
+    "Stores": "stages",
     "SurrogateJob": "job",
     "Traceable": "stages",
     "Trained": "stages",
