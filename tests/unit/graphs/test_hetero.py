@@ -235,7 +235,7 @@ def test_one_of_several_splits_of_heterogeneous_data():
 
 @pytest.mark.parametrize("parts", [1, 3])
 def test_relations_of_a_partitioned_graph_are_those_of_the_file(tmp_path, parts):
-    """Each process reads the types of its own edges; values are those of one process."""
+    """Each process reads the types of its edges; values are those of one process."""
     graph = typed()
     pairs = np.stack([graph.source, graph.target])
     np.savez(tmp_path / "edges.npz", edge_index=pairs, edge_type=graph.edge_type)
