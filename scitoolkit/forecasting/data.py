@@ -320,8 +320,17 @@ def _mask_of(
             where=f"{where}: variable {field.name}",
             allowed=f"the grid of the training data, {grid.shape}",
         )
-    for dim in space:
-        if dim in field.coords and dim in grid.coords:
+    for name in [n for n, c in grid.coords.items() if c.dtype.kind == "U" and n in field.coords]:
+        # Series are forecast by their place: another name there is another series.
+        labels = field[name].values.astype(str)
+        if labels.shape != grid[name].shape or (labels != grid[name].values).any():
+            raise DataError(
+                f"{name} names {', '.join(np.ravel(labels)[:5])}",
+                where=f"{where}: variable {field.name}",
+                allowed=f"those of the training data, {', '.join(np.ravel(grid[name])[:5])}",
+            )
+    for dim in [d for d in space if d in grid.coords and grid[d].dtype.kind != "U"]:
+        if dim in field.coords:
             apart = field[dim].values - grid[dim].values
             if "east" in str(grid[dim].attrs.get("units", "")):
                 apart = apart - 360.0 * np.round(apart / 360.0)  # 350 degrees east are -10
