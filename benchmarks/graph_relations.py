@@ -19,8 +19,8 @@ from _measure import machine
 from scitoolkit.graphs.partitioner import partition_edges
 from scitoolkit.training.launch import launch
 
-# For each type of edges and layer a node keeps a row of 32 numbers of 8 bytes, and some ten rows are
-# held at the peak: 6.5 KiB. An edge has about 150 bytes, its message three times and its ends.
+# For each type of edges and layer a node keeps a row of 32 numbers of 8 bytes, and some ten rows
+# more are held at the peak: 6.5 KiB. An edge has some 150 bytes: its message three times, its ends.
 NODE_WEIGHT = 88
 HERE = Path(__file__).resolve().parent
 
