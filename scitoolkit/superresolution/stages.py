@@ -99,7 +99,6 @@ class SuperresolutionStages(Stages):
         config, facts = trained.config, trained.facts
         data = config.data.model_copy(update={"fields": list(head.fields)})
         if facts is None:
-            log.info("%s has no facts: steps and dates are not compared", trained.folder.directory)
             facts = header_facts(head.fields, head.units, head.dims, head.dim_units)
         return replace(trained, config=config.model_copy(update={"data": data}), facts=facts)
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from scitoolkit.surrogate.stages import Produces as Produces
     from scitoolkit.surrogate.stages import Records as Records
     from scitoolkit.surrogate.stages import Reports as Reports
+    from scitoolkit.surrogate.stages import Settles as Settles
     from scitoolkit.surrogate.stages import Stages as Stages
     from scitoolkit.surrogate.stages import Traceable as Traceable
     from scitoolkit.surrogate.stages import Trained as Trained
@@ -52,6 +53,7 @@ _HOMES = {
     "Produces": "stages",
     "Records": "stages",
     "Reports": "stages",
+    "Settles": "stages",
     "Stages": "stages",
     "StagesAt": "job",
     "Start": "lifecycle",

@@ -88,7 +88,7 @@ class SurrogateJob(TrainingJob):
                     "units": {v.name: v.units for v in opened.facts.variables},
                     **told,
                     "samples": sizes(opened.parts),
-                    "parameters": sum(p.numel() for p in begun.model.parameters()),
+                    "parameters": sum(p.numel() for p in begun.task.model.parameters()),
                     "first_loss": float(loss.detach()),
                     **({"parts": {k: float(v) for k, v in parts.items()}} if parts else {}),
                     **({"loader": explain()} if explain else {}),

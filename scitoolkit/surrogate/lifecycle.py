@@ -45,6 +45,7 @@ from scitoolkit.surrogate.stages import (
     Records,
     Reports,
     Rows,
+    Settles,
     Stages,
     Trained,
 )
@@ -188,7 +189,7 @@ def start(
         sample: for a dry run, which may measure on a few samples.
     """
     if isinstance(stages, Produces) and directory is not None:
-        stages.produce(config, Path(directory))
+        stages.produce(config, Path(directory), sample)
     path = source_path(stages, config, directory)
     if world_size() > 1:
         # Rank 0 opens first: it may write an index that the others read.
@@ -280,7 +281,11 @@ def fit(
         for loader in loaders.values():
             close(loader)
     if current_rank() == 0:
-        load_best(begun.model, run.checkpoints)
+        trained = begun.task.model
+        # A task may train a module around the model, whose weights are in it, or another one with
+        # the same weights, such as the slab of this process.
+        is_inside = any(module is begun.model for module in trained.modules())
+        load_best(trained if is_inside else begun.model, run.checkpoints)
         begun.model.cpu()
         if isinstance(stages, Finalises):
             stages.finalise(config, begun.opened, begun.model)
@@ -321,7 +326,10 @@ def save(
     if isinstance(stages, Calibrates):
         model.load_state_dict(_full(folder, model))
         stages.calibrate(config, begun.opened, model.eval(), folder.path)
-    folder.finish(run, {**_stored_parts(begun.opened.parts), **record})
+    settled = None
+    if isinstance(stages, Settles):
+        settled = stages.settled(config, begun.opened.measured)
+    folder.finish(run, {**_stored_parts(begun.opened.parts), **record}, settled)
     return folder
 
 
@@ -371,8 +379,10 @@ def load(stages: Stages, schema: type[Any], directory: Path) -> Trained:
         CheckpointError: weights that are missing, damaged or of another configuration.
     """
     folder = ModelFolder(directory)
-    config: Any = folder.config(schema)
+    config: Any = folder.config(schema, settled=isinstance(stages, Settles))
     facts = folder.facts()
+    if facts is None:
+        log.info("%s has no facts of its data: other files are not compared with them", directory)
     model = rebuilt(folder, lambda measured: build(stages, config, facts, measured))
     return stages.completed(Trained(config, model, facts, folder))
 
@@ -392,7 +402,7 @@ def evaluate(
     """
     trained = load(stages, schema, directory)
     placed(trained.model)
-    path = data if data is not None else getattr(trained.config.data, "test", None)
+    path = data if data is not None else getattr(trained.config.data, "test", None) or None
     rows = test_rows(trained.folder) if path is None else None
     if path is None:
         path = source_path(stages, trained.config, directory)
@@ -438,8 +448,8 @@ def _stored_parts(parts: Parts) -> dict[str, Any]:
 
 
 def test_rows(folder: ModelFolder) -> Rows:
-    """Return the samples of the test part of a run, or their ranges."""
-    record = folder.record()
+    """Return the samples of the test part of a run, or their ranges; none if it has no record."""
+    record = folder.record() if folder.has_record else {}
     if "samples" in record:
         return list(record["samples"].get("test", ()))
     edges = record.get("parts", {}).get("test", ())

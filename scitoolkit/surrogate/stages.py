@@ -180,13 +180,13 @@ class Indexes(Protocol):
 class Produces(Protocol):
     """Stages that compute their data, or some of them, before the training."""
 
-    def files(self, config: Any, directory: Path) -> Path | None:
+    def files(self, config: Any, directory: Path) -> Path | Sequence[Path] | None:
         """Return the path of the files of a run; None if the configuration names them."""
 
-    def produce(self, config: Any, directory: Path) -> None:
+    def produce(self, config: Any, directory: Path, sample: bool) -> None:
         """Compute the files of a run that do not exist yet; nothing if there are none to compute.
 
-        Every process of the training calls it.
+        Every process of the training calls it. For a dry run, `sample`, a few may do.
         """
 
 
@@ -216,6 +216,17 @@ class Records(Protocol):
         Raises:
             DataError: the data changed since the run began.
         """
+
+
+@runtime_checkable
+class Settles(Protocol):
+    """Stages whose training settles keys of the configuration, such as `auto`.
+
+    The folder of the model states what it settled; `build` is given that configuration then.
+    """
+
+    def settled(self, config: Any, measured: Mapping[str, Any]) -> Any:
+        """Return the configuration with what was measured, from which a run could be repeated."""
 
 
 @runtime_checkable
