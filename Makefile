@@ -7,8 +7,9 @@ PEERS  := .venv-peers
 PIP    := pip install --quiet --disable-pip-version-check -c constraints.txt
 # Tests and documentation: every package at the version that they last passed with.
 LOCKED := $(PIP) -c requirements.lock
-# Tests of one file run in one worker, which makes their shared fixtures once.
-PYTEST := $(BIN)/python -m pytest --numprocesses=2 --dist=loadfile
+# Tests of one file run in one worker, which makes their shared fixtures once; long files first, as
+# tests/helpers/file_order.py sorts them.
+PYTEST := $(BIN)/python -m pytest --numprocesses=2 --dist=loadfile --no-loadscope-reorder
 
 .PHONY: help install demo test test-slow test-peers coverage gpu lint format bench peers docs lock clean
 
@@ -43,7 +44,7 @@ test-slow: $(STAMP)
 
 # Processes that tests start are measured as well; those that tests kill leave damaged files.
 coverage: $(STAMP)
-	-$(BIN)/python -m coverage run -m pytest --numprocesses=2 --dist=loadfile -m "not slow and not gpu and not device"
+	-$(BIN)/python -m coverage run -m pytest --numprocesses=2 --dist=loadfile --no-loadscope-reorder -m "not slow and not gpu and not device"
 	$(BIN)/python -m coverage combine -q
 	rm -f .coverage.*
 	$(BIN)/python -m coverage report --skip-covered --sort=cover

@@ -34,7 +34,12 @@ from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.core.run_list import clean_runs as clean_runs
 from scitoolkit.core.run_list import compare_runs as compare_runs
 from scitoolkit.core.run_list import list_runs as list_runs
-from scitoolkit.core.runs import discard_failed_start, open_run, run_of_restarted_launch
+from scitoolkit.core.runs import (
+    discard_failed_start,
+    open_run,
+    run_of_restarted_launch,
+    settings_of,
+)
 from scitoolkit.core.traced import Traceable
 
 log: Logger = get_logger(__name__)
@@ -192,8 +197,12 @@ def _train(job: Job, config: Any, resume: bool, run_dir: Path | None) -> RunDire
             lambda: str(open_run(config, resume=resume, run_dir=run_dir, state=state).path)
         )
         directory = RunDirectory(Path(path))
+        writes = resume and current_rank() == 0
+        written = (
+            settings_of(config, directory, state=state) if writes else contextlib.nullcontext()
+        )
         try:
-            with _log_of(directory), memory_errors():
+            with _log_of(directory), memory_errors(), written:
                 log.info("run directory %s", directory.path)
                 if current_rank() == 0 and job.reports_while_running:
                     directory.live.touch()
@@ -397,17 +406,19 @@ def _export_searched(functions: Sequence[Any], output: Path, config: Any) -> Map
     return export_chosen(functions, output, config, forms)
 
 
-def publish_to(directory: Path | str, index: Path | str, reference: str, *, licence: str) -> Path:
+def publish_to(
+    directory: Path | str, index: Path | str, reference: str, *, licence: str
+) -> Path | str:
     """Add an evaluated run or a surrogate to an index folder, with its card.
 
     Args:
         directory: the run directory or the surrogate.
-        index: folder of the index; see `scitoolkit.core.model_index`.
+        index: folder of the index, or `hf://OWNER`; see `scitoolkit.core.model_index`.
         reference: `NAME@VERSION`.
         licence: SPDX identifier of the licence of the weights.
 
     Returns:
-        The folder of the version.
+        The folder of the version; of a hub, its address.
 
     Raises:
         ConfigError: not `NAME@VERSION`, or a version that exists.
@@ -501,7 +512,7 @@ def load_surrogate(name: Path | str) -> Surrogate:
 
     Args:
         name: name of a shipped surrogate, a run directory, or `NAME@VERSION` of the index in the
-            environment variable `SCITOOLKIT_INDEX`, a folder or an https address.
+            environment variable `SCITOOLKIT_INDEX`, a folder, an https address or `hf://OWNER`.
 
     Example:
         >>> load_surrogate("sst_forecast").path.name

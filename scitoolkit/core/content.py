@@ -64,7 +64,7 @@ def find_content(kind: str, name: str, *, card: bool = False) -> Path:
 
     Raises:
         ConfigError: it does not exist; the message lists the known names.
-        DataError: only its card is installed.
+        DataError: only its card is installed, and it is no workflow.
     """
     direct = Path(name)
     if direct.exists():
@@ -78,7 +78,8 @@ def find_content(kind: str, name: str, *, card: bool = False) -> Path:
             allowed=", ".join(names),
             fix=nearest_name(short, names) or "",
         )
-    if not card and path.is_relative_to(_CARDS):
+    # The YAML of workflows comes with the wheel: they run on a user's files without other content.
+    if not card and kind != "workflows" and path.is_relative_to(_CARDS):
         raise _only_card(f"{kind}/{short}")
     return path
 

@@ -325,6 +325,8 @@ class EmulationConfig(SeededConfig):
         guarded_weight: weight in the loss of outputs that guards compute from others, such as a
             pressure; a learned output has weight 1. With 0 their errors are not in the loss and may
             grow many times while the errors of the other outputs hardly change.
+        loss_weights: {output: weight} in the loss, whose errors are relative to the typical change
+            of each output; 1 if not given, 0 leaves an output out.
         wall_weight: added to the volume of every cell (of mean 1) in the loss, which increases the
             weight of fine cells.
         weights_dtype: dtype of the stored weights; float16 halves the file, int8 quarters its large
@@ -355,6 +357,7 @@ class EmulationConfig(SeededConfig):
     uncertainty: UncertaintyConfig | None = None
     solver_seconds: PositiveFloat | None = None
     guarded_weight: NonNegativeFloat = 0.0
+    loss_weights: dict[str, NonNegativeFloat] = Field(default_factory=dict)
     wall_weight: NonNegativeFloat = 0.0
     rollout: RolloutConfig = RolloutConfig()
     repeats: PositiveInt = Field(default=1, description="how often a sample is drawn per epoch")

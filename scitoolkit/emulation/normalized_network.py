@@ -38,7 +38,8 @@ class Statistics:
 
     Attributes:
         values: {name: (mean, standard deviation)}.
-        changes: {name: root mean square change from input to output}, for the state.
+        changes: {name: root mean square change from input to output}, for the state; 0 for what
+            never changes, and for other outputs that have one value.
     """
 
     values: dict[str, tuple[Tensor, Tensor]]
@@ -233,7 +234,11 @@ class NormalizedNetwork(nn.Module):
         fields = torch.stack([inputs[self.source[i]] for i in which], 1)
         first, count = len(self.fields_out), len(which) * self.space
         moves = channels[:, first : first + count].unflatten(1, (len(which), self.space))
-        fields = transport(fields, moves, self.reach, self.padding)
+        carried = transport(fields, moves, self.reach, self.padding)
+        # A field that never changed in the training part is not carried along either.
+        starts = np.cumsum([0, *(v.size for v in self.layout.outputs)]).tolist()
+        moving = self.out_scale[[starts[i] for i in which]] > 0
+        fields = torch.where(moving.view(-1, *[1] * self.space), carried, fields)
         return {i: fields[:, channel] for channel, i in enumerate(which)}
 
     def _pool(self, channels: Tensor) -> Tensor:

@@ -43,7 +43,13 @@ from scitoolkit.emulation.regions import regions_of
 from scitoolkit.emulation.spatial.joined import over_processes
 from scitoolkit.emulation.spatial.slab_training import Slab
 from scitoolkit.emulation.starting import open_with_replay, start_from, trained_members
-from scitoolkit.emulation.statistics import Found, find_leads, find_statistics, guarded_scales
+from scitoolkit.emulation.statistics import (
+    Found,
+    find_leads,
+    find_statistics,
+    guarded_scales,
+    loss_weights,
+)
 from scitoolkit.emulation.step_input import range_of
 from scitoolkit.emulation.streaming import drawn_ranges, files_of, make_files, stream_loader
 from scitoolkit.emulation.symmetries import Symmetries
@@ -203,11 +209,12 @@ class EmulationStages(Stages):
         weights = torch.from_numpy(cell_weights(data.layout.weights(), config.wall_weight))
         statistics = self._statistics(config, opened).statistics
         guarded = guarded_scales(model, statistics, config.guarded_weight)
+        of_outputs = loss_weights(config, data.campaign.names, model, sample=opened.sample)
         slab = self._slab(config, opened)
         if slab is not None:
             model, weights = slab.emulator(model), slab.on_grid(weights)
         symmetries = Symmetries(config.symmetries, model.layout)
-        return EmulationTask(model, config.rollout, symmetries, weights, leads, guarded)
+        return EmulationTask(model, config.rollout, symmetries, weights, leads, guarded, of_outputs)
 
     def loader(
         self, config: EmulationConfig, opened: Opened, part: str, model: AnyEmulator

@@ -72,6 +72,7 @@ USES: dict[str, list[tuple[str, ...] | str]] = {
     "tensorboard": [LOGGER.format(name="tensorboard")],
     "mlflow": [LOGGER.format(name="mlflow")],
     "wandb": [LOGGER.format(name="wandb")],
+    "hub": ["from huggingface_hub import HfApi\n"],
     "loader": [LOADER],
     "emulation": [ONNX, SERIES, ("validate", str(WORKFLOWS / "field_surrogate"))],
     "potentials": [

@@ -23,7 +23,7 @@ from scitoolkit.io.campaign.channels import Channel
 from scitoolkit.io.campaign.masking import require_mask
 from scitoolkit.io.campaign.rows import Rows
 from scitoolkit.io.campaign.statistics import Moments, fill_value_in
-from scitoolkit.io.campaign.windows import NAN_FIX, CampaignWindows
+from scitoolkit.io.campaign.windows import NAN_FIX
 
 BLOCK_BYTES = 64 * 2**20
 SUSPECT_FIX = "mark them in the file, leave them out, or data.allow_suspect=true"
@@ -287,7 +287,8 @@ class _Measuring:
 
     def _refuse_lost_changes(self, values: np.ndarray, name: str, row: int) -> None:
         """Refuse float64 values whose changes from row to row float32 does not hold."""
-        if values.dtype != np.float64 or len(values) < 2:
+        path = self.campaign.channels[name].array.path
+        if self.sets[path].dtype != np.float64 or len(values) < 2:
             return
         change = float(np.sqrt(np.mean(np.square(np.diff(values, axis=0)))))
         spacing = float(np.spacing(np.float32(np.abs(values).max())))
@@ -352,13 +353,13 @@ class _Measuring:
         end, tail = self.tails.get(self._simulation(piece), (-1, {}))
         if end == piece.first:
             return tail
-        source = CampaignWindows(self.campaign, self.sets, np.arange(first, piece.first), [0])
-        read = source.read(np.arange(piece.first - first))
-        tail = {n: read[n][:, 0].astype(np.float64) for n in names}
-        if self.campaign.mask is None:
-            return tail
-        valid = {n: self.campaign.mask.along(self.campaign.channels[n].dims) for n in names}
-        return {n: v if valid[n] is None else v[:, valid[n]] for n, v in tail.items()}
+        bounds, parts = self.campaign.index.rows, list[dict[str, np.ndarray]]()
+        while first < piece.first:
+            segment = int(np.searchsorted(bounds, first, side="right")) - 1
+            start, last = int(bounds[segment]), min(piece.first, int(bounds[segment + 1]))
+            parts += self._read([segment], first - start, last - start)
+            first = last
+        return {name: np.concatenate([part[name] for part in parts]) for name in names}
 
     def _refuse_fills(self, values: np.ndarray, name: str, first: int) -> None:
         found = fill_value_in(values)
