@@ -42,9 +42,8 @@ from scitoolkit.potentials.reference_energies import (
     set_reference_energies,
 )
 from scitoolkit.potentials.saved import save_model, untrained
-from scitoolkit.surrogate import Opened, Stages, Trained
+from scitoolkit.surrogate import Opened, Stages, Trained, load, open_checked
 from scitoolkit.surrogate.fine_tuning import freeze
-from scitoolkit.surrogate.lifecycle import load, open_checked
 from scitoolkit.surrogate.stages import Parts, Rows
 from scitoolkit.training import current_rank, world_size
 

@@ -57,7 +57,8 @@ from scitoolkit.superresolution.surrogate import SuperresolutionSurrogate, descr
 from scitoolkit.superresolution.task import Physics, SuperresolutionTask
 from scitoolkit.superresolution.traced import traced
 from scitoolkit.surrogate import Opened, Stages, Trained, load, open_checked
-from scitoolkit.surrogate.lifecycle import close, record_content
+from scitoolkit.surrogate.lifecycle import record_content
+from scitoolkit.surrogate.opening import close
 from scitoolkit.surrogate.stages import Parts, Rows
 
 log = get_logger(__name__)

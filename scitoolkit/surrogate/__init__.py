@@ -21,11 +21,12 @@ if TYPE_CHECKING:
     from scitoolkit.surrogate.lifecycle import evaluate as evaluate
     from scitoolkit.surrogate.lifecycle import fit as fit
     from scitoolkit.surrogate.lifecycle import load as load
-    from scitoolkit.surrogate.lifecycle import open_checked as open_checked
     from scitoolkit.surrogate.lifecycle import save as save
     from scitoolkit.surrogate.lifecycle import start as start
     from scitoolkit.surrogate.lifecycle import train as train
+    from scitoolkit.surrogate.opening import open_checked as open_checked
     from scitoolkit.surrogate.stages import Calibrates as Calibrates
+    from scitoolkit.surrogate.stages import DataStages as DataStages
     from scitoolkit.surrogate.stages import Describes as Describes
     from scitoolkit.surrogate.stages import Ensembles as Ensembles
     from scitoolkit.surrogate.stages import Examines as Examines
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Calibrates": "stages",
+    "DataStages": "stages",
     "Describes": "stages",
     "Ensembles": "stages",
     "Examines": "stages",
@@ -64,7 +66,7 @@ _HOMES = {
     "evaluate": "lifecycle",
     "fit": "lifecycle",
     "load": "lifecycle",
-    "open_checked": "lifecycle",
+    "open_checked": "opening",
     "save": "lifecycle",
     "start": "lifecycle",
     "train": "lifecycle",

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
-from torch import nn
-
 from scitoolkit.core.contracts import Loader, Task
 from scitoolkit.core.data_differences import Accepts, Difference
 from scitoolkit.core.data_facts import DataFacts
@@ -21,6 +19,7 @@ from scitoolkit.io.facts import convert
 
 if TYPE_CHECKING:
     import xarray as xr
+    from torch import nn
 
 T = TypeVar("T")
 Rows = Sequence[int] | Sequence[range]
@@ -75,8 +74,12 @@ class Trained:
     folder: ModelFolder
 
 
-class Stages(Protocol):
-    """What a domain writes. `build` reads no data: the same call makes and loads a model."""
+class DataStages(Protocol):
+    """What a domain writes about its data.
+
+    The class may be one of its own in a module that imports no torch, so that `validate` takes no
+    time to import it: `SurrogateJob.data_stages`.
+    """
 
     def open(self, config: Any, path: Any) -> Any:
         """Open data lazily: headers and coordinates, no values."""
@@ -102,6 +105,10 @@ class Stages(Protocol):
 
     def split(self, config: Any, data: Any) -> Parts:
         """Return the samples of train, validation and test."""
+
+
+class Stages(DataStages, Protocol):
+    """What a domain writes. `build` reads no data: the same call makes and loads a model."""
 
     def measure(self, config: Any, data: Any, rows: Rows) -> Mapping[str, Any]:
         """Measure on training samples what `build` needs beyond configuration and facts.
