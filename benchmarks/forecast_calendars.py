@@ -83,7 +83,7 @@ def forecast(made: Made) -> tuple[float, list[float], str]:
     windows = split_field(field.data, config).windows["test"]
     error = windows.targets() - surrogate.forecast(windows)
     low, high = surrogate.intervals(0.9)
-    factors = surrogate.factors(windows)[..., None]
+    factors = surrogate.factors(windows)
     inside = (error >= factors * low) & (error <= factors * high)
     assert len(windows) == TEST - made.leads + 1
     coverage = inside.mean(axis=(0, 2)).round(4).tolist()

@@ -176,7 +176,9 @@ ROWS = {
     "forecast_intervals": (
         "90 % intervals written by `predict`",
         "the same series and two more, every lead",
-        "cover {coverage90_min:.3f} to {coverage90_max:.3f}; Lorenz-63 CRPS {lorenz63_crps:.4f}",
+        "cover {coverage90_min:.3f} to {coverage90_max:.3f}, adaptive ones "
+        "{adaptive[coverage90_min]:.3f} to {adaptive[coverage90_max]:.3f}; Lorenz-63 CRPS "
+        "{lorenz63_crps:.4f}",
         "nominal 0.9",
     ),
     "search_quality": (

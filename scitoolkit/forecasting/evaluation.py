@@ -118,7 +118,7 @@ class Evaluation:
     def _bounds(self, level: float) -> tuple[Array, Array]:
         low, high = self.surrogate.intervals(level)
         if self.adaptive:
-            factors = self.surrogate.factors(self.windows, level)[..., None]
+            factors = self.surrogate.factors(self.windows, level)
             low, high = factors * low, factors * high
         centre = self.coded_forecasts[SURROGATE]
         return self._as_scored(centre + low), self._as_scored(centre + high)

@@ -212,7 +212,7 @@ def _factors(
     last: Windows,
     num_training: int,
 ) -> np.ndarray:
-    """Return width factors (lead, 1) of the last window's adaptive intervals.
+    """Return width factors (lead, cell) of the last window's adaptive intervals.
 
     The factors follow the errors of previous windows outside the training data; without such
     windows they are 1.
@@ -234,7 +234,7 @@ def _factors(
     padded = np.concatenate([values, np.full((config.leads, values.shape[1]), np.nan)])
     starts = np.append(known[known < last.starts[0]], last.starts)
     windows = Windows(Series(padded, last.series.years), starts, config.inputs, config.leads)
-    return surrogate.factors(windows)[-1][:, None]
+    return surrogate.factors(windows)[-1]
 
 
 def _train_networks(

@@ -87,7 +87,7 @@ class ForecastSurrogate:
         return low[:, None] * self.spread, high[:, None] * self.spread
 
     def factors(self, windows: Windows, level: float = 0.9) -> Array:
-        """Return width factors (window, lead) that adapt `intervals` to earlier errors.
+        """Return width factors (window, lead, cell) that adapt `intervals` to earlier errors.
 
         Args:
             windows: outside the training data, in ascending order; truths may be NaN.
@@ -247,7 +247,7 @@ def forecast_dataset(
         field: field of the window.
         windows: exactly one window.
         valid: (lead,) forecast times.
-        factors: (lead, 1) width factors of the intervals.
+        factors: (lead, cell) width factors of the intervals.
 
     Returns:
         For every variable `u` the forecast `u` and the bounds `u_low`, `u_high`, with dims
