@@ -77,7 +77,7 @@ class Trained:
 class DataStages(Protocol):
     """What a domain writes about its data.
 
-    The class may be one of its own in a module that imports no torch, so that `validate` takes no
+    The class may be separate, in a module that imports no torch, so that `validate` takes no
     time to import it: `SurrogateJob.data_stages`.
     """
 
