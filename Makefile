@@ -11,7 +11,7 @@ LOCKED := $(PIP) -c requirements.lock
 # tests/helpers/file_order.py sorts them.
 PYTEST := $(BIN)/python -m pytest --numprocesses=2 --dist=loadfile --no-loadscope-reorder
 
-.PHONY: help install demo test test-slow test-peers coverage gpu lint format bench peers docs lock clean
+.PHONY: help install demo test test-slow test-peers coverage gpu lint format bench peers docs docs-version lock clean
 
 help:
 	@echo "make demo       scitoolkit tour: every domain's small real job and its baseline (< 6 min)"
@@ -202,6 +202,11 @@ $(PEERS)/xtb/.installed:
 docs: $(STAMP)
 	$(BIN)/$(LOCKED) -e '.[docs]'
 	$(BIN)/mkdocs build --strict
+
+# The pages of this version beside those of others, on the branch gh-pages; none is pushed.
+docs-version: docs
+	$(BIN)/mike deploy --update-aliases "$$($(BIN)/python -c 'import scitoolkit; print(scitoolkit.__version__)')" latest
+	$(BIN)/mike set-default latest
 
 # Newer versions: empty requirements.lock, make install docs test, then this.
 lock: $(STAMP)

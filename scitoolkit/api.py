@@ -19,6 +19,7 @@ from typing import Any
 from scitoolkit.core.config import Document, load_config, read_document
 from scitoolkit.core.content import content_root, find_content, shipped_path
 from scitoolkit.core.errors import EXIT_OK, ConfigError, DataError
+from scitoolkit.core.files import write_atomic
 from scitoolkit.core.findings import findings, refuse_too_large
 from scitoolkit.core.job import Divisible, Exporter, Finding, Job, Stepper
 from scitoolkit.core.job_config import JobConfig
@@ -34,12 +35,7 @@ from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.core.run_list import clean_runs as clean_runs
 from scitoolkit.core.run_list import compare_runs as compare_runs
 from scitoolkit.core.run_list import list_runs as list_runs
-from scitoolkit.core.runs import (
-    discard_failed_start,
-    open_run,
-    run_of_restarted_launch,
-    settings_of,
-)
+from scitoolkit.core.runs import discard_failed_start, open_run, resumed, run_of_restarted_launch
 from scitoolkit.core.traced import Traceable
 
 log: Logger = get_logger(__name__)
@@ -197,10 +193,7 @@ def _train(job: Job, config: Any, resume: bool, run_dir: Path | None) -> RunDire
             lambda: str(open_run(config, resume=resume, run_dir=run_dir, state=state).path)
         )
         directory = RunDirectory(Path(path))
-        writes = resume and current_rank() == 0
-        written = (
-            settings_of(config, directory, state=state) if writes else contextlib.nullcontext()
-        )
+        written = resumed(config, directory, state) if resume else contextlib.nullcontext()
         try:
             with _log_of(directory), memory_errors(), written:
                 log.info("run directory %s", directory.path)
@@ -425,7 +418,7 @@ def publish_to(
         DataError: the run was not evaluated.
     """
     from scitoolkit.core.model_card import card_of
-    from scitoolkit.core.publish import publish as publish_run
+    from scitoolkit.core.publish import copy_model, portable_config
 
     name, _, version = reference.partition("@")
     if not is_reference(reference) or not version:
@@ -435,12 +428,12 @@ def publish_to(
     with tempfile.TemporaryDirectory() as scratch:
         folder = path
         if (path / "model").is_dir():
-            folder = publish_run(path, Path(scratch) / name, config, job.artifacts(path))
-            facts = path / "model" / "facts.json"
-            if facts.is_file():
-                shutil.copyfile(facts, folder / facts.name)
+            folder = Path(scratch) / name
+            copy_model(path, folder, config, job.artifacts(path))
         staged = Path(scratch) / "staged"
         shutil.copytree(folder, staged)
+        published = read_document(folder / "config.yaml").validate(job.config_class)
+        write_atomic(staged / "config.yaml", portable_config(published))
         card = staged / "README.md"
         if not card.is_file():
             card.write_text(card_of(path, folder, reference, licence, config.domain), "utf-8")
@@ -466,7 +459,7 @@ def publish(directory: Path | str, destination: Path | str) -> Path:
     if len(folder.parts) == 1:
         folder = content_root("surrogates") / folder
     config = read_document(path / "config.yaml").validate(job.config_class)
-    return publish_run(path, folder, config, job.artifacts(path))
+    return publish_run(path, Path(folder), config, job.artifacts(path))
 
 
 @dataclass(frozen=True)

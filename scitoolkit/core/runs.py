@@ -11,7 +11,7 @@ from scitoolkit.core.config import Config, dump_config, read_document
 from scitoolkit.core.errors import BackendError, ConfigError, DataError
 from scitoolkit.core.files import write_atomic
 from scitoolkit.core.job_config import JobConfig
-from scitoolkit.core.processes import launch_name, was_restarted
+from scitoolkit.core.processes import current_rank, launch_name, was_restarted
 from scitoolkit.core.resume import changed_settings, free_keys, identity
 from scitoolkit.core.run_directory import RunDirectory
 
@@ -51,8 +51,8 @@ def open_run(
 
 
 @contextlib.contextmanager
-def settings_of(config: JobConfig, run: RunDirectory, *, state: str) -> Iterator[None]:
-    """Write the settings of a resumed run, the free ones of which may have changed.
+def resumed(config: JobConfig, run: RunDirectory, state: str) -> Iterator[None]:
+    """On rank 0, write the settings of a resumed run, the free ones of which may have changed.
 
     Only the job itself can compare some of them with what it resumes from: a space with a log, a
     schedule with a checkpoint. Where it ends before it has changed any of that, in a refusal for
@@ -63,6 +63,9 @@ def settings_of(config: JobConfig, run: RunDirectory, *, state: str) -> Iterator
         run: the run, of `open_run`.
         state: glob pattern, below the run directory, of the files that it resumes from.
     """
+    if current_rank() != 0:
+        yield
+        return
     former, before = run.config_path.read_text(encoding="utf-8"), _progress(run, state)
     write_atomic(run.config_path, dump_config(config))
     try:

@@ -206,9 +206,12 @@ def _describe_grid(grid: xr.DataArray, arrays: dict[str, np.ndarray]) -> dict[st
     described = {}
     for name, coordinate in grid.coords.items():
         values = coordinate.values
+        attrs = {"dims": list(coordinate.dims), "attrs": _texts(coordinate)}
         if values.dtype.kind in "fiu":
             arrays[f"coord.{name}"] = values
-            described[str(name)] = {"dims": list(coordinate.dims), "attrs": _texts(coordinate)}
+            described[str(name)] = attrs
+        elif values.ndim == 1:  # names of series, stations, ...
+            described[str(name)] = {**attrs, "labels": [str(label) for label in values]}
     return {"dims": list(grid.dims), "shape": list(grid.shape), "coords": described}
 
 
@@ -220,10 +223,14 @@ def _rebuild_grid(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> xr.D
     shape = tuple(header["shape"])
     mask = np.unpackbits(arrays["grid"], count=int(np.prod(shape))).astype(bool)
     coords = {
-        name: xr.Variable(tuple(entry["dims"]), arrays[f"coord.{name}"], entry["attrs"])
+        name: xr.Variable(tuple(entry["dims"]), _coordinate(name, entry, arrays), entry["attrs"])
         for name, entry in header["coords"].items()
     }
     return xr.DataArray(mask.reshape(shape), dims=header["dims"], coords=coords)
+
+
+def _coordinate(name: str, entry: dict[str, Any], arrays: dict[str, np.ndarray]) -> np.ndarray:
+    return np.array(entry["labels"]) if "labels" in entry else arrays[f"coord.{name}"]
 
 
 def _header(path: Path) -> dict[str, Any]:

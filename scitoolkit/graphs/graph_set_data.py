@@ -11,7 +11,7 @@ import numpy as np
 from scitoolkit.core.data_differences import Accepts, Difference, refuse
 from scitoolkit.core.data_facts import DataFacts
 from scitoolkit.core.job import Finding
-from scitoolkit.graphs.facts import graph_set_facts, untrained_inputs
+from scitoolkit.graphs.facts import ACCEPTS, graph_set_facts
 from scitoolkit.graphs.graph_set import StackedGraphs
 from scitoolkit.graphs.graph_set_config import GraphSetConfig
 from scitoolkit.graphs.graph_set_files import read_graphs
@@ -40,24 +40,20 @@ class GraphSetData(DataStages):
 
     def accepts(self, config: GraphSetConfig) -> Accepts:
         """Allow graphs without a target."""
-        return Accepts(optional=("label",), convert=False)
+        return ACCEPTS
 
     def convert(
         self, data: StackedGraphs, differences: Sequence[Difference], trained: DataFacts | None
     ) -> StackedGraphs:
-        """Return the graphs; refuse inputs that the training did not have.
-
-        Whole numbers are categories, so a change between them and real numbers is refused too.
-        """
+        """Return the graphs; refuse a change between whole numbers, categories, and real ones."""
         if trained is not None:
-            facts = graph_set_facts(data)
             before = {variable.name: variable.kind for variable in trained.variables}
             other = [
                 Difference("error", v.name, f"{before[v.name]} numbers", f"{v.kind} numbers")
-                for v in facts.variables
+                for v in graph_set_facts(data).variables
                 if v.role != "label" and before.get(v.name, v.kind) != v.kind
             ]
-            refuse(untrained_inputs(trained, facts) + other, data.where)
+            refuse(other, data.where)
         return data
 
     def examine(self, config: GraphSetConfig, data: StackedGraphs) -> list[Finding]:

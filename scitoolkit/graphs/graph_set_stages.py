@@ -12,10 +12,9 @@ import xarray as xr
 from torch import Tensor, nn
 
 from scitoolkit.core.contracts import Batch
-from scitoolkit.core.data_facts import DataFacts
 from scitoolkit.core.devices import device_of
 from scitoolkit.core.errors import ConfigError, DataError
-from scitoolkit.core.results import Bars, Results, Table, Verdict
+from scitoolkit.core.results import Results
 from scitoolkit.graphs import baselines
 from scitoolkit.graphs.graph_set import StackedGraphs
 from scitoolkit.graphs.graph_set_config import GraphSetConfig
@@ -29,6 +28,7 @@ from scitoolkit.io.loader import BatchLoader
 from scitoolkit.io.loader.cursor import tensors
 from scitoolkit.surrogate import Opened, Stages
 from scitoolkit.surrogate.ensemble import members_of
+from scitoolkit.surrogate.sections import compared
 from scitoolkit.surrogate.stages import Rows
 from scitoolkit.training.ranks.communicator import SingleProcess
 
@@ -110,13 +110,7 @@ class GraphSetStages(GraphSetData, Stages):
             "mean": mean.tolist(),
         }
 
-    def build(
-        self,
-        config: GraphSetConfig,
-        facts: DataFacts | None,
-        measured: Mapping[str, Any],
-        seed: int,
-    ) -> GraphSetModel:
+    def build(self, config: GraphSetConfig, facts: Any, measured: Any, seed: int) -> GraphSetModel:
         """Return an untrained model."""
         torch.manual_seed(seed)
         width, outputs = config.model.hidden, measured["outputs"]
@@ -206,7 +200,21 @@ class GraphSetStages(GraphSetData, Stages):
             scale, unit = np.where(scale == 0, 1, scale), "1"
             truth, decided = truth / scale, {n: v / scale for n, v in decided.items()}
         figures = {name: target.figures(truth, values) for name, values in decided.items()}
-        return _results(config, data, figures, unit, len(graphs))
+        what = config.data.target.capitalize()
+        return compared(
+            f"{what} of graphs: {Path(data.where).name}",
+            [
+                f"{len(graphs)} graphs of {len(data)}, with {int(data.num_nodes.mean())} nodes and "
+                f"{int(data.num_edges.mean())} directed edges on average."
+            ],
+            figures,
+            target.merit,
+            better=target.better,
+            table=f"{what} of graphs",
+            heading=target.merit,
+            label=target.merit,
+            unit=unit,
+        )
 
     def predict(
         self, config: GraphSetConfig, model: Any, data: StackedGraphs, output: Path
@@ -260,44 +268,3 @@ def _composition(data: StackedGraphs, measured: Mapping[str, Any]) -> np.ndarray
     inputs = baselines.composition(data, node_columns(data), tables)
     values: np.ndarray = inputs @ np.asarray(measured["composition"])
     return values
-
-
-def _results(
-    config: GraphSetConfig,
-    data: StackedGraphs,
-    figures: Mapping[str, Mapping[str, float]],
-    unit: str,
-    count: int,
-) -> Results:
-    target, name = data.learned, config.model.name
-    merit, scores = target.merit, {n: f[target.merit] for n, f in figures.items()}
-    metrics: dict[str, Any] = dict(figures[name])
-    metrics |= {f"{merit}_{n.replace(' ', '_')}": s for n, s in scores.items() if n != name}
-    return Results(
-        title=f"{config.data.target.capitalize()} of graphs: {Path(data.where).name}",
-        verdict=Verdict.among(
-            scores, name, f"{merit} of {name}", better=target.better, rate=False, unit=unit
-        ),
-        summary=[
-            f"{count} graphs of {len(data)}, with {int(data.num_nodes.mean())} nodes and "
-            f"{int(data.num_edges.mean())} directed edges on average."
-        ],
-        metrics=metrics,
-        tables=[
-            Table(
-                title=f"{config.data.target.capitalize()} of graphs",
-                columns=["method", *figures[name]],
-                rows=[[n, *f.values()] for n, f in figures.items()],
-                best=target.better,
-            )
-        ],
-        figures=[
-            Bars(
-                title=f"{merit} compared with the baselines",
-                labels=list(scores),
-                values=list(scores.values()),
-                x_label=merit,
-                marked=0,
-            )
-        ],
-    )

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from scitoolkit.core.data_differences import Accepts, Difference
+from scitoolkit.core.data_differences import Accepts
 from scitoolkit.core.data_facts import DataFacts
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.graphs.facts import mesh_facts
@@ -32,12 +31,6 @@ class MeshFiles(DataStages):
     def accepts(self, config: MeshConfig) -> Accepts:
         """Return that values are not converted."""
         return Accepts(convert=False)
-
-    def convert(
-        self, data: MeshFile, differences: Sequence[Difference], trained: DataFacts | None
-    ) -> MeshFile:
-        """Return the data unchanged."""
-        return data
 
     def split(self, config: MeshConfig, data: MeshFile) -> Parts:
         """Return the trajectories of each part, from the first to the last."""

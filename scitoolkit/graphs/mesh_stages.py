@@ -44,9 +44,7 @@ class MeshStages(MeshFiles, Stages):
         """Return the names of the training meshes, for reports."""
         return {"meshes": list(data.geometry.names)}
 
-    def build(
-        self, config: MeshConfig, facts: DataFacts | None, measured: Mapping[str, Any], seed: int
-    ) -> MeshTransport:
+    def build(self, config: MeshConfig, facts: Any, measured: Any, seed: int) -> MeshTransport:
         """Return an untrained network."""
         settings = config.model
         with torch.random.fork_rng(devices=[]):

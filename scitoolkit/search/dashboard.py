@@ -58,12 +58,11 @@ class OptunaCopy:
             if trial.outside or trial.id in self._finished:
                 continue
             made = _optuna_trial(trial, kinds, history, float(events[0].get("time", 0.0)))
-            if made.state.is_finished():
-                self._finished.add(trial.id)
             if trial.id not in self._copied:
                 self._copied[trial.id] = self.storage.create_new_trial(self._study, made)
             elif made.state.is_finished():
                 self._finish(self._copied[trial.id], made)
+            self._finished |= {trial.id} if made.state.is_finished() else set()
 
     def _begin(self, history: History) -> None:
         import optuna
@@ -98,9 +97,8 @@ def _optuna_trial(
     from optuna.trial import TrialState, create_trial
 
     states = {"done": "COMPLETE", "failed": "FAIL", "pruned": "PRUNED", "running": "RUNNING"}
-    active = {
-        n: (k, c) for (n, k), c in zip(kinds.items(), trial.codes, strict=True) if c is not None
-    }
+    coded = zip(kinds.items(), trial.codes, strict=True)
+    active = {name: (kind, code) for (name, kind), code in coded if code is not None}
     names = [o.name for o in history.objectives]
     attributes = {
         **{name: value for name, value in trial.metrics.items() if name not in names},

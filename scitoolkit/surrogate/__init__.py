@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from scitoolkit.surrogate.lifecycle import train as train
     from scitoolkit.surrogate.opening import open_checked as open_checked
     from scitoolkit.surrogate.stages import Calibrates as Calibrates
+    from scitoolkit.surrogate.stages import Concludes as Concludes
     from scitoolkit.surrogate.stages import DataStages as DataStages
     from scitoolkit.surrogate.stages import Describes as Describes
     from scitoolkit.surrogate.stages import Ensembles as Ensembles
@@ -38,12 +39,14 @@ if TYPE_CHECKING:
     from scitoolkit.surrogate.stages import Reports as Reports
     from scitoolkit.surrogate.stages import Settles as Settles
     from scitoolkit.surrogate.stages import Stages as Stages
+    from scitoolkit.surrogate.stages import Stores as Stores
     from scitoolkit.surrogate.stages import Traceable as Traceable
     from scitoolkit.surrogate.stages import Trained as Trained
 
 _HOMES = {
     "Calibrates": "stages",
     "DataStages": "stages",
+    "Concludes": "stages",
     "Describes": "stages",
     "Ensembles": "stages",
     "Examines": "stages",
@@ -59,6 +62,7 @@ _HOMES = {
     "Stages": "stages",
     "StagesAt": "job",
     "Start": "lifecycle",
+    "Stores": "stages",
     "SurrogateJob": "job",
     "Traceable": "stages",
     "Trained": "stages",

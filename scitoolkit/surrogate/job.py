@@ -77,24 +77,19 @@ class SurrogateJob(TrainingJob):
 
     def check(self, config: Any) -> Mapping[str, Any]:
         """Do everything up to the loss of one batch; write nothing."""
-        from scitoolkit.surrogate.lifecycle import first_batch, sizes, start
+        from scitoolkit.surrogate.lifecycle import first_step, sizes, start
         from scitoolkit.surrogate.stages import Describes
 
         with TemporaryDirectory() as folder:
             begun = start(self.stages, config, Path(folder), sample=True)
             try:
-                loader, opened = begun.loaders["train"], begun.opened
-                loss, parts = begun.task.loss(first_batch(loader))
+                opened = begun.opened
                 told = self.stages.describe(opened) if isinstance(self.stages, Describes) else {}
-                explain = getattr(loader, "explain", None)
                 return {
                     "units": {v.name: v.units for v in opened.facts.variables},
                     **told,
                     "samples": sizes(opened.parts),
-                    "parameters": sum(p.numel() for p in begun.task.model.parameters()),
-                    "first_loss": float(loss.detach()),
-                    **({"parts": {k: float(v) for k, v in parts.items()}} if parts else {}),
-                    **({"loader": explain()} if explain else {}),
+                    **first_step(begun),
                 }
             finally:
                 begun.close()

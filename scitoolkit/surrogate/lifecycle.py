@@ -37,8 +37,10 @@ from scitoolkit.surrogate.ensemble import Members, MembersTask, member_seeds, me
 from scitoolkit.surrogate.opening import close, open_checked, source_path
 from scitoolkit.surrogate.stages import (
     Calibrates,
+    Concludes,
     Ensembles,
     Finalises,
+    Indexes,
     Opened,
     Parts,
     Produces,
@@ -47,6 +49,7 @@ from scitoolkit.surrogate.stages import (
     Rows,
     Settles,
     Stages,
+    Stores,
     Trained,
 )
 from scitoolkit.training import Trainer, current_rank, load_best, world_size
@@ -67,13 +70,14 @@ class Start:
     Attributes:
         opened: data, facts, split and measured numbers.
         model: untrained, on the CPU.
-        task: loss and metrics of the model or of the ensemble.
-        loaders: batches of `train`, and of `validation` unless that part is empty.
+        task: loss and metrics of the model or of the ensemble; None if it is trained in no steps.
+        loaders: batches of `train`, and of `validation` unless that part is empty; none without
+            a task.
     """
 
     opened: Opened
     model: Any
-    task: Task
+    task: Task | None
     loaders: Mapping[str, Loader]
 
     def close(self) -> None:
@@ -133,7 +137,7 @@ def start(
     if isinstance(stages, Produces) and directory is not None:
         stages.produce(config, Path(directory), sample)
     path = source_path(stages, config, directory)
-    if world_size() > 1:
+    if world_size() > 1 and isinstance(stages, Indexes):
         # Rank 0 opens first: it may write an index that the others read.
         on_rank_zero(lambda: close(open_checked(stages, config, path, keep=True)))
     data = open_checked(stages, config, path, keep=not sample)
@@ -156,15 +160,33 @@ def _begun(stages: Stages, config: Any, opened: Opened) -> Start:
         stages.initialise(config, opened, member)
     tasks = [stages.task(config, opened, member) for member in members_of(model)]
     task = tasks[0]
+    if task is None:
+        return Start(opened, model, None, {})
     if len(tasks) > 1:
+        several = [t for t in tasks if t is not None]
         # A task may train another module with the same weights, such as the slab of this process.
-        task = MembersTask(_joined(stages, [t.model for t in tasks]), tasks)
+        task = MembersTask(_joined(stages, [t.model for t in several]), several)
     loaders = {
         part: stages.loader(config, opened, part, model)
         for part in ("train", "validation")
         if len(opened.parts.get(part, ()))
     }
     return Start(opened, model, task, loaders)
+
+
+def first_step(begun: Start) -> dict[str, Any]:
+    """Return the loss of the first batch and sizes, for a dry run; nothing without a task."""
+    if begun.task is None:
+        return {}
+    loader = begun.loaders["train"]
+    loss, parts = begun.task.loss(first_batch(loader))
+    explain = getattr(loader, "explain", None)
+    return {
+        "parameters": sum(p.numel() for p in begun.task.model.parameters()),
+        "first_loss": float(loss.detach()),
+        **({"parts": {k: float(v) for k, v in parts.items()}} if parts else {}),
+        **({"loader": explain()} if explain else {}),
+    }
 
 
 def first_batch(loader: Any) -> Batch:
@@ -215,7 +237,16 @@ def record_content(run: RunDirectory, campaign: Campaign, where: str, *, resume:
 def fit(
     stages: Stages, config: Any, begun: Start, run: RunDirectory, *, resume: bool = False
 ) -> Trainer:
-    """Train; rank 0 then holds the best weights, finalised, on the CPU."""
+    """Train; rank 0 then holds the best weights, finalised, on the CPU.
+
+    Args:
+        stages: of the domain.
+        config: of the job.
+        begun: with a task.
+        run: to train into.
+        resume: continue from its newest checkpoint.
+    """
+    assert begun.task is not None
     trainer, loaders = Trainer(begun.task, config.training, run=run), begun.loaders
     try:
         trainer.fit(loaders["train"], loaders.get("validation"), resume=resume)
@@ -245,15 +276,18 @@ def train(stages: Stages, config: Any, run: RunDirectory, *, resume: bool = Fals
             sum(p.numel() for p in begun.model.parameters()),
         )
         record_data(stages, config, begun, run, resume=resume)
-        trainer = fit(stages, config, begun, run, resume=resume)
-        if current_rank() == 0:
-            record: dict[str, Any] = {
-                "best": trainer.best,
-                "steps": trainer.step,
-                "cpu_seconds": time.process_time() - begin,
-            }
+        record: dict[str, Any] = {}
+        if begun.task is not None:
+            trainer = fit(stages, config, begun, run, resume=resume)
+            record = {"best": trainer.best, "steps": trainer.step}
             told = getattr(begun.loaders["train"], "stats", None)
-            save(stages, config, begun, run, {**record, "loader": told()} if told else record)
+            record |= {"loader": told()} if told else {}
+        concluded: Mapping[str, Any] = {}
+        if isinstance(stages, Concludes):
+            concluded = stages.conclude(config, begun.opened, begun.model)
+        if current_rank() == 0:
+            record["cpu_seconds"] = time.process_time() - begin
+            save(stages, config, begun, run, {**record, **concluded})
     finally:
         begun.close()
 
@@ -263,7 +297,11 @@ def save(
 ) -> ModelFolder:
     """Write weights, facts, record and configuration; calibrate with the weights as delivered."""
     folder, model = ModelFolder.create(run), begun.model
-    save_model(model, folder, begun.opened.measured, str(getattr(config, "weights_dtype", _WHOLE)))
+    if isinstance(stages, Stores):
+        stages.store(model, folder)
+    else:
+        dtype = str(getattr(config, "weights_dtype", _WHOLE))
+        save_model(model, folder, begun.opened.measured, dtype)
     folder.save_facts(begun.opened.facts)
     if isinstance(stages, Calibrates):
         model.load_state_dict(_full(folder, model))
@@ -325,7 +363,10 @@ def load(stages: Stages, schema: type[Any], directory: Path) -> Trained:
     facts = folder.facts()
     if facts is None:
         log.info("%s has no facts of its data: other files are not compared with them", directory)
-    model = rebuilt(folder, lambda measured: build(stages, config, facts, measured))
+    if isinstance(stages, Stores):
+        model = stages.restored(config, folder)
+    else:
+        model = rebuilt(folder, lambda measured: build(stages, config, facts, measured))
     return stages.completed(Trained(config, model, facts, folder))
 
 

@@ -136,8 +136,8 @@ class Stages(DataStages, Protocol):
     def initialise(self, config: Any, opened: Opened, model: Any) -> None:
         """Set buffers and initial weights from training samples; nothing by default."""
 
-    def task(self, config: Any, opened: Opened, model: Any) -> Task:
-        """Return loss and metrics of one model."""
+    def task(self, config: Any, opened: Opened, model: Any) -> Task | None:
+        """Return loss and metrics of one model; None for one that is fitted without steps."""
 
     def loader(self, config: Any, opened: Opened, part: str, model: Any) -> Loader:
         """Return the batches of this process of a part of the split."""
@@ -163,6 +163,21 @@ class Calibrates(Protocol):
 
     def calibrate(self, config: Any, opened: Opened, model: Any, folder: Path) -> None:
         """Write what was measured on the validation part, such as intervals, into the folder."""
+
+
+@runtime_checkable
+class Stores(Protocol):
+    """Stages with their own file of a model, such as a fit whose arrays are packed."""
+
+    def store(self, model: Any, folder: ModelFolder) -> None:
+        """Write the model into the folder."""
+
+    def restored(self, config: Any, folder: ModelFolder) -> Any:
+        """Return the model of a folder, in evaluation mode.
+
+        Raises:
+            CheckpointError: weights that are missing, damaged or of another configuration.
+        """
 
 
 @runtime_checkable
@@ -234,6 +249,17 @@ class Settles(Protocol):
 
     def settled(self, config: Any, measured: Mapping[str, Any]) -> Any:
         """Return the configuration with what was measured, from which a run could be repeated."""
+
+
+@runtime_checkable
+class Concludes(Protocol):
+    """Stages with more to record of a finished training, or to do once after it.
+
+    Unlike `Finalises`, a trial of a search leaves this out.
+    """
+
+    def conclude(self, config: Any, opened: Opened, model: Any) -> Mapping[str, Any]:
+        """Return what is added to the record of the fit (JSON types); every process calls it."""
 
 
 @runtime_checkable

@@ -20,6 +20,7 @@ RUN = (
     "how-to/campaigns-from-the-well",
     "how-to/export-from-ftorch",
     "how-to/forecasts-from-pydmd",
+    "how-to/forecasts-from-statsforecast",
     "generators/vlasov",
     "tutorials/campaigns",
     "tutorials/trainer",

@@ -18,6 +18,7 @@ from scitoolkit import api, load_surrogate
 from scitoolkit.cli.main import run_cli
 from scitoolkit.core.content import content_root
 from scitoolkit.core.errors import BackendError, ConfigError, DataError
+from scitoolkit.core.model_card import card_of
 from scitoolkit.core.model_index import add_model, cache_folder, is_reference, open_model
 
 
@@ -204,6 +205,10 @@ def test_a_run_gets_a_card_with_data_metrics_date_and_device(tmp_path):
     card = (folder / "README.md").read_text(encoding="utf-8")
     for text in ("# waves@1", "licence MIT", "| t | K |", "rmse", "Where not to use it"):
         assert text in card
+    config = (folder / "config.yaml").read_text(encoding="utf-8")
+    assert "path: a.nc\n" in config
+    assert str(tmp_path) not in config
+    assert ".." not in config
     assert "not recorded" not in card
     assert (folder / "facts.json").is_file()
 
@@ -325,6 +330,41 @@ def test_a_hub_that_lies_is_refused(hub, model, cache, monkeypatch):
     monkeypatch.setenv("HF_ENDPOINT", "http://example.org")
     with pytest.raises(ConfigError, match="not an https address"):
         open_model("flow@1", "hf://lab")
+
+
+def test_shipped_data_are_found_from_a_published_model_and_expected_metrics_stay(
+    tmp_path, monkeypatch
+):
+    copy = tmp_path / "content"
+    for kind in ("workflows", "surrogates", "datasets"):
+        (copy / kind).mkdir(parents=True)
+    monkeypatch.setattr("scitoolkit.core.publish.content_root", lambda kind: copy / kind)
+    (copy / "workflows" / "waves").mkdir()
+    (copy / "datasets" / "a.csv").write_text(
+        "t,u\n" + "".join(f"{i},{i % 5 + i / 90}\n" for i in range(90))
+    )
+    job = tmp_path / "waves.yaml"
+    job.write_text(
+        "domain: forecasting\nworkflow: waves\ndata: {path: content/datasets/a.csv, variable: u}\n"
+        "leads: 2\ninputs: 4\nmodel: {name: none}\nforecaster: {name: persistence}\n"
+        f"run: {{root: {tmp_path}/runs}}\n"
+    )
+    run = api.run(job)
+    folder = api.publish_to(run.path, tmp_path / "index", "waves@1", licence="MIT")
+    assert not (copy / "workflows" / "waves" / "expected.json").exists()
+    assert "path: datasets/a.csv\n" in (folder / "config.yaml").read_text(encoding="utf-8")
+    api.publish(run.path, tmp_path / "shipped")
+    assert (copy / "workflows" / "waves" / "expected.json").is_file()
+    published = (tmp_path / "shipped" / "config.yaml").read_text(encoding="utf-8")
+    assert "path: ../content/datasets/a.csv\n" in published
+
+
+def test_the_card_of_a_potential_names_species_and_labels(tmp_path):
+    source = content_root("surrogates") / "acac_mace"
+    card = card_of(source, source, "acac@1", "MIT", "potentials")
+    assert "- species: C, H, O" in card
+    assert "- energy in eV" in card
+    assert "| variable |" not in card
 
 
 def test_what_is_a_reference():

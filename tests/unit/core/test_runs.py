@@ -11,7 +11,7 @@ from scitoolkit.core.config import load_config
 from scitoolkit.core.errors import ConfigError, DataError, NumericalError
 from scitoolkit.core.job_config import JobConfig, RunConfig
 from scitoolkit.core.resume import FREE_ON_RESUME
-from scitoolkit.core.runs import discard_failed_start, open_run, settings_of
+from scitoolkit.core.runs import discard_failed_start, open_run, resumed
 
 
 class DemoConfig(JobConfig):
@@ -63,7 +63,7 @@ def trained(start, tmp_path):
         config = DemoConfig(run=RunConfig(root=tmp_path), steps=20)
         run = open_run(config, resume=True, run_dir=mine.path, state="checkpoints/*")
         with contextlib.suppress(ConfigError, KeyboardInterrupt):
-            with settings_of(config, run, state="checkpoints/*"):
+            with resumed(config, run, "checkpoints/*"):
                 assert load_config(DemoConfig, run.config_path).steps == 20
                 end(run)
         return load_config(DemoConfig, run.config_path).steps
