@@ -199,11 +199,18 @@ ROWS = {
     "search_unseen": (
         "Search: best of {trials} trials on {functions} functions that nothing was chosen on, "
         "{seeds} seeds that also shift the optimum",
-        "Levy, Schwefel, Branin with noise, Rosenbrock, Griewank, Rastrigin, Styblinski, "
-        "Michalewicz, a tree of conditions, logarithmic integers, 20 categories, a mixture",
+        "{names}",
         "median regret at or below that of Optuna's GP on {no_worse_than_gp}, of its TPE on "
         "{no_worse_than_tpe}; {cpu_share:.2f} of the GP's CPU time",
         "Optuna's GP and TPE",
+    ),
+    "search_wider": (
+        "Search by eight workers, of four trainings, and of three objectives; {seeds} seeds",
+        "four functions of `search_unseen`; reservoir, perceptron, boosted trees, kernels; three "
+        "problems of six variables",
+        "at or below the best peer on {no_worse_eight_workers}, on {no_worse_trainings} trainings, "
+        "and by hypervolume on {no_worse_hypervolume}",
+        "Optuna's TPE; for three objectives NSGA-II too",
     ),
     "nas": (
         "Architecture search on a table of {table_size} trained networks",

@@ -222,15 +222,11 @@ def _texts(coordinate: xr.DataArray) -> dict[str, str]:
 def _rebuild_grid(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> xr.DataArray:
     shape = tuple(header["shape"])
     mask = np.unpackbits(arrays["grid"], count=int(np.prod(shape))).astype(bool)
-    coords = {
-        name: xr.Variable(tuple(entry["dims"]), _coordinate(name, entry, arrays), entry["attrs"])
-        for name, entry in header["coords"].items()
-    }
+    coords = {}
+    for name, entry in header["coords"].items():
+        values = entry["labels"] if "labels" in entry else arrays[f"coord.{name}"]
+        coords[name] = xr.Variable(tuple(entry["dims"]), values, entry["attrs"])
     return xr.DataArray(mask.reshape(shape), dims=header["dims"], coords=coords)
-
-
-def _coordinate(name: str, entry: dict[str, Any], arrays: dict[str, np.ndarray]) -> np.ndarray:
-    return np.array(entry["labels"]) if "labels" in entry else arrays[f"coord.{name}"]
 
 
 def _header(path: Path) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Parts of reports that domains share: a model beside what it is compared with."""
+"""Parts of reports that domains share: a model beside its baselines."""
 
 from __future__ import annotations
 

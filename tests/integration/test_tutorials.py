@@ -11,6 +11,7 @@ from pages import page, python_blocks, shortened
 RUN = (
     "tutorials/search-ten-lines",
     "how-to/super-resolution",
+    "how-to/hdf5-filter",
     "how-to/lossy-compression-in-my-workflow",
     "how-to/search-from-optuna",
     "how-to/graph-targets",

@@ -11,7 +11,7 @@ import numpy as np
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.io.campaign.campaign import Campaign
-from scitoolkit.io.campaign.headers import Header, Stored
+from scitoolkit.io.campaign.headers import Header, Stored, full_name
 from scitoolkit.io.campaign.layouts import Plain, named_dims
 from scitoolkit.io.campaign.more_layouts import layout_of
 from scitoolkit.io.coordinates import READ_ERRORS
@@ -276,7 +276,7 @@ def _stated_areas(campaign: Campaign) -> Along | None:
     header, group = _first(campaign)
     names: dict[str, str] = {}
     for channel in campaign.channels.values():
-        path = f"{group}/{channel.array.path}" if group else channel.array.path
+        path = full_name(group, channel.array.path)
         stored = header.variables.get(path)
         words = str("" if stored is None else stored.attrs.get("cell_measures", "")).split()
         pairs = dict(zip(words[::2], words[1::2], strict=False))
