@@ -29,6 +29,7 @@ import _products_table
 import _quantities_table
 import _rank_table
 import _readers_table
+import _relations_table
 import _rivals_table
 import _s_step_table
 import _scaling_table
@@ -45,6 +46,7 @@ TABLES = (
     _ablation_table,
     _sizes_table,
     _readers_table,
+    _relations_table,
     _second_order_table,
     _rivals_table,
     _exchange_table,
