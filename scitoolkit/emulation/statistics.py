@@ -25,6 +25,7 @@ from scitoolkit.io.campaign.saved import well_statistics
 from scitoolkit.training.processes import on_rank_zero, share_work
 
 _logger = get_logger(__name__)
+_SHARP = 1e-6
 
 
 @dataclass
@@ -225,14 +226,26 @@ def _question(data: Data, config: EmulationConfig) -> Question:
     layout = data.layout
     vectors = tuple(n for n, v in layout.variables.items() if not v.is_field)
     state = layout.state if config.residual else ()
-    return Question(config.data.lead, tuple(state), vectors, config.data.allow_suspect)
+    valid = layout.mask_of_step
+    # Other inputs, such as a wind over the ice, have values everywhere.
+    fields = [v.name for v in layout.outputs if v.is_field] if valid else []
+    return Question(
+        config.data.lead, tuple(state), vectors, config.data.allow_suspect, valid, tuple(fields)
+    )
 
 
 def _statistics(data: Data, found: Measured, state: Sequence[str]) -> Statistics:
     for name, variable in data.layout.variables.items():
         if variable.is_field and found.values[name].is_constant.all():
             _logger.warning("%s is constant in the training part", name)
+    valid = data.layout.mask_of_step
+    if valid and (empty := [n for n in data.layout.variables if n not in found.values]):
+        raise DataError(
+            f"{empty[0]} has no value where {valid} is 1 in the training part", where=data.where
+        )
     results = {n: found.values[n].result() for n in data.layout.variables}
+    if valid:
+        _require_binary(found, valid, data.where)
     changes = {
         n: found.changes[n].root_mean_square()
         if n in found.changes
@@ -248,6 +261,18 @@ def _statistics(data: Data, found: Measured, state: Sequence[str]) -> Statistics
         {n: (_tensor(mean), _tensor(scale)) for n, (mean, scale) in results.items()},
         {n: _tensor(change) for n, change in changes.items()},
     )
+
+
+def _require_binary(found: Measured, name: str, where: str) -> None:
+    """Refuse a mask with other values than 0 and 1, whose mean square is not its mean."""
+    mean, square = found.values[name].result()[0], found.values[name].root_mean_square() ** 2
+    if not (np.abs(square - mean) <= _SHARP * mean).all():
+        raise DataError(
+            f"a mean of {float(mean[0]):g} and a mean square of {float(square[0]):g}",
+            where=f"{where}: data.mask_of_step, {name}",
+            allowed="values of 0 and 1, whose mean and mean square are equal",
+            fix="write 1 where a fraction is above a threshold",
+        )
 
 
 def _with_lead(statistics: Statistics, data: Data) -> Statistics:

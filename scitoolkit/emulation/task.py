@@ -167,7 +167,7 @@ class EmulationTask:
             step: index of the truth in the batch.
             growth: {output: factor of its scale}; 1 if not given.
         """
-        out = []
+        out, cells = [], self._cells(batch, step)
         values = {v.name: a for v, a in zip(self.layout.outputs, answer, strict=True)}
         scales = {
             v.name: s for v, s in zip(self.model.learned, self.model.output_scales(), strict=True)
@@ -185,10 +185,18 @@ class EmulationTask:
                 relative = self.model.advance.relative_step(batch[STEP][:, step - 1])
                 error = error / relative.view(-1, *([1] * (error.ndim - 1)))
             if variable.is_field:
-                out.append(((error / scale) ** 2 * self.weights.to(error.device)).mean())
+                out.append(((error / scale) ** 2 * cells.to(error.device)).mean())
             else:
                 out.append(((error.reshape(len(error), -1) / scale * moving) ** 2).mean())
         return torch.stack(out)
+
+    def _cells(self, batch: Batch, step: int) -> Tensor:
+        """Return the weights of cells, (*grid), or (B, *grid) with a mask of each step."""
+        if not self.layout.mask_of_step:
+            return self.weights
+        valid = batch[self.layout.mask_of_step][:, step] > 0.5
+        left = self.weights.to(valid.device) * valid
+        return left / left.mean().clamp_min(torch.finfo(left.dtype).tiny)
 
     def _mean(self, errors: Tensor) -> Tensor:
         """Return the weighted mean of the errors of outputs, (outputs,)."""

@@ -10,6 +10,10 @@ from scitoolkit.core.results import Bars, Results, Table, Verdict
 Better = Literal["min", "max"]
 
 
+SKILLS = frozenset({"r2"})
+"""Scores of which the highest is best beside errors, of which the lowest is."""
+
+
 def score_table(title: str, scores: Mapping[str, Mapping[str, float]], better: Better) -> Table:
     """Return a table of scores, a row for each method.
 
@@ -24,6 +28,7 @@ def score_table(title: str, scores: Mapping[str, Mapping[str, float]], better: B
         columns=columns,
         rows=[[m, *s.values()] for m, s in scores.items()],
         best=better,
+        opposite=[name for name in columns if name in SKILLS and better == "min"],
     )
 
 

@@ -14,7 +14,8 @@ from scitoolkit.core.seeds import seed_everything
 from scitoolkit.graphs.adapter import detach, distribute, dropout_by_node
 from scitoolkit.graphs.grid import Grid
 from scitoolkit.graphs.part import GraphPart
-from scitoolkit.graphs.proof import LIMIT, attach, prove
+from scitoolkit.graphs.proof import attach, prove
+from scitoolkit.graphs.proof_trace import LIMIT
 from scitoolkit.graphs.task import NodeClassification
 from scitoolkit.training.ranks.communicator import SingleProcess
 from scitoolkit.training.ranks.simulated import run_ranks
@@ -564,7 +565,7 @@ def test_code_that_the_check_did_not_reach_is_refused_on_large_graphs(
     graph, monkeypatch, many, refused
 ):
     """Values of the real graph take another path than those of the check, on every rank."""
-    monkeypatch.setattr("scitoolkit.graphs.proof.REAL_GRAPH", 10)
+    monkeypatch.setattr("scitoolkit.graphs.proof_check.REAL_GRAPH", 10)
     graph.features[3] = 1e4
     torch.manual_seed(0)
     model = Between(Function(lambda h: reached(h, many)))

@@ -60,7 +60,12 @@ def test_moments_are_those_of_float64(tmp_path, kind, size):
 def test_changes_from_a_packed_file_to_the_next_are_those_of_float64(tmp_path, offset, scale, lead):
     whole = np.random.default_rng(0).integers(-900, 900, (12, 5, 4))
     for part, rows in enumerate([slice(0, 7), slice(7, 9), slice(9, 12)]):
-        packing = {"dtype": "i2", "scale_factor": scale, "add_offset": offset}
+        packing = {
+            "dtype": "i2",
+            "_FillValue": -(2**15),
+            "scale_factor": scale,
+            "add_offset": offset,
+        }
         data = xr.Dataset(
             {"u": (("time", "y", "x"), whole[rows] * scale + offset)},
             {"time": ("time", np.arange(12.0)[rows], {"units": "days since 2000-01-01"})},
