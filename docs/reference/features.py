@@ -79,7 +79,7 @@ def imports(*names: str, module: str = "") -> Probe:
 def exports(job: type[Job]) -> str:
     """Return what exports the domain's models: a method of the job, or its stages."""
     if issubclass(job, SurrogateJob) and "traced" not in vars(job):
-        return "`traced()`" if isinstance(job.stages, Traceable) else ""
+        return "`traced()`" if isinstance(job.stages, Traceable) else method("export")(job)
     return method("traced", "export")(job)
 
 

@@ -83,7 +83,7 @@ class EmulationStages(Stages):
         """Return the folder of the simulations of a generator."""
         return None if config.data.generator is None else files_of(directory)
 
-    def produce(self, config: EmulationConfig, directory: Path) -> None:
+    def produce(self, config: EmulationConfig, directory: Path, sample: bool) -> None:
         """Compute the simulations of a generator that a training starts from."""
         make_files(config, directory)
 

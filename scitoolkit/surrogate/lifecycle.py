@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from torch import nn
 
 from scitoolkit.core.contracts import Batch, Loader, Task
-from scitoolkit.core.data_differences import Accepts, compare, problems, refuse
+from scitoolkit.core.data_differences import Accepts, compare, refuse
 from scitoolkit.core.data_facts import DataFacts
 from scitoolkit.core.devices import placed
 from scitoolkit.core.errors import CheckpointError, DataError
@@ -34,6 +34,7 @@ from scitoolkit.io.fields import write_fields
 from scitoolkit.io.loader import ArraySource, BatchLoader, PlannedLoader
 from scitoolkit.io.loader.cursor import tensors
 from scitoolkit.surrogate.ensemble import Members, MembersTask, member_seeds, members_of
+from scitoolkit.surrogate.opening import close, open_checked, source_path
 from scitoolkit.surrogate.stages import (
     Calibrates,
     Concludes,
@@ -46,6 +47,7 @@ from scitoolkit.surrogate.stages import (
     Records,
     Reports,
     Rows,
+    Settles,
     Stages,
     Stores,
     Trained,
@@ -83,64 +85,6 @@ class Start:
         for loader in self.loaders.values():
             close(loader)
         close(self.opened.data)
-
-
-def close(thing: Any) -> None:
-    """Close what can be closed."""
-    end = getattr(thing, "close", None)
-    if end is not None:
-        end()
-
-
-def source_path(stages: Stages, config: Any, directory: Path | None) -> Any:
-    """Return the path of the training data of a run."""
-    if isinstance(stages, Produces) and directory is not None:
-        files = stages.files(config, Path(directory))
-        if files is not None:
-            return files
-    return config.data.path
-
-
-def opened(stages: Stages, config: Any, path: Any, keep: bool | None) -> Any:
-    """Return opened data without a look at their facts; see `open_checked`."""
-    if keep is not None and isinstance(stages, Indexes):
-        return stages.open_indexed(config, path, keep)
-    return stages.open(config, path)
-
-
-def open_checked(
-    stages: Stages,
-    config: Any,
-    path: Any,
-    trained: DataFacts | None = None,
-    *,
-    keep: bool | None = None,
-) -> Any:
-    """Open data; refuse what is wrong or differs, convert what can be converted.
-
-    The only way from a path to data, in training and in use.
-
-    Args:
-        stages: of the domain.
-        config: of the job.
-        path: files to open.
-        trained: facts of the training data; None in training itself.
-        keep: for training data, whether an index of the files may be stored; None in use.
-
-    Raises:
-        DataError: with every difference that changes the result, both sides and the remedy.
-    """
-    data = opened(stages, config, path, keep)
-    try:
-        facts, accepts = stages.facts(config, data), stages.accepts(config)
-        differences = problems(facts, accepts)
-        if trained is not None:
-            differences += compare(trained, facts, accepts)
-        refuse(differences, str(getattr(data, "where", path)))
-        return stages.convert(data, differences, trained)
-    except BaseException:
-        close(data)
-        raise
 
 
 def require_disjoint(parts: Parts, where: str) -> None:
@@ -191,7 +135,7 @@ def start(
         sample: for a dry run, which may measure on a few samples.
     """
     if isinstance(stages, Produces) and directory is not None:
-        stages.produce(config, Path(directory))
+        stages.produce(config, Path(directory), sample)
     path = source_path(stages, config, directory)
     if world_size() > 1 and isinstance(stages, Indexes):
         # Rank 0 opens first: it may write an index that the others read.
@@ -238,7 +182,7 @@ def first_step(begun: Start) -> dict[str, Any]:
     loss, parts = begun.task.loss(first_batch(loader))
     explain = getattr(loader, "explain", None)
     return {
-        "parameters": sum(p.numel() for p in begun.model.parameters()),
+        "parameters": sum(p.numel() for p in begun.task.model.parameters()),
         "first_loss": float(loss.detach()),
         **({"parts": {k: float(v) for k, v in parts.items()}} if parts else {}),
         **({"loader": explain()} if explain else {}),
@@ -310,7 +254,11 @@ def fit(
         for loader in loaders.values():
             close(loader)
     if current_rank() == 0:
-        load_best(begun.model, run.checkpoints)
+        trained = begun.task.model
+        # A task may train a module around the model, whose weights are in it, or another one with
+        # the same weights, such as the slab of this process.
+        is_inside = any(module is begun.model for module in trained.modules())
+        load_best(trained if is_inside else begun.model, run.checkpoints)
         begun.model.cpu()
         if isinstance(stages, Finalises):
             stages.finalise(config, begun.opened, begun.model)
@@ -358,7 +306,10 @@ def save(
     if isinstance(stages, Calibrates):
         model.load_state_dict(_full(folder, model))
         stages.calibrate(config, begun.opened, model.eval(), folder.path)
-    folder.finish(run, {**_stored_parts(begun.opened.parts), **record})
+    settled = None
+    if isinstance(stages, Settles):
+        settled = stages.settled(config, begun.opened.measured)
+    folder.finish(run, {**_stored_parts(begun.opened.parts), **record}, settled)
     return folder
 
 
@@ -408,8 +359,10 @@ def load(stages: Stages, schema: type[Any], directory: Path) -> Trained:
         CheckpointError: weights that are missing, damaged or of another configuration.
     """
     folder = ModelFolder(directory)
-    config: Any = folder.config(schema)
+    config: Any = folder.config(schema, settled=isinstance(stages, Settles))
     facts = folder.facts()
+    if facts is None:
+        log.info("%s has no facts of its data: other files are not compared with them", directory)
     if isinstance(stages, Stores):
         model = stages.restored(config, folder)
     else:
@@ -432,7 +385,7 @@ def evaluate(
     """
     trained = load(stages, schema, directory)
     placed(trained.model)
-    path = data if data is not None else getattr(trained.config.data, "test", None)
+    path = data if data is not None else getattr(trained.config.data, "test", None) or None
     rows = test_rows(trained.folder) if path is None else None
     if path is None:
         path = source_path(stages, trained.config, directory)
@@ -478,8 +431,8 @@ def _stored_parts(parts: Parts) -> dict[str, Any]:
 
 
 def test_rows(folder: ModelFolder) -> Rows:
-    """Return the samples of the test part of a run, or their ranges."""
-    record = folder.record()
+    """Return the samples of the test part of a run, or their ranges; none if it has no record."""
+    record = folder.record() if folder.has_record else {}
     if "samples" in record:
         return list(record["samples"].get("test", ()))
     edges = record.get("parts", {}).get("test", ())
