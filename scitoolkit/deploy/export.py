@@ -32,9 +32,11 @@ from scitoolkit.deploy.build_files import build_files
 from scitoolkit.deploy.builder import Target
 from scitoolkit.deploy.channels import without_dead_channels
 from scitoolkit.deploy.config import ExportConfig
+from scitoolkit.deploy.derivatives import require_derivatives, with_derivatives
 from scitoolkit.deploy.differences import Difference, differences
 from scitoolkit.deploy.library import Call, CompiledSurrogate, Library
 from scitoolkit.deploy.packed import SHELL, SUFFIX, aligned, packed
+from scitoolkit.deploy.random_rounding import JUMPS, share_undecided
 from scitoolkit.deploy.rank.lowered import Lowered, call_seconds, lowered
 from scitoolkit.deploy.rank.study import with_ranks
 from scitoolkit.deploy.source import BLOCK, FLAGS, Source, generate, weights_file
@@ -65,9 +67,10 @@ def export(
     Returns:
         `path`, `inputs` and `outputs` of the first function, `largest_difference` from the
         modules (if quantised, from modules with the same dequantised weights), `functions`,
-        `weight_bytes`; `channels` {layer: [remaining, total]} if some were removed; for quantised
-        or low-rank forms also `compressed` and `dense` layers and `differences` from the surrogate
-        on held-out inputs; for low rank also `ranks`, `microseconds` of a call (`dense`,
+        `weight_bytes`; `undecided` {function: text} where random rounding of all operators changes
+        results by order one; `channels` {layer: [remaining, total]} if some were removed; for
+        quantised or low-rank forms also `compressed` and `dense` layers and `differences` from the
+        surrogate on held-out inputs; for low rank also `ranks`, `microseconds` of a call (`dense`,
         `predicted`, `measured`), `layers_time_share` by the latency table, and `pareto`, times and
         changes for other shares.
 
@@ -91,7 +94,7 @@ def export(
         ((2, 3), [0, 0])
     """
     config, path = config or ExportConfig(), Path(path)
-    functions = in_dtype(functions, config.dtype)
+    functions = with_derivatives(in_dtype(functions, config.dtype), config.derivatives)
     if functions[0].dtype != config.dtype:  # declared so; with the tolerance and limits of it
         options = config.model_dump(exclude_unset=True)
         config = ExportConfig(**(options | {"dtype": functions[0].dtype}))
@@ -105,6 +108,7 @@ def export(
     with evaluating(functions):
         for function in functions:
             require_separate(function)
+        require_derivatives(functions)
         return _written(functions, path, config)
 
 
@@ -177,12 +181,17 @@ def _written(
             difference(f, call, SAMPLES + (BLOCK if a["blocks"] else 0))
             for f, a in zip(compared, source.about["functions"], strict=True)
         )
+        shares = _undecided(compared, source, everything=not largest <= tolerance)
         if not largest <= tolerance:
             raise NumericalError(
                 f"the C code differs from the surrogate by {largest:.2g}",
                 where=str(path),
                 allowed=f"tolerance={tolerance:g}",
+                fix="; ".join(shares.values()),
             )
+        if shares:
+            header = interface.with_notes(header, list(shares.values()))
+            notes["undecided"] = shares
         if functions is not whole:
             changes = differences(dense, call, [held_out(f) for f in dense])
             _refuse(changes, config)
@@ -227,6 +236,23 @@ def _written(
         "weight_bytes": source.weight_bytes,
         **notes,
     }
+
+
+def _undecided(
+    functions: Sequence[TracedFunction], source: Source, *, everything: bool
+) -> dict[str, str]:
+    """Return what rounding decides in functions whose operators jump, or in all of them."""
+    told = {}
+    for function, operators in zip(functions, source.operators, strict=True):
+        jumps = sorted(operators & JUMPS)
+        share = share_undecided(function) if jumps or everything else 0.0
+        if share > 0:
+            by = f" ({', '.join(jumps)})" if jumps else ""
+            told[function.name] = (
+                f"rounding decides {share:.2g} of the results of {function.name or 'the function'}"
+                f"{by}: another correct program has others"
+            )
+    return told
 
 
 def _caller(library: Path, source: Source, apart: bool) -> Call:
