@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import numpy as np
 import pytest
 import torch
@@ -12,6 +14,7 @@ from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.traced import ArraySpec, TracedFunction
 from scitoolkit.deploy import CompiledSurrogate, ExportConfig
 from scitoolkit.deploy.export import export
+from scitoolkit.deploy.source import FLAGS
 
 BOTH = ExportConfig(dtype="float64", derivatives=["jvp", "vjp"])
 
@@ -52,7 +55,10 @@ def library(tmp_path_factory):
             ArraySpec(k, tuple("abc"[: len(s)]), tuple(s)) for k, s in (("x", shape), ("y", out))
         )
         functions.append(TracedFunction(module, [x], [y], name=name))
-    export(functions, path, BOTH)
+    # A compiler needs 20 times longer to optimise the code than to translate it.
+    flags = tuple("-O0" if flag == "-O3" else flag for flag in FLAGS)
+    with mock.patch("scitoolkit.deploy.export.FLAGS", flags):
+        export(functions, path, BOTH)
     return CompiledSurrogate(path)
 
 
