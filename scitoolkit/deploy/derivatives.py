@@ -110,8 +110,7 @@ class Derivative(nn.Module):
                 f"the {self._way} of torch is not the derivative by differences in {worst:.0%} of "
                 f"{POINTS} samples",
                 where=f"function {function.name!r}",
-                fix="leave derivatives out, or write the module without detach and with the "
-                "derivatives of its own functions",
+                fix="leave derivatives out, or the detach and the backward that the module defines",
             )
 
     @property
@@ -126,11 +125,13 @@ class Derivative(nn.Module):
         """
         aten = torch.ops.aten
         # The backward passes of norms read statistics, which these have in C as no result.
-        apart = [aten.native_layer_norm, aten.native_group_norm, aten.silu_backward]
+        apart: Any = get_decompositions(
+            [aten.native_layer_norm, aten.native_group_norm, aten.silu_backward]
+        )
         with torch.no_grad():
             return make_fx(
                 Derivative(replace(self._function, module=module), self._way),
-                decomposition_table=get_decompositions(apart),
+                decomposition_table=apart,
             )(*shaped)
 
 
@@ -166,9 +167,7 @@ def _copied(x: Tensor, other: Tensor, non_blocking: bool = False) -> Tensor:
 
 def _windows(x: Tensor, size: Sequence[int], step: Sequence[int]) -> Tensor:
     """Return the windows of the last two dims, flat in the last dim."""
-    height, width = (size[0], size[-1])
-    rows, columns = step[:2] if len(step) > 1 else (step or size)[:1] * 2
-    return x.unfold(-2, height, rows).unfold(-2, width, columns).flatten(-2)
+    return x.unfold(-2, size[0], step[0]).unfold(-2, size[-1], step[-1]).flatten(-2)
 
 
 def _largest_of_windows(
@@ -197,7 +196,8 @@ def _mean_of_windows(
 ) -> Tensor:
     if ceil_mode:
         raise NotImplementedError("derivatives of pooling with ceil_mode")
-    over, step = [padding[-1]] * 2 + [padding[0]] * 2, step or size
+    over = [padding[-1]] * 2 + [padding[0]] * 2
+    step = step or size
     total = _windows(torch.constant_pad_nd(x, over), size, step).sum(-1)
     if divisor_override is not None or count_include_pad:
         return total / (divisor_override or size[0] * size[-1])

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import shlex
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from torch import nn
 
 from scitoolkit.core.errors import ConfigError, NumericalError
 from scitoolkit.core.files import write_atomic
@@ -25,6 +21,7 @@ from scitoolkit.deploy.agreement import (
     difference,
     evaluating,
     examples,
+    in_dtype,
     require_separate,
 )
 from scitoolkit.deploy.bits.compress import compress
@@ -110,29 +107,6 @@ def export(
             require_separate(function)
         require_derivatives(functions)
         return _written(functions, path, config)
-
-
-def in_dtype(functions: Sequence[TracedFunction], dtype: str) -> Sequence[TracedFunction]:
-    """Return functions with copies of their modules in a dtype; themselves if they are in it.
-
-    Raises:
-        ConfigError: functions of different dtypes.
-    """
-    dtypes = {f.dtype for f in functions}
-    if dtypes == {"float32"} and dtype == "float64":
-        return [replace(f, module=_in_double(f.module), dtype="float64") for f in functions]
-    if len(dtypes) > 1:
-        raise ConfigError("functions of float32 and float64", where="export to C", fix="two files")
-    return functions
-
-
-def _in_double(module: nn.Module) -> nn.Module:
-    """Return a copy in double precision, also of complex weights, which `Module.double` leaves."""
-    double = copy.deepcopy(module).double()
-    for tensor in (*double.parameters(), *double.buffers()):
-        if tensor.is_complex():
-            tensor.data = tensor.data.to(torch.complex128)
-    return double
 
 
 def _written(

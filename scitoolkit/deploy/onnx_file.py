@@ -18,12 +18,12 @@ from scitoolkit.core.traced import TracedFunction
 from scitoolkit.deploy.agreement import (
     evaluating,
     examples,
+    in_dtype,
     in_order,
     of_module,
     relative,
     require_separate,
 )
-from scitoolkit.deploy.export import in_dtype
 from scitoolkit.deploy.interface import described
 from scitoolkit.surrogate.onnx_file import write_onnx
 
@@ -111,7 +111,7 @@ def _written(function: TracedFunction, path: Path, batch: int | None) -> float:
     traced = [torch.tensor(a) for a in examples(function, batch or COMPARED[0])]
     samples = torch.export.Dim("samples")
     free = tuple(None if spec.shared else {0: samples} for spec in function.inputs)
-    names = [[spec.name for spec in specs] for specs in (function.inputs, function.outputs)]
+    inputs, outputs = ([s.name for s in specs] for specs in (function.inputs, function.outputs))
     about = {"scitoolkit": _about(function, batch)}
     try:
         with warnings.catch_warnings(), torch.no_grad():
@@ -121,7 +121,8 @@ def _written(function: TracedFunction, path: Path, batch: int | None) -> float:
                 _InOrder(function),
                 traced,
                 path,
-                *names,
+                inputs,
+                outputs,
                 about,
                 None if batch else {"inputs": free},
             )

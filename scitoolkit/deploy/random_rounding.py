@@ -27,7 +27,7 @@ import torch
 from torch import Tensor, fx
 
 from scitoolkit.core.traced import TracedFunction
-from scitoolkit.deploy.agreement import evaluating, examples, in_order
+from scitoolkit.deploy.agreement import evaluating, examples, in_dtype, in_order
 from scitoolkit.deploy.trace import constants_of, program
 
 RUNS = 32
@@ -64,7 +64,7 @@ def outcomes_of_rounding(
     Raises:
         ConfigError: torch cannot trace the module.
     """
-    double = _in_double(function)
+    (double,) = in_dtype([function], "float64")
     generator = torch.Generator().manual_seed(0)
     with evaluating([double]), torch.no_grad():
         # A number of float64 is rounded once, so that all uses of it see the same one.
@@ -121,12 +121,6 @@ def spread(rounded: np.ndarray) -> np.ndarray:
     """Return the largest minus the least result of random roundings; 0 where all are infinite."""
     with np.errstate(invalid="ignore"):
         return np.nan_to_num(rounded.max(0) - rounded.min(0), nan=0.0, posinf=np.inf)
-
-
-def _in_double(function: TracedFunction) -> TracedFunction:
-    from scitoolkit.deploy.export import in_dtype
-
-    return in_dtype([function], "float64")[0]
 
 
 class _Rounding:

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from scitoolkit.core.errors import ConfigError, NumericalError
 from scitoolkit.core.traced import TracedFunction
 from scitoolkit.deploy import CompiledSurrogate, ExportConfig
-from scitoolkit.deploy.agreement import evaluating
-from scitoolkit.deploy.export import export, in_dtype
+from scitoolkit.deploy.agreement import evaluating, in_dtype
+from scitoolkit.deploy.export import export
 from scitoolkit.deploy.random_rounding import outcomes_of_rounding, spread, undecided
 from scitoolkit.deploy.source import FLAGS
 
